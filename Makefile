@@ -1,0 +1,43 @@
+# Two commands: `make demo` and `make test`. Both set up what they need, once, in .venv.
+VENV ?= .venv
+BIN := $(VENV)/bin
+# The first interpreter that is new enough; PYTHON=/path/to/python overrides it.
+PYTHON ?= $(shell for p in python3.11 python3 python; do \
+	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	&& { echo $$p; break; }; done)
+
+.PHONY: demo test lint format clean help
+.DELETE_ON_ERROR:
+
+help:  ## what there is
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+demo: $(VENV)/.ready-core  ## the embedded benchmark, from nothing to a picture
+	@$(BIN)/goen data demo --out demo
+
+test: $(VENV)/.ready-dev  ## lint, types and all tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest -n 2 --dist loadgroup
+
+format: $(VENV)/.ready-dev  ## put every file in order
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:  ## remove the environment and what the demo wrote
+	rm -rf $(VENV) demo runs
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "goen needs Python 3.11 or later, and none is on the path. Install it, or say: make PYTHON=/path/to/python3.11" >&2; exit 2; }
+	@echo "Setting up $(VENV) with $$($(PYTHON) --version): once, about 1 GB and two minutes."
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "Could not make a virtual environment. On Debian and Ubuntu: apt install python3-venv" >&2; exit 2; }
+
+# PIP_CONSTRAINT rather than -c, so that the build backend is pinned as well.
+$(VENV)/.ready-core: pyproject.toml constraints.txt | $(BIN)/python
+	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/.ready-dev: pyproject.toml constraints.txt | $(BIN)/python
+	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --disable-pip-version-check -e '.[dev]'
+	@touch $@ $(VENV)/.ready-core

@@ -1,0 +1,71 @@
+"""The exceptions goen raises, one tree.
+
+    GoenError                    everything a user can cause and can mend
+    ├── UsageError               a value that cannot be meant: unknown name, wrong shape, wrong range
+    ├── DataError                images or labels that cannot be used
+    │   ├── DataMissing          not here and not to be had; the message says what to do
+    │   └── DataCorrupt          here, but not what it should be: truncated, wrong checksum, wrong form
+    ├── LeakError                evaluating on what has already fitted, calibrated or chosen something
+    ├── FitError                 a fit that cannot be trusted (too few rows, no spread, not finite)
+    ├── NotFittedError           a score was asked of something that has seen no data
+    ├── ArtifactError            a saved gate or run that cannot be read, or does not belong together
+    └── StorageError             a file or folder that cannot be written
+
+The command line catches ``GoenError`` once, prints its one sentence and exits with code 2.
+A message says what was expected, what came, and what to do.
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class GoenError(Exception):
+    """Base of everything a user can cause and can mend."""
+
+
+class UsageError(GoenError, ValueError):
+    """A value that cannot be meant."""
+
+
+class DataError(GoenError):
+    """Images or labels that cannot be used."""
+
+
+class DataMissing(DataError):  # noqa: N818  (reads as a sentence in `except DataMissing`)
+    """A set that is not here and cannot be had."""
+
+
+class DataCorrupt(DataError):  # noqa: N818
+    """A file that is not what it should be."""
+
+
+class LeakError(GoenError):
+    """Evaluation on images that already fitted, calibrated or chose something."""
+
+
+class FitError(GoenError):
+    """A fit that cannot be trusted."""
+
+
+class NotFittedError(GoenError):
+    """A score asked of something that has seen no data."""
+
+
+class ArtifactError(GoenError):
+    """A saved gate or run that cannot be used."""
+
+
+class StorageError(GoenError):
+    """A file or folder that cannot be written."""
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
+    """The error for a name nobody knows, with the nearest known one.
+
+    >>> str(unknown("set", "cifar11", ["cifar10", "svhn"]))
+    "Unknown set 'cifar11'. Did you mean 'cifar10'? Known: cifar10, svhn."
+    """
+    names = sorted(known)
+    near = get_close_matches(name, names, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    return UsageError(f"Unknown {kind} {name!r}.{hint} Known: {', '.join(names)}.")

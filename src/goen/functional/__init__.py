@@ -1,0 +1,1 @@
+"""Pure mathematics on arrays and tensors: no state, no files, no models."""
