@@ -1,15 +1,15 @@
 """The exceptions goen raises, one tree.
 
-    GoenError                    everything a user can cause and can mend
-    ├── UsageError               a value that cannot be meant: unknown name, wrong shape, wrong range
-    ├── DataError                images or labels that cannot be used
-    │   ├── DataMissing          not here and not to be had; the message says what to do
-    │   └── DataCorrupt          here, but not what it should be: truncated, wrong checksum, wrong form
-    ├── LeakError                evaluating on what has already fitted, calibrated or chosen something
-    ├── FitError                 a fit that cannot be trusted (too few rows, no spread, not finite)
-    ├── NotFittedError           a score was asked of something that has seen no data
-    ├── ArtifactError            a saved gate or run that cannot be read, or does not belong together
-    └── StorageError             a file or folder that cannot be written
+    GoenError              everything a user can cause and can mend
+    ├── UsageError         a value that cannot be meant: unknown name, wrong shape, wrong range
+    ├── DataError          images or labels that cannot be used
+    │   ├── DataMissing    not here and not to be had; the message says what to do
+    │   └── DataCorrupt    here, but truncated, of another checksum or of another form
+    ├── LeakError          evaluating on what already fitted, calibrated or chose something
+    ├── FitError           a fit that cannot be trusted (too few rows, no spread, not finite)
+    ├── NotFittedError     a score was asked of something that has seen no data
+    ├── ArtifactError      a saved gate or run that cannot be read or does not belong together
+    └── StorageError       a file or folder that cannot be written
 
 The command line catches ``GoenError`` once, prints its one sentence and exits with code 2.
 A message says what was expected, what came, and what to do.

@@ -1,0 +1,7 @@
+"""Image sets: one value type, where they come from, how they are split, bent and shown."""
+
+from goen.data.imageset import ImageSet, require_disjoint
+from goen.data.protocol import OodSet, Protocol, protocol
+from goen.data.sources import load, names
+
+__all__ = ["ImageSet", "OodSet", "Protocol", "load", "names", "protocol", "require_disjoint"]

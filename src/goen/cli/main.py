@@ -1,0 +1,57 @@
+"""``goen COMMAND ...``: find the command, run it, turn its errors into one sentence and a code."""
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from goen import __version__
+from goen.errors import GoenError, unknown
+from goen.progress import note
+
+# A command's module is imported when it is called: `goen data list` must not wait for torch.
+COMMANDS = {
+    "data": "list, get, check and look at image sets",
+}
+
+_USAGE = """\
+goen {version}: a gate for image classifiers that knows when it does not know.
+
+usage: goen COMMAND [options]      goen COMMAND --help explains it with examples
+
+{commands}
+
+environment: GOEN_DATA   a folder that holds image sets in any of their usual forms
+             GOEN_CACHE  where fetched and prepared sets are kept"""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run one command; 0 when all went well, 2 for anything the user can mend."""
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        commands = "\n".join(f"  {name:<8} {text}" for name, text in COMMANDS.items())
+        print(_USAGE.format(version=__version__, commands=commands))
+        return 0
+    if argv[0] in ("-V", "--version"):
+        print(f"goen {__version__}")
+        return 0
+    name, *rest = argv
+    try:
+        if name not in COMMANDS:
+            raise unknown("command", name, COMMANDS)
+        command = importlib.import_module(f"goen.cli.{name}")
+        return int(command.main(rest))
+    except GoenError as error:
+        note(f"goen: {error}")
+        return 2
+    except KeyboardInterrupt:
+        note("goen: stopped. What was finished is kept; the same command goes on from there.")
+        return 130
+    except BrokenPipeError:
+        # The reader went away (`goen data list | head`): not an error of ours or theirs.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def entry() -> None:
+    """The console script."""
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,186 @@
+"""The one value type for images: a named set whose identity is its content."""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from goen.errors import LeakError, UsageError
+
+Pixels = NDArray[np.uint8]
+Labels = NDArray[np.int64]
+Digests = NDArray[np.bytes_]
+
+DIGEST = np.dtype("S16")
+
+
+@dataclass(frozen=True, eq=False)
+class ImageSet:
+    """Images with labels and a name; a split of a set is again a set.
+
+    Attributes:
+        name: what people call it, such as ``cifar10/train``.
+        pixels: ``(M, 3, H, W)`` uint8, in memory or memory-mapped; never copied by a split.
+        labels: ``(N,)`` class numbers. A set without classes has one class, its own name.
+        classes: class names; a label is a position in it.
+        rows: ``(N,)`` which rows of ``pixels`` are in this set; ``None`` means all, in order.
+        known_digests: ``digests``, where somebody has computed them already.
+
+    Example:
+        >>> import numpy as np
+        >>> black = np.zeros((4, 3, 8, 8), np.uint8)
+        >>> s = ImageSet("tiny", black, np.array([0, 0, 1, 1]), ("a", "b"))
+        >>> len(s), s.take([0, 2]).labels.tolist()
+        (4, [0, 1])
+    """
+
+    name: str
+    pixels: Pixels
+    labels: Labels
+    classes: tuple[str, ...]
+    rows: Labels | None = None
+    known_digests: Digests | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        shape = self.pixels.shape
+        if self.pixels.dtype != np.uint8 or len(shape) != 4 or shape[1] != 3:
+            raise UsageError(
+                f"{self.name}: images must be uint8 of shape (N, 3, H, W), "
+                f"got {self.pixels.dtype} of shape {shape}."
+            )
+        object.__setattr__(self, "labels", np.asarray(self.labels, dtype=np.int64))
+        count = shape[0] if self.rows is None else len(self.rows)
+        if self.labels.shape != (count,):
+            raise UsageError(
+                f"{self.name}: {count} images need {count} labels, got shape {self.labels.shape}."
+            )
+        if count and not (self.labels.min() >= 0 and self.labels.max() < len(self.classes)):
+            raise UsageError(
+                f"{self.name}: labels must lie in 0..{len(self.classes) - 1}, "
+                f"got {self.labels.min()}..{self.labels.max()}."
+            )
+
+    def __repr__(self) -> str:
+        size = "×".join(str(n) for n in self.image_shape)
+        return f"ImageSet({self.name}: {len(self)} images {size}, {len(self.classes)} classes)"
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """``(3, H, W)``."""
+        _, channels, height, width = self.pixels.shape
+        return channels, height, width
+
+    def read(self, rows: slice | ArrayLike | None = None) -> Pixels:
+        """The pixels of these rows of the set, in memory: ``(n, 3, H, W)`` uint8, yours to keep."""
+        wanted = slice(None) if rows is None else rows
+        if not isinstance(wanted, slice):
+            wanted = np.asarray(wanted, dtype=np.int64)
+        if self.rows is not None:
+            wanted = self.rows[wanted]
+        return np.array(self.pixels[wanted], order="C")
+
+    def batches(self, size: int) -> Iterator[Pixels]:
+        """The pixels from first to last, ``size`` at a time."""
+        for start in range(0, len(self), size):
+            yield self.read(slice(start, start + size))
+
+    def take(self, rows: ArrayLike, name: str | None = None) -> "ImageSet":
+        """The set of these rows, in this order; shares the pixels."""
+        wanted = np.asarray(rows, dtype=np.int64)
+        known = self.__dict__.get("digests", self.known_digests)
+        return ImageSet(
+            name=name or self.name,
+            pixels=self.pixels,
+            labels=self.labels[wanted],
+            classes=self.classes,
+            rows=wanted if self.rows is None else self.rows[wanted],
+            known_digests=None if known is None else known[wanted],
+        )
+
+    def split(self, sizes: Mapping[str, int], seed: int) -> dict[str, "ImageSet"]:
+        """Disjoint parts of the given sizes, drawn by one permutation that ``seed`` fixes.
+
+        The sizes may leave images over, never ask for more than there are. The permutation comes
+        from NumPy's frozen legacy stream: the same on every machine and in every version.
+        """
+        total = sum(sizes.values())
+        if total > len(self) or min(sizes.values(), default=0) < 0:
+            raise UsageError(
+                f"{self.name} has {len(self)} images; cannot split into {dict(sizes)}."
+            )
+        order = np.random.RandomState(seed).permutation(len(self))
+        parts, start = {}, 0
+        for part, size in sizes.items():
+            parts[part] = self.take(order[start : start + size], f"{self.name}[{part}]")
+            start += size
+        return parts
+
+    def of_classes(self, names: tuple[str, ...], name: str) -> "ImageSet":
+        """Only the images of these classes, labels renumbered in the order given."""
+        missing = [n for n in names if n not in self.classes]
+        if missing:
+            raise UsageError(f"{self.name} has no class {missing[0]!r}.")
+        renumber = np.full(len(self.classes), -1)
+        renumber[[self.classes.index(n) for n in names]] = np.arange(len(names))
+        kept = self.take(np.flatnonzero(renumber[self.labels] >= 0), name)
+        return ImageSet(
+            name, kept.pixels, renumber[kept.labels], names, kept.rows, kept.known_digests
+        )
+
+    @cached_property
+    def digests(self) -> Digests:
+        """``(N,)`` one 16-byte hash per image: equal exactly where size and pixels are equal."""
+        if self.known_digests is not None:
+            return self.known_digests
+        return digest_images(self.batches(4096))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The identity of the content: images in order, labels and class names. Not the name."""
+        header = repr((self.image_shape, self.classes)).encode()
+        content = hashlib.blake2b(header, digest_size=16)
+        content.update(np.ascontiguousarray(self.digests).tobytes())
+        content.update(self.labels.astype("<i8").tobytes())
+        return content.hexdigest()
+
+    def overlap(self, other: "ImageSet") -> int:
+        """How many different images are in both sets, byte for byte."""
+        return len(np.intersect1d(self.digests, other.digests))
+
+    def counts(self) -> dict[str, int]:
+        """How many images each class has."""
+        numbers = np.bincount(self.labels, minlength=len(self.classes))
+        return dict(zip(self.classes, numbers.tolist(), strict=True))
+
+
+def digest_images(chunks: Iterator[Pixels]) -> Digests:
+    """One 16-byte hash per image of the chunks, in order: ``(N,)``."""
+    digests = bytearray()
+    for chunk in chunks:
+        # The size goes in as well, so that equal bytes of another shape are another image.
+        person = repr(chunk.shape[1:]).encode()[:16]
+        for image in np.ascontiguousarray(chunk):
+            digests += hashlib.blake2b(image, digest_size=DIGEST.itemsize, person=person).digest()
+    return np.frombuffer(bytes(digests), dtype=DIGEST)
+
+
+def require_disjoint(evaluated: ImageSet, *used: ImageSet) -> None:
+    """Refuse to evaluate on images that already fitted, calibrated or chose something.
+
+    Raises:
+        LeakError: naming the sets and the number of shared images.
+    """
+    for other in used:
+        shared = evaluated.overlap(other)
+        if shared:
+            raise LeakError(
+                f"{evaluated.name} shares {shared} of its {len(evaluated)} images with "
+                f"{other.name}, which has already been used for fitting, calibration or a choice. "
+                "Evaluate on images that were held out."
+            )

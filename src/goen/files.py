@@ -1,0 +1,109 @@
+"""Files and folders that appear whole or not at all."""
+
+import errno
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from goen.errors import StorageError
+
+_STALE_SECONDS = 24 * 3600
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """Yield a temporary path that takes ``path``'s place when the block ends well.
+
+    A block that fails leaves neither the temporary file nor a changed ``path``.
+    """
+    with _temporary_beside(path) as temporary:
+        yield temporary
+        _sync(temporary)
+        temporary.replace(path)
+
+
+@contextmanager
+def whole_folder(path: Path) -> Iterator[Path]:
+    """Yield a temporary folder that becomes ``path`` when the block ends well.
+
+    If ``path`` exists by then, whoever made it was first and theirs stays: with a name that is
+    a hash of the content, both are the same, so two processes need no lock.
+    """
+    with _temporary_beside(path) as temporary:
+        temporary.mkdir()
+        yield temporary
+        for file in temporary.rglob("*"):
+            if file.is_file():
+                _sync(file)
+        try:
+            temporary.rename(path)
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY) or not path.is_dir():
+                raise
+
+
+def make_folder(path: Path) -> Path:
+    """``path``, made with its parents if it is not there."""
+    with _storage_errors(path):
+        path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+@contextmanager
+def _temporary_beside(path: Path) -> Iterator[Path]:
+    make_folder(path.parent)
+    with _storage_errors(path):
+        _remove_stale(path)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns():x}.tmp")
+        try:
+            yield temporary
+        finally:
+            _remove(temporary)
+
+
+@contextmanager
+def _storage_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        advice = {
+            errno.ENOSPC: "Free some disk space, or choose another folder",
+            errno.EFBIG: "The file system or a limit of yours forbids files of that size",
+            errno.EDQUOT: "Free some of your quota, or choose another folder",
+            errno.EACCES: "Choose a folder you may write to",
+            errno.EPERM: "Choose a folder you may write to",
+            errno.EROFS: "Choose a folder you may write to",
+            errno.ENOTDIR: "A file stands where a folder is needed; choose another folder",
+            errno.EEXIST: "A file stands where a folder is needed; choose another folder",
+        }.get(error.errno or 0)
+        if advice is None:
+            raise
+        reason = os.strerror(error.errno or 0).lower()
+        message = f"Cannot write {path}: {reason}. {advice} (GOEN_CACHE moves goen's own)."
+        raise StorageError(message) from error
+
+
+def _sync(file: Path) -> None:
+    # Without this a power cut after the rename can leave a whole name on half a file.
+    with file.open("rb") as handle:
+        os.fsync(handle.fileno())
+
+
+def _remove_stale(path: Path) -> None:
+    """Clear away what a killed process left, once nobody can still be writing it."""
+    for leftover in path.parent.glob(f".{path.name}.*.tmp"):
+        try:
+            if time.time() - leftover.stat().st_mtime > _STALE_SECONDS:
+                _remove(leftover)
+        except FileNotFoundError:
+            continue
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,95 @@
+"""Progress on the terminal: one look for every long piece of work.
+
+Bars go to standard error, so that standard output stays clean for results, and vanish when
+standard error is not a terminal.
+"""
+
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+
+T = TypeVar("T")
+
+
+def console() -> Console:
+    """The console for everything that is not a result."""
+    return Console(stderr=True)
+
+
+def note(message: str) -> None:
+    """Say one line to the person watching."""
+    console().print(message, highlight=False, soft_wrap=True, markup=False)
+
+
+def warn(message: str) -> None:
+    """Say one line that the person watching should not miss."""
+    console().print(f"warning: {message}", style="yellow", highlight=False, soft_wrap=True)
+
+
+def bar(description: str, total: float | None = None) -> Progress:
+    """A progress bar to use as a context; the caller adds tasks and fields."""
+    return Progress(
+        TextColumn("[progress.description]{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[status]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=console(),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )
+
+
+def track(items: Iterable[T], description: str, total: int) -> Iterator[T]:
+    """The items, with a bar while they are consumed."""
+    with bar(description) as progress:
+        task = progress.add_task(description, total=total, status="")
+        for item in items:
+            yield item
+            progress.advance(task)
+
+
+@contextmanager
+def download_bar(description: str) -> Iterator[Progress]:
+    """A bar in bytes, with speed and time left."""
+    with Progress(
+        TextColumn(description),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        console=console(),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    ) as progress:
+        yield progress
+
+
+@contextmanager
+def spinner(description: str) -> Iterator[None]:
+    """For work whose length nobody can know."""
+    with Progress(
+        SpinnerColumn(),
+        TextColumn(description),
+        TimeElapsedColumn(),
+        console=console(),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    ) as progress:
+        progress.add_task(description, total=None)
+        yield

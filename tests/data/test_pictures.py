@@ -1,0 +1,106 @@
+import io
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from goen.data.pictures import read_picture
+from goen.errors import DataCorrupt
+from PIL import Image
+
+COLOUR = np.random.default_rng(0).integers(0, 256, (12, 20, 3), dtype=np.uint8)
+
+
+def encoded(picture: Image.Image, form: str = "PNG", **options: object) -> bytes:
+    buffer = io.BytesIO()
+    picture.save(buffer, form, **options)
+    return buffer.getvalue()
+
+
+def test_an_rgb_png_comes_back_exactly() -> None:
+    assert (read_picture(encoded(Image.fromarray(COLOUR)), None) == COLOUR.transpose(2, 0, 1)).all()
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGBA", "CMYK", "I", "I;16", "YCbCr", "F"])
+def test_every_mode_becomes_rgb(mode: str) -> None:
+    picture = Image.fromarray(COLOUR).convert("L" if mode in ("1", "I", "I;16", "F") else "RGB")
+    form = "PNG" if mode in ("1", "L", "LA", "P", "RGBA", "I;16") else "TIFF"
+    pixels = read_picture(encoded(picture.convert(mode), form), (8, 10))
+    assert pixels.shape == (3, 8, 10)
+    assert pixels.dtype == np.uint8
+    assert pixels.std() > 0
+
+
+def test_sixteen_bit_grey_is_scaled_not_clipped() -> None:
+    values = np.array([[0, 257], [32896, 65535]], dtype=np.uint16)
+    pixels = read_picture(encoded(Image.fromarray(values)), None)
+    assert pixels[0].tolist() == [[0, 1], [128, 255]]
+
+
+def test_transparency_is_over_black() -> None:
+    rgba = np.zeros((1, 2, 4), np.uint8)
+    rgba[0, 0] = (200, 100, 50, 0)
+    rgba[0, 1] = (200, 100, 50, 255)
+    pixels = read_picture(encoded(Image.fromarray(rgba)), None)
+    assert pixels[:, 0, 0].tolist() == [0, 0, 0]
+    assert pixels[:, 0, 1].tolist() == [200, 100, 50]
+
+
+def test_the_orientation_a_camera_noted_is_applied() -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turn a quarter clockwise to see it upright
+    data = encoded(Image.fromarray(COLOUR), exif=exif)
+    upright = np.rot90(COLOUR, k=-1)
+    assert (read_picture(data, None) == upright.transpose(2, 0, 1)).all()
+
+
+def test_of_an_animation_the_first_frame_counts() -> None:
+    frames = [Image.new("RGB", (4, 4), c) for c in ("red", "blue")]
+    data = encoded(frames[0], "GIF", save_all=True, append_images=frames[1:])
+    assert read_picture(data, None)[:, 0, 0].tolist() == [255, 0, 0]
+
+
+def test_a_large_jpeg_is_resized() -> None:
+    picture = Image.fromarray(COLOUR).resize((640, 480))
+    assert read_picture(encoded(picture, "JPEG"), (32, 32)).shape == (3, 32, 32)
+
+
+def test_a_bomb_is_refused_before_it_is_unpacked() -> None:
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        checksum = struct.pack(">I", zlib.crc32(kind + content))
+        return struct.pack(">I", len(content)) + kind + content + checksum
+
+    header = struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0)
+    bomb = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", b"") + chunk(b"IEND", b"")
+    with pytest.raises(DataCorrupt, match=r"bomb\.png .*(60000|pixels)"):
+        read_picture(bomb, (32, 32), "bomb.png")
+    header = struct.pack(">IIBBBBB", 10_000, 10_000, 8, 2, 0, 0, 0)  # Pillow alone would only warn
+    milder = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", b"")
+    with pytest.raises(DataCorrupt, match="10000×10000 pixels; at most"):
+        read_picture(milder, (32, 32), "large.png")
+
+
+@pytest.mark.parametrize("form", ["PNG", "JPEG", "GIF", "BMP", "WEBP", "TIFF"])
+def test_a_file_cut_anywhere_or_scrambled_is_one_kind_of_error(form: str) -> None:
+    whole = encoded(Image.fromarray(COLOUR), form)
+    rng = np.random.default_rng(1)
+    for cut in rng.integers(0, len(whole) - 1, 60):
+        try:
+            read_picture(whole[:cut], (8, 8), "cut")
+        except DataCorrupt as error:
+            assert "cut" in str(error)
+    for _ in range(120):
+        broken = np.frombuffer(whole, np.uint8).copy()
+        broken[rng.integers(0, len(broken), 4)] = rng.integers(0, 256, 4)
+        try:
+            assert read_picture(broken.tobytes(), (8, 8)).shape == (3, 8, 8)
+        except DataCorrupt:
+            continue
+
+
+def test_text_and_absence_have_their_sentences(tmp_path: Path) -> None:
+    with pytest.raises(DataCorrupt, match=r"note\.png is not a picture"):
+        read_picture(b"hello", None, "note.png")
+    with pytest.raises(DataCorrupt, match=r"gone\.png does not exist"):
+        read_picture(tmp_path / "gone.png", None)

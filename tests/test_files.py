@@ -1,0 +1,57 @@
+import os
+import time
+from pathlib import Path
+
+import pytest
+from goen.errors import StorageError
+from goen.files import make_folder, whole_file, whole_folder
+
+
+def test_a_failing_block_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    target = tmp_path / "file"
+    target.write_text("old")
+    with pytest.raises(RuntimeError), whole_file(target) as temporary:
+        temporary.write_text("half")
+        raise RuntimeError
+    assert target.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_file_takes_its_place_at_the_end(tmp_path: Path) -> None:
+    with whole_file(tmp_path / "deep" / "file") as temporary:
+        temporary.write_text("new")
+        assert not (tmp_path / "deep" / "file").exists()
+    assert (tmp_path / "deep" / "file").read_text() == "new"
+
+
+def test_a_failing_block_leaves_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError), whole_folder(tmp_path / "folder") as temporary:
+        (temporary / "part").write_text("half")
+        raise RuntimeError
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_first_of_two_equal_folders_stays(tmp_path: Path) -> None:
+    with whole_folder(tmp_path / "f") as mine:
+        (mine / "who").write_text("mine")
+        with whole_folder(tmp_path / "f") as theirs:
+            (theirs / "who").write_text("theirs")
+    assert (tmp_path / "f" / "who").read_text() == "theirs"
+    assert [p.name for p in tmp_path.iterdir()] == ["f"]
+
+
+def test_what_a_killed_process_left_is_cleared_after_a_day(tmp_path: Path) -> None:
+    fresh, stale = tmp_path / ".f.1.a.tmp", tmp_path / ".f.2.b.tmp"
+    fresh.touch()
+    stale.mkdir()
+    os.utime(stale, (time.time() - 2 * 86400,) * 2)
+    with whole_file(tmp_path / "f") as temporary:
+        temporary.touch()
+    assert fresh.exists()
+    assert not stale.exists()
+
+
+def test_a_file_in_the_way_is_one_clear_sentence(tmp_path: Path) -> None:
+    (tmp_path / "taken").touch()
+    with pytest.raises(StorageError, match=r"Cannot write .*taken.*choose another folder"):
+        make_folder(tmp_path / "taken" / "below")
