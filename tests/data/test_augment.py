@@ -1,0 +1,69 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from goen.data.augment import random_crop_flip
+from goen.errors import UsageError
+
+BATCH = torch.randint(
+    0, 256, (200, 3, 9, 11), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
+)
+
+
+def slow(images: np.ndarray, seed: int, padding: int, border: str) -> np.ndarray:
+    """One image at a time, with NumPy's own padding, from the same three draws."""
+    generator = torch.Generator().manual_seed(seed)
+    n, _, h, w = images.shape
+    top = torch.randint(2 * padding + 1, (n, 1), generator=generator).ravel().tolist()
+    left = torch.randint(2 * padding + 1, (n, 1), generator=generator).ravel().tolist()
+    flip = (torch.rand(n, generator=generator) < 0.5).tolist()
+    out = []
+    for image, y, x, mirrored in zip(images, top, left, flip, strict=True):
+        rim = ((0, 0), (padding, padding), (padding, padding))
+        padded = np.pad(image, rim, mode="constant" if border == "black" else "reflect")
+        crop = padded[:, y : y + h, x : x + w]
+        out.append(crop[:, :, ::-1] if mirrored else crop)
+    return np.stack(out)
+
+
+@pytest.mark.parametrize("border", ["black", "reflect"])
+@given(padding=st.integers(0, 6), seed=st.integers(0, 2**31))
+@settings(derandomize=True, deadline=None, max_examples=25)
+def test_equals_the_slow_loop(border: str, padding: int, seed: int) -> None:
+    fast = random_crop_flip(
+        BATCH, torch.Generator().manual_seed(seed), padding=padding, border=border
+    )
+    assert (fast.numpy() == slow(BATCH.numpy(), seed, padding, border)).all()
+
+
+def test_shifts_and_flips_are_uniform() -> None:
+    # A picture whose pixels say where they are, larger than its shifts.
+    place = torch.arange(1, 82, dtype=torch.uint8).view(1, 1, 9, 9).repeat(20_000, 3, 1, 1)
+    out = random_crop_flip(place, torch.Generator().manual_seed(3), padding=2)
+    centres, counts = torch.unique(out[:, 0, 4, 4], return_counts=True)
+    assert len(centres) == 25
+    assert (counts / 20_000 - 1 / 25).abs().max() < 0.006
+    mirrored = (out[:, 0, 4, 5] < out[:, 0, 4, 4]).float().mean()
+    assert abs(mirrored - 0.5) < 0.015
+
+
+def test_the_caller_may_decide_the_flips() -> None:
+    flip = torch.arange(200) % 2 == 0
+    out = random_crop_flip(BATCH, torch.Generator(), padding=0, flip=flip)
+    assert (out[0::2] == BATCH[0::2].flip(3)).all()
+    assert (out[1::2] == BATCH[1::2]).all()
+
+
+def test_the_batch_is_left_alone() -> None:
+    before = BATCH.clone()
+    random_crop_flip(BATCH, torch.Generator())
+    assert (before == BATCH).all()
+
+
+def test_other_types_are_refused() -> None:
+    with pytest.raises(UsageError, match="uint8"):
+        random_crop_flip(BATCH.float(), torch.Generator())
+    with pytest.raises(UsageError, match="larger"):
+        random_crop_flip(BATCH, torch.Generator(), padding=9, border="reflect")

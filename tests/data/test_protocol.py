@@ -1,0 +1,98 @@
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from goen.data import OodSet, protocol
+from goen.data.catalogue import CIFAR100_CLASSES, CIFAR100_UNLIKE_CIFAR10, KNOWN
+from goen.errors import DataMissing, LeakError, UsageError
+
+
+def fake_cifar(folder: Path, name: str, split: str, count: int, classes: int) -> None:
+    """The right number of tiny different images, so that the protocol can be seen at full size."""
+    pixels = np.zeros((count, 2, 2, 3), np.uint8)
+    salt = {"cifar10train": 0, "cifar10test": 1, "cifar100test": 2, "svhntest": 3}[name + split]
+    pixels.reshape(count, -1)[:, :4] = np.arange(count, dtype="<u4").view(np.uint8).reshape(-1, 4)
+    pixels.reshape(count, -1)[:, 4] = salt
+    labels = np.arange(count) % classes
+    np.savez(folder / f"{name}_{split}.npz", images=pixels.transpose(0, 3, 1, 2), labels=labels)
+
+
+@pytest.fixture(scope="module")
+def full_size(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sets")
+    fake_cifar(folder, "cifar10", "train", 50_000, 10)
+    fake_cifar(folder, "cifar10", "test", 10_000, 10)
+    fake_cifar(folder, "cifar100", "test", 10_000, 100)
+    fake_cifar(folder, "svhn", "test", 26_032, 10)
+    return folder
+
+
+def test_cifar10_is_split_as_the_paper_says(full_size: Path) -> None:
+    p = protocol("cifar10", data_dir=full_size)
+    assert (len(p.train), len(p.validation), len(p.test)) == (45_000, 5_000, 10_000)
+    assert {k: len(v) for k, v in p.calibration.items()} == {"svhn": 5_000, "noise": 2_000}
+    sizes = {k: (len(v.images), v.group) for k, v in p.evaluation.items()}
+    assert sizes == {
+        "svhn": (21_032, "far"),
+        "cifar100": (5_000, "near"),
+        "noise": (5_000, "noise"),
+    }
+    assert p.missing == {}
+    order = np.random.RandomState(42).permutation(50_000)
+    assert (p.train.rows == order[:45_000]).all()
+    assert (p.validation.rows == order[45_000:]).all()
+
+
+def test_the_fifty_classes_are_kept_and_no_other(full_size: Path) -> None:
+    near = protocol("cifar10", data_dir=full_size).evaluation["cifar100"].images
+    fifty = {c for group in CIFAR100_UNLIKE_CIFAR10.values() for c in group}
+    assert set(near.classes) == fifty
+    original = np.array(CIFAR100_CLASSES)[near.rows % 100]
+    assert (original == np.array(near.classes)[near.labels]).all()
+
+
+def test_a_set_that_cannot_be_had_is_said_and_left_out(tmp_path: Path) -> None:
+    fake_cifar(tmp_path, "cifar10", "train", 50_000, 10)
+    fake_cifar(tmp_path, "cifar10", "test", 10_000, 10)
+    said: list[str] = []
+    p = protocol("cifar10", data_dir=tmp_path, extra=("places",), warn=said.append)
+    assert list(p.evaluation) == ["noise"]
+    assert list(p.calibration) == ["noise"]
+    assert sorted(p.missing) == ["cifar100", "places", "svhn"]
+    assert len(said) == 3
+    assert all("left out" in sentence for sentence in said)
+    assert "goen data get svhn" in p.missing["svhn"]
+
+
+def test_without_cifar10_there_is_nothing_to_do(tmp_path: Path) -> None:
+    with pytest.raises(DataMissing, match="goen data get cifar10"):
+        protocol("cifar10", data_dir=tmp_path)
+
+
+def test_digits_mirror_the_paper() -> None:
+    p = protocol("digits")
+    assert p.train.classes == tuple("0123456")
+    assert p.evaluation["unseen-digits"].images.classes == tuple("789")
+    assert p.calibration["photographs"].name == "photograph of china"
+    assert p.evaluation["photographs"].images.name == "photograph of flower"
+    assert set(p.train.counts().values()) <= set(range(70, 120))
+
+
+def test_a_protocol_that_leaks_cannot_exist() -> None:
+    p = protocol("digits")
+    with pytest.raises(LeakError, match=r"photograph of china shares 260 of its 260 images"):
+        dataclasses.replace(p, evaluation={"x": OodSet(p.calibration["photographs"], "far")})
+    with pytest.raises(LeakError, match=r"shares 664 of its 664 images with digits 0-6\[train\]"):
+        dataclasses.replace(p, test=p.train)
+    with pytest.raises(LeakError, match=r"digits 0-6\[validation\] shares 300"):
+        dataclasses.replace(p, train=p.validation)
+
+
+def test_unknown_names_are_corrected() -> None:
+    with pytest.raises(UsageError, match="Did you mean 'digits'"):
+        protocol("digit")
+    with pytest.raises(UsageError, match="Did you mean 'places'"):
+        protocol("cifar10", extra=("place",))
+    assert "svhn" in KNOWN
