@@ -6,6 +6,9 @@ PYTHON ?= $(shell for p in python3.11 python3 python; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& { echo $$p; break; }; done)
 
+# Pip shows its progress to a person and keeps quiet in a log.
+PIPFLAGS := --disable-pip-version-check $(shell test -t 2 || echo --quiet)
+
 .PHONY: demo test lint format clean help
 .DELETE_ON_ERROR:
 
@@ -13,7 +16,9 @@ help:  ## what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
 demo: $(VENV)/.ready-core  ## the embedded benchmark, from nothing to a picture
-	@$(BIN)/goen data demo --out demo
+	@$(BIN)/goen data list
+	@echo "Training and the gate come next; until then, this is what they will see:"
+	@$(BIN)/goen data show digits photographs noise --out demo
 
 test: $(VENV)/.ready-dev  ## lint, types and all tests
 	$(BIN)/ruff check .
@@ -35,9 +40,9 @@ $(BIN)/python:
 
 # PIP_CONSTRAINT rather than -c, so that the build backend is pinned as well.
 $(VENV)/.ready-core: pyproject.toml constraints.txt | $(BIN)/python
-	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --disable-pip-version-check -e .
+	@PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install $(PIPFLAGS) -e .
 	@touch $@
 
 $(VENV)/.ready-dev: pyproject.toml constraints.txt | $(BIN)/python
-	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --disable-pip-version-check -e '.[dev]'
+	@PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install $(PIPFLAGS) -e '.[dev]'
 	@touch $@ $(VENV)/.ready-core

@@ -3,6 +3,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from goen.errors import StorageError
 from goen.files import make_folder, whole_file, whole_folder
 

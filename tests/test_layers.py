@@ -3,8 +3,9 @@
 import ast
 from pathlib import Path
 
-import goen
 import pytest
+
+import goen
 
 LAYERS = [
     {"errors", "files", "outputs", "progress"},
