@@ -1,0 +1,44 @@
+"""Score arrays in, frozen dataclasses out. A score is higher for what is more OOD.
+
+Every number says in its name which convention it follows; docs/metrics.md has the formulas.
+"""
+
+from goen.metrics._calibration import (
+    OODCalibration,
+    ReliabilityBin,
+    ood_calibration,
+    reliability_curve,
+)
+from goen.metrics._groups import GroupAverages, SeenUnseen, group_averages
+from goen.metrics._id import IDMetrics, id_metrics
+from goen.metrics._ood import OODMetrics, ood_metrics
+from goen.metrics._uncertainty import (
+    BootstrapIntervals,
+    Interval,
+    OverSeeds,
+    PairedTest,
+    bootstrap,
+    over_seeds,
+    paired_auroc_test,
+)
+
+__all__ = [
+    "BootstrapIntervals",
+    "GroupAverages",
+    "IDMetrics",
+    "Interval",
+    "OODCalibration",
+    "OODMetrics",
+    "OverSeeds",
+    "PairedTest",
+    "ReliabilityBin",
+    "SeenUnseen",
+    "bootstrap",
+    "group_averages",
+    "id_metrics",
+    "ood_calibration",
+    "ood_metrics",
+    "over_seeds",
+    "paired_auroc_test",
+    "reliability_curve",
+]
