@@ -16,9 +16,7 @@ help:  ## what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
 demo: $(VENV)/.ready-core  ## the embedded benchmark, from nothing to a picture
-	@$(BIN)/goen data list
-	@echo "Training and the gate come next; until then, this is what they will see:"
-	@$(BIN)/goen data show digits photographs noise --out demo
+	@$(BIN)/goen run --out demo
 
 test: $(VENV)/.ready-dev  ## lint, types and all tests
 	$(BIN)/ruff check .

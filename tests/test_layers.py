@@ -14,7 +14,8 @@ LAYERS = [
     {"artifacts", "extract"},
     {"training"},
     {"results"},
-    {"scoring", "studies"},
+    {"scoring"},
+    {"score_files", "studies"},
     {"report", "server"},
     {"cli"},
 ]

@@ -1,7 +1,48 @@
 """goen: a gate for image classifiers that knows when it does not know."""
 
-from goen import data, errors
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from goen import data, detectors, errors, metrics, models
+    from goen.extract import extract
+    from goen.outputs import Outputs
+    from goen.scoring import Gate, Prediction, load
 
 __version__ = "0.1.0.dev0"
 
-__all__ = ["__version__", "data", "errors"]
+__all__ = [
+    "Gate",
+    "Outputs",
+    "Prediction",
+    "__version__",
+    "data",
+    "detectors",
+    "errors",
+    "extract",
+    "load",
+    "metrics",
+    "models",
+]
+
+# Imported when first used: `goen data list` and `goen --help` must not wait seconds for torch.
+_HOME = {
+    "Gate": "scoring",
+    "Outputs": "outputs",
+    "Prediction": "scoring",
+    "extract": "extract",
+    "load": "scoring",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'goen' has no attribute {name!r}")
+    module = import_module(f"goen.{_HOME.get(name, name)}")
+    value = getattr(module, name) if name in _HOME else module
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

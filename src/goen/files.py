@@ -26,11 +26,12 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def whole_folder(path: Path) -> Iterator[Path]:
+def whole_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
     """Yield a temporary folder that becomes ``path`` when the block ends well.
 
-    If ``path`` exists by then, whoever made it was first and theirs stays: with a name that is
-    a hash of the content, both are the same, so two processes need no lock.
+    If ``path`` exists by then and ``replace`` is not set, whoever made it was first and theirs
+    stays: with a name that is a hash of the content both are the same, so two processes need no
+    lock. With ``replace`` the old folder goes, between two renames.
     """
     with _temporary_beside(path) as temporary:
         temporary.mkdir()
@@ -39,7 +40,13 @@ def whole_folder(path: Path) -> Iterator[Path]:
             if file.is_file():
                 _sync(file)
         try:
-            temporary.rename(path)
+            if replace and path.is_dir():
+                old = temporary.with_name(f"{temporary.name}.old.tmp")
+                path.rename(old)
+                temporary.rename(path)
+                _remove(old)
+            else:
+                temporary.rename(path)
         except OSError as error:
             if error.errno not in (errno.EEXIST, errno.ENOTEMPTY) or not path.is_dir():
                 raise

@@ -1,0 +1,90 @@
+"""Saved things: tensors as safetensors, everything else as JSON beside them, never a pickle."""
+
+import json
+import platform
+from collections.abc import Mapping
+from hashlib import file_digest
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from goen.errors import ArtifactError
+from goen.files import whole_folder
+
+FORM = 1
+_TENSORS, _MANIFEST = "tensors.safetensors", "manifest.json"
+
+
+def versions() -> dict[str, str]:
+    """The versions a result depends on."""
+    packages = {name: version(name) for name in ("goen", "torch", "numpy", "scipy", "scikit-learn")}
+    return {"python": platform.python_version(), **packages}
+
+
+def save(
+    folder: Path, kind: str, tensors: Mapping[str, Tensor], manifest: Mapping[str, Any]
+) -> None:
+    """Write an artefact, whole or not at all, in place of what was there.
+
+    Args:
+        folder: becomes the artefact.
+        kind: what it is, such as ``gate``; loading asks for it.
+        tensors: by name.
+        manifest: what JSON can hold; the hash of the tensors and the versions are added.
+    """
+    with whole_folder(folder, replace=True) as temporary:
+        plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        save_file(plain, temporary / _TENSORS)
+        with (temporary / _TENSORS).open("rb") as file:
+            digest = file_digest(file, "sha256").hexdigest()
+        content = {
+            "kind": kind,
+            "form": FORM,
+            "tensors_sha256": digest,
+            "versions": versions(),
+            **manifest,
+        }
+        text = json.dumps(content, indent=2, ensure_ascii=False)
+        (temporary / _MANIFEST).write_text(text + "\n", encoding="utf-8")
+
+
+def load(folder: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors and the manifest of an artefact, checked to be whole and of this kind.
+
+    Raises:
+        ArtifactError: it is not there, not whole, of another kind or of another version's form.
+    """
+    path = folder / _MANIFEST
+    if not path.is_file():
+        found = "not a folder" if not folder.is_dir() else f"a folder without {_MANIFEST}"
+        raise ArtifactError(f"{folder} is {found}, so no saved {kind} is there.")
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        form, found_kind = manifest["form"], manifest["kind"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ArtifactError(f"{path} is damaged ({error}). Save the {kind} again.") from error
+    if found_kind != kind:
+        raise ArtifactError(f"{folder} holds a {found_kind}; a {kind} was asked for.")
+    if form != FORM:
+        by = manifest.get("versions", {}).get("goen", "of unknown version")
+        raise ArtifactError(
+            f"{folder} has form {form}, this goen reads form {FORM}. It was saved by goen {by}: "
+            "use that, or make it again."
+        )
+    tensors = folder / _TENSORS
+    try:
+        with tensors.open("rb") as file:
+            digest = file_digest(file, "sha256").hexdigest()
+        if digest != manifest.get("tensors_sha256"):
+            expected = str(manifest.get("tensors_sha256"))
+            raise ArtifactError(
+                f"{tensors} does not belong to its manifest (SHA-256 {digest[:12]}…, expected "
+                f"{expected[:12]}…). It is damaged or was exchanged; copy the folder again."
+            )
+        return load_file(tensors), manifest
+    except (OSError, SafetensorError) as error:
+        raise ArtifactError(f"{tensors} cannot be read: {error}.") from error

@@ -1,0 +1,58 @@
+"""``goen score``: a saved gate over files and folders of images."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from goen.errors import UsageError
+from goen.progress import note
+from goen.score_files import columns, find_files, open_writer, score_files
+from goen.scoring import load
+
+
+def main(argv: Sequence[str]) -> int:
+    """Parse and run."""
+    code: int = tyro.cli(score, prog="goen score", args=list(argv))
+    return code
+
+
+def score(
+    paths: Annotated[tuple[Path, ...], tyro.conf.Positional],
+    gate: Path,
+    out: Path | None = None,
+    false_alarm_rate: float | None = None,
+) -> int:
+    """Say what each image is, how far it lies from all that is known, and whether to flag it.
+
+    Takes files and folders, in any size and mode that Pillow opens; pictures are resized to the
+    gate's size. Exit code 0 if every file was read, 1 if some were not (their rows say why), 2 if
+    nothing could be done.
+
+    For example: goen score photos/ --gate runs/digits/gate --out scores.csv
+                 goen score a.png b.jpg --gate runs/digits/gate --false-alarm-rate 0.01
+
+    Args:
+        paths: picture files, and folders of them.
+        gate: a saved gate, such as runs/digits/gate.
+        out: where to write; .jsonl, .csv or .parquet. Left out: JSON lines on standard output.
+        false_alarm_rate: the share of known images that may be flagged, if other than the gate's.
+    """
+    if not paths:
+        raise UsageError("Name the pictures or folders to score.")
+    judge = load(gate)
+    if false_alarm_rate is not None:
+        judge = replace(judge, false_alarm_rate=false_alarm_rate)
+    files = find_files(paths)
+    if not files:
+        raise UsageError(f"There are no pictures in {', '.join(map(str, paths))}.")
+    with open_writer(out, sys.stdout, ["path", *columns(judge), "error"]) as write:
+        tally = score_files(judge, files, write)
+    note(
+        f"{tally.scored} scored, {tally.flagged} flagged at a false-alarm rate of "
+        f"{judge.false_alarm_rate:g}, {tally.unreadable} unreadable"
+    )
+    return 1 if tally.unreadable else 0

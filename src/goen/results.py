@@ -1,0 +1,107 @@
+"""Numbers with their provenance, in JSON lines; runs as folders whose stages are done once."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from goen.errors import ArtifactError
+from goen.files import make_folder, whole_file, whole_folder
+from goen.progress import note
+
+Group = Literal["id", "near", "far", "noise"]
+
+
+@dataclass(frozen=True)
+class Result:
+    """One number, and everything needed to know what it means.
+
+    ``fitted_on`` and ``calibrated_on`` name every split that fitted, calibrated or chose something,
+    as ``name:fingerprint``. ``low`` and ``high`` bound the value with 95 % confidence where an
+    interval is known. ``seen_in_calibration`` says that images of this set's kind calibrated.
+    """
+
+    method: str
+    protocol: str
+    seed: int
+    dataset: str
+    group: Group
+    metric: str
+    value: float
+    low: float | None
+    high: float | None
+    seen_in_calibration: bool
+    fitted_on: tuple[str, ...]
+    calibrated_on: tuple[str, ...]
+    network: str
+    seconds: float | None
+
+
+def write_results(path: Path, results: Iterable[Result]) -> None:
+    """The results as JSON lines, whole or not at all."""
+    with whole_file(path) as temporary:
+        lines = (json.dumps(asdict(result), ensure_ascii=False) for result in results)
+        temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def read_results(path: Path) -> list[Result]:
+    """The results in a file, in order.
+
+    Raises:
+        ArtifactError: no such file, or a line that is not a result; the message names it.
+    """
+    if not path.is_file():
+        raise ArtifactError(f"{path} is not there. Has the run finished?")
+    names = {f.name for f in fields(Result)}
+    results = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            row = json.loads(line)
+            if set(row) != names:
+                odd = sorted(set(row) ^ names)
+                raise ValueError(f"missing or unknown fields {', '.join(odd)}")
+        except (ValueError, TypeError) as error:
+            raise ArtifactError(f"{path}, line {number}, is not a result: {error}.") from error
+        row["fitted_on"], row["calibrated_on"] = (
+            tuple(row["fitted_on"]),
+            tuple(row["calibrated_on"]),
+        )
+        results.append(Result(**row))
+    return results
+
+
+@dataclass(frozen=True)
+class Stages:
+    """A folder of finished pieces of work, each named after the content of what went into it.
+
+    A stage that is there is never done again, whichever study asks for it. One that was interrupted
+    goes on from whatever it left in its ``work`` folder.
+    """
+
+    folder: Path
+
+    def run(self, name: str, inputs: Mapping[str, Any], make: Callable[[Path, Path], None]) -> Path:
+        """The folder of the finished stage; made by ``make(result, work)`` if it is not there.
+
+        Args:
+            name: of the stage, for people.
+            inputs: all that the result depends on, as JSON: configurations and fingerprints.
+            make: fills the first folder, which appears when it returns. It may keep what it needs
+                to resume in the second, which is removed afterwards.
+        """
+        text = json.dumps(inputs, sort_keys=True, ensure_ascii=False)
+        key = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+        done = self.folder / f"{name}-{key}"
+        if done.is_dir():
+            note(f"{name}: done before ({done})")
+            return done
+        work = make_folder(self.folder / "work" / f"{name}-{key}")
+        with whole_folder(done) as temporary:
+            (temporary / "inputs.json").write_text(text + "\n", encoding="utf-8")
+            make(temporary, work)
+        for leftover in sorted(work.rglob("*"), reverse=True):
+            leftover.unlink() if leftover.is_file() else leftover.rmdir()
+        work.rmdir()
+        return done

@@ -1,0 +1,265 @@
+"""Stage 1: train a network on labelled images, resumable at every epoch."""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, interpolate
+
+from goen.data.augment import random_crop_flip
+from goen.data.imageset import ImageSet
+from goen.errors import UsageError
+from goen.extract import stream
+from goen.models import NetworkConfig, ResNet18
+from goen.progress import bar
+from goen.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """The paper's recipe; the presets change what two CPU cores cannot afford.
+
+    Attributes:
+        epochs: passes over the training images.
+        batch_size: images per step.
+        learning_rate: the peak of the schedule.
+        schedule: ``cosine`` from the peak to zero, or ``one_cycle``: up from a tenth over the
+            first fifth of the steps, then straight down to zero.
+        momentum: Nesterov's.
+        weight_decay: on all parameters, as the paper's optimiser does.
+        label_smoothing: share of the target spread over all classes.
+        center_loss: weight of the centre loss, 0.01 in the paper's default variant; 0 is none.
+        patience: epochs without a better validation loss after which training stops and the best
+            network is kept; ``None`` (protocol ``full``) trains to the end and keeps the last.
+        padding: largest shift of the random crop, in pixels.
+        border: what the crop shows beyond the rim.
+        flip: whether and how images are mirrored; ``alternating`` flips each image every other
+            epoch.
+        sizes: (epochs, side) pairs from the start: train on smaller images first, the full size
+            afterwards.
+        seed: fixes weights, order and augmentation.
+    """
+
+    epochs: int = 40
+    batch_size: int = 128
+    learning_rate: float = 0.1
+    schedule: Literal["cosine", "one_cycle"] = "cosine"
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    label_smoothing: float = 0.1
+    center_loss: float = 0.0
+    patience: int | None = None
+    padding: int = 4
+    border: Literal["black", "reflect"] = "black"
+    flip: Literal["random", "alternating", "never"] = "random"
+    sizes: tuple[tuple[int, int], ...] = ()
+    seed: int = 42
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1 or self.batch_size < 2 or self.learning_rate <= 0:
+            raise UsageError(
+                "Training needs at least one epoch, two images per batch and a learning rate above "
+                f"0, got {self.epochs}, {self.batch_size} and {self.learning_rate}."
+            )
+
+
+@dataclass(frozen=True)
+class EpochRow:
+    """What one epoch did."""
+
+    epoch: int
+    loss: float
+    accuracy: float
+    validation_loss: float
+    validation_accuracy: float
+    learning_rate: float
+    seconds: float
+
+
+def train_backbone(
+    network_config: NetworkConfig,
+    config: TrainingConfig,
+    train: ImageSet,
+    validation: ImageSet,
+    *,
+    checkpoint: Path | None = None,
+    device: torch.device | str = "cpu",
+    on_epoch: Callable[[EpochRow], None] | None = None,
+) -> tuple[ResNet18, list[EpochRow]]:
+    """A trained network and the story of its training.
+
+    Every epoch draws its randomness from (seed, epoch) alone, so training that goes on from a
+    checkpoint ends with the same bytes as training never interrupted, on the same machine with the
+    same number of threads.
+
+    Args:
+        network_config: what to build.
+        config: how to train it.
+        train: labelled images.
+        validation: measured after every epoch; with ``config.patience`` it also decides when to
+            stop.
+        checkpoint: a file to write after every epoch, and to go on from if it is there.
+        device: where to train.
+        on_epoch: called after every epoch.
+    """
+    state = _begin(network_config, config, len(train.classes), torch.device(device))
+    if checkpoint is not None:
+        load_checkpoint(checkpoint, state)
+    steps_per_epoch = max(1, len(train) // config.batch_size)
+    with bar("training") as progress:
+        task = progress.add_task(
+            "training",
+            total=config.epochs * steps_per_epoch,
+            status="",
+            completed=state.epoch * steps_per_epoch,
+        )
+        while state.epoch < config.epochs and not _out_of_patience(state, config):
+            started = time.perf_counter()
+            losses, hits, seen = 0.0, 0, 0
+            for images, labels, fraction in _epoch(train, config, state.epoch):
+                rate = learning_rate(config, (state.epoch + fraction) / config.epochs)
+                loss, right = _step(state, config, images, labels, rate)
+                losses += loss * len(labels)
+                hits += right
+                seen += len(labels)
+                progress.update(
+                    task, advance=1, status=f"loss {losses / seen:.3f} accuracy {hits / seen:.1%}"
+                )
+            measured = _measure(state.network, validation)
+            elapsed = time.perf_counter() - started
+            row = EpochRow(state.epoch, losses / seen, hits / seen, *measured, rate, elapsed)
+            _remember(state, row)
+            if checkpoint is not None:
+                save_checkpoint(checkpoint, state)
+            if on_epoch is not None:
+                on_epoch(row)
+    if config.patience is not None and state.best is not None:
+        state.network.load_state_dict(state.best)
+    rows = [EpochRow(**row) for row in state.history]
+    return state.network.eval(), rows
+
+
+def learning_rate(config: TrainingConfig, progress: float) -> float:
+    """The learning rate when this share of all steps is done."""
+    if config.schedule == "cosine":
+        return config.learning_rate * (1 + math.cos(math.pi * progress)) / 2
+    top = 0.2
+    if progress < top:
+        return config.learning_rate * (0.1 + 0.9 * progress / top)
+    return config.learning_rate * (1 - progress) / (1 - top)
+
+
+def _begin(
+    network_config: NetworkConfig, config: TrainingConfig, num_classes: int, device: torch.device
+) -> Checkpoint:
+    if num_classes != network_config.num_classes:
+        raise UsageError(
+            f"The network has {network_config.num_classes} classes, the images have {num_classes}."
+        )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        network = ResNet18(network_config)
+        centres = None
+        if config.center_loss:
+            width = network.classifier.in_features
+            centres = nn.Parameter(torch.randn(num_classes, width, device=device))
+    network.to(device).train()
+    groups: list[dict[str, object]] = [{"params": list(network.parameters())}]
+    if centres is not None:
+        # The paper gives the centres no learning rate: they move with the network's, without decay.
+        groups.append({"params": [centres], "weight_decay": 0.0})
+    optimiser = torch.optim.SGD(
+        groups,
+        config.learning_rate,
+        config.momentum,
+        weight_decay=config.weight_decay,
+        nesterov=True,
+    )
+    return Checkpoint(network, optimiser, centres)
+
+
+def _epoch(
+    train: ImageSet, config: TrainingConfig, epoch: int
+) -> Iterator[tuple[Tensor, Tensor, float]]:
+    """Augmented batches of one epoch, with the share of the epoch that is done before each."""
+    generator = torch.Generator().manual_seed(config.seed * 1_000_003 + epoch)
+    order = torch.randperm(len(train), generator=generator).numpy()
+    size = min(config.batch_size, len(train))
+    starts = range(0, len(train) - size + 1, size)  # a last short batch would upset the batch norm
+    side = _side(config, epoch)
+    for number, start in enumerate(starts):
+        rows = order[start : start + size]
+        images = torch.from_numpy(train.read(rows))
+        flip = None
+        if config.flip == "never":
+            flip = torch.zeros(size, dtype=torch.bool)
+        elif config.flip == "alternating":
+            flip = torch.from_numpy((rows % 2) == (epoch % 2))
+        images = random_crop_flip(
+            images, generator, padding=config.padding, border=config.border, flip=flip
+        )
+        if side is not None and side != images.shape[3]:
+            smaller = interpolate(
+                images.float(), size=(side, side), mode="bilinear", antialias=True
+            )
+            images = smaller / 255
+        yield images, torch.from_numpy(train.labels[rows]), number / len(starts)
+
+
+def _side(config: TrainingConfig, epoch: int) -> int | None:
+    for epochs, side in config.sizes:
+        if epoch < epochs:
+            return side
+        epoch -= epochs
+    return None
+
+
+def _step(
+    state: Checkpoint, config: TrainingConfig, images: Tensor, labels: Tensor, rate: float
+) -> tuple[float, int]:
+    """One step of SGD; the loss and how many labels were right."""
+    device = state.network.mean.device
+    images, labels = images.to(device), labels.to(device)
+    for group in state.optimiser.param_groups:
+        group["lr"] = rate
+    with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+        outputs = state.network(images)
+    logits = outputs.logits.float()
+    loss = cross_entropy(logits, labels, label_smoothing=config.label_smoothing)
+    if state.centres is not None:
+        distance = (outputs.features["z"].float() - state.centres[labels]).square().sum(1)
+        loss = loss + config.center_loss * distance.mean()
+    state.optimiser.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]
+    state.optimiser.step()
+    return loss.item(), int((logits.argmax(1) == labels).sum())
+
+
+def _measure(network: ResNet18, validation: ImageSet) -> tuple[float, float]:
+    loss, hits, start = 0.0, 0, 0
+    for outputs in stream(network, validation):
+        labels = torch.from_numpy(validation.labels[start : start + len(outputs)])
+        loss += cross_entropy(outputs.logits, labels, reduction="sum").item()
+        hits += int((outputs.logits.argmax(1) == labels).sum())
+        start += len(outputs)
+    return loss / len(validation), hits / len(validation)
+
+
+def _remember(state: Checkpoint, row: EpochRow) -> None:
+    best = min((r["validation_loss"] for r in state.history), default=math.inf)
+    if row.validation_loss < best:
+        state.best = {k: v.detach().clone() for k, v in state.network.state_dict().items()}
+    state.history.append(asdict(row))
+    state.epoch += 1
+
+
+def _out_of_patience(state: Checkpoint, config: TrainingConfig) -> bool:
+    if config.patience is None or not state.history:
+        return False
+    losses = [row["validation_loss"] for row in state.history]
+    return len(losses) - 1 - losses.index(min(losses)) >= config.patience

@@ -1,0 +1,82 @@
+"""The state of a training between two epochs, as one safetensors file."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from goen.errors import ArtifactError
+from goen.files import whole_file
+from goen.models import ResNet18
+
+
+@dataclass
+class Checkpoint:
+    """A network in training: all that the next epoch depends on."""
+
+    network: ResNet18
+    optimiser: torch.optim.SGD
+    centres: nn.Parameter | None
+    epoch: int = 0
+    history: list[dict[str, Any]] = field(default_factory=list)
+    best: dict[str, Tensor] | None = None
+
+    def parameters(self) -> dict[str, nn.Parameter]:
+        """What the optimiser moves, by name."""
+        named = dict(self.network.named_parameters())
+        return named if self.centres is None else {**named, "centres": self.centres}
+
+
+def save_checkpoint(path: Path, state: Checkpoint) -> None:
+    """Write the state, whole or not at all."""
+    tensors = {f"network.{k}": v for k, v in state.network.state_dict().items()}
+    tensors |= {f"best.{k}": v for k, v in (state.best or {}).items()}
+    if state.centres is not None:
+        tensors["centres"] = state.centres.detach()
+    for name, parameter in state.parameters().items():
+        momentum = state.optimiser.state[parameter].get("momentum_buffer")
+        if momentum is not None:
+            tensors[f"momentum.{name}"] = momentum
+    story = {"epoch": str(state.epoch), "history": json.dumps(state.history)}
+    # safetensors keeps rows, not memory layouts: the layout comes back from the network itself.
+    plain = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
+    with whole_file(path) as temporary:
+        save_file(plain, temporary, metadata=story)
+
+
+def load_checkpoint(path: Path, state: Checkpoint) -> None:
+    """Bring ``state`` to where the file left off; without a file it stays as it is.
+
+    Raises:
+        ArtifactError: the file belongs to another network or is damaged.
+    """
+    if not path.exists():
+        return
+    try:
+        with safe_open(path, framework="pt") as file:
+            story = file.metadata()
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        state.network.load_state_dict(_part(tensors, "network."))
+        state.best = _part(tensors, "best.") or None
+        with torch.no_grad():
+            if state.centres is not None:
+                state.centres.copy_(tensors["centres"])
+            for name, parameter in state.parameters().items():
+                buffer = torch.empty_like(parameter)
+                buffer.copy_(tensors[f"momentum.{name}"])
+                state.optimiser.state[parameter]["momentum_buffer"] = buffer
+        state.epoch = int(story["epoch"])
+        state.history = json.loads(story["history"])
+    except (SafetensorError, RuntimeError, KeyError, ValueError) as error:
+        raise ArtifactError(
+            f"{path} cannot be continued: {error}. Delete it to start this training again."
+        ) from error
+
+
+def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
