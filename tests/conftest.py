@@ -4,8 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from goen.data import ImageSet
+
+# Tests run in several processes; more threads than cores would only wait for each other.
+torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)

@@ -163,12 +163,14 @@ class Gate:
 
 
 def load(folder: Path | str) -> Gate:
-    """The gate that was saved in this folder.
+    """The gate that was saved in this folder, or in the folder of a run.
 
     Raises:
         ArtifactError: there is none, or it is damaged, or of another version.
     """
     path = Path(folder)
+    if (path / "results.jsonl").is_file() and (path / "gate").is_dir():
+        path = path / "gate"
     tensors, manifest = artifacts.load(path, "gate")
     try:
         config = dict(manifest["network"])

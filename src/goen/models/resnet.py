@@ -138,14 +138,13 @@ class ResNet18(nn.Module):
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-                # Weights and images in the same layout, the one that wins on CPU and CUDA alike.
-                module.weight.data = module.weight.data.contiguous(
-                    memory_format=torch.channels_last
-                )
 
     def forward(self, images: Tensor) -> Outputs:
         white = 255.0 if images.dtype == torch.uint8 else 1.0
-        x = images.to(dtype=self.mean.dtype, memory_format=torch.channels_last)
+        # Channels-last wins on CUDA. On the CPU it must not be used: there the backward pass of torch
+        # 2.13 writes outside its buffers for narrow layers (docs/log.md, 2026-11-15).
+        layout = torch.channels_last if images.is_cuda else torch.contiguous_format
+        x = images.to(dtype=self.mean.dtype, memory_format=layout)
         x = (x - self.mean * white) / (self.std * white)
         x = relu(self.bn1(self.conv1(x)), inplace=True)
         features = {}

@@ -180,7 +180,12 @@ def _begin(
         weight_decay=config.weight_decay,
         nesterov=True,
     )
-    return Checkpoint(network, optimiser, centres)
+    state = Checkpoint(network, optimiser, centres)
+    for parameter in state.parameters().values():
+        # Not left to the first step, which takes the gradient's memory layout: another layout adds
+        # in another order, and a resumed training would part from an uninterrupted one by a bit.
+        optimiser.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+    return state
 
 
 def _epoch(

@@ -39,9 +39,7 @@ def save_checkpoint(path: Path, state: Checkpoint) -> None:
     if state.centres is not None:
         tensors["centres"] = state.centres.detach()
     for name, parameter in state.parameters().items():
-        momentum = state.optimiser.state[parameter].get("momentum_buffer")
-        if momentum is not None:
-            tensors[f"momentum.{name}"] = momentum
+        tensors[f"momentum.{name}"] = state.optimiser.state[parameter]["momentum_buffer"]
     story = {"epoch": str(state.epoch), "history": json.dumps(state.history)}
     # safetensors keeps rows, not memory layouts: the layout comes back from the network itself.
     plain = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
@@ -67,9 +65,8 @@ def load_checkpoint(path: Path, state: Checkpoint) -> None:
             if state.centres is not None:
                 state.centres.copy_(tensors["centres"])
             for name, parameter in state.parameters().items():
-                buffer = torch.empty_like(parameter)
-                buffer.copy_(tensors[f"momentum.{name}"])
-                state.optimiser.state[parameter]["momentum_buffer"] = buffer
+                momentum = state.optimiser.state[parameter]["momentum_buffer"]
+                momentum.copy_(tensors[f"momentum.{name}"])
         state.epoch = int(story["epoch"])
         state.history = json.loads(story["history"])
     except (SafetensorError, RuntimeError, KeyError, ValueError) as error:

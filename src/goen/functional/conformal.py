@@ -1,0 +1,280 @@
+"""From scores to decisions with a guarantee: conformal p-values, thresholds, false discoveries.
+
+A score is higher for more OOD. Held-out scores come from in-distribution (ID) inputs that trained,
+fitted and calibrated nothing. With n of them and a new ID input exchangeable with them,
+
+    p(s) = (1 + #{held-out >= s}) / (n + 1)        P(p <= alpha | ID) <= alpha, for every n
+
+and `is_ood` means p <= alpha. `threshold` gives the same decision as a comparison: with k the
+largest integer for which k / (n + 1) <= alpha, flag what is strictly above the k-th largest
+held-out score. It is always the correctly rounded k / (n + 1) that is compared with alpha, never k
+with alpha · (n + 1): 0.29 · 100 is 28.999999999999996 in binary, but 29 / 100 is exactly the number
+that 0.29 denotes. So `score > threshold` and `p <= alpha` agree always, ties included.
+
+Arrays or CPU tensors in, NumPy float64 out. Compare scores with a threshold in float64: rounding a
+threshold to float32 can move it past a score.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import beta
+
+from goen.errors import FitError, UsageError
+
+__all__ = [
+    "FalseAlarmInterval",
+    "benjamini_hochberg",
+    "class_conditional_p_values",
+    "false_alarm_interval",
+    "p_values",
+    "required_held_out",
+    "threshold",
+]
+
+Numbers: TypeAlias = ArrayLike | torch.Tensor
+
+
+def p_values(scores: Numbers, held_out_scores: Numbers) -> NDArray[np.float64]:
+    """Conformal p-value of each score: small means more OOD than nearly all held-out ID inputs.
+
+    p = (1 + #{held-out >= s}) / (n + 1), in [1 / (n + 1), 1]. A held-out score equal to s counts
+    against flagging, so ties make the decision more cautious, never less.
+
+    Args:
+        scores: any shape, a single number included; higher is more OOD.
+        held_out_scores: (n,), n >= 1. Already sorted ones are not sorted again.
+
+    Raises:
+        UsageError: NaN among the numbers, or no held-out scores.
+
+    Paper: Vovk et al. 2005; Bates et al. 2023 for outliers.
+
+    Example:
+        >>> p_values([0.5, 3.0, 9.0], held_out_scores=[1.0, 2.0, 3.0]).tolist()
+        [1.0, 0.5, 0.25]
+    """
+    values = _numbers("scores", scores)
+    held_out = _sorted_held_out(held_out_scores)
+    at_least = held_out.size - np.searchsorted(held_out, values, side="left")
+    return np.asarray((1 + at_least) / (held_out.size + 1), dtype=np.float64)
+
+
+def threshold(held_out_scores: Numbers, false_alarm_rate: float) -> float:
+    """The score above which an input is flagged: P(score > threshold | ID) <= false_alarm_rate.
+
+    The k-th largest of the n held-out scores, k the largest integer with k / (n + 1) <= rate. The
+    probability is over the held-out set and the input together; see `false_alarm_interval` for what
+    one held-out set may give. ``score > threshold`` equals ``p_values(score) <= rate`` always.
+
+    Args:
+        held_out_scores: (n,).
+        false_alarm_rate: alpha, in (0, 1).
+
+    Raises:
+        FitError: n is too small for the rate; the message says how many are needed.
+        UsageError: NaN among the scores, or a rate outside (0, 1).
+
+    Example:
+        >>> threshold([1.0, 2.0, 3.0, 4.0], false_alarm_rate=0.4)
+        3.0
+    """
+    held_out = _sorted_held_out(held_out_scores)
+    rank = _rank(held_out.size, false_alarm_rate)
+    return float(held_out[held_out.size - rank])
+
+
+def required_held_out(false_alarm_rate: float) -> int:
+    """The least number of held-out scores with which a rate can be guaranteed: ceil(1/alpha) - 1.
+
+    Example:
+        >>> required_held_out(0.05), required_held_out(0.001)
+        (19, 999)
+    """
+    _check_rate("false_alarm_rate", false_alarm_rate)
+    needed = max(math.ceil(1 / false_alarm_rate) - 1, 1)
+    # 1 / alpha is rounded; settle it with the comparison that decides.
+    while 1 / (needed + 1) > false_alarm_rate:
+        needed += 1
+    while needed > 1 and 1 / needed <= false_alarm_rate:
+        needed -= 1
+    return needed
+
+
+class FalseAlarmInterval(NamedTuple):
+    """Where the realised false-alarm rate of one gate lies."""
+
+    low: float
+    mean: float
+    high: float
+
+
+def false_alarm_interval(
+    num_held_out: int, false_alarm_rate: float, *, level: float = 0.9
+) -> FalseAlarmInterval:
+    """Where the false-alarm rate of a gate with this held-out set lies, with probability `level`.
+
+    The guarantee holds on average over held-out sets. Given one of n scores without ties, the rate
+    of the gate it makes is a draw from Beta(k, n + 1 - k), with mean k / (n + 1) <= alpha and k as
+    in `threshold`. With ties the rate is lower.
+
+    Args:
+        num_held_out: n.
+        false_alarm_rate: alpha, in (0, 1).
+        level: 0.9 for the 5 % and 95 % quantiles.
+
+    Paper: Vovk 2012, conditional validity.
+
+    Example:
+        >>> [round(x, 4) for x in false_alarm_interval(1000, 0.05)]
+        [0.0392, 0.05, 0.0618]
+    """
+    _check_rate("level", level)
+    rank = _rank(num_held_out, false_alarm_rate)
+    low, high = beta.interval(level, rank, num_held_out + 1 - rank)
+    return FalseAlarmInterval(float(low), rank / (num_held_out + 1), float(high))
+
+
+def class_conditional_p_values(
+    scores: Numbers,
+    labels: Numbers,
+    held_out_scores: Numbers,
+    held_out_labels: Numbers,
+) -> NDArray[np.float64]:
+    """Conformal p-value of each score among the held-out scores of its own class (Mondrian).
+
+    P(p <= alpha | ID, class) <= alpha for every class; `p_values` promises it only on average.
+    The label of a new input is what the network *predicts*, so the held-out labels must be the
+    network's predictions too, not the true ones.
+
+    Args:
+        scores: (N,).
+        labels: (N,), integers.
+        held_out_scores: (n,).
+        held_out_labels: (n,), integers.
+
+    Raises:
+        FitError: a class among `labels` has no held-out score.
+
+    Example:
+        >>> class_conditional_p_values([5.0, 5.0], [0, 1], [1.0, 2.0, 9.0], [0, 0, 1]).tolist()
+        [0.3333333333333333, 1.0]
+    """
+    values, classes = _labelled("scores", scores, "labels", labels)
+    held_out, held_out_classes = _labelled(
+        "held_out_scores", held_out_scores, "held_out_labels", held_out_labels
+    )
+    wanted = np.unique(classes)
+    missing = np.setdiff1d(wanted, held_out_classes)
+    if missing.size:
+        raise FitError(
+            f"No held-out scores for class {', '.join(map(str, missing[:10].tolist()))}"
+            f"{', ...' if missing.size > 10 else ''} ({missing.size} of {wanted.size} classes). "
+            "Hold out more inputs, or use p_values, which needs no classes."
+        )
+    out = np.empty(values.shape, dtype=np.float64)
+    for label in wanted:
+        mine = classes == label
+        out[mine] = p_values(values[mine], held_out[held_out_classes == label])
+    return out
+
+
+def benjamini_hochberg(p_values: Numbers, rate: float) -> NDArray[np.bool_]:
+    """Which of a batch of inputs to flag so that at most `rate` of the flags are false on average.
+
+    Flags the j smallest p-values, j the largest with p_(j) · m <= rate · j. Valid for conformal
+    p-values of independent inputs against one held-out set, which are positively dependent.
+
+    Args:
+        p_values: (m,), in [0, 1].
+        rate: the false-discovery rate, in (0, 1).
+
+    Paper: Benjamini & Hochberg 1995; Bates et al. 2023 for conformal p-values.
+
+    Example:
+        >>> benjamini_hochberg([0.01, 0.02, 0.03, 0.9], rate=0.05).tolist()
+        [True, True, True, False]
+    """
+    p = _numbers("p_values", p_values)
+    _check_rate("rate", rate)
+    if p.ndim != 1:
+        raise UsageError(f"Expected p-values of shape (m,), got {p.shape}.")
+    if p.size == 0:
+        return np.zeros(0, dtype=np.bool_)
+    if p.min() < 0 or p.max() > 1:
+        raise UsageError(f"p-values lie in [0, 1], got {p.min()} .. {p.max()}.")
+    ordered = np.sort(p)
+    rank = np.arange(1, p.size + 1)
+    # Conformal p-values are fractions, so both sides are often equal but for rounding; fractions
+    # that differ, differ by far more than this slack.
+    slack = 1 + 8 * np.finfo(np.float64).eps
+    passing = np.flatnonzero(ordered * p.size <= rate * rank * slack)
+    if passing.size == 0:
+        return np.zeros(p.shape, dtype=np.bool_)
+    return np.asarray(p <= ordered[passing[-1]])
+
+
+def _rank(num_held_out: int, false_alarm_rate: float) -> int:
+    """k, the largest integer with k / (n + 1) <= alpha as rounded numbers: 1 <= k <= n."""
+    _check_rate("false_alarm_rate", false_alarm_rate)
+    size = num_held_out + 1
+    rank = math.floor(false_alarm_rate * size)
+    while (rank + 1) / size <= false_alarm_rate:
+        rank += 1
+    while rank / size > false_alarm_rate:
+        rank -= 1
+    if rank < 1:
+        raise FitError(
+            f"A false-alarm rate of {false_alarm_rate:g} needs at least "
+            f"{required_held_out(false_alarm_rate)} held-out scores, got {num_held_out}. "
+            "Hold out more in-distribution inputs, or allow a higher rate."
+        )
+    return rank
+
+
+def _numbers(name: str, values: Numbers) -> NDArray[np.float64]:
+    if isinstance(values, torch.Tensor):
+        values = values.detach().to("cpu", torch.float64).numpy()
+    array = np.asarray(values, dtype=np.float64)
+    bad = int(np.isnan(array).sum())
+    if bad:
+        raise UsageError(
+            f"{bad} of {array.size} {name} are NaN. Leave those inputs out, or find what gave them."
+        )
+    return array
+
+
+def _labelled(
+    name: str, values: Numbers, label_name: str, labels: Numbers
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    array = _numbers(name, values)
+    classes = np.asarray(labels.cpu() if isinstance(labels, torch.Tensor) else labels)
+    if classes.dtype.kind not in "iu" and classes.size:
+        raise UsageError(f"{label_name} must be integers, got {classes.dtype}.")
+    if array.ndim != 1 or classes.shape != array.shape:
+        raise UsageError(
+            f"Expected {name} and {label_name} of one length, got {array.shape} and "
+            f"{classes.shape}."
+        )
+    return array, classes.astype(np.int64)
+
+
+def _sorted_held_out(held_out_scores: Numbers) -> NDArray[np.float64]:
+    held_out = _numbers("held_out_scores", held_out_scores)
+    if held_out.ndim != 1:
+        raise UsageError(f"Expected held-out scores of shape (n,), got {held_out.shape}.")
+    if held_out.size == 0:
+        raise UsageError("There are no held-out scores. Give in-distribution inputs held out.")
+    if bool((held_out[1:] >= held_out[:-1]).all()):
+        return held_out
+    return np.sort(held_out)
+
+
+def _check_rate(name: str, rate: float) -> None:
+    if not 0 < rate < 1:
+        raise UsageError(f"{name} lies strictly between 0 and 1, got {rate}.")

@@ -1,0 +1,328 @@
+"""Conformal decisions: the definition, the edges of floating point, and the promise itself."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import beta, false_discovery_control
+
+from goen.errors import FitError, UsageError
+from goen.functional.conformal import (
+    benjamini_hochberg,
+    class_conditional_p_values,
+    false_alarm_interval,
+    p_values,
+    required_held_out,
+    threshold,
+)
+
+laws = settings(derandomize=True, deadline=None, max_examples=150)
+# Few distinct values, so that ties are everywhere.
+tied_scores = st.integers(-3, 3).map(float) | st.sampled_from([-math.inf, math.inf, 0.1])
+# The rates people type: two or three decimals.
+decimal_rates = st.integers(1, 999).map(lambda i: i / 1000)
+
+
+# -- p-values --------------------------------------------------------------------------------
+
+
+def test_p_values_of_a_case_worked_by_hand() -> None:
+    held_out = [4.0, 1.0, 2.0, 2.0]
+    # at least 0: 4; 1: 4; 1.5: 3; 2: 3; 3: 1; 4: 1; 5: 0
+    p = p_values([0, 1, 1.5, 2, 3, 4, 5], held_out)
+    assert p.tolist() == [1.0, 1.0, 0.8, 0.8, 0.4, 0.4, 0.2]
+
+
+@laws
+@given(
+    scores=st.lists(tied_scores, max_size=10),
+    held_out=st.lists(tied_scores, min_size=1, max_size=30),
+)
+def test_p_values_match_the_definition(scores: list[float], held_out: list[float]) -> None:
+    expected = [(1 + sum(h >= s for h in held_out)) / (len(held_out) + 1) for s in scores]
+    assert p_values(scores, held_out).tolist() == expected
+    assert p_values(scores, sorted(held_out)).tolist() == expected
+
+
+def test_p_values_keep_the_shape_of_the_scores() -> None:
+    held_out = np.arange(9.0)
+    assert p_values(4.5, held_out).shape == ()
+    assert float(p_values(4.5, held_out)) == 0.5
+    assert p_values([4.5], held_out).tolist() == [0.5]
+    assert p_values(np.zeros((2, 3)), held_out).shape == (2, 3)
+    assert p_values([], held_out).shape == (0,)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_tensors_and_arrays_give_the_same(dtype: torch.dtype) -> None:
+    scores = torch.linspace(0, 1, 7, dtype=dtype).requires_grad_()
+    held_out = torch.linspace(0, 1, 40, dtype=dtype)
+    p = p_values(scores, held_out)
+    assert p.dtype == np.float64
+    assert p.tolist() == p_values(scores.tolist(), held_out.tolist()).tolist()
+    assert threshold(held_out, 0.1) == threshold(held_out.tolist(), 0.1)
+
+
+def test_inputs_are_left_alone() -> None:
+    held_out = np.array([3.0, 1.0, 2.0])
+    p_values([1.0], held_out)
+    threshold(held_out, 0.5)
+    assert held_out.tolist() == [3.0, 1.0, 2.0]
+
+
+# -- the threshold ---------------------------------------------------------------------------
+
+
+def test_threshold_of_a_case_worked_by_hand() -> None:
+    held_out = np.arange(1.0, 20.0)  # n = 19
+    assert threshold(held_out, 0.05) == 19  # k = 1
+    assert threshold(held_out, 0.1) == 18  # k = 2
+    assert threshold(held_out, 0.149) == 18
+    assert threshold(held_out, 0.15) == 17
+    assert threshold(held_out, 0.999) == 1  # k = 19: all above the least
+
+
+@laws
+@given(held_out=st.lists(tied_scores, min_size=1, max_size=60), rate=decimal_rates)
+def test_threshold_and_p_value_decide_alike(held_out: list[float], rate: float) -> None:
+    scores = np.array([-math.inf, *np.arange(-4, 4.5, 0.5), 0.1, math.inf])
+    flagged = p_values(scores, held_out) <= rate
+    try:
+        limit = threshold(held_out, rate)
+    except FitError:
+        assert not flagged.any()
+        assert len(held_out) < required_held_out(rate)
+    else:
+        assert (scores > limit).tolist() == flagged.tolist()
+
+
+def test_rates_that_are_whole_only_in_decimal_lose_nothing() -> None:
+    # floor(0.29 * 100) is 28 and floor(0.07 * 100) is 7 only by luck: 29 / 100 must be allowed.
+    assert math.floor(0.29 * 100) == 28
+    held_out = np.arange(99.0)
+    assert threshold(held_out, 0.29) == 99 - 29
+    for size in (100, 1000, 2000, 5000, 10_000):
+        held_out = np.arange(size - 1.0)
+        for percent in range(1, 100):
+            rank = percent * size // 100
+            assert threshold(held_out, percent / 100) == size - 1 - rank
+            assert (p_values(held_out, held_out) <= percent / 100).sum() == rank - 1
+
+
+@laws
+@given(rate=st.floats(1e-6, 0.999), num_held_out=st.integers(1, 3000))
+def test_threshold_and_p_value_decide_alike_for_any_float_rate(
+    rate: float, num_held_out: int
+) -> None:
+    held_out = np.arange(float(num_held_out))
+    scores = np.arange(-1.0, num_held_out + 1, 0.5)
+    flagged = p_values(scores, held_out) <= rate
+    if num_held_out < required_held_out(rate):
+        with pytest.raises(FitError):
+            threshold(held_out, rate)
+        assert not flagged.any()
+    else:
+        assert np.array_equal(scores > threshold(held_out, rate), flagged)
+
+
+def test_too_few_held_out_scores_says_how_many_are_needed() -> None:
+    with pytest.raises(FitError, match=r"rate of 0\.05 needs at least 19 held-out scores, got 18"):
+        threshold(np.arange(18.0), 0.05)
+    assert threshold(np.arange(19.0), 0.05) == 18
+
+
+def test_required_held_out_is_one_less_than_the_inverse_rate() -> None:
+    assert [required_held_out(rate) for rate in (0.9, 0.5, 0.3, 0.1, 1e-9)] == [
+        1,
+        1,
+        3,
+        9,
+        999_999_999,
+    ]
+    for denominator in range(2, 1000):
+        rate = 1 / denominator
+        assert required_held_out(rate) == denominator - 1
+        threshold(np.arange(denominator - 1.0), rate)
+        below = math.nextafter(rate, 0)
+        assert required_held_out(below) == denominator
+        with pytest.raises(FitError):
+            threshold(np.arange(denominator - 1.0), below)
+
+
+@pytest.mark.parametrize("rate", [0.0, 1.0, -0.1, 1.5, math.nan])
+def test_rates_outside_zero_and_one_are_refused(rate: float) -> None:
+    for call in (
+        lambda: threshold([1.0, 2.0], rate),
+        lambda: required_held_out(rate),
+        lambda: false_alarm_interval(100, rate),
+        lambda: benjamini_hochberg([0.5], rate),
+        lambda: false_alarm_interval(100, 0.1, level=rate),
+    ):
+        with pytest.raises(UsageError, match="strictly between 0 and 1"):
+            call()
+
+
+def test_numbers_that_cannot_be_used_are_refused() -> None:
+    with pytest.raises(UsageError, match="1 of 2 scores are NaN"):
+        p_values([1.0, math.nan], [1.0])
+    with pytest.raises(UsageError, match="1 of 3 held_out_scores are NaN"):
+        p_values([1.0], [1.0, 2.0, math.nan])
+    with pytest.raises(UsageError, match="held_out_scores are NaN"):
+        threshold([math.nan] * 20, 0.1)
+    with pytest.raises(UsageError, match="no held-out scores"):
+        p_values([1.0], [])
+    with pytest.raises(UsageError, match=r"shape \(n,\)"):
+        p_values([1.0], [[1.0]])
+
+
+# -- the promise -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("decimals", [None, 1, 0], ids=["continuous", "tied", "heavily tied"])
+@pytest.mark.parametrize(("num_held_out", "rate"), [(99, 0.1), (150, 0.05), (19, 0.05)])
+def test_false_alarm_rate_is_kept_over_a_thousand_draws(
+    decimals: int | None, num_held_out: int, rate: float
+) -> None:
+    rng = np.random.default_rng(0)
+    rates = np.empty(1000)
+    for draw in range(1000):
+        scores = rng.gumbel(size=num_held_out + 200)
+        if decimals is not None:
+            scores = scores.round(decimals)
+        held_out, new = scores[:num_held_out], scores[num_held_out:]
+        flagged = new > threshold(held_out, rate)
+        assert np.array_equal(flagged, p_values(new, held_out) <= rate)
+        rates[draw] = flagged.mean()
+    error = rates.std(ddof=1) / math.sqrt(len(rates))
+    assert rates.mean() <= rate + 2 * error
+    if decimals is None:  # and not needlessly cautious: the mean is k / (n + 1)
+        exact = math.floor(rate * (num_held_out + 1) + 1e-9) / (num_held_out + 1)
+        assert rates.mean() >= exact - 3 * error
+
+
+def test_realised_rate_falls_into_the_interval_as_often_as_promised() -> None:
+    rng = np.random.default_rng(1)
+    low, mean, high = false_alarm_interval(200, 0.1)
+    held_out = rng.random((2000, 200))  # uniform scores: the rate of a threshold t is 1 - t
+    realised = np.array([1 - threshold(row, 0.1) for row in held_out])
+    assert mean == 20 / 201
+    assert realised.mean() == pytest.approx(mean, abs=4 * 0.0212 / math.sqrt(2000))
+    assert ((low <= realised) & (realised <= high)).mean() == pytest.approx(0.9, abs=0.025)
+
+
+def test_interval_of_a_case_worked_by_hand() -> None:
+    # n = 1, alpha = 1/2, k = 1: Beta(1, 1), uniform
+    assert false_alarm_interval(1, 0.5) == pytest.approx((0.05, 0.5, 0.95))
+    low, mean, high = false_alarm_interval(5000, 0.05, level=0.5)
+    assert mean == 250 / 5001
+    assert (low, high) == pytest.approx(tuple(beta.ppf([0.25, 0.75], 250, 4751)))
+    with pytest.raises(FitError, match="needs at least 99"):
+        false_alarm_interval(50, 0.01)
+
+
+# -- per class -------------------------------------------------------------------------------
+
+
+def test_class_conditional_p_values_match_p_values_class_by_class() -> None:
+    rng = np.random.default_rng(2)
+    held_out, held_out_labels = rng.normal(size=300).round(1), rng.integers(0, 4, 300)
+    scores, labels = rng.normal(size=50).round(1), rng.integers(0, 4, 50)
+    p = class_conditional_p_values(scores, labels, held_out, held_out_labels)
+    for i in range(50):
+        mine = held_out[held_out_labels == labels[i]]
+        assert p[i] == (1 + (mine >= scores[i]).sum()) / (len(mine) + 1)
+    tensors = (torch.from_numpy(x) for x in (scores, labels, held_out, held_out_labels))
+    assert class_conditional_p_values(*tensors).tolist() == p.tolist()
+
+
+def test_class_conditional_rate_is_kept_in_every_class() -> None:
+    rng = np.random.default_rng(3)
+    rates = np.zeros((400, 2))
+    for draw in range(400):
+        labels = rng.integers(0, 2, 400)
+        scores = rng.normal(size=400) * (1 + 3 * labels)  # class 1 scores far wider
+        p = class_conditional_p_values(scores[200:], labels[200:], scores[:200], labels[:200])
+        for c in range(2):
+            rates[draw, c] = (p[labels[200:] == c] <= 0.1).mean()
+    assert (rates.mean(axis=0) <= 0.1 + 2 * rates.std(axis=0) / 20).all()
+    assert (rates.mean(axis=0) >= 0.08).all()
+
+
+def test_class_without_held_out_scores_is_named() -> None:
+    with pytest.raises(FitError, match=r"class 2, 7 \(2 of 3 classes\)"):
+        class_conditional_p_values([1.0, 1.0, 1.0], [0, 2, 7], [1.0, 2.0], [0, 1])
+    with pytest.raises(UsageError, match="integers"):
+        class_conditional_p_values([1.0], [0.5], [1.0], [0])
+    with pytest.raises(UsageError, match="one length"):
+        class_conditional_p_values([1.0], [0, 1], [1.0], [0])
+
+
+# -- false discoveries -----------------------------------------------------------------------
+
+
+def test_benjamini_hochberg_of_a_case_worked_by_hand() -> None:
+    # m = 5, rate 0.1: limits 0.02, 0.04, 0.06, 0.08, 0.10. The fourth passes and takes all below.
+    p = [0.075, 0.03, 0.5, 0.05, 0.061]
+    assert benjamini_hochberg(p, 0.1).tolist() == [True, True, False, True, True]
+    assert not benjamini_hochberg([0.5, 0.9], 0.1).any()
+    assert benjamini_hochberg([], 0.1).shape == (0,)
+    assert benjamini_hochberg([0.1], 0.1).tolist() == [True]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_benjamini_hochberg_matches_scipy(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    p = np.concatenate([rng.random(80), rng.random(20) ** 6])
+    rng.shuffle(p)
+    for rate in (0.01, 0.05, 0.2, 0.5):
+        assert np.array_equal(benjamini_hochberg(p, rate), false_discovery_control(p) <= rate)
+
+
+@laws
+@given(
+    counts=st.lists(st.integers(1, 100), min_size=1, max_size=40),
+    size=st.sampled_from([100, 1000]),
+    percent=st.integers(1, 99),
+)
+def test_benjamini_hochberg_is_exact_on_fractions(
+    counts: list[int], size: int, percent: int
+) -> None:
+    exact = sorted(Fraction(count, size) for count in counts)
+    rate = Fraction(percent, 100)
+    passing = [p for j, p in enumerate(exact, 1) if p * len(exact) <= rate * j]
+    expected = [bool(passing) and Fraction(count, size) <= passing[-1] for count in counts]
+    flagged = benjamini_hochberg([count / size for count in counts], percent / 100)
+    assert flagged.tolist() == expected
+
+
+def test_benjamini_hochberg_flags_at_equality_whatever_the_rounding() -> None:
+    # 1/20 · 3 = 0.15 exactly, but 0.05 * 3 > 0.15 in binary
+    assert 0.05 * 3 > 0.15
+    assert benjamini_hochberg([1 / 20, 1.0, 1.0], 0.15).tolist() == [True, False, False]
+    assert not benjamini_hochberg([1 / 20 + 1e-12, 1.0, 1.0], 0.15).any()
+
+
+def test_benjamini_hochberg_keeps_the_false_discovery_rate_on_conformal_p_values() -> None:
+    rng = np.random.default_rng(4)
+    false_shares = np.empty(500)
+    for draw in range(500):
+        held_out = rng.normal(size=500)
+        scores = np.concatenate([rng.normal(size=80), rng.normal(4, 1, size=20)])
+        flagged = benjamini_hochberg(p_values(scores, held_out), 0.2)
+        false_shares[draw] = flagged[:80].sum() / max(flagged.sum(), 1)
+    assert false_shares.mean() <= 0.2
+    assert false_shares.mean() > 0.1  # and it does flag
+
+
+def test_p_values_outside_zero_and_one_are_refused() -> None:
+    for p in ([-0.1], [1.1]):
+        with pytest.raises(UsageError, match=r"\[0, 1\]"):
+            benjamini_hochberg(p, 0.1)
+    with pytest.raises(UsageError, match="NaN"):
+        benjamini_hochberg([math.nan], 0.1)
+    with pytest.raises(UsageError, match=r"shape \(m,\)"):
+        benjamini_hochberg([[0.1]], 0.1)

@@ -1,0 +1,93 @@
+import pytest
+import torch
+
+from goen.errors import UsageError
+from goen.models import NetworkConfig, ResNet18
+from goen.models.head import CalibrationHead, probability_of_ood
+from goen.models.resnet import HEADS
+
+IMAGES = torch.randint(
+    0, 256, (3, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
+)
+
+
+def test_the_plain_network_is_the_well_known_one() -> None:
+    # ResNet-18 for CIFAR-10 has 11,173,962 parameters in every public implementation.
+    network = ResNet18(NetworkConfig(head="plain"))
+    assert sum(p.numel() for p in network.parameters()) == 11_173_962
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("width", [1, 4])
+def test_features_are_as_declared(head: str, width: int) -> None:
+    network = ResNet18(NetworkConfig(width=width, head=head)).eval()
+    outputs = network(IMAGES)
+    maps = {}
+    for scale in network.scales:
+        module = network.get_submodule(scale.name)
+        module.register_forward_hook(lambda m, i, o, name=scale.name: maps.update({name: o}))
+    network(IMAGES)
+    for scale in network.scales:
+        assert outputs.features[scale.name].shape == (3, scale.channels)
+        found = maps[scale.name]
+        assert found.shape[2:] == (32 // scale.stride, 32 // scale.stride)
+        assert torch.allclose(found.mean((2, 3)), outputs.features[scale.name], atol=1e-6)
+    z = {"multi_scale": 8, "single_scale": 8, "concat": 10, "plain": 8}[head] * width
+    assert outputs.features["z"].shape == (3, z)
+    assert outputs.logits.shape == (3, 10)
+
+
+def test_the_projection_is_linear_batchnorm_relu_of_both_scales() -> None:
+    network = ResNet18(NetworkConfig(width=2)).eval()
+    outputs = network(IMAGES)
+    both = torch.cat([outputs.features["layer2"], outputs.features["layer4"]], 1)
+    linear, norm, _ = network.projection
+    hidden = both @ linear.weight.T + linear.bias
+    hidden = (hidden - norm.running_mean) / (norm.running_var + norm.eps).sqrt()
+    expected = (hidden * norm.weight + norm.bias).clamp_min(0)
+    assert torch.allclose(outputs.features["z"], expected, atol=1e-6)
+    assert torch.allclose(outputs.logits, network.classifier(expected), atol=1e-6)
+
+
+def test_concat_normalises_each_scale_apart_for_the_density_only() -> None:
+    network = ResNet18(NetworkConfig(width=2, head="concat")).eval()
+    f = network(IMAGES).features
+    assert torch.allclose(f["z"][:, :4].norm(dim=1), torch.ones(3))
+    assert torch.allclose(f["z"][:, 4:].norm(dim=1), torch.ones(3))
+    logits = network.classifier(torch.cat([f["layer2"], f["layer4"]], 1))
+    assert torch.allclose(network(IMAGES).logits, logits, atol=1e-6)
+
+
+def test_uint8_and_unit_floats_say_the_same() -> None:
+    network = ResNet18(NetworkConfig(width=2)).eval()
+    assert torch.allclose(network(IMAGES).logits, network(IMAGES.float() / 255).logits, atol=1e-5)
+
+
+def test_images_are_standardised_by_channel() -> None:
+    seen = []
+    network = ResNet18(NetworkConfig(width=1, mean=(0.1, 0.2, 0.3), std=(0.5, 0.25, 0.125))).eval()
+    network.conv1.register_forward_hook(lambda m, i, o: seen.append(i[0]))
+    network(torch.full((1, 3, 8, 8), 255, dtype=torch.uint8))
+    assert torch.allclose(seen[0][0, :, 0, 0], torch.tensor([1.8, 3.2, 5.6]))
+
+
+def test_other_sizes_work() -> None:
+    network = ResNet18(NetworkConfig(width=1)).eval()
+    assert network(torch.zeros(1, 3, 20, 26, dtype=torch.uint8)).logits.shape == (1, 10)
+
+
+@pytest.mark.parametrize("bad", [{"width": 0}, {"num_classes": 0}, {"head": "double"}])
+def test_what_cannot_be_built_is_said(bad: dict[str, object]) -> None:
+    with pytest.raises(UsageError):
+        NetworkConfig(**bad)
+
+
+def test_the_head_has_two_hidden_layers_of_64_and_32() -> None:
+    shapes = [tuple(p.shape) for p in CalibrationHead().parameters()]
+    assert shapes == [(64, 3), (64,), (32, 64), (32,), (1, 32), (1,)]
+
+
+def test_the_compression_of_the_targets_is_undone() -> None:
+    u = torch.tensor([0.01, 0.05, 0.275, 0.95, 0.99], dtype=torch.float64)
+    expected = torch.tensor([0, 0, 0.25, 1, 1], dtype=torch.float64)
+    assert torch.allclose(probability_of_ood(torch.logit(u)), expected)

@@ -1,0 +1,68 @@
+import numpy as np
+import pytest
+import torch
+
+from goen.errors import FitError
+from goen.models.head import CalibrationHead
+from goen.training import HeadConfig, train_head
+from goen.training import head as head_module
+
+
+def cloud(centre: float, count: int, seed: int = 0) -> torch.Tensor:
+    rng = np.random.default_rng(seed)
+    return torch.from_numpy(rng.normal(centre, 0.5, (count, 3)))
+
+
+def test_ood_cues_score_higher_and_meet_their_targets() -> None:
+    head, gaps = train_head(
+        cloud(0, 2000), {"near": cloud(4, 500, 1), "far": cloud(8, 50, 2)}, HeadConfig(patience=20)
+    )
+    with torch.no_grad():
+        low = torch.sigmoid(head(cloud(0, 300, 3).float()))
+        high = torch.sigmoid(head(cloud(4, 300, 4).float()))
+    assert abs(low.mean() - 0.05) < 0.03
+    assert abs(high.mean() - 0.95) < 0.03
+    assert max(gaps) > 0.85
+
+
+def test_every_set_has_the_same_weight_whatever_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = {1.0: 0, 2.0: 0}
+
+    class Counting(CalibrationHead):
+        def forward(self, cues: torch.Tensor) -> torch.Tensor:
+            if self.training and torch.is_grad_enabled():
+                for mark in seen:
+                    seen[mark] += int((cues[:, 0] == mark).sum())
+            return super().forward(cues)
+
+    monkeypatch.setattr(head_module, "CalibrationHead", Counting)
+    small, large = torch.full((10, 3), 1.0), torch.full((4000, 3), 2.0)
+    train_head(cloud(0, 1000), {"small": small, "large": large}, HeadConfig(epochs=2))
+    assert seen[1.0] == seen[2.0]
+    assert seen[1.0] + seen[2.0] == 2 * 800
+
+
+def test_it_stops_when_the_gap_no_longer_grows_and_keeps_the_widest() -> None:
+    # ID and OOD are alike: the gap is noise, so patience ends it early.
+    config = HeadConfig(epochs=200, patience=3)
+    head, gaps = train_head(cloud(0, 300), {"same": cloud(0, 300, 1)}, config)
+    assert len(gaps) < 200
+    assert len(gaps) - 1 - gaps.index(max(gaps)) == 3
+    assert not head.training
+
+
+def test_it_is_the_same_every_time_and_leaves_the_callers_randomness() -> None:
+    torch.manual_seed(5)
+    before = torch.random.get_rng_state()
+    a, _ = train_head(cloud(0, 100), {"x": cloud(3, 100)}, HeadConfig(epochs=2))
+    b, _ = train_head(cloud(0, 100), {"x": cloud(3, 100)}, HeadConfig(epochs=2))
+    c, _ = train_head(cloud(0, 100), {"x": cloud(3, 100)}, HeadConfig(epochs=2, seed=1))
+    probe = cloud(1, 5).float()
+    assert torch.equal(a(probe), b(probe))
+    assert not torch.equal(a(probe), c(probe))
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_too_few_images_are_said() -> None:
+    with pytest.raises(FitError, match="at least 5 noise"):
+        train_head(cloud(0, 100), {"noise": cloud(3, 1)}, HeadConfig())
