@@ -34,7 +34,8 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from goen.functional.gaussian import ClassStatistics, whitener
+from goen.functional.gaussian import ClassStatistics
+from goen.functional.whitening import whitener
 
 TIME_GOAL = 2.0
 MEMORY_GOAL_MB = 64.0

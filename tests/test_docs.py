@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from .test_scoring import make_gate
+
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 EXAMPLE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -14,6 +16,7 @@ WITH_EXAMPLES = [page for page in PAGES if EXAMPLE.search(page.read_text())]
 @pytest.mark.parametrize("page", WITH_EXAMPLES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    make_gate().save(tmp_path / "runs" / "digits")
     namespace: dict[str, object] = {}
     for block in EXAMPLE.findall(page.read_text()):
         exec(compile(block, str(page), "exec"), namespace)

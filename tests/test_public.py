@@ -1,10 +1,27 @@
 """The public names are exactly these: adding or losing one is a decision."""
 
+import subprocess
+import sys
+
+import pytest
+
 import goen
 
 
 def test_public_names() -> None:
-    assert sorted(goen.__all__) == ["__version__", "data", "errors"]
+    assert sorted(goen.__all__) == [
+        "Gate",
+        "Outputs",
+        "Prediction",
+        "__version__",
+        "data",
+        "detectors",
+        "errors",
+        "extract",
+        "load",
+        "metrics",
+        "models",
+    ]
     assert sorted(goen.data.__all__) == [
         "ImageSet",
         "OodSet",
@@ -16,3 +33,14 @@ def test_public_names() -> None:
     ]
     for name in goen.__all__:
         assert hasattr(goen, name)
+    assert dir(goen) == sorted(goen.__all__)
+
+
+def test_importing_goen_does_not_wait_for_torch() -> None:
+    script = "import sys, goen.cli.main; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script]).returncode == 0
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="'goen' has no attribute 'gate'"):
+        goen.gate  # noqa: B018

@@ -19,19 +19,15 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
 
 from goen.errors import ArtifactError, FitError, UsageError
-from goen.functional.gaussian import (
-    ClassStatistics,
-    Whitening,
-    entropy,
+from goen.functional.covariance import (
     ledoit_wolf_shrinkage,
-    log_distance,
-    max_inner_product,
-    normalise,
     oas_shrinkage,
     tied_covariance,
     total_covariance,
-    whitener,
 )
+from goen.functional.cues import entropy, log_distance, max_inner_product, normalise
+from goen.functional.gaussian import ClassStatistics
+from goen.functional.whitening import Whitening, whitener
 
 Array = NDArray[np.float64]
 laws = settings(derandomize=True, deadline=None, max_examples=40)

@@ -7,17 +7,10 @@ import torch
 from torch import Tensor
 
 from goen.errors import NotFittedError
-from goen.functional.gaussian import (
-    ClassStatistics,
-    Whitening,
-    entropy,
-    log_distance,
-    max_inner_product,
-    normalise,
-    oas_shrinkage,
-    tied_covariance,
-    whitener,
-)
+from goen.functional.covariance import oas_shrinkage, tied_covariance
+from goen.functional.cues import entropy, log_distance, max_inner_product, normalise
+from goen.functional.gaussian import ClassStatistics
+from goen.functional.whitening import Whitening, whitener
 from goen.outputs import Outputs
 
 CUES = ("log_distance", "similarity", "entropy")

@@ -141,8 +141,8 @@ class ResNet18(nn.Module):
 
     def forward(self, images: Tensor) -> Outputs:
         white = 255.0 if images.dtype == torch.uint8 else 1.0
-        # Channels-last wins on CUDA. On the CPU it must not be used: there the backward pass of torch
-        # 2.13 writes outside its buffers for narrow layers (docs/log.md, 2026-11-15).
+        # Channels-last wins on CUDA. On the CPU it must not be used: there torch 2.13's backward
+        # pass writes outside its buffers for narrow layers (docs/log.md, 2026-11-15).
         layout = torch.channels_last if images.is_cuda else torch.contiguous_format
         x = images.to(dtype=self.mean.dtype, memory_format=layout)
         x = (x - self.mean * white) / (self.std * white)

@@ -1,0 +1,85 @@
+"""What the paper does before and after the distance: normalisation and the three cues."""
+
+import torch
+from torch import Tensor
+
+from goen.errors import FitError, UsageError
+from goen.functional._rows import check_features
+
+
+def normalise(features: Tensor) -> Tensor:
+    r"""Each row (N, D) divided by its Euclidean length, (N, D) float64.
+
+    A zero row has no direction and stays zero: its distance is then that of the origin, far from
+    every class of unit vectors. A row with NaN or infinity becomes NaN, for the fit to refuse.
+
+    Paper: GOEN §5.2, :math:`\tilde z = z / \lVert z \rVert_2`. Departs from the paper: it assumes
+    :math:`z \ne 0`.
+
+    Example:
+        >>> normalise(torch.tensor([[3.0, 4.0], [0.0, 0.0]])).tolist()
+        [[0.6, 0.8], [0.0, 0.0]]
+    """
+    check_features(features)
+    rows = features.detach().to(torch.float64)
+    if rows.shape[1] == 0:
+        return rows.clone()
+    # Through the largest entry, so that squares neither overflow nor vanish.
+    largest = rows.abs().amax(dim=1, keepdim=True)
+    rows = rows / torch.where(largest == 0, 1.0, largest)
+    length = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    return rows.div_(torch.where(length == 0, 1.0, length))
+
+
+def max_inner_product(features: Tensor, means: Tensor) -> Tensor:
+    r"""Largest inner product of each row (N, D) with a class mean (C, D), (N,): cue m2.
+
+    High for ID, alone among the cues.
+
+    A class without a mean (a row of NaN) is left out.
+
+    Paper: GOEN §5.3, :math:`m_2 = \max_c \tilde z^\top \mu_c`, on features of unit length. Departs
+    from the paper: nothing; it says "cosine", but :math:`\mu_c` is a mean of unit vectors, shorter
+    than 1, and is not normalised again.
+
+    Example:
+        >>> max_inner_product(torch.tensor([[0.6, 0.8]]), torch.tensor([[1.0, 0.0], [0.0, 0.5]]))
+        tensor([0.6000], dtype=torch.float64)
+    """
+    check_features(features, means.shape[-1])
+    means = means.detach().to(features.device, torch.float64)
+    means = means[~torch.isnan(means).all(dim=1)]
+    if len(means) == 0:
+        raise FitError("No class has a mean: nothing was fitted. Give at least one labelled row.")
+    return (features.detach().to(torch.float64) @ means.mT).amax(dim=1)
+
+
+def log_distance(distance: Tensor) -> Tensor:
+    """log(distance + 1) of squared distances of any shape: cue m1, high for OOD.
+
+    Paper: GOEN §5.3, m1. Departs from the paper: nothing (``log1p``, exact near 0).
+
+    Example:
+        >>> log_distance(torch.tensor([0.0, 1.0]))
+        tensor([0.0000, 0.6931], dtype=torch.float64)
+    """
+    if bool((distance < 0).any()):
+        raise UsageError("A squared distance is at least 0, got a negative one.")
+    return torch.log1p(distance.detach().to(torch.float64))
+
+
+def entropy(logits: Tensor) -> Tensor:
+    r"""Entropy of the softmax of each row of logits (N, C), in nats, (N,): cue m3, high for OOD.
+
+    :math:`-\sum_c p_c \log p_c` with 0 log 0 = 0, in [0, log C]. NaN logits give NaN.
+
+    Paper: GOEN §5.3, m3. Departs from the paper: nothing.
+
+    Example:
+        >>> entropy(torch.tensor([[0.0, 0.0], [1000.0, -1000.0]]))
+        tensor([0.6931, 0.0000], dtype=torch.float64)
+    """
+    check_features(logits)
+    log_p = torch.log_softmax(logits.detach().to(torch.float64), dim=1)
+    p = log_p.exp()
+    return torch.where(p == 0, 0.0, -p * log_p).sum(dim=1)

@@ -1,0 +1,155 @@
+"""``goen run`` and then ``goen score``, as a person would type them."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from goen.cli.main import main
+from goen.data import load
+from goen.studies import PRESETS
+
+from ..tiny import TINY, tiny_protocol
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "digits"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(PRESETS, "tiny", TINY)  # type: ignore[arg-type]
+        patch.setattr("goen.cli.run.protocol", lambda *_, **__: tiny_protocol())
+        assert main(["run", "--preset", "tiny", "--out", str(out)]) == 0
+    return out
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    folder = tmp_path / "pictures"
+    (folder / "deep").mkdir(parents=True)
+    digits = load("digits").read(range(3))
+    for i, pixels in enumerate(digits):
+        Image.fromarray(pixels.transpose(1, 2, 0)).save(folder / f"{i}.png")
+    Image.fromarray(digits[0].transpose(1, 2, 0)).convert("L").resize((90, 70)).save(
+        folder / "deep" / "3.jpg"
+    )
+    (folder / "4.png").write_bytes(b"\x89PNG\r\n\x1a\n, and then the disk was full")
+    (folder / "notes.txt").write_text("no picture")
+    return folder
+
+
+def test_run_ends_with_the_path_of_its_report(
+    finished: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(PRESETS, "tiny", TINY)  # type: ignore[arg-type]
+    monkeypatch.setattr("goen.cli.run.protocol", lambda *_, **__: tiny_protocol())
+    assert main(["run", "--preset", "tiny", "--out", str(finished)]) == 0
+    out = capsys.readouterr().out
+    assert "protocol full" in out
+    last = out.strip().splitlines()[-1]
+    assert last == f"report: {finished / 'report.html'}"
+    assert Path(last.removeprefix("report: ")).is_file()
+
+
+def test_every_file_gets_a_row_and_the_code_says_whether_all_were_read(
+    finished: Path, pictures: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["score", str(pictures), "--gate", str(finished / "gate")]) == 1
+    out, err = capsys.readouterr()
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert [Path(r["path"]).name for r in rows] == ["0.png", "1.png", "2.png", "4.png", "3.jpg"]
+    broken = rows[3]
+    assert "4.png" in broken["error"]
+    assert broken["label"] is broken["is_ood"] is None
+    for row in rows[:3]:
+        assert row["error"] is None
+        assert row["label"] in "0123456"
+        assert row["is_ood"] == (row["p_value"] <= 0.05)
+    assert "4 scored" in err
+    assert "1 unreadable" in err
+    (pictures / "4.png").unlink()
+    assert main(["score", str(pictures), "--gate", str(finished)]) == 0
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".csv", ".parquet"])
+def test_the_three_forms_say_the_same(
+    finished: Path, pictures: Path, tmp_path: Path, ending: str
+) -> None:
+    out = tmp_path / f"scores{ending}"
+    assert main(["score", str(pictures), "--gate", str(finished), "--out", str(out)]) == 1
+    if ending == ".jsonl":
+        rows = [json.loads(line) for line in out.read_text().splitlines()]
+    elif ending == ".csv":
+        rows = list(csv.DictReader(out.open(newline="")))
+    else:
+        rows = pq.read_table(out).to_pylist()
+    assert len(rows) == 5
+    assert list(rows[0]) == [
+        "path", "label", "confidence", "score", "p_value", "probability", "is_ood",
+        "cue_log_distance", "cue_similarity", "cue_entropy", "error",
+    ]  # fmt: skip
+    gate_says = [float(r["score"]) for r in rows if not r["error"]]
+    batch = np.stack(
+        [np.asarray(Image.open(r["path"]).convert("RGB").resize((32, 32))) for r in rows[:3]]
+    )
+    direct = __import__("goen").load(finished).predict(batch.transpose(0, 3, 1, 2)).score
+    assert np.allclose(gate_says[:3], direct, atol=1e-5)
+
+
+def test_another_rate_moves_only_the_decision(
+    finished: Path, pictures: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = []
+    for rate in ("0.03", "0.9"):
+        main(["score", str(pictures), "--gate", str(finished), "--false-alarm-rate", rate])
+        rows.append([json.loads(line) for line in capsys.readouterr().out.splitlines()])
+    for strict, loose in zip(*rows, strict=True):
+        assert strict["p_value"] == loose["p_value"]
+        if not strict["error"]:
+            assert loose["is_ood"] == (loose["p_value"] <= 0.9)
+            assert strict["is_ood"] == (strict["p_value"] <= 0.03)
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        (["--out", "scores.xls"], "the ending says the form"),
+        (["--false-alarm-rate", "0.0001"], "needs at least 9999 held-out scores, got 48"),
+        (["--false-alarm-rate", "2"], "strictly between 0 and 1"),
+        (["nowhere.png"], "nowhere.png does not exist"),
+    ],
+)
+def test_mistakes_get_a_sentence_and_code_two(
+    finished: Path,
+    pictures: Path,
+    extra: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert (
+        main(
+            [
+                "score",
+                *extra[-1:][: extra[0] == "nowhere.png"],
+                str(pictures),
+                "--gate",
+                str(finished),
+            ]
+            + ([] if extra[0] == "nowhere.png" else extra)
+        )
+        == 2
+    )
+    assert message in capsys.readouterr().err
+
+
+def test_nothing_to_score_is_said(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty").mkdir()
+    assert main(["score", str(tmp_path / "empty"), "--gate", str(finished)]) == 2
+    assert "no pictures" in capsys.readouterr().err
+    assert main(["score", str(tmp_path / "empty"), "--gate", str(tmp_path)]) == 2
+    assert "no saved gate is there" in capsys.readouterr().err

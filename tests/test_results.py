@@ -1,0 +1,80 @@
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from goen.errors import ArtifactError
+from goen.results import Result, Stages, read_results, write_results
+
+ROW = Result(
+    "goen",
+    "full",
+    42,
+    "svhn",
+    "far",
+    "auroc",
+    0.9,
+    0.8,
+    0.95,
+    True,
+    ("a:1",),
+    ("b:2", "c:3"),
+    "net",
+    None,
+)
+
+
+def test_results_come_back_as_they_were(tmp_path: Path) -> None:
+    rows = [ROW, dataclasses.replace(ROW, value=0.1 + 0.2, low=None, high=None, calibrated_on=())]
+    write_results(tmp_path / "r.jsonl", rows)
+    assert read_results(tmp_path / "r.jsonl") == rows
+
+
+def test_a_line_that_is_no_result_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    write_results(path, [ROW])
+    path.write_text(path.read_text() + '{"method": "x"}\n')
+    with pytest.raises(ArtifactError, match=r"r\.jsonl, line 2, is not a result: missing"):
+        read_results(path)
+    path.write_text("{")
+    with pytest.raises(ArtifactError, match="line 1"):
+        read_results(path)
+    with pytest.raises(ArtifactError, match="Has the run finished"):
+        read_results(tmp_path / "none.jsonl")
+
+
+def test_a_finished_stage_is_not_done_again(tmp_path: Path) -> None:
+    stages, calls = Stages(tmp_path), []
+
+    def make(result: Path, work: Path) -> None:
+        calls.append(1)
+        (result / "out").write_text("done")
+
+    first = stages.run("s", {"a": 1}, make)
+    assert stages.run("s", {"a": 1}, make) == first
+    assert (first / "out").read_text() == "done"
+    assert len(calls) == 1
+    assert stages.run("s", {"a": 2}, make) != first
+    assert stages.run("t", {"a": 1}, make) != first
+    assert len(calls) == 3
+
+
+def test_an_interrupted_stage_keeps_its_work_and_no_result(tmp_path: Path) -> None:
+    stages = Stages(tmp_path)
+
+    def interrupted(result: Path, work: Path) -> None:
+        (result / "half").touch()
+        (work / "checkpoint").write_text("epoch 3")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stages.run("s", {}, interrupted)
+    assert [p.name for p in tmp_path.iterdir()] == ["work"]
+
+    def resumed(result: Path, work: Path) -> None:
+        assert (work / "checkpoint").read_text() == "epoch 3"
+        (result / "whole").touch()
+
+    done = stages.run("s", {}, resumed)
+    assert sorted(p.name for p in done.iterdir()) == ["inputs.json", "whole"]
+    assert not any((tmp_path / "work").iterdir())
