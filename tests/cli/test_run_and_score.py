@@ -9,8 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+import goen
 from goen.cli.main import main
 from goen.data import load
+from goen.data.pictures import read_picture
 from goen.studies import PRESETS
 
 from ..tiny import TINY, tiny_protocol
@@ -83,7 +85,8 @@ def test_the_three_forms_say_the_same(
     if ending == ".jsonl":
         rows = [json.loads(line) for line in out.read_text().splitlines()]
     elif ending == ".csv":
-        rows = list(csv.DictReader(out.open(newline="")))
+        with out.open(newline="") as file:
+            rows = list(csv.DictReader(file))
     else:
         rows = pq.read_table(out).to_pylist()
     assert len(rows) == 5
@@ -92,10 +95,8 @@ def test_the_three_forms_say_the_same(
         "cue_log_distance", "cue_similarity", "cue_entropy", "error",
     ]  # fmt: skip
     gate_says = [float(r["score"]) for r in rows if not r["error"]]
-    batch = np.stack(
-        [np.asarray(Image.open(r["path"]).convert("RGB").resize((32, 32))) for r in rows[:3]]
-    )
-    direct = __import__("goen").load(finished).predict(batch.transpose(0, 3, 1, 2)).score
+    batch = np.stack([read_picture(Path(r["path"]), (32, 32)) for r in rows[:3]])
+    direct = goen.load(finished).predict(batch).score
     assert np.allclose(gate_says[:3], direct, atol=1e-5)
 
 
@@ -114,35 +115,30 @@ def test_another_rate_moves_only_the_decision(
 
 
 @pytest.mark.parametrize(
-    ("extra", "message"),
+    ("arguments", "message"),
     [
         (["--out", "scores.xls"], "the ending says the form"),
         (["--false-alarm-rate", "0.0001"], "needs at least 9999 held-out scores, got 48"),
         (["--false-alarm-rate", "2"], "strictly between 0 and 1"),
-        (["nowhere.png"], "nowhere.png does not exist"),
+        (["--gate", "nowhere"], "nowhere is not a folder"),
     ],
 )
 def test_mistakes_get_a_sentence_and_code_two(
     finished: Path,
     pictures: Path,
-    extra: list[str],
+    arguments: list[str],
     message: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert (
-        main(
-            [
-                "score",
-                *extra[-1:][: extra[0] == "nowhere.png"],
-                str(pictures),
-                "--gate",
-                str(finished),
-            ]
-            + ([] if extra[0] == "nowhere.png" else extra)
-        )
-        == 2
-    )
+    assert main(["score", str(pictures), "--gate", str(finished), *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_path_that_does_not_exist_is_said(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["score", "nowhere.png", "--gate", str(finished)]) == 2
+    assert "nowhere.png does not exist" in capsys.readouterr().err
 
 
 def test_nothing_to_score_is_said(
