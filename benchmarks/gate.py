@@ -23,7 +23,7 @@ from goen.scoring import Gate
 from goen.training import TrainingConfig, train_backbone
 from timing import header, interleave, ratio, report
 
-BATCH, STEPS, REPEATS = 128, 12, 5
+BATCH, STEPS, REPEATS = 128, 8, 11
 
 
 def main() -> None:
@@ -60,7 +60,7 @@ def main() -> None:
             network(images)
 
     network.eval()
-    taken = interleave({"forward": forward, "predict": lambda: gate.predict(images)}, 40)
+    taken = interleave({"forward": forward, "predict": lambda: gate.predict(images)}, 100)
     report("Gate.predict / bare forward", ratio(taken, "predict", "forward"), 1.05)
 
 

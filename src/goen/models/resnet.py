@@ -105,6 +105,11 @@ class ResNet18(nn.Module):
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
         self.config = config
+        # Channels-last is a quarter faster, but on the CPU the backward pass of torch 2.13 writes
+        # outside its buffers when layers are narrower than a vector register (docs/log.md,
+        # 2026-11-15): only multiples of the widest register's sixteen floats may have it.
+        narrow = config.width % 16 != 0
+        self._layout = torch.contiguous_format if narrow else torch.channels_last
         widths = [config.width * 2**stage for stage in range(4)]
         self.scales = tuple(
             Scale(f"layer{stage + 1}", channels, 2**stage) for stage, channels in enumerate(widths)
@@ -138,13 +143,11 @@ class ResNet18(nn.Module):
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+                module.weight.data = module.weight.data.contiguous(memory_format=self._layout)
 
     def forward(self, images: Tensor) -> Outputs:
         white = 255.0 if images.dtype == torch.uint8 else 1.0
-        # Channels-last wins on CUDA. On the CPU it must not be used: there torch 2.13's backward
-        # pass writes outside its buffers for narrow layers (docs/log.md, 2026-11-15).
-        layout = torch.channels_last if images.is_cuda else torch.contiguous_format
-        x = images.to(dtype=self.mean.dtype, memory_format=layout)
+        x = images.to(dtype=self.mean.dtype, memory_format=self._layout)
         x = (x - self.mean * white) / (self.std * white)
         x = relu(self.bn1(self.conv1(x)), inplace=True)
         features = {}
