@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from goen import artifacts
-from goen.errors import ArtifactError
+from goen.errors import ArtifactError, UsageError
 
 TENSORS = {"a": torch.arange(6.0).view(2, 3), "b": torch.tensor([1], dtype=torch.int64)}
 
@@ -70,3 +70,18 @@ def test_every_harm_has_its_sentence(harm, message: str, saved: Path) -> None:  
 def test_nothing_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="is not a folder, so no saved thing is there"):
         artifacts.load(tmp_path / "nothing", "thing")
+
+
+def test_a_folder_of_other_things_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "thesis.txt").write_text("years of work")
+    with pytest.raises(UsageError, match="they would be lost"):
+        artifacts.save(tmp_path / "precious", "thing", TENSORS, {})
+    assert (tmp_path / "precious" / "thesis.txt").read_text() == "years of work"
+
+
+def test_a_damaged_stage_says_which_folder_to_delete(tmp_path: Path) -> None:
+    (tmp_path / "stage").mkdir()
+    (tmp_path / "stage" / "x.safetensors").write_bytes(b"half")
+    with pytest.raises(ArtifactError, match=r"Delete .*stage; it will be made again"):
+        artifacts.load_tensors(tmp_path / "stage" / "x.safetensors")

@@ -56,3 +56,47 @@ def test_a_file_in_the_way_is_one_clear_sentence(tmp_path: Path) -> None:
     (tmp_path / "taken").touch()
     with pytest.raises(StorageError, match=r"Cannot write .*taken.*choose another folder"):
         make_folder(tmp_path / "taken" / "below")
+
+
+def test_replacing_takes_the_old_folder_away(tmp_path: Path) -> None:
+    for content in ("old", "new"):
+        with whole_folder(tmp_path / "f", replace=True) as temporary:
+            (temporary / content).touch()
+    assert [p.name for p in (tmp_path / "f").iterdir()] == ["new"]
+    assert [p.name for p in tmp_path.iterdir()] == ["f"]
+
+
+def test_a_failed_replacement_brings_the_old_folder_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with whole_folder(tmp_path / "f", replace=True) as temporary:
+        (temporary / "old").touch()
+    rename = Path.rename
+
+    def fail_for_new(self: Path, target: Path) -> Path:
+        if target == tmp_path / "f" and not self.name.endswith(".old.tmp"):
+            raise PermissionError(13, "no")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", fail_for_new)
+    with (
+        pytest.raises(StorageError),
+        whole_folder(tmp_path / "f", replace=True) as temporary,
+    ):
+        (temporary / "new").touch()
+    assert [p.name for p in (tmp_path / "f").iterdir()] == ["old"]
+
+
+def test_a_name_with_stars_is_a_name(tmp_path: Path) -> None:
+    with whole_file(tmp_path / "a**[b].csv") as temporary:
+        temporary.write_text("x")
+    assert (tmp_path / "a**[b].csv").read_text() == "x"
+
+
+def test_a_folder_where_a_file_should_go_is_said(tmp_path: Path) -> None:
+    (tmp_path / "taken.csv").mkdir()
+    with (
+        pytest.raises(StorageError, match="A folder stands where"),
+        whole_file(tmp_path / "taken.csv") as temporary,
+    ):
+        temporary.write_text("x")

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from goen.errors import ArtifactError
-from goen.results import Result, Stages, read_results, write_results
+from goen.errors import ArtifactError, UsageError
+from goen.results import Result, Stages, alone_in, read_results, write_results
 
 ROW = Result(
     "goen",
@@ -78,3 +78,24 @@ def test_an_interrupted_stage_keeps_its_work_and_no_result(tmp_path: Path) -> No
     done = stages.run("s", {}, resumed)
     assert sorted(p.name for p in done.iterdir()) == ["inputs.json", "whole"]
     assert not any((tmp_path / "work").iterdir())
+
+
+def test_work_left_by_a_kill_just_after_the_end_is_cleared(tmp_path: Path) -> None:
+    stages = Stages(tmp_path)
+    done = stages.run("s", {}, lambda result, work: None)
+    left = tmp_path / "work" / done.name
+    left.mkdir(parents=True)
+    (left / "checkpoint").touch()
+    stages.run("s", {}, lambda result, work: None)
+    assert not left.exists()
+
+
+def test_only_one_process_works_in_a_run(tmp_path: Path) -> None:
+    with (
+        alone_in(tmp_path / "run"),
+        pytest.raises(UsageError, match="Another goen is at work"),
+        alone_in(tmp_path / "run"),
+    ):
+        pass
+    with alone_in(tmp_path / "run"):
+        pass

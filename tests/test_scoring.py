@@ -35,12 +35,12 @@ def gate() -> Gate:
 
 
 @pytest.fixture(scope="module")
-def test_images() -> ImageSet:
+def some_images() -> ImageSet:
     return protocol("digits").test.take(range(60))
 
 
-def test_a_prediction_says_everything(gate: Gate, test_images: ImageSet) -> None:
-    p = gate.predict(test_images.read())
+def test_a_prediction_says_everything(gate: Gate, some_images: ImageSet) -> None:
+    p = gate.predict(some_images.read())
     assert len(p) == 60
     assert p.label.min() >= 0
     assert p.label.max() < 7
@@ -53,8 +53,8 @@ def test_a_prediction_says_everything(gate: Gate, test_images: ImageSet) -> None
     assert set(p.cues) == {"log_distance", "similarity", "entropy"}
 
 
-def test_the_score_is_the_heads_logit_of_the_cues(gate: Gate, test_images: ImageSet) -> None:
-    p = gate.predict(test_images.read())
+def test_the_score_is_the_heads_logit_of_the_cues(gate: Gate, some_images: ImageSet) -> None:
+    p = gate.predict(some_images.read())
     cues = np.stack([p.cues[c] for c in ("log_distance", "similarity", "entropy")], axis=1)
     assert gate.head is not None
     with torch.no_grad():
@@ -64,43 +64,43 @@ def test_the_score_is_the_heads_logit_of_the_cues(gate: Gate, test_images: Image
     assert np.allclose(p.probability, np.clip((u - 0.05) / 0.9, 0, 1))
 
 
-def test_p_values_are_counted(gate: Gate, test_images: ImageSet) -> None:
-    p = gate.predict(test_images.read())
+def test_p_values_are_counted(gate: Gate, some_images: ImageSet) -> None:
+    p = gate.predict(some_images.read())
     n = len(gate.held_out_scores)
     for score, p_value in zip(p.score, p.p_value, strict=True):
         assert p_value == (1 + sum(h >= score for h in gate.held_out_scores)) / (n + 1)
 
 
-def test_without_a_head_the_distance_decides(test_images: ImageSet) -> None:
-    p = make_gate(with_head=False).predict(test_images.read())
+def test_without_a_head_the_distance_decides(some_images: ImageSet) -> None:
+    p = make_gate(with_head=False).predict(some_images.read())
     assert p.probability is None
     assert (p.score == p.cues["log_distance"]).all()
 
 
-def test_one_image_equals_the_same_image_among_many(gate: Gate, test_images: ImageSet) -> None:
-    many = gate.predict(test_images.read())
-    whole = gate.predict_set(test_images)
+def test_one_image_equals_the_same_image_among_many(gate: Gate, some_images: ImageSet) -> None:
+    many = gate.predict(some_images.read())
+    whole = gate.predict_set(some_images)
     for i in (0, 17, 59):
-        for one in (gate.predict(test_images.read([i])), gate.predict(test_images.read([i])[0])):
+        for one in (gate.predict(some_images.read([i])), gate.predict(some_images.read([i])[0])):
             assert one.label[0] == many.label[i]
             assert one.is_ood[0] == many.is_ood[i]
             assert np.isclose(one.score[0], many.score[i], atol=1e-5)
     assert np.allclose(whole.score, many.score, atol=1e-5)
 
 
-def test_the_network_is_left_in_the_mode_it_was_in(gate: Gate, test_images: ImageSet) -> None:
+def test_the_network_is_left_in_the_mode_it_was_in(gate: Gate, some_images: ImageSet) -> None:
     gate.network.train()
-    trained = gate.predict(test_images.read([0, 1]))
+    trained = gate.predict(some_images.read([0, 1]))
     assert gate.network.training
     gate.network.eval()
-    assert (trained.score == gate.predict(test_images.read([0, 1])).score).all()
+    assert (trained.score == gate.predict(some_images.read([0, 1])).score).all()
 
 
-def test_the_rate_can_be_changed_without_fitting(gate: Gate, test_images: ImageSet) -> None:
+def test_the_rate_can_be_changed_without_fitting(gate: Gate, some_images: ImageSet) -> None:
     strict = gate.with_false_alarm_rate(0.01)
     assert strict.threshold >= gate.threshold
     assert (
-        strict.predict(test_images.read()).p_value == gate.predict(test_images.read()).p_value
+        strict.predict(some_images.read()).p_value == gate.predict(some_images.read()).p_value
     ).all()
     assert gate.false_alarm_rate == 0.05
 
@@ -147,15 +147,25 @@ def test_images_that_cannot_be_meant_are_said(
         gate.predict(images)
 
 
-def test_floats_and_bytes_say_the_same(gate: Gate, test_images: ImageSet) -> None:
-    batch = test_images.read(slice(0, 5))
+def test_another_size_than_the_fitted_one_is_refused(gate: Gate) -> None:
+    with pytest.raises(UsageError, match="fitted on images of 32×32, got 96×64"):
+        gate.predict(torch.zeros(1, 3, 96, 64, dtype=torch.uint8))
+
+
+def test_an_empty_set_is_said(gate: Gate, some_images: ImageSet) -> None:
+    with pytest.raises(UsageError, match="has no images"):
+        gate.predict_set(some_images.take([]))
+
+
+def test_floats_and_bytes_say_the_same(gate: Gate, some_images: ImageSet) -> None:
+    batch = some_images.read(slice(0, 5))
     assert np.allclose(gate.predict(batch / 255).score, gate.predict(batch).score, atol=1e-4)
 
 
-def test_a_saved_gate_predicts_the_same(gate: Gate, test_images: ImageSet, tmp_path: Path) -> None:
+def test_a_saved_gate_predicts_the_same(gate: Gate, some_images: ImageSet, tmp_path: Path) -> None:
     gate.save(tmp_path / "gate")
     loaded = goen.load(tmp_path / "gate")
-    a, b = gate.predict(test_images.read()), loaded.predict(test_images.read())
+    a, b = gate.predict(some_images.read()), loaded.predict(some_images.read())
     for name in ("label", "confidence", "score", "p_value", "probability", "is_ood"):
         assert (getattr(a, name) == getattr(b, name)).all(), name
     assert loaded.facts == {"why": "a test"}
@@ -175,6 +185,8 @@ def test_a_gate_that_does_not_fit_its_manifest_is_refused(gate: Gate, tmp_path: 
         (("network", "width"), 3),
         (("network", "colour"), "red"),
         (("head",), None),
+        (("classes",), ["only one"]),
+        (("threshold",), -99.0),
         (("false_alarm_rate",), None),
     ]:
         changed = json.loads(json.dumps(manifest))
@@ -183,9 +195,6 @@ def test_a_gate_that_does_not_fit_its_manifest_is_refused(gate: Gate, tmp_path: 
             inner = inner[key]
         inner[path[-1]] = value
         (folder / "manifest.json").write_text(json.dumps(changed))
-        if path == ("head",):
-            assert goen.load(folder).head is None  # the head is simply not used
-            continue
         with pytest.raises(ArtifactError, match="not a gate that this goen can use"):
             goen.load(folder)
     shutil.rmtree(folder)

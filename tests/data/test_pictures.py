@@ -100,6 +100,13 @@ def test_a_file_cut_anywhere_or_scrambled_is_one_kind_of_error(form: str) -> Non
             continue
 
 
+def test_nan_in_a_picture_is_said() -> None:
+    values = np.ones((4, 4), np.float32)
+    values[1, 1] = np.nan
+    with pytest.raises(DataCorrupt, match="NaN"):
+        read_picture(encoded(Image.fromarray(values), "TIFF"), None)
+
+
 def test_text_and_absence_have_their_sentences(tmp_path: Path) -> None:
     with pytest.raises(DataCorrupt, match=r"note\.png is not a picture"):
         read_picture(b"hello", None, "note.png")

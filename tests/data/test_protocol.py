@@ -4,9 +4,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from goen.data import OodSet, protocol
+from goen.data import ImageSet, OodSet, protocol
 from goen.data.catalogue import CIFAR100_CLASSES, CIFAR100_UNLIKE_CIFAR10, KNOWN
-from goen.errors import DataMissing, LeakError, UsageError
+from goen.errors import DataCorrupt, DataMissing, LeakError, UsageError
 
 
 def fake_cifar(folder: Path, name: str, split: str, count: int, classes: int) -> None:
@@ -96,3 +96,15 @@ def test_unknown_names_are_corrected() -> None:
     with pytest.raises(UsageError, match="Did you mean 'places'"):
         protocol("cifar10", extra=("place",))
     assert "svhn" in KNOWN
+
+
+def test_sets_of_other_sizes_cannot_be_mixed() -> None:
+    p = protocol("digits")
+    large = ImageSet("large", np.zeros((1, 3, 64, 64), np.uint8), np.zeros(1), ("a",))
+    with pytest.raises(DataCorrupt, match=r"large has images of 64×64, .* of 32×32"):
+        dataclasses.replace(p, evaluation={"large": OodSet(large, "far")})
+
+
+def test_extra_sets_do_not_go_with_digits() -> None:
+    with pytest.raises(UsageError, match="go with cifar10"):
+        protocol("digits", extra=("mnist",))

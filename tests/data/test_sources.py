@@ -1,6 +1,8 @@
 """Every usual form of a set leads to the same images; every broken one to one clear sentence."""
 
+import os
 import pickle
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -322,3 +324,45 @@ def test_every_known_set_can_be_described() -> None:
         assert known.title
         assert set(known.official) <= set(known.splits)
         assert set(known.fingerprints) <= set(known.splits)
+
+
+def test_two_folders_that_look_alike_are_not_confused(tmp_path: Path) -> None:
+    for name, colour in (("one", "red"), ("two", "lime")):
+        (tmp_path / name / "textures" / "a").mkdir(parents=True)
+        file = tmp_path / name / "textures" / "a" / "x.bmp"
+        Image.new("RGB", (32, 32), colour).save(file)
+        os.utime(file, (0, 0))
+    one, two = (load("textures", data_dir=tmp_path / name).read() for name in ("one", "two"))
+    assert one[0, :, 0, 0].tolist() == [255, 0, 0]
+    assert two[0, :, 0, 0].tolist() == [0, 255, 0]
+
+
+def test_hostile_npz_files_are_one_kind_of_error(tmp_path: Path) -> None:
+    file = tmp_path / "textures.npz"
+    shape = b"{'descr': '|u1', 'fortran_order': False, 'shape': (1000000000, 3, 32, 32), }"
+    huge = b"\x93NUMPY\x01\x00v\x00" + shape.ljust(117) + b"\n"
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("images.npy", huge)
+        archive.writestr("labels.npy", huge)
+    with pytest.raises(DataCorrupt, match=r"not a whole \.npz"):
+        load("textures", data_dir=tmp_path)
+    with file.open("wb") as stream:
+        np.save(stream, np.zeros(3))
+    with pytest.raises(DataCorrupt, match=r"not a whole \.npz"):
+        load("textures", data_dir=tmp_path)
+    np.savez(file, images=np.zeros((1, 8, 8), np.uint8), labels=np.array([2**40]))
+    with pytest.raises(DataCorrupt, match="cannot be a class number"):
+        load("textures", data_dir=tmp_path)
+    np.savez(file, images=np.zeros((3, 0, 0), np.uint8), labels=np.zeros(3, int))
+    with pytest.raises(DataCorrupt, match="should hold 'images'"):
+        load("textures", data_dir=tmp_path)
+
+
+def test_svhn_labels_outside_their_range_are_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shrink(monkeypatch, "svhn", test=1)
+    X = np.zeros((32, 32, 3, 1), np.uint8)
+    scipy.io.savemat(tmp_path / "test_32x32.mat", {"X": X, "y": np.array([[-37.5]])})
+    with pytest.raises(DataCorrupt, match=r"y should hold 1\.\.10"):
+        load("svhn", data_dir=tmp_path)

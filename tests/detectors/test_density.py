@@ -4,6 +4,7 @@ import torch
 from scipy.spatial.distance import cdist
 from scipy.special import softmax
 from scipy.stats import entropy
+from sklearn.covariance import ledoit_wolf
 from sklearn.preprocessing import normalize
 
 from goen.detectors import Density
@@ -142,3 +143,19 @@ def test_what_cannot_be_fitted_or_scored_is_said() -> None:
     narrow = Outputs(fit.logits, {"z": fit.features["z"][:, :3]})
     with pytest.raises(UsageError, match="width 6, got 3"):
         Density().fit(fit, labels).score(narrow)
+
+
+def test_ledoit_wolf_is_sklearns_on_the_centred_unit_vectors() -> None:
+    fit, labels = blobs(60)
+    x, y = normalize(fit.features["z"].double().numpy()), labels.numpy()
+    centred = x - np.stack([x[y == c].mean(0) for c in range(4)])[y]
+    cov, _ = ledoit_wolf(centred, assume_centered=True)
+    density = Density(shrinkage="ledoit_wolf").fit(fit, labels)
+    expected = np.linalg.cond(cov + 1e-5 * np.eye(6))
+    assert np.isclose(density.whitening_.condition_number, expected, rtol=1e-8)
+    loaded = Density(shrinkage="ledoit_wolf").load_state(density.state())
+    assert torch.equal(loaded.cues(fit), density.cues(fit))
+    with pytest.raises(UsageError, match="all features at once"):
+        density.update(fit, labels)
+    with pytest.raises(UsageError, match="Did you mean 'oas'"):
+        Density(shrinkage="oaz")

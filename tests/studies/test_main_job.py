@@ -16,7 +16,8 @@ from safetensors.numpy import load_file
 
 import goen
 from goen.data import Protocol
-from goen.errors import UsageError
+from goen.errors import ArtifactError, FitError, UsageError
+from goen.report import write_report
 from goen.results import read_results
 from goen.studies import PRESETS, RunConfig, run
 from goen.studies.main_job import Roles
@@ -139,6 +140,43 @@ def test_the_paper_protocol_stops_early_and_the_full_one_does_not(protocol: Prot
     assert recipe.training.label_smoothing == 0.1
     with pytest.raises(UsageError, match="Did you mean 'paper'"):
         RunConfig(preset="papr").recipe(protocol)
+
+
+def test_what_stopped_the_training_is_named_in_every_row(
+    protocol: Protocol, tmp_path: Path
+) -> None:
+    run(RunConfig(preset="tiny", protocol="paper"), protocol, tmp_path)
+    images = Roles.of(protocol).calibration
+    for row in read_results(tmp_path / "results.jsonl"):
+        assert f"{images.name}:{images.fingerprint}" in row.fitted_on
+
+
+def test_an_interrupted_second_run_cannot_be_mixed_with_the_first(
+    protocol: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(RunConfig(preset="tiny"), protocol, tmp_path)
+    write_report(tmp_path)
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("goen.studies.evaluate._draw_mistakes", killed)
+    with pytest.raises(KeyboardInterrupt):
+        run(RunConfig(preset="tiny", calibration="none"), protocol, tmp_path)
+    assert not (tmp_path / "report.html").exists()
+    with pytest.raises(ArtifactError, match="does not hold a finished run"):
+        write_report(tmp_path)
+
+
+def test_bad_values_are_found_before_anything_is_trained(
+    protocol: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("goen.studies.main_job.train_backbone", None)
+    with pytest.raises(FitError, match="needs at least 999 held-out scores, got 48"):
+        run(RunConfig(preset="tiny", false_alarm_rate=0.001), protocol, tmp_path)
+    for bad in ({"seed": -1}, {"seed": 10**20}, {"center_loss": -0.1}):
+        with pytest.raises(UsageError):
+            RunConfig(**bad)
 
 
 @pytest.mark.parametrize("head", ["single_scale", "concat"])

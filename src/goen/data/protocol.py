@@ -9,7 +9,7 @@ from goen.data.catalogue import CIFAR100_UNLIKE_CIFAR10
 from goen.data.embedded import digits, noise, photographs
 from goen.data.imageset import ImageSet, require_disjoint
 from goen.data.sources import load
-from goen.errors import DataMissing, unknown
+from goen.errors import DataCorrupt, DataMissing, UsageError, unknown
 
 Group = Literal["near", "far", "noise"]
 
@@ -55,6 +55,13 @@ class Protocol:
     missing: Mapping[str, str]
 
     def __post_init__(self) -> None:
+        every = (self.train, self.validation, self.test, *self.calibration.values())
+        for images in (*every, *(ood.images for ood in self.evaluation.values())):
+            if images.image_shape != self.train.image_shape:
+                raise DataCorrupt(
+                    f"{images.name} has images of {_size(images)}, {self.train.name} of "
+                    f"{_size(self.train)}. Resize them, or leave the set out."
+                )
         used = (self.train, self.validation, *self.calibration.values())
         for evaluated in (self.test, *(ood.images for ood in self.evaluation.values())):
             require_disjoint(evaluated, *used)
@@ -89,10 +96,16 @@ def protocol(
         (664, 300, 300, ['unseen-digits', 'photographs', 'noise'])
     """
     if name == "digits":
+        if extra:
+            raise UsageError(f"Extra sets ({', '.join(extra)}) go with cifar10, not with digits.")
         return _digits()
     if name == "cifar10":
         return _cifar10(data_dir, download, extra, warn or (lambda _: None))
     raise unknown("protocol", name, ["cifar10", "digits"])
+
+
+def _size(images: ImageSet) -> str:
+    return "×".join(map(str, images.image_shape[1:]))
 
 
 def _digits() -> Protocol:
@@ -155,8 +168,9 @@ def _cifar10(
         evaluation["cifar100"] = OodSet(
             cifar100.of_classes(fifty, "cifar100/test (50 classes)"), "near"
         )
-    calibration["noise"] = noise(2_000, SPLIT_SEED, stream=1)
-    evaluation["noise"] = OodSet(noise(5_000, SPLIT_SEED, stream=0), "noise")
+    side = training.image_shape[1]
+    calibration["noise"] = noise(2_000, SPLIT_SEED, stream=1, side=side)
+    evaluation["noise"] = OodSet(noise(5_000, SPLIT_SEED, stream=0, side=side), "noise")
     for name in extra:
         images = attempt(name)
         if images is not None:

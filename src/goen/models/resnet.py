@@ -136,6 +136,7 @@ class ResNet18(nn.Module):
                 nn.Linear(pooled, widths[3]), nn.BatchNorm1d(widths[3]), nn.ReLU()
             )
             pooled = widths[3]
+        self.z_width = pooled
         self.classifier = nn.Linear(pooled, config.num_classes)
         self._initialise()
 

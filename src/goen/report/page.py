@@ -69,7 +69,7 @@ def write_report(folder: Path) -> Path:
         methods=METHODS,
         table=_table(results),
         pictures=_pictures(summary, results, scores, [json.loads(line) for line in lines]),
-        mistakes=_mistakes(folder / "mistakes"),
+        mistakes=_mistakes(folder / "mistakes", ["test", *_sets(results)]),
     )
     with whole_file(folder / "report.html") as temporary:
         temporary.write_text(page, encoding="utf-8")
@@ -165,10 +165,12 @@ def _pictures(
     }
 
 
-def _mistakes(folder: Path) -> list[Picture]:
+def _mistakes(folder: Path, sets: list[str]) -> list[Picture]:
+    paths = [folder / f"{name}.png" for name in sets]
     return [
         Picture(_embedded(path.read_bytes(), "image/png"), f"The worst mistakes on {path.stem}.")
-        for path in sorted(folder.glob("*.png"), key=lambda p: (p.stem != "test", p.stem))
+        for path in paths
+        if path.is_file()
     ]
 
 

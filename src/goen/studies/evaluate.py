@@ -36,6 +36,7 @@ class Subject:
     protocol: str
     seed: int
     network: str
+    fitted_on: tuple[ImageSet, ...]
     calibration: ImageSet
     calibrating: Mapping[str, ImageSet]
 
@@ -115,7 +116,7 @@ def _results(
                 low=interval[0] if metric == "auroc" else None,
                 high=interval[1] if metric == "auroc" else None,
                 seen_in_calibration=bool(calibrated_on) and dataset in subject.calibrating,
-                fitted_on=(_named(protocol.train),),
+                fitted_on=tuple(map(_named, subject.fitted_on)),
                 calibrated_on=calibrated_on,
                 network=subject.network,
                 seconds=None,
@@ -138,7 +139,9 @@ def _results(
             probability = np.concatenate([test["probability"], other["probability"]])
             is_ood = np.arange(len(probability)) >= len(test["probability"])
             honest = ood_calibration(probability, is_ood)
-            numbers = {"ood_ece": honest.ece, "ood_brier": honest.brier}
+            # Calibration depends on how much OOD there is; the head was trained at one half.
+            share = float(is_ood.mean())
+            numbers = {"ood_ece": honest.ece, "ood_brier": honest.brier, "ood_prevalence": share}
             found += rows("goen", name, ood.group, numbers, head_on)
     return found
 

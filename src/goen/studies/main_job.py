@@ -7,19 +7,21 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
+from goen.artifacts import load_tensors
 from goen.data.imageset import ImageSet, require_disjoint
 from goen.data.protocol import Protocol
 from goen.detectors.density import Density
-from goen.errors import unknown
+from goen.errors import UsageError, unknown
 from goen.extract import stream
-from goen.files import make_folder, whole_file
+from goen.files import whole_file
+from goen.functional.conformal import false_alarm_interval
 from goen.models import NetworkConfig, ResNet18
 from goen.models.head import CalibrationHead
 from goen.progress import note
-from goen.results import Stages
+from goen.results import Stages, alone_in
 from goen.scoring import Gate, score_cues
 from goen.studies.evaluate import Subject, evaluate
 from goen.training import EpochRow, HeadConfig, TrainingConfig, train_backbone, train_head
@@ -86,6 +88,14 @@ class RunConfig:
     false_alarm_rate: float = 0.05
     seed: int = 42
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed < 2**32:
+            raise UsageError(f"A seed lies in 0..{2**32 - 1}, got {self.seed}.")
+        if not self.center_loss >= 0:
+            raise UsageError(
+                f"The weight of the centre loss is at least 0, got {self.center_loss}."
+            )
+
     def recipe(self, protocol: Protocol) -> Preset:
         """The preset with this run's choices put in."""
         name = self.preset
@@ -125,14 +135,21 @@ class Roles:
 def run(config: RunConfig, protocol: Protocol, out: Path) -> Gate:
     """Train, fit, calibrate, evaluate; the gate and everything about it lie in out.
 
-    Stages already done under out with the same configuration and data are taken as they are;
-    an interrupted one goes on where it stopped. Writes gate/, results.jsonl,
-    scores.safetensors, training.jsonl and run.json.
+    Stages already done under out with the same configuration and data are taken as they are; an
+    interrupted one goes on where it stopped. Writes gate/, results.jsonl, scores.safetensors,
+    training.jsonl and, last, run.json: a folder without it holds no finished run.
     """
-    make_folder(out)
+    with alone_in(out):
+        for name in ("run.json", "report.html"):
+            (out / name).unlink(missing_ok=True)  # of another run; nothing may be mixed with it
+        return _run(config, protocol, out)
+
+
+def _run(config: RunConfig, protocol: Protocol, out: Path) -> Gate:
     recipe = config.recipe(protocol)
     stages = Stages(out / "stages")
     roles = Roles.of(protocol)
+    false_alarm_interval(len(roles.held_out), config.false_alarm_rate)  # enough, or an error now
     evaluated = [protocol.test, *(ood.images for ood in protocol.evaluation.values())]
     for images in evaluated:
         require_disjoint(images, protocol.train, roles.calibration, roles.held_out)
@@ -170,8 +187,15 @@ def run(config: RunConfig, protocol: Protocol, out: Path) -> Gate:
             },
         },
     )
+    stopped_on = () if recipe.training.patience is None else (roles.calibration,)
     subject = Subject(
-        gate, config.protocol, config.seed, backbone.name, roles.calibration, calibrating
+        gate=gate,
+        protocol=config.protocol,
+        seed=config.seed,
+        network=backbone.name,
+        fitted_on=(protocol.train, *stopped_on),
+        calibration=roles.calibration,
+        calibrating=calibrating,
     )
     gate = evaluate(subject, protocol, roles.held_out, out)
     _write_story(out / "training.jsonl", story)
@@ -186,7 +210,8 @@ def run(config: RunConfig, protocol: Protocol, out: Path) -> Gate:
         "held_out": len(roles.held_out),
     }
     with whole_file(out / "run.json") as temporary:
-        temporary.write_text(json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
+        text = json.dumps(summary, indent=2, ensure_ascii=False)
+        temporary.write_text(text + "\n", encoding="utf-8")
     return gate
 
 
@@ -219,7 +244,7 @@ def _train(
 
     folder = stages.run("backbone", inputs, make)
     network = ResNet18(recipe.network)
-    network.load_state_dict(load_file(folder / "network.safetensors"))
+    network.load_state_dict(load_tensors(folder / "network.safetensors"))
     story = [json.loads(line) for line in (folder / "training.jsonl").read_text().splitlines()]
     return network.to(_device()).eval(), story, folder
 
@@ -248,7 +273,7 @@ def _fit(
 
     inputs = {"backbone": backbone.name, "train": train.fingerprint, "density": "z, ridge 1e-5"}
     folder = stages.run("density", inputs, make)
-    return Density().load_state(load_file(folder / "density.safetensors")), folder
+    return Density().load_state(load_tensors(folder / "density.safetensors")), folder
 
 
 def _cues(
@@ -260,7 +285,7 @@ def _cues(
 
     inputs = {"density": fitted.name, "images": images.fingerprint}
     folder = stages.run("cues", inputs, make)
-    return load_file(folder / "cues.safetensors")["cues"]
+    return load_tensors(folder / "cues.safetensors")["cues"]
 
 
 def _calibrating(config: RunConfig, protocol: Protocol) -> dict[str, ImageSet]:
@@ -294,7 +319,7 @@ def _calibrate(
     }
     folder = stages.run("head", inputs, make)
     head = CalibrationHead()
-    head.load_state_dict(load_file(folder / "head.safetensors"))
+    head.load_state_dict(load_tensors(folder / "head.safetensors"))
     return head.eval()
 
 

@@ -107,11 +107,13 @@ def train_backbone(
         device: where to train.
         on_epoch: called after every epoch.
     """
+    if len(train) < 2:
+        raise UsageError(f"{train.name} has {len(train)} images; training needs at least two.")
     state = _begin(network_config, config, len(train.classes), torch.device(device))
     if checkpoint is not None:
         load_checkpoint(checkpoint, state)
     steps_per_epoch = max(1, len(train) // config.batch_size)
-    with bar("training") as progress:
+    with bar() as progress:
         task = progress.add_task(
             "training",
             total=config.epochs * steps_per_epoch,

@@ -10,6 +10,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from goen import artifacts
 from goen.errors import ArtifactError
 from goen.files import whole_file
 from goen.models import ResNet18
@@ -59,8 +60,8 @@ def load_checkpoint(path: Path, state: Checkpoint) -> None:
         with safe_open(path, framework="pt") as file:
             story = file.metadata()
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        state.network.load_state_dict(_part(tensors, "network."))
-        state.best = _part(tensors, "best.") or None
+        state.network.load_state_dict(artifacts.part(tensors, "network."))
+        state.best = artifacts.part(tensors, "best.") or None
         with torch.no_grad():
             if state.centres is not None:
                 state.centres.copy_(tensors["centres"])
@@ -73,7 +74,3 @@ def load_checkpoint(path: Path, state: Checkpoint) -> None:
         raise ArtifactError(
             f"{path} cannot be continued: {error}. Delete it to start this training again."
         ) from error
-
-
-def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
