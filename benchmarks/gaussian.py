@@ -14,7 +14,7 @@ What is measured:
 - Scoring. `Whitening.nearest` on 10,000 float32 rows against one (N, D) x (D, D) product in
   float64.
 
-Goals (issue 3): at most 2 x the time of the products, at most 64 MB above the chunk.
+Goals: at most 2 x the time of the products, at most 64 MB above the chunk.
 
 Measured on two cores of an AMD EPYC (KVM), Python 3.11.7, torch 2.13.0+cpu, beside other work: time
 1.31 x (five repeats, 1.29 to 1.34), memory 25.8 MB.
@@ -23,12 +23,11 @@ Measured on two cores of an AMD EPYC (KVM), Python 3.11.7, torch 2.13.0+cpu, bes
 from __future__ import annotations
 
 import argparse
-import platform
 import resource
 import subprocess
 import sys
-from collections.abc import Iterable
 from pathlib import Path
+from statistics import median
 from time import perf_counter
 
 import torch
@@ -36,6 +35,7 @@ from torch import Tensor
 
 from goen.functional.gaussian import ClassStatistics
 from goen.functional.whitening import whitener
+from timing import header
 
 TIME_GOAL = 2.0
 MEMORY_GOAL_MB = 64.0
@@ -54,7 +54,7 @@ def main() -> int:
         print(memory_above_chunk(args.rows, args.dim, args.classes, args.chunk))
         return 0
 
-    print_header()
+    header()
     print(
         f"{args.rows:,} x {args.dim} float32 rows in chunks of {args.chunk}, {args.classes} classes"
     )
@@ -86,24 +86,8 @@ def main() -> int:
     return 0 if time_met and memory_met else 1
 
 
-def median(values: Iterable[float]) -> float:
-    # Not from the standard library: beside this file, `import statistics` means this file.
-    ordered = sorted(values)
-    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
-
-
 def verdict(met: bool) -> str:
     return "PASS" if met else "FAIL"
-
-
-def print_header() -> None:
-    model = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        names = [line for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
-        model = names[0].split(":", 1)[1].strip() if names else model
-    print(f"{model}, {torch.get_num_threads()} threads, {platform.system()}")
-    print(f"Python {platform.python_version()}, torch {torch.__version__}")
 
 
 def make_chunk(num_rows: int, dim: int, num_classes: int, seed: int) -> tuple[Tensor, Tensor]:

@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/metrics.py              speed, half a minute
     .venv/bin/python benchmarks/metrics.py --coverage   the coverage table of docs/metrics.md
 
-Goal (issue 4): a million ID against a million OOD scores, AUROC with its interval, both FPR95s and
+Goal: a million ID against a million OOD scores, AUROC with its interval, both FPR95s and
 both APs together, in at most 2 x the time of one argsort of the two million. `ood_metrics` gives
 that and more (trapezoids, detection accuracies, threshold), so it is timed whole.
 
