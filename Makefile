@@ -16,7 +16,7 @@ help:  ## what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
 demo: $(VENV)/.ready-core  ## the embedded benchmark, from nothing to a picture
-	@$(BIN)/goen run --out demo
+	@$(BIN)/goen run
 
 test: $(VENV)/.ready-dev  ## lint, types and all tests
 	$(BIN)/ruff check .
@@ -29,7 +29,7 @@ format: $(VENV)/.ready-dev  ## put every file in order
 	$(BIN)/ruff format .
 
 clean:  ## remove the environment and what the demo wrote
-	rm -rf $(VENV) demo runs
+	rm -rf $(VENV) runs
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "goen needs Python 3.11 or later, and none is on the path. Install it, or say: make PYTHON=/path/to/python3.11" >&2; exit 2; }

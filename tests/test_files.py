@@ -100,3 +100,10 @@ def test_a_folder_where_a_file_should_go_is_said(tmp_path: Path) -> None:
         whole_file(tmp_path / "taken.csv") as temporary,
     ):
         temporary.write_text("x")
+
+
+def test_files_get_the_rights_any_new_file_has(tmp_path: Path) -> None:
+    (tmp_path / "plain").touch()
+    with whole_file(tmp_path / "f") as temporary:
+        temporary.touch(mode=0o600)
+    assert (tmp_path / "f").stat().st_mode == (tmp_path / "plain").stat().st_mode

@@ -152,6 +152,11 @@ def test_another_size_than_the_fitted_one_is_refused(gate: Gate) -> None:
         gate.predict(torch.zeros(1, 3, 96, 64, dtype=torch.uint8))
 
 
+def test_a_gate_introduces_itself_in_a_line(gate: Gate) -> None:
+    expected = "Gate(7 classes, with a head, 200 held-out scores, false_alarm_rate=0.05)"
+    assert repr(gate) == expected
+
+
 def test_an_empty_set_is_said(gate: Gate, some_images: ImageSet) -> None:
     with pytest.raises(UsageError, match="has no images"):
         gate.predict_set(some_images.take([]))

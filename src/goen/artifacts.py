@@ -65,7 +65,10 @@ def load(folder: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     path = folder / _MANIFEST
     if not path.is_file():
         found = "not a folder" if not folder.is_dir() else f"a folder without {_MANIFEST}"
-        raise ArtifactError(f"{folder} is {found}, so no saved {kind} is there.")
+        raise ArtifactError(
+            f"{folder} is {found}, so no saved {kind} is there. `goen run` makes one; name the "
+            "run's folder, or the gate/ in it."
+        )
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
         form, found_kind = manifest["form"], manifest["kind"]

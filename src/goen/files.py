@@ -12,6 +12,8 @@ from pathlib import Path
 from goen.errors import StorageError
 
 _STALE_SECONDS = 24 * 3600
+_UMASK = os.umask(0)  # it can only be read by setting it
+os.umask(_UMASK)
 
 
 @contextmanager
@@ -22,7 +24,7 @@ def whole_file(path: Path) -> Iterator[Path]:
     """
     with _temporary_beside(path) as temporary:
         yield temporary
-        _sync(temporary)
+        _settle(temporary)
         temporary.replace(path)
 
 
@@ -39,7 +41,7 @@ def whole_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
         yield temporary
         for file in temporary.rglob("*"):
             if file.is_file():
-                _sync(file)
+                _settle(file)
         old = temporary.with_name(f"{temporary.name}.old.tmp")
         if replace:
             with suppress(FileNotFoundError):
@@ -99,7 +101,10 @@ def storage_errors(path: Path) -> Iterator[None]:
         raise StorageError(message) from error
 
 
-def _sync(file: Path) -> None:
+def _settle(file: Path) -> None:
+    """Give the file the rights any new file has, and bring it to the disk."""
+    # Some writers (safetensors) make files that only their owner may read.
+    file.chmod(0o666 & ~_UMASK)
     # Without this a power cut after the rename can leave a whole name on half a file.
     with file.open("rb") as handle:
         os.fsync(handle.fileno())

@@ -104,6 +104,7 @@ class Stages:
             note(f"{name}: done before ({done})")
             _clear(work)  # left if the process was killed just after the stage appeared
             return done
+        note(f"{name}: working")
         make_folder(work)
         with whole_folder(done) as temporary:
             (temporary / "inputs.json").write_text(text + "\n", encoding="utf-8")

@@ -83,6 +83,13 @@ class Gate:
         object.__setattr__(self, "held_out_scores", np.sort(self.held_out_scores))
         conformal.threshold(self.held_out_scores, self.false_alarm_rate)  # enough of them, or error
 
+    def __repr__(self) -> str:
+        head = "with" if self.head else "without"
+        return (
+            f"Gate({len(self.classes)} classes, {head} a head, {len(self.held_out_scores)} "
+            f"held-out scores, false_alarm_rate={self.false_alarm_rate:g})"
+        )
+
     @property
     def threshold(self) -> float:
         """Images that score above it are flagged."""

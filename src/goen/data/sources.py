@@ -76,6 +76,8 @@ def load(
         >>> load("digits")
         ImageSet(digits: 1797 images 3×32×32, 10 classes)
     """
+    if name in EMBEDDED and split is not None:
+        raise UsageError(f"{name} has no splits; got {split}.")
     if name in EMBEDDED:
         return EMBEDDED[name].load()
     if name not in KNOWN:

@@ -17,6 +17,7 @@ from goen.extract import stream
 from goen.files import whole_file
 from goen.functional.logits import max_softmax_score
 from goen.metrics import id_metrics, ood_calibration, ood_metrics
+from goen.progress import note
 from goen.results import Group, Result, write_results
 from goen.scoring import Gate
 
@@ -49,6 +50,7 @@ class Subject:
 def evaluate(subject: Subject, protocol: Protocol, held_out: ImageSet, out: Path) -> Gate:
     """The gate with its metrics among its facts; results, scores and pictures lie in ``out``."""
     sets = {"test": protocol.test, **{n: o.images for n, o in protocol.evaluation.items()}}
+    note(f"scoring {len(sets)} sets, {sum(len(images) for images in sets.values()):,} images")
     scores = {name: _score(subject.gate, images) for name, images in sets.items()}
     results = _results(subject, protocol, scores, held_out)
     write_results(out / "results.jsonl", results)
