@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from goen import __version__
 from goen.errors import GoenError, unknown
-from goen.progress import note
+from goen.progress import note, spinner
 
 # A command's module is imported when it is called: `goen data list` must not wait for torch.
 COMMANDS = {
@@ -41,7 +41,8 @@ def main(argv: Sequence[str]) -> int:
     try:
         if name not in COMMANDS:
             raise unknown("command", name, COMMANDS)
-        command = importlib.import_module(f"goen.cli.{name}")
+        with spinner("loading"):  # torch alone takes two seconds
+            command = importlib.import_module(f"goen.cli.{name}")
         return int(command.main(rest))
     except GoenError as error:
         note(f"goen: {error}")

@@ -11,7 +11,6 @@ from rich.table import Table
 
 from goen.data.protocol import protocol
 from goen.progress import warn
-from goen.report import write_report
 from goen.results import Result, read_results
 from goen.studies import RunConfig, run
 
@@ -48,6 +47,8 @@ def main_job(
     sets = protocol(data, data_dir=data_dir, download=True, extra=extra, warn=warn)
     folder = out or Path("runs") / data
     run(config, sets, folder)
+    from goen.report import write_report  # Matplotlib: not before there is something to draw
+
     page = write_report(folder)
     print_table(read_results(folder / "results.jsonl"))
     print(f"gate:   {folder / 'gate'}")

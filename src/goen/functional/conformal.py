@@ -23,7 +23,6 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import beta
 
 from goen.errors import FitError, UsageError
 
@@ -136,6 +135,8 @@ def false_alarm_interval(
     """
     _check_rate("level", level)
     rank = _rank(num_held_out, false_alarm_rate)
+    from scipy.stats import beta  # takes most of a second to import, and only this needs it
+
     low, high = beta.interval(level, rank, num_held_out + 1 - rank)
     return FalseAlarmInterval(float(low), rank / (num_held_out + 1), float(high))
 

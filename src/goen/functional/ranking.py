@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import optimize, special, stats
+from scipy import special
 
 Floats = npt.NDArray[np.float64]
 
@@ -177,6 +177,8 @@ def placements(id_scores: Floats, ood_scores: Floats) -> tuple[Floats, Floats]:
     >>> placements(np.array([1.0, 2.0]), np.array([2.0, 3.0, 0.0]))
     (array([1.5, 2. , 0. ]), array([2. , 1.5]))
     """
+    from scipy import stats  # slow to import, and most metrics do without
+
     num_id, num_ood = id_scores.size, ood_scores.size
     ranks = stats.rankdata(np.concatenate([id_scores, ood_scores]))
     ood_beats = ranks[num_id:] - stats.rankdata(ood_scores)
@@ -258,6 +260,8 @@ def hoeffding_interval(mean: float, num: int, level: float) -> tuple[float, floa
     >>> round(low, 4), high
     (0.9638, 1.0)
     """
+    from scipy import optimize  # slow to import, and most intervals do without
+
     budget = float(np.log(2.0 / (1.0 - level))) / num
 
     def lowest(mean: float) -> float:

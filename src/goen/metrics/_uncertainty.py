@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special, stats
+from scipy import special
 
 from goen.errors import UsageError
 from goen.functional import ranking
@@ -241,7 +241,7 @@ def over_seeds(values: Iterable[float], *, level: float = 0.95) -> OverSeeds:
     mean, sd, reach = float(np.mean(runs)), float("nan"), float("nan")
     if runs.size > 1:
         sd = float(np.std(runs, ddof=1))
-        reach = float(stats.t.ppf(0.5 + level / 2, runs.size - 1)) * sd / runs.size**0.5
+        reach = float(special.stdtrit(runs.size - 1, 0.5 + level / 2)) * sd / runs.size**0.5
     return OverSeeds(
         mean=mean,
         sd=sd,

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
@@ -17,7 +18,7 @@ from goen.detectors.density import Density
 from goen.errors import UsageError, unknown
 from goen.extract import stream
 from goen.files import whole_file
-from goen.functional.conformal import false_alarm_interval
+from goen.functional.conformal import threshold
 from goen.models import NetworkConfig, ResNet18
 from goen.models.head import CalibrationHead
 from goen.progress import note
@@ -149,7 +150,7 @@ def _run(config: RunConfig, protocol: Protocol, out: Path) -> Gate:
     recipe = config.recipe(protocol)
     stages = Stages(out / "stages")
     roles = Roles.of(protocol)
-    false_alarm_interval(len(roles.held_out), config.false_alarm_rate)  # enough, or an error now
+    threshold(np.zeros(len(roles.held_out)), config.false_alarm_rate)  # enough, or an error now
     evaluated = [protocol.test, *(ood.images for ood in protocol.evaluation.values())]
     for images in evaluated:
         require_disjoint(images, protocol.train, roles.calibration, roles.held_out)
