@@ -168,6 +168,24 @@ def test_an_interrupted_second_run_cannot_be_mixed_with_the_first(
         write_report(tmp_path)
 
 
+def test_a_mistake_or_a_stopped_training_leaves_the_earlier_run_whole(
+    protocol: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(RunConfig(preset="tiny"), protocol, tmp_path)
+    write_report(tmp_path)
+    before = digest(tmp_path)
+    with pytest.raises(FitError):
+        run(RunConfig(preset="tiny", false_alarm_rate=0.001), protocol, tmp_path)
+
+    def stopped(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("goen.studies.main_job.train_backbone", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        run(RunConfig(preset="tiny", seed=1), protocol, tmp_path)
+    assert digest(tmp_path) == before
+
+
 def test_bad_values_are_found_before_anything_is_trained(
     protocol: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from goen.artifacts import load_tensors
-from goen.data.imageset import ImageSet, require_disjoint
+from goen.data.imageset import ImageSet
 from goen.data.protocol import Protocol
 from goen.detectors.density import Density
 from goen.errors import UsageError, unknown
@@ -141,8 +141,6 @@ def run(config: RunConfig, protocol: Protocol, out: Path) -> Gate:
     training.jsonl and, last, run.json: a folder without it holds no finished run.
     """
     with alone_in(out):
-        for name in ("run.json", "report.html"):
-            (out / name).unlink(missing_ok=True)  # of another run; nothing may be mixed with it
         return _run(config, protocol, out)
 
 
@@ -151,9 +149,6 @@ def _run(config: RunConfig, protocol: Protocol, out: Path) -> Gate:
     stages = Stages(out / "stages")
     roles = Roles.of(protocol)
     threshold(np.zeros(len(roles.held_out)), config.false_alarm_rate)  # enough, or an error now
-    evaluated = [protocol.test, *(ood.images for ood in protocol.evaluation.values())]
-    for images in evaluated:
-        require_disjoint(images, protocol.train, roles.calibration, roles.held_out)
     network, story, backbone = _train(recipe, protocol, roles, stages)
     density, fitted = _fit(network, protocol.train, backbone, stages)
     sets = {"train": protocol.train, "calibration": roles.calibration, "held-out": roles.held_out}
@@ -198,6 +193,10 @@ def _run(config: RunConfig, protocol: Protocol, out: Path) -> Gate:
         calibration=roles.calibration,
         calibrating=calibrating,
     )
+    # Only now, when new results are about to be written: until then an earlier run stays whole, and
+    # from here on nothing of it may be mixed with this one.
+    for name in ("run.json", "report.html"):
+        (out / name).unlink(missing_ok=True)
     gate = evaluate(subject, protocol, roles.held_out, out)
     _write_story(out / "training.jsonl", story)
     missing = dict(protocol.missing)
