@@ -39,9 +39,7 @@ def stream(
         for batch in images.batches(batch_size):
             with torch.inference_mode():
                 outputs = network(torch.from_numpy(batch).to(device))
-            yield Outputs(
-                outputs.logits.cpu(), {name: f.cpu() for name, f in outputs.features.items()}
-            )
+            yield outputs.cpu()
             progress.advance(task, len(batch))
 
 

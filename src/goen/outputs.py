@@ -1,6 +1,6 @@
 """``Outputs``, the waist of the hourglass: what a network says about images, and nothing else."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -9,24 +9,43 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Outputs:
-    """Logits ``(N, C)`` and pooled features ``{name: (N, D)}`` of the same N images."""
+    """Logits ``(N, C)`` and pooled features ``{name: (N, D)}`` of the same N images.
+
+    ``uncertainty`` ``(N,)`` is there when the network itself has a word for its doubt (the mutual
+    information of an MC-dropout head, an evidential head's vacuity); higher means more. The softmax
+    of ``logits`` is always the network's probability of each class.
+    """
 
     logits: Tensor
     features: Mapping[str, Tensor]
+    uncertainty: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.logits)
 
     def __getitem__(self, rows: slice | Tensor) -> "Outputs":
         """The outputs of these images."""
-        return Outputs(self.logits[rows], {k: v[rows] for k, v in self.features.items()})
+        doubt = None if self.uncertainty is None else self.uncertainty[rows]
+        return Outputs(self.logits[rows], {k: v[rows] for k, v in self.features.items()}, doubt)
+
+    def keep(self, names: Collection[str]) -> "Outputs":
+        """These outputs with no more than the named features."""
+        kept = {name: self.features[name] for name in names}
+        return Outputs(self.logits, kept, self.uncertainty)
+
+    def cpu(self) -> "Outputs":
+        """The same on the CPU."""
+        doubt = None if self.uncertainty is None else self.uncertainty.cpu()
+        return Outputs(self.logits.cpu(), {k: v.cpu() for k, v in self.features.items()}, doubt)
 
     @staticmethod
     def concatenate(parts: Iterable["Outputs"]) -> "Outputs":
         """All the parts, one after the other."""
         gathered = list(parts)
         names = gathered[0].features
+        doubts = [part.uncertainty for part in gathered if part.uncertainty is not None]
         return Outputs(
             torch.cat([part.logits for part in gathered]),
             {name: torch.cat([part.features[name] for part in gathered]) for name in names},
+            torch.cat(doubts) if len(doubts) == len(gathered) else None,
         )
