@@ -51,7 +51,7 @@ class Detector(ABC):
         check_labels(labels, len(outputs), outputs.logits.shape[1])
         if not len(outputs):
             raise UsageError(f"{type(self).__name__} was given no outputs to fit.")
-        with torch.inference_mode():
+        with torch.no_grad():
             self.fitted_ = dict(self._learn(outputs, labels))
         return self
 
@@ -69,7 +69,7 @@ class Detector(ABC):
                 f"This {type(self).__name__} is not fitted. Call fit(outputs, labels) or load an "
                 "artefact."
             )
-        with torch.inference_mode():
+        with torch.no_grad():
             scores = self._measure(outputs).to(torch.float64)
         if not bool(torch.isfinite(scores).all()):
             bad = int((~torch.isfinite(scores)).sum())
