@@ -1,5 +1,7 @@
 import dataclasses
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -77,7 +79,28 @@ def test_an_interrupted_stage_keeps_its_work_and_no_result(tmp_path: Path) -> No
 
     done = stages.run("s", {}, resumed)
     assert sorted(p.name for p in done.iterdir()) == ["inputs.json", "whole"]
-    assert not any((tmp_path / "work").iterdir())
+    assert [p.suffix for p in (tmp_path / "work").iterdir()] == [".lock"]
+
+
+def test_two_that_want_the_same_stage_do_it_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begun, go_on, made = Event(), Event(), []
+
+    def make(result: Path, work: Path) -> None:
+        begun.set()
+        assert go_on.wait(10)
+        made.append(result)
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(Stages(tmp_path).run, "s", {}, make)
+        assert begun.wait(10)
+        second = pool.submit(Stages(tmp_path).run, "s", {}, make)
+        while "waiting" not in capsys.readouterr().err:
+            assert not second.done()
+        go_on.set()
+        assert first.result() == second.result()
+    assert len(made) == 1
 
 
 def test_work_left_by_a_kill_just_after_the_end_is_cleared(tmp_path: Path) -> None:

@@ -81,12 +81,20 @@ class Stages:
     """A folder of finished pieces of work, each named after the content of what went into it.
 
     A stage that is there is never done again, whichever study asks for it. One that was interrupted
-    goes on from whatever it left in its ``work`` folder.
+    goes on from whatever it left in its ``work`` folder. Two studies that want the same stage at
+    the same time do it once: the second waits.
     """
 
     folder: Path
 
-    def run(self, name: str, inputs: Mapping[str, Any], make: Callable[[Path, Path], None]) -> Path:
+    def run(
+        self,
+        name: str,
+        inputs: Mapping[str, Any],
+        make: Callable[[Path, Path], None],
+        *,
+        about: str = "",
+    ) -> Path:
         """The folder of the finished stage; made by ``make(result, work)`` if it is not there.
 
         Args:
@@ -95,22 +103,40 @@ class Stages:
                 a revision of the code that makes it where that has changed its results.
             make: fills the first folder, which appears when it returns. It may keep what it needs
                 to resume in the second, which is removed afterwards.
+            about: which one, where there are many alike, such as the name of a set.
         """
         text = json.dumps(inputs, sort_keys=True, ensure_ascii=False)
         key = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
         done = self.folder / f"{name}-{key}"
         work = self.folder / "work" / f"{name}-{key}"
-        if done.is_dir():
-            note(f"{name}: done before ({done})")
-            _clear(work)  # left if the process was killed just after the stage appeared
-            return done
-        note(f"{name}: working")
+        title = f"{name} of {about}" if about else name
         make_folder(work)
-        with whole_folder(done) as temporary:
-            (temporary / "inputs.json").write_text(text + "\n", encoding="utf-8")
-            make(temporary, work)
-        _clear(work)
+        with storage_errors(work), _turn(work.with_name(f".{work.name}.lock"), title):
+            if done.is_dir():
+                if not about:  # of many alike, only what is being done is worth a line
+                    note(f"{title}: done before ({done})")
+            else:
+                note(f"{title}: working")
+                with whole_folder(done) as temporary:
+                    (temporary / "inputs.json").write_text(text + "\n", encoding="utf-8")
+                    make(temporary, work)
+            _clear(work)  # left as well if the process was killed just after the stage appeared
         return done
+
+
+@contextmanager
+def _turn(lock: Path, title: str) -> Iterator[None]:
+    """Hold the lock; when another process has it, say so and wait."""
+    held = FileLock(lock)
+    try:
+        held.acquire(timeout=0)
+    except Timeout:
+        note(f"{title}: another goen is at it; waiting")
+        held.acquire()
+    try:
+        yield
+    finally:
+        held.release()
 
 
 def _clear(folder: Path) -> None:

@@ -24,7 +24,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("runs") / "digits"
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(PRESETS, "tiny", TINY)  # type: ignore[arg-type]
-        patch.setattr("goen.cli.run.protocol", lambda *_, **__: tiny_protocol())
+        patch.setattr("goen.cli.study.protocol", lambda *_, **__: tiny_protocol())
         assert main(["run", "--preset", "tiny", "--out", str(out)]) == 0
     return out
 
@@ -48,7 +48,7 @@ def test_run_ends_with_the_path_of_its_report(
     finished: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(PRESETS, "tiny", TINY)  # type: ignore[arg-type]
-    monkeypatch.setattr("goen.cli.run.protocol", lambda *_, **__: tiny_protocol())
+    monkeypatch.setattr("goen.cli.study.protocol", lambda *_, **__: tiny_protocol())
     assert main(["run", "--preset", "tiny", "--out", str(finished)]) == 0
     out = capsys.readouterr().out
     assert "protocol full" in out

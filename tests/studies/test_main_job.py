@@ -19,8 +19,7 @@ from goen.data import Protocol
 from goen.errors import ArtifactError, FitError, UsageError
 from goen.report import write_report
 from goen.results import read_results
-from goen.studies import PRESETS, RunConfig, run
-from goen.studies.main_job import Roles
+from goen.studies import PRESETS, Roles, RunConfig, run
 
 from ..tiny import TINY, tiny_protocol
 
@@ -40,7 +39,10 @@ def digest(folder: Path) -> dict[str, str]:
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name != "training.jsonl" and ".tmp" not in str(path)
+        if path.is_file()
+        and path.name != "training.jsonl"
+        and path.suffix != ".lock"
+        and ".tmp" not in str(path)
     }
 
 
@@ -107,7 +109,7 @@ def test_the_second_run_repeats_nothing_and_changes_nothing(
     def never(*_: object, **__: object) -> None:
         raise AssertionError("trained again")
 
-    monkeypatch.setattr("goen.studies.main_job.train_backbone", never)
+    monkeypatch.setattr("goen.studies.networks.train_backbone", never)
     monkeypatch.setattr("goen.studies.main_job.train_head", never)
     run(RunConfig(preset="tiny"), protocol, tmp_path)
     assert digest(tmp_path) == before
@@ -119,7 +121,7 @@ def test_another_calibration_shares_the_network(
     protocol: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(RunConfig(preset="tiny"), protocol, tmp_path)
-    monkeypatch.setattr("goen.studies.main_job.train_backbone", None)
+    monkeypatch.setattr("goen.studies.networks.train_backbone", None)
     noise = run(RunConfig(preset="tiny", calibration="noise"), protocol, tmp_path)
     rows = read_results(tmp_path / "results.jsonl")
     assert {r.dataset for r in rows if r.seen_in_calibration} == {"noise"}
@@ -180,7 +182,7 @@ def test_a_mistake_or_a_stopped_training_leaves_the_earlier_run_whole(
     def stopped(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("goen.studies.main_job.train_backbone", stopped)
+    monkeypatch.setattr("goen.studies.networks.train_backbone", stopped)
     with pytest.raises(KeyboardInterrupt):
         run(RunConfig(preset="tiny", seed=1), protocol, tmp_path)
     assert digest(tmp_path) == before
@@ -189,12 +191,12 @@ def test_a_mistake_or_a_stopped_training_leaves_the_earlier_run_whole(
 def test_bad_values_are_found_before_anything_is_trained(
     protocol: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("goen.studies.main_job.train_backbone", None)
+    monkeypatch.setattr("goen.studies.networks.train_backbone", None)
     with pytest.raises(FitError, match="needs at least 999 held-out scores, got 48"):
         run(RunConfig(preset="tiny", false_alarm_rate=0.001), protocol, tmp_path)
     for bad in ({"seed": -1}, {"seed": 10**20}, {"center_loss": -0.1}):
         with pytest.raises(UsageError):
-            RunConfig(**bad)
+            run(RunConfig(preset="tiny", **bad), protocol, tmp_path)
 
 
 @pytest.mark.parametrize("head", ["single_scale", "concat"])

@@ -1,16 +1,14 @@
 """``goen run``: train, fit, calibrate, evaluate, report."""
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from goen.data.protocol import protocol
-from goen.progress import warn
+from goen.cli.study import Place
 from goen.results import Result, read_results
 from goen.studies import RunConfig, run
 
@@ -23,10 +21,7 @@ def main(argv: Sequence[str]) -> int:
 
 def main_job(
     config: Annotated[RunConfig, tyro.conf.arg(name="")] = RunConfig(),  # noqa: B008  (frozen)
-    data: Literal["digits", "cifar10"] = "digits",
-    extra: tuple[str, ...] = (),
-    out: Path | None = None,
-    data_dir: Path | None = None,
+    place: Annotated[Place, tyro.conf.arg(name="")] = Place(),  # noqa: B008
 ) -> int:
     """Train a classifier, fit its gate, calibrate it, evaluate it and write a report.
 
@@ -39,14 +34,10 @@ def main_job(
 
     Args:
         config: what to do.
-        data: the protocol: embedded digits, or CIFAR-10 as in the paper.
-        extra: further sets to evaluate on: tiny-imagenet mnist textures places.
-        out: the run's folder (default runs/DATA).
-        data_dir: a folder that holds image sets (else GOEN_DATA).
+        place: on which images, and where.
     """
-    sets = protocol(data, data_dir=data_dir, download=True, extra=extra, warn=warn)
-    folder = out or Path("runs") / data
-    run(config, sets, folder)
+    folder = place.folder()
+    run(config, place.protocol(), folder, place.finished(folder))
     from goen.report import write_report  # Matplotlib: not before there is something to draw
 
     page = write_report(folder)

@@ -1,5 +1,6 @@
 """Studies: from images to a file of results."""
 
-from goen.studies.main_job import PRESETS, Preset, RunConfig, run
+from goen.studies.main_job import RunConfig, run
+from goen.studies.recipes import PRESETS, SEEDS, Preset, Roles
 
-__all__ = ["PRESETS", "Preset", "RunConfig", "run"]
+__all__ = ["PRESETS", "SEEDS", "Preset", "Roles", "RunConfig", "run"]

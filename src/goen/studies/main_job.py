@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -15,54 +15,18 @@ from goen.artifacts import load_tensors
 from goen.data.imageset import ImageSet
 from goen.data.protocol import Protocol
 from goen.detectors.density import Density
-from goen.errors import UsageError, unknown
+from goen.errors import UsageError
 from goen.extract import stream
 from goen.files import whole_file
 from goen.functional.conformal import threshold
-from goen.models import NetworkConfig, ResNet18
+from goen.models import ResNet18
 from goen.models.head import CalibrationHead
-from goen.progress import note
 from goen.results import Stages, alone_in
 from goen.scoring import Gate, score_cues
 from goen.studies.evaluate import Subject, evaluate
-from goen.training import EpochRow, HeadConfig, TrainingConfig, train_backbone, train_head
-
-_VALIDATION_SEED = 7
-
-
-@dataclass(frozen=True)
-class Preset:
-    """A recipe that fits a machine and a data set."""
-
-    network: NetworkConfig
-    training: TrainingConfig
-    head: HeadConfig
-
-
-PRESETS: Mapping[str, Preset] = {
-    # Half a minute on two cores. Digits are not mirrored: a mirrored 2 is no 2.
-    "digits": Preset(
-        NetworkConfig(num_classes=7, width=8, mean=(0.3, 0.3, 0.3), std=(0.35, 0.35, 0.35)),
-        TrainingConfig(epochs=15, batch_size=64, flip="never", padding=3, schedule="one_cycle"),
-        HeadConfig(batch_size=16),  # 144 ID images: smaller batches for enough steps
-    ),
-    # Two cores, at most 45 minutes: narrow, smaller images first, one cycle.
-    "cpu": Preset(
-        network=NetworkConfig(width=16),
-        training=TrainingConfig(
-            epochs=22,
-            learning_rate=0.15,
-            schedule="one_cycle",
-            padding=3,
-            border="reflect",
-            flip="alternating",
-            sizes=((8, 20), (6, 26)),
-        ),
-        head=HeadConfig(),
-    ),
-    # As written; for a GPU.
-    "paper": Preset(NetworkConfig(width=64), TrainingConfig(epochs=40), HeadConfig()),
-}
+from goen.studies.networks import train, write_story
+from goen.studies.recipes import Fairness, Preset, Roles, recipe
+from goen.training import HeadConfig, train_head
 
 
 @dataclass(frozen=True)
@@ -82,7 +46,7 @@ class RunConfig:
     """
 
     preset: str = "auto"
-    protocol: Literal["full", "paper"] = "full"
+    protocol: Fairness = "full"
     head: Literal["multi_scale", "single_scale", "concat"] = "multi_scale"
     center_loss: float = 0.0
     calibration: Literal["all", "noise", "none"] = "all"
@@ -90,8 +54,6 @@ class RunConfig:
     seed: int = 42
 
     def __post_init__(self) -> None:
-        if not 0 <= self.seed < 2**32:
-            raise UsageError(f"A seed lies in 0..{2**32 - 1}, got {self.seed}.")
         if not self.center_loss >= 0:
             raise UsageError(
                 f"The weight of the centre loss is at least 0, got {self.center_loss}."
@@ -99,58 +61,39 @@ class RunConfig:
 
     def recipe(self, protocol: Protocol) -> Preset:
         """The preset with this run's choices put in."""
-        name = self.preset
-        if name == "auto":
-            name = "digits" if protocol.name == "digits" else "cpu"
-        if name not in PRESETS:
-            raise unknown("preset", name, ["auto", *PRESETS])
-        preset = PRESETS[name]
-        classes = len(protocol.train.classes)
-        network = replace(preset.network, num_classes=classes, head=self.head)
-        patience = 10 if self.protocol == "paper" else None
-        training = replace(
-            preset.training, seed=self.seed, center_loss=self.center_loss, patience=patience
+        preset = recipe(self.preset, protocol, self.protocol, self.seed)
+        return Preset(
+            replace(preset.network, head=self.head),
+            replace(preset.training, center_loss=self.center_loss),
+            preset.head,
         )
-        return Preset(network, training, replace(preset.head, seed=self.seed))
 
 
-@dataclass(frozen=True)
-class Roles:
-    """Who does what: the protocol's validation images, parted once more.
-
-    calibration stops training early and is the head's ID side; held_out only ever gives the
-    threshold.
-    """
-
-    calibration: ImageSet
-    held_out: ImageSet
-
-    @staticmethod
-    def of(protocol: Protocol) -> "Roles":
-        kept = len(protocol.validation) * 2 // 5
-        sizes = {"calibration": len(protocol.validation) - kept, "held-out": kept}
-        parts = protocol.validation.split(sizes, _VALIDATION_SEED)
-        return Roles(parts["calibration"], parts["held-out"])
-
-
-def run(config: RunConfig, protocol: Protocol, out: Path) -> Gate:
+def run(config: RunConfig, protocol: Protocol, out: Path, stages: Stages | None = None) -> Gate:
     """Train, fit, calibrate, evaluate; the gate and everything about it lie in out.
 
-    Stages already done under out with the same configuration and data are taken as they are; an
-    interrupted one goes on where it stopped. Writes gate/, results.jsonl, scores.safetensors,
-    training.jsonl and, last, run.json: a folder without it holds no finished run.
+    Stages already done with the same configuration and data, by whichever study, are taken as they
+    are; an interrupted one goes on where it stopped. Writes gate/, results.jsonl,
+    scores.safetensors, training.jsonl and, last, run.json: a folder without it holds no finished
+    run.
+
+    Args:
+        config: what to do.
+        protocol: the images.
+        out: the run's folder.
+        stages: finished work, shared between studies; in out if not given.
     """
     with alone_in(out):
-        return _run(config, protocol, out)
+        return _run(config, protocol, out, stages or Stages(out / "stages"))
 
 
-def _run(config: RunConfig, protocol: Protocol, out: Path) -> Gate:
+def _run(config: RunConfig, protocol: Protocol, out: Path, stages: Stages) -> Gate:
     recipe = config.recipe(protocol)
-    stages = Stages(out / "stages")
     roles = Roles.of(protocol)
     threshold(np.zeros(len(roles.held_out)), config.false_alarm_rate)  # enough, or an error now
-    network, story, backbone = _train(recipe, protocol, roles, stages)
-    density, fitted = _fit(network, protocol.train, backbone, stages)
+    trained = train(recipe.network, recipe.training, protocol.train, roles.calibration, stages)
+    network = trained.network
+    density, fitted = _fit(network, protocol.train, trained.key, stages)
     sets = {"train": protocol.train, "calibration": roles.calibration, "held-out": roles.held_out}
     calibrating = _calibrating(config, protocol)
     cues = {
@@ -183,13 +126,12 @@ def _run(config: RunConfig, protocol: Protocol, out: Path) -> Gate:
             },
         },
     )
-    stopped_on = () if recipe.training.patience is None else (roles.calibration,)
     subject = Subject(
         gate=gate,
         protocol=config.protocol,
         seed=config.seed,
-        network=backbone.name,
-        fitted_on=(protocol.train, *stopped_on),
+        network=trained.key,
+        fitted_on=trained.trained_on,
         calibration=roles.calibration,
         calibrating=calibrating,
     )
@@ -198,7 +140,7 @@ def _run(config: RunConfig, protocol: Protocol, out: Path) -> Gate:
     for name in ("run.json", "report.html"):
         (out / name).unlink(missing_ok=True)
     gate = evaluate(subject, protocol, roles.held_out, out)
-    _write_story(out / "training.jsonl", story)
+    write_story(out / "training.jsonl", trained.story)
     missing = dict(protocol.missing)
     summary = {
         "data": protocol.name,
@@ -215,54 +157,7 @@ def _run(config: RunConfig, protocol: Protocol, out: Path) -> Gate:
     return gate
 
 
-def _train(
-    recipe: Preset, protocol: Protocol, roles: Roles, stages: Stages
-) -> tuple[ResNet18, list[dict[str, Any]], Path]:
-    inputs = {
-        "network": asdict(recipe.network),
-        "training": asdict(recipe.training),
-        "train": protocol.train.fingerprint,
-        "validation": roles.calibration.fingerprint,
-        "device": _device(),
-        "threads": torch.get_num_threads(),
-        "torch": torch.__version__,
-    }
-
-    def make(result: Path, work: Path) -> None:
-        network, rows = train_backbone(
-            recipe.network,
-            recipe.training,
-            protocol.train,
-            roles.calibration,
-            checkpoint=work / "checkpoint.safetensors",
-            device=_device(),
-            on_epoch=_say,
-        )
-        plain = {k: v.cpu().contiguous() for k, v in network.state_dict().items()}
-        save_file(plain, result / "network.safetensors")
-        _write_story(result / "training.jsonl", [asdict(row) for row in rows])
-
-    folder = stages.run("backbone", inputs, make)
-    network = ResNet18(recipe.network)
-    network.load_state_dict(load_tensors(folder / "network.safetensors"))
-    story = [json.loads(line) for line in (folder / "training.jsonl").read_text().splitlines()]
-    return network.to(_device()).eval(), story, folder
-
-
-def _say(row: EpochRow) -> None:
-    note(
-        f"epoch {row.epoch + 1:>3}  loss {row.loss:.3f}  accuracy {row.accuracy:.1%}  "
-        f"validation {row.validation_accuracy:.2%}  {row.seconds:.1f} s"
-    )
-
-
-def _device() -> str:
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def _fit(
-    network: ResNet18, train: ImageSet, backbone: Path, stages: Stages
-) -> tuple[Density, Path]:
+def _fit(network: ResNet18, train: ImageSet, backbone: str, stages: Stages) -> tuple[Density, Path]:
     def make(result: Path, work: Path) -> None:
         density, start = Density(), 0
         for outputs in stream(network, train):
@@ -271,7 +166,7 @@ def _fit(
             start += len(outputs)
         save_file(density.state(), result / "density.safetensors")
 
-    inputs = {"backbone": backbone.name, "train": train.fingerprint, "density": "z, ridge 1e-5"}
+    inputs = {"backbone": backbone, "train": train.fingerprint, "density": "z, ridge 1e-5"}
     folder = stages.run("density", inputs, make)
     return Density().load_state(load_tensors(folder / "density.safetensors")), folder
 
@@ -309,7 +204,7 @@ def _calibrate(
         ood = {name: cues[f"ood:{name}"] for name in calibrating}
         head, gaps = train_head(cues["id"], ood, config)
         save_file(head.state_dict(), result / "head.safetensors")
-        _write_story(result / "head.jsonl", [{"epoch": i, "gap": g} for i, g in enumerate(gaps)])
+        write_story(result / "head.jsonl", [{"epoch": i, "gap": g} for i, g in enumerate(gaps)])
 
     inputs = {
         "density": fitted.name,
@@ -321,8 +216,3 @@ def _calibrate(
     head = CalibrationHead()
     head.load_state_dict(load_tensors(folder / "head.safetensors"))
     return head.eval()
-
-
-def _write_story(path: Path, rows: list[dict[str, Any]]) -> None:
-    with whole_file(path) as temporary:
-        temporary.write_text("".join(json.dumps(row) + "\n" for row in rows))

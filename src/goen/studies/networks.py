@@ -1,0 +1,133 @@
+"""Trained networks and what they say about image sets, each made once for all studies."""
+
+import json
+from collections.abc import Collection
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from goen.artifacts import load_tensors, part
+from goen.data.imageset import ImageSet
+from goen.extract import stream
+from goen.files import whole_file
+from goen.models import NetworkConfig, ResNet18
+from goen.outputs import Outputs
+from goen.progress import note
+from goen.results import Stages
+from goen.training import EpochRow, TrainingConfig, train_backbone
+
+# Counted up when the code behind a stage changes what the stage gives.
+_TRAINING_REVISION = 1
+_OUTPUTS_REVISION = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A trained network in evaluation mode.
+
+    Attributes:
+        network: itself.
+        key: of the stage that trained it: its identity.
+        story: one row per epoch.
+        trained_on: the images behind it; those that only stopped it early among them.
+    """
+
+    network: ResNet18
+    key: str
+    story: list[dict[str, Any]]
+    trained_on: tuple[ImageSet, ...]
+
+
+def train(
+    network: NetworkConfig,
+    training: TrainingConfig,
+    images: ImageSet,
+    validation: ImageSet,
+    stages: Stages,
+) -> Trained:
+    """The network of this configuration, trained now unless some study has done so before."""
+    inputs = {
+        "revision": _TRAINING_REVISION,
+        "network": asdict(network),
+        "training": asdict(training),
+        "train": images.fingerprint,
+        "validation": validation.fingerprint,
+        "device": device(),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+    }
+
+    def make(result: Path, work: Path) -> None:
+        trained, rows = train_backbone(
+            network,
+            training,
+            images,
+            validation,
+            checkpoint=work / "checkpoint.safetensors",
+            device=device(),
+            on_epoch=_say,
+        )
+        plain = {k: v.cpu().contiguous() for k, v in trained.state_dict().items()}
+        save_file(plain, result / "network.safetensors")
+        write_story(result / "training.jsonl", [asdict(row) for row in rows])
+
+    folder = stages.run("backbone", inputs, make)
+    model = ResNet18(network)
+    model.load_state_dict(load_tensors(folder / "network.safetensors"))
+    story = [json.loads(line) for line in (folder / "training.jsonl").read_text().splitlines()]
+    stopped_on = () if training.patience is None else (validation,)
+    return Trained(model.to(device()).eval(), folder.name, story, (images, *stopped_on))
+
+
+def outputs(
+    network: nn.Module, key: str, images: ImageSet, stages: Stages, *, features: Collection[str]
+) -> Outputs:
+    """What the network says of the set, with these features; read from disk the second time.
+
+    Args:
+        network: gives ``Outputs``.
+        key: its identity: networks with the same key give the same outputs.
+        images: the set.
+        stages: where it is kept.
+        features: the features to keep.
+    """
+    inputs = {
+        "revision": _OUTPUTS_REVISION,
+        "network": key,
+        "images": images.fingerprint,
+        "features": sorted(features),
+    }
+
+    def make(result: Path, work: Path) -> None:
+        said = Outputs.concatenate(o.keep(features) for o in stream(network, images))
+        tensors = {"logits": said.logits} | {f"feature.{k}": v for k, v in said.features.items()}
+        if said.uncertainty is not None:
+            tensors["uncertainty"] = said.uncertainty
+        plain = {name: tensor.contiguous() for name, tensor in tensors.items()}
+        save_file(plain, result / "outputs.safetensors")
+
+    folder = stages.run("outputs", inputs, make, about=images.name)
+    tensors = load_tensors(folder / "outputs.safetensors")
+    return Outputs(tensors["logits"], part(tensors, "feature."), tensors.get("uncertainty"))
+
+
+def device() -> str:
+    """Where to train and to score: CUDA where there is one."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def write_story(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Rows as JSON lines, whole or not at all."""
+    with whole_file(path) as temporary:
+        temporary.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def _say(row: EpochRow) -> None:
+    note(
+        f"epoch {row.epoch + 1:>3}  loss {row.loss:.3f}  accuracy {row.accuracy:.1%}  "
+        f"validation {row.validation_accuracy:.2%}  {row.seconds:.1f} s"
+    )
