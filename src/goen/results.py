@@ -9,13 +9,21 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 from filelock import FileLock, Timeout
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
 
 from goen.errors import ArtifactError, UsageError
 from goen.files import make_folder, storage_errors, whole_file, whole_folder
 from goen.progress import note
 
 Group = Literal["id", "near", "far", "noise"]
+# What metrics carry beside the metrics; an AUROC's interval stands in the row of the AUROC.
+_NOT_METRICS = frozenset(
+    {"auroc_low", "auroc_high", "level", "threshold", "num_id", "num_ood", "num_images"}
+)
 
 
 @dataclass(frozen=True)
@@ -41,6 +49,52 @@ class Result:
     calibrated_on: tuple[str, ...]
     network: str
     seconds: float | None
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What the numbers of one method by one network have in common; see ``Result``."""
+
+    method: str
+    protocol: str
+    seed: int
+    network: str
+    fitted_on: tuple[str, ...]
+    calibrated_on: tuple[str, ...] = ()
+    seconds: float | None = None
+
+    def rows(
+        self, dataset: str, group: Group, numbers: Mapping[str, float], *, seen: bool = False
+    ) -> list[Result]:
+        """One result per metric among the numbers, the AUROC's interval in its own row.
+
+        Args:
+            dataset: what was measured on.
+            group: how far away it is.
+            numbers: metrics by name, such as a metrics dataclass as a dict.
+            seen: whether images of this set's kind calibrated.
+        """
+        interval = (numbers.get("auroc_low"), numbers.get("auroc_high"))
+        return [
+            Result(
+                method=self.method,
+                protocol=self.protocol,
+                seed=self.seed,
+                dataset=dataset,
+                group=group,
+                metric=metric,
+                value=float(value),
+                low=interval[0] if metric == "auroc" else None,
+                high=interval[1] if metric == "auroc" else None,
+                seen_in_calibration=seen,
+                fitted_on=self.fitted_on,
+                calibrated_on=self.calibrated_on,
+                network=self.network,
+                seconds=self.seconds,
+            )
+            for metric, value in numbers.items()
+            if metric not in _NOT_METRICS
+        ]
 
 
 def write_results(path: Path, results: Iterable[Result]) -> None:
@@ -74,6 +128,49 @@ def read_results(path: Path) -> list[Result]:
         )
         results.append(Result(**row))
     return results
+
+
+@contextmanager
+def summarised(out: Path, summary: Mapping[str, Any]) -> Iterator[None]:
+    """Write a study's results in this block; ``run.json`` appears when it ends well.
+
+    Only now does an earlier run in the folder lose its ``run.json`` and its report, so that a study
+    that fails before it has results leaves the earlier one whole, and nothing of two is ever mixed.
+    """
+    for name in ("run.json", "report.html"):
+        (out / name).unlink(missing_ok=True)
+    yield
+    with whole_file(out / "run.json") as temporary:
+        text = json.dumps(summary, indent=2, ensure_ascii=False)
+        temporary.write_text(text + "\n", encoding="utf-8")
+
+
+def write_scores(path: Path, scores: Mapping[str, Mapping[str, NDArray[Any]]]) -> None:
+    """Arrays by set and name as one safetensors file, under ``SET/NAME``."""
+    arrays = {
+        f"{dataset}/{name}": np.ascontiguousarray(values)
+        for dataset, named in scores.items()
+        for name, values in named.items()
+    }
+    with whole_file(path) as temporary:
+        save_file(arrays, temporary)
+
+
+def read_scores(path: Path) -> dict[str, dict[str, NDArray[Any]]]:
+    """What ``write_scores`` wrote, by set and name.
+
+    Raises:
+        ArtifactError: no such file, or a damaged one.
+    """
+    try:
+        arrays = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise ArtifactError(f"{path} cannot be read: {error}. Has the run finished?") from error
+    scores: dict[str, dict[str, NDArray[Any]]] = {}
+    for key, values in arrays.items():
+        dataset, name = key.rsplit("/", 1)
+        scores.setdefault(dataset, {})[name] = values
+    return scores
 
 
 @dataclass(frozen=True)

@@ -160,15 +160,15 @@ def test_schedules(schedule: str, values: dict[float, float]) -> None:
 
 def test_smaller_images_come_first(images: ImageSet, monkeypatch: pytest.MonkeyPatch) -> None:
     sides: list[int] = []
-    forward = ResNet18.forward
+    encode = ResNet18.encode
 
     def watched(self: ResNet18, batch: torch.Tensor):  # type: ignore[no-untyped-def]
         if self.training:
             sides.append(batch.shape[3])
             assert batch.dtype == torch.uint8 or 0 <= batch.min() <= batch.max() <= 1
-        return forward(self, batch)
+        return encode(self, batch)
 
-    monkeypatch.setattr(ResNet18, "forward", watched)
+    monkeypatch.setattr(ResNet18, "encode", watched)
     config = dataclasses.replace(CONFIG, batch_size=64, sizes=((2, 8), (1, 12)))
     train_backbone(NETWORK, config, images, images)
     assert sides == [8, 8, 12, 16]

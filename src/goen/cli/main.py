@@ -13,6 +13,7 @@ from goen.progress import note, spinner
 # A command's module is imported when it is called: `goen data list` must not wait for torch.
 COMMANDS = {
     "run": "train, fit, calibrate, evaluate, report: the main job (embedded digits by default)",
+    "bench": "every method, one table: the eleven baselines and what came since",
     "score": "a saved gate over your images: JSON lines, CSV or Parquet out",
     "data": "list, get, check and look at image sets",
 }

@@ -10,7 +10,6 @@ from goen.data.protocol import Protocol, protocol
 from goen.progress import warn
 from goen.results import Stages
 
-
 Folder = Annotated[Path | None, arg(metavar="PATH", help_behavior_hint="")]
 
 

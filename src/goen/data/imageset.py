@@ -149,6 +149,11 @@ class ImageSet:
         content.update(self.labels.astype("<i8").tobytes())
         return content.hexdigest()
 
+    @property
+    def identity(self) -> str:
+        """``name:fingerprint``, as results name what they used."""
+        return f"{self.name}:{self.fingerprint}"
+
     def overlap(self, other: "ImageSet") -> int:
         """How many different images are in both sets, byte for byte."""
         return len(np.intersect1d(self.digests, other.digests))

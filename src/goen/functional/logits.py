@@ -1,7 +1,12 @@
-"""What logits alone say about an input."""
+"""What logits say about an input, and the linear classifier they come from."""
+
+import math
 
 import torch
 from torch import Tensor
+
+from goen.errors import UsageError
+from goen.functional._rows import check_features
 
 
 def max_softmax_score(logits: Tensor) -> Tensor:
@@ -19,3 +24,67 @@ def max_softmax_score(logits: Tensor) -> Tensor:
     largest, place = wide.max(dim=1, keepdim=True)
     others = wide.scatter(1, place, -torch.inf)
     return torch.logsumexp(others - largest, dim=1)
+
+
+def energy_score(logits: Tensor, temperature: float = 1.0) -> Tensor:
+    r"""The free energy :math:`-T \log \sum_c e^{z_c / T}`, ``(N,)`` float64; high for OOD.
+
+    Example:
+        >>> energy_score(torch.tensor([[0.0, 0.0], [1000.0, 0.0]]))
+        tensor([-6.9315e-01, -1.0000e+03], dtype=torch.float64)
+    """
+    return -temperature * torch.logsumexp(logits.to(torch.float64) / temperature, dim=1)
+
+
+def generalised_entropy(logits: Tensor, gamma: float = 0.1, top: int = 100) -> Tensor:
+    r"""Sum of :math:`p^\gamma (1 - p)^\gamma` over the ``top`` largest probabilities; high for OOD.
+
+    ``(N,)`` float64. Both log p and log(1 - p) keep all their digits: of the largest probability,
+    1 - p is the sum of the others; any other is at most 1/2, where nothing cancels.
+
+    Example:
+        >>> generalised_entropy(torch.tensor([[0.0, 0.0], [800.0, 0.0]]), gamma=0.5)
+        tensor([ 1.0000e+00, 3.8303e-174], dtype=torch.float64)
+    """
+    wide = logits.to(torch.float64)
+    log_p = torch.log_softmax(wide, dim=1).topk(min(top, wide.shape[1]), dim=1).values
+    log_rest = torch.log1p(-log_p.exp())
+    log_rest[:, 0] = max_softmax_score(wide) + log_p[:, 0]
+    return (gamma * (log_p + log_rest)).exp().sum(dim=1)
+
+
+def check_several_classes(logits: Tensor) -> None:
+    """Refuse the logits of a single class, whose probability is 1 whatever comes."""
+    if logits.shape[1] < 2:
+        raise UsageError(
+            f"This method compares classes and needs at least two, got logits of shape "
+            f"{tuple(logits.shape)}. For one class take a distance: Mahalanobis or KNN."
+        )
+
+
+def check_temperature(temperature: float) -> None:
+    """Refuse what logits cannot be divided by."""
+    if not (math.isfinite(temperature) and temperature > 0):
+        raise UsageError(f"A temperature is a number above 0, got {temperature}.")
+
+
+def check_classifier(weight: Tensor, bias: Tensor) -> None:
+    """Refuse what is no linear classifier: weight ``(C, D)`` and bias ``(C,)`` of floats."""
+    floats = weight.is_floating_point() and bias.is_floating_point()
+    if weight.ndim != 2 or bias.shape != weight.shape[:1] or not floats:
+        raise UsageError(
+            f"Expected the weight (C, D) and bias (C,) of a linear classifier, got "
+            f"{weight.dtype} {tuple(weight.shape)} and {bias.dtype} {tuple(bias.shape)}."
+        )
+
+
+def check_classified(features: Tensor, logits: Tensor, weight: Tensor) -> None:
+    """Refuse features ``(N, D)`` and logits ``(N, C)`` that this weight ``(C, D)`` cannot join."""
+    check_features(features)
+    if (logits.shape[1], features.shape[1]) != tuple(weight.shape):
+        raise UsageError(
+            f"A classifier of weight {tuple(weight.shape)} turns features of width "
+            f"{weight.shape[1]} into {weight.shape[0]} logits, got features of width "
+            f"{features.shape[1]} and {logits.shape[1]} logits. Another feature, or another "
+            "network?"
+        )

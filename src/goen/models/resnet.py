@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize, relu
 
-from goen.errors import UsageError
+from goen.errors import UsageError, unknown
+from goen.models.classifiers import CLASSIFIERS, ClassifierKind
 from goen.outputs import Outputs
 
 Head = Literal["multi_scale", "single_scale", "concat", "plain"]
@@ -31,6 +32,8 @@ class NetworkConfig:
             projection, each scale normalised apart), ``plain`` (an ordinary ResNet-18).
         mean: subtracted from each channel of the image in [0, 1].
         std: then divided by.
+        classifier: ``linear`` (softmax), or a method of the paper with a doubt of its own:
+            ``dropout``, ``evidential``, ``epinet``, ``experts``; see ``goen.models.classifiers``.
     """
 
     num_classes: int = 10
@@ -38,6 +41,7 @@ class NetworkConfig:
     head: Head = "multi_scale"
     mean: tuple[float, float, float] = CIFAR10_MEAN
     std: tuple[float, float, float] = CIFAR10_STD
+    classifier: ClassifierKind = "linear"
 
     def __post_init__(self) -> None:
         if self.num_classes < 1 or self.width < 1:
@@ -47,6 +51,8 @@ class NetworkConfig:
             )
         if self.head not in HEADS:
             raise UsageError(f"head must be one of {', '.join(HEADS)}, got {self.head!r}.")
+        if self.classifier not in CLASSIFIERS:
+            raise unknown("classifier", self.classifier, CLASSIFIERS)
 
 
 @dataclass(frozen=True)
@@ -81,7 +87,7 @@ class Block(nn.Module):
 
 
 class ResNet18(nn.Module):
-    """Images ``(N, 3, H, W)`` to ``Outputs``: logits, the pooled stages, and z.
+    """Images ``(N, 3, H, W)`` to ``Outputs``: logits, the pooled stages, z, the classifier's doubt.
 
     Images are uint8, or floats that say the same in [0, 1].
     The stem is a 3×3 convolution of stride 1 without pooling, as for 32×32 images. ``z`` is what
@@ -137,7 +143,7 @@ class ResNet18(nn.Module):
             )
             pooled = widths[3]
         self.z_width = pooled
-        self.classifier = nn.Linear(pooled, config.num_classes)
+        self.classifier = CLASSIFIERS[config.classifier](pooled, config.num_classes)
         self._initialise()
 
     def _initialise(self) -> None:
@@ -147,6 +153,12 @@ class ResNet18(nn.Module):
                 module.weight.data = module.weight.data.contiguous(memory_format=self._layout)
 
     def forward(self, images: Tensor) -> Outputs:
+        hidden, features = self.encode(images)
+        prediction = self.classifier.predict(hidden)
+        return Outputs(prediction.logits, features, prediction.uncertainty)
+
+    def encode(self, images: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """What the classifier sees ``(N, D)``, and the features by name."""
         white = 255.0 if images.dtype == torch.uint8 else 1.0
         x = images.to(dtype=self.mean.dtype, memory_format=self._layout)
         x = (x - self.mean * white) / (self.std * white)
@@ -156,7 +168,7 @@ class ResNet18(nn.Module):
             x = self.get_submodule(scale.name)(x)
             features[scale.name] = x.mean((2, 3))
         hidden, z = self._head(features["layer2"], features["layer4"])
-        return Outputs(self.classifier(hidden), {**features, "z": z})
+        return hidden, {**features, "z": z}
 
     def _head(self, texture: Tensor, semantics: Tensor) -> tuple[Tensor, Tensor]:
         """What the classifier sees and what the density sees."""

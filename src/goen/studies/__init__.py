@@ -1,6 +1,31 @@
 """Studies: from images to a file of results."""
 
+from goen.studies.ablate import VARIANTS, AblateConfig, ablate
+from goen.studies.bench import BenchConfig, bench
+from goen.studies.geometry import measure_geometry
 from goen.studies.main_job import RunConfig, run
+from goen.studies.methods import METHODS, Material, Method
 from goen.studies.recipes import PRESETS, SEEDS, Preset, Roles
+from goen.studies.robust import RobustConfig, robust
+from goen.studies.seeds import over_seeds
 
-__all__ = ["PRESETS", "SEEDS", "Preset", "Roles", "RunConfig", "run"]
+__all__ = [
+    "METHODS",
+    "PRESETS",
+    "SEEDS",
+    "VARIANTS",
+    "AblateConfig",
+    "BenchConfig",
+    "Material",
+    "Method",
+    "Preset",
+    "RobustConfig",
+    "Roles",
+    "RunConfig",
+    "ablate",
+    "bench",
+    "measure_geometry",
+    "over_seeds",
+    "robust",
+    "run",
+]

@@ -1,5 +1,7 @@
-"""One gate against every set of a protocol: numbers, scores and pictures of its mistakes."""
+"""One gate against every set of a protocol: numbers, scores, a map and pictures of its mistakes."""
 
+import os
+import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -9,24 +11,25 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors.torch import save_file
+from torch import Tensor
 
 from goen.data.contact_sheet import save_png, sheet
 from goen.data.imageset import ImageSet
 from goen.data.protocol import Protocol
 from goen.extract import stream
 from goen.files import whole_file
+from goen.functional.cues import normalise
+from goen.functional.gaussian import ClassStatistics
 from goen.functional.logits import max_softmax_score
 from goen.metrics import id_metrics, ood_calibration, ood_metrics
 from goen.progress import note
-from goen.results import Group, Result, write_results
+from goen.results import Group, Origin, Result, write_results
 from goen.scoring import Gate
 
 Arrays = dict[str, NDArray[Any]]
 _MISTAKES = 12
-# What the metrics carry beside the metrics; an AUROC's interval stands in the row of the AUROC.
-_NOT_METRICS = frozenset(
-    {"auroc_low", "auroc_high", "level", "threshold", "num_id", "num_ood", "num_images"}
-)
+_SHEET_COLUMNS = 6  # as many as a phone shows at full size
+_MAP_POINTS = 500
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,10 @@ def evaluate(subject: Subject, protocol: Protocol, held_out: ImageSet, out: Path
     """The gate with its metrics among its facts; results, scores and pictures lie in ``out``."""
     sets = {"test": protocol.test, **{n: o.images for n, o in protocol.evaluation.items()}}
     note(f"scoring {len(sets)} sets, {sum(len(images) for images in sets.values()):,} images")
-    scores = {name: _score(subject.gate, images) for name, images in sets.items()}
+    scores, points = {}, {}
+    for name, images in sets.items():
+        scores[name], points[name] = _score(subject.gate, images)
+    scores["test"]["truth"] = np.asarray(protocol.test.labels)
     results = _results(subject, protocol, scores, held_out)
     write_results(out / "results.jsonl", results)
     with whole_file(out / "scores.safetensors") as temporary:
@@ -61,19 +67,51 @@ def evaluate(subject: Subject, protocol: Protocol, held_out: ImageSet, out: Path
             for key, array in arrays.items()
         }
         save_file(tensors, temporary)
+    with whole_file(out / "map.safetensors") as temporary:
+        save_file(_map(subject.gate, points), temporary)
     for name, images in sets.items():
         _draw_mistakes(name, images, scores[name], out / "mistakes" / f"{name}.png")
     told = ("auroc", "accuracy", "false_alarm_rate", "flagged")
     metrics = {f"{r.method}/{r.dataset}/{r.metric}": r.value for r in results if r.metric in told}
-    gate = replace(subject.gate, facts={**subject.gate.facts, "metrics": metrics})
+    known = {"metrics": metrics, "hardware": hardware()}
+    gate = replace(subject.gate, facts={**subject.gate.facts, **known})
     gate.save(out / "gate")
     return gate
 
 
-def _score(gate: Gate, images: ImageSet) -> Arrays:
-    """The scores of every method from one pass of the network."""
+def hardware() -> dict[str, str | int]:
+    """The machine that the numbers were made on."""
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU only"
+    return {
+        "system": f"{platform.system()} {platform.machine()}",
+        "processor": _processor(),
+        "cores": os.cpu_count() or 1,
+        "threads": torch.get_num_threads(),
+        "accelerator": device,
+    }
+
+
+def _processor() -> str:
+    """Its model, which only Linux tells in a file; elsewhere what Python knows."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.processor() or "unknown"
+
+
+def _score(gate: Gate, images: ImageSet) -> tuple[Arrays, Tensor]:
+    """The scores of every method, and features for the map, from one pass of the network."""
     parts: list[Arrays] = []
+    mapped: list[Tensor] = []
+    # Evenly spaced, so that a set sorted by class is seen whole.
+    chosen = torch.linspace(0, len(images) - 1, min(len(images), _MAP_POINTS)).round().long()
+    start = 0
     for outputs in stream(gate.network, images):
+        rows = chosen[(chosen >= start) & (chosen < start + len(outputs))] - start
+        mapped.append(normalise(outputs.features[gate.density.feature][rows]))
+        start += len(outputs)
         prediction = gate.judge(outputs)
         part: Arrays = {
             "max_softmax": max_softmax_score(outputs.logits).numpy(),
@@ -86,7 +124,32 @@ def _score(gate: Gate, images: ImageSet) -> Arrays:
         if prediction.probability is not None:
             part |= {"goen": prediction.score, "probability": prediction.probability}
         parts.append(part)
-    return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+    scores = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+    return scores, torch.cat(mapped)
+
+
+def _map(gate: Gate, features: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Points ``(n, 2)`` of each set on the first two principal axes of the training images.
+
+    Beside them ``classes``, the class means, and ``share`` of the training images' variance that
+    either axis shows. No OOD image and no test image chose the axes.
+    """
+    statistics = gate.density.statistics_
+    assert statistics is not None  # a gate's density is fitted
+    centre, axes, share = _principal_axes(statistics)
+    means = statistics.means_
+    points = {f"{name}/points": (rows - centre) @ axes for name, rows in features.items()}
+    return {**points, "classes": (means - centre) @ axes, "share": share}
+
+
+def _principal_axes(statistics: ClassStatistics) -> tuple[Tensor, Tensor, Tensor]:
+    """The mean ``(D,)``, two unit axes ``(D, 2)`` and the share of variance along each ``(2,)``."""
+    values, vectors = torch.linalg.eigh(statistics.total_scatter_)
+    axes = vectors[:, -2:].flip(1)
+    # An eigenvector has no sign of its own: its largest entry is made positive.
+    largest = axes.abs().argmax(dim=0)
+    axes = axes * axes.gather(0, largest[None]).sign()
+    return statistics.total_mean_, axes, values[-2:].flip(0) / values.sum()
 
 
 def _results(
@@ -95,8 +158,10 @@ def _results(
     test = scores["test"]
     head_on: tuple[str, ...] = ()
     if subject.gate.head:
-        head_on = tuple(map(_named, (subject.calibration, *subject.calibrating.values())))
-    gate_on = (*head_on, _named(held_out))
+        head_on = tuple(
+            images.identity for images in (subject.calibration, *subject.calibrating.values())
+        )
+    gate_on = (*head_on, held_out.identity)
 
     def rows(
         method: str,
@@ -105,27 +170,16 @@ def _results(
         numbers: Mapping[str, float],
         calibrated_on: tuple[str, ...] = (),
     ) -> list[Result]:
-        interval = (numbers.get("auroc_low"), numbers.get("auroc_high"))
-        return [
-            Result(
-                method=method,
-                protocol=subject.protocol,
-                seed=subject.seed,
-                dataset=dataset,
-                group=group,
-                metric=metric,
-                value=float(value),
-                low=interval[0] if metric == "auroc" else None,
-                high=interval[1] if metric == "auroc" else None,
-                seen_in_calibration=bool(calibrated_on) and dataset in subject.calibrating,
-                fitted_on=tuple(map(_named, subject.fitted_on)),
-                calibrated_on=calibrated_on,
-                network=subject.network,
-                seconds=None,
-            )
-            for metric, value in numbers.items()
-            if metric not in _NOT_METRICS
-        ]
+        origin = Origin(
+            method,
+            subject.protocol,
+            subject.seed,
+            subject.network,
+            tuple(images.identity for images in subject.fitted_on),
+            calibrated_on,
+        )
+        seen = bool(calibrated_on) and dataset in subject.calibrating
+        return origin.rows(dataset, group, numbers, seen=seen)
 
     right = asdict(id_metrics(logits=test["logits"], labels=protocol.test.labels))
     found = rows("classifier", "test", "id", right)
@@ -148,10 +202,6 @@ def _results(
     return found
 
 
-def _named(images: ImageSet) -> str:
-    return f"{images.name}:{images.fingerprint}"
-
-
 def _draw_mistakes(name: str, images: ImageSet, scores: Arrays, path: Path) -> None:
     """The worst mistakes: ID images flagged with the least p-value, OOD passed with the largest."""
     wrong = np.flatnonzero(scores["is_ood"] if name == "test" else ~scores["is_ood"])
@@ -162,4 +212,5 @@ def _draw_mistakes(name: str, images: ImageSet, scores: Arrays, path: Path) -> N
     worst = wrong[np.argsort(p if name == "test" else -p, kind="stable")][:_MISTAKES]
     verdict = "flagged, though in distribution" if name == "test" else "passed, though OOD"
     title = f"{images.name}: {len(wrong)} of {len(images)} {verdict}"
-    save_png(sheet(title, [("", images.read(worst))]), path)
+    rows = [worst[i : i + _SHEET_COLUMNS] for i in range(0, len(worst), _SHEET_COLUMNS)]
+    save_png(sheet(title, [("", images.read(row)) for row in rows]), path)

@@ -1,6 +1,5 @@
 """The main job: train, fit, calibrate, decide, evaluate. Each stage is done once."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -17,11 +16,10 @@ from goen.data.protocol import Protocol
 from goen.detectors.density import Density
 from goen.errors import UsageError
 from goen.extract import stream
-from goen.files import whole_file
 from goen.functional.conformal import threshold
 from goen.models import ResNet18
 from goen.models.head import CalibrationHead
-from goen.results import Stages, alone_in
+from goen.results import Stages, alone_in, summarised
 from goen.scoring import Gate, score_cues
 from goen.studies.evaluate import Subject, evaluate
 from goen.studies.networks import train, write_story
@@ -135,25 +133,19 @@ def _run(config: RunConfig, protocol: Protocol, out: Path, stages: Stages) -> Ga
         calibration=roles.calibration,
         calibrating=calibrating,
     )
-    # Only now, when new results are about to be written: until then an earlier run stays whole, and
-    # from here on nothing of it may be mixed with this one.
-    for name in ("run.json", "report.html"):
-        (out / name).unlink(missing_ok=True)
-    gate = evaluate(subject, protocol, roles.held_out, out)
-    write_story(out / "training.jsonl", trained.story)
-    missing = dict(protocol.missing)
     summary = {
+        "study": "run",
         "data": protocol.name,
         "config": asdict(config),
-        "missing": missing,
-        "facts": dict(gate.facts),
+        "missing": dict(protocol.missing),
         "threshold": gate.threshold,
         "condition_number": density.whitening_.condition_number,
         "held_out": len(roles.held_out),
     }
-    with whole_file(out / "run.json") as temporary:
-        text = json.dumps(summary, indent=2, ensure_ascii=False)
-        temporary.write_text(text + "\n", encoding="utf-8")
+    with summarised(out, summary):
+        gate = evaluate(subject, protocol, roles.held_out, out)
+        write_story(out / "training.jsonl", trained.story)
+        summary["facts"] = dict(gate.facts)
     return gate
 
 

@@ -1,6 +1,7 @@
 """Trained networks and what they say about image sets, each made once for all studies."""
 
 import json
+import time
 from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -85,8 +86,8 @@ def train(
 
 def outputs(
     network: nn.Module, key: str, images: ImageSet, stages: Stages, *, features: Collection[str]
-) -> Outputs:
-    """What the network says of the set, with these features; read from disk the second time.
+) -> tuple[Outputs, float]:
+    """What the network says of the set, and the seconds its pass took; from disk the second time.
 
     Args:
         network: gives ``Outputs``.
@@ -103,16 +104,20 @@ def outputs(
     }
 
     def make(result: Path, work: Path) -> None:
+        started = time.perf_counter()
         said = Outputs.concatenate(o.keep(features) for o in stream(network, images))
+        seconds = time.perf_counter() - started
         tensors = {"logits": said.logits} | {f"feature.{k}": v for k, v in said.features.items()}
         if said.uncertainty is not None:
             tensors["uncertainty"] = said.uncertainty
+        tensors["seconds"] = torch.tensor(seconds, dtype=torch.float64)
         plain = {name: tensor.contiguous() for name, tensor in tensors.items()}
         save_file(plain, result / "outputs.safetensors")
 
     folder = stages.run("outputs", inputs, make, about=images.name)
     tensors = load_tensors(folder / "outputs.safetensors")
-    return Outputs(tensors["logits"], part(tensors, "feature."), tensors.get("uncertainty"))
+    said = Outputs(tensors["logits"], part(tensors, "feature."), tensors.get("uncertainty"))
+    return said, tensors["seconds"].item()
 
 
 def device() -> str:

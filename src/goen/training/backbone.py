@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -32,7 +33,7 @@ class TrainingConfig:
             first fifth of the steps, then straight down to zero.
         momentum: Nesterov's.
         weight_decay: on all parameters, as the paper's optimiser does.
-        label_smoothing: share of the target spread over all classes.
+        label_smoothing: share of the target spread over all classes; evidential networks have none.
         center_loss: weight of the centre loss, 0.01 in the paper's default variant; 0 is none.
         patience: epochs without a better validation loss after which training stops and the best
             network is kept; ``None`` (protocol ``full``) trains to the end and keeps the last.
@@ -109,7 +110,8 @@ def train_backbone(
     """
     if len(train) < 2:
         raise UsageError(f"{train.name} has {len(train)} images; training needs at least two.")
-    state = _begin(network_config, config, len(train.classes), torch.device(device))
+    device = torch.device(device)
+    state = _begin(network_config, config, len(train.classes), device)
     if checkpoint is not None:
         load_checkpoint(checkpoint, state)
     steps_per_epoch = max(1, len(train) // config.batch_size)
@@ -123,15 +125,16 @@ def train_backbone(
         while state.epoch < config.epochs and not _out_of_patience(state, config):
             started = time.perf_counter()
             losses, hits, seen = 0.0, 0, 0
-            for images, labels, fraction in _epoch(train, config, state.epoch):
-                rate = learning_rate(config, (state.epoch + fraction) / config.epochs)
-                loss, right = _step(state, config, images, labels, rate)
-                losses += loss * len(labels)
-                hits += right
-                seen += len(labels)
-                progress.update(
-                    task, advance=1, status=f"loss {losses / seen:.3f} accuracy {hits / seen:.1%}"
-                )
+            with _randomness(config, state.epoch, device):
+                for images, labels, fraction in _epoch(train, config, state.epoch):
+                    done = (state.epoch + fraction) / config.epochs
+                    loss, right = _step(state, config, images, labels, done)
+                    losses += loss * len(labels)
+                    hits += right
+                    seen += len(labels)
+                    status = f"loss {losses / seen:.3f} accuracy {hits / seen:.1%}"
+                    progress.update(task, advance=1, status=status)
+            rate = learning_rate(config, done)
             measured = _measure(state.network, validation)
             elapsed = time.perf_counter() - started
             row = EpochRow(state.epoch, losses / seen, hits / seen, *measured, rate, elapsed)
@@ -168,10 +171,10 @@ def _begin(
         network = ResNet18(network_config)
         centres = None
         if config.center_loss:
-            width = network.classifier.in_features
-            centres = nn.Parameter(torch.randn(num_classes, width, device=device))
+            centres = nn.Parameter(torch.randn(num_classes, network.z_width, device=device))
     network.to(device).train()
-    groups: list[dict[str, object]] = [{"params": list(network.parameters())}]
+    learning = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    groups: list[dict[str, object]] = [{"params": learning}]
     if centres is not None:
         # The paper gives the centres no learning rate: they move with the network's, without decay.
         groups.append({"params": [centres], "weight_decay": 0.0})
@@ -188,6 +191,18 @@ def _begin(
         # in another order, and a resumed training would part from an uninterrupted one by a bit.
         optimiser.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
     return state
+
+
+@contextmanager
+def _randomness(config: TrainingConfig, epoch: int, device: torch.device) -> Iterator[None]:
+    """The classifier's randomness (dropout, indices) from (seed, epoch) alone; then the caller's.
+
+    Not the numbers that order and augment the images: those have a generator of their own, and the
+    same seed here would repeat them.
+    """
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(config.seed * 1_000_003 + 500_009 + epoch)
+        yield
 
 
 def _epoch(
@@ -227,19 +242,20 @@ def _side(config: TrainingConfig, epoch: int) -> int | None:
 
 
 def _step(
-    state: Checkpoint, config: TrainingConfig, images: Tensor, labels: Tensor, rate: float
+    state: Checkpoint, config: TrainingConfig, images: Tensor, labels: Tensor, progress: float
 ) -> tuple[float, int]:
     """One step of SGD; the loss and how many labels were right."""
     device = state.network.mean.device
     images, labels = images.to(device), labels.to(device)
     for group in state.optimiser.param_groups:
-        group["lr"] = rate
+        group["lr"] = learning_rate(config, progress)
     with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-        outputs = state.network(images)
-    logits = outputs.logits.float()
-    loss = cross_entropy(logits, labels, label_smoothing=config.label_smoothing)
+        hidden, features = state.network.encode(images)
+    loss, logits = state.network.classifier.loss(
+        hidden.float(), labels, label_smoothing=config.label_smoothing, progress=progress
+    )
     if state.centres is not None:
-        distance = (outputs.features["z"].float() - state.centres[labels]).square().sum(1)
+        distance = (features["z"].float() - state.centres[labels]).square().sum(1)
         loss = loss + config.center_loss * distance.mean()
     state.optimiser.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]

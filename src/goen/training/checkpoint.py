@@ -29,7 +29,7 @@ class Checkpoint:
 
     def parameters(self) -> dict[str, nn.Parameter]:
         """What the optimiser moves, by name."""
-        named = dict(self.network.named_parameters())
+        named = {k: v for k, v in self.network.named_parameters() if v.requires_grad}
         return named if self.centres is None else {**named, "centres": self.centres}
 
 

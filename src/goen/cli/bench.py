@@ -1,0 +1,57 @@
+"""``goen bench``: every method, one table."""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Annotated
+
+import tyro
+
+from goen.cli.study import Place
+from goen.cli.tables import print_table
+from goen.report.tables import bench_tables, write_tables
+from goen.studies import BenchConfig, bench
+
+
+def main(argv: Sequence[str]) -> int:
+    """Parse and run."""
+    code: int = tyro.cli(benchmark, prog="goen bench", args=list(argv))
+    return code
+
+
+def benchmark(
+    config: Annotated[BenchConfig, tyro.conf.arg(name="")] = BenchConfig(),  # noqa: B008  (frozen)
+    place: Annotated[Place, tyro.conf.arg(name="")] = Place(),  # noqa: B008
+    json_: Annotated[bool, tyro.conf.arg(name="json")] = False,
+) -> int:
+    """Train every network, score every set with every method, and print the tables.
+
+    Each network passes over each set once, whatever the number of methods. The same command again
+    trains nothing and takes seconds. The tables lie in the run's folder as Markdown, LaTeX and
+    CSV; every number, with its origin, is a line of results.jsonl.
+
+    For example: goen bench                                          (digits, a few minutes)
+                 goen bench --methods softmax energy knn goen
+                 goen bench --data cifar10 --protocol paper          (hours on two cores)
+                 goen bench --methods knn pytorch_ood.KNN            (needs goen[bridge])
+
+    Args:
+        config: what to compare.
+        place: on which images, and where.
+        json_: print the results as JSON lines instead of tables.
+    """
+    folder = place.folder("bench")
+    results = bench(config, place.protocol(), folder, place.finished(folder))
+    summary = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    tables = bench_tables(results, summary)
+    write_tables(tables, folder / "tables")
+    if json_:
+        for result in results:
+            sys.stdout.write(json.dumps(asdict(result), ensure_ascii=False) + "\n")
+        return 0
+    for table in tables:
+        print_table(table)
+    print(f"tables:  {folder / 'tables'} (Markdown, LaTeX, CSV)")
+    print(f"results: {folder / 'results.jsonl'}")
+    return 0

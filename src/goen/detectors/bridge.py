@@ -1,0 +1,85 @@
+"""Detectors of pytorch-ood as detectors of goen."""
+
+import importlib
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from goen.errors import UsageError
+from goen.outputs import Outputs
+
+LOGITS = "logits"
+
+
+class Bridge:
+    """A pytorch-ood detector on goen's outputs: ``fit``, then ``score``; higher means more OOD.
+
+    Any detector with ``fit_features`` and ``predict_features``, or ``fit_logits`` and
+    ``predict_logits``, will do: pytorch-ood's sign is ours. It keeps its own precision, and its
+    state cannot be saved.
+
+    Args:
+        detector: from pytorch-ood 0.4 or later, or anything with the same methods.
+        feature: which of the outputs' features it reads; ``logits`` for the logits.
+    """
+
+    def __init__(self, detector: Any, *, feature: str = "z") -> None:
+        kind = LOGITS if feature == LOGITS else "features"
+        for method in (f"fit_{kind}", f"predict_{kind}"):
+            if not callable(getattr(detector, method, None)):
+                raise UsageError(
+                    f"{type(detector).__name__} has no {method}, so it cannot read {feature}. "
+                    "Only detectors that work on features or on logits can cross the bridge."
+                )
+        self.detector = detector
+        self.feature = feature
+        self._kind = kind
+
+    def fit(self, outputs: Outputs, labels: Tensor) -> Self:
+        """Let the detector learn from these outputs."""
+        getattr(self.detector, f"fit_{self._kind}")(self._read(outputs), labels)
+        return self
+
+    def score(self, outputs: Outputs) -> Tensor:
+        """Its outlier scores, ``(N,)`` float64."""
+        with torch.no_grad():
+            scores = getattr(self.detector, f"predict_{self._kind}")(self._read(outputs))
+        return torch.as_tensor(scores).to(torch.float64)
+
+    def _read(self, outputs: Outputs) -> Tensor:
+        return outputs.logits if self._kind == LOGITS else outputs.features[self.feature]
+
+
+def pytorch_ood(name: str, *, feature: str | None = None, **arguments: Any) -> Bridge:
+    """The pytorch-ood detector of this class name, ready to ``fit``.
+
+    Args:
+        name: a class in ``pytorch_ood.detector``, such as ``KNN`` or ``EnergyBased``.
+        feature: as for ``Bridge``; if not given, ``z`` for detectors that read features, else the
+            logits.
+        arguments: for its constructor; the model it asks for is ``None``: goen has run it already.
+
+    Raises:
+        UsageError: pytorch-ood is not here or cannot be imported, has no such detector, or has
+            one that needs more than that.
+    """
+    try:
+        classes = importlib.import_module("pytorch_ood.detector")
+    except Exception as error:  # a broken torchvision beside it raises a RuntimeError
+        raise UsageError(
+            f"pytorch-ood cannot be imported ({error}). Install it with: pip install 'goen[bridge]'"
+        ) from error
+    if not hasattr(classes, name):
+        raise UsageError(f"pytorch_ood.detector has no {name!r}.")
+    chosen = getattr(classes, name)
+    if feature is None:
+        feature = "z" if hasattr(chosen, "predict_features") else LOGITS
+    try:
+        detector = chosen(None, **arguments)
+    except TypeError as error:
+        raise UsageError(
+            f"{name} cannot be made of its name alone ({error}). Make it yourself and wrap it: "
+            "Bridge(detector, feature=...)."
+        ) from error
+    return Bridge(detector, feature=feature)

@@ -1,0 +1,39 @@
+"""The free energy of the logits."""
+
+from collections.abc import Mapping
+from typing import final
+
+from torch import Tensor
+
+from goen.detectors.detector import Detector
+from goen.functional.logits import check_temperature, energy_score
+from goen.outputs import Outputs
+
+
+@final
+class Energy(Detector):
+    r"""The free energy :math:`-T \log \sum_c e^{z_c / T}` of the logits z; high for OOD.
+
+    Args:
+        temperature: T; the paper takes 1.
+
+    Paper: Liu et al. 2020, "Energy-based Out-of-distribution Detection".
+    Departs from the paper: nothing.
+
+    Example:
+        >>> import torch
+        >>> Energy().score(Outputs(torch.tensor([[0.0, 0.0], [1000.0, 0.0]]), {}))
+        tensor([-6.9315e-01, -1.0000e+03], dtype=torch.float64)
+    """
+
+    needs_fit = False
+
+    def __init__(self, *, temperature: float = 1.0) -> None:
+        self.temperature = temperature
+        check_temperature(temperature)
+
+    def _learn(self, outputs: Outputs, labels: Tensor) -> Mapping[str, Tensor]:
+        return {}
+
+    def _measure(self, outputs: Outputs) -> Tensor:
+        return energy_score(outputs.logits, self.temperature)

@@ -1,0 +1,126 @@
+"""ODIN: a step that makes the network surer, and a high temperature."""
+
+from collections.abc import Mapping
+from typing import final
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from goen.detectors.detector import Detector
+from goen.errors import UsageError
+from goen.functional.logits import check_several_classes, check_temperature, max_softmax_score
+from goen.outputs import Outputs
+
+EPSILON = 0.0014
+TEMPERATURE = 1000.0
+
+
+@final
+class Perturbed(nn.Module):
+    r"""A network that sees each image moved a small step towards what it takes it for.
+
+    .. math:: \tilde x = x - \varepsilon \, \mathrm{sign}(-\nabla_x \log p_{\hat y}(x; T)),
+              \qquad \hat y = \arg\max_c p_c
+
+    ID images gain more from the step than OOD images. The outputs are those of the moved images;
+    ``ODIN`` turns them into a score. One forward, one backward and one more forward pass. Gradients
+    are taken with respect to the images alone: the network's parameters, their gradients and its
+    mode are left as they are. It works where gradients are switched off.
+
+    Args:
+        network: images to ``Outputs``; images are uint8, or floats that say the same in [0, 1].
+        epsilon: the step in units of the [0, 1] pixel, before the network takes off any mean or
+            divides by any standard deviation. 0.0014 is a third of a grey level.
+        temperature: T, by which logits are divided before the softmax.
+
+    Paper: Liang, Li and Srikant 2018, "Enhancing The Reliability of Out-of-distribution Image
+    Detection in Neural Networks", equation 2.
+    Departs from the paper: a pixel without gradient is not moved; theirs moves by a sign of +1. Its
+    code measures the step in units of the normalised image. Moved pixels are not clipped to [0, 1],
+    as in the paper: at pure black and white the step would be lost.
+
+    Example:
+        >>> class Linear(nn.Module):
+        ...     def forward(self, x: Tensor) -> Outputs:
+        ...         return Outputs(x.flatten(1) @ torch.tensor([[2.0, 0.0], [0.0, 1.0]]), {})
+        >>> image = torch.tensor([[[[0.5, 0.5]]]])  # seen as class 0: a pixel up, a pixel down
+        >>> Perturbed(Linear(), epsilon=0.25)(image).logits
+        tensor([[1.5000, 0.2500]])
+    """
+
+    def __init__(
+        self, network: nn.Module, *, epsilon: float = EPSILON, temperature: float = TEMPERATURE
+    ) -> None:
+        super().__init__()
+        self.network = network
+        self.epsilon = epsilon
+        self.temperature = temperature
+        check_temperature(temperature)
+        if not 0 <= epsilon < 1:
+            raise UsageError(
+                f"epsilon is a step in a [0, 1] pixel, at least 0 and below 1, got {epsilon}."
+            )
+
+    def forward(self, images: Tensor) -> Outputs:
+        outputs: Outputs = self.network(self.move(images))
+        return outputs
+
+    def move(self, images: Tensor) -> Tensor:
+        """The moved images, floats around [0, 1]."""
+        with torch.inference_mode(False), torch.enable_grad():
+            # A copy, since what was made in inference mode cannot have a gradient.
+            pixels = _as_floats(images.detach().clone()).requires_grad_()
+            logits = self.network(pixels).logits
+            if not logits.requires_grad:
+                raise UsageError(
+                    f"ODIN needs the gradient of {type(self.network).__name__}'s logits with "
+                    "respect to the images, and they are cut off from it. Is there a no_grad, an "
+                    "inference_mode or a detach in its forward?"
+                )
+            # The sum, so that no image's gradient depends on how many are beside it.
+            loss = cross_entropy(logits / self.temperature, logits.argmax(1), reduction="sum")
+            (gradient,) = torch.autograd.grad(loss, pixels)
+        return pixels.detach() - self.epsilon * gradient.sign()
+
+
+def _as_floats(images: Tensor) -> Tensor:
+    if images.dtype == torch.uint8:
+        return images.to(torch.get_default_dtype()) / 255
+    if not images.is_floating_point():
+        raise UsageError(f"Images are uint8, or floats in [0, 1], got {images.dtype}.")
+    return images
+
+
+@final
+class ODIN(Detector):
+    r"""The largest softmax probability at a high temperature, of perturbed images; high for OOD.
+
+    What ``Perturbed(network)`` says is to be scored:
+    ``ODIN().score(extract(Perturbed(network), images))``. On the outputs of the network itself this
+    is ODIN with a step of 0.
+
+    Args:
+        temperature: T; the same as ``Perturbed`` has.
+
+    Paper: Liang, Li and Srikant 2018, as ``Perturbed``.
+    Departs from the paper: log((1 - p) / p) in float64 in place of 1 - p. At T = 1000 all p are
+    nearly 1 / C, and tie in float32.
+
+    Example:
+        >>> ODIN().score(Outputs(torch.tensor([[0.0, 0.0], [4.0, 0.0]]), {}))
+        tensor([ 0.0000, -0.0040], dtype=torch.float64)
+    """
+
+    needs_fit = False
+
+    def __init__(self, *, temperature: float = TEMPERATURE) -> None:
+        self.temperature = temperature
+        check_temperature(temperature)
+
+    def _learn(self, outputs: Outputs, labels: Tensor) -> Mapping[str, Tensor]:
+        return {}
+
+    def _measure(self, outputs: Outputs) -> Tensor:
+        check_several_classes(outputs.logits)
+        return max_softmax_score(outputs.logits.to(torch.float64) / self.temperature)

@@ -1,0 +1,46 @@
+"""The network's own word for its doubt."""
+
+from collections.abc import Mapping
+from typing import final
+
+from torch import Tensor
+
+from goen.detectors.detector import Detector
+from goen.errors import UsageError
+from goen.outputs import Outputs
+
+
+@final
+class Uncertainty(Detector):
+    """What the network itself says of its doubt, as it says it; high for OOD.
+
+    The mutual information of MC dropout or an EpiNet, the variance of an ensemble, the vacuity of
+    an evidential network, one minus the largest gate of a mixture of experts.
+
+    Paper: GOEN §4.2. Departs from the paper: nothing.
+
+    Example:
+        >>> import torch
+        >>> doubt = torch.tensor([0.1, 0.7], dtype=torch.float64)
+        >>> Uncertainty().score(Outputs(torch.zeros(2, 3), {}, doubt))
+        tensor([0.1000, 0.7000], dtype=torch.float64)
+    """
+
+    needs_fit = False
+
+    def _learn(self, outputs: Outputs, labels: Tensor) -> Mapping[str, Tensor]:
+        return {}
+
+    def _measure(self, outputs: Outputs) -> Tensor:
+        if outputs.uncertainty is None:
+            raise UsageError(
+                "These outputs hold no uncertainty of the network's own. Take a network that gives "
+                "one (MC dropout, ensemble, evidential, EpiNet, mixture of experts), or a detector "
+                "that does without, such as MaxSoftmax."
+            )
+        if outputs.uncertainty.shape != (len(outputs),):
+            raise UsageError(
+                f"Expected one uncertainty per image, ({len(outputs)},), "
+                f"got {tuple(outputs.uncertainty.shape)}."
+            )
+        return outputs.uncertainty

@@ -1,0 +1,63 @@
+"""The density of a mixture of Gaussians, and what the least distance says about it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from goen.errors import UsageError
+
+
+def mixture_log_density(distances: Tensor, priors: Tensor) -> Tensor:
+    r"""Log density of the mixture at each row, (N,), without the constant of its covariance.
+
+    .. math:: \log \sum_c \pi_c e^{-d_c / 2}
+
+    The whole is this minus :math:`\frac D2 \log 2\pi + \frac12 \log\det\Sigma`. Its negative is the
+    score of which the least distance is the shortcut.
+
+    Args:
+        distances: squared Mahalanobis distances d (N, C), as from ``Whitening.distances``.
+        priors: shares of the classes (C,), which sum to 1; 0 for a class without a mean.
+
+    Example:
+        >>> mixture_log_density(torch.tensor([[0.0, 0.0]]), torch.tensor([0.5, 0.5])).item()
+        0.0
+    """
+    return torch.logsumexp(_terms(distances, priors), dim=1)
+
+
+def log_density_bounds(distances: Tensor, priors: Tensor) -> tuple[Tensor, Tensor]:
+    r"""What the least distance alone says about `mixture_log_density`: at least, at most, (N,).
+
+    With M the least distance and c its class,
+
+    .. math:: -\tfrac12 M + \log \pi_c \;\le\; \log \sum_c \pi_c e^{-d_c / 2} \;\le\; -\tfrac12 M.
+
+    The one term of the sum that is surely there, and every term at most the largest. The two are
+    :math:`\log C` apart for equal priors, and :math:`-\log \pi_c` apart otherwise.
+
+    Paper: GOEN, appendix, theorem on the minimum distance. Departs from the paper: its inequality
+    has M / 2 below and adds log C above, which is right only for a sum without the priors.
+
+    Example:
+        >>> low, high = log_density_bounds(torch.tensor([[2.0, 8.0]]), torch.tensor([0.25, 0.75]))
+        >>> round(low.item(), 4), high.item()  # -1 + log 0.25, -1
+        (-2.3863, -1.0)
+    """
+    _terms(distances, priors)
+    least, nearest = distances.to(torch.float64).min(dim=1)
+    high = -least / 2
+    return high + priors.to(high).log()[nearest], high
+
+
+def _terms(distances: Tensor, priors: Tensor) -> Tensor:
+    if distances.ndim != 2 or priors.shape != distances.shape[1:]:
+        raise UsageError(
+            f"Expected distances (N, C) and priors (C,), got {tuple(distances.shape)} and "
+            f"{tuple(priors.shape)}."
+        )
+    priors = priors.to(distances.device, torch.float64)
+    if bool((priors < 0).any()) or abs(float(priors.sum()) - 1) > 1e-6:
+        raise UsageError(f"Priors are at least 0 and sum to 1, got {priors.tolist()}.")
+    return priors.log() - distances.to(torch.float64) / 2

@@ -1,0 +1,30 @@
+"""The ordinary classifier: a linear layer and the softmax."""
+
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from goen.models.classifiers.classifier import Classifier, Prediction
+
+
+class LinearClassifier(nn.Linear, Classifier):
+    """A linear layer trained by cross-entropy; it has no word for its doubt.
+
+    Paper: GOEN §4.2, the softmax baseline, and the classifier of GOEN itself (§5.4).
+    Departs from the paper: nothing. Its doubt, one minus the largest probability, is a detector's
+    to compute from the logits.
+
+    Example:
+        >>> import torch
+        >>> logits, uncertainty = LinearClassifier(4, 3).predict(torch.zeros(2, 4))
+        >>> logits.shape, uncertainty
+        (torch.Size([2, 3]), None)
+    """
+
+    def predict(self, hidden: Tensor) -> Prediction:
+        return Prediction(self(hidden), None)
+
+    def loss(
+        self, hidden: Tensor, labels: Tensor, *, label_smoothing: float = 0.0, progress: float = 1.0
+    ) -> tuple[Tensor, Tensor]:
+        logits = self(hidden)
+        return cross_entropy(logits, labels, label_smoothing=label_smoothing), logits

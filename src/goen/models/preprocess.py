@@ -1,0 +1,118 @@
+"""What is done to images before a model of one's own sees them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import interpolate
+
+from goen.errors import UsageError
+
+# A perturbed image (ODIN's step) or a rounding may leave [0, 1] by this much; 0-255 does not.
+SLACK = 0.02
+
+Preprocessing = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Preprocess:
+    """Resizes images in [0, 1] to one size, then normalises each channel.
+
+    Plain values, so that it can be saved beside the model; for anything else (a crop, grey from
+    colour) give a function of a float batch ``(N, C, H, W)`` in [0, 1] in its place.
+
+    Attributes:
+        mean: subtracted from each channel; none without it.
+        std: then divided by; none without it.
+        size: one number for both sides or (height, width). The whole image is stretched to it,
+            bilinear and anti-aliased (as Pillow does it, without rounding to whole grey levels).
+
+    Example:
+        >>> Preprocess(mean=(0.5,), std=(0.25,), size=1)(torch.tensor([[[[0.0, 1.0]]]])).item()
+        0.0
+    """
+
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    size: int | tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("mean", "std"):
+            values = getattr(self, name)
+            if values is not None:
+                object.__setattr__(self, name, tuple(float(value) for value in values))
+        if self.std is not None and not all(0 < value < float("inf") for value in self.std):
+            raise UsageError(f"std is one positive number per channel, got {self.std}.")
+        if self.size is not None and min(self._sides()) < 1:
+            raise UsageError(f"size is a number of pixels or (height, width), got {self.size!r}.")
+
+    def _sides(self) -> tuple[int, int]:
+        if isinstance(self.size, int):
+            return (self.size, self.size)
+        sides = tuple(int(side) for side in self.size or ())
+        return (sides[0], sides[1]) if len(sides) == 2 else (0, 0)
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Float images ``(N, C, H, W)`` in [0, 1] as the model wants them."""
+        if self.size is not None and tuple(images.shape[2:]) != self._sides():
+            images = interpolate(
+                images, self._sides(), mode="bilinear", align_corners=False, antialias=True
+            )
+        if self.mean is not None:
+            images = images - _per_channel("mean", self.mean, images)
+        return images if self.std is None else images / _per_channel("std", self.std, images)
+
+
+def _per_channel(name: str, values: tuple[float, ...], images: Tensor) -> Tensor:
+    if len(values) not in (1, images.shape[1]):
+        raise UsageError(
+            f"{name} has {len(values)} values, but the images have {images.shape[1]} channels. "
+            "Give one per channel, or one for all."
+        )
+    return torch.tensor(values, dtype=images.dtype, device=images.device).view(1, -1, 1, 1)
+
+
+def prepare(images: Tensor, preprocess: Preprocessing | None, dtype: torch.dtype) -> Tensor:
+    """A new tensor of this dtype for the model, from uint8 images or floats in [0, 1].
+
+    Preprocessing is done in float32 or better, whatever the model's own precision. The caller's
+    images stay as they are even if the model works in place.
+
+    Raises:
+        UsageError: images of another type, shape or range, or preprocessing that gives no batch.
+    """
+    _check(images)
+    working = torch.promote_types(dtype, torch.float32)
+    x = images.to(working, copy=True)
+    x = x / 255 if images.dtype == torch.uint8 else x
+    if preprocess is None:
+        return x.to(dtype)
+    out = preprocess(x)
+    if not isinstance(out, Tensor) or not out.ndim or out.shape[0] != images.shape[0]:
+        what = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
+        raise UsageError(
+            f"preprocess is given a batch {tuple(images.shape)} and must return one of as many "
+            f"images; it returned {what}."
+        )
+    return out.to(dtype)
+
+
+def _check(images: Tensor) -> None:
+    if images.ndim != 4:
+        raise UsageError(
+            f"Images have shape (N, C, H, W), channels first; got {tuple(images.shape)}."
+        )
+    if images.dtype == torch.uint8:
+        return
+    if not images.is_floating_point():
+        raise UsageError(f"Images are uint8, or floats in [0, 1]; got {images.dtype}.")
+    # A traced program cannot look at values; who exports one checks before calling it.
+    if torch.compiler.is_compiling() or not images.numel():
+        return
+    low, high = (float(value) for value in images.detach().aminmax())
+    if not (low >= -SLACK and high <= 1 + SLACK):
+        raise UsageError(
+            f"Float images lie in [0, 1]; got {low:.3g}..{high:.3g}. Are they 0-255 (then pass "
+            "uint8), normalised already (then pass them before that), or is there NaN in them?"
+        )

@@ -1,0 +1,132 @@
+"""Robustness: what corruption does to the classifier, and to what is flagged."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from goen.artifacts import versions
+from goen.data.corruptions import CORRUPTIONS, SEVERITIES, corrupt, read_cifar10c
+from goen.data.imageset import ImageSet
+from goen.data.protocol import Protocol
+from goen.detectors import TemperatureScaling
+from goen.errors import UsageError, unknown
+from goen.functional.conformal import threshold
+from goen.metrics import id_metrics
+from goen.progress import note
+from goen.results import Result, Stages, alone_in, summarised, write_results
+from goen.studies.methods import METHODS
+from goen.studies.panel import Fitted, Panel
+from goen.studies.recipes import Fairness
+
+CLEAN = "clean"
+
+
+@dataclass(frozen=True)
+class RobustConfig:
+    """What goen robust does.
+
+    Attributes:
+        methods: which methods, by the names of goen bench.
+        corruptions: which of the fifteen; all if none is named.
+        severities: of 1 to 5.
+        images: how many test images; all if 0.
+        false_alarm_rate: what share of clean ID images may be flagged.
+        preset: the recipe: digits, cpu or paper; auto takes digits for digits, cpu for CIFAR-10.
+        protocol: full gives every network the same whole schedule; paper stops early.
+        seed: of all trainings.
+        cifar10c: a folder with the official CIFAR-10-C files, instead of our own corruptions.
+    """
+
+    methods: tuple[str, ...] = ("softmax", "temperature_scaling", "knn", "goen_distance", "goen")
+    corruptions: tuple[str, ...] = ()
+    severities: tuple[int, ...] = SEVERITIES
+    images: int = 0
+    false_alarm_rate: float = 0.05
+    preset: str = "auto"
+    protocol: Fairness = "full"
+    seed: int = 42
+    cifar10c: Path | None = None
+
+
+def robust(
+    config: RobustConfig, protocol: Protocol, out: Path, stages: Stages | None = None
+) -> list[Result]:
+    """Accuracy, calibration, mean score and share flagged, by corruption and severity.
+
+    A corrupted image still has its class, so it is not OOD; what a gate should make of it is a
+    matter of taste, and the share flagged says what it does make of it. The threshold is conformal
+    at the false-alarm rate on clean held-out images. Rows have the set ``NAME-SEVERITY``; ``clean``
+    is the test set as it is.
+
+    Args:
+        config: what to do.
+        protocol: the images.
+        out: the study's folder.
+        stages: finished work, shared between studies; in out if not given.
+    """
+    for name in config.methods:
+        if name not in METHODS:
+            raise unknown("method", name, METHODS)
+    methods = [METHODS[name] for name in config.methods]
+    for name in config.corruptions:
+        if name not in CORRUPTIONS:
+            raise unknown("corruption", name, CORRUPTIONS)
+    with alone_in(out):
+        store = stages or Stages(out / "stages")
+        panel = Panel(config.preset, config.protocol, config.seed, protocol, store)
+        # Raised before anything is trained where the held-out images are too few for the rate.
+        threshold(np.zeros(len(panel.roles.held_out)), config.false_alarm_rate)
+        fitted = [panel.fit(method) for method in methods]
+        limits = {
+            f.method.key: threshold(
+                panel.score(f, panel.roles.held_out)[0], config.false_alarm_rate
+            )
+            for f in fitted
+        }
+        results: list[Result] = []
+        for images in _corrupted(protocol.test, config):
+            note(f"scoring {images.name}")
+            for f in fitted:
+                results += _measure(panel, f, images, limits[f.method.key])
+            panel.forget(images)
+        summary = {
+            "study": "robust",
+            "data": protocol.name,
+            "config": {**asdict(config), "cifar10c": str(config.cifar10c or "")},
+            "recipe": asdict(panel.preset),
+            "titles": {m.key: [m.title, m.kind] for m in methods},
+            "skipped": {},
+            "missing": dict(protocol.missing),
+            "versions": versions(),
+        }
+        with summarised(out, summary):
+            write_results(out / "results.jsonl", results)
+    return results
+
+
+def _corrupted(test: ImageSet, config: RobustConfig) -> Iterator[ImageSet]:
+    """The test images as they are, then under every corruption; named for their rows."""
+    count = config.images or len(test)
+    if not 0 < count <= len(test):
+        raise UsageError(f"{test.name} has {len(test)} images, {config.images} were asked for.")
+    chosen = test.take(np.arange(count), CLEAN)
+    yield chosen
+    for name in config.corruptions or tuple(CORRUPTIONS):
+        for severity in config.severities:
+            if config.cifar10c is None:
+                pixels = corrupt(chosen.read(), name, severity)
+            else:
+                pixels = np.array(read_cifar10c(config.cifar10c, name, severity)[:count])
+            yield ImageSet(f"{name}-{severity}", pixels, chosen.labels, chosen.classes)
+
+
+def _measure(panel: Panel, fitted: Fitted, images: ImageSet, limit: float) -> list[Result]:
+    scores, _ = panel.score(fitted, images)
+    said = panel.outputs(fitted.method.network, images)[0]
+    if isinstance(fitted.scores, TemperatureScaling):
+        said = fitted.scores.calibrate(said)
+    numbers = asdict(id_metrics(logits=said.logits.numpy(), labels=images.labels))
+    numbers |= {"mean_score": scores.mean(), "flagged": (scores > limit).mean()}
+    return fitted.origin.rows(images.name, "id", numbers)

@@ -1,0 +1,56 @@
+"""One configuration over several seeds: how much of a difference is luck."""
+
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from goen.artifacts import versions
+from goen.data.protocol import Protocol
+from goen.errors import UsageError
+from goen.progress import note
+from goen.results import Result, Stages, alone_in, read_results, summarised, write_results
+from goen.studies.main_job import RunConfig, run
+from goen.studies.recipes import SEEDS
+
+
+def over_seeds(
+    config: RunConfig,
+    protocol: Protocol,
+    out: Path,
+    stages: Stages | None = None,
+    *,
+    seeds: tuple[int, ...] = SEEDS,
+) -> list[Result]:
+    """Run the main job once per seed; the results of all of them, in the order of the seeds.
+
+    Only training and calibration change with the seed: the images, their splits and the noise stay
+    the same, so the spread is that of training alone.
+
+    Args:
+        config: of every run; its own seed is not used.
+        protocol: the images.
+        out: the study's folder; each seed's run lies in ``seeds/`` in it.
+        stages: finished work, shared between studies; in out if not given.
+        seeds: the paper's five by default.
+    """
+    if len(set(seeds)) != len(seeds) or len(seeds) < 2:
+        raise UsageError(f"A spread needs at least two different seeds, got {list(seeds)}.")
+    store = stages or Stages(out / "stages")
+    with alone_in(out):
+        results: list[Result] = []
+        for seed in seeds:
+            note(f"seed {seed}")
+            folder = out / "seeds" / str(seed)
+            run(replace(config, seed=seed), protocol, folder, store)
+            results += read_results(folder / "results.jsonl")
+        summary = {
+            "study": "seeds",
+            "data": protocol.name,
+            "config": asdict(config),
+            "seeds": list(seeds),
+            "skipped": {},
+            "missing": dict(protocol.missing),
+            "versions": versions(),
+        }
+        with summarised(out, summary):
+            write_results(out / "results.jsonl", results)
+    return results

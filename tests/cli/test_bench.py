@@ -1,0 +1,44 @@
+"""``goen bench`` as a person would type it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from goen.cli.main import main
+from goen.studies import PRESETS
+
+from ..studies.test_bench import FAST
+from ..tiny import tiny_protocol
+
+
+@pytest.fixture(autouse=True)
+def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PRESETS, "fast", FAST)  # type: ignore[arg-type]
+    monkeypatch.setattr("goen.cli.study.protocol", lambda *_, **__: tiny_protocol())
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+def test_tables_on_the_terminal_and_in_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "runs" / "b"
+    command = ["bench", "--preset", "fast", "--out", str(out), "--methods", "softmax", "knn"]
+    assert main(command) == 0
+    printed = capsys.readouterr().out
+    assert "AUROC: digits, protocol full, seed 42" in printed
+    assert "fpr95_id_positive" in printed
+    assert (out / "tables" / "auroc.tex").is_file()
+    assert (tmp_path / "runs" / "stages").is_dir()  # beside the run: other studies find it
+    assert main([*command, "--json"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {row["method"] for row in rows} == {"softmax", "knn"}
+    text = (out / "results.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in text] == rows
+
+
+def test_a_mistyped_method_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", "--out", str(tmp_path / "b"), "--methods", "sofmax"]) == 2
+    assert "Did you mean 'softmax'" in capsys.readouterr().err

@@ -1,0 +1,232 @@
+"""The benchmark on a tiny scale: every method, one pass, numbers that the scores bear out."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from scipy.special import softmax
+from scipy.stats import false_discovery_control
+from torch import Tensor
+
+from goen.data import Protocol
+from goen.detectors import Detector
+from goen.errors import UsageError
+from goen.metrics import id_metrics, ood_metrics
+from goen.outputs import Outputs
+from goen.results import Result, Stages, read_results
+from goen.studies import METHODS, PRESETS, BenchConfig, Method, Roles, RunConfig, bench, run
+from goen.studies.bench import holm
+from goen.studies.panel import NETWORKS, variant_of
+from goen.training import TrainingConfig
+
+from ..tiny import TINY, tiny_protocol
+
+FAST = replace(TINY, training=TrainingConfig(epochs=1, batch_size=32, flip="never", padding=2))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Protocol, list[Result]]:
+    folder = tmp_path_factory.mktemp("bench")
+    protocol = tiny_protocol()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(PRESETS, "fast", FAST)  # type: ignore[arg-type]
+        results = bench(
+            BenchConfig(preset="fast"), protocol, folder / "bench", Stages(folder / "stages")
+        )
+    return folder, protocol, results
+
+
+@pytest.fixture(autouse=True)
+def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PRESETS, "fast", FAST)  # type: ignore[arg-type]
+
+
+def test_every_method_has_every_number(finished: tuple[Path, Protocol, list[Result]]) -> None:
+    folder, protocol, results = finished
+    assert read_results(folder / "bench" / "results.jsonl") == results
+    for key in METHODS:
+        for name in protocol.evaluation:
+            metrics = {r.metric for r in results if (r.method, r.dataset) == (key, name)}
+            assert {"auroc", "fpr95_ood_positive", "fpr95_id_positive", "aupr_out"} <= metrics
+        at_home = {r.metric for r in results if (r.method, r.dataset) == (key, "test")}
+        assert {"accuracy", "ece", "nll", "brier", "training_seconds"} <= at_home
+    assert all(np.isfinite(r.value) for r in results)
+
+
+def test_every_number_has_its_origin(finished: tuple[Path, Protocol, list[Result]]) -> None:
+    _, protocol, results = finished
+    calibration = Roles.of(protocol).calibration.identity
+    ood = [images.identity for images in protocol.calibration.values()]
+    for r in results:
+        assert r.fitted_on == (protocol.train.identity,)
+        expected = {"temperature_scaling": [calibration], "goen": [calibration, *ood]}
+        assert list(r.calibrated_on) == expected.get(r.method, [])
+        seen = r.method == "goen" and r.dataset in protocol.calibration
+        assert r.seen_in_calibration == seen
+        assert r.seconds is not None
+        assert r.seconds > 0
+    members = {r.network for r in results if r.method == "deep_ensemble"}.pop().split("+")
+    standard = {r.network for r in results if r.method == "softmax"}.pop()
+    assert len(set(members)) == 5
+    assert members[0] == standard  # not a sixth training
+
+
+def test_the_numbers_are_those_of_the_scores(
+    finished: tuple[Path, Protocol, list[Result]],
+) -> None:
+    folder, protocol, results = finished
+    scores = load_file(folder / "bench" / "scores.safetensors")
+    for r in results:
+        if r.metric == "auroc":
+            m = ood_metrics(scores[f"test/{r.method}"], scores[f"{r.dataset}/{r.method}"])
+            assert (r.value, r.low, r.high) == (m.auroc, m.auroc_low, m.auroc_high)
+
+
+def test_the_best_of_a_set_is_compared_with_all_others(
+    finished: tuple[Path, Protocol, list[Result]],
+) -> None:
+    _, protocol, results = finished
+    for name in protocol.evaluation:
+        here = {r.method: r.value for r in results if (r.dataset, r.metric) == (name, "auroc")}
+        tested = {r.method for r in results if (r.dataset, r.metric) == (name, "p_against_best")}
+        best = max(here, key=lambda method: here[method])
+        assert tested == set(METHODS) - {best}
+
+
+def test_a_second_call_trains_nothing_and_passes_no_image(
+    finished: tuple[Path, Protocol, list[Result]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, protocol, results = finished
+    monkeypatch.setattr("goen.studies.networks.train_backbone", None)
+    monkeypatch.setattr("goen.studies.networks.stream", None)
+    again = bench(BenchConfig(preset="fast"), protocol, folder / "bench", Stages(folder / "stages"))
+    assert [replace(r, seconds=0.0) for r in again] == [replace(r, seconds=0.0) for r in results]
+
+
+def test_the_main_job_finds_the_benchmarks_network(
+    finished: tuple[Path, Protocol, list[Result]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, protocol, results = finished
+    monkeypatch.setattr("goen.studies.networks.train_backbone", None)
+    run(RunConfig(preset="fast"), protocol, folder / "run", Stages(folder / "stages"))
+    ours = {(r.method, r.dataset): r.value for r in results if r.metric == "auroc"}
+    theirs = read_results(folder / "run" / "results.jsonl")
+    for r in theirs:
+        if r.metric == "auroc" and r.method in ("goen", "mahalanobis_z"):
+            key = "goen" if r.method == "goen" else "goen_distance"
+            assert np.isclose(ours[key, r.dataset], r.value, atol=1e-9)
+
+
+def test_temperature_changes_the_probabilities_and_not_the_labels(
+    finished: tuple[Path, Protocol, list[Result]],
+) -> None:
+    _, _, results = finished
+    by_key = {(r.method, r.metric): r.value for r in results if r.dataset == "test"}
+    assert by_key["softmax", "accuracy"] == by_key["temperature_scaling", "accuracy"]
+    assert by_key["softmax", "nll"] != by_key["temperature_scaling", "nll"]
+
+
+def test_methods_and_sets_can_be_chosen(
+    finished: tuple[Path, Protocol, list[Result]], tmp_path: Path
+) -> None:
+    folder, protocol, _ = finished
+    config = BenchConfig(("knn", "softmax"), ("noise",), preset="fast")
+    results = bench(config, protocol, tmp_path, Stages(folder / "stages"))
+    assert {r.method for r in results} == {"softmax", "knn"}
+    assert {r.dataset for r in results} == {"test", "noise"}
+    with pytest.raises(UsageError, match="Unknown method 'kn'. Did you mean 'knn'"):
+        bench(BenchConfig(("kn",)), protocol, tmp_path)
+    with pytest.raises(UsageError, match="Unknown OOD set 'noize'. Did you mean 'noise'"):
+        bench(BenchConfig(sets=("noize",)), protocol, tmp_path)
+
+
+class Length(Detector):
+    """A method of one's own: short features are strange."""
+
+    needs_fit = False
+
+    def _learn(self, outputs: Outputs, labels: Tensor) -> dict[str, Tensor]:
+        return {}
+
+    def _measure(self, outputs: Outputs) -> Tensor:
+        return -outputs.features["z"].norm(dim=1)
+
+
+def test_a_method_of_ones_own_is_a_row(
+    finished: tuple[Path, Protocol, list[Result]], tmp_path: Path
+) -> None:
+    folder, protocol, _ = finished
+    own = Method("length", "Length of z", lambda material: Length())
+    config = BenchConfig(("softmax",), preset="fast")
+    results = bench(config, protocol, tmp_path, Stages(folder / "stages"), own=[own])
+    assert {r.method for r in results} == {"softmax", "length"}
+    scores = load_file(tmp_path / "scores.safetensors")
+    assert scores["noise/length"].max() < 0
+
+
+def test_what_the_bridge_cannot_bring_is_said(
+    finished: tuple[Path, Protocol, list[Result]],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder, protocol, _ = finished
+    monkeypatch.setitem(__import__("sys").modules, "pytorch_ood", None)  # as if not installed
+    config = BenchConfig(("softmax", "pytorch_ood.KNN"), preset="fast")
+    results = bench(config, protocol, tmp_path, Stages(folder / "stages"))
+    assert {r.method for r in results} == {"softmax"}
+    assert "pytorch_ood.KNN is left out" in capsys.readouterr().err
+    with pytest.raises(UsageError, match="No method is left"):
+        bench(BenchConfig(("pytorch_ood.KNN",)), protocol, tmp_path)
+
+
+def test_the_papers_protocol_trains_baselines_longer_and_stops_early() -> None:
+    standard = variant_of(TINY, "standard", "paper")
+    assert (standard.training.epochs, standard.network.head) == (8, "plain")
+    assert standard.training.label_smoothing == 0
+    goen = variant_of(TINY, "goen", "paper")
+    assert (goen.training.epochs, goen.training.label_smoothing) == (3, 0.1)
+    same = {variant_of(TINY, name, "full").training.epochs for name in NETWORKS}
+    assert same == {3}
+
+
+def test_holms_correction_by_hand_and_against_its_definition() -> None:
+    assert holm([]) == []
+    assert holm([0.5, 0.6]) == [1.0, 1.0]
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        p = rng.uniform(0, 0.2, 7)
+        # Rejected at level a: go up from the least while p <= a / (number left).
+        for level in (0.01, 0.05, 0.1):
+            rejected, left = set(), 7
+            for i in np.argsort(p):
+                if p[i] > level / left:
+                    break
+                rejected.add(int(i))
+                left -= 1
+            assert {i for i, q in enumerate(holm(p.tolist())) if q <= level} == rejected
+        # never more lenient than Benjamini-Hochberg
+        assert (np.array(holm(p.tolist())) >= false_discovery_control(p) - 1e-12).all()
+
+
+def test_the_ensembles_numbers_are_those_of_its_members_mean(
+    finished: tuple[Path, Protocol, list[Result]],
+) -> None:
+    folder, protocol, results = finished
+    members = {r.network for r in results if r.method == "deep_ensemble"}.pop().split("+")
+    logits = []
+    for path in (folder / "stages").glob("outputs-*"):
+        made_of = json.loads((path / "inputs.json").read_text())
+        if made_of["images"] == protocol.test.fingerprint and made_of["network"] in members:
+            logits.append(load_file(path / "outputs.safetensors")["logits"].astype(np.float64))
+    assert len(logits) == 5  # each network has passed over the test images once
+    mean = softmax(np.stack(logits), axis=2).mean(0)
+    expected = id_metrics(probabilities=mean, labels=protocol.test.labels)
+    found = {r.metric: r.value for r in results if r.method == "deep_ensemble"}
+    assert np.isclose(found["nll"], expected.nll, rtol=1e-5)
+    scores = load_file(folder / "bench" / "scores.safetensors")["test/deep_ensemble"]
+    spread = softmax(np.stack(logits), axis=2).var(0).sum(1)
+    assert np.allclose(scores, spread, rtol=1e-6)
