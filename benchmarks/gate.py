@@ -16,6 +16,7 @@ from torch.nn.functional import cross_entropy
 
 from goen.data.imageset import ImageSet
 from goen.detectors import Density
+from goen.detectors.goen import Goen
 from goen.extract import extract
 from goen.models import NetworkConfig, ResNet18
 from goen.models.head import CalibrationHead
@@ -69,8 +70,7 @@ def a_gate(network: ResNet18, train: ImageSet) -> Gate:
     density = Density().fit(outputs, torch.from_numpy(train.labels))
     return Gate(
         network.eval(),
-        density,
-        CalibrationHead().eval(),
+        Goen(density, CalibrationHead().eval()),
         np.random.default_rng(1).random(2000),
         0.05,
         train.classes,

@@ -57,7 +57,7 @@ def edit(folder: Path, **changes: object) -> None:
         (lambda f: (f / "manifest.json").write_text("[]"), "is damaged"),
         (lambda f: (f / "tensors.safetensors").unlink(), "cannot be read"),
         (lambda f: (f / "tensors.safetensors").write_bytes(b"x" * 99), "does not belong"),
-        (lambda f: edit(f, form=99), "has form 99, this goen reads form 1"),
+        (lambda f: edit(f, form=99), "has form 99, this goen reads form 2"),
         (lambda f: edit(f, kind="other"), "holds a other; a thing was asked for"),
     ],
 )

@@ -10,12 +10,13 @@ import goen
 LAYERS = [
     {"errors", "files", "outputs", "progress"},
     {"functional"},
-    {"data", "detectors", "metrics", "models"},
+    {"data", "metrics", "models"},
+    {"detectors"},
     {"artifacts", "extract"},
     {"training"},
     {"results"},
     {"scoring"},
-    {"score_files", "studies"},
+    {"bridges", "export", "score_files", "studies"},
     {"report", "server"},
     {"cli"},
 ]

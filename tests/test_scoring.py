@@ -9,6 +9,7 @@ import torch
 import goen
 from goen.data import ImageSet, protocol
 from goen.detectors import Density
+from goen.detectors.goen import Goen
 from goen.errors import ArtifactError, FitError, UsageError
 from goen.extract import extract
 from goen.models import NetworkConfig, ResNet18
@@ -24,9 +25,10 @@ def make_gate(with_head: bool = True, held_out: int = 200) -> Gate:
     density = Density().fit(extract(network, train), torch.from_numpy(train.labels))
     head = CalibrationHead().eval() if with_head else None
     rest = p.validation.take(range(held_out))
-    draft = Gate(network, density, head, np.arange(200.0), 0.05, train.classes, (32, 32))
+    scorer = Goen(density, head)
+    draft = Gate(network, scorer, np.arange(200.0), 0.05, train.classes, (32, 32))
     scores = draft.predict_set(rest).score
-    return Gate(network, density, head, scores, 0.05, train.classes, (32, 32), {"why": "a test"})
+    return Gate(network, scorer, scores, 0.05, train.classes, (32, 32), {"why": "a test"})
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +121,7 @@ def test_false_alarms_stay_within_the_promise(gate: Gate) -> None:
     for _ in range(300):
         order = rng.permutation(len(scores))
         held_out, new = scores[order[:99]], scores[order[99:]]
-        again = Gate(gate.network, gate.density, gate.head, held_out, 0.1, gate.classes, (32, 32))
+        again = Gate(gate.network, gate.scorer, held_out, 0.1, gate.classes, (32, 32))
         rates.append((new > again.threshold).mean())
     error = np.std(rates) / np.sqrt(len(rates))
     assert np.mean(rates) <= 0.1 + 2 * error
@@ -189,7 +191,7 @@ def test_a_gate_that_does_not_fit_its_manifest_is_refused(gate: Gate, tmp_path: 
     for path, value in [
         (("network", "width"), 3),
         (("network", "colour"), "red"),
-        (("head",), None),
+        (("scorer", "head"), None),
         (("classes",), ["only one"]),
         (("threshold",), -99.0),
         (("false_alarm_rate",), None),

@@ -1,5 +1,7 @@
 """A run small enough for tests: the digits protocol, thinned, and a network of width two."""
 
+from dataclasses import replace
+
 from goen.data import OodSet, Protocol, protocol
 from goen.models import NetworkConfig
 from goen.studies import PRESETS, Preset
@@ -10,6 +12,8 @@ TINY = Preset(
     TrainingConfig(epochs=3, batch_size=32, flip="never", padding=2),
     HeadConfig(batch_size=16, epochs=8),
 )
+
+FAST = replace(TINY, training=TrainingConfig(epochs=1, batch_size=32, flip="never", padding=2))
 
 
 def tiny_protocol() -> Protocol:

@@ -15,7 +15,7 @@ from torch import Tensor
 from goen.errors import ArtifactError, UsageError
 from goen.files import whole_folder
 
-FORM = 1
+FORM = 2
 _TENSORS, _MANIFEST = "tensors.safetensors", "manifest.json"
 
 

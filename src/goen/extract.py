@@ -1,16 +1,19 @@
 """The one loop that runs a network over images."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from goen.data.imageset import ImageSet
+from goen.models.placement import evaluating, placement
 from goen.outputs import Outputs
 from goen.progress import bar
 
 BATCH_SIZE = 256
+
+Beside = TypeVar("Beside")
 
 
 def extract(network: nn.Module, images: ImageSet, *, batch_size: int = BATCH_SIZE) -> Outputs:
@@ -33,23 +36,31 @@ def stream(
 
     The network is put into evaluation mode and left as it was found.
     """
-    device = next(network.parameters()).device
+    batches = ((torch.from_numpy(batch), None) for batch in images.batches(batch_size))
+    for outputs, _ in run(network, batches, name=images.name, total=len(images)):
+        yield outputs
+
+
+def run(
+    network: nn.Module,
+    batches: Iterable[tuple[Tensor, Beside]],
+    *,
+    name: str,
+    total: int | None,
+) -> Iterator[tuple[Outputs, Beside]]:
+    """The outputs of each batch on the CPU, with whatever came beside it.
+
+    Args:
+        network: put into evaluation mode and left as it was found.
+        batches: images, on any device, and anything.
+        name: of the images, for the progress bar.
+        total: how many images there are, if known.
+    """
+    device, _ = placement(network)
     with evaluating(network), bar() as progress:
-        task = progress.add_task(f"reading {images.name}", total=len(images), status="images")
-        for batch in images.batches(batch_size):
+        task = progress.add_task(f"reading {name}", total=total, status="images")
+        for images, beside in batches:
             with torch.inference_mode():
-                outputs = network(torch.from_numpy(batch).to(device))
-            yield outputs.cpu()
-            progress.advance(task, len(batch))
-
-
-@contextmanager
-def evaluating(network: nn.Module) -> Iterator[None]:
-    """Evaluation mode, and afterwards each part in the mode it was in."""
-    modes = [(module, module.training) for module in network.modules()]
-    network.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
+                outputs = network(images.to(device))
+            yield outputs.cpu(), beside
+            progress.advance(task, len(images))

@@ -100,7 +100,7 @@ class Origin:
 def write_results(path: Path, results: Iterable[Result]) -> None:
     """The results as JSON lines, whole or not at all."""
     with whole_file(path) as temporary:
-        lines = (json.dumps(asdict(result), ensure_ascii=False) for result in results)
+        lines = (json.dumps(asdict(r), ensure_ascii=False, allow_nan=False) for r in results)
         temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 

@@ -99,8 +99,8 @@ def _printable(file: Path) -> str:
 
 def columns(gate: Gate) -> list[str]:
     """The columns of a row between ``path`` and ``error``."""
-    probability = ["probability"] if gate.head is not None else []
-    cues = ["cue_log_distance", "cue_similarity", "cue_entropy"]
+    probability = ["probability"] if gate.scorer.gives_probability else []
+    cues = [f"cue_{name}" for name in gate.scorer.cue_names]
     return ["label", "confidence", "score", "p_value", *probability, "is_ood", *cues]
 
 

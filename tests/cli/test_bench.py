@@ -8,8 +8,7 @@ import pytest
 from goen.cli.main import main
 from goen.studies import PRESETS
 
-from ..studies.test_bench import FAST
-from ..tiny import tiny_protocol
+from ..tiny import FAST, tiny_protocol
 
 
 @pytest.fixture(autouse=True)

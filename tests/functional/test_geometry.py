@@ -276,11 +276,11 @@ def test_fewer_rows_than_dimensions_is_singular() -> None:
     assert 1 < g.condition_number_ridged < math.inf
 
 
-def test_features_left_out_of_nc4_and_the_ratio() -> None:
+def test_a_class_without_a_mean_is_left_out_of_nc4_and_the_ratio() -> None:
     means = torch.tensor([[0.0], [torch.nan], [4.0]])
     rows = torch.tensor([[1.9], [2.1], [9.0]])
-    logits = torch.tensor([[1.0, 0, 0], [0, 1.0, 0], [0, 0, 1.0]])
-    assert nearest_mean_agreement(rows, logits, means) == pytest.approx(2 / 3)
+    logits = torch.tensor([[1.0, 0, 0], [0, 0, 1.0], [0, 0, 1.0]])
+    assert nearest_mean_agreement(rows, logits, means) == 1
     assert mean_distance_ratio(rows[:2], torch.tensor([0, 2]), means) == pytest.approx(4 / 1.9)
     assert math.isnan(nearest_mean_agreement(rows[:0], logits[:0], means))
     assert math.isnan(mean_distance_ratio(rows[:1], torch.tensor([0]), means[:2]))

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from goen.errors import UsageError
-from goen.models import NetworkConfig, ResNet18
+from goen.models import CLASSIFIERS, NetworkConfig, ResNet18
 from goen.models.head import CalibrationHead, probability_of_ood
 from goen.models.resnet import HEADS
 
@@ -74,6 +74,36 @@ def test_images_are_standardised_by_channel() -> None:
 def test_other_sizes_work() -> None:
     network = ResNet18(NetworkConfig(width=1)).eval()
     assert network(torch.zeros(1, 3, 20, 26, dtype=torch.uint8)).logits.shape == (1, 10)
+
+
+@pytest.mark.parametrize("kind", CLASSIFIERS)
+@pytest.mark.parametrize("head", HEADS)
+def test_the_classifier_speaks_on_what_the_network_hands_it(kind: str, head: str) -> None:
+    network = ResNet18(NetworkConfig(width=2, head=head, classifier=kind)).eval()
+    outputs = network(IMAGES)
+    hidden, features = network.encode(IMAGES)
+    logits, doubt = network.classifier.predict(hidden)
+    assert torch.equal(outputs.logits, logits)
+    assert (outputs.uncertainty is None) == (doubt is None) == (kind == "linear")
+    assert doubt is None or torch.equal(outputs.uncertainty, doubt)
+    assert list(outputs.features) == list(features) == ["layer1", "layer2", "layer3", "layer4", "z"]
+    assert hidden.shape[1] == network.z_width
+
+
+def test_the_classifier_changes_nothing_before_it() -> None:
+    states = []
+    for kind in CLASSIFIERS:
+        torch.manual_seed(0)
+        state = ResNet18(NetworkConfig(width=1, head="plain", classifier=kind)).state_dict()
+        states.append({k: v.shape for k, v in state.items() if not k.startswith("classifier")})
+    assert all(state == states[0] for state in states)
+    linear = ResNet18(NetworkConfig(width=1)).state_dict()
+    assert [k for k in linear if "classifier" in k] == ["classifier.weight", "classifier.bias"]
+
+
+def test_an_unknown_classifier_is_told_its_nearest() -> None:
+    with pytest.raises(UsageError, match="Did you mean 'dropout'"):
+        NetworkConfig(classifier="dropuot")
 
 
 @pytest.mark.parametrize("bad", [{"width": 0}, {"num_classes": 0}, {"head": "double"}])

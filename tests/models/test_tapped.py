@@ -12,8 +12,11 @@ from torch.nn import functional as F  # noqa: N812  (its usual name)
 
 from goen.errors import UsageError
 from goen.extract import extract
+from goen.models.deterministic import check_deterministic
+from goen.models.layers import layers
+from goen.models.placement import placement
 from goen.models.preprocess import Preprocess
-from goen.models.tapped import Tapped, check_deterministic, layers, placement
+from goen.models.tapped import Tapped
 from goen.outputs import Outputs
 from tests.models.architectures import (
     CASES,
@@ -191,6 +194,13 @@ def test_a_layout_that_the_shape_does_not_say_must_be_said(height: int, width: i
     assert first.features["mix"].shape == (2, height // 4)
     assert layers(model, images)[-1].width is None
     assert layers(model, images, layout="channels_last")[-1].width == 6
+
+
+def test_maps_of_oblong_images_are_not_guessed() -> None:
+    # (N, 6, 6, 8) is six channels of 6×8 here, and looks like 6×6 pixels of eight channels.
+    model = nn.Sequential(nn.Conv2d(3, 6, 4, 4), nn.ReLU(), nn.Flatten())
+    with pytest.raises(UsageError, match=r"'1' gives \(N, 6, 6, 8\)"):
+        Tapped(model, ["1"])(torch.rand(2, 3, 24, 32))
 
 
 # Where the logits are
@@ -386,6 +396,7 @@ def test_mode_and_gradient_flags_and_weights_are_as_found() -> None:
     weights = copy.deepcopy(model.state_dict())
     tapped = Tapped(model, ["body"])
     assert tapped.training
+    assert not Tapped(build("plain"), ["body"]).training
     layers(model, images)
     assert [m.training for m in model.modules()] == modes
     check_deterministic(tapped, images)
@@ -562,6 +573,18 @@ def test_the_list_holds_what_is_worth_a_look() -> None:
     assert names("dict") == ["conv"]
 
 
+def test_a_layer_is_kept_when_the_activation_is_anothers() -> None:
+    class Branches(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.left, self.right, self.act = nn.Conv2d(3, 2, 1), nn.Conv2d(3, 2, 1), nn.ReLU()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return (self.left(x) + self.act(self.right(x))).flatten(1)
+
+    assert [info.name for info in layers(Branches(), (3, 4, 4))] == ["left", "act"]
+
+
 def test_every_layer_is_listed_when_asked() -> None:
     table = layers(build("resnet"), (3, 32, 32), every=True)
     found = {info.name: info for info in table}
@@ -624,12 +647,13 @@ class Doubtful(nn.Module):
 
 @pytest.mark.parametrize(
     "function",
-    [lambda x: F.dropout(x, 0.3, training=True), lambda x: x + 0.05 * torch.randn_like(x)],
+    [lambda x: F.dropout(x, 0.3, training=True), lambda x: x + 0.5 * torch.randn_like(x)],
     ids=["dropout", "noise"],
 )
-def test_a_random_model_is_noticed(function) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_random_model_is_noticed(function, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
-    tapped = Tapped(Doubtful(function).eval(), ["conv"])
+    tapped = Tapped(Doubtful(function).eval().to(dtype), ["conv"])
     with pytest.raises(UsageError, match="not deterministic in evaluation mode: its logits"):
         check_deterministic(tapped, pictures("plain", 4))
 
@@ -649,14 +673,15 @@ def test_random_preprocessing_is_noticed() -> None:
         lambda x: x - x.mean(0),
         lambda x: x + 0.1 * torch.arange(len(x))[:, None],
         lambda x: x / len(x),
+        lambda x: x + (torch.arange(len(x)) == 5)[:, None],
     ],
-    ids=["batch norm", "centring", "place in the batch", "size of the batch"],
+    ids=["batch norm", "centring", "place in the batch", "size of the batch", "the sixth"],
 )
 def test_a_model_that_looks_at_its_neighbours_is_noticed(function) -> None:
     torch.manual_seed(0)
     tapped = Tapped(Doubtful(function).eval(), [])
     with pytest.raises(UsageError, match="depend on the other images of its batch: its logits"):
-        check_deterministic(tapped, pictures("plain", 4))
+        check_deterministic(tapped, pictures("plain", 6))
 
 
 def test_batch_norm_without_running_statistics_is_noticed() -> None:

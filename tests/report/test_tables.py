@@ -5,7 +5,8 @@ import io
 
 import pytest
 
-from goen.report.tables import Cell, Row, Table, as_csv, bench_tables, latex, markdown, write_tables
+from goen.report.table import Cell, Row, Table, as_csv, latex, markdown, write_tables
+from goen.report.tables import bench_tables
 from goen.results import Origin, Result
 
 SETS = {"svhn": ("far", True), "cifar100": ("near", False), "noise": ("noise", True)}
@@ -126,6 +127,10 @@ def test_csv_keeps_every_digit(tmp_path: object) -> None:
     rows = list(csv.reader(io.StringIO(as_csv(table))))
     assert rows[0] == ["section", "row", "x", "x low", "x high"]
     assert float(rows[1][2]) == 1 / 3
+    spread = Table("t", "t", ("x",), (Row("one", (Cell(0.5, spread=0.125),)),))
+    assert as_csv(spread).splitlines() == ["section,row,x,x spread", ",one,0.5,0.125"]
+    assert "| one | 0.5000 ± 0.1250 |" in markdown(spread)
+    assert r"one & 0.5000 $\pm$ 0.1250 \\" in latex(spread)
 
 
 def test_tables_are_written_in_three_forms(tmp_path) -> None:  # type: ignore[no-untyped-def]

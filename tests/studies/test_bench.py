@@ -20,11 +20,8 @@ from goen.results import Result, Stages, read_results
 from goen.studies import METHODS, PRESETS, BenchConfig, Method, Roles, RunConfig, bench, run
 from goen.studies.bench import holm
 from goen.studies.panel import NETWORKS, variant_of
-from goen.training import TrainingConfig
 
-from ..tiny import TINY, tiny_protocol
-
-FAST = replace(TINY, training=TrainingConfig(epochs=1, batch_size=32, flip="never", padding=2))
+from ..tiny import FAST, TINY, tiny_protocol
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +74,7 @@ def test_every_number_has_its_origin(finished: tuple[Path, Protocol, list[Result
 def test_the_numbers_are_those_of_the_scores(
     finished: tuple[Path, Protocol, list[Result]],
 ) -> None:
-    folder, protocol, results = finished
+    folder, _, results = finished
     scores = load_file(folder / "bench" / "scores.safetensors")
     for r in results:
         if r.metric == "auroc":
@@ -137,9 +134,9 @@ def test_methods_and_sets_can_be_chosen(
     results = bench(config, protocol, tmp_path, Stages(folder / "stages"))
     assert {r.method for r in results} == {"softmax", "knn"}
     assert {r.dataset for r in results} == {"test", "noise"}
-    with pytest.raises(UsageError, match="Unknown method 'kn'. Did you mean 'knn'"):
+    with pytest.raises(UsageError, match=r"Unknown method 'kn'\. Did you mean 'knn'"):
         bench(BenchConfig(("kn",)), protocol, tmp_path)
-    with pytest.raises(UsageError, match="Unknown OOD set 'noize'. Did you mean 'noise'"):
+    with pytest.raises(UsageError, match=r"Unknown OOD set 'noize'\. Did you mean 'noise'"):
         bench(BenchConfig(sets=("noize",)), protocol, tmp_path)
 
 

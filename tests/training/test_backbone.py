@@ -5,11 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch.nn.functional import cross_entropy
 
 from goen.data import ImageSet
 from goen.errors import ArtifactError, UsageError
-from goen.models import NetworkConfig, ResNet18
+from goen.models import CLASSIFIERS, Classifier, ClassifierKind, NetworkConfig, ResNet18
+from goen.models.classifiers import MCDropout
 from goen.training import EpochRow, TrainingConfig, train_backbone
 from goen.training.backbone import learning_rate
 
@@ -66,37 +68,120 @@ def test_one_step_equals_plain_torch(images: ImageSet) -> None:
         assert torch.allclose(ours, theirs, atol=1e-6), name
 
 
-@pytest.mark.parametrize("stop_after", [1, 3])
-@pytest.mark.parametrize("center_loss", [0.0, 0.01])
-def test_a_resumed_training_ends_with_the_same_bytes(
-    images: ImageSet, tmp_path: Path, stop_after: int, center_loss: float
-) -> None:
-    config = dataclasses.replace(CONFIG, center_loss=center_loss, patience=3)
-    whole, rows = train_backbone(NETWORK, config, images, images)
+class KilledError(Exception):
+    pass
 
-    class KilledError(Exception):
-        pass
+
+def check_resume(
+    network: NetworkConfig, config: TrainingConfig, images: ImageSet, path: Path, stop_after: int
+) -> None:
+    """Stopped after so many epochs and gone on with, a training ends with the same bytes."""
+    whole, rows = train_backbone(network, config, images, images)
 
     def stop(row: EpochRow) -> None:
         if row.epoch + 1 == stop_after:
             raise KilledError
 
-    path = tmp_path / "checkpoint"
     with pytest.raises(KilledError):
-        train_backbone(NETWORK, config, images, images, checkpoint=path, on_epoch=stop)
+        train_backbone(network, config, images, images, checkpoint=path, on_epoch=stop)
     seen: list[int] = []
     resumed, again = train_backbone(
-        NETWORK,
+        network,
         config,
         images,
         images,
         checkpoint=path,
         on_epoch=lambda row: seen.append(row.epoch),
     )
-    assert seen == list(range(stop_after, 4))
+    assert seen == list(range(stop_after, config.epochs))
     assert same(whole, resumed)
     for a, b in zip(rows, again, strict=True):
         assert dataclasses.replace(a, seconds=0) == dataclasses.replace(b, seconds=0)
+
+
+@pytest.mark.parametrize("stop_after", [1, 3])
+@pytest.mark.parametrize("center_loss", [0.0, 0.01])
+def test_a_resumed_training_ends_with_the_same_bytes(
+    images: ImageSet, tmp_path: Path, stop_after: int, center_loss: float
+) -> None:
+    config = dataclasses.replace(CONFIG, center_loss=center_loss, patience=3)
+    check_resume(NETWORK, config, images, tmp_path / "checkpoint", stop_after)
+
+
+@pytest.mark.parametrize("kind", CLASSIFIERS)
+def test_every_classifier_resumes_with_the_same_bytes(
+    images: ImageSet, tmp_path: Path, kind: ClassifierKind
+) -> None:
+    network = dataclasses.replace(NETWORK, classifier=kind)
+    config = dataclasses.replace(CONFIG, epochs=2, batch_size=32, center_loss=0.01)
+    check_resume(network, config, images, tmp_path / "checkpoint", 1)
+
+
+@pytest.mark.parametrize("kind", CLASSIFIERS)
+def test_every_classifier_learns(images: ImageSet, kind: ClassifierKind) -> None:
+    network = NetworkConfig(num_classes=3, width=4, head="plain", classifier=kind)
+    config = dataclasses.replace(CONFIG, epochs=9, label_smoothing=0.0)
+    _, rows = train_backbone(network, config, images, images)
+    assert rows[-1].validation_accuracy > 0.9
+    assert rows[-1].accuracy > 0.7
+
+
+def test_every_epoch_has_a_randomness_of_its_own(images: ImageSet) -> None:
+    # The same images in the same order: what still differs is the dropout.
+    drawn: dict[int, list[bytes]] = {0: [], 1: []}
+    network = dataclasses.replace(NETWORK, classifier="dropout")
+    config = dataclasses.replace(CONFIG, epochs=2, batch_size=32)
+    for seed in (42, 43):
+        forward = MCDropout.samples
+
+        def watched(self: MCDropout, hidden: torch.Tensor, seed: int = seed) -> torch.Tensor:
+            if self.training:
+                drawn[seed - 42].append(torch.get_rng_state().numpy().tobytes())
+            return forward(self, hidden)  # noqa: B023
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(MCDropout, "samples", watched)
+            train_backbone(network, dataclasses.replace(config, seed=seed), images, images)
+    assert len(set(drawn[0] + drawn[1])) == 8
+
+
+@pytest.mark.parametrize("kind", ["evidential", "epinet"])
+def test_the_classifier_hears_how_far_the_training_is(
+    images: ImageSet, monkeypatch: pytest.MonkeyPatch, kind: ClassifierKind
+) -> None:
+    told: list[float] = []
+    loss = CLASSIFIERS[kind].loss
+
+    def watched(self: Classifier, *args: torch.Tensor, progress: float, **kwargs: float):  # type: ignore[no-untyped-def]
+        told.append(progress)
+        assert kwargs == {"label_smoothing": 0.1}
+        return loss(self, *args, progress=progress, **kwargs)
+
+    monkeypatch.setattr(CLASSIFIERS[kind], "loss", watched)
+    network = dataclasses.replace(NETWORK, classifier=kind)
+    config = dataclasses.replace(CONFIG, epochs=2, batch_size=16)
+    train_backbone(network, config, images, images)
+    assert told == [0, 1 / 8, 2 / 8, 3 / 8, 4 / 8, 5 / 8, 6 / 8, 7 / 8]
+
+
+def test_what_is_frozen_stays_and_carries_no_momentum(images: ImageSet, tmp_path: Path) -> None:
+    network = dataclasses.replace(NETWORK, classifier="epinet")
+    config = dataclasses.replace(CONFIG, epochs=2, weight_decay=0.1)
+    path = tmp_path / "checkpoint"
+    trained, _ = train_backbone(network, config, images, images, checkpoint=path)
+    torch.manual_seed(config.seed)
+    fresh = ResNet18(network).classifier.state_dict()
+    kept = {
+        name
+        for name, tensor in trained.classifier.state_dict().items()
+        if torch.equal(tensor, fresh[name])
+    }
+    assert kept == {name for name in fresh if name.startswith("prior") or name == "indices"}
+    saved = set(load_file(path))
+    assert {name for name in saved if "prior" in name} == {
+        f"network.classifier.{name}" for name in fresh if name.startswith("prior")
+    } | {f"best.classifier.{name}" for name in fresh if name.startswith("prior")}
+    assert "momentum.classifier.epinet.first.weight" in saved
 
 
 def test_seeds_matter_and_repeat(images: ImageSet) -> None:
@@ -111,9 +196,22 @@ def test_seeds_matter_and_repeat(images: ImageSet) -> None:
 def test_the_callers_randomness_is_left_alone(images: ImageSet) -> None:
     torch.manual_seed(0)
     expected = torch.rand(1)
-    torch.manual_seed(0)
-    train_backbone(NETWORK, dataclasses.replace(CONFIG, epochs=1), images, images)
-    assert torch.equal(torch.rand(1), expected)
+    for kind in ("linear", "dropout"):
+        torch.manual_seed(0)
+        network = dataclasses.replace(NETWORK, classifier=kind)
+        train_backbone(network, dataclasses.replace(CONFIG, epochs=1), images, images)
+        assert torch.equal(torch.rand(1), expected)
+
+
+def test_the_callers_randomness_does_not_matter(images: ImageSet) -> None:
+    config = dataclasses.replace(CONFIG, epochs=1)
+    for kind in ("dropout", "epinet"):
+        network = dataclasses.replace(NETWORK, classifier=kind)
+        torch.manual_seed(0)
+        a, _ = train_backbone(network, config, images, images)
+        torch.manual_seed(1)
+        b, _ = train_backbone(network, config, images, images)
+        assert same(a, b)
 
 
 def test_patience_stops_and_keeps_the_best(images: ImageSet) -> None:

@@ -1,16 +1,11 @@
 """``goen bench``: every method, one table."""
 
-import json
-import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Annotated
 
 import tyro
 
-from goen.cli.study import Place
-from goen.cli.tables import print_table
-from goen.report.tables import bench_tables, write_tables
+from goen.cli.study import Place, conclude
 from goen.studies import BenchConfig, bench
 
 
@@ -43,15 +38,5 @@ def benchmark(
     """
     folder = place.folder("bench")
     results = bench(config, place.protocol(), folder, place.finished(folder))
-    summary = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    tables = bench_tables(results, summary)
-    write_tables(tables, folder / "tables")
-    if json_:
-        for result in results:
-            sys.stdout.write(json.dumps(asdict(result), ensure_ascii=False) + "\n")
-        return 0
-    for table in tables:
-        print_table(table)
-    print(f"tables:  {folder / 'tables'} (Markdown, LaTeX, CSV)")
-    print(f"results: {folder / 'results.jsonl'}")
+    conclude(folder, results, as_json=json_)
     return 0

@@ -14,6 +14,11 @@ from goen.progress import note, spinner
 COMMANDS = {
     "run": "train, fit, calibrate, evaluate, report: the main job (embedded digits by default)",
     "bench": "every method, one table: the eleven baselines and what came since",
+    "ablate": "which part of GOEN does what: the paper's variants, and those it leaves out",
+    "seeds": "one configuration over several seeds: mean, spread, range",
+    "robust": "fifteen corruptions at five severities: accuracy, calibration, share flagged",
+    "geometry": "the shape of the features: what the paper's argument rests on",
+    "report": "one page, tables and figures from the folder of a finished run",
     "score": "a saved gate over your images: JSON lines, CSV or Parquet out",
     "data": "list, get, check and look at image sets",
 }

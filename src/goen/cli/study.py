@@ -1,14 +1,20 @@
-"""What every study's command asks: which images, and where to put the run."""
+"""What the commands of all studies share: which images, where to, and how they end."""
 
-from dataclasses import dataclass
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 from tyro.conf import arg
 
+from goen.cli.tables import print_table
 from goen.data.protocol import Protocol, protocol
 from goen.progress import warn
-from goen.results import Stages
+from goen.report.table import write_tables
+from goen.report.tables import study_tables
+from goen.results import Result, Stages
 
 Folder = Annotated[Path | None, arg(metavar="PATH", help_behavior_hint="")]
 
@@ -44,3 +50,22 @@ class Place:
     def finished(self, folder: Path) -> Stages:
         """The work that studies share."""
         return Stages(self.stages or folder.parent / "stages")
+
+
+def conclude(folder: Path, results: Sequence[Result], *, as_json: bool) -> None:
+    """Write a study's tables and its report, and print the tables or the results."""
+    summary = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    tables = study_tables(results, summary)
+    write_tables(tables, folder / "tables")
+    from goen.report import write_report  # Matplotlib: not before there is something to draw
+
+    page = write_report(folder)
+    if as_json:
+        for result in results:
+            sys.stdout.write(json.dumps(asdict(result), ensure_ascii=False) + "\n")
+        return
+    for table in tables:
+        print_table(table)
+    print(f"tables:  {folder / 'tables'} (Markdown, LaTeX, CSV)")
+    print(f"results: {folder / 'results.jsonl'}")
+    print(f"report:  {page.resolve()}")

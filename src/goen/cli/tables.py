@@ -5,7 +5,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from goen.report.tables import Cell, Table
+from goen.report.table import Cell, Table
 
 
 def print_table(table: Table) -> None:

@@ -1,4 +1,4 @@
-"""fDBD: how far the feature is from the classifier's nearest change of mind."""
+"""fDBD: how far the feature is from where the classifier would change its mind."""
 
 from collections.abc import Mapping
 from typing import final
@@ -15,8 +15,7 @@ from goen.outputs import Outputs
 
 @final
 class FDBD(Detector):
-    r"""Minus the mean distance to the decision boundaries, for its distance to the middle; high
-    for OOD.
+    r"""Minus the mean distance to the boundaries, over that to the middle; high for OOD.
 
     .. math:: -\frac{1}{\lVert x - \mu \rVert} \cdot \frac{1}{C - 1} \sum_{c \ne \hat y}
               \frac{|z_{\hat y} - z_c|}{\lVert w_{\hat y} - w_c \rVert}

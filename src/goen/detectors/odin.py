@@ -36,9 +36,9 @@ class Perturbed(nn.Module):
 
     Paper: Liang, Li and Srikant 2018, "Enhancing The Reliability of Out-of-distribution Image
     Detection in Neural Networks", equation 2.
-    Departs from the paper: a pixel without gradient is not moved; theirs moves by a sign of +1. Its
-    code measures the step in units of the normalised image. Moved pixels are not clipped to [0, 1],
-    as in the paper: at pure black and white the step would be lost.
+    Departs from the paper: a pixel without gradient is not moved, where the paper's code takes the
+    sign of 0 for +1. Moved pixels are not clipped to [0, 1], as in the paper: at pure black and
+    white the step would be lost.
 
     Example:
         >>> class Linear(nn.Module):

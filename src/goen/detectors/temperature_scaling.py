@@ -78,7 +78,7 @@ def best_temperature(logits: Tensor, labels: Tensor) -> float:
     from scipy.optimize import minimize  # slow to import, and only this needs it
 
     wide = logits.detach().cpu().to(torch.float64)
-    # From the largest logit down, so that exponentials cannot overflow.
+    # From each image's largest logit down, as what all its logits share would cost digits.
     wide = wide - wide.amax(dim=1, keepdim=True)
     label = labels.detach().cpu().to(torch.int64)[:, None]
     own = wide.gather(1, label).squeeze(1)

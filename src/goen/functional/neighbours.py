@@ -12,8 +12,8 @@ _SIMILARITIES = 2**25
 # Neighbours in a group of which only the best is looked at first.
 _GROUP = 16
 # Neighbours measured again on either side of the k-th.
-_EITHER_SIDE = 4
-# Squared lengths closer to 1 than this are 1, rounded to float32.
+_EITHER_SIDE = 8
+# What squared lengths lack to 1 if they lack less than this is rounding.
 _ROUNDING = 1e-6
 
 
@@ -25,9 +25,8 @@ def kth_cosine_distance(queries: Tensor, bank: Tensor, k: int) -> Tensor:
     One float32 product gives all similarities, and the best of each group of sixteen: the k best
     groups hold the k best rows. The neighbours next to the k-th are then measured again in float64,
     as :math:`\lVert a - b \rVert^2 / 2`, which has no cancellation: near-duplicates, all at
-    distance 0 or 1e-7 in float32, are told apart and put in order. Only if more than four rows on
-    either side share the k-th similarity to float32 may the answer be that of a neighbour of equal
-    similarity to float32.
+    distance 0 or 1e-7 in float32, are told apart and put in order. If more than eight rows on
+    either side have the k-th similarity to float32, the answer is the distance of one of them.
 
     Raises:
         UsageError: shapes that do not belong together, a k that is not in 1 .. M, or queries that
@@ -92,20 +91,23 @@ def most_similar(similarity: Tensor, count: int) -> Tensor:
 
 
 def _distances(queries: Tensor, bank: Tensor, near: Tensor) -> Tensor:
-    """1 - a·b in float64 of each query ``(N, D)`` and its rows of the bank ``(N, K)``."""
+    """1 - a·b in float64 of each query ``(N, D)`` and its rows of the bank ``(N, K)``.
+
+    From the difference: 2 (1 - a·b) is its squared length, and what the squared lengths of a and b
+    lack to 1, which is 1 for a row of zeros.
+    """
     query = torch.arange(len(queries), device=bank.device).repeat_interleave(near.shape[1])
     row = near.flatten()
-    short = _shortfall(queries)
-    out = [short.new_empty(0)]
+    out = [bank.new_empty(0, dtype=torch.float64)]
     for part in row_slices(len(row), bank.shape[1], bank.device):
+        a = queries.index_select(0, query[part]).to(torch.float64)
         b = bank.index_select(0, row[part]).to(torch.float64)
-        difference = queries.index_select(0, query[part]).to(torch.float64) - b
-        squared = torch.linalg.vecdot(difference, difference)
-        out.append((squared + short.index_select(0, query[part]) + _shortfall(b)) / 2)
+        missing = 2 - _squared_length(a) - _squared_length(b)
+        missing = torch.where(missing.abs() < _ROUNDING, 0.0, missing)
+        out.append((_squared_length(a - b) + missing) / 2)
     return torch.cat(out).view(near.shape)
 
 
-def _shortfall(rows: Tensor) -> Tensor:
-    """What the squared length of each row lacks to 1: 0 of a unit row, 1 of a row of zeros."""
-    short = 1 - torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64).square()
-    return torch.where(short.abs() < _ROUNDING, 0.0, short)
+def _squared_length(rows: Tensor) -> Tensor:
+    length: Tensor = torch.linalg.vecdot(rows, rows)
+    return length

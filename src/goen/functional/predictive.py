@@ -41,10 +41,8 @@ def mutual_information(log_probabilities: Tensor) -> Tensor:
     log_q = log_mean(log_p)
     p, q = log_p.exp(), log_q.exp()
     gap = log_p - log_q
-    close = p * (gap + torch.expm1(-gap))
-    # Far below the mean nothing cancels, but the exponential above would overflow.
-    summand = torch.where(gap > -1, close, q - p * (1 - gap))
-    summand = torch.where(p == 0, q, summand)
+    # From exp(-40) of the mean on down, p no longer counts, and might be 0 and its logarithm -inf.
+    summand = torch.where(gap > -40, p * (gap + torch.expm1(-gap)), q)
     return summand.sum(dim=2).mean(dim=0).clamp_min(0)
 
 

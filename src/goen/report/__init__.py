@@ -1,5 +1,22 @@
 """Tables, plots and a page for people, made from the files of a run alone."""
 
-from goen.report.page import write_report
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def write_report(folder: Path, *, beside: Sequence[Path] = ()) -> Path:
+    """The report of the run in ``folder``, as ``report.html`` in it; its pictures in ``figures/``.
+
+    Args:
+        folder: of a finished run of any study.
+        beside: folders of further studies (ablate, seeds, geometry), for the five-panel figure.
+
+    Raises:
+        ArtifactError: a folder does not hold a finished run.
+    """
+    from goen.report.page import write_page  # Matplotlib: not before there is something to draw
+
+    return write_page(folder, beside)
+
 
 __all__ = ["write_report"]

@@ -1,115 +1,220 @@
-"""Tables as values, made from result files alone; as Markdown, LaTeX and CSV."""
+"""The tables of each study, made from its results alone."""
 
-import csv
-import io
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from statistics import fmean
+from typing import Any
 
-from goen.files import make_folder, whole_file
-from goen.metrics import GroupAverages, group_averages
+from goen.metrics import GroupAverages, group_averages, over_seeds
+from goen.report.table import Cell, Mark, Row, Table, marked
 from goen.results import Result
 
-Mark = Literal["", "best", "tied"]
+Summary = Mapping[str, Any]
 SIGNIFICANT = 0.05
+FPR95 = {
+    "fpr95_ood_positive": "ID images flagged where 95 % of the OOD images are",
+    "fpr95_id_positive": "OOD images passed where 95 % of the ID images are",
+}
+RUN_TITLES = {
+    "max_softmax": ["max softmax (the usual baseline)", ""],
+    "mahalanobis_z": ["distance on the sphere (GOEN without its head)", ""],
+    "goen": ["GOEN (the paper's calibrated head)", ""],
+}
 _PAPER_SETS = ("svhn", "cifar100", "noise")
+_HIGHER_IS_BETTER = {"auroc": True, "accuracy": True}
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One number of a table.
-
-    Attributes:
-        value: the number; ``None`` where there is none, and then nothing is filled in.
-        form: how it is written, as a format specification.
-        low: lower end of its interval, if it has one.
-        high: upper end.
-        mark: best of its column, or not significantly worse than the best.
-        seen: images of this kind calibrated the method.
-        text: instead of a number.
-    """
-
-    value: float | None = None
-    form: str = ".4f"
-    low: float | None = None
-    high: float | None = None
-    mark: Mark = ""
-    seen: bool = False
-    text: str = ""
-
-    @property
-    def words(self) -> str:
-        """The number as written, without its interval."""
-        if self.text:
-            return self.text
-        return "n/a" if self.value is None else format(self.value, self.form)
-
-    @property
-    def interval(self) -> str:
-        """``low-high``, or nothing."""
-        if self.low is None or self.high is None:
-            return ""
-        return f"{self.low:{self.form}}-{self.high:{self.form}}"
-
-
-@dataclass(frozen=True)
-class Row:
-    """A line of a table; lines of one section stand together under its title."""
-
-    label: str
-    cells: tuple[Cell, ...]
-    section: str = ""
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table with a name for its files, a title and notes that say how to read it."""
-
-    name: str
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[Row, ...]
-    notes: tuple[str, ...] = ()
-
-    def sections(self) -> list[tuple[str, list[Row]]]:
-        """The rows by section, in order."""
-        names = dict.fromkeys(row.section for row in self.rows)
-        return [(name, [row for row in self.rows if row.section == name]) for name in names]
-
-
-def marked(cells: Sequence[Cell], *, higher_is_better: bool) -> list[Cell]:
-    """The cells of one column, the best of them marked."""
-    values = [cell.value for cell in cells if cell.value is not None]
-    if not values:
-        return list(cells)
-    best = max(values) if higher_is_better else min(values)
-    return [_with_mark(cell, "best") if cell.value == best else cell for cell in cells]
-
-
-def _with_mark(cell: Cell, mark: Mark) -> Cell:
-    return Cell(cell.value, cell.form, cell.low, cell.high, mark, cell.seen, cell.text)
-
-
-def bench_tables(results: Sequence[Result], summary: Mapping[str, Any]) -> list[Table]:
-    """The tables of a benchmark: AUROC, both FPR95s, the classifier and the cost."""
-    bench = _Bench(results, summary)
-    conventions = {
-        "fpr95_ood_positive": "ID images flagged where 95 % of the OOD images are",
-        "fpr95_id_positive": "OOD images passed where 95 % of the ID images are",
+def study_tables(results: Sequence[Result], summary: Summary) -> list[Table]:
+    """The tables of whichever study wrote these results."""
+    makers: dict[str, Callable[[Sequence[Result], Summary], list[Table]]] = {
+        "run": run_tables,
+        "bench": bench_tables,
+        "ablate": ablate_tables,
+        "seeds": seeds_tables,
+        "robust": robust_tables,
+        "geometry": geometry_tables,
     }
+    return makers[summary["study"]](results, summary)
+
+
+def run_tables(results: Sequence[Result], summary: Summary) -> list[Table]:
+    """The tables of one run: AUROC, both FPR95s, and what the gate flags."""
+    titles = {m: t for m, t in RUN_TITLES.items() if any(r.method == m for r in results)}
+    comparison = _Comparison(results, {**summary, "titles": titles, "uses_ood": ["goen"]})
+    flagged = [Cell(r.value, ".1%") for r in results if r.metric in ("false_alarm_rate", "flagged")]
+    gate = Table(
+        "flagged",
+        f"Share flagged: {comparison.where}",
+        ("test (ID)", *comparison.sets),
+        (Row("gate", tuple(flagged)),),
+        comparison.left_out(),
+    )
+    return [comparison.auroc(), *comparison.fpr95(), gate]
+
+
+def bench_tables(results: Sequence[Result], summary: Summary) -> list[Table]:
+    """The tables of a benchmark: AUROC, both FPR95s, the classifier and the cost."""
+    comparison = _Comparison(results, summary)
+    rows = [comparison.by_key[m, "test", "training_seconds"] for m in comparison.methods]
+    cost = {
+        "training s": [Cell(r.value, ".0f") for r in rows],
+        "fit and score s": [Cell(r.seconds, ".2f") for r in rows],
+    }
+    classifier = comparison.table(
+        "classifier", "Classifier and cost", {**comparison.classifier(), **cost}
+    )
+    return [comparison.auroc(), *comparison.fpr95(), classifier]
+
+
+def ablate_tables(results: Sequence[Result], summary: Summary) -> list[Table]:
+    """The tables of an ablation: as in a benchmark, and the differences with their tests."""
+    comparison = _Comparison(results, summary)
     return [
-        bench.auroc(),
-        *(
-            bench.by_set(metric, f"{metric} ({words})", higher_is_better=False)
-            for metric, words in conventions.items()
+        comparison.auroc(),
+        comparison.differences(
+            "differences",
+            "AUROC minus the default's",
+            "p_against_default",
+            lambda row: "default",
         ),
-        bench.classifier(),
+        comparison.differences(
+            "center_loss",
+            "AUROC without CenterLoss minus with it",
+            "p_of_center_loss",
+            lambda row: comparison.twin(row),
+        ),
+        *comparison.fpr95(),
     ]
 
 
-class _Bench:
-    def __init__(self, results: Sequence[Result], summary: Mapping[str, Any]) -> None:
+def seeds_tables(results: Sequence[Result], summary: Summary) -> list[Table]:
+    """Mean, spread and range over seeds; then every seed by itself."""
+    seeds = summary["seeds"]
+    titles = {m: t for m, t in RUN_TITLES.items() if any(r.method == m for r in results)}
+    sets = list(dict.fromkeys(r.dataset for r in results if r.group != "id"))
+    by_key = {(r.method, r.dataset, r.metric, r.seed): r for r in results}
+
+    def over(method: str, dataset: str, metric: str) -> list[Cell]:
+        values = [by_key[method, dataset, metric, seed].value for seed in seeds]
+        seen = by_key[method, dataset, metric, seeds[0]].seen_in_calibration
+        spread = over_seeds(values)
+        mean = Cell(spread.mean, spread=spread.sd, seen=seen)
+        return [mean, Cell(spread.minimum), Cell(spread.maximum)]
+
+    columns = [f"{name}{end}" for name in sets for end in ("", " least", " most")]
+    where = f"{summary['data']}, {len(seeds)} seeds ({', '.join(map(str, seeds))})"
+    rows = [
+        Row(title, tuple(cell for name in sets for cell in over(method, name, "auroc")))
+        for method, (title, _) in titles.items()
+    ]
+    accuracy = over("classifier", "test", "accuracy")
+    each = [
+        Row(
+            f"{title}, seed {seed}",
+            tuple(Cell(by_key[method, name, "auroc", seed].value) for name in sets),
+            title,
+        )
+        for method, (title, _) in titles.items()
+        for seed in seeds
+    ]
+    notes = ("Mean ± standard deviation over seeds (n - 1), least and most.", *_left_out(summary))
+    return [
+        Table("auroc", f"AUROC: {where}", tuple(columns), tuple(rows), notes),
+        Table(
+            "accuracy",
+            f"Accuracy: {where}",
+            ("mean", "least", "most"),
+            (Row("classifier", tuple(accuracy)),),
+        ),
+        Table("each_seed", f"AUROC by seed: {where}", tuple(sets), tuple(each)),
+    ]
+
+
+def robust_tables(results: Sequence[Result], summary: Summary) -> list[Table]:
+    """Each metric by method and severity, the mean over corruptions; accuracy by corruption."""
+    by_key = {(r.method, r.dataset, r.metric): r.value for r in results}
+    titles = summary["titles"]
+    places = [r.dataset.rsplit("-", 1) for r in results if r.dataset != "clean"]
+    corruptions = list(dict.fromkeys(name for name, _ in places))
+    severities = list(dict.fromkeys(severity for _, severity in places))
+    where = f"{summary['data']}, mean over {len(corruptions)} corruptions"
+
+    def by_severity(metric: str, title: str) -> Table:
+        rows = []
+        for method, (label, _) in titles.items():
+            means = [
+                fmean(by_key[method, f"{name}-{severity}", metric] for name in corruptions)
+                for severity in severities
+            ]
+            values = [by_key[method, "clean", metric], *means]
+            rows.append(Row(label, tuple(Cell(value) for value in values)))
+        columns = ("clean", *(f"severity {severity}" for severity in severities))
+        return Table(metric, f"{title}: {where}", columns, tuple(rows), _left_out(summary))
+
+    def by_corruption(metric: str, title: str) -> Table:
+        rows = [
+            Row(
+                name,
+                tuple(
+                    Cell(fmean(by_key[method, f"{name}-{s}", metric] for s in severities))
+                    for method in titles
+                ),
+            )
+            for name in corruptions
+        ]
+        columns = tuple(label for label, _ in titles.values())
+        words = f"{title} by corruption: {summary['data']}, mean over severities"
+        return Table(f"{metric}_by_corruption", words, columns, tuple(rows))
+
+    metrics = {
+        "accuracy": "Accuracy",
+        "ece": "ECE",
+        "nll": "NLL",
+        "brier": "Brier score",
+        "mean_score": "Mean score",
+        "flagged": "Share flagged",
+    }
+    return [
+        *(by_severity(metric, title) for metric, title in metrics.items()),
+        *(by_corruption(metric, metrics[metric]) for metric in ("accuracy", "flagged")),
+    ]
+
+
+def geometry_tables(results: Sequence[Result], summary: Summary) -> list[Table]:
+    """The measures of each variant's features: one table per feature and set."""
+    by_key = {(r.method, r.dataset, r.metric): r.value for r in results}
+    measures = list(dict.fromkeys(r.metric.rsplit("/", 1)[1] for r in results))
+    tables = []
+    for dataset in ("train", "test"):
+        for feature in dict.fromkeys(r.metric.split("/")[0] for r in results):
+            rows = tuple(
+                Row(
+                    title,
+                    tuple(
+                        Cell(by_key.get((method, dataset, f"{feature}/{kind}/{m}")), ".4g")
+                        for m in measures
+                    ),
+                    {"raw": "as they are", "unit": "divided by their length"}[kind],
+                )
+                for kind in ("raw", "unit")
+                for method, (title, _) in summary["titles"].items()
+            )
+            notes = ("n/a: has no meaning here, or the covariance is singular.",)
+            title = f"Geometry of {feature} on {dataset} images: {summary['data']}"
+            columns = tuple(m.replace("_", " ") for m in measures)
+            tables.append(Table(f"{feature}_{dataset}", title, columns, rows, notes))
+    return tables
+
+
+def _left_out(summary: Summary) -> tuple[str, ...]:
+    """A note for each set or method that could not be had."""
+    left_out = {**summary["missing"], **summary.get("skipped", {})}
+    return tuple(f"Left out: {name}. {why}" for name, why in left_out.items())
+
+
+class _Comparison:
+    """Methods as rows, sets as columns."""
+
+    def __init__(self, results: Sequence[Result], summary: Summary) -> None:
         self.summary = summary
         self.by_key = {(r.method, r.dataset, r.metric): r for r in results}
         self.methods = list(summary["titles"])
@@ -120,44 +225,47 @@ class _Bench:
         first = results[0]
         self.where = f"{summary['data']}, protocol {first.protocol}, seed {first.seed}"
 
-    def _row(self, method: str, cells: Sequence[Cell]) -> Row:
-        title, kind = self.summary["titles"][method]
-        return Row(title, tuple(cells), kind)
+    def left_out(self) -> tuple[str, ...]:
+        """A note for each set or method that could not be had."""
+        return _left_out(self.summary)
 
-    def _table(
-        self, name: str, title: str, columns: Sequence[str], by_column: Sequence[Sequence[Cell]]
+    def table(
+        self, name: str, title: str, columns: Mapping[str, Sequence[Cell]], *notes: str
     ) -> Table:
-        lines = zip(*by_column, strict=True)
-        rows = [self._row(m, cells) for m, cells in zip(self.methods, lines, strict=True)]
-        notes = ["Bold: best of its column."]
-        if name == "auroc":
-            notes = [
-                "Bold: best of its column. ≈: not significantly worse than the best on the same "
-                f"images (paired DeLong test, Holm's correction, {SIGNIFICANT:.0%}). Intervals: "
-                "95 %, over images, not over seeds."
-            ]
-        if self.seen:
-            notes.append(
-                f"†: calibrated with other images of this kind. The averages keep such sets "
-                f"({', '.join(sorted(self.seen))}) apart for every method."
-            )
-        for left_out, why in {**self.summary["missing"], **self.summary["skipped"]}.items():
-            notes.append(f"Left out: {left_out}. {why}")
-        return Table(name, f"{title}: {self.where}", tuple(columns), tuple(rows), tuple(notes))
+        """A table of these columns, a row per method."""
+        lines = zip(*columns.values(), strict=True)
+        rows = [
+            Row(self.summary["titles"][method][0], cells, self.summary["titles"][method][1])
+            for method, cells in zip(self.methods, lines, strict=True)
+        ]
+        every = (*notes, *self.left_out())
+        return Table(name, f"{title}: {self.where}", tuple(columns), tuple(rows), every)
 
-    def _cells(self, metric: str, name: str) -> list[Cell]:
-        found = [self.by_key[method, name, metric] for method in self.methods]
-        return [
-            Cell(r.value, low=r.low, high=r.high, seen=r.seen_in_calibration, mark=self._tied(r))
+    def cells(self, metric: str, dataset: str) -> list[Cell]:
+        """One column, the best marked; nothing where a method has no such number."""
+        found = [self.by_key.get((method, dataset, metric)) for method in self.methods]
+        cells = [
+            Cell()
+            if r is None
+            else Cell(
+                r.value, low=r.low, high=r.high, seen=r.seen_in_calibration, mark=self._tied(r)
+            )
             for r in found
         ]
+        return marked(cells, higher_is_better=_HIGHER_IS_BETTER.get(metric, False))
 
     def _tied(self, result: Result) -> Mark:
         test = self.by_key.get((result.method, result.dataset, "p_against_best"))
         tied = result.metric == "auroc" and test is not None and test.value > SIGNIFICANT
         return "tied" if tied else ""
 
-    def _averages(self, metric: str) -> dict[str, list[Cell]]:
+    def _by_set(self, metric: str) -> dict[str, Sequence[Cell]]:
+        columns: dict[str, Sequence[Cell]] = {
+            f"{name} ({self.groups[name]})": self.cells(metric, name) for name in self.sets
+        }
+        return columns | (self._averages(metric) if len(self.sets) > 1 else {})
+
+    def _averages(self, metric: str) -> dict[str, Sequence[Cell]]:
         """The averages as columns, those that no set belongs to left out."""
         every = [
             group_averages(
@@ -175,136 +283,69 @@ class _Bench:
             "seen": lambda a: a.seen,
             "paper's three": lambda a: a.paper_average,
         }
-        columns = {f"mean {k}": [Cell(value(a)) for a in every] for k, value in wanted.items()}
-        return {k: cells for k, cells in columns.items() if cells[0].value is not None}
-
-    def by_set(self, metric: str, title: str, *, higher_is_better: bool) -> Table:
-        """One metric by method and set, with averages."""
-        columns = {f"{n} ({self.groups[n]})": self._cells(metric, n) for n in self.sets}
-        if len(self.sets) > 1:
-            columns |= self._averages(metric)
-        best = [marked(c, higher_is_better=higher_is_better) for c in columns.values()]
-        return self._table(metric, title, list(columns), best)
+        better = _HIGHER_IS_BETTER.get(metric, False)
+        return {
+            f"mean {name}": marked([Cell(value(a)) for a in every], higher_is_better=better)
+            for name, value in wanted.items()
+            if value(every[0]) is not None
+        }
 
     def auroc(self) -> Table:
         """AUROC by method and set, and whether OOD images were used."""
-        table = self.by_set("auroc", "AUROC", higher_is_better=True)
         used = [Cell(text="yes" if m in self.summary["uses_ood"] else "no") for m in self.methods]
-        rows = tuple(
-            Row(row.label, (*row.cells, cell), row.section)
-            for row, cell in zip(table.rows, used, strict=True)
-        )
-        return Table(table.name, table.title, (*table.columns, "OOD data"), rows, table.notes)
+        notes = ["Bold: best of its column. Intervals: 95 %, over images, not over seeds."]
+        if any(metric == "p_against_best" for _, _, metric in self.by_key):
+            notes.append(
+                "≈: not significantly worse than the best on the same images (paired DeLong test, "
+                f"Holm's correction, {SIGNIFICANT:.0%})."
+            )
+        if self.seen:
+            notes.append(
+                f"†: calibrated with other images of this kind. The averages keep such sets "
+                f"({', '.join(sorted(self.seen))}) apart for every method."
+            )
+        columns = {**self._by_set("auroc"), "OOD data": used}
+        return self.table("auroc", "AUROC", columns, *notes)
 
-    def classifier(self) -> Table:
-        """What each method makes of the classification, and what it costs."""
-        metrics = {"accuracy": True, "ece": False, "nll": False, "brier": False}
-        columns = [
-            marked(self._cells(metric, "test"), higher_is_better=higher)
-            for metric, higher in metrics.items()
+    def fpr95(self) -> list[Table]:
+        """Both conventions."""
+        return [
+            self.table(metric, f"{metric} ({words})", self._by_set(metric))
+            for metric, words in FPR95.items()
         ]
-        rows = [self.by_key[method, "test", "training_seconds"] for method in self.methods]
-        columns.append([Cell(r.value, ".0f") for r in rows])
-        columns.append([Cell(r.seconds, ".2f") for r in rows])
-        titles = ["accuracy", "ECE", "NLL", "Brier", "training s", "fit and score s"]
-        return self._table("classifier", "Classifier and cost", titles, columns)
 
+    def classifier(self) -> dict[str, Sequence[Cell]]:
+        """What each method makes of the classification, as columns."""
+        metrics = {"accuracy": "accuracy", "ece": "ECE", "nll": "NLL", "brier": "Brier"}
+        return {title: self.cells(metric, "test") for metric, title in metrics.items()}
 
-def markdown(table: Table) -> str:
-    """The table in GitHub's Markdown."""
+    def differences(
+        self, name: str, title: str, test: str, reference: Callable[[str], str]
+    ) -> Table:
+        """AUROC minus the reference row's, ≈ where the paired test finds no difference."""
+        rows = [m for m in self.methods if any((m, s, test) in self.by_key for s in self.sets)]
 
-    def written(cell: Cell) -> str:
-        text = f"**{cell.words}**" if cell.mark == "best" else cell.words
-        text = f"≈ {text}" if cell.mark == "tied" else text
-        text = f"{text}†" if cell.seen else text
-        return f"{text} ({cell.interval})" if cell.interval else text
+        def cell(method: str, dataset: str) -> Cell:
+            value = self.by_key[method, dataset, "auroc"].value
+            base = self.by_key[reference(method), dataset, "auroc"].value
+            p = self.by_key[method, dataset, test].value
+            return Cell(value - base, "+.4f", mark="tied" if p > SIGNIFICANT else "")
 
-    lines = [f"**{table.title}**", ""]
-    lines.append(f"| | {' | '.join(table.columns)} |")
-    lines.append(f"|---|{'---:|' * len(table.columns)}")
-    for section, rows in table.sections():
-        if section:
-            lines.append(f"| *{section}* |{' |' * len(table.columns)}")
-        for row in rows:
-            lines.append(f"| {row.label} | {' | '.join(map(written, row.cells))} |")
-    notes = [text for note in table.notes for text in ("", note)]
-    return "\n".join([*lines, *notes]) + "\n"
+        columns = tuple(f"{name} ({self.groups[name]})" for name in self.sets)
+        lines = tuple(
+            Row(
+                self.summary["titles"][m][0],
+                tuple(cell(m, s) for s in self.sets),
+                self.summary["titles"][m][1],
+            )
+            for m in rows
+        )
+        note = (
+            f"≈: no significant difference on the same images (paired DeLong test, "
+            f"{SIGNIFICANT:.0%}). One seed: `goen seeds` says how much of a difference is luck."
+        )
+        return Table(name, f"{title}: {self.where}", columns, lines, (note, *self.left_out()))
 
-
-_LATEX = {
-    "&": r"\&",
-    "%": r"\%",
-    "_": r"\_",
-    "#": r"\#",
-    "$": r"\$",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "\\": r"\textbackslash{}",
-    "≈": r"$\approx$",
-    "†": r"$^\dagger$",
-}
-
-
-def _latex(text: str) -> str:
-    return "".join(_LATEX.get(character, character) for character in text)
-
-
-def latex(table: Table) -> str:
-    """The table for LaTeX with booktabs."""
-
-    def written(cell: Cell) -> str:
-        text = _latex(cell.words)
-        text = rf"\textbf{{{text}}}" if cell.mark == "best" else text
-        text = rf"$\approx$ {text}" if cell.mark == "tied" else text
-        text = rf"{text}$^\dagger$" if cell.seen else text
-        return rf"{text} {{\scriptsize {cell.interval}}}" if cell.interval else text
-
-    width = len(table.columns)
-    lines = [
-        r"% needs \usepackage{booktabs}",
-        r"\begin{table}",
-        rf"\caption{{{_latex(table.title)}. {' '.join(map(_latex, table.notes))}}}",
-        rf"\begin{{tabular}}{{l{'r' * width}}}",
-        r"\toprule",
-        f" & {' & '.join(map(_latex, table.columns))} " + r"\\",
-    ]
-    for section, rows in table.sections():
-        lines.append(r"\midrule")
-        if section:
-            lines.append(rf"\multicolumn{{{width + 1}}}{{l}}{{\emph{{{_latex(section)}}}}} \\")
-        for row in rows:
-            lines.append(f"{_latex(row.label)} & {' & '.join(map(written, row.cells))} " + r"\\")
-    lines += [r"\bottomrule", r"\end{tabular}", r"\end{table}"]
-    return "\n".join(lines) + "\n"
-
-
-def as_csv(table: Table) -> str:
-    """The table as CSV with unrounded numbers; an interval has two columns of its own."""
-    intervals = [
-        any(row.cells[i].low is not None for row in table.rows) for i in range(len(table.columns))
-    ]
-    header = ["section", "row"]
-    for column, has_interval in zip(table.columns, intervals, strict=True):
-        header += [column, f"{column} low", f"{column} high"] if has_interval else [column]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    for row in table.rows:
-        line: list[object] = [row.section, row.label]
-        for cell, has_interval in zip(row.cells, intervals, strict=True):
-            line.append(cell.text or cell.value)
-            line += [cell.low, cell.high] if has_interval else []
-        writer.writerow(line)
-    return text.getvalue()
-
-
-def write_tables(tables: Sequence[Table], folder: Path) -> None:
-    """Each table as ``NAME.md``, ``NAME.tex`` and ``NAME.csv`` in the folder."""
-    make_folder(folder)
-    forms = {"md": markdown, "tex": latex, "csv": as_csv}
-    for table in tables:
-        for suffix, render in forms.items():
-            with whole_file(folder / f"{table.name}.{suffix}") as temporary:
-                temporary.write_text(render(table), encoding="utf-8")
+    def twin(self, method: str) -> str:
+        """The same variant with CenterLoss."""
+        return method.replace("_no_center_loss", "").replace("no_center_loss", "default")

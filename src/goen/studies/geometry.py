@@ -1,6 +1,7 @@
 """The shape of each variant's features: what the paper's argument rests on, measured."""
 
 from dataclasses import asdict, dataclass
+from math import isfinite
 from pathlib import Path
 
 import torch
@@ -37,8 +38,8 @@ def measure_geometry(
     """The geometry of every variant's features, on training and test images, raw and normalised.
 
     Rows have the variant as method, ``train`` or ``test`` as the set, and metrics named
-    ``FEATURE/raw/MEASURE`` and ``FEATURE/unit/MEASURE``. training.jsonl has one row per variant and
-    epoch.
+    ``FEATURE/raw/MEASURE`` and ``FEATURE/unit/MEASURE``; a measure that is not finite there is left
+    out. training.jsonl has one row per variant and epoch.
 
     Args:
         config: which variants, and how they are trained.
@@ -103,7 +104,7 @@ def _rows(origin: Origin, trained: Trained, seen: _Seen) -> list[Result]:
             numbers = {
                 f"{feature}/{kind}/{name}": value
                 for name, value in found.items()
-                if value is not None and not name.startswith(("num_", "dim"))
+                if value is not None and isfinite(value) and not name.startswith(("num_", "dim"))
             }
             results += origin.rows(seen.dataset, "id", numbers)
     return results

@@ -14,6 +14,7 @@ from goen.artifacts import load_tensors
 from goen.data.imageset import ImageSet
 from goen.data.protocol import Protocol
 from goen.detectors.density import Density
+from goen.detectors.goen import Goen
 from goen.errors import UsageError
 from goen.extract import stream
 from goen.functional.conformal import threshold
@@ -109,8 +110,7 @@ def _run(config: RunConfig, protocol: Protocol, out: Path, stages: Stages) -> Ga
     used = {**sets, **{f"calibration OOD {name}": s for name, s in calibrating.items()}}
     gate = Gate(
         network=network,
-        density=density,
-        head=head,
+        scorer=Goen(density, head, cues["held-out"]),
         held_out_scores=held_out_scores.numpy(),
         false_alarm_rate=config.false_alarm_rate,
         classes=protocol.train.classes,

@@ -66,13 +66,8 @@ def robust(
         out: the study's folder.
         stages: finished work, shared between studies; in out if not given.
     """
-    for name in config.methods:
-        if name not in METHODS:
-            raise unknown("method", name, METHODS)
+    _check(config, len(protocol.test))
     methods = [METHODS[name] for name in config.methods]
-    for name in config.corruptions:
-        if name not in CORRUPTIONS:
-            raise unknown("corruption", name, CORRUPTIONS)
     with alone_in(out):
         store = stages or Stages(out / "stages")
         panel = Panel(config.preset, config.protocol, config.seed, protocol, store)
@@ -106,11 +101,25 @@ def robust(
     return results
 
 
+def _check(config: RobustConfig, available: int) -> None:
+    for name in config.methods:
+        if name not in METHODS:
+            raise unknown("method", name, METHODS)
+    for name in config.corruptions:
+        if name not in CORRUPTIONS:
+            raise unknown("corruption", name, CORRUPTIONS)
+    if not config.methods or not config.severities:
+        raise UsageError("Name at least one method and one severity.")
+    for severity in config.severities:
+        if severity not in SEVERITIES:
+            raise UsageError(f"A severity is 1 to 5, got {severity}.")
+    if not 0 <= config.images <= available:
+        raise UsageError(f"There are {available} test images, {config.images} were asked for.")
+
+
 def _corrupted(test: ImageSet, config: RobustConfig) -> Iterator[ImageSet]:
     """The test images as they are, then under every corruption; named for their rows."""
     count = config.images or len(test)
-    if not 0 < count <= len(test):
-        raise UsageError(f"{test.name} has {len(test)} images, {config.images} were asked for.")
     chosen = test.take(np.arange(count), CLEAN)
     yield chosen
     for name in config.corruptions or tuple(CORRUPTIONS):

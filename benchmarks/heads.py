@@ -1,0 +1,41 @@
+"""What a classifier with a doubt of its own adds to a forward pass.
+
+    python benchmarks/heads.py
+
+ResNet-18 of width 16, one batch of 256 images of 32×32, evaluation mode. MC dropout and EpiNet
+answer twenty times each, yet the images pass the network once. Against the linear classifier on
+the same backbone; interleaved, medians of the ratios. One thread, so that it is the work that is
+measured: on a busy machine two threads mostly wait for each other in these small operations.
+
+Goals: 1.1 each.
+"""
+
+import torch
+
+from goen.models import CLASSIFIERS, NetworkConfig, ResNet18
+from timing import header, interleave, ratio, report
+
+BATCH, REPEATS = 256, 41
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    header()
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (BATCH, 3, 32, 32), dtype=torch.uint8, generator=generator)
+    network = ResNet18(NetworkConfig(width=16)).eval()
+    classifiers = {kind: make(network.z_width, 10).eval() for kind, make in CLASSIFIERS.items()}
+
+    @torch.inference_mode()
+    def forward(kind: str) -> None:
+        network.classifier = classifiers[kind]
+        network(images)
+
+    taken = interleave({kind: lambda kind=kind: forward(kind) for kind in classifiers}, REPEATS)
+    for kind in classifiers:
+        if kind != "linear":
+            report(f"forward with {kind} / with linear", ratio(taken, kind, "linear"), 1.1)
+
+
+if __name__ == "__main__":
+    main()

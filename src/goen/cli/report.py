@@ -1,0 +1,38 @@
+"""``goen report``: a page, tables and figures from a run's folder."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from goen.report import write_report
+
+
+def main(argv: Sequence[str]) -> int:
+    """Parse and write."""
+    code: int = tyro.cli(report, prog="goen report", args=list(argv))
+    return code
+
+
+def report(
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
+    beside: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="[FOLDER ...]")] = (),
+) -> int:
+    """Write the report of a finished run: one HTML file that needs nothing else.
+
+    Works for every study. Beside report.html the folder then holds figures/ (each as SVG, PNG and
+    PDF) and tables/ (each as Markdown, LaTeX and CSV). Nothing is trained or measured again.
+
+    For example: goen report runs/digits
+                 goen report runs/digits --beside runs/digits-ablate runs/digits-seeds
+
+    Args:
+        run: the folder of a finished goen run, bench, ablate, seeds, robust or geometry.
+        beside: folders of goen ablate, seeds and geometry, for the paper's five-panel figure.
+    """
+    page = write_report(run, beside=beside)
+    print(f"figures: {run / 'figures'} (SVG, PNG, PDF)")
+    print(f"tables:  {run / 'tables'} (Markdown, LaTeX, CSV)")
+    print(f"report:  {page.resolve()}")
+    return 0

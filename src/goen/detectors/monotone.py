@@ -1,0 +1,205 @@
+"""goen-m: every scale speaks for itself, and the score can only rise with what each says."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self, final
+
+import torch
+from torch import Tensor, nn
+
+from goen.detectors.density import Density
+from goen.detectors.scorer import conformal_columns
+from goen.detectors.traced import TracedDistance, traced_entropy
+from goen.errors import FitError, NotFittedError, UsageError
+from goen.functional.cues import entropy
+from goen.functional.fusion import fuse
+from goen.outputs import Outputs
+
+ENTROPY = "entropy"
+
+
+@final
+class Monotone:
+    r"""The weighted sum of standardised cues, no weight below zero; high for OOD.
+
+    The cues are :math:`\log(1 + d^2)` of the Mahalanobis distance of the unit vector to the nearest
+    class, one per layer, and the entropy of the softmax. Each is standardised by its mean and
+    standard deviation on ID images that fitted nothing. Without OOD images the weights are 1. With
+    them they are a logistic regression's, see ``goen.functional.fusion.fuse``: the score is then
+    the logit of the probability of being OOD where half of the images are, every kind of OOD
+    counting the same.
+
+    An image that is farther out in every cue never scores lower. A free head can learn the OOD
+    images it was shown so well that it calls stranger ones ordinary; this one cannot.
+
+    Paper: none, it is ours. The distance is Mahalanobis++ (Müller and Hein 2025) with shrinkage
+    (Chen et al. 2010), so that a layer wider than the training set is long can be measured.
+
+    Args:
+        layers: the features to measure.
+
+    Example:
+        >>> torch.manual_seed(0)  # doctest: +ELLIPSIS
+        <torch._C.Generator ...>
+        >>> outputs = Outputs(torch.zeros(40, 2), {"deep": torch.randn(40, 3) + 5})
+        >>> scorer = Monotone(["deep"]).update(outputs, torch.arange(40) % 2)
+        >>> scorer = scorer.calibrate(scorer.cues(outputs))
+        >>> scorer.cue_names, scorer.weights_.tolist()
+        (('deep', 'entropy'), [1.0, 1.0])
+    """
+
+    kind: ClassVar[str] = "goen-m"
+
+    def __init__(self, layers: Sequence[str]) -> None:
+        if not layers or ENTROPY in layers:
+            raise UsageError(
+                f"goen-m measures one layer or more, none of them called {ENTROPY!r}; got "
+                f"{list(layers)}."
+            )
+        self.densities_ = {layer: Density(feature=layer, shrinkage="oas") for layer in layers}
+        self.id_cues_: Tensor | None = None
+        self.ood_cues_: dict[str, Tensor] = {}
+
+    def __str__(self) -> str:
+        kinds = ", ".join(self.ood_cues_)
+        return f"goen-m on {', '.join(self.densities_)}, OOD: {kinds or 'none'}"
+
+    @property
+    def cue_names(self) -> tuple[str, ...]:
+        return (*self.densities_, ENTROPY)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return tuple(self.densities_)
+
+    @property
+    def gives_probability(self) -> bool:
+        return bool(self.ood_cues_)
+
+    def update(self, outputs: Outputs, labels: Tensor) -> Self:
+        """Add training images, in any chunks; what was calibrated before is forgotten."""
+        for density in self.densities_.values():
+            density.update(outputs, labels)
+        self.id_cues_, self.ood_cues_ = None, {}
+        return self
+
+    def cues(self, outputs: Outputs) -> Tensor:
+        """The log distance in each layer, then the entropy, ``(N, K)`` float64."""
+        distances = [density.score(outputs) for density in self.densities_.values()]
+        return torch.stack([*distances, entropy(outputs.logits)], dim=1)
+
+    def calibrate(self, id_cues: Tensor, ood_cues: Mapping[str, Tensor] | None = None) -> Self:
+        """Standardise by ID cues ``(n, K)``; weigh by them and the cues of each kind of OOD.
+
+        Raises:
+            FitError: fewer than two ID images, or OOD images that no cue tells from ID ones.
+        """
+        if len(id_cues) < 2:
+            raise FitError(f"Two ID images or more standardise the cues, got {len(id_cues)}.")
+        self.id_cues_, self.ood_cues_ = id_cues, dict(ood_cues or {})
+        mean, spread = id_cues.mean(dim=0), id_cues.std(dim=0)
+        # A cue that is the same for every ID image has no scale of its own: it is only centred.
+        self.mean_, self.std_ = mean, torch.where(spread == 0, torch.ones_like(spread), spread)
+        self.weights_, self.bias_ = torch.ones_like(mean), 0.0
+        if self.ood_cues_:
+            kinds = [self._standardised(cues) for cues in self.ood_cues_.values()]
+            self.weights_, self.bias_ = fuse(self._standardised(id_cues), kinds)
+        if not bool((self.weights_ > 0).any()):
+            raise FitError(
+                f"No cue is higher for the OOD images ({', '.join(self.ood_cues_)}) than for the "
+                "held-out ID images: these layers cannot tell them apart, or the two were "
+                "exchanged. Choose other layers, or leave these OOD images out."
+            )
+        return self
+
+    def _standardised(self, cues: Tensor) -> Tensor:
+        return (cues - self.mean_) / self.std_
+
+    def judge(self, cues: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Score ``(N,)`` and, with OOD images, P(OOD) at a prevalence of one half."""
+        self._calibrated()
+        score = self._standardised(cues) @ self.weights_ + self.bias_
+        return score, torch.sigmoid(score) if self.ood_cues_ else None
+
+    def cue_p_values(self, cues: Tensor) -> Tensor:
+        """Each cue against those of the ID images that standardise it."""
+        return conformal_columns(cues, self._calibrated())
+
+    def _calibrated(self) -> Tensor:
+        if self.id_cues_ is None:
+            raise NotFittedError(
+                "This Monotone is not calibrated. Call calibrate(id_cues) after the last update."
+            )
+        return self.id_cues_
+
+    def traceable(self) -> nn.Module:
+        return _Traced(self)
+
+    def config(self) -> dict[str, Any]:
+        """The layers, the kinds of OOD and, for people to read, the weights."""
+        self._calibrated()
+        conditions = {k: d.whitening_.condition_number for k, d in self.densities_.items()}
+        return {
+            "layers": list(self.densities_),
+            "ood": list(self.ood_cues_),
+            "weights": dict(zip(self.cue_names, self.weights_.tolist(), strict=True)),
+            "condition_numbers": conditions,
+        }
+
+    def state(self) -> dict[str, Tensor]:
+        """Statistics of each layer, and all cues that were calibrated with."""
+        state = {
+            f"density.{i}.{k}": v
+            for i, density in enumerate(self.densities_.values())
+            for k, v in density.state().items()
+        }
+        state["id_cues"] = self._calibrated()
+        bias = torch.tensor([self.bias_], dtype=torch.float64)
+        state["fusion"] = torch.cat([self.mean_, self.std_, self.weights_, bias])
+        return state | {f"ood_cues.{i}": v for i, v in enumerate(self.ood_cues_.values())}
+
+    @classmethod
+    def from_state(cls, config: Mapping[str, Any], state: Mapping[str, Tensor]) -> Self:
+        """The scorer again, to the last bit: the weights are taken, not computed anew."""
+        scorer = cls(config["layers"])
+        for i, density in enumerate(scorer.densities_.values()):
+            prefix = f"density.{i}."
+            density.load_state(
+                {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+            )
+        scorer.id_cues_ = state["id_cues"]
+        scorer.ood_cues_ = {k: state[f"ood_cues.{i}"] for i, k in enumerate(config["ood"])}
+        columns = len(scorer.cue_names)
+        scorer.mean_, scorer.std_, scorer.weights_, bias = state["fusion"].split(
+            [columns, columns, columns, 1]
+        )
+        scorer.bias_ = float(bias)
+        return scorer
+
+    def check(self, num_classes: int, widths: Mapping[str, int]) -> None:
+        """Raise a ``ValueError`` unless it was fitted on such a network."""
+        for layer, density in self.densities_.items():
+            whitening = density.whitening_
+            if (whitening.num_classes, whitening.dim) != (num_classes, widths.get(layer)):
+                raise ValueError(f"layer {layer!r} was fitted on another network")
+
+
+class _Traced(nn.Module):
+    """See ``Scorer.traceable``."""
+
+    scale: Tensor
+    shift: Tensor
+
+    def __init__(self, scorer: Monotone) -> None:
+        super().__init__()
+        self.distances = nn.ModuleList(
+            TracedDistance(layer, density.whitening_)
+            for layer, density in scorer.densities_.items()
+        )
+        scale = scorer.weights_ / scorer.std_
+        self.register_buffer("scale", scale)
+        self.register_buffer("shift", scorer.bias_ - (scale * scorer.mean_).sum())
+
+    def forward(self, outputs: Outputs) -> Tensor:
+        cues = [distance(outputs) for distance in self.distances]
+        cues.append(traced_entropy(outputs.logits))
+        return torch.stack(cues, dim=1) @ self.scale + self.shift

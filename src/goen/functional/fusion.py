@@ -1,0 +1,81 @@
+"""Several cues to one: a logistic regression that may only rise with each of them."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from goen.errors import FitError
+
+# The pull towards the plain sum. It decides only where the images do not: perfectly separable
+# cues would take a weight to infinity, and a kind of OOD that moves one cue says nothing of others.
+PULL = 0.01
+
+Floats = NDArray[np.float64]
+
+
+def fuse(
+    id_cues: Tensor, ood_cues: Sequence[Tensor], *, pull: float = PULL
+) -> tuple[Tensor, float]:
+    r"""Weights ``(K,)``, none negative, and bias of the log-odds of being OOD.
+
+    They minimise, over :math:`w \ge 0` and b, with :math:`s = w \cdot x + b`,
+
+    .. math:: \tfrac12 \overline{\log(1 + e^{s})}_{ID}
+              + \tfrac12 \frac1J \sum_j \overline{\log(1 + e^{-s})}_{OOD_j}
+              + \tfrac{\lambda}{2} \lVert w - 1 \rVert^2
+
+    ID and OOD have the same say however many images there are of either, and so has each kind j.
+    The problem is convex, strictly so in w: one answer, whatever the start.
+
+    Args:
+        id_cues: ``(n, K)``, standardised, higher for OOD.
+        ood_cues: of each kind, ``(m, K)``.
+        pull: lambda.
+
+    Raises:
+        FitError: cues that are not finite, a kind without images, or no convergence.
+
+    Example:
+        >>> weights, bias = fuse(torch.tensor([[-1.0], [0.0]]), [torch.tensor([[4.0], [5.0]])])
+        >>> bool(weights[0] > 1), bool(-5 * weights[0] < bias < 0)
+        (True, True)
+    """
+    from scipy.optimize import minimize  # slow to import, and only this needs it
+
+    parts = [part.detach().to("cpu", torch.float64).numpy() for part in (id_cues, *ood_cues)]
+    for part in parts:
+        if not len(part) or not np.isfinite(part).all():
+            raise FitError(
+                f"Cues of {len(part)} images cannot be weighed: there must be one image or more, "
+                "and no cue may be NaN or infinite."
+            )
+    rows = np.concatenate(parts)
+    shares = [0.5] + [0.5 / len(ood_cues)] * len(ood_cues)
+    weight = np.concatenate(
+        [np.full(len(part), share / len(part)) for part, share in zip(parts, shares, strict=True)]
+    )
+    sign = np.where(np.arange(len(rows)) < len(parts[0]), 1.0, -1.0)
+
+    def loss(theta: Floats) -> tuple[float, Floats]:
+        w, b = theta[:-1], theta[-1]
+        margin = sign * (rows @ w + b)
+        value = weight @ np.logaddexp(0, margin) + pull / 2 * ((w - 1) ** 2).sum()
+        # The logistic function of the margin, without overflow on either side.
+        slope = weight * sign * np.exp(-np.logaddexp(0, -margin))
+        return float(value), np.append(slope @ rows + pull * (w - 1), slope.sum())
+
+    columns = rows.shape[1]
+    found = minimize(
+        loss,
+        np.append(np.ones(columns), 0.0),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(0, None)] * columns + [(None, None)],
+        options={"maxiter": 2000, "ftol": 1e-14, "gtol": 1e-9},
+    )
+    if not np.isfinite(found.fun):
+        raise FitError(f"The cues could not be weighed: {found.message}.")
+    return torch.from_numpy(found.x[:-1].copy()), float(found.x[-1])

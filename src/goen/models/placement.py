@@ -1,0 +1,41 @@
+"""Where a model is, what it computes in, and evaluation mode that leaves no trace."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+
+@contextmanager
+def evaluating(network: nn.Module) -> Iterator[None]:
+    """Evaluation mode, and afterwards each part in the mode it was in."""
+    modes = [(module, module.training) for module in network.modules()]
+    network.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def placement(model: nn.Module) -> tuple[torch.device, torch.dtype]:
+    """Where the model is and what it computes in: CPU and float32 if nothing in it says.
+
+    Example:
+        >>> placement(nn.Linear(2, 2).bfloat16()), placement(nn.ReLU())
+        ((device(type='cpu'), torch.bfloat16), (device(type='cpu'), torch.float32))
+    """
+    tensors = [*model.parameters(), *model.buffers()]
+    device = tensors[0].device if tensors else torch.device("cpu")
+    floats = (tensor.dtype for tensor in tensors if tensor.is_floating_point())
+    return device, next(floats, torch.float32)
+
+
+def example_images(example: Tensor | Sequence[int], model: nn.Module) -> Tensor:
+    """The example as a batch on the model's device; a shape becomes two black images."""
+    if isinstance(example, Tensor):
+        return example.to(placement(model)[0])
+    sizes = tuple(example)
+    sizes = (2, *sizes) if len(sizes) == 3 else sizes
+    return torch.zeros(sizes, dtype=torch.uint8, device=placement(model)[0])

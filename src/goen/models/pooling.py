@@ -1,0 +1,36 @@
+"""Which axis of a map is its channels."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from torch import nn
+
+Tokens = Literal["mean", "class"]
+Layout = Literal["auto", "channels_first", "channels_last"]
+
+# Torch's own layers of which no map is ever (N, H, W, C).
+CHANNELS_FIRST = (
+    nn.Conv2d,
+    nn.BatchNorm2d,
+    nn.InstanceNorm2d,
+    nn.GroupNorm,
+    nn.MaxPool2d,
+    nn.AvgPool2d,
+    nn.AdaptiveMaxPool2d,
+    nn.AdaptiveAvgPool2d,
+)
+
+
+def channel_axis(
+    module: nn.Module, shape: Sequence[int], images: Sequence[int], layout: Layout
+) -> int | None:
+    """1 or 3, or ``None`` when nothing says it."""
+    if layout == "channels_first" or isinstance(module, CHANNELS_FIRST):
+        return 1
+    if layout == "channels_last":
+        return 3
+    # Square images have square maps. Of others nothing is sure: borders and strides differ.
+    if len(images) != 4 or images[2] != images[3]:
+        return None
+    first, last = shape[2] == shape[3], shape[1] == shape[2]
+    return None if first == last else (1 if first else 3)

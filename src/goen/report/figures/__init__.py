@@ -1,0 +1,1 @@
+"""Figures by theme; each function takes arrays and numbers and gives a Matplotlib figure."""

@@ -1,0 +1,83 @@
+"""Corruption by severity: boxes over corruptions, and a map of every pair."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from goen.report.figures.style import COLOURS, WIDTH, canvas, look, marker, styled
+
+# From so many methods on, their boxes need more than a phone's width.
+CROWDED = 4
+BySeverity = Mapping[int, Sequence[float]]
+
+
+@styled
+def by_severity(words: str, methods: Mapping[str, BySeverity]) -> Figure:
+    """A line through each method's means and, at each severity, a box over the corruptions.
+
+    Args:
+        words: what is measured.
+        methods: the values over corruptions by severity; severity 0 is the clean set.
+    """
+    figure = canvas(3.6, WIDTH if len(methods) < CROWDED else 1.5 * WIDTH)
+    ax = figure.subplots()
+    severities = sorted({s for values in methods.values() for s in values})
+    width = 0.8 / len(methods)
+    for number, (name, values) in enumerate(methods.items()):
+        style = look(number)
+        places = [s + (number - (len(methods) - 1) / 2) * width for s in values]
+        means = [float(np.mean(values[s])) for s in values]
+        ax.plot(places, means, marker=marker(number), markersize=4, label=name, **style)
+        boxed = [(p, values[s]) for p, s in zip(places, values, strict=True) if len(values[s]) > 1]
+        if boxed:
+            parts = ax.boxplot(
+                [list(v) for _, v in boxed],
+                positions=[p for p, _ in boxed],
+                widths=width * 0.8,
+                manage_ticks=False,
+                patch_artist=True,
+                flierprops={"markersize": 2.5, "markeredgecolor": style["color"]},
+                medianprops={"color": "black"},
+            )
+            for box in parts["boxes"]:
+                box.set(facecolor=(*_rgb(style["color"]), 0.25), edgecolor=style["color"])
+            for line in (*parts["whiskers"], *parts["caps"]):
+                line.set(color=style["color"])
+    ax.set_xticks(severities, ["clean" if s == 0 else str(s) for s in severities])
+    ax.set(xlabel="severity", title=words)
+    ax.grid(axis="x", visible=False)
+    if len(methods) > 1:
+        figure.legend(loc="outside lower center", ncols=2)
+    return figure
+
+
+def _rgb(colour: str) -> tuple[float, float, float]:
+    assert colour in COLOURS
+    red, green, blue = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    return red, green, blue
+
+
+@styled
+def severity_map(
+    title: str, corruptions: Sequence[str], severities: Sequence[int], values: NDArray[np.float64]
+) -> Figure:
+    """A cell per corruption and severity, its number in it; NaN was not measured and says so."""
+    figure = canvas(0.3 * len(corruptions) + 1.0)
+    ax = figure.subplots()
+    palette = colormaps["cividis"]
+    ax.imshow(np.ma.masked_invalid(values), cmap=palette, vmin=0, vmax=1, aspect="auto")
+    for row, column in np.ndindex(values.shape):
+        value = values[row, column]
+        # Cividis grows lighter with the value: the ink turns with it.
+        ink = "black" if not value < 0.55 else "white"
+        text = "n/a" if np.isnan(value) else f"{value:.1%}"
+        ax.text(column, row, text, ha="center", va="center", color=ink, fontsize=9)
+    ax.set_xticks(range(len(severities)), [str(s) for s in severities])
+    ax.set_yticks(range(len(corruptions)), [name.replace("_", " ") for name in corruptions])
+    ax.grid(visible=False)
+    ax.set(xlabel="severity")
+    ax.set_title(title, loc="right")
+    return figure

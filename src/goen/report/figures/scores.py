@@ -1,0 +1,55 @@
+"""Where scores lie, and how much of each set is flagged."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from goen.report.figures.style import BLUE, INK, ORANGE, canvas, styled
+
+Scores = Mapping[str, NDArray[Any]]
+
+
+@styled
+def histograms(title: str, scores: Scores, threshold: float | None) -> Figure:
+    """The scores of each set above one another; the first is ID, the threshold goes through all."""
+    figure = canvas(0.85 * len(scores) + 0.9)
+    axes = figure.subplots(len(scores), 1, sharex=True, squeeze=False)[:, 0]
+    low, high = np.quantile(np.concatenate(list(scores.values())), [0.001, 0.999])
+    bins = np.linspace(low, high if high > low else low + 1, 60)
+    for number, (ax, (name, values)) in enumerate(zip(axes, scores.items(), strict=True)):
+        look = {"color": ORANGE if number else BLUE, "histtype": "stepfilled"}
+        ax.hist(values.clip(low, high), bins, density=True, **look)
+        ax.set_yticks([])
+        ax.grid(visible=False)
+        ax.spines["left"].set_visible(False)
+        ax.set_title(name, fontsize=9, pad=2)
+        if threshold is not None:
+            ax.axvline(threshold, color=INK, linewidth=1, linestyle="--")
+    dashed = "" if threshold is None else "; dashed: the threshold"
+    axes[-1].set_xlabel(f"score (higher = more OOD){dashed}")
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+    return figure
+
+
+@styled
+def flagged_bars(shares: Mapping[str, float], rate: float) -> Figure:
+    """How much of each set is flagged, against the false-alarm rate asked for; the first is ID."""
+    figure = canvas(0.42 * len(shares) + 0.8)
+    ax = figure.subplots()
+    ax.barh(list(shares), list(shares.values()), color=[BLUE] + [ORANGE] * (len(shares) - 1))
+    for place, share in enumerate(shares.values()):
+        inside = share > 0.85
+        where = share - 0.01 if inside else max(share, rate) + 0.015
+        # Black on orange and white on blue are what can be read in grey as well.
+        colour = "white" if inside and place == 0 else INK
+        ha = "right" if inside else "left"
+        ax.text(where, place, f"{share:.1%}", va="center", ha=ha, color=colour)
+    ax.axvline(rate, color=INK, linestyle="--", linewidth=1)
+    ax.invert_yaxis()
+    ax.grid(axis="y", visible=False)
+    ax.set(xlim=(0, 1), xlabel=f"share flagged; dashed: the {rate:.0%} allowed of ID images")
+    ax.xaxis.set_major_formatter(lambda x, _: f"{x:.0%}")
+    return figure

@@ -1,0 +1,73 @@
+"""The shape of the feature space, variant by variant."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from matplotlib.figure import Figure
+
+from goen.report.figures.style import (
+    COLOURS,
+    GREY,
+    canvas,
+    look,
+    marker,
+    name_rows,
+    styled,
+    wrapped,
+)
+
+_HATCHES = ("", "//", "..", "xx")
+
+
+@styled
+def measure_bars(title: str, by_variant: Mapping[str, Mapping[str, float]]) -> Figure:
+    """One measure: a group of bars per variant, a bar per feature; what is not finite is said.
+
+    Args:
+        title: of the measure.
+        by_variant: the measure by variant and then by feature.
+    """
+    features = list(dict.fromkeys(f for values in by_variant.values() for f in values))
+    row = max(0.17 * (len(features) + 1), wrapped(list(by_variant))[1])
+    figure = canvas(row * len(by_variant) + 1.2)
+    ax = figure.subplots()
+    finite = [v for values in by_variant.values() for v in values.values() if math.isfinite(v)]
+    # Values from 10 to a million would leave all but one bar without length.
+    if finite and min(finite) > 0 and max(finite) / min(finite) > 50:
+        ax.set_xscale("log")
+    thick = 0.8 / max(len(features), 1)
+    for number, feature in enumerate(features):
+        for place, values in enumerate(by_variant.values()):
+            value = values.get(feature, math.nan)
+            at = place + (number - (len(features) - 1) / 2) * thick
+            told = f" {value:.3g}" if math.isfinite(value) else " infinite"
+            told = " n/a" if math.isnan(value) else told
+            start = min(finite, default=0.0) if ax.get_xscale() == "log" else 0.0
+            shown = value if math.isfinite(value) else start
+            label = feature if place == 0 else None
+            colour, hatch = COLOURS[number % len(COLOURS)], _HATCHES[number % len(_HATCHES)]
+            bar = ax.barh(at, shown, thick * 0.9, edgecolor="white", color=colour, label=label)
+            bar[0].set_hatch(hatch)
+            ax.text(shown, at, told, va="center", fontsize=7.5, color=GREY)
+    name_rows(ax, list(by_variant))
+    ax.margins(x=0.18)
+    ax.grid(axis="y", visible=False)
+    ax.set_title(title, loc="right")
+    if len(features) > 1:
+        figure.legend(loc="outside lower center", ncols=min(3, len(features)))
+    return figure
+
+
+@styled
+def over_epochs(title: str, by_variant: Mapping[str, Sequence[tuple[int, float]]]) -> Figure:
+    """One measure by epoch, a line per variant."""
+    figure = canvas(3.6)
+    ax = figure.subplots()
+    for number, (name, points) in enumerate(by_variant.items()):
+        epochs, values = zip(*points, strict=True)
+        few = marker(number) if len(epochs) < 30 else None
+        ax.plot(epochs, values, label=name, marker=few, markersize=4, **look(number))
+    ax.set(xlabel="epoch", title=title)
+    if len(by_variant) > 1:
+        figure.legend(loc="outside lower center", ncols=2, fontsize=8)
+    return figure

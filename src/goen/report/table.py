@@ -1,0 +1,194 @@
+"""A table as a value, and its forms: Markdown, LaTeX and CSV."""
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from goen.files import make_folder, whole_file
+
+Mark = Literal["", "best", "tied"]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number of a table.
+
+    Attributes:
+        value: the number; ``None`` where there is none, and then nothing is filled in.
+        form: how it is written, as a format specification.
+        spread: its standard deviation over seeds, if it is a mean.
+        low: lower end of its interval, if it has one.
+        high: upper end.
+        mark: best of its column, or not significantly worse than the best.
+        seen: images of this kind calibrated the method.
+        text: instead of a number.
+    """
+
+    value: float | None = None
+    form: str = ".4f"
+    spread: float | None = None
+    low: float | None = None
+    high: float | None = None
+    mark: Mark = ""
+    seen: bool = False
+    text: str = ""
+
+    @property
+    def words(self) -> str:
+        """The number as written, without its interval."""
+        if self.text:
+            return self.text
+        if self.value is None:
+            return "n/a"
+        around = "" if self.spread is None else f" ± {self.spread:{self.form}}"
+        return format(self.value, self.form) + around
+
+    @property
+    def interval(self) -> str:
+        """``low-high``, or nothing."""
+        if self.low is None or self.high is None:
+            return ""
+        return f"{self.low:{self.form}}-{self.high:{self.form}}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of a table; lines of one section stand together under its title."""
+
+    label: str
+    cells: tuple[Cell, ...]
+    section: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table with a name for its files, a title and notes that say how to read it."""
+
+    name: str
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...] = ()
+
+    def sections(self) -> list[tuple[str, list[Row]]]:
+        """The rows by section, in order."""
+        names = dict.fromkeys(row.section for row in self.rows)
+        return [(name, [row for row in self.rows if row.section == name]) for name in names]
+
+
+def marked(cells: Sequence[Cell], *, higher_is_better: bool) -> list[Cell]:
+    """The cells of one column, the best of them marked."""
+    values = [cell.value for cell in cells if cell.value is not None]
+    if not values:
+        return list(cells)
+    best = max(values) if higher_is_better else min(values)
+    return [replace(cell, mark="best") if cell.value == best else cell for cell in cells]
+
+
+def markdown(table: Table) -> str:
+    """The table in GitHub's Markdown."""
+
+    def written(cell: Cell) -> str:
+        text = f"**{cell.words}**" if cell.mark == "best" else cell.words
+        text = f"≈ {text}" if cell.mark == "tied" else text
+        text = f"{text}†" if cell.seen else text
+        return f"{text} ({cell.interval})" if cell.interval else text
+
+    lines = [f"**{table.title}**", ""]
+    lines.append(f"| | {' | '.join(table.columns)} |")
+    lines.append(f"|---|{'---:|' * len(table.columns)}")
+    for section, rows in table.sections():
+        if section:
+            lines.append(f"| *{section}* |{' |' * len(table.columns)}")
+        for row in rows:
+            lines.append(f"| {row.label} | {' | '.join(map(written, row.cells))} |")
+    notes = [text for note in table.notes for text in ("", note)]
+    return "\n".join([*lines, *notes]) + "\n"
+
+
+_LATEX = {
+    "&": r"\&",
+    "%": r"\%",
+    "_": r"\_",
+    "#": r"\#",
+    "$": r"\$",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "\\": r"\textbackslash{}",
+    "≈": r"$\approx$",
+    "†": r"$^\dagger$",
+    "±": r"$\pm$",
+}
+
+
+def _latex(text: str) -> str:
+    return "".join(_LATEX.get(character, character) for character in text)
+
+
+def latex(table: Table) -> str:
+    """The table for LaTeX with booktabs."""
+
+    def written(cell: Cell) -> str:
+        text = _latex(cell.words)
+        text = rf"\textbf{{{text}}}" if cell.mark == "best" else text
+        text = rf"$\approx$ {text}" if cell.mark == "tied" else text
+        text = rf"{text}$^\dagger$" if cell.seen else text
+        return rf"{text} {{\scriptsize {cell.interval}}}" if cell.interval else text
+
+    width = len(table.columns)
+    lines = [
+        r"% needs \usepackage{booktabs}",
+        r"\begin{table}",
+        rf"\caption{{{_latex(table.title)}. {' '.join(map(_latex, table.notes))}}}",
+        rf"\begin{{tabular}}{{l{'r' * width}}}",
+        r"\toprule",
+        f" & {' & '.join(map(_latex, table.columns))} " + r"\\",
+    ]
+    for section, rows in table.sections():
+        lines.append(r"\midrule")
+        if section:
+            lines.append(rf"\multicolumn{{{width + 1}}}{{l}}{{\emph{{{_latex(section)}}}}} \\")
+        for row in rows:
+            lines.append(f"{_latex(row.label)} & {' & '.join(map(written, row.cells))} " + r"\\")
+    lines += [r"\bottomrule", r"\end{tabular}", r"\end{table}"]
+    return "\n".join(lines) + "\n"
+
+
+def as_csv(table: Table) -> str:
+    """The table as CSV with unrounded numbers; intervals and spreads have columns of their own."""
+    cells = list(zip(*(row.cells for row in table.rows), strict=True))
+    extras = [
+        [
+            name
+            for name in ("spread", "low", "high")
+            if any(getattr(c, name) is not None for c in of)
+        ]
+        for of in cells
+    ]
+    header = ["section", "row"]
+    for column, names in zip(table.columns, extras, strict=True):
+        header += [column, *(f"{column} {name}" for name in names)]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    for row in table.rows:
+        line: list[object] = [row.section, row.label]
+        for cell, names in zip(row.cells, extras, strict=True):
+            line += [cell.text or cell.value, *(getattr(cell, name) for name in names)]
+        writer.writerow(line)
+    return text.getvalue()
+
+
+def write_tables(tables: Sequence[Table], folder: Path) -> None:
+    """Each table as ``NAME.md``, ``NAME.tex`` and ``NAME.csv`` in the folder."""
+    make_folder(folder)
+    forms = {"md": markdown, "tex": latex, "csv": as_csv}
+    for table in tables:
+        for suffix, render in forms.items():
+            with whole_file(folder / f"{table.name}.{suffix}") as temporary:
+                temporary.write_text(render(table), encoding="utf-8")

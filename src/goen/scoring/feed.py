@@ -1,0 +1,176 @@
+"""Images and labels in whatever form a user has them, as one stream of checked batches."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from goen.data.imageset import Digests, ImageSet, digest_images
+from goen.errors import DataError, LeakError, UsageError
+
+Batch: TypeAlias = tuple[Tensor, Tensor | None]
+Images: TypeAlias = Any
+"""An ImageSet, images ``(N, 3, H, W)``, a pair (images, labels), or an iterable of such batches."""
+
+
+@dataclass(frozen=True)
+class Feed:
+    """A stream of batches: images ``(n, 3, H, W)``, uint8 or floats in [0, 1], and labels ``(n,)``.
+
+    Attributes:
+        name: for people.
+        batches: begins the stream; an iterable of the user's is read once only.
+        count: of images, if known.
+        images: the set, if it is one.
+        digests: begins the hashing of the images, where they can be read again.
+    """
+
+    name: str
+    batches: Callable[[], Iterator[Batch]]
+    count: int | None = None
+    images: ImageSet | None = None
+    digests: Callable[[], Digests] | None = None
+
+    def __iter__(self) -> Iterator[Batch]:
+        size: tuple[int, ...] | None = None
+        total = 0
+        for images, labels in self.batches():
+            batch = check_images(images)
+            size = size or tuple(batch.shape[2:])
+            if tuple(batch.shape[2:]) != size:
+                raise UsageError(
+                    f"{self.name}: images are all of one size, got {size[0]}×{size[1]} and then "
+                    f"{batch.shape[2]}×{batch.shape[3]}."
+                )
+            if labels is not None and labels.shape != (len(batch),):
+                raise UsageError(
+                    f"{self.name}: {len(batch)} images come with {len(batch)} labels, got labels "
+                    f"of shape {tuple(labels.shape)}."
+                )
+            total += len(batch)
+            yield batch, labels
+        if not total:
+            raise DataError(f"{self.name} gave no images. A generator can be read only once.")
+
+
+def feed(value: Images, name: str, batch_size: int) -> Feed:
+    """The stream of what was given.
+
+    Raises:
+        UsageError: something that holds no images.
+    """
+    if isinstance(value, Feed):
+        return value
+    if isinstance(value, ImageSet):
+
+        def batches() -> Iterator[Batch]:
+            for start in range(0, len(value), batch_size):
+                rows = slice(start, start + batch_size)
+                yield torch.from_numpy(value.read(rows)), torch.from_numpy(value.labels[rows])
+
+        return Feed(value.name, batches, len(value), value, lambda: value.digests)
+    if _is_array(value):
+        return _from_arrays(name, value, None, batch_size)
+    if isinstance(value, (tuple, list)) and len(value) == 2 and all(map(_is_array, value)):
+        return _from_arrays(name, value[0], value[1], batch_size)
+    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
+        raise UsageError(
+            f"{name} is an ImageSet, images (N, 3, H, W), a pair (images, labels) or an iterable "
+            f"of such batches, a DataLoader for one; got {type(value).__name__}."
+        )
+    return Feed(name, lambda: (_batch(name, item) for item in value), _count(value))
+
+
+def _is_array(value: object) -> bool:
+    return isinstance(value, (Tensor, np.ndarray))
+
+
+def _count(value: Iterable[Any]) -> int | None:
+    """How many images a DataLoader will give."""
+    try:
+        return len(value.dataset)  # type: ignore[attr-defined]
+    except (AttributeError, TypeError):
+        return None
+
+
+def _from_arrays(
+    name: str, images: Tensor | NDArray[Any], labels: Tensor | NDArray[Any] | None, size: int
+) -> Feed:
+    if labels is not None and len(labels) != len(images):
+        raise UsageError(f"{name}: {len(images)} images need as many labels, got {len(labels)}.")
+
+    def batches() -> Iterator[Batch]:
+        for start in range(0, len(images), size):
+            rows = slice(start, start + size)
+            own = None if labels is None else torch.as_tensor(labels[rows])
+            yield torch.as_tensor(images[rows]), own
+
+    def digests() -> Digests:
+        return digest_images(np.asarray(batch) for batch, _ in batches())
+
+    readable = images.dtype in (torch.uint8, np.uint8) and images.ndim == 4
+    return Feed(name, batches, len(images), digests=digests if readable else None)
+
+
+def _batch(name: str, item: Any) -> Batch:
+    if _is_array(item):
+        return torch.as_tensor(item), None
+    if not isinstance(item, (tuple, list)) or len(item) < 2 or not _is_array(item[0]):
+        raise UsageError(
+            f"{name} gives batches (images, labels) of arrays or tensors; got a "
+            f"{type(item).__name__}."
+        )
+    images, labels = torch.as_tensor(item[0]), torch.as_tensor(item[1])
+    if images.ndim == 3 and labels.ndim == 0:
+        raise UsageError(
+            f"{name} gives one image at a time. Wrap it: torch.utils.data.DataLoader({name}, "
+            "batch_size=128)."
+        )
+    return images, labels
+
+
+def check_images(images: Tensor | NDArray[Any]) -> Tensor:
+    """The images as a batch that the network may see, or an error that says what is wrong."""
+    batch = torch.as_tensor(images)
+    if batch.ndim == 3:
+        batch = batch[None]
+    if batch.ndim != 4 or batch.shape[1] != 3:
+        raise UsageError(
+            f"Images have shape (N, 3, H, W), channels first; got {tuple(batch.shape)}."
+        )
+    if batch.dtype == torch.uint8:
+        return batch
+    if not batch.is_floating_point():
+        raise UsageError(f"Images are uint8, or floats in [0, 1]; got {batch.dtype}.")
+    if not bool(torch.isfinite(batch).all()):
+        bad = torch.nonzero(~torch.isfinite(batch).flatten(1).all(1)).flatten().tolist()
+        raise UsageError(f"Images {bad[:10]} hold NaN or infinity. Leave them out.")
+    if len(batch) and (batch.min() < 0 or batch.max() > 1):
+        raise UsageError(
+            f"Float images lie in [0, 1]; got {batch.min():.3g}..{batch.max():.3g}. Are they "
+            "0-255 (then pass uint8), or normalised already (then pass them before that)?"
+        )
+    return batch.float()
+
+
+def require_apart(feeds: Mapping[str, Feed]) -> None:
+    """Refuse images that are in two of these at once, as far as they can be read twice.
+
+    Raises:
+        LeakError: naming both and the number of shared images.
+    """
+    hashed = {role: f.digests() for role, f in feeds.items() if f.digests is not None}
+    roles = list(hashed)
+    for i, role in enumerate(roles):
+        for other in roles[:i]:
+            shared = len(np.intersect1d(hashed[role], hashed[other]))
+            if shared:
+                raise LeakError(
+                    f"{role} shares {shared} of its {len(hashed[role])} images with {other}, byte "
+                    "for byte. What fits, what decides and what is strange must be different "
+                    "images: leave the shared ones out of one of them."
+                )

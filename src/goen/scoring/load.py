@@ -1,0 +1,85 @@
+"""A saved gate, ready to decide."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from goen import artifacts
+from goen.detectors.goen import Goen
+from goen.detectors.monotone import Monotone
+from goen.detectors.scorer import Scorer
+from goen.errors import ArtifactError
+from goen.models.preprocess import Preprocessing
+from goen.scoring.gate import Gate
+from goen.scoring.network import build_network, widths
+
+_SCORERS: Mapping[str, type[Goen] | type[Monotone]] = {"goen": Goen, "goen-m": Monotone}
+
+
+def load(
+    folder: Path | str, model: nn.Module | None = None, preprocess: Preprocessing | None = None
+) -> Gate:
+    """The gate that was saved in this folder, or in the folder of a run.
+
+    Args:
+        folder: of the gate, or of a run.
+        model: for a gate of ``Gate.fit``: the model, freshly built by your own code. It is given
+            the weights that were saved. No code is ever taken from the folder.
+        preprocess: if the gate was fitted with a function of your own, that function.
+
+    Raises:
+        ArtifactError: there is none, or it is damaged, or of another version, or the model is
+            missing or another one.
+    """
+    path = Path(folder)
+    if (path / "results.jsonl").is_file() and (path / "gate").is_dir():
+        path = path / "gate"
+    tensors, manifest = artifacts.load(path, "gate")
+    try:
+        return _gate(tensors, manifest, model, preprocess)
+    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+        raise ArtifactError(
+            f"{path} is not a gate that this goen can use: {error}. Save it again."
+        ) from error
+
+
+def _gate(
+    tensors: Mapping[str, Tensor],
+    manifest: Mapping[str, Any],
+    model: nn.Module | None,
+    preprocess: Preprocessing | None,
+) -> Gate:
+    height, width = manifest["image_size"]
+    classes = tuple(manifest["classes"])
+    facts = manifest["facts"]
+    hint = facts.get("factory") or manifest["network"].get("model") or "goen run"
+    network = build_network(manifest["network"], tensors, (height, width), model, preprocess, hint)
+    settings = dict(manifest["scorer"])
+    scorer: Scorer = _SCORERS[settings.pop("kind")].from_state(
+        settings, artifacts.part(tensors, "scorer.")
+    )
+    count, feature_widths = widths(network, (height, width))
+    if len(classes) != count:
+        raise ValueError(f"{len(classes)} class names for {count} classes")
+    scorer.check(count, feature_widths)
+
+    def array(name: str) -> Any:
+        return tensors[name].numpy() if name in tensors else None
+
+    gate = Gate(
+        network=network,
+        scorer=scorer,
+        held_out_scores=tensors["held_out_scores"].numpy(),
+        false_alarm_rate=manifest["false_alarm_rate"],
+        classes=classes,
+        image_size=(height, width),
+        facts=facts,
+        held_out_labels=array("held_out_labels"),
+        held_out_cues=array("held_out_cues"),
+        per_class=manifest["per_class"],
+    )
+    if gate.threshold != manifest["threshold"]:
+        raise ValueError(f"its threshold is {gate.threshold}, not {manifest['threshold']}")
+    return gate

@@ -1,0 +1,109 @@
+import numpy as np
+import pytest
+import torch
+from scipy.special import logsumexp
+from torch import Tensor
+
+from goen.detectors import Energy, ReAct
+from goen.errors import FitError, NotFittedError, UsageError
+from goen.outputs import Outputs
+
+
+def classifier(classes: int = 3, dim: int = 8) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(7)
+    weight = torch.randn(classes, dim, generator=generator, dtype=torch.float64)
+    return weight, torch.randn(classes, generator=generator, dtype=torch.float64)
+
+
+def of(z: Tensor, weight: Tensor, bias: Tensor) -> Outputs:
+    return Outputs(z @ weight.T + bias, {"z": z})
+
+
+def rows(count: int, seed: int = 0) -> Tensor:
+    return torch.randn(count, 8, dtype=torch.float64, generator=torch.manual_seed(seed)).relu()
+
+
+def labels(count: int) -> Tensor:
+    return torch.arange(count) % 3
+
+
+@pytest.mark.parametrize("percentile", [50, 90, 99.5, 100])
+def test_it_is_the_energy_of_clipped_features(percentile: float) -> None:
+    weight, bias = classifier()
+    fit, other = of(rows(101), weight, bias), of(3 * rows(50, 1), weight, bias)
+    react = ReAct(weight=weight, bias=bias, percentile=percentile).fit(fit, labels(101))
+    threshold = np.percentile(fit.features["z"].numpy(), percentile)
+    clipped = np.minimum(other.features["z"].numpy(), threshold)
+    expected = -logsumexp(clipped @ weight.numpy().T + bias.numpy(), axis=1)
+    assert np.allclose(react.score(other).numpy(), expected, rtol=1e-10)
+
+
+def test_by_hand() -> None:
+    # Activations 0 to 10, so the 90th percentile is 9: (12, 1) is seen as (9, 1).
+    weight, bias = torch.tensor([[1.0, 0.0]]), torch.tensor([0.5])
+    z = torch.arange(11.0).repeat(2).view(11, 2)
+    react = ReAct(weight=weight, bias=bias).fit(of(z, weight, bias), torch.zeros(11).long())
+    assert react.threshold_ == 9
+    assert react.score(of(torch.tensor([[12.0, 1.0], [2.0, 50.0]]), weight, bias)).tolist() == [
+        -9.5,
+        -2.5,
+    ]
+
+
+def test_clipping_nothing_it_is_the_energy() -> None:
+    weight, bias = classifier()
+    fit = of(rows(60), weight, bias)
+    react = ReAct(weight=weight, bias=bias, percentile=100).fit(fit, labels(60))
+    assert torch.allclose(react.score(fit), Energy().score(fit))
+
+
+def test_more_activations_than_torch_can_take_a_quantile_of() -> None:
+    weight, bias = classifier(2, 1024)
+    z = torch.rand(2**14 + 1, 1024, generator=torch.manual_seed(0))
+    fit = Outputs(torch.zeros(len(z), 2), {"z": z})
+    react = ReAct(weight=weight, bias=bias).fit(fit, torch.zeros(len(z)).long())
+    assert react.threshold_ == pytest.approx(0.9, abs=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_narrow_features_are_measured_in_float64(dtype: torch.dtype) -> None:
+    weight, bias = classifier()
+    fit = of(rows(200), weight, bias)
+    narrow = Outputs(fit.logits, {"z": fit.features["z"].to(dtype)})
+    wide = Outputs(fit.logits, {"z": narrow.features["z"].double()})
+    react = ReAct(weight=weight, bias=bias)
+    expected = react.fit(wide, labels(200)).score(wide)
+    assert torch.allclose(react.fit(narrow, labels(200)).score(narrow), expected, rtol=1e-6)
+
+
+def test_constant_features_are_measured() -> None:
+    weight, bias = classifier()
+    fit = of(torch.ones(4, 8).double(), weight, bias)
+    react = ReAct(weight=weight, bias=bias).fit(fit, labels(4))
+    assert torch.allclose(react.score(fit), Energy().score(fit))
+
+
+def test_what_cannot_be_meant_is_refused() -> None:
+    weight, bias = classifier()
+    for percentile in (0, 101, np.nan):
+        with pytest.raises(UsageError, match="percentile lies above 0"):
+            ReAct(weight=weight, bias=bias, percentile=percentile)
+    with pytest.raises(UsageError, match="of a linear classifier"):
+        ReAct(weight=bias, bias=bias)
+    react = ReAct(weight=weight, bias=bias)
+    with pytest.raises(UsageError, match="features of width 7"):
+        react.fit(Outputs(torch.zeros(4, 3), {"z": torch.zeros(4, 7)}), labels(4))
+    with pytest.raises(NotFittedError):
+        react.score(of(rows(2), weight, bias))
+    broken = rows(20)
+    broken[3, 3] = torch.inf
+    with pytest.raises(FitError, match="1 of 20"):
+        react.fit(of(broken, weight, bias), labels(20))
+
+
+def test_the_state_and_the_arguments_are_all_there_is() -> None:
+    weight, bias = classifier()
+    react = ReAct(weight=weight, bias=bias).fit(of(rows(100), weight, bias), labels(100))
+    other = of(rows(9, 4), weight, bias)
+    loaded = ReAct(weight=weight, bias=bias).load_state(react.state())
+    assert torch.equal(loaded.score(other), react.score(other))

@@ -1,0 +1,126 @@
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax, softmax
+
+from goen.detectors import MaxSoftmax, TemperatureScaling
+from goen.errors import FitError, NotFittedError, UsageError
+from goen.metrics import id_metrics
+from goen.outputs import Outputs
+
+
+def overconfident(
+    scale: float, rows: int = 800, classes: int = 6, seed: int = 0
+) -> tuple[Outputs, torch.Tensor]:
+    """Labels drawn from softmax(z), logits z times ``scale``: the best temperature is near it."""
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=(rows, classes)) * 2
+    labels = np.array([rng.choice(classes, p=p) for p in softmax(z, axis=1)])
+    return Outputs(torch.from_numpy(z * scale), {}), torch.from_numpy(labels)
+
+
+def nll(outputs: Outputs, labels: torch.Tensor, temperature: float) -> float:
+    log_p = log_softmax(outputs.logits.numpy() / temperature, axis=1)
+    return float(-log_p[np.arange(len(labels)), labels.numpy()].mean())
+
+
+@pytest.mark.parametrize("scale", [0.05, 0.3, 1.0, 4.0, 60.0])
+def test_it_ends_where_a_search_over_one_number_ends(scale: float) -> None:
+    outputs, labels = overconfident(scale)
+    found = minimize_scalar(
+        lambda t: nll(outputs, labels, np.exp(t)),
+        bounds=np.log([0.01, 100]),
+        method="bounded",
+        options={"xatol": 1e-12},
+    )
+    temperature = TemperatureScaling().fit(outputs, labels).temperature_
+    assert temperature == pytest.approx(np.exp(found.x), rel=1e-5)
+    assert nll(outputs, labels, temperature) <= found.fun + 1e-12
+    assert temperature == pytest.approx(scale, rel=0.2)
+
+
+def test_by_hand() -> None:
+    # Sure by 6 and right two times in three: e^(6 / T) = 2.
+    logits = torch.tensor([[6.0, 0.0], [6.0, 0.0], [0.0, 6.0]])
+    scaling = TemperatureScaling().fit(Outputs(logits, {}), torch.tensor([0, 0, 0]))
+    assert scaling.temperature_ == pytest.approx(6 / np.log(2), rel=1e-6)
+    assert scaling.score(Outputs(logits[:1], {})).item() == pytest.approx(-np.log(2), rel=1e-6)
+
+
+def test_the_score_is_max_softmax_of_the_calibrated_outputs() -> None:
+    outputs, labels = overconfident(3.0)
+    scaling = TemperatureScaling().fit(outputs, labels)
+    calibrated = MaxSoftmax().score(scaling.calibrate(outputs))
+    assert torch.equal(scaling.score(outputs), calibrated)
+    assert not torch.equal(calibrated.argsort(), MaxSoftmax().score(outputs).argsort())
+
+
+def test_calibrated_outputs_are_better_calibrated_and_no_less_accurate() -> None:
+    outputs, labels = overconfident(4.0)
+    other, other_labels = overconfident(4.0, seed=1)
+    calibrated = TemperatureScaling().fit(outputs, labels).calibrate(other)
+    before = id_metrics(softmax(other.logits.numpy(), axis=1), other_labels.numpy())
+    after = id_metrics(softmax(calibrated.logits.numpy(), axis=1), other_labels.numpy())
+    assert after.accuracy == before.accuracy
+    assert after.ece < before.ece / 3
+    assert after.nll < before.nll
+
+
+def test_calibrating_keeps_everything_else() -> None:
+    outputs, labels = overconfident(2.0, rows=50)
+    full = Outputs(outputs.logits.float(), {"z": torch.ones(50, 3)}, torch.ones(50))
+    scaling = TemperatureScaling().fit(full, labels)
+    calibrated = scaling.calibrate(full)
+    assert calibrated.features is full.features
+    assert calibrated.uncertainty is full.uncertainty
+    assert calibrated.logits.dtype == torch.float32
+    assert torch.allclose(calibrated.logits * scaling.temperature_, full.logits)
+
+
+@pytest.mark.parametrize("gap", [0.001, 1.0, 50.0, 3e4])
+def test_logits_that_are_always_right_or_always_wrong_do_not_run_away(gap: float) -> None:
+    logits = gap * torch.eye(3).repeat(10, 1)
+    labels = torch.arange(3).repeat(10)
+    right = TemperatureScaling().fit(Outputs(logits, {}), labels).temperature_
+    wrong = TemperatureScaling().fit(Outputs(logits, {}), (labels + 1) % 3).temperature_
+    assert 0.01 * (1 - 1e-9) <= right <= 1
+    assert 1 <= wrong <= 100 * (1 + 1e-9)
+    if gap == 1.0:
+        assert right < 0.1
+        assert wrong == pytest.approx(100)
+
+
+def test_what_all_logits_of_an_image_share_does_not_matter() -> None:
+    outputs, labels = overconfident(3.0)
+    whole = outputs.logits.round()
+    offset = 2.0 ** (torch.arange(len(whole)) % 45)[:, None]
+    plain = TemperatureScaling().fit(Outputs(whole, {}), labels).temperature_
+    shifted = TemperatureScaling().fit(Outputs(whole + offset, {}), labels).temperature_
+    assert shifted == pytest.approx(plain, rel=1e-9)
+
+
+def test_logits_that_say_nothing_leave_the_temperature_at_one() -> None:
+    outputs = Outputs(torch.zeros(10, 3), {})
+    assert TemperatureScaling().fit(outputs, torch.arange(10) % 3).temperature_ == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_what_was_made_in_inference_mode_can_be_fitted(dtype: torch.dtype) -> None:
+    outputs, labels = overconfident(3.0)
+    with torch.inference_mode():
+        made = Outputs(outputs.logits.to(dtype), {})
+        inside = TemperatureScaling().fit(made, labels).temperature_
+    assert TemperatureScaling().fit(made, labels).temperature_ == inside
+    assert inside == pytest.approx(TemperatureScaling().fit(outputs, labels).temperature_, rel=1e-2)
+
+
+def test_errors_say_what_to_do() -> None:
+    outputs, labels = overconfident(1.0, rows=10)
+    with pytest.raises(NotFittedError, match="Call fit"):
+        TemperatureScaling().calibrate(outputs)
+    with pytest.raises(UsageError, match="at least two"):
+        TemperatureScaling().fit(Outputs(torch.zeros(3, 1), {}), torch.zeros(3, dtype=torch.int64))
+    outputs.logits[4, 2] = torch.inf
+    with pytest.raises(FitError, match="1 of 10"):
+        TemperatureScaling().fit(outputs, labels)

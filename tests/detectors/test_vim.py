@@ -1,0 +1,125 @@
+import numpy as np
+import pytest
+import torch
+from scipy.special import logit, softmax
+from sklearn.covariance import EmpiricalCovariance
+from torch import Tensor
+
+from goen.detectors import ViM
+from goen.errors import FitError, UsageError
+from goen.outputs import Outputs
+
+
+def classifier(classes: int = 3, dim: int = 10) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(7)
+    weight = torch.randn(classes, dim, generator=generator, dtype=torch.float64)
+    return weight, torch.randn(classes, generator=generator, dtype=torch.float64)
+
+
+def of(z: Tensor, weight: Tensor, bias: Tensor) -> Outputs:
+    return Outputs(z @ weight.T + bias, {"z": z})
+
+
+def rows(count: int, dim: int = 10, seed: int = 0) -> Tensor:
+    spread = torch.logspace(1, -1, dim, dtype=torch.float64)
+    noise = torch.randn(count, dim, dtype=torch.float64, generator=torch.manual_seed(seed))
+    return 0.5 + spread * noise
+
+
+def labels(count: int) -> Tensor:
+    return torch.arange(count) % 3
+
+
+@pytest.mark.parametrize("dim", [None, 0, 3, 9])
+def test_it_is_the_papers_probability(dim: int | None) -> None:
+    weight, bias = classifier()
+    fit, other = of(rows(200), weight, bias), of(rows(50, seed=1), weight, bias)
+    score = ViM(weight=weight, bias=bias, dim=dim).fit(fit, labels(200)).score(other).numpy()
+    origin = -np.linalg.pinv(weight.numpy()) @ bias.numpy()
+    x, q = fit.features["z"].numpy() - origin, other.features["z"].numpy() - origin
+    values, vectors = np.linalg.eigh(EmpiricalCovariance(assume_centered=True).fit(x).covariance_)
+    rest = vectors[:, np.argsort(-values)[5 if dim is None else dim :]]
+    alpha = fit.logits.amax(1).numpy().mean() / np.linalg.norm(x @ rest, axis=1).mean()
+    virtual = alpha * np.linalg.norm(q @ rest, axis=1)
+    p = softmax(np.column_stack([virtual, other.logits.numpy()]), axis=1)[:, 0]
+    sure = np.minimum(p, 1 - p) > 1e-9
+    assert sure.sum() > 10
+    assert np.allclose(score[sure], logit(p[sure]), rtol=1e-5)
+
+
+def test_by_hand() -> None:
+    # The second coordinate is the residual, 1 on average; the largest logit is 4 + log 2.
+    weight = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
+    bias = torch.full((2,), np.log(2))
+    z = torch.tensor([[4.0, 1.0], [-4.0, 1.0], [4.0, -1.0], [-4.0, -1.0]])
+    vim = ViM(weight=weight, bias=bias, dim=1).fit(of(z, weight, bias), labels(4) % 2)
+    score = vim.score(of(torch.tensor([[0.0, 0.0], [0.0, 3.0]]), weight, bias))
+    expected = [-np.log(4), 3 * (4 + np.log(2)) - np.log(4)]
+    assert np.allclose(score.numpy(), expected, rtol=1e-6)
+
+
+def test_the_origin_is_where_all_logits_are_zero() -> None:
+    weight, bias = classifier()
+    vim = ViM(weight=weight, bias=bias).fit(of(rows(50), weight, bias), labels(50))
+    assert torch.allclose(weight @ vim.state()["origin"] + bias, torch.zeros(3).double())
+
+
+def test_what_leaves_the_subspace_scores_higher() -> None:
+    weight, bias = classifier()
+    vim = ViM(weight=weight, bias=bias).fit(of(rows(300), weight, bias), labels(300))
+    inside = rows(100, seed=2)
+    aside = inside.clone()
+    out_of_plane = vim.state()["residual"][:, 0]
+    aside += 5 * out_of_plane
+    same_logits = of(inside, weight, bias).logits
+    far = vim.score(Outputs(same_logits, {"z": aside}))
+    assert (far > vim.score(Outputs(same_logits, {"z": inside}))).all()
+
+
+def test_features_that_fill_no_residual_are_refused() -> None:
+    weight, bias = classifier()
+    flat = rows(100)
+    origin = -torch.linalg.pinv(weight) @ bias
+    flat = torch.cat([flat[:, :4], origin[4:].expand(100, 6)], dim=1)
+    with pytest.raises(FitError, match="100 training rows lie within 5 of 10 dimensions"):
+        ViM(weight=weight, bias=bias).fit(of(flat, weight, bias), labels(100))
+    ViM(weight=weight, bias=bias, dim=3).fit(of(flat, weight, bias), labels(100))
+
+
+def test_logits_below_zero_are_refused() -> None:
+    weight, bias = classifier()
+    fit = of(rows(100), weight, bias)
+    with pytest.raises(FitError, match="needs it above 0"):
+        ViM(weight=weight, bias=bias).fit(Outputs(fit.logits - 1000, fit.features), labels(100))
+
+
+def test_what_does_not_belong_together_is_refused() -> None:
+    weight, bias = classifier()
+    for dim in (-1, 10):
+        with pytest.raises(UsageError, match=r"dim lies in 0 .. 9"):
+            ViM(weight=weight, bias=bias, dim=dim)
+    with pytest.raises(UsageError, match="of a linear classifier"):
+        ViM(weight=weight.T, bias=bias)
+    vim = ViM(weight=weight, bias=bias)
+    with pytest.raises(UsageError, match="features of width 9 and 3 logits"):
+        vim.fit(Outputs(torch.zeros(4, 3), {"z": torch.zeros(4, 9)}), labels(4))
+    vim.fit(of(rows(100), weight, bias), labels(100))
+    with pytest.raises(UsageError, match="features of width 10 and 4 logits"):
+        vim.score(Outputs(torch.zeros(4, 4), {"z": torch.zeros(4, 10)}))
+
+
+@pytest.mark.parametrize(("count", "classes"), [(1, 1), (1, 3), (50, 1000)])
+def test_few_rows_and_many_classes(count: int, classes: int) -> None:
+    weight, bias = classifier(classes)
+    fit = of(rows(count), weight, bias + 100)
+    vim = ViM(weight=weight, bias=bias + 100, dim=0)
+    vim.fit(fit, torch.zeros(count, dtype=torch.int64))
+    assert torch.isfinite(vim.score(fit)).all()
+
+
+def test_the_state_and_the_arguments_are_all_there_is() -> None:
+    weight, bias = classifier()
+    vim = ViM(weight=weight, bias=bias).fit(of(rows(100), weight, bias), labels(100))
+    other = of(rows(9, seed=4), weight, bias)
+    loaded = ViM(weight=weight, bias=bias).load_state(vim.state())
+    assert torch.equal(loaded.score(other), vim.score(other))

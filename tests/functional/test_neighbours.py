@@ -1,0 +1,150 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.neighbors import NearestNeighbors
+
+from goen.errors import UsageError
+from goen.functional import neighbours
+from goen.functional.cues import normalise
+from goen.functional.neighbours import kth_cosine_distance, most_similar
+
+
+def unit(rows: int, dim: int, seed: int) -> torch.Tensor:
+    return normalise(torch.randn(rows, dim, generator=torch.Generator().manual_seed(seed)))
+
+
+def slow(queries: torch.Tensor, bank: torch.Tensor, k: int) -> np.ndarray:
+    out = []
+    for query in queries.double().numpy():
+        distances = [1 - query @ row for row in bank.double().numpy()]
+        out.append(sorted(distances)[k - 1])
+    return np.array(out)
+
+
+@pytest.mark.parametrize("k", [1, 2, 5, 50, 1999, 2000])
+def test_it_is_scikit_learns(k: int) -> None:
+    queries, bank = unit(40, 12, 0), unit(2000, 12, 1)
+    search = NearestNeighbors(n_neighbors=k, metric="cosine", algorithm="brute").fit(bank.numpy())
+    expected = search.kneighbors(queries.numpy())[0][:, -1]
+    found = kth_cosine_distance(queries, bank, k)
+    assert found.dtype == torch.float64
+    assert np.allclose(found.numpy(), expected, rtol=1e-9, atol=1e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_it_is_the_slow_search_whatever_the_sizes(data: st.DataObject) -> None:
+    num_rows = data.draw(st.integers(1, 200))
+    k = data.draw(st.integers(1, num_rows))
+    seed = data.draw(st.integers(0, 1000))
+    bank, queries = unit(num_rows, 3, seed), unit(data.draw(st.integers(0, 6)), 3, seed + 1)
+    # Some rows are there several times.
+    bank = bank[torch.randint(0, num_rows, (num_rows,), generator=torch.manual_seed(seed))]
+    found = kth_cosine_distance(queries, bank, k).numpy()
+    assert np.allclose(found, slow(queries, bank, k), rtol=1e-9, atol=1e-12)
+
+
+def test_by_hand() -> None:
+    bank = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [-1.0, 0.0]])
+    query = torch.tensor([[1.0, 0.0], [0.0, -1.0]])
+    for k, expected in enumerate([(0, 1), (0.4, 1), (1, 1.8), (2, 2)], start=1):
+        assert np.allclose(kth_cosine_distance(query, bank, k).numpy(), expected, atol=1e-7)
+
+
+def test_near_duplicates_are_told_apart() -> None:
+    # At angles of a few millionths: in float32 every similarity is exactly 1.
+    angle = torch.tensor([5, 1, 3, 7, 2, 6, 4, 8], dtype=torch.float64) * 1e-6
+    bank = torch.cat([torch.stack([angle.cos(), angle.sin()], 1), -unit(300, 2, 0).abs()])
+    query = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
+    for k in range(1, 9):
+        expected = 2 * np.sin(k * 1e-6 / 2) ** 2
+        found = kth_cosine_distance(query, bank, k).item()
+        assert found == pytest.approx(expected, rel=1e-6, abs=0)
+
+
+def test_the_middle_of_seventeen_near_duplicates_is_found() -> None:
+    angle = torch.arange(1, 18, dtype=torch.float64) * 1e-6
+    for seed in range(20):
+        order = torch.randperm(17, generator=torch.manual_seed(seed))
+        bank = torch.stack([angle[order].cos(), angle[order].sin()], 1)
+        found = kth_cosine_distance(torch.tensor([[1.0, 0.0]]), bank, 9).item()
+        assert found == pytest.approx(2 * np.sin(9e-6 / 2) ** 2, rel=1e-6, abs=0)
+
+
+def test_a_row_of_the_bank_is_at_distance_zero() -> None:
+    bank = unit(500, 64, 3).float()
+    assert kth_cosine_distance(bank[7:20], bank, 1).tolist() == [0.0] * 13
+
+
+def test_duplicates_count_as_often_as_they_occur() -> None:
+    bank = torch.eye(2).repeat_interleave(torch.tensor([60, 60]), dim=0)
+    query = torch.tensor([[1.0, 0.0]])
+    assert kth_cosine_distance(query, bank, 60).item() == 0
+    assert kth_cosine_distance(query, bank, 61).item() == 1
+
+
+def test_a_row_of_zeros_is_at_distance_one() -> None:
+    bank = torch.tensor([[0.0, 0.0], [-1.0, 0.0], [0.6, 0.8]])
+    assert kth_cosine_distance(torch.zeros(1, 2), bank, 2).item() == 1
+    assert kth_cosine_distance(torch.zeros(1, 2), torch.zeros(3, 2), 2).item() == 1
+    assert kth_cosine_distance(torch.tensor([[1.0, 0.0]]), bank, 2).item() == 1
+
+
+def test_rows_shorter_than_one_keep_their_products() -> None:
+    # Half a vector is missing: 1 - a.b, not the squared difference.
+    half = torch.tensor([[0.5**0.5, 0.0]])
+    assert kth_cosine_distance(half, half, 1).item() == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_the_bank_may_have_any_precision(dtype: torch.dtype) -> None:
+    queries, bank = unit(20, 32, 0), unit(3000, 32, 1).to(dtype)
+    kept = bank.clone()
+    found = kth_cosine_distance(queries, bank, 50).numpy()
+    assert np.allclose(found, slow(queries, bank, 50), rtol=0, atol=1e-6)
+    assert torch.equal(bank, kept)
+
+
+def test_portions_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    queries, bank = unit(33, 8, 0), unit(1001, 8, 1)
+    whole = kth_cosine_distance(queries, bank, 10)
+    for at_once in (1, 1001 * 7, 1001 * 32):
+        monkeypatch.setattr(neighbours, "_SIMILARITIES", at_once)
+        assert torch.equal(kth_cosine_distance(queries, bank, 10), whole)
+
+
+def test_no_queries_no_distances() -> None:
+    assert kth_cosine_distance(torch.zeros(0, 4), unit(9, 4, 0), 3).shape == (0,)
+
+
+@pytest.mark.parametrize("k", [0, -1, 10])
+def test_k_lies_within_the_bank(k: int) -> None:
+    with pytest.raises(UsageError, match=rf"k lies in 1 .. 9, the rows of the bank, got {k}"):
+        kth_cosine_distance(unit(2, 4, 0), unit(9, 4, 1), k)
+
+
+def test_what_cannot_be_compared_is_refused() -> None:
+    with pytest.raises(UsageError, match="width 4, got 3"):
+        kth_cosine_distance(unit(2, 3, 0), unit(9, 4, 1), 1)
+    broken = unit(2, 4, 0)
+    broken[1, 2] = torch.nan
+    with pytest.raises(UsageError, match="NaN or infinity"):
+        kth_cosine_distance(broken, unit(9, 4, 1), 1)
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 39, 40, 64, 640])
+def test_the_most_similar_are_those_of_topk(count: int) -> None:
+    # Small whole numbers, so that there are many ties.
+    rows = torch.randint(0, 9, (30, 640), generator=torch.manual_seed(0)).float()
+    found = most_similar(rows, count)
+    assert torch.equal(rows.gather(1, found), rows.topk(count, dim=1).values)
+    assert all(len(set(line)) == count for line in found.tolist())
+
+
+def test_the_most_similar_may_share_a_group() -> None:
+    row = torch.zeros(1, 16 * 100)
+    together = torch.arange(16) * 100 + 37
+    row[0, together] = torch.arange(1.0, 17.0)
+    assert most_similar(row, 16)[0].tolist() == together.flip(0).tolist()

@@ -1,0 +1,58 @@
+"""The geometry of the variants' features."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from goen.report.tables import geometry_tables
+from goen.results import Stages
+from goen.studies import PRESETS, AblateConfig, measure_geometry
+from goen.studies.geometry import NETWORK_VARIANTS
+
+from ..tiny import FAST, tiny_protocol
+
+
+def test_measures_are_those_of_the_features(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(PRESETS, "fast", FAST)  # type: ignore[arg-type]
+    protocol, stages = tiny_protocol(), Stages(tmp_path / "stages")
+    config = AblateConfig(("default", "no_center_loss"), preset="fast")
+    results = measure_geometry(config, protocol, tmp_path / "g", stages)
+    assert {r.method for r in results} == {"default", "no_center_loss"}
+    assert {r.dataset for r in results} == {"train", "test"}
+    assert all(np.isfinite(r.value) for r in results)
+    found = {(r.method, r.dataset, r.metric): r.value for r in results}
+
+    made = [
+        path
+        for path in (tmp_path / "stages").glob("outputs-*")
+        if json.loads((path / "inputs.json").read_text())["images"] == protocol.test.fingerprint
+    ]
+    key = next(r.network for r in results if r.method == "default")
+    path = next(p for p in made if key in (p / "inputs.json").read_text())
+    z = load_file(path / "outputs.safetensors")["feature.z"].astype(np.float64)
+    unit = z / np.linalg.norm(z, axis=1, keepdims=True)
+    for kind, rows in {"raw": z, "unit": unit}.items():
+        spectrum = np.linalg.eigvalsh(np.cov(rows.T, bias=True))
+        share = found["default", "test", f"z/{kind}/total_top_share"]
+        assert np.isclose(share, spectrum[-1] / spectrum.sum())
+    lines = (tmp_path / "g" / "training.jsonl").read_text().splitlines()
+    story = [json.loads(line) for line in lines]
+    assert [row["variant"] for row in story] == ["default", "no_center_loss"]
+
+    summary = json.loads((tmp_path / "g" / "run.json").read_text())
+    tables = geometry_tables(results, summary)
+    assert [table.name for table in tables] == [
+        f"{feature}_{dataset}"
+        for dataset in ("train", "test")
+        for feature in ("layer2", "layer4", "z")
+    ]
+
+
+def test_only_variants_with_a_network_of_their_own_are_measured() -> None:
+    assert "no_svhn" not in NETWORK_VARIANTS
+    assert len(NETWORK_VARIANTS) == 6

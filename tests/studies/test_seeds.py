@@ -1,0 +1,54 @@
+"""One configuration over seeds."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from goen.errors import UsageError
+from goen.report.tables import seeds_tables
+from goen.results import Stages, read_results
+from goen.studies import PRESETS, RunConfig, over_seeds
+
+from ..tiny import FAST, tiny_protocol
+
+
+@pytest.fixture(autouse=True)
+def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PRESETS, "fast", FAST)  # type: ignore[arg-type]
+
+
+def test_every_seed_is_a_run_and_the_table_is_their_mean(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    protocol, stages = tiny_protocol(), Stages(tmp_path / "stages")
+    config = RunConfig(preset="fast", calibration="none")
+    results = over_seeds(config, protocol, tmp_path / "s", stages, seeds=(1, 2, 3))
+    assert read_results(tmp_path / "s" / "results.jsonl") == results
+    assert {r.seed for r in results} == {1, 2, 3}
+    assert len({r.network for r in results}) == 3
+    values = [
+        r.value
+        for r in results
+        if (r.method, r.dataset, r.metric) == ("mahalanobis_z", "noise", "auroc")
+    ]
+    summary = json.loads((tmp_path / "s" / "run.json").read_text())
+    auroc, accuracy, each = seeds_tables(results, summary)
+    row = next(row for row in auroc.rows if "distance" in row.label)
+    noise = auroc.columns.index("noise")
+    mean, least, most = row.cells[noise : noise + 3]
+    assert mean.value == pytest.approx(np.mean(values))
+    assert mean.spread == pytest.approx(np.std(values, ddof=1))
+    assert (least.value, most.value) == (min(values), max(values))
+    assert len(each.rows) == 2 * 3
+    assert accuracy.rows[0].cells[0].spread is not None
+
+    monkeypatch.setattr("goen.studies.networks.train_backbone", None)
+    assert over_seeds(config, protocol, tmp_path / "t", stages, seeds=(2, 3))[0].seed == 2
+
+
+def test_a_spread_needs_two_seeds(tmp_path: Path) -> None:
+    for seeds in ((1,), (1, 1)):
+        with pytest.raises(UsageError, match="at least two different seeds"):
+            over_seeds(RunConfig(), tiny_protocol(), tmp_path, seeds=seeds)
