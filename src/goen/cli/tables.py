@@ -3,33 +3,56 @@
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.table import Table as RichTable
 
 from goen.report.table import Cell, Table
+
+_WIDE = Console(width=10_000).options
 
 
 def print_table(table: Table) -> None:
     """The table on standard output, as wide as it needs to be where that is not a terminal."""
     console = Console()
-    rich = RichTable(title=escape(table.title), title_justify="left", box=SIMPLE_HEAD)
+    rich = RichTable(
+        title=escape(table.title),
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
+    )
     rich.add_column("", no_wrap=True)
-    for column in table.columns:
-        rich.add_column(escape(column), justify="right")
+    for number, column in enumerate(table.columns):
+        cells = [row.cells[number] for row in table.rows]
+        widest = max(len(line) for cell in cells for line in _lines(cell))
+        words = column.replace("-", "- ").split()
+        header = "\n".join(words)
+        width = max(widest, *map(len, words))
+        rich.add_column(escape(header), justify="right", min_width=width, no_wrap=True)
     for section, rows in table.sections():
         if section:
             rich.add_row(f"[dim italic]{escape(section)}[/]")
         for row in rows:
             rich.add_row(escape(row.label), *map(_written, row.cells))
         rich.add_section()
-    console.print(rich)
+    # Wider than the terminal rather than with columns cut off.
+    wide = Console(width=max(console.width, Measurement.get(console, _WIDE, rich).minimum))
+    wide.print(rich)
     for note in table.notes:
         console.print(note, style="dim", highlight=False, markup=False)
     console.print()
 
 
+def _lines(cell: Cell) -> list[str]:
+    """The number with its marks, and its interval below it, short."""
+    number = ("≈" if cell.mark == "tied" else "") + cell.words + ("†" if cell.seen else "")
+    if cell.low is None or cell.high is None:
+        return [number]
+    low, high = (f"{end:.3f}".removeprefix("0") for end in (cell.low, cell.high))
+    return [number, f"{low}-{high}"]
+
+
 def _written(cell: Cell) -> str:
-    text = escape(cell.words)
-    text = f"[bold]{text}[/]" if cell.mark == "best" else text
-    text = f"≈{text}" if cell.mark == "tied" else text
-    text = f"{text}†" if cell.seen else text
-    return f"{text}\n[dim]{cell.low:.3f}-{cell.high:.3f}[/]" if cell.interval else text
+    number, *interval = map(escape, _lines(cell))
+    lines = [f"[bold]{number}[/]" if cell.mark == "best" else number]
+    return "\n".join([*lines, *(f"[dim]{line}[/]" for line in interval)])

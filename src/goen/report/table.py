@@ -43,8 +43,9 @@ class Cell:
             return self.text
         if self.value is None:
             return "n/a"
+        sign, digits = ("+", self.form[1:]) if self.form.startswith("+") else ("", self.form)
         around = "" if self.spread is None else f" ± {self.spread:{self.form}}"
-        return format(self.value, self.form) + around
+        return format(self.value, f"{sign}z{digits}") + around  # z: no negative zero
 
     @property
     def interval(self) -> str:

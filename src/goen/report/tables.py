@@ -266,7 +266,7 @@ class _Comparison:
         return columns | (self._averages(metric) if len(self.sets) > 1 else {})
 
     def _averages(self, metric: str) -> dict[str, Sequence[Cell]]:
-        """The averages as columns, those that no set belongs to left out."""
+        """The averages as columns, but for those of no set and of one."""
         every = [
             group_averages(
                 {name: self.by_key[method, name, metric].value for name in self.sets},
@@ -276,18 +276,20 @@ class _Comparison:
             )
             for method in self.methods
         ]
-        wanted: dict[str, Callable[[GroupAverages], float | None]] = {
-            "near": lambda a: a.near.unseen,
-            "far": lambda a: a.far.unseen,
-            "unseen": lambda a: a.unseen,
-            "seen": lambda a: a.seen,
-            "paper's three": lambda a: a.paper_average,
+        unseen = [name for name in self.sets if name not in self.seen]
+        of_group = {g: [n for n in unseen if self.groups[n] == g] for g in ("near", "far")}
+        wanted: dict[str, tuple[int, Callable[[GroupAverages], float | None]]] = {
+            "near": (len(of_group["near"]), lambda a: a.near.unseen),
+            "far": (len(of_group["far"]), lambda a: a.far.unseen),
+            "unseen": (len(unseen), lambda a: a.unseen),
+            "seen": (len(self.seen), lambda a: a.seen),
+            "paper's three": (3, lambda a: a.paper_average),
         }
         better = _HIGHER_IS_BETTER.get(metric, False)
         return {
             f"mean {name}": marked([Cell(value(a)) for a in every], higher_is_better=better)
-            for name, value in wanted.items()
-            if value(every[0]) is not None
+            for name, (count, value) in wanted.items()
+            if count > 1 and value(every[0]) is not None
         }
 
     def auroc(self) -> Table:

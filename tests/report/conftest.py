@@ -1,0 +1,30 @@
+"""Reports of every study, each written once for all the tests that look at them."""
+
+from pathlib import Path
+
+import pytest
+
+from goen.report import write_report
+from goen.studies import PRESETS, RunConfig, run
+
+from ..tiny import TINY, tiny_protocol
+from .by_hand import STUDIES
+
+
+@pytest.fixture(scope="session")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The folders of a run with a head, one without (``no_head``), and of every other study."""
+    root = tmp_path_factory.mktemp("reports")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(PRESETS, "tiny", TINY)  # type: ignore[arg-type]
+        for name, calibration in (("run", "all"), ("no_head", "none")):
+            config = RunConfig(preset="tiny", calibration=calibration)  # type: ignore[arg-type]
+            run(config, tiny_protocol(), root / name)
+        folders = {name: make(root / name) for name, make in STUDIES.items()}
+        write_report(folders["bench"])
+        # PDF and PNG are the slow part and one study shows them.
+        patch.setattr("goen.report.figures.style.FORMS", ("svg",))
+        for name in ("run", "no_head", *STUDIES):
+            if name != "bench":
+                write_report(root / name)
+    return {name: root / name for name in ("run", "no_head", *STUDIES)}
