@@ -36,7 +36,7 @@ def print_table(table: Table) -> None:
             rich.add_row(escape(row.label), *map(_written, row.cells))
         rich.add_section()
     # Wider than the terminal rather than with columns cut off.
-    wide = Console(width=max(console.width, Measurement.get(console, _WIDE, rich).minimum))
+    wide = Console(width=max(console.width, Measurement.get(console, _WIDE, rich).maximum))
     wide.print(rich)
     for note in table.notes:
         console.print(note, style="dim", highlight=False, markup=False)
