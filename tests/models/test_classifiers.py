@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.special import log_softmax, softmax
+from scipy.stats import kstest
 from torch import Tensor, nn
 from torch.distributions import Dirichlet, kl_divergence
 from torch.nn.functional import cross_entropy
@@ -194,7 +195,8 @@ def test_the_masks_drop_half_and_differ() -> None:
     assert masks.dtype == torch.bool
     assert abs(masks.double().mean().item() - 0.5) < 4 * 0.5 / math.sqrt(20_000)
     assert len({mask.numpy().tobytes() for mask in masks}) == 20
-    assert torch.equal(masks, MCDropout(1000, 2).masks)
+    torch.manual_seed(1)
+    assert torch.equal(masks, MCDropout(1000, 2).masks), "another seed, other masks"
 
 
 def test_dropout_in_training_is_torchs() -> None:
@@ -255,6 +257,13 @@ def test_epinet_draws_a_few_indices_for_each_batch() -> None:
         logits = logits + one_pass(classifier.prior, hidden, index)
         losses.append(cross_entropy(logits, LABELS, label_smoothing=0.1))
     assert torch.allclose(loss, torch.stack(losses).mean(), atol=1e-6)
+
+
+def test_the_indices_do_not_depend_on_the_seed_and_look_normal() -> None:
+    indices = [make("epinet", seed).indices for seed in (0, 1)]
+    assert isinstance(indices[0], Tensor)
+    assert torch.equal(*indices)
+    assert kstest(indices[0].flatten().numpy(), "norm").pvalue > 0.01
 
 
 def test_no_gradient_passes_the_epinet() -> None:
@@ -337,19 +346,27 @@ def test_right_evidence_is_never_punished_by_the_divergence() -> None:
     assert math.isclose(loss.item(), math.log(53 / 51), rel_tol=1e-5)
 
 
-def test_a_class_without_evidence_can_come_to_life() -> None:
-    # Label 1 has none: d/d alpha_1 (log S - log alpha_1) = 1/6 - 1 goes straight to its logit.
+@pytest.mark.parametrize(
+    ("label", "gradient"),
+    [
+        # alpha = (4, 1, 2), S = 7, and d/d alpha (log S - log alpha_y) = 1/7 - [y] / alpha_y.
+        # Class 1 has no evidence, so nothing passes it unless it is the label.
+        (0, [1 / 7 - 1 / 4, 0, 1 / 7]),
+        (1, [1 / 7, 1 / 7 - 1, 1 / 7]),
+    ],
+)
+def test_a_label_without_evidence_can_come_to_life(label: int, gradient: list[float]) -> None:
     classifier = make("evidential", classes=3).train()
-    hidden = set_logits(classifier, [[3.0, -5.0, -7.0]])
-    loss, _ = classifier.loss(hidden, torch.tensor([1]), progress=0.0)
+    hidden = set_logits(classifier, [[3.0, -5.0, 1.0]])
+    loss, _ = classifier.loss(hidden, torch.tensor([label]), progress=0.0)
+    assert math.isclose(loss.item(), math.log(7 / (4, 1)[label]), rel_tol=1e-6)
     loss.backward()
     assert isinstance(classifier, Evidential)
-    gradient = classifier.linear.bias.grad
-    assert gradient is not None
-    assert torch.allclose(gradient, torch.tensor([1 / 6, 1 / 6 - 1, 0]))
+    assert classifier.linear.bias.grad is not None
+    assert torch.allclose(classifier.linear.bias.grad, torch.tensor(gradient), atol=1e-7)
 
 
-def test_the_mixture_is_the_weighted_sum_of_probabilities() -> None:
+def test_the_mixture_is_the_weighted_sum_of_the_experts_logits() -> None:
     classifier = make("experts").eval()
     assert isinstance(classifier, MixtureOfExperts)
     hidden = features()
@@ -358,13 +375,14 @@ def test_the_mixture_is_the_weighted_sum_of_probabilities() -> None:
     for k, expert in enumerate(classifier.experts):
         first, _, second = expert
         said = torch.relu(hidden @ first.weight.T + first.bias) @ second.weight.T + second.bias
-        mixed += gates[:, k : k + 1] * np.exp(log_softmax(said.detach().numpy(), axis=1))
+        mixed += gates[:, k : k + 1] * said.detach().numpy()
     found = classifier.predict(hidden)
-    assert np.allclose(found.logits.exp().detach(), mixed, atol=1e-6)
+    assert np.allclose(found.logits.detach(), mixed, atol=1e-6)
     assert np.allclose(found.uncertainty, 1 - gates.max(1), atol=1e-7)
     loss, _ = classifier.loss(hidden, LABELS, label_smoothing=0.2)
     target = 0.8 * np.eye(CLASSES)[LABELS] + 0.2 / CLASSES
-    assert math.isclose(loss.item(), -(target * np.log(mixed)).sum(1).mean(), rel_tol=1e-5)
+    log_p = log_softmax(mixed, axis=1)
+    assert math.isclose(loss.item(), -(target * log_p).sum(1).mean(), rel_tol=1e-5)
 
 
 def test_there_are_five_experts_of_two_layers_and_a_linear_gate() -> None:
@@ -383,5 +401,6 @@ def test_gates_that_are_all_but_sure_do_not_tie() -> None:
     hidden[:, 0] = torch.tensor([0.0, 60.0, 61.0])
     doubt = classifier.predict(hidden).uncertainty
     assert doubt is not None
-    # 1 - g = 4 / (4 + exp(h)).
-    assert doubt.tolist() == pytest.approx([0.8, 4 * math.exp(-60), 4 * math.exp(-61)], rel=1e-9)
+    # 1 - g = 4 / (4 + exp(h)): 0.8, 3.5e-26, 1.3e-26.
+    expected = [4 / (4 + math.exp(h)) for h in (0, 60, 61)]
+    assert doubt.tolist() == pytest.approx(expected, rel=1e-9, abs=0)

@@ -13,13 +13,12 @@ NUM_EXPERTS, HIDDEN = 5, 64
 class MixtureOfExperts(Classifier):
     r"""Five small networks and a gate that weighs them; the doubt is one minus the largest weight.
 
-    :math:`p_c = \sum_k g_k \, \mathrm{softmax}(e_k(h))_c` with :math:`g = \mathrm{softmax}(Gh)`,
-    trained by its cross-entropy. The largest weight is subtracted by adding up the others, so gates
-    that are all but sure do not tie at 0.
+    The logits are :math:`\sum_k g_k \, e_k(h)` with :math:`g = \mathrm{softmax}(Gh)`, trained by
+    their cross-entropy. The largest weight is subtracted by adding up the others, so gates that are
+    all but sure do not tie at 0.
 
-    Paper: GOEN §4.2; Jacobs et al., "Adaptive mixtures of local experts", 1991.
-    Departs from the paper: GOEN weighs the experts' logits; here their probabilities are weighed,
-    as in Jacobs et al., so that the gate's weights are probabilities of an expert being right.
+    Paper: GOEN §4.2; Jacobs et al., "Adaptive mixtures of local experts", 1991, who weigh the
+    experts' probabilities instead. Departs from the paper: nothing.
 
     Example:
         >>> logits, uncertainty = MixtureOfExperts(8, 3).eval().predict(torch.ones(2, 8))
@@ -49,5 +48,4 @@ class MixtureOfExperts(Classifier):
 
     def _mixture(self, hidden: Tensor, gate: Tensor) -> Tensor:
         said = torch.stack([expert(hidden) for expert in self.experts], dim=1)
-        weighed = torch.log_softmax(gate, dim=1)[:, :, None] + torch.log_softmax(said, dim=2)
-        return torch.logsumexp(weighed, dim=1)
+        return (torch.softmax(gate, dim=1)[:, :, None] * said).sum(dim=1)
