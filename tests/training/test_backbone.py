@@ -9,7 +9,8 @@ from safetensors.torch import load_file
 from torch.nn.functional import cross_entropy
 
 from goen.data import ImageSet
-from goen.errors import ArtifactError, UsageError
+from goen.errors import ArtifactError, FitError, UsageError
+from goen.extract import extract
 from goen.models import CLASSIFIERS, Classifier, ClassifierKind, NetworkConfig, ResNet18
 from goen.models.classifiers import MCDropout
 from goen.training import EpochRow, TrainingConfig, train_backbone
@@ -46,6 +47,26 @@ def test_it_learns(images: ImageSet) -> None:
     assert rows[-1].validation_accuracy == 1.0
     assert rows[-1].loss < rows[0].loss
     assert [row.epoch for row in rows] == list(range(15))
+
+
+def test_each_row_has_the_shape_of_the_validation_features(images: ImageSet) -> None:
+    network, rows = train_backbone(NETWORK, CONFIG, images, images)
+    z = extract(network, images).features["z"].double()
+    means = torch.stack([z[images.labels == c].mean(0) for c in range(3)])
+    within = (z - means[images.labels]).square().sum(1).mean().sqrt()
+    between = torch.pdist(means).square().mean().sqrt()
+    assert rows[-1].inter_intra_ratio == pytest.approx((between / within).item(), rel=1e-9)
+    spectrum = torch.linalg.eigvalsh(torch.cov(z.T, correction=0))
+    assert rows[-1].total_top_share == pytest.approx((spectrum[-1] / spectrum.sum()).item())
+    # With one class there is no distance between classes.
+    alone = ImageSet("one", images.pixels, np.zeros(64, dtype=np.int64), ("r", "g", "b"))
+    _, rows = train_backbone(NETWORK, dataclasses.replace(CONFIG, epochs=1), alone, alone)
+    assert rows[0].inter_intra_ratio is None
+
+
+def test_a_training_that_diverges_is_said(images: ImageSet) -> None:
+    with pytest.raises(FitError, match="diverged: the loss of epoch 1 is not a number"):
+        train_backbone(NETWORK, dataclasses.replace(CONFIG, learning_rate=1e30), images, images)
 
 
 def test_one_step_equals_plain_torch(images: ImageSet) -> None:

@@ -14,8 +14,10 @@ from torch.nn.functional import cross_entropy, interpolate
 
 from goen.data.augment import random_crop_flip
 from goen.data.imageset import ImageSet
-from goen.errors import UsageError
+from goen.errors import FitError, UsageError
 from goen.extract import stream
+from goen.functional.gaussian import ClassStatistics
+from goen.functional.geometry import geometry
 from goen.models import NetworkConfig, ResNet18
 from goen.progress import bar
 from goen.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
@@ -71,7 +73,11 @@ class TrainingConfig:
 
 @dataclass(frozen=True)
 class EpochRow:
-    """What one epoch did."""
+    """What one epoch did.
+
+    The last three say what shape the validation images' z has after it, as ``Geometry`` does;
+    ``None`` where a measure has no meaning.
+    """
 
     epoch: int
     loss: float
@@ -80,6 +86,9 @@ class EpochRow:
     validation_accuracy: float
     learning_rate: float
     seconds: float
+    inter_intra_ratio: float | None = None
+    total_top_share: float | None = None
+    nc1: float | None = None
 
 
 def train_backbone(
@@ -135,9 +144,22 @@ def train_backbone(
                     status = f"loss {losses / seen:.3f} accuracy {hits / seen:.1%}"
                     progress.update(task, advance=1, status=status)
             rate = learning_rate(config, done)
-            measured = _measure(state.network, validation)
-            elapsed = time.perf_counter() - started
-            row = EpochRow(state.epoch, losses / seen, hits / seen, *measured, rate, elapsed)
+            if not math.isfinite(losses):
+                raise FitError(
+                    f"Training diverged: the loss of epoch {state.epoch + 1} is not a number. Lower "
+                    f"the learning rate, which was {config.learning_rate:g}."
+                )
+            loss, accuracy, shape = _measure(state.network, validation)
+            row = EpochRow(
+                epoch=state.epoch,
+                loss=losses / seen,
+                accuracy=hits / seen,
+                validation_loss=loss,
+                validation_accuracy=accuracy,
+                learning_rate=rate,
+                seconds=time.perf_counter() - started,
+                **shape,
+            )
             _remember(state, row)
             if checkpoint is not None:
                 save_checkpoint(checkpoint, state)
@@ -263,14 +285,25 @@ def _step(
     return loss.item(), int((logits.argmax(1) == labels).sum())
 
 
-def _measure(network: ResNet18, validation: ImageSet) -> tuple[float, float]:
+def _measure(
+    network: ResNet18, validation: ImageSet
+) -> tuple[float, float, dict[str, float | None]]:
+    """Loss, accuracy, and the shape of z, from one pass over the validation images."""
     loss, hits, start = 0.0, 0, 0
+    statistics = ClassStatistics(network.config.num_classes, network.z_width)
     for outputs in stream(network, validation):
         labels = torch.from_numpy(validation.labels[start : start + len(outputs)])
         loss += cross_entropy(outputs.logits, labels, reduction="sum").item()
         hits += int((outputs.logits.argmax(1) == labels).sum())
+        statistics.update(outputs.features["z"], labels)
         start += len(outputs)
-    return loss / len(validation), hits / len(validation)
+    return loss / len(validation), hits / len(validation), _shape(statistics)
+
+
+def _shape(statistics: ClassStatistics) -> dict[str, float | None]:
+    found = asdict(geometry(statistics))
+    measures = {name: found[name] for name in ("inter_intra_ratio", "total_top_share", "nc1")}
+    return {name: value if math.isfinite(value) else None for name, value in measures.items()}
 
 
 def _remember(state: Checkpoint, row: EpochRow) -> None:
