@@ -9,6 +9,10 @@ PYTHON ?= $(shell for p in python3.11 python3 python; do \
 # Pip shows its progress to a person and keeps quiet in a log.
 PIPFLAGS := --disable-pip-version-check $(shell test -t 2 || echo --quiet)
 
+# Where the tests of the report look for a browser as well (tests/report/browser.py).
+HAS_BROWSER := { command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null
+APT := DEBIAN_FRONTEND=noninteractive timeout 300 apt-get -qq -o Acquire::Retries=0 -o Acquire::http::Timeout=15 -o Acquire::https::Timeout=15 -o DPkg::Lock::Timeout=30
+
 .PHONY: demo test lint format clean help
 .DELETE_ON_ERROR:
 
@@ -18,11 +22,12 @@ help:  ## what there is
 demo: $(VENV)/.ready-core  ## the embedded benchmark, from nothing to a picture
 	@$(BIN)/goen run
 
-test: $(VENV)/.ready-dev  ## lint, types and all tests
+test: $(VENV)/.ready-dev $(VENV)/.browser  ## lint, types and all tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2 --dist loadgroup
+	@$(HAS_BROWSER) || echo "WARNING: no Chromium here, so the tests that open the report in a browser DID NOT RUN. Install it (Debian: apt-get install chromium) and run make test again." >&2
 
 format: $(VENV)/.ready-dev  ## put every file in order
 	$(BIN)/ruff check --fix .
@@ -44,3 +49,14 @@ $(VENV)/.ready-core: pyproject.toml constraints.txt | $(BIN)/python
 $(VENV)/.ready-dev: pyproject.toml constraints.txt | $(BIN)/python
 	@PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install $(PIPFLAGS) -e '.[dev]'
 	@touch $@ $(VENV)/.ready-core
+
+# A browser for the tests of the report, tried once, and only where nobody has to be asked: as root
+# on a system with apt. Downloads have a time limit; unpacking must not be cut short, so it has none.
+$(VENV)/.browser: | $(BIN)/python
+	@$(HAS_BROWSER) || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && { \
+		echo "Installing Chromium for the tests of the report: once, about 400 MB."; \
+		$(APT) update >/dev/null; \
+		$(APT) install -y --no-install-recommends --download-only chromium >/dev/null \
+		&& DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends --no-download chromium >/dev/null; }; } \
+		|| echo "Chromium could not be installed; the tests that need it will say so." >&2
+	@touch $@

@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from goen import data, detectors, errors, metrics, models
     from goen.extract import extract
+    from goen.models.layers import layers
+    from goen.models.preprocess import Preprocess
+    from goen.models.tapped import Tapped
     from goen.outputs import Outputs
     from goen.scoring import Gate, Prediction, load
 
@@ -15,11 +18,14 @@ __all__ = [
     "Gate",
     "Outputs",
     "Prediction",
+    "Preprocess",
+    "Tapped",
     "__version__",
     "data",
     "detectors",
     "errors",
     "extract",
+    "layers",
     "load",
     "metrics",
     "models",
@@ -30,7 +36,10 @@ _HOME = {
     "Gate": "scoring",
     "Outputs": "outputs",
     "Prediction": "scoring",
+    "Preprocess": "models.preprocess",
+    "Tapped": "models.tapped",
     "extract": "extract",
+    "layers": "models.layers",
     "load": "scoring",
 }
 

@@ -61,6 +61,7 @@ def look_at(page: Path, work: Path) -> Look:
     assert CHROMIUM is not None
     command = [
         CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+        "--hide-scrollbars",
         "--no-first-run", "--disable-background-networking",
         "--host-resolver-rules=MAP * ~NOTFOUND",
         f"--user-data-dir={work / 'profile'}", "--enable-logging=stderr", "--log-level=0",

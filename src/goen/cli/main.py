@@ -19,7 +19,9 @@ COMMANDS = {
     "robust": "fifteen corruptions at five severities: accuracy, calibration, share flagged",
     "geometry": "the shape of the features: what the paper's argument rests on",
     "report": "one page, tables and figures from the folder of a finished run",
+    "fit": "a gate for your own model and images, at a false-alarm rate you choose",
     "score": "a saved gate over your images: JSON lines, CSV or Parquet out",
+    "export": "a gate as one ONNX file that decides without goen",
     "data": "list, get, check and look at image sets",
 }
 

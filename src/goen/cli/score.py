@@ -2,12 +2,12 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
+from goen.cli.model import make_model
 from goen.errors import UsageError
 from goen.progress import note
 from goen.score_files import columns, find_files, open_writer, score_files
@@ -25,6 +25,8 @@ def score(
     gate: Path,
     out: Path | None = None,
     false_alarm_rate: float | None = None,
+    model: str | None = None,
+    per_class: bool = False,
 ) -> int:
     """Say what each image is, how far it lies from all that is known, and whether to flag it.
 
@@ -34,18 +36,23 @@ def score(
 
     For example: goen score photos/ --gate runs/digits/gate --out scores.csv
                  goen score a.png b.jpg --gate runs/digits/gate --false-alarm-rate 0.01
+                 goen score photos/ --gate my-gate --model my_nets:resnet20
 
     Args:
         paths: picture files, and folders of them.
         gate: a saved gate, such as runs/digits/gate.
         out: where to write; .jsonl, .csv or .parquet. Left out: JSON lines on standard output.
         false_alarm_rate: the share of known images that may be flagged, if other than the gate's.
+        model: module:function that returns the model, for a gate of goen fit.
+        per_class: guarantee the rate within every class.
     """
     if not paths:
         raise UsageError("Name the pictures or folders to score.")
-    judge = load(gate)
+    judge = load(gate, make_model(model) if model else None)
     if false_alarm_rate is not None:
-        judge = replace(judge, false_alarm_rate=false_alarm_rate)
+        judge = judge.with_false_alarm_rate(false_alarm_rate)
+    if per_class:
+        judge = judge.with_per_class()
     files = find_files(paths)
     if not files:
         raise UsageError(f"There are no pictures in {', '.join(map(str, paths))}.")

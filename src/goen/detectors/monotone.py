@@ -169,10 +169,9 @@ class Monotone:
         scorer.id_cues_ = state["id_cues"]
         scorer.ood_cues_ = {k: state[f"ood_cues.{i}"] for i, k in enumerate(config["ood"])}
         columns = len(scorer.cue_names)
-        scorer.mean_, scorer.std_, scorer.weights_, bias = state["fusion"].split(
-            [columns, columns, columns, 1]
-        )
-        scorer.bias_ = float(bias)
+        fusion = state["fusion"]
+        scorer.mean_, scorer.std_, scorer.weights_ = fusion[:-1].view(3, columns)
+        scorer.bias_ = float(fusion[-1])
         return scorer
 
     def check(self, num_classes: int, widths: Mapping[str, int]) -> None:

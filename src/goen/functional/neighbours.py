@@ -98,16 +98,13 @@ def _distances(queries: Tensor, bank: Tensor, near: Tensor) -> Tensor:
     """
     query = torch.arange(len(queries), device=bank.device).repeat_interleave(near.shape[1])
     row = near.flatten()
-    out = [bank.new_empty(0, dtype=torch.float64)]
+    squared = bank.new_empty(2, len(row), dtype=torch.float64)  # of b, and of the difference
     for part in row_slices(len(row), bank.shape[1], bank.device):
-        a = queries.index_select(0, query[part]).to(torch.float64)
         b = bank.index_select(0, row[part]).to(torch.float64)
-        missing = 2 - _squared_length(a) - _squared_length(b)
-        missing = torch.where(missing.abs() < _ROUNDING, 0.0, missing)
-        out.append((_squared_length(a - b) + missing) / 2)
-    return torch.cat(out).view(near.shape)
-
-
-def _squared_length(rows: Tensor) -> Tensor:
-    length: Tensor = torch.linalg.vecdot(rows, rows)
-    return length
+        torch.linalg.vecdot(b, b, out=squared[0, part])
+        b -= queries.index_select(0, query[part])
+        torch.linalg.vecdot(b, b, out=squared[1, part])
+    own = torch.linalg.vector_norm(queries, dim=1, dtype=torch.float64).square()
+    missing = 2 - own.index_select(0, query) - squared[0]
+    missing = torch.where(missing.abs() < _ROUNDING, 0.0, missing)
+    return ((squared[1] + missing) / 2).view(near.shape)

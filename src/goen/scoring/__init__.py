@@ -2,7 +2,7 @@
 
 from goen.detectors.goen import score_cues
 from goen.scoring.gate import Gate
-from goen.scoring.load import load
+from goen.scoring.loading import load
 from goen.scoring.prediction import Prediction, concatenate
 from goen.scoring.update import Change
 

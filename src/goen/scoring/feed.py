@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils.data import Dataset, IterableDataset
 
 from goen.data.imageset import Digests, ImageSet, digest_images
 from goen.errors import DataError, LeakError, UsageError
@@ -77,6 +78,8 @@ def feed(value: Images, name: str, batch_size: int) -> Feed:
         return _from_arrays(name, value, None, batch_size)
     if isinstance(value, (tuple, list)) and len(value) == 2 and all(map(_is_array, value)):
         return _from_arrays(name, value[0], value[1], batch_size)
+    if isinstance(value, Dataset) and not isinstance(value, IterableDataset):
+        raise _wrap_it(name)
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
         raise UsageError(
             f"{name} is an ImageSet, images (N, 3, H, W), a pair (images, labels) or an iterable "
@@ -126,11 +129,15 @@ def _batch(name: str, item: Any) -> Batch:
         )
     images, labels = torch.as_tensor(item[0]), torch.as_tensor(item[1])
     if images.ndim == 3 and labels.ndim == 0:
-        raise UsageError(
-            f"{name} gives one image at a time. Wrap it: torch.utils.data.DataLoader({name}, "
-            "batch_size=128)."
-        )
+        raise _wrap_it(name)
     return images, labels
+
+
+def _wrap_it(name: str) -> UsageError:
+    return UsageError(
+        f"{name} gives one image at a time. Wrap it: torch.utils.data.DataLoader({name}, "
+        "batch_size=128)."
+    )
 
 
 def check_images(images: Tensor | NDArray[Any]) -> Tensor:

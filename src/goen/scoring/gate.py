@@ -272,7 +272,7 @@ class Gate:
         cues = self.scorer.cues(outputs)
         score, probability = self.scorer.judge(cues)
         confidence, label = torch.softmax(outputs.logits.double(), dim=1).max(dim=1)
-        p_value = self._p_values(score.numpy(), label.numpy())
+        p_value = self.p_values(score.numpy(), label.numpy())
         cue_p_values = self.scorer.cue_p_values(cues)
 
         def named(columns: Tensor) -> dict[str, Floats]:
@@ -290,7 +290,8 @@ class Gate:
             cue_p_values={} if cue_p_values is None else named(cue_p_values),
         )
 
-    def _p_values(self, score: Floats, label: NDArray[np.int64]) -> Floats:
+    def p_values(self, score: Floats, label: NDArray[np.int64]) -> Floats:
+        """Of scores ``(N,)`` among the held-out ones: of all, or of the same class."""
         if not self.per_class or self.held_out_labels is None:
             return conformal.p_values(score, self.held_out_scores)
         return conformal.class_conditional_p_values(

@@ -23,7 +23,7 @@ from goen.functional.gaussian import ClassStatistics
 from goen.functional.logits import max_softmax_score
 from goen.metrics import id_metrics, ood_calibration, ood_metrics
 from goen.progress import note
-from goen.results import Group, Origin, Result, write_results
+from goen.results import Group, Origin, Result, write_results, write_scores
 from goen.scoring import Gate
 
 Arrays = dict[str, NDArray[Any]]
@@ -60,13 +60,7 @@ def evaluate(subject: Subject, protocol: Protocol, held_out: ImageSet, out: Path
     scores["test"]["truth"] = np.asarray(protocol.test.labels)
     results = _results(subject, protocol, scores, held_out)
     write_results(out / "results.jsonl", results)
-    with whole_file(out / "scores.safetensors") as temporary:
-        tensors = {
-            f"{name}/{key}": torch.from_numpy(np.ascontiguousarray(array))
-            for name, arrays in scores.items()
-            for key, array in arrays.items()
-        }
-        save_file(tensors, temporary)
+    write_scores(out / "scores.safetensors", scores)
     with whole_file(out / "map.safetensors") as temporary:
         save_file(_map(subject.gate, points), temporary)
     for name, images in sets.items():

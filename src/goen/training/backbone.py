@@ -146,8 +146,8 @@ def train_backbone(
             rate = learning_rate(config, done)
             if not math.isfinite(losses):
                 raise FitError(
-                    f"Training diverged: the loss of epoch {state.epoch + 1} is not a number. Lower "
-                    f"the learning rate, which was {config.learning_rate:g}."
+                    f"Training diverged: the loss of epoch {state.epoch + 1} is not a number. "
+                    f"Lower the learning rate, which was {config.learning_rate:g}."
                 )
             loss, accuracy, shape = _measure(state.network, validation)
             row = EpochRow(

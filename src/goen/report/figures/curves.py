@@ -59,7 +59,7 @@ def roc_curves(
         ood_scores: the same.
         gate: the (false-alarm rate, detection rate) that was measured at the threshold.
     """
-    figure = canvas(4.0)
+    figure = canvas(4.3)
     ax = figure.subplots()
     for number, method in enumerate(id_scores):
         alarms, found = roc(id_scores[method], ood_scores[method])
@@ -69,14 +69,14 @@ def roc_curves(
         ax.plot(*gate, "o", color=INK, markersize=7, label="the gate's threshold", clip_on=False)
     ax.set(xlabel="share of ID flagged", ylabel="share of OOD flagged", title=f"ROC: {name}")
     ax.set(xlim=(-0.01, 1), ylim=(0, 1.01))
-    ax.legend(loc="lower right")
+    figure.legend(loc="outside lower center", ncols=2)
     return figure
 
 
 @styled
 def precision_recall_curves(name: str, id_scores: Scores, ood_scores: Scores) -> Figure:
     """Precision against recall of each method on one set, with the prevalence as the floor."""
-    figure = canvas(4.0)
+    figure = canvas(4.3)
     ax = figure.subplots()
     for number, method in enumerate(id_scores):
         recall, precision = precision_recall(id_scores[method], ood_scores[method])
@@ -87,7 +87,7 @@ def precision_recall_curves(name: str, id_scores: Scores, ood_scores: Scores) ->
     ax.text(0.01, prevalence - 0.01, f"prevalence {prevalence:.1%}", va="top", fontsize=9)
     ax.set(xlabel="recall: share of OOD flagged", ylabel="precision: share of flagged that is OOD")
     ax.set(title=f"Precision and recall: {name}", xlim=(0, 1.01), ylim=(0, 1.01))
-    ax.legend(loc="lower left")
+    figure.legend(loc="outside lower center", ncols=2)
     return figure
 
 

@@ -25,17 +25,18 @@ def feature_map(
         classes: their names.
         share: of the variance that each axis shows.
     """
-    figure = canvas(5.0, 6.4)
+    figure = canvas(4.8)
     ax = figure.subplots()
     for number, (name, where) in enumerate(points.items()):
         look: dict[str, Any] = {"color": COLOURS[number % len(COLOURS)], "marker": marker(number)}
         size = 12 if number else 16
         # Thousands of points weigh less as pixels than as shapes.
-        ax.scatter(*where.T, size, alpha=0.55, linewidths=0, rasterized=True, label=name, **look)
+        look |= {"s": size, "alpha": 0.55, "linewidths": 0, "label": name}
+        ax.scatter(where[:, 0], where[:, 1], rasterized=True, **look)
     for name, (x, y) in zip(classes, means, strict=True):
         text = ax.text(x, y, name, ha="center", va="center", fontsize=12, color=INK)
         text.set_path_effects([withStroke(linewidth=3, foreground="white")])
     ax.set(xlabel=f"first axis ({share[0]:.0%} of the ID variance)")
     ax.set(ylabel=f"second axis ({share[1]:.0%})", aspect="equal")
-    figure.legend(loc="outside upper center", ncols=3, markerscale=1.6)
+    figure.legend(loc="outside upper center", ncols=2, markerscale=1.6)
     return figure

@@ -7,7 +7,18 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from goen.report.figures.style import BLUE, ORANGE, absent, canvas, look, marker, name_rows, styled
+from goen.report.figures.style import (
+    BLUE,
+    INK,
+    ORANGE,
+    absent,
+    by_epoch,
+    canvas,
+    look,
+    marker,
+    name_rows,
+    styled,
+)
 
 Story = Sequence[Mapping[str, Any]]
 Bars = Mapping[str, float]
@@ -54,7 +65,7 @@ def _lines(ax: Axes, stories: Mapping[str, Story], quantity: str, otherwise: str
         values = [row[quantity] for row in story]
         few = marker(number) if len(epochs) < 30 else None
         ax.plot(epochs, values, marker=few, markersize=4, label=name, **look(number))
-    ax.set(xlabel="epoch")
+    by_epoch(ax)
     if len(told) > 1:
         ax.legend(fontsize=7)
     return None
@@ -66,7 +77,8 @@ def _bars(ax: Axes, values: Bars, colour: str, otherwise: str) -> None:
     heights = np.array(list(values.values()))
     ax.barh(range(len(heights)), heights, color=colour)
     for place, height in enumerate(heights):
-        ax.text(height, place, f"{height:.3f} ", va="center", ha="right", fontsize=8, color="white")
+        ink = "white" if colour == BLUE else INK
+        ax.text(height, place, f"{height:.3f} ", va="center", ha="right", fontsize=8, color=ink)
     name_rows(ax, list(values))
     ax.tick_params(axis="y", labelsize=7)
     ax.grid(axis="y", visible=False)

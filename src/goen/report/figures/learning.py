@@ -5,7 +5,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from goen.report.figures.style import BLUE, GREY, canvas, styled
+from goen.report.figures.style import BLUE, GREY, by_epoch, canvas, styled
 
 Story = Sequence[Mapping[str, Any]]
 
@@ -23,6 +23,7 @@ def training_curve(story: Story, quantity: str, words: str) -> Figure:
     values = training + validation
     if min(values) > 0 and max(values) / min(values) > 20:
         ax.set_yscale("log")
-    ax.set(xlabel="epoch", title=words)
+    by_epoch(ax)
+    ax.set(title=words)
     ax.legend()
     return figure

@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from goen.report.figures.style import (
     COLOURS,
     GREY,
+    by_epoch,
     canvas,
     look,
     marker,
@@ -67,7 +68,8 @@ def over_epochs(title: str, by_variant: Mapping[str, Sequence[tuple[int, float]]
         epochs, values = zip(*points, strict=True)
         few = marker(number) if len(epochs) < 30 else None
         ax.plot(epochs, values, label=name, marker=few, markersize=4, **look(number))
-    ax.set(xlabel="epoch", title=title)
+    by_epoch(ax)
+    ax.set(title=title)
     if len(by_variant) > 1:
         figure.legend(loc="outside lower center", ncols=2, fontsize=8)
     return figure

@@ -10,6 +10,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 # Okabe and Ito's palette, which the colour-blind can tell apart; markers and dashes say it again.
 BLUE, ORANGE, GREEN, RED, PURPLE, SKY = (
@@ -106,6 +107,12 @@ def name_rows(ax: Axes, labels: Sequence[str]) -> None:
     """Rows from the top down, each with its label at the left."""
     ax.set_yticks(range(len(labels)), wrapped(labels)[0], fontsize=9)
     ax.set_ylim(len(labels) - 0.4, -0.6)
+
+
+def by_epoch(ax: Axes) -> None:
+    """Epochs along the x axis: whole ones."""
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.set_xlabel("epoch")
 
 
 def absent(ax: Axes, words: str) -> None:

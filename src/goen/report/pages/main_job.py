@@ -42,7 +42,7 @@ def main_job_page(run: RunFolder, beside: Sequence[RunFolder]) -> Page:
     tables = {table.name: table for table in run.tables()}
     sections = [
         _detection(run, tables),
-        _scores(run),
+        *_other_scores(run),
         _calibration(run),
         *_map(run),
         *_mistakes(run),
@@ -85,7 +85,8 @@ def _summary(run: RunFolder) -> list[Block]:
     drawing = Drawing(
         "flagged", flagged_bars(shares, rate), f"Bars, share flagged of each set: {told}."
     )
-    return [Words(lead, "lead"), Gallery.of(drawing), Words(words)]
+    score = _histogram(run, _methods(run)[-1], run.summary["threshold"])
+    return [Words(lead, "lead"), Gallery.of(drawing, score), Words(words)]
 
 
 def _detection(run: RunFolder, tables: Mapping[str, Table]) -> Section:
@@ -140,24 +141,23 @@ def _renamed(
     return {name: scores[method] for method, name in names.items()}
 
 
-def _scores(run: RunFolder) -> Section:
-    drawings = []
-    deciding = _methods(run)[-1]
-    for method in reversed(_methods(run)):
-        limit = run.summary["threshold"] if method == deciding else None
-        labelled = {"test (ID)": run.scores["test"][method]}
-        labelled |= {f"{n} ({group})": run.scores[n][method] for n, group in run.sets.items()}
-        decides = ", which decides" if method == deciding else ""
-        drawings.append(
-            Drawing(
-                f"histogram-{slug(method)}",
-                histograms(f"{_SHORT[method]}{decides}", labelled, limit),
-                f"Histograms of the score {_SHORT[method]} of {', '.join(labelled)}"
-                + (f", with the threshold at {limit:.4g}." if limit is not None else "."),
-            )
-        )
-    words = "What lies right of the dashed line is flagged. Each histogram has its own height."
-    return Section("Where the scores lie", [Words(words), Gallery(tuple(drawings))])
+def _histogram(run: RunFolder, method: str, limit: float | None) -> Drawing:
+    labelled = {"test (ID)": run.scores["test"][method]}
+    labelled |= {f"{n} ({group})": run.scores[n][method] for n, group in run.sets.items()}
+    words = "." if limit is None else f", with the threshold at {limit:.4g}."
+    return Drawing(
+        f"histogram-{slug(method)}",
+        histograms(_SHORT[method], labelled, limit),
+        f"Histograms of the score {_SHORT[method]} of {', '.join(labelled)}{words}",
+    )
+
+
+def _other_scores(run: RunFolder) -> list[Section]:
+    """Those that do not decide, which the summary shows."""
+    others = _methods(run)[:-1]
+    drawings = tuple(_histogram(run, method, None) for method in others)
+    words = "The same images by the scores that do not decide. Each histogram has its own height."
+    return [Section("Where the other scores lie", [Words(words), Gallery(drawings)])]
 
 
 def _calibration(run: RunFolder) -> Section:
@@ -211,7 +211,7 @@ def _map(run: RunFolder) -> list[Section]:
         "axes of the training images alone. At most 500 images of each set. Two axes of many: what "
         "overlaps here may be far apart in the others, which the distance does see."
     )
-    drawing = Drawing("feature-map", figure, alt, wide=True)
+    drawing = Drawing("feature-map", figure, alt)
     return [Section("A map of the features", [Words(words), Gallery.of(drawing)])]
 
 
