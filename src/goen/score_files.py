@@ -101,7 +101,8 @@ def columns(gate: Gate) -> list[str]:
     """The columns of a row between ``path`` and ``error``."""
     probability = ["probability"] if gate.scorer.gives_probability else []
     cues = [f"cue_{name}" for name in gate.scorer.cue_names]
-    return ["label", "confidence", "score", "p_value", *probability, "is_ood", *cues]
+    whys = [f"p_{name}" for name in gate.scorer.cue_names if gate.scorer.explains]
+    return ["label", "confidence", "score", "p_value", *probability, "is_ood", *cues, *whys]
 
 
 def _read(file: Path, size: tuple[int, int]) -> Pixels | str:
@@ -124,7 +125,8 @@ def _rows(prediction: Prediction) -> Iterator[Row]:
         if prediction.probability is not None:
             row["probability"] = float(prediction.probability[i])
         row["is_ood"] = bool(prediction.is_ood[i])
-        yield row | {f"cue_{name}": float(values[i]) for name, values in prediction.cues.items()}
+        row |= {f"cue_{name}": float(values[i]) for name, values in prediction.cues.items()}
+        yield row | {f"p_{name}": float(p[i]) for name, p in prediction.cue_p_values.items()}
 
 
 def open_writer(

@@ -93,7 +93,8 @@ def test_the_three_forms_say_the_same(
     assert len(rows) == 5
     assert list(rows[0]) == [
         "path", "label", "confidence", "score", "p_value", "probability", "is_ood",
-        "cue_log_distance", "cue_similarity", "cue_entropy", "error",
+        "cue_log_distance", "cue_similarity", "cue_entropy",
+        "p_log_distance", "p_similarity", "p_entropy", "error",
     ]  # fmt: skip
     gate_says = [float(r["score"]) for r in rows if not r["error"]]
     batch = np.stack([read_picture(Path(r["path"]), (32, 32)) for r in rows[:3]])

@@ -138,8 +138,9 @@ def test_what_cannot_be_compared_is_refused() -> None:
 def test_the_most_similar_are_those_of_topk(count: int) -> None:
     # Small whole numbers, so that there are many ties.
     rows = torch.randint(0, 9, (30, 640), generator=torch.manual_seed(0)).float()
-    found = most_similar(rows, count)
-    assert torch.equal(rows.gather(1, found), rows.topk(count, dim=1).values)
+    values, found = most_similar(rows, count)
+    assert torch.equal(values, rows.topk(count, dim=1).values)
+    assert torch.equal(rows.gather(1, found), values)
     assert all(len(set(line)) == count for line in found.tolist())
 
 
@@ -147,4 +148,4 @@ def test_the_most_similar_may_share_a_group() -> None:
     row = torch.zeros(1, 16 * 100)
     together = torch.arange(16) * 100 + 37
     row[0, together] = torch.arange(1.0, 17.0)
-    assert most_similar(row, 16)[0].tolist() == together.flip(0).tolist()
+    assert most_similar(row, 16)[1][0].tolist() == together.flip(0).tolist()

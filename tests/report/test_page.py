@@ -133,7 +133,7 @@ def test_a_missing_set_is_said(folder: Path) -> None:
 
 
 def test_missing_panels_are_said(folder: Path) -> None:
-    assert "Missing here: calibration, compactness, ablation, seeds." in page(folder)
+    assert "Missing here: calibration, ablation, seeds." in page(folder)
 
 
 def test_the_prevalence_stands_beside_precision(folder: Path) -> None:

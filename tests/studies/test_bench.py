@@ -59,9 +59,15 @@ def test_every_number_has_its_origin(finished: tuple[Path, Protocol, list[Result
     ood = [images.identity for images in protocol.calibration.values()]
     for r in results:
         assert r.fitted_on == (protocol.train.identity,)
-        expected = {"temperature_scaling": [calibration], "goen": [calibration, *ood]}
+        with_ood = [calibration, *ood]
+        expected = {
+            "temperature_scaling": [calibration],
+            "goen": with_ood,
+            "goen_m": [calibration],
+            "goen_m_ood": with_ood,
+        }
         assert list(r.calibrated_on) == expected.get(r.method, [])
-        seen = r.method == "goen" and r.dataset in protocol.calibration
+        seen = r.method in ("goen", "goen_m_ood") and r.dataset in protocol.calibration
         assert r.seen_in_calibration == seen
         assert r.seconds is not None
         assert r.seconds > 0

@@ -54,6 +54,10 @@ class Goen:
     def gives_probability(self) -> bool:
         return self.head is not None
 
+    @property
+    def explains(self) -> bool:
+        return self.id_cues is not None
+
     def cues(self, outputs: Outputs) -> Tensor:
         """Log distance, similarity and entropy, ``(N, 3)`` float64."""
         return self.density.cues(outputs)

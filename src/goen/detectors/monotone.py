@@ -75,6 +75,10 @@ class Monotone:
     def gives_probability(self) -> bool:
         return bool(self.ood_cues_)
 
+    @property
+    def explains(self) -> bool:
+        return True
+
     def update(self, outputs: Outputs, labels: Tensor) -> Self:
         """Add training images, in any chunks; what was calibrated before is forgotten."""
         for density in self.densities_.values():

@@ -32,6 +32,10 @@ class Scorer(Protocol):
     def gives_probability(self) -> bool:
         """Whether OOD images took part in the fit, so that ``judge`` has a probability."""
 
+    @property
+    def explains(self) -> bool:
+        """Whether ``cue_p_values`` has an answer."""
+
     def cues(self, outputs: Outputs) -> Tensor:
         """What it looks at, ``(N, K)`` float64."""
 

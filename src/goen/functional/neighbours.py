@@ -11,7 +11,7 @@ from goen.functional._rows import check_features, row_slices, sums_are_finite
 _SIMILARITIES = 2**25
 # Neighbours in a group of which only the best is looked at first.
 _GROUP = 16
-# Neighbours measured again on either side of the k-th.
+# Neighbours that may be measured again on either side of the k-th.
 _EITHER_SIDE = 8
 # What squared lengths lack to 1 if they lack less than this is rounding.
 _ROUNDING = 1e-6
@@ -23,10 +23,11 @@ def kth_cosine_distance(queries: Tensor, bank: Tensor, k: int) -> Tensor:
     ``(N,)`` float64, for rows of unit length, or of zeros, which are at distance 1 from everything.
 
     One float32 product gives all similarities, and the best of each group of sixteen: the k best
-    groups hold the k best rows. The neighbours next to the k-th are then measured again in float64,
-    as :math:`\lVert a - b \rVert^2 / 2`, which has no cancellation: near-duplicates, all at
-    distance 0 or 1e-7 in float32, are told apart and put in order. If more than eight rows on
-    either side have the k-th similarity to float32, the answer is the distance of one of them.
+    groups hold the k best rows. The k-th, and those next to it that rounding may have put out of
+    order, are then measured again in float64, as :math:`\lVert a - b \rVert^2 / 2`, where nothing
+    cancels: near-duplicates, all at distance 0 or 1e-7 in float32, are told apart and put in order.
+    Up to eight on either side are: of still more rows that float32 cannot tell from the k-th, the
+    answer is the distance of one.
 
     Raises:
         UsageError: shapes that do not belong together, a k that is not in 1 .. M, or queries that
@@ -44,27 +45,21 @@ def kth_cosine_distance(queries: Tensor, bank: Tensor, k: int) -> Tensor:
     if not sums_are_finite(queries) and not bool(torch.isfinite(queries).all()):
         raise UsageError("Queries hold NaN or infinity. Check the images and the network.")
     last = min(k + _EITHER_SIDE, len(bank))
-    first = max(k - 1 - _EITHER_SIDE, 0)
     narrow = bank.detach().to(torch.float32)
     step = max(_SIMILARITIES // len(bank), 1)
-    similarity = narrow.new_empty(min(step, len(queries)), _padded(len(bank)))
+    similarity = narrow.new_empty(min(step, len(queries)), -(-len(bank) // _GROUP) * _GROUP)
     similarity[:, len(bank) :] = -torch.inf
-    out = [queries.new_empty(0, dtype=torch.float64, device=bank.device)]
+    out = [bank.new_empty(0, dtype=torch.float64)]
     for start in range(0, len(queries), step):
         chunk = queries[start : start + step].detach().to(bank.device)
         rows = similarity[: len(chunk)]
         torch.mm(chunk.to(torch.float32), narrow.mT, out=rows[:, : len(bank)])
-        near = most_similar(rows, last)[:, first:]
-        out.append(_distances(chunk, bank, near).sort(dim=1).values[:, k - 1 - first])
+        out.append(_kth_of(chunk, bank, k, *most_similar(rows, last)))
     return torch.cat(out)
 
 
-def _padded(columns: int) -> int:
-    return -(-columns // _GROUP) * _GROUP
-
-
-def most_similar(similarity: Tensor, count: int) -> Tensor:
-    """The columns of the largest values of each row, ``(N, count)``, largest first.
+def most_similar(similarity: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The largest values of each row and their columns, ``(N, count)`` each, largest first.
 
     ``topk`` by way of the groups' largest values: several times faster when a row is long. Column
     j belongs to group j mod G, so that the largest of the groups are taken over whole lines.
@@ -77,34 +72,47 @@ def most_similar(similarity: Tensor, count: int) -> Tensor:
         >>> row = torch.zeros(1, 64)
         >>> row[0, 40], row[0, 7] = 2.0, 3.0
         >>> most_similar(row, 2)
-        tensor([[ 7, 40]])
+        (tensor([[3., 2.]]), tensor([[ 7, 40]]))
     """
     num_rows, columns = similarity.shape
     groups = columns // _GROUP
     if count >= groups:
-        return similarity.topk(count, dim=1).indices
+        values, place = similarity.topk(count, dim=1)
+        return values, place
     grouped = similarity.view(num_rows, _GROUP, groups)
     best = grouped.amax(dim=1).topk(count, dim=1, sorted=False).indices
     members = best[:, None, :].expand(num_rows, _GROUP, count)
-    place = grouped.gather(2, members).flatten(1).topk(count, dim=1).indices
-    return place // count * groups + best.gather(1, place % count)
+    values, place = grouped.gather(2, members).flatten(1).topk(count, dim=1)
+    return values, place // count * groups + best.gather(1, place % count)
 
 
-def _distances(queries: Tensor, bank: Tensor, near: Tensor) -> Tensor:
-    """1 - a·b in float64 of each query ``(N, D)`` and its rows of the bank ``(N, K)``.
+def _kth_of(queries: Tensor, bank: Tensor, k: int, similarity: Tensor, near: Tensor) -> Tensor:
+    """The k-th least distance, of neighbours ``(N, K)`` that are in order but for rounding."""
+    first = max(k - 1 - _EITHER_SIDE, 0)
+    similarity, near = similarity[:, first:], near[:, first:]
+    kth = k - 1 - first
+    # Bound on the error of a dot product of length D, of the k-th and of the other.
+    error = 2 * (bank.shape[1] + 8) * 2**-24
+    unsure = (similarity - similarity[:, kth : kth + 1]).abs() <= error
+    query, column = torch.nonzero(unsure, as_tuple=True)
+    distance = bank.new_full(near.shape, torch.inf, dtype=torch.float64)
+    distance[:, :kth] = -torch.inf
+    distance[query, column] = _distances(queries, bank, query, near[query, column])
+    return distance.sort(dim=1).values[:, kth]
+
+
+def _distances(queries: Tensor, bank: Tensor, query: Tensor, row: Tensor) -> Tensor:
+    """1 - a·b in float64 of pairs of a query and a row of the bank, given by number ``(P,)``.
 
     From the difference: 2 (1 - a·b) is its squared length, and what the squared lengths of a and b
     lack to 1, which is 1 for a row of zeros.
     """
-    query = torch.arange(len(queries), device=bank.device).repeat_interleave(near.shape[1])
-    row = near.flatten()
-    squared = bank.new_empty(2, len(row), dtype=torch.float64)  # of b, and of the difference
+    squared = bank.new_empty(3, len(row), dtype=torch.float64)  # of a, of b, of the difference
     for part in row_slices(len(row), bank.shape[1], bank.device):
+        a = queries.index_select(0, query[part]).to(torch.float64)
         b = bank.index_select(0, row[part]).to(torch.float64)
-        torch.linalg.vecdot(b, b, out=squared[0, part])
-        b -= queries.index_select(0, query[part])
-        torch.linalg.vecdot(b, b, out=squared[1, part])
-    own = torch.linalg.vector_norm(queries, dim=1, dtype=torch.float64).square()
-    missing = 2 - own.index_select(0, query) - squared[0]
+        for rows, out in zip((a, b, a - b), squared[:, part], strict=True):
+            torch.linalg.vecdot(rows, rows, out=out)
+    missing = 2 - squared[0] - squared[1]
     missing = torch.where(missing.abs() < _ROUNDING, 0.0, missing)
-    return ((squared[1] + missing) / 2).view(near.shape)
+    return (squared[2] + missing) / 2

@@ -27,6 +27,7 @@ class Feed:
         batches: begins the stream; an iterable of the user's is read once only.
         count: of images, if known.
         images: the set, if it is one.
+        size: (height, width) that the images must have, if that is known.
         digests: begins the hashing of the images, where they can be read again.
     """
 
@@ -35,17 +36,18 @@ class Feed:
     count: int | None = None
     images: ImageSet | None = None
     digests: Callable[[], Digests] | None = None
+    size: tuple[int, ...] | None = None
 
     def __iter__(self) -> Iterator[Batch]:
-        size: tuple[int, ...] | None = None
+        size = self.size
         total = 0
         for images, labels in self.batches():
             batch = check_images(images)
             size = size or tuple(batch.shape[2:])
             if tuple(batch.shape[2:]) != size:
                 raise UsageError(
-                    f"{self.name}: images are all of one size, got {size[0]}×{size[1]} and then "
-                    f"{batch.shape[2]}×{batch.shape[3]}."
+                    f"{self.name}: images are all of one size, {size[0]}×{size[1]}; got "
+                    f"{batch.shape[2]}×{batch.shape[3]}. Resize them before."
                 )
             if labels is not None and labels.shape != (len(batch),):
                 raise UsageError(

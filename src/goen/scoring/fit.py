@@ -1,6 +1,7 @@
 """A gate for a classifier that goen never saw: one pass over each set, nothing of them kept."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor, nn
@@ -63,8 +64,9 @@ def fit_parts(
         names = class_names(classes, training, count)
         method = Monotone(network.layers)
         seen_in_training = learn(method, network, training)
-        known = look(network, feeds["held_out"], method)
-        strange = {kind: look(network, f, method) for kind, f in strangers.items()}
+        size = tuple(first.shape[2:])
+        known = look(network, replace(feeds["held_out"], size=size), method)
+        strange = {k: look(network, replace(f, size=size), method) for k, f in strangers.items()}
     if not strange:
         note(
             "No OOD images were given: the gate decides by its p-values, with the same guarantee, "
@@ -87,7 +89,7 @@ def fit_parts(
     return {
         "network": network,
         "classes": names,
-        "image_size": tuple(first.shape[2:]),
+        "image_size": size,
         "facts": facts,
         "false_alarm_rate": false_alarm_rate,
         **fitted,

@@ -183,6 +183,7 @@ class Gate:
             self.held_out_scores,
             self.held_out_cues,
             self.false_alarm_rate,
+            self.image_size,
             self.facts,
             train=train,
             held_out=held_out,

@@ -1,7 +1,7 @@
 """What was learnt later: more ID images into the statistics, more kinds of OOD into the weights."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -45,6 +45,7 @@ def updated_parts(
     held_out_scores: Floats,
     held_out_cues: Floats | None,
     false_alarm_rate: float,
+    image_size: tuple[int, int],
     facts: Mapping[str, Any],
     *,
     train: Images | None,
@@ -55,11 +56,15 @@ def updated_parts(
     """The fields of the gate that change, and what that changed; see ``Gate.update``."""
     if train is None and held_out is None and ood is None:
         raise UsageError("There is nothing to update: give train, held_out or ood images.")
-    strangers = ood_feeds(ood, batch_size)
+    strangers = {k: replace(f, size=image_size) for k, f in ood_feeds(ood, batch_size).items()}
     if train is not None:
         _check_given_again(scorer, held_out, list(strangers))
     given = {"train": train, "held_out": held_out}
-    feeds = {k: feed(images, k, batch_size) for k, images in given.items() if images is not None}
+    feeds = {
+        role: replace(feed(images, role, batch_size), size=image_size)
+        for role, images in given.items()
+        if images is not None
+    }
     require_apart({**feeds, **{f"ood {kind!r}": f for kind, f in strangers.items()}})
 
     method = Monotone.from_state(scorer.config(), scorer.state())

@@ -24,11 +24,12 @@ from goen.detectors import (
     Uncertainty,
     ViM,
 )
+from goen.detectors.goen import Goen
+from goen.detectors.monotone import Monotone
+from goen.detectors.scorer import Scorer
 from goen.errors import UsageError
 from goen.models import ResNet18
-from goen.models.head import CalibrationHead
 from goen.outputs import Outputs
-from goen.scoring import score_cues
 from goen.training import HeadConfig, train_head
 
 Kind = Literal["predictive", "post-hoc", "newer", "goen", "other"]
@@ -37,9 +38,12 @@ KINDS: Mapping[Kind, str] = {
     "predictive": "predictive methods of the paper",
     "post-hoc": "post-hoc methods of the paper",
     "newer": "what the field has found since",
-    "goen": "GOEN",
+    "goen": "GOEN, and our own goen-m",
     "other": "others",
 }
+
+SCALES = ("layer2", "layer4")
+"""What goen-m measures: texture and semantics, as the paper's multi-scale head sees them."""
 
 _Detector = TypeVar("_Detector", bound=Detector)
 
@@ -120,24 +124,29 @@ class Method:
 
 
 @dataclass(frozen=True, eq=False)
-class Goen:
-    """The paper's three stages behind the network: density, cues, head."""
+class Judged:
+    """A gate's scorer as something that scores."""
 
-    density: Density
-    head: CalibrationHead | None
+    scorer: Scorer
 
     def score(self, outputs: Outputs) -> Tensor:
-        """The head's logit; the log distance without a head."""
-        return score_cues(self.density.cues(outputs), self.head)[0]
+        """What the scorer makes of its cues."""
+        return self.scorer.judge(self.scorer.cues(outputs))[0]
 
 
-def _goen(material: Material) -> Goen:
+def _goen(material: Material) -> Judged:
     density = Density().fit(*material["train"])
     ood = {name: density.cues(outputs) for name, outputs in material.ood.items()}
     head = None
     if ood:
         head, _ = train_head(density.cues(material["calibration"].outputs), ood, material.head)
-    return Goen(density, head)
+    return Judged(Goen(density, head))
+
+
+def _goen_m(material: Material) -> Judged:
+    scorer = Monotone(SCALES).update(*material["train"])
+    ood = {name: scorer.cues(outputs) for name, outputs in material.ood.items()}
+    return Judged(scorer.calibrate(scorer.cues(material["calibration"].outputs), ood))
 
 
 def _on(role: Role, make: Callable[[], _Detector]) -> Callable[[Material], _Detector]:
@@ -198,6 +207,10 @@ _ALL = (
     Method("knn_multi_scale", "KNN, multi-scale", _on("train", KNN), "newer", "goen"),
     Method("goen_distance", "GOEN, distance only", _goen, "goen", "goen"),
     Method("goen", "GOEN", _goen, "goen", "goen", ("train", "calibration", "ood")),
+    Method("goen_m", "goen-m", _goen_m, "goen", "goen", ("train", "calibration")),
+    Method(
+        "goen_m_ood", "goen-m, calibrated", _goen_m, "goen", "goen", ("train", "calibration", "ood")
+    ),
 )
 
 METHODS: Mapping[str, Method] = {method.key: method for method in _ALL}

@@ -55,7 +55,8 @@ def five_panels(
 
 def _lines(ax: Axes, stories: Mapping[str, Story], quantity: str, otherwise: str) -> None:
     told = {
-        name: [row for row in story if quantity in row] for name, story in stories.items() if story
+        name: [row for row in story if row.get(quantity) is not None]
+        for name, story in stories.items()
     }
     told = {name: story for name, story in told.items() if story}
     if not told:

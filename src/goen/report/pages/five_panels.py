@@ -49,7 +49,7 @@ def _ratios(by_study: Mapping[str, RunFolder]) -> dict[str, list[dict[str, Any]]
     source = by_study.get("geometry", next(iter(by_study.values())))
     found: dict[str, list[dict[str, Any]]] = {}
     for row in source.story:
-        if _RATIO in row:
+        if row.get(_RATIO) is not None:
             name = source.label(str(row["variant"])) if "variant" in row else ""
             found.setdefault(name, []).append(row)
     return found

@@ -1,0 +1,72 @@
+"""``goen export``: a gate as one file that decides without goen."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import tyro
+
+from goen.cli.model import make_model
+from goen.data.pictures import read_picture
+from goen.errors import UsageError
+from goen.export import TOLERANCE, to_onnx, to_program
+from goen.progress import note
+from goen.score_files import find_files
+from goen.scoring import load
+
+
+def main(argv: Sequence[str]) -> int:
+    """Parse and run."""
+    code: int = tyro.cli(export, prog="goen export", args=list(argv))
+    return code
+
+
+def export(
+    gate: Annotated[Path, tyro.conf.Positional],
+    out: Path | None = None,
+    program: Path | None = None,
+    model: str | None = None,
+    images: Path | None = None,
+    false_alarm_rate: float | None = None,
+    per_class: bool = False,
+    tolerance: float = TOLERANCE,
+) -> int:
+    """Write a gate as one ONNX file: images in; label, confidence, score, p-value, decision out.
+
+    The file is run and compared with the gate before it appears. The threshold is an input that may
+    be left out. docs/deploy.md runs it with onnxruntime alone.
+
+    For example: goen export runs/digits --out gate.onnx
+                 goen export my-gate --model my_nets:resnet20 --out gate.onnx --program gate.pt2
+
+    Args:
+        gate: a saved gate, or the folder of a run.
+        out: the ONNX file.
+        program: a program of torch.export, for torch without goen.
+        model: module:function that returns the model, for a gate of goen fit.
+        images: pictures to compare on, besides those that goen brings along.
+        false_alarm_rate: the threshold's, if other than the gate's.
+        per_class: guarantee the rate within every class.
+        tolerance: how far the file's scores may lie from the gate's, relative above 1.
+    """
+    if out is None and program is None:
+        raise UsageError("Name a file to write: --out gate.onnx, or --program gate.pt2.")
+    judge = load(gate, make_model(model) if model else None)
+    if false_alarm_rate is not None:
+        judge = judge.with_false_alarm_rate(false_alarm_rate)
+    if per_class:
+        judge = judge.with_per_class()
+    pictures = None
+    if images is not None:
+        files = find_files([images])
+        if not files:
+            raise UsageError(f"There are no pictures in {images}.")
+        pictures = np.stack([read_picture(file, judge.image_size) for file in files])
+    if out is not None:
+        to_onnx(judge, out, pictures, tolerance=tolerance)
+        note(f"written and checked: {out}, {out.stat().st_size / 1e6:.1f} MB")
+    if program is not None:
+        to_program(judge, program, pictures, tolerance=tolerance)
+        note(f"written and checked: {program}, {program.stat().st_size / 1e6:.1f} MB")
+    return 0

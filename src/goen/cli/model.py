@@ -1,0 +1,91 @@
+"""A user's own model on the command line: ``pkg.module:factory``, and its weights."""
+
+import importlib
+import pickle
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from goen.errors import ArtifactError, UsageError
+
+
+def make_model(factory: str, weights: Path | None = None) -> nn.Module:
+    """The model that ``pkg.module:factory`` returns, with these weights.
+
+    The module is looked for in the current folder first, as ``python -m`` does.
+
+    Raises:
+        UsageError: no such module or function, or one that gives no model.
+        ArtifactError: weights that cannot be read, or are another model's.
+    """
+    name, _, function = factory.partition(":")
+    if not name or not function:
+        raise UsageError(f"--model is module:function, such as my_nets:resnet20; got {factory!r}.")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        made: Any = importlib.import_module(name)
+        for part in function.split("."):
+            made = getattr(made, part)
+    except (ImportError, AttributeError) as error:
+        raise UsageError(
+            f"--model {factory}: {error}. The module is looked for in {Path.cwd()} and among the "
+            "installed packages."
+        ) from error
+    try:
+        model = made if isinstance(made, nn.Module) else made()
+    except TypeError as error:
+        raise UsageError(
+            f"--model {factory} is called without arguments, which failed: {error}. Write a small "
+            "function that fills them in."
+        ) from error
+    if not isinstance(model, nn.Module):
+        raise UsageError(f"--model {factory} gave a {type(model).__name__}, not a torch module.")
+    if weights is not None:
+        _load_weights(model, weights)
+    return model
+
+
+def _load_weights(model: nn.Module, path: Path) -> None:
+    state = read_weights(path)
+    try:
+        model.load_state_dict(state)
+    except RuntimeError as error:
+        lines = [line.strip() for line in str(error).splitlines()[1:3]]
+        raise ArtifactError(
+            f"{path} does not fit this model. {' '.join(lines) or error}"
+        ) from error
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """A state dictionary from a ``.safetensors`` file, or from a ``.pt`` that runs no code."""
+    if not path.is_file():
+        raise ArtifactError(f"{path} does not exist.")
+    if path.suffix == ".safetensors":
+        try:
+            return load_file(path)
+        except SafetensorError as error:
+            raise ArtifactError(f"{path} cannot be read: {error}.") from error
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about protocols; what cannot be read is an error
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
+        raise ArtifactError(
+            f"{path} holds more than weights (a whole model, or objects), or is damaged; goen runs "
+            "no code from files. Save the weights alone: torch.save(model.state_dict(), path), or "
+            "safetensors."
+        ) from error
+    for key in ("state_dict", "model_state_dict", "model"):
+        if isinstance(content, dict) and isinstance(content.get(key), dict):
+            content = content[key]
+    if not isinstance(content, dict) or not all(isinstance(v, Tensor) for v in content.values()):
+        raise ArtifactError(f"{path} holds no weights by name: save model.state_dict().")
+    # DataParallel puts this before every name.
+    return {str(name).removeprefix("module."): value for name, value in content.items()}

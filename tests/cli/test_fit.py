@@ -1,0 +1,169 @@
+"""``goen fit``, ``goen score`` and ``goen export``, as an engineer would type them."""
+
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+
+from goen.cli.main import main
+from goen.data import ImageSet
+
+from ..own_model import LAYERS, digits, trained
+
+MODULE = """
+import sys
+from tests.own_model import DigitNet
+
+def digit_net():
+    return DigitNet()
+
+def needs_more(width):
+    return DigitNet()
+
+def no_model():
+    return 7
+"""
+
+
+def write(images: ImageSet, folder: Path, by_class: bool = True) -> Path:
+    for i, (pixels, label) in enumerate(zip(images.read(), images.labels, strict=True)):
+        place = folder / f"digit-{images.classes[label]}" if by_class else folder
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels.transpose(1, 2, 0)).save(place / f"{i}.png")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder as an engineer has it: code, weights, pictures."""
+    desk, p = tmp_path_factory.mktemp("desk"), digits()
+    (desk / "my_nets.py").write_text(MODULE)
+    save_file(trained().state_dict(), desk / "w.safetensors")
+    torch.save(trained().state_dict(), desk / "w.pt")
+    parallel = {f"module.{k}": v for k, v in trained().state_dict().items()}
+    torch.save({"state_dict": parallel, "epoch": 3}, desk / "parallel.pt")
+    (desk / "evil.pt").write_bytes(pickle.dumps(print))
+    write(p.train.take(range(300)), desk / "train")
+    write(p.validation.take(range(120)), desk / "held")
+    write(p.calibration["noise"].take(range(40)), desk / "noise", by_class=False)
+    write(p.evaluation["photographs"].images.take(range(10)), desk / "photos", by_class=False)
+    return desk
+
+
+@pytest.fixture
+def goen(desk: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    monkeypatch.chdir(desk)
+    return lambda *words: main([str(word) for word in words])
+
+
+ARGUMENTS = [
+    "fit", "--model", "my_nets:digit_net", "--train", "train", "--held-out", "held",
+    "--mean", "0.3", "--std", "0.35", "--false-alarm-rate", "0.1",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("weights", ["w.safetensors", "w.pt", "parallel.pt"])
+def test_fit_then_score_then_export(
+    goen: Callable[..., int], weights: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gate = tmp_path / "gate"
+    assert goen(*ARGUMENTS, "--weights", weights, "--layers", *LAYERS, "--ood", "noise",
+                "--out", gate) == 0  # fmt: skip
+    page, said = capsys.readouterr()
+    assert "A gate for my_nets:digit_net" in page
+    assert "0.1 promised" in page
+    assert "noise" in page
+    assert page.strip() == (gate / "report.txt").read_text().strip()
+    assert f"goen score PICTURES --gate {gate} --model my_nets:digit_net" in said
+    facts = json.loads((gate / "manifest.json").read_text())["facts"]
+    assert facts["factory"] == "my_nets:digit_net"
+    assert facts["held_out_accuracy"] > 0.8
+
+    assert goen("score", "photos", "--gate", gate, "--model", "my_nets:digit_net") == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert len(rows) == 10
+    assert np.mean([row["is_ood"] for row in rows]) > 0.8
+    assert {"cue_early", "cue_late", "cue_entropy", "p_early", "p_entropy"} <= set(rows[0])
+    assert rows[0]["label"].startswith("digit-")
+
+    assert goen("score", "photos", "--gate", gate) == 2
+    assert "it was made by my_nets:digit_net" in capsys.readouterr().err
+
+    if weights == "w.pt":
+        program = tmp_path / "gate.pt2"
+        assert goen("export", gate, "--model", "my_nets:digit_net", "--program", program,
+                    "--images", "photos") == 0  # fmt: skip
+        assert program.stat().st_size > 1000
+        assert goen("export", gate, "--model", "my_nets:digit_net") == 2
+        assert "Name a file to write" in capsys.readouterr().err
+
+
+def test_without_layers_there_is_a_table_and_a_suggestion(
+    goen: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert goen(*ARGUMENTS, "--weights", "w.pt", "--out", tmp_path / "gate") == 2
+    table, said = capsys.readouterr()
+    assert "early    Sequential  (N, 16, 8, 8)       16" in table
+    assert "for example: --layers early late" in said
+    assert not (tmp_path / "gate").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--weights", "nowhere.pt"], "nowhere.pt does not exist"),
+        (["--weights", "evil.pt"], "goen runs no code from files"),
+        (["--model", "my_nets"], "--model is module:function"),
+        (["--model", "my_nots:digit_net"], "No module named 'my_nots'"),
+        (["--model", "my_nets:digit_not"], "has no attribute 'digit_not'"),
+        (["--model", "my_nets:needs_more"], "is called without arguments"),
+        (["--model", "my_nets:no_model"], "gave a int, not a torch module"),
+        (["--train", "nowhere"], "neither a folder nor a set goen knows"),
+        (["--train", "noise"], "has no class folders"),
+        (["--ood", "train"], "ood 'train' shares 300 of its 300 images with train"),
+        (["--layers", "erly"], "no layer 'erly'. Did you mean 'early'"),
+        (["--size", "0"], "--size is one number"),
+        (["--device", "cuda"], "torch sees no CUDA device here"),
+        (["--device", "abacus"], "--device is cpu or cuda"),
+        (["--held-out", "digits"], "has no class"),
+    ],
+)
+def test_mistakes_get_a_sentence_and_code_two(
+    goen: Callable[..., int],
+    words: list[str],
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if words == ["--device", "cuda"] and torch.cuda.is_available():
+        message = ""
+    everything = [*ARGUMENTS, "--layers", *LAYERS, "--out", tmp_path / "gate"]
+    assert goen(*everything, *words) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "gate").exists()
+
+
+def test_weights_of_another_model_are_said(
+    goen: Callable[..., int], desk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_file({"other.weight": torch.zeros(2, 2)}, tmp_path / "other.safetensors")
+    everything = [*ARGUMENTS, "--layers", *LAYERS, "--out", tmp_path / "gate"]
+    assert goen(*everything, "--weights", tmp_path / "other.safetensors") == 2
+    assert "does not fit this model. Missing key" in capsys.readouterr().err
+    torch.save([1, 2], tmp_path / "list.pt")
+    assert goen(*everything, "--weights", tmp_path / "list.pt") == 2
+    assert "holds no weights by name" in capsys.readouterr().err
+
+
+def test_known_sets_can_be_named(
+    goen: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    everything = [*ARGUMENTS, "--layers", *LAYERS, "--out", tmp_path / "gate"]
+    assert goen(*everything, "--weights", "w.pt", "--ood", "photographs") == 0
+    assert "photographs" in capsys.readouterr().out

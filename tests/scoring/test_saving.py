@@ -1,0 +1,152 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import goen
+from goen.errors import ArtifactError, UsageError
+from goen.models.preprocess import Preprocess
+from goen.scoring import Gate
+
+from ..own_model import LAYERS, DigitNet, digits, ood, preprocess, trained
+
+
+def fit(**changes: object) -> Gate:
+    settings: dict = {"layers": LAYERS, "preprocess": Preprocess((0.3,), (0.35,)), **changes}
+    model = settings.pop("model", None) or trained()
+    return Gate.fit(model, digits().train, digits().validation, **settings)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Gate, Path]:
+    gate, folder = fit(ood=ood()), tmp_path_factory.mktemp("gates") / "gate"
+    gate.save(folder)
+    return gate, folder
+
+
+def test_a_saved_gate_says_the_same_with_a_fresh_model(saved: tuple[Gate, Path]) -> None:
+    gate, folder = saved
+    loaded = goen.load(folder, model=DigitNet())
+    images = digits().test.read(range(30))
+    one, other = gate.predict(images), loaded.predict(images)
+    for name in ("label", "confidence", "score", "p_value", "probability", "is_ood"):
+        assert np.array_equal(getattr(one, name), getattr(other, name)), name
+    assert one.explain(3) == other.explain(3)
+    assert loaded.with_per_class is not None
+    assert np.array_equal(loaded.held_out_labels, gate.held_out_labels)
+    assert repr(loaded) == repr(gate)
+
+
+def test_no_code_is_taken_from_a_folder(saved: tuple[Gate, Path]) -> None:
+    _, folder = saved
+    with pytest.raises(ArtifactError, match=r"give the model.*tests.own_model:DigitNet"):
+        goen.load(folder)
+    assert {file.suffix for file in folder.iterdir()} == {".json", ".safetensors"}
+
+
+class Renamed(DigitNet):
+    def __init__(self) -> None:
+        super().__init__()
+        self.extra = nn.Linear(2, 2)
+
+
+class Leaky(DigitNet):
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        return {"logits": -super().forward(x)["logits"]}
+
+
+def test_another_model_is_noticed(saved: tuple[Gate, Path]) -> None:
+    _, folder = saved
+    with pytest.raises(ArtifactError, match=r"does not fit the weights .*extra"):
+        goen.load(folder, model=Renamed())
+    with pytest.raises(ArtifactError, match="same weights but is built differently"):
+        goen.load(folder, model=Leaky())
+
+
+def test_preprocessing_of_ones_own_must_be_brought_along(tmp_path: Path) -> None:
+    gate = fit(preprocess=preprocess)
+    gate.save(tmp_path / "gate")
+    with pytest.raises(ArtifactError, match="a function of your own, preprocess: give it"):
+        goen.load(tmp_path / "gate", model=DigitNet())
+    loaded = goen.load(tmp_path / "gate", model=DigitNet(), preprocess=preprocess)
+    images = digits().test.read(range(5))
+    assert np.array_equal(gate.predict(images).score, loaded.predict(images).score)
+    with pytest.raises(ArtifactError, match="built differently"):
+        goen.load(tmp_path / "gate", model=DigitNet(), preprocess=lambda x: x * 5)
+
+
+class Tied(nn.Module):
+    """Two names for one weight, and half precision."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(3, 7, 3, 4), nn.ReLU())
+        self.one = nn.Linear(7, 7)
+        self.two = nn.Linear(7, 7)
+        self.two.weight = self.one.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.two(self.one(self.body(x).mean((2, 3))))
+
+
+def test_tied_weights_and_half_precision_are_kept(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    gate = fit(model=Tied().bfloat16(), layers="body")
+    gate.save(tmp_path / "gate")
+    loaded = goen.load(tmp_path / "gate", model=Tied())
+    images = digits().test.read(range(5))
+    assert np.array_equal(gate.predict(images).score, loaded.predict(images).score)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("network", "layers"), ["early", "judge"]),
+        (("network", "kind"), "another"),
+        (("network", "dtype"), "float33"),
+        (("scorer", "kind"), "goen-x"),
+        (("scorer", "layers"), ["late", "early"]),
+        (("scorer", "ood"), ["a", "b", "c"]),
+        (("classes",), ["only one"]),
+        (("image_size",), [32]),
+        (("threshold",), -99.0),
+        (("per_class",), None),
+    ],
+)
+def test_a_manifest_that_does_not_fit_is_refused(
+    saved: tuple[Gate, Path], tmp_path: Path, path: tuple[str, ...], value: object
+) -> None:
+    gate, _ = saved
+    folder = tmp_path / "gate"
+    gate.save(folder)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    inner = manifest
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    if path == ("per_class",):
+        del manifest["per_class"]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(ArtifactError):
+        goen.load(folder, model=DigitNet())
+
+
+def test_only_networks_that_can_be_built_again_are_saved(
+    saved: tuple[Gate, Path], tmp_path: Path
+) -> None:
+    from dataclasses import replace
+
+    class Wrapped(nn.Module):
+        def __init__(self, inner: nn.Module) -> None:
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x: Tensor) -> goen.Outputs:
+            return self.inner(x)
+
+    gate, _ = saved
+    with pytest.raises(UsageError, match=r"Wrap it: goen.Tapped"):
+        replace(gate, network=Wrapped(gate.network)).save(tmp_path / "gate")

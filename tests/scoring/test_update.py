@@ -1,0 +1,108 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import goen
+from goen.data import ImageSet
+from goen.detectors.monotone import Monotone
+from goen.errors import LeakError, UsageError
+from goen.extract import extract
+from goen.scoring import Gate
+
+from ..own_model import LAYERS, digits, ood, preprocess, trained
+from ..test_scoring import make_gate
+
+
+def fit(train: ImageSet, **changes: object) -> Gate:
+    return Gate.fit(
+        trained(), train, digits().validation, layers=LAYERS, preprocess=preprocess, **changes
+    )
+
+
+@pytest.fixture(scope="module")
+def gate() -> Gate:
+    return fit(digits().train.take(range(400)), ood={"noise": ood()["noise"]})
+
+
+def test_new_training_images_equal_a_fit_on_all_of_them(gate: Gate) -> None:
+    rest = digits().train.take(range(400, 664))
+    updated, change = gate.update(
+        train=rest, held_out=digits().validation, ood={"noise": ood()["noise"]}
+    )
+    whole = fit(digits().train, ood={"noise": ood()["noise"]})
+    for layer in LAYERS:
+        for name, value in whole.scorer.densities_[layer].statistics_.state().items():
+            found = updated.scorer.densities_[layer].statistics_.state()[name]
+            scale = max(1.0, float(value.abs().max()))
+            # The low half of a mean is the rounding of its high half.
+            if name != "mean_low":
+                assert torch.allclose(found.double(), value.double(), rtol=0, atol=1e-6 * scale)
+    probe = digits().test.read(range(20))
+    assert np.allclose(updated.predict(probe).score, whole.predict(probe).score, atol=1e-3)
+    assert set(change.before) == {"flagged/held_out", "auroc/noise", "flagged/noise"}
+    assert "before   after" in str(change)
+    assert updated.facts["splits"]["train, added 3"]["images"] == 264
+
+
+def test_statistics_of_the_same_outputs_equal_a_refit_to_1e_10(gate: Gate) -> None:
+    # The network's own float32 depends on the size of a batch; the statistics do not.
+    train = digits().train
+    outputs, labels = extract(gate.network, train), torch.from_numpy(train.labels)
+    whole = Monotone(LAYERS).update(outputs, labels)
+    first = Monotone(LAYERS).update(outputs[:400], labels[:400])
+    first.calibrate(first.cues(outputs[:50]))
+    later = Monotone.from_state(first.config(), first.state())
+    later.update(outputs[400:], labels[400:])
+    for layer in LAYERS:
+        one, other = (s.densities_[layer].statistics_ for s in (whole, later))
+        assert torch.equal(one.counts_, other.counts_)
+        assert torch.allclose(one.means_, other.means_, rtol=1e-10, atol=1e-12)
+        assert torch.allclose(one.within_scatter_, other.within_scatter_, rtol=1e-10, atol=1e-12)
+    assert torch.allclose(whole.cues(outputs), later.cues(outputs), rtol=1e-10)
+
+
+def test_new_kinds_do_not_forget_the_old(gate: Gate) -> None:
+    updated, change = gate.update(ood={"photographs": ood()["photographs"]})
+    both = fit(
+        digits().train.take(range(400)),
+        ood={"noise": ood()["noise"], "photographs": ood()["photographs"]},
+    )
+    assert list(updated.scorer.ood_cues_) == ["noise", "photographs"]
+    assert torch.allclose(updated.scorer.weights_, both.scorer.weights_, atol=1e-6)
+    assert np.allclose(updated.held_out_scores, both.held_out_scores, atol=1e-6)
+    assert change.after["auroc/noise"] > change.before["auroc/noise"] - 0.02
+    assert change.after["auroc/photographs"] >= change.before["auroc/photographs"] - 1e-9
+    # The gate that was updated is as it was.
+    assert list(gate.scorer.ood_cues_) == ["noise"]
+    assert change.before["flagged/held_out"] <= 0.05
+
+
+def test_other_held_out_images_take_the_place_of_the_old(gate: Gate) -> None:
+    updated, _ = gate.update(held_out=digits().test)
+    assert len(updated.held_out_scores) == len(digits().test) - 3 * len(digits().test) // 5
+    assert list(updated.scorer.ood_cues_) == ["noise"]
+    assert updated.facts["splits"]["held_out"]["name"] == digits().test.name
+
+
+def test_what_must_be_given_again_is_said(gate: Gate) -> None:
+    more = digits().train.take(range(400, 500))
+    with pytest.raises(UsageError, match="scores of the held-out images: give held_out again"):
+        gate.update(train=more)
+    with pytest.raises(UsageError, match=r"give each kind again. Missing: noise"):
+        gate.update(train=more, held_out=digits().validation)
+    with pytest.raises(UsageError, match="nothing to update"):
+        gate.update()
+    with pytest.raises(UsageError, match="goen run: run it again"):
+        make_gate().update(ood=ood())
+    with pytest.raises(LeakError, match="shares 100"):
+        gate.update(train=more, held_out=more, ood=ood())
+
+
+def test_a_saved_gate_can_be_updated(gate: Gate, tmp_path: Path) -> None:
+    gate.save(tmp_path / "gate")
+    loaded = goen.load(tmp_path / "gate", model=trained(), preprocess=preprocess)
+    one, _ = gate.update(ood=ood())
+    other, _ = loaded.update(ood=ood())
+    assert np.array_equal(one.held_out_scores, other.held_out_scores)
