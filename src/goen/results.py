@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
+from goen.artifacts import hardware, versions
 from goen.errors import ArtifactError, UsageError
 from goen.files import make_folder, storage_errors, whole_file, whole_folder
 from goen.progress import note
@@ -134,6 +135,8 @@ def read_results(path: Path) -> list[Result]:
 def summarised(out: Path, summary: Mapping[str, Any]) -> Iterator[None]:
     """Write a study's results in this block; ``run.json`` appears when it ends well.
 
+    To the summary it adds the versions and the machine that the results were made with.
+
     Only now does an earlier run in the folder lose its ``run.json`` and its report, so that a study
     that fails before it has results leaves the earlier one whole, and nothing of two is ever mixed.
     """
@@ -141,7 +144,8 @@ def summarised(out: Path, summary: Mapping[str, Any]) -> Iterator[None]:
         (out / name).unlink(missing_ok=True)
     yield
     with whole_file(out / "run.json") as temporary:
-        text = json.dumps(summary, indent=2, ensure_ascii=False)
+        whole = {**summary, "versions": versions(), "hardware": hardware()}
+        text = json.dumps(whole, indent=2, ensure_ascii=False)
         temporary.write_text(text + "\n", encoding="utf-8")
 
 

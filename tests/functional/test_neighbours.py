@@ -73,6 +73,17 @@ def test_the_middle_of_seventeen_near_duplicates_is_found() -> None:
         assert found == pytest.approx(2 * np.sin(9e-6 / 2) ** 2, rel=1e-6, abs=0)
 
 
+def test_what_rounding_puts_out_of_order_is_put_in_order() -> None:
+    # In 512 dimensions the similarities of near-duplicates differ, but by float32's rounding alone.
+    query = unit(1, 512, 0)
+    size = torch.tensor([6, 2, 9, 4, 1, 8, 3, 7, 5], dtype=torch.float64)[:, None] * 1e-5
+    bank = torch.cat([normalise(query + size * unit(9, 512, 1)), unit(500, 512, 2)])
+    expected = ((bank - query).square().sum(dim=1) / 2).sort().values
+    for k in range(1, 10):
+        found = kth_cosine_distance(query, bank, k).item()
+        assert found == pytest.approx(expected[k - 1].item(), rel=1e-9, abs=0)
+
+
 def test_a_row_of_the_bank_is_at_distance_zero() -> None:
     bank = unit(500, 64, 3).float()
     assert kth_cosine_distance(bank[7:20], bank, 1).tolist() == [0.0] * 13

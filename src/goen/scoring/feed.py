@@ -115,7 +115,7 @@ def _from_arrays(
             yield torch.as_tensor(images[rows]), own
 
     def digests() -> Digests:
-        return digest_images(np.asarray(batch) for batch, _ in batches())
+        return digest_images(batch.cpu().numpy() for batch, _ in batches())
 
     readable = images.dtype in (torch.uint8, np.uint8) and images.ndim == 4
     return Feed(name, batches, len(images), digests=digests if readable else None)

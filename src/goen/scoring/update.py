@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from goen.detectors.monotone import Monotone
 from goen.errors import UsageError
 from goen.functional import conformal
-from goen.metrics import ood_metrics
 from goen.models.placement import evaluating
 from goen.scoring.feed import Images, feed, require_apart
 from goen.scoring.fit import calibrated_parts, described, ood_feeds
@@ -134,6 +133,8 @@ def _measured(
     method: Monotone, threshold: float, known: Tensor, strange: Mapping[str, Tensor]
 ) -> dict[str, float]:
     """How a scorer and its threshold do on the cues of known and of strange images."""
+    from goen.metrics import ood_metrics  # slow to import, and a gate that only scores needs none
+
     scores, _ = method.judge(known)
     numbers = {"flagged/held_out": float((scores > threshold).double().mean())}
     for kind, cues in strange.items():

@@ -5,7 +5,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from goen.artifacts import versions
 from goen.data.protocol import Protocol
 from goen.errors import unknown
 from goen.metrics import paired_auroc_test
@@ -129,7 +128,6 @@ def ablate(
             "uses_ood": [row for row in order if titles[row][1] == _HEAD],
             "skipped": {},
             "missing": dict(protocol.missing),
-            "versions": versions(),
         }
         with summarised(out, summary):
             write_results(out / "results.jsonl", results)

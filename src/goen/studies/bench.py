@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from goen.artifacts import versions
 from goen.data.protocol import Protocol
 from goen.detectors import TemperatureScaling
 from goen.detectors.bridge import pytorch_ood
@@ -95,7 +94,6 @@ def bench(
             "uses_ood": [method.key for method in methods if method.uses_ood],
             "skipped": skipped,
             "missing": dict(protocol.missing),
-            "versions": versions(),
         }
         with summarised(out, summary):
             write_results(out / "results.jsonl", results)

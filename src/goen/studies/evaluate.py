@@ -1,7 +1,5 @@
 """One gate against every set of a protocol: numbers, scores, a map and pictures of its mistakes."""
 
-import os
-import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -13,6 +11,7 @@ from numpy.typing import NDArray
 from safetensors.torch import save_file
 from torch import Tensor
 
+from goen.artifacts import hardware
 from goen.data.contact_sheet import save_png, sheet
 from goen.data.imageset import ImageSet
 from goen.data.protocol import Protocol
@@ -71,28 +70,6 @@ def evaluate(subject: Subject, protocol: Protocol, held_out: ImageSet, out: Path
     gate = replace(subject.gate, facts={**subject.gate.facts, **known})
     gate.save(out / "gate")
     return gate
-
-
-def hardware() -> dict[str, str | int]:
-    """The machine that the numbers were made on."""
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU only"
-    return {
-        "system": f"{platform.system()} {platform.machine()}",
-        "processor": _processor(),
-        "cores": os.cpu_count() or 1,
-        "threads": torch.get_num_threads(),
-        "accelerator": device,
-    }
-
-
-def _processor() -> str:
-    """Its model, which only Linux tells in a file; elsewhere what Python knows."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return models[0] if models else platform.processor() or "unknown"
 
 
 def _score(gate: Gate, images: ImageSet) -> tuple[Arrays, Tensor]:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import torch
 
-from goen.artifacts import versions
 from goen.data.protocol import Protocol
 from goen.functional.cues import normalise
 from goen.functional.gaussian import ClassStatistics
@@ -79,7 +78,6 @@ def measure_geometry(
             "titles": {name: [VARIANTS[name].title, ""] for name in variants},
             "skipped": {},
             "missing": dict(protocol.missing),
-            "versions": versions(),
         }
         with summarised(out, summary):
             write_results(out / "results.jsonl", results)

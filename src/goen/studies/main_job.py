@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from goen.models.head import CalibrationHead
 from goen.results import Stages, alone_in, summarised
 from goen.scoring import Gate, score_cues
 from goen.studies.evaluate import Subject, evaluate
-from goen.studies.networks import train, write_story
+from goen.studies.networks import read_story, train, write_story
 from goen.studies.recipes import Fairness, Preset, Roles, recipe
 from goen.training import HeadConfig, train_head
 
@@ -103,9 +103,10 @@ def _run(config: RunConfig, protocol: Protocol, out: Path, stages: Stages) -> Ga
             **{f"ood:{name}": images for name, images in calibrating.items()},
         }.items()
     }
-    head = None
+    head: CalibrationHead | None = None
+    gaps: list[dict[str, Any]] = []
     if calibrating:
-        head = _calibrate(cues, roles.calibration, calibrating, fitted, recipe.head, stages)
+        head, gaps = _calibrate(cues, roles.calibration, calibrating, fitted, recipe.head, stages)
     held_out_scores, _ = score_cues(cues["held-out"], head)
     used = {**sets, **{f"calibration OOD {name}": s for name, s in calibrating.items()}}
     gate = Gate(
@@ -145,6 +146,7 @@ def _run(config: RunConfig, protocol: Protocol, out: Path, stages: Stages) -> Ga
     with summarised(out, summary):
         gate = evaluate(subject, protocol, roles.held_out, out)
         write_story(out / "training.jsonl", trained.story)
+        write_story(out / "head.jsonl", gaps)
         summary["facts"] = dict(gate.facts)
     return gate
 
@@ -190,7 +192,8 @@ def _calibrate(
     fitted: Path,
     config: HeadConfig,
     stages: Stages,
-) -> CalibrationHead:
+) -> tuple[CalibrationHead, list[dict[str, Any]]]:
+    """The head, and its gap after each epoch."""
 
     def make(result: Path, work: Path) -> None:
         ood = {name: cues[f"ood:{name}"] for name in calibrating}
@@ -207,4 +210,4 @@ def _calibrate(
     folder = stages.run("head", inputs, make)
     head = CalibrationHead()
     head.load_state_dict(load_tensors(folder / "head.safetensors"))
-    return head.eval()
+    return head.eval(), read_story(folder / "head.jsonl")

@@ -79,7 +79,7 @@ def train(
     folder = stages.run("backbone", inputs, make)
     model = ResNet18(network)
     model.load_state_dict(load_tensors(folder / "network.safetensors"))
-    story = [json.loads(line) for line in (folder / "training.jsonl").read_text().splitlines()]
+    story = read_story(folder / "training.jsonl")
     stopped_on = () if training.patience is None else (validation,)
     return Trained(model.to(device()).eval(), folder.name, story, (images, *stopped_on))
 
@@ -129,6 +129,11 @@ def write_story(path: Path, rows: list[dict[str, Any]]) -> None:
     """Rows as JSON lines, whole or not at all."""
     with whole_file(path) as temporary:
         temporary.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def read_story(path: Path) -> list[dict[str, Any]]:
+    """What ``write_story`` wrote."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def _say(row: EpochRow) -> None:

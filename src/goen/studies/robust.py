@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 
-from goen.artifacts import versions
 from goen.data.corruptions import CORRUPTIONS, SEVERITIES, corrupt, read_cifar10c
 from goen.data.imageset import ImageSet
 from goen.data.protocol import Protocol
@@ -94,7 +93,6 @@ def robust(
             "titles": {m.key: [m.title, m.kind] for m in methods},
             "skipped": {},
             "missing": dict(protocol.missing),
-            "versions": versions(),
         }
         with summarised(out, summary):
             write_results(out / "results.jsonl", results)

@@ -3,7 +3,6 @@
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from goen.artifacts import versions
 from goen.data.protocol import Protocol
 from goen.errors import UsageError
 from goen.progress import note
@@ -49,7 +48,6 @@ def over_seeds(
             "seeds": list(seeds),
             "skipped": {},
             "missing": dict(protocol.missing),
-            "versions": versions(),
         }
         with summarised(out, summary):
             write_results(out / "results.jsonl", results)
