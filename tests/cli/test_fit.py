@@ -23,6 +23,11 @@ from tests.own_model import DigitNet
 def digit_net():
     return DigitNet()
 
+def prepare(x):
+    return (x - 0.3) / 0.35
+
+number = 7
+
 def needs_more(width):
     return DigitNet()
 
@@ -124,6 +129,8 @@ def test_without_layers_there_is_a_table_and_a_suggestion(
         (["--model", "my_nets:digit_not"], "has no attribute 'digit_not'"),
         (["--model", "my_nets:needs_more"], "is called without arguments"),
         (["--model", "my_nets:no_model"], "gave a int, not a torch module"),
+        (["--preprocess", "my_nets:prepare"], "Give --preprocess, or --mean and --std, not both"),
+        (["--preprocess", "my_nets:number"], "--preprocess my_nets:number is a int"),
         (["--train", "nowhere"], "neither a folder nor a set goen knows"),
         (["--train", "noise"], "has no class folders"),
         (["--ood", "train"], "ood 'train' shares 300 of its 300 images with train"),
@@ -159,6 +166,18 @@ def test_weights_of_another_model_are_said(
     torch.save([1, 2], tmp_path / "list.pt")
     assert goen(*everything, "--weights", tmp_path / "list.pt") == 2
     assert "holds no weights by name" in capsys.readouterr().err
+
+
+def test_preprocessing_can_be_a_function_of_ones_own(
+    goen: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gate, model = tmp_path / "gate", ["--model", "my_nets:digit_net"]
+    own = ["--preprocess", "my_nets:prepare"]
+    words = ["--weights", "w.pt", "--train", "train", "--held-out", "held", "--layers", *LAYERS]
+    assert goen("fit", *model, *words, *own, "--out", gate) == 0
+    assert goen("score", "photos", "--gate", gate, *model) == 2
+    assert "a function of your own, prepare: give it" in capsys.readouterr().err
+    assert goen("score", "photos", "--gate", gate, *model, *own) == 0
 
 
 def test_known_sets_can_be_named(

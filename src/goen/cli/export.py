@@ -7,7 +7,7 @@ from typing import Annotated
 import numpy as np
 import tyro
 
-from goen.cli.model import make_model
+from goen.cli.model import find_preprocess, make_model
 from goen.data.pictures import read_picture
 from goen.errors import UsageError
 from goen.export import TOLERANCE, to_onnx, to_program
@@ -27,6 +27,7 @@ def export(
     out: Path | None = None,
     program: Path | None = None,
     model: str | None = None,
+    preprocess: str | None = None,
     images: Path | None = None,
     false_alarm_rate: float | None = None,
     per_class: bool = False,
@@ -45,6 +46,7 @@ def export(
         out: the ONNX file.
         program: a program of torch.export, for torch without goen.
         model: module:function that returns the model, for a gate of goen fit.
+        preprocess: module:function, if the gate was fitted with one.
         images: pictures to compare on, besides those that goen brings along.
         false_alarm_rate: the threshold's, if other than the gate's.
         per_class: guarantee the rate within every class.
@@ -52,7 +54,7 @@ def export(
     """
     if out is None and program is None:
         raise UsageError("Name a file to write: --out gate.onnx, or --program gate.pt2.")
-    judge = load(gate, make_model(model) if model else None)
+    judge = load(gate, make_model(model) if model else None, find_preprocess(preprocess))
     if false_alarm_rate is not None:
         judge = judge.with_false_alarm_rate(false_alarm_rate)
     if per_class:

@@ -8,7 +8,7 @@ from typing import Annotated
 import torch
 import tyro
 
-from goen.cli.model import make_model
+from goen.cli.model import find_preprocess, make_model
 from goen.data import ImageSet, load, names
 from goen.data.readers import class_folders, is_class_folder
 from goen.data.store import prepare
@@ -40,6 +40,7 @@ def fit(
     size: tuple[int, ...] = (),
     mean: tuple[float, ...] = (),
     std: tuple[float, ...] = (),
+    preprocess: str | None = None,
     false_alarm_rate: float = 0.05,
     classes: tuple[str, ...] = (),
     logits: str | None = None,
@@ -70,6 +71,7 @@ def fit(
         size: height and width (or one number) that pictures are resized to; else the first's.
         mean: per channel, subtracted from images in [0, 1] before the model sees them.
         std: per channel, then divided by.
+        preprocess: module:function of float images in [0, 1], in place of mean and std.
         false_alarm_rate: the share of ID images that may be flagged.
         classes: the folders to read, in the order of the model's logits.
         logits: key, attribute or index of the logits in the model's output, if it must be said.
@@ -86,9 +88,13 @@ def fit(
     strange = {Path(name).name: image_set(name, sides, ()) for name in ood}
     if len(strange) != len(ood):
         raise UsageError(f"OOD folders need names of their own, got {', '.join(ood)}.")
-    preprocess = Preprocess(mean or None, std or None) if mean or std else None
+    prepared = find_preprocess(preprocess)
+    if prepared is not None and (mean or std):
+        raise UsageError("Give --preprocess, or --mean and --std, not both.")
+    if mean or std:
+        prepared = Preprocess(mean or None, std or None)
     if not layers:
-        table = layers_of(network, training.image_shape, preprocess=preprocess, layout=layout)
+        table = layers_of(network, training.image_shape, preprocess=prepared, layout=layout)
         print(table)
         raise UsageError(f"Choose where to measure, for example: --layers {_suggestion(table)}")
     gate = Gate.fit(
@@ -99,7 +105,7 @@ def fit(
         ood=strange or None,
         false_alarm_rate=false_alarm_rate,
         logits=int(logits) if logits and logits.isdigit() else logits,
-        preprocess=preprocess,
+        preprocess=prepared,
         tokens=tokens,
         layout=layout,
         classes=training.classes,

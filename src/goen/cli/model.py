@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from goen.errors import ArtifactError, UsageError
+from goen.models.preprocess import Preprocessing
 
 
 def make_model(factory: str, weights: Path | None = None) -> nn.Module:
@@ -24,20 +25,7 @@ def make_model(factory: str, weights: Path | None = None) -> nn.Module:
         UsageError: no such module or function, or one that gives no model.
         ArtifactError: weights that cannot be read, or are another model's.
     """
-    name, _, function = factory.partition(":")
-    if not name or not function:
-        raise UsageError(f"--model is module:function, such as my_nets:resnet20; got {factory!r}.")
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    try:
-        made: Any = importlib.import_module(name)
-        for part in function.split("."):
-            made = getattr(made, part)
-    except (ImportError, AttributeError) as error:
-        raise UsageError(
-            f"--model {factory}: {error}. The module is looked for in {Path.cwd()} and among the "
-            "installed packages."
-        ) from error
+    made = _find("--model", factory)
     try:
         model = made if isinstance(made, nn.Module) else made()
     except TypeError as error:
@@ -50,6 +38,36 @@ def make_model(factory: str, weights: Path | None = None) -> nn.Module:
     if weights is not None:
         _load_weights(model, weights)
     return model
+
+
+def find_preprocess(name: str | None) -> Preprocessing | None:
+    """The function ``pkg.module:function``, if one was named."""
+    if name is None:
+        return None
+    function = _find("--preprocess", name)
+    if not callable(function):
+        raise UsageError(f"--preprocess {name} is a {type(function).__name__}, not a function.")
+    found: Preprocessing = function
+    return found
+
+
+def _find(flag: str, name: str) -> Any:
+    """What ``pkg.module:name`` is."""
+    module, _, path = name.partition(":")
+    if not module or not path:
+        raise UsageError(f"{flag} is module:function, such as my_nets:small_net; got {name!r}.")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        found: Any = importlib.import_module(module)
+        for part in path.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise UsageError(
+            f"{flag} {name}: {error}. The module is looked for in {Path.cwd()} and among the "
+            "installed packages."
+        ) from error
+    return found
 
 
 def _load_weights(model: nn.Module, path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from goen.cli.model import make_model
+from goen.cli.model import find_preprocess, make_model
 from goen.errors import UsageError
 from goen.progress import note
 from goen.score_files import columns, find_files, open_writer, score_files
@@ -26,6 +26,7 @@ def score(
     out: Path | None = None,
     false_alarm_rate: float | None = None,
     model: str | None = None,
+    preprocess: str | None = None,
     per_class: bool = False,
 ) -> int:
     """Say what each image is, how far it lies from all that is known, and whether to flag it.
@@ -44,11 +45,12 @@ def score(
         out: where to write; .jsonl, .csv or .parquet. Left out: JSON lines on standard output.
         false_alarm_rate: the share of known images that may be flagged, if other than the gate's.
         model: module:function that returns the model, for a gate of goen fit.
+        preprocess: module:function, if the gate was fitted with one.
         per_class: guarantee the rate within every class.
     """
     if not paths:
         raise UsageError("Name the pictures or folders to score.")
-    judge = load(gate, make_model(model) if model else None)
+    judge = load(gate, make_model(model) if model else None, find_preprocess(preprocess))
     if false_alarm_rate is not None:
         judge = judge.with_false_alarm_rate(false_alarm_rate)
     if per_class:

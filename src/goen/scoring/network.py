@@ -107,7 +107,7 @@ def _tapped(
         if preprocess is None:
             raise ArtifactError(
                 f"This gate's preprocessing is a function of your own, {settings['function']}: "
-                "give it, goen.load(folder, model=..., preprocess=...)."
+                "give it, goen.load(folder, model=..., preprocess=...) or --preprocess."
             )
     elif settings is not None:
         size = settings["size"]

@@ -34,14 +34,6 @@ from goen.training import HeadConfig, train_head
 
 Kind = Literal["predictive", "post-hoc", "newer", "goen", "other"]
 Role = Literal["train", "calibration", "ood"]
-KINDS: Mapping[Kind, str] = {
-    "predictive": "predictive methods of the paper",
-    "post-hoc": "post-hoc methods of the paper",
-    "newer": "what the field has found since",
-    "goen": "GOEN, and our own goen-m",
-    "other": "others",
-}
-
 SCALES = ("layer2", "layer4")
 """What goen-m measures: texture and semantics, as the paper's multi-scale head sees them."""
 
