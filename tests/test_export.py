@@ -112,6 +112,16 @@ def test_the_file_says_what_it_is(exported: tuple[Gate, Path]) -> None:
         assert [len(values) for values in found] == [count] * 5
 
 
+def test_a_tie_with_the_threshold_is_not_flagged() -> None:
+    gate, images = own_gate(), torch.from_numpy(digits().test.read(range(4)))
+    deployed = export.Deployed(gate).eval()
+    with torch.no_grad():
+        score = deployed(images, torch.tensor(0.0, dtype=torch.float64))[2]
+        for i in range(4):
+            assert not deployed(images, score[i])[4][i]
+            assert deployed(images, score[i] - 1e-3)[4][i]
+
+
 ALONE = """
 import importlib.util, sys
 sys.path[:] = [p for p in sys.path if "site-packages" not in p] + [sys.argv[1]]

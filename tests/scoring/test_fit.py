@@ -141,7 +141,10 @@ def test_held_out_images_are_parted_once() -> None:
     assert (len(standard), len(threshold)) == (180, 120)
     assert sorted([*standard.tolist(), *threshold.tolist()]) == list(range(300))
     assert torch.equal(parted(300, 0.2)[0], standard)
-    # A set whose labels repeat in any period is still parted evenly.
+    # A set sorted by class is parted evenly,
+    for block in np.array_split(np.arange(300), 5):
+        assert 0.2 < np.isin(block, threshold.numpy()).mean() < 0.6
+    # and so is one whose labels repeat in any period.
     for period in range(2, 8):
         shares = np.bincount(threshold.numpy() % period, minlength=period) / 120
         assert np.abs(shares - 1 / period).max() < 0.12
