@@ -266,6 +266,13 @@ def test_features_that_are_not_finite_are_refused(key: str) -> None:
         fitted(key).score(Outputs(broken.logits, broken.features, doubt))
 
 
+@pytest.mark.parametrize("key", [k for k in detectors() if hasattr(fitted(k), "feature")])
+def test_a_feature_that_is_not_there_is_said(key: str) -> None:
+    far, _ = far_and_near(METHODS[key])
+    with pytest.raises(UsageError, match="Unknown feature 'z'"):
+        fitted(key).score(Outputs(far.logits, {"zz": far.features["z"]}))
+
+
 def test_the_table_has_the_papers_twelve_and_more() -> None:
     papers = [m.key for m in METHODS.values() if m.kind in ("predictive", "post-hoc")]
     assert len(papers) == 11

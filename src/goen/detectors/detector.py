@@ -7,7 +7,7 @@ from typing import ClassVar, Self, final
 import torch
 from torch import Tensor
 
-from goen.errors import NotFittedError, UsageError
+from goen.errors import NotFittedError, UsageError, unknown
 from goen.functional._rows import check_features, check_labels
 from goen.outputs import Outputs
 
@@ -17,8 +17,9 @@ class Detector(ABC):
 
     A method of one's own has a constructor that only stores its arguments, and two methods:
     ``_learn`` returns everything it takes from the training outputs as named tensors, ``_measure``
-    turns outputs into scores by means of ``fitted_``. The rest is here: what comes in is checked,
-    fitting again forgets everything, and the state can be saved and loaded.
+    turns outputs into scores by means of ``fitted_``. The rest is here: what comes in is checked (a
+    name, or several, in an attribute ``feature`` must be among the outputs' features), fitting
+    again forgets everything, and the state can be saved and loaded.
 
     Example:
         >>> class Norm(Detector):
@@ -47,7 +48,7 @@ class Detector(ABC):
     @final
     def fit(self, outputs: Outputs, labels: Tensor) -> Self:
         """Forget everything and learn from these outputs."""
-        check_features(outputs.logits)
+        self._check(outputs)
         check_labels(labels, len(outputs), outputs.logits.shape[1])
         if not len(outputs):
             raise UsageError(f"{type(self).__name__} was given no outputs to fit.")
@@ -63,7 +64,7 @@ class Detector(ABC):
             NotFittedError: nothing was fitted yet.
             UsageError: scores that are not finite, which says that the outputs were not.
         """
-        check_features(outputs.logits)
+        self._check(outputs)
         if self.needs_fit and self.fitted_ is None:
             raise NotFittedError(
                 f"This {type(self).__name__} is not fitted. Call fit(outputs, labels) or load an "
@@ -78,6 +79,14 @@ class Detector(ABC):
                 "images and the network that gave these outputs."
             )
         return scores
+
+    @final
+    def _check(self, outputs: Outputs) -> None:
+        check_features(outputs.logits)
+        wanted = getattr(self, "feature", ())
+        for name in (wanted,) if isinstance(wanted, str) else wanted:
+            if name not in outputs.features:
+                raise unknown("feature", name, outputs.features)
 
     @final
     def state(self) -> dict[str, Tensor]:
