@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 from goen.data.imageset import ImageSet
 from goen.detectors import Density
 from goen.detectors.goen import Goen
-from goen.extract import extract
+from goen.extraction import extract
 from goen.models import NetworkConfig, ResNet18
 from goen.models.head import CalibrationHead
 from goen.scoring import Gate

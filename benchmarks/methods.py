@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from goen.data import ImageSet
-from goen.extract import extract
+from goen.extraction import extract
 from goen.models import NetworkConfig, ResNet18
 from goen.outputs import Outputs
 from goen.studies import METHODS, Material

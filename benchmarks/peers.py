@@ -19,7 +19,7 @@ from torch import Tensor, nn
 import goen
 from goen.data import ImageSet
 from goen.detectors import KNN, ODIN, Energy, Mahalanobis, Perturbed
-from goen.extract import extract
+from goen.extraction import extract
 from goen.models import NetworkConfig
 from goen.training import TrainingConfig, train_backbone
 from timing import header, interleave, ratio, report

@@ -12,7 +12,7 @@ LAYERS = [
     {"functional"},
     {"data", "metrics", "models"},
     {"detectors"},
-    {"artifacts", "extract"},
+    {"artifacts", "extraction"},
     {"training"},
     {"results"},
     {"scoring"},

@@ -39,6 +39,18 @@ def test_public_names() -> None:
     assert dir(goen) == sorted(goen.__all__)
 
 
+def test_no_module_takes_a_public_names_place() -> None:
+    script = (
+        "import goen, pkgutil, importlib\n"
+        "for m in pkgutil.walk_packages(goen.__path__, 'goen.'):\n"
+        "    if m.name != 'goen.__main__': importlib.import_module(m.name)\n"
+        "from types import ModuleType\n"
+        "modules = {n for n in goen.__all__ if isinstance(getattr(goen, n), ModuleType)}\n"
+        "assert modules == {'data', 'detectors', 'errors', 'metrics', 'models'}, modules\n"
+    )
+    assert subprocess.run([sys.executable, "-c", script]).returncode == 0
+
+
 def test_importing_goen_does_not_wait_for_torch() -> None:
     script = "import sys, goen.cli.main; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0

@@ -11,7 +11,7 @@ from goen.data import ImageSet, protocol
 from goen.detectors import Density
 from goen.detectors.goen import Goen
 from goen.errors import ArtifactError, FitError, UsageError
-from goen.extract import extract
+from goen.extraction import extract
 from goen.models import NetworkConfig, ResNet18
 from goen.models.head import CalibrationHead
 from goen.scoring import Gate

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from goen import data, detectors, errors, metrics, models
-    from goen.extract import extract
+    from goen.extraction import extract
     from goen.models.layers import layers
     from goen.models.preprocess import Preprocess
     from goen.models.tapped import Tapped
@@ -38,7 +38,7 @@ _HOME = {
     "Prediction": "scoring",
     "Preprocess": "models.preprocess",
     "Tapped": "models.tapped",
-    "extract": "extract",
+    "extract": "extraction",
     "layers": "models.layers",
     "load": "scoring",
 }

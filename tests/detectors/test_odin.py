@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from goen.data import ImageSet
 from goen.detectors import ODIN, Perturbed
 from goen.errors import UsageError
-from goen.extract import extract
+from goen.extraction import extract
 from goen.models import NetworkConfig, ResNet18
 from goen.outputs import Outputs
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  (its usual name)
 
 from goen.errors import UsageError
-from goen.extract import extract
+from goen.extraction import extract
 from goen.models.deterministic import check_deterministic
 from goen.models.layers import layers
 from goen.models.placement import placement

@@ -8,7 +8,7 @@ import goen
 from goen.data import ImageSet
 from goen.detectors.monotone import Monotone
 from goen.errors import LeakError, UsageError
-from goen.extract import extract
+from goen.extraction import extract
 from goen.scoring import Gate
 
 from ..own_model import LAYERS, digits, ood, preprocess, trained

@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 
 from goen.data import ImageSet
 from goen.errors import ArtifactError, FitError, UsageError
-from goen.extract import extract
+from goen.extraction import extract
 from goen.models import CLASSIFIERS, Classifier, ClassifierKind, NetworkConfig, ResNet18
 from goen.models.classifiers import MCDropout
 from goen.training import EpochRow, TrainingConfig, train_backbone

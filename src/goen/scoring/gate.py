@@ -17,7 +17,7 @@ from goen.detectors.goen import Goen
 from goen.detectors.monotone import Monotone
 from goen.detectors.scorer import Scorer
 from goen.errors import FitError, UsageError
-from goen.extract import stream
+from goen.extraction import stream
 from goen.functional import conformal
 from goen.models.head import CalibrationHead
 from goen.models.placement import evaluating, placement

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from goen.detectors.monotone import Monotone
 from goen.errors import FitError, UsageError
-from goen.extract import run
+from goen.extraction import run
 from goen.functional.conformal import required_held_out
 from goen.models.placement import placement
 from goen.outputs import Outputs

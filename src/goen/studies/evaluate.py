@@ -15,7 +15,7 @@ from goen.artifacts import hardware
 from goen.data.contact_sheet import save_png, sheet
 from goen.data.imageset import ImageSet
 from goen.data.protocol import Protocol
-from goen.extract import stream
+from goen.extraction import stream
 from goen.files import whole_file
 from goen.functional.cues import normalise
 from goen.functional.gaussian import ClassStatistics

@@ -16,7 +16,7 @@ from goen.data.protocol import Protocol
 from goen.detectors.density import Density
 from goen.detectors.goen import Goen
 from goen.errors import UsageError
-from goen.extract import stream
+from goen.extraction import stream
 from goen.functional.conformal import threshold
 from goen.models import ResNet18
 from goen.models.head import CalibrationHead

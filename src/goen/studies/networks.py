@@ -13,7 +13,7 @@ from torch import nn
 
 from goen.artifacts import load_tensors, part
 from goen.data.imageset import ImageSet
-from goen.extract import stream
+from goen.extraction import stream
 from goen.files import whole_file
 from goen.models import NetworkConfig, ResNet18
 from goen.outputs import Outputs

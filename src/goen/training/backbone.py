@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy, interpolate
 from goen.data.augment import random_crop_flip
 from goen.data.imageset import ImageSet
 from goen.errors import FitError, UsageError
-from goen.extract import stream
+from goen.extraction import stream
 from goen.functional.gaussian import ClassStatistics
 from goen.functional.geometry import geometry
 from goen.models import NetworkConfig, ResNet18

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from goen.data import ImageSet, load
-from goen.extract import extract, stream
+from goen.extraction import extract, stream
 from goen.models import NetworkConfig, ResNet18
 from goen.outputs import Outputs
 
