@@ -42,7 +42,7 @@ def main_job(
 
     page = write_report(folder)
     print_table(read_results(folder / "results.jsonl"))
-    print(f"gate:   {folder / 'gate'}")
+    print(f"gate:   {folder / 'gate'}   (goen score PICTURES --gate {folder})")
     print(f"report: {page.resolve()}")
     return 0
 
