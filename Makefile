@@ -38,7 +38,7 @@ clean:  ## remove the environment and what the demo wrote
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "goen needs Python 3.11 or later, and none is on the path. Install it, or say: make PYTHON=/path/to/python3.11" >&2; exit 2; }
-	@echo "Setting up $(VENV) with $$($(PYTHON) --version): once, about 1 GB and two minutes."
+	@echo "Setting up $(VENV) with $$($(PYTHON) --version): once, two minutes and about 1 GB (5 GB where pip brings a CUDA build of torch)."
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "Could not make a virtual environment. On Debian and Ubuntu: apt install python3-venv" >&2; exit 2; }
 
 # PIP_CONSTRAINT rather than -c, so that the build backend is pinned as well.

@@ -23,8 +23,9 @@ _TENSORS, _MANIFEST = "tensors.safetensors", "manifest.json"
 
 def versions() -> dict[str, str]:
     """The versions a result depends on."""
-    packages = {name: version(name) for name in ("goen", "torch", "numpy", "scipy", "scikit-learn")}
-    return {"python": platform.python_version(), **packages}
+    packages = {name: version(name) for name in ("goen", "numpy", "scipy", "scikit-learn")}
+    # Its own word names the build (CPU or CUDA); the package's metadata may not.
+    return {"python": platform.python_version(), "torch": str(torch.__version__), **packages}
 
 
 def hardware() -> dict[str, str | int]:
