@@ -68,8 +68,12 @@ def look_at(page: Path, work: Path) -> Look:
         "--window-size=1300,1000", "--virtual-time-budget=20000", "--timeout=60000",
         "--dump-dom", harness.as_uri(),
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=180)
-    written = re.search(r'<pre id="findings">(.+?)</pre>', done.stdout, re.DOTALL)
+    # On a busy machine the browser may give up before the script has looked; then it looks again.
+    for _ in range(3):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=180)
+        written = re.search(r'<pre id="findings">(.+?)</pre>', done.stdout, re.DOTALL)
+        if written is not None:
+            break
     assert written is not None, f"the page was not looked at: {done.stderr[-2000:]}"
     console = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
     return Look(json.loads(html.unescape(written.group(1))), console)

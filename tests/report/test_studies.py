@@ -85,8 +85,8 @@ def test_seeds_show_mean_spread_and_each(reports: dict[str, Path]) -> None:
     assert cells["noise least"].text == f"{min(values):.4f}"
     each = [
         c.text
-        for (_, label, column), c in found["each_seed"].cells().items()
-        if "GOEN (" in label and column == "noise"
+        for (section, _, column), c in found["each_seed"].cells().items()
+        if "GOEN (" in section and column == "noise"
     ]
     assert each == [f"{value:.4f}" for value in values]
 

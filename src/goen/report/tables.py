@@ -109,7 +109,7 @@ def seeds_tables(results: Sequence[Result], summary: Summary) -> list[Table]:
     accuracy = over("classifier", "test", "accuracy")
     each = [
         Row(
-            f"{title}, seed {seed}",
+            f"seed {seed}",
             tuple(Cell(by_key[method, name, "auroc", seed].value) for name in sets),
             title,
         )

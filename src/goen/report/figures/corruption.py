@@ -50,7 +50,8 @@ def by_severity(words: str, methods: Mapping[str, BySeverity]) -> Figure:
     ax.set(xlabel="severity", title=words)
     ax.grid(axis="x", visible=False)
     if len(methods) > 1:
-        figure.legend(loc="outside lower center", ncols=2)
+        columns = 1 if max(map(len, methods)) > 25 else 2  # long names side by side are cut off
+        figure.legend(loc="outside lower center", ncols=columns)
     return figure
 
 

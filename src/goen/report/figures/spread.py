@@ -20,7 +20,7 @@ def seed_points(title: str, quantity: str, by_row: Mapping[str, Sequence[float]]
         ax.plot(values, [place] * len(values), "o", color=INK, markersize=4.5, alpha=0.75)
     name_rows(ax, list(by_row))
     ax.grid(axis="y", visible=False)
-    ax.set(xlabel=f"{quantity}; a dot per seed, bar: mean, band: ± one standard deviation")
+    ax.set(xlabel=f"{quantity}\ndot: a seed, bar: mean, band: ± sd")
     ax.set_title(title, loc="right")
     ax.xaxis.label.set_fontsize(8)
     return figure
