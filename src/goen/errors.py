@@ -2,6 +2,7 @@
 
     GoenError              everything a user can cause and can mend
     ├── UsageError         a value that cannot be meant: unknown name, wrong shape, wrong range
+    │   └── ExtraMissing   an optional package that is not installed, or cannot be imported
     ├── DataError          images or labels that cannot be used
     │   ├── DataMissing    not here and not to be had; the message says what to do
     │   └── DataCorrupt    here, but truncated, of another checksum or of another form
@@ -25,6 +26,10 @@ class GoenError(Exception):
 
 class UsageError(GoenError, ValueError):
     """A value that cannot be meant."""
+
+
+class ExtraMissing(UsageError):  # noqa: N818  (reads as a sentence in `except ExtraMissing`)
+    """An optional package that is not here."""
 
 
 class DataError(GoenError):

@@ -1,8 +1,10 @@
 """The benchmark on a tiny scale: every method, one pass, numbers that the scores bear out."""
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -177,13 +179,24 @@ def test_what_the_bridge_cannot_bring_is_said(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     folder, protocol, _ = finished
-    monkeypatch.setitem(__import__("sys").modules, "pytorch_ood", None)  # as if not installed
+    monkeypatch.setitem(sys.modules, "pytorch_ood", None)  # as if not installed
     config = BenchConfig(("softmax", "pytorch_ood.KNN"), preset="fast")
     results = bench(config, protocol, tmp_path, Stages(folder / "stages"))
     assert {r.method for r in results} == {"softmax"}
     assert "pytorch_ood.KNN is left out" in capsys.readouterr().err
     with pytest.raises(UsageError, match="No method is left"):
         bench(BenchConfig(("pytorch_ood.KNN",)), protocol, tmp_path)
+
+
+def test_a_mistyped_detector_of_the_bridge_is_an_error(
+    finished: tuple[Path, Protocol, list[Result]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("pytorch_ood", "pytorch_ood.detector"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    with pytest.raises(UsageError, match="has no 'KNM'"):
+        bench(BenchConfig(("softmax", "pytorch_ood.KNM")), finished[1], tmp_path)
 
 
 def test_the_papers_protocol_trains_baselines_longer_and_stops_early() -> None:

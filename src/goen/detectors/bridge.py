@@ -6,7 +6,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from goen.errors import UsageError
+from goen.errors import ExtraMissing, UsageError
 from goen.outputs import Outputs
 
 LOGITS = "logits"
@@ -61,13 +61,13 @@ def pytorch_ood(name: str, *, feature: str | None = None, **arguments: Any) -> B
         arguments: for its constructor; the model it asks for is ``None``: goen has run it already.
 
     Raises:
-        UsageError: pytorch-ood is not here or cannot be imported, has no such detector, or has
-            one that needs more than that.
+        ExtraMissing: pytorch-ood is not here or cannot be imported.
+        UsageError: it has no such detector, or one that needs more than that.
     """
     try:
         classes = importlib.import_module("pytorch_ood.detector")
     except Exception as error:  # a broken torchvision beside it raises a RuntimeError
-        raise UsageError(
+        raise ExtraMissing(
             f"pytorch-ood cannot be imported ({error}). Install it with: pip install 'goen[bridge]'"
         ) from error
     if not hasattr(classes, name):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from goen.data.protocol import Protocol
 from goen.detectors import TemperatureScaling
 from goen.detectors.bridge import pytorch_ood
-from goen.errors import UsageError, unknown
+from goen.errors import ExtraMissing, UsageError, unknown
 from goen.metrics import id_metrics, ood_metrics, paired_auroc_test
 from goen.progress import note, warn
 from goen.results import (
@@ -109,7 +109,7 @@ def _chosen(config: BenchConfig, own: Sequence[Method]) -> tuple[list[Method], d
         if name.startswith(_BRIDGE):
             try:
                 bridged.append(_bridged(name.removeprefix(_BRIDGE)))
-            except UsageError as error:
+            except ExtraMissing as error:
                 skipped[name] = str(error)
                 warn(f"{name} is left out: {error}")
         elif name not in known:

@@ -139,8 +139,9 @@ class Panel:
     ) -> tuple[Outputs, float]:
         kind = "standard" if network == "ensemble" else network
         if perturbed:
-            shaken, key = Perturbed(trained.network), f"{trained.key} perturbed"
-            return outputs(shaken, key, images, self._stages, features=())
+            moved = Perturbed(trained.network)
+            key = f"{trained.key} perturbed {moved.epsilon} {moved.temperature}"
+            return outputs(moved, key, images, self._stages, features=())
         features = _FEATURES.get(kind, ())
         return outputs(trained.network, trained.key, images, self._stages, features=features)
 

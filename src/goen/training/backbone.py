@@ -133,29 +133,20 @@ def train_backbone(
         )
         while state.epoch < config.epochs and not _out_of_patience(state, config):
             started = time.perf_counter()
-            losses, hits, seen = 0.0, 0, 0
             with _randomness(config, state.epoch, device):
-                for images, labels, fraction in _epoch(train, config, state.epoch):
-                    done = (state.epoch + fraction) / config.epochs
-                    loss, right = _step(state, config, images, labels, done)
-                    losses += loss * len(labels)
-                    hits += right
-                    seen += len(labels)
-                    status = f"loss {losses / seen:.3f} accuracy {hits / seen:.1%}"
-                    progress.update(task, advance=1, status=status)
-            rate = learning_rate(config, done)
-            if not math.isfinite(losses):
-                raise FitError(
-                    f"Training diverged: the loss of epoch {state.epoch + 1} is not a number. "
-                    f"Lower the learning rate, which was {config.learning_rate:g}."
+                loss, accuracy, rate = _pass(
+                    state,
+                    train,
+                    config,
+                    lambda status: progress.update(task, advance=1, status=status),
                 )
-            loss, accuracy, shape = _measure(state.network, validation)
+            validation_loss, validation_accuracy, shape = _measure(state.network, validation)
             row = EpochRow(
                 epoch=state.epoch,
-                loss=losses / seen,
-                accuracy=hits / seen,
-                validation_loss=loss,
-                validation_accuracy=accuracy,
+                loss=loss,
+                accuracy=accuracy,
+                validation_loss=validation_loss,
+                validation_accuracy=validation_accuracy,
                 learning_rate=rate,
                 seconds=time.perf_counter() - started,
                 **shape,
@@ -169,6 +160,26 @@ def train_backbone(
         state.network.load_state_dict(state.best)
     rows = [EpochRow(**row) for row in state.history]
     return state.network.eval(), rows
+
+
+def _pass(
+    state: Checkpoint, train: ImageSet, config: TrainingConfig, say: Callable[[str], None]
+) -> tuple[float, float, float]:
+    """Every step of one epoch; its mean loss, its accuracy and the last learning rate."""
+    losses, hits, seen, done = 0.0, 0, 0, 0.0
+    for images, labels, fraction in _epoch(train, config, state.epoch):
+        done = (state.epoch + fraction) / config.epochs
+        loss, right = _step(state, config, images, labels, done)
+        losses += loss * len(labels)
+        hits += right
+        seen += len(labels)
+        say(f"loss {losses / seen:.3f} accuracy {hits / seen:.1%}")
+    if not math.isfinite(losses):
+        raise FitError(
+            f"Training diverged: the loss of epoch {state.epoch + 1} is not a number. Lower the "
+            f"learning rate, which was {config.learning_rate:g}."
+        )
+    return losses / seen, hits / seen, learning_rate(config, done)
 
 
 def learning_rate(config: TrainingConfig, progress: float) -> float:
