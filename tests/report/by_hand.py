@@ -86,7 +86,8 @@ def ablate(folder: Path) -> Path:
         if r.metric == "auroc" and r.method.startswith("no_center_loss")
     ]
     config = {"variants": [], "preset": "auto", "protocol": "full", "seed": 42}
-    known = {"titles": titles, "uses_ood": heads, "config": config}
+    twins = {"no_center_loss": "default", "no_center_loss_distance": "default_distance"}
+    known = {"titles": titles, "uses_ood": heads, "config": config, "with_center_loss": twins}
     return write(folder, results + tests, study="ablate", **known)
 
 

@@ -80,7 +80,7 @@ def ablate_tables(results: Sequence[Result], summary: Summary) -> list[Table]:
             "center_loss",
             "AUROC without CenterLoss minus with it",
             "p_of_center_loss",
-            lambda row: comparison.twin(row),
+            lambda row: str(summary["with_center_loss"][row]),
         ),
         *comparison.fpr95(),
     ]
@@ -347,7 +347,3 @@ class _Comparison:
             f"{SIGNIFICANT:.0%}). One seed: `goen seeds` says how much of a difference is luck."
         )
         return Table(name, f"{title}: {self.where}", columns, lines, (note, *self.left_out()))
-
-    def twin(self, method: str) -> str:
-        """The same variant with CenterLoss."""
-        return method.replace("_no_center_loss", "").replace("no_center_loss", "default")

@@ -119,12 +119,14 @@ def ablate(
                     scores.setdefault(dataset, {})[row] = arrays[old]
         order = sorted(titles, key=lambda row: titles[row][1] != _HEAD)  # heads first
         results = [r for row in order for r in results if r.method == row]
-        results += _tests(order, scores, results)
+        twins = {row: _with_center_loss(row) for row in order if _with_center_loss(row) in order}
+        results += _tests(order, twins, scores, results)
         summary = {
             "study": "ablate",
             "data": protocol.name,
             "config": asdict(config),
             "titles": {row: titles[row] for row in order},
+            "with_center_loss": twins,
             "uses_ood": [row for row in order if titles[row][1] == _HEAD],
             "skipped": {},
             "missing": dict(protocol.missing),
@@ -144,7 +146,10 @@ def _rows_of(variant: str) -> list[tuple[str, str, str]]:
 
 
 def _tests(
-    rows: Sequence[str], scores: Mapping[str, Arrays], results: Sequence[Result]
+    rows: Sequence[str],
+    twins: Mapping[str, str],
+    scores: Mapping[str, Arrays],
+    results: Sequence[Result],
 ) -> list[Result]:
     by_key = {(r.method, r.dataset): r for r in results if r.metric == "auroc"}
 
@@ -163,11 +168,9 @@ def _tests(
         p_values = [p_value("default", row, dataset) for row in others]
         for row, p in zip(others, holm(p_values), strict=True):
             tests.append(found(row, dataset, "p_against_default", p))
-        for row in rows:
-            with_loss = _with_center_loss(row)
-            if with_loss in rows:
-                p = p_value(with_loss, row, dataset)
-                tests.append(found(row, dataset, "p_of_center_loss", p))
+        for row, with_loss in twins.items():
+            p = p_value(with_loss, row, dataset)
+            tests.append(found(row, dataset, "p_of_center_loss", p))
     return tests
 
 
@@ -175,5 +178,4 @@ def _with_center_loss(row: str) -> str:
     """The row's twin with CenterLoss; an empty name if it has none."""
     if "no_center_loss" not in row:
         return ""
-    twin = row.replace("_no_center_loss", "").replace("no_center_loss", "default")
-    return twin
+    return row.replace("_no_center_loss", "").replace("no_center_loss", "default")
