@@ -19,8 +19,8 @@ APT := DEBIAN_FRONTEND=noninteractive timeout 300 apt-get -qq -o Acquire::Retrie
 help:  ## what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-demo: $(VENV)/.ready-core  ## the embedded benchmark, from nothing to a picture
-	@$(BIN)/goen run
+demo: $(VENV)/.ready-core  ## the gate in the box, then the embedded benchmark, from nothing to a picture
+	@$(BIN)/goen demo
 
 test: $(VENV)/.ready-dev $(VENV)/.browser  ## lint, types and all tests
 	$(BIN)/ruff check .

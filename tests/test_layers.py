@@ -16,7 +16,7 @@ LAYERS = [
     {"training"},
     {"results"},
     {"scoring"},
-    {"bridges", "export", "fit_report", "score_files", "studies"},
+    {"bridges", "check", "export", "fit_report", "score_files", "studies"},
     {"report", "server"},
     {"cli"},
 ]

@@ -23,7 +23,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def export(
-    gate: Annotated[Path, tyro.conf.Positional],
+    gate: Annotated[str, tyro.conf.Positional],
     out: Path | None = None,
     program: Path | None = None,
     model: str | None = None,
@@ -39,10 +39,11 @@ def export(
     be left out. docs/deploy.md runs it with onnxruntime alone.
 
     For example: goen export runs/digits --out gate.onnx
+                 goen export cifar10-w16 --out gate.onnx      (the gate in the box)
                  goen export my-gate --model my_nets:resnet20 --out gate.onnx --program gate.pt2
 
     Args:
-        gate: a saved gate, or the folder of a run.
+        gate: a saved gate, the folder of a run, or the name of a gate that comes with goen.
         out: the ONNX file.
         program: a program of torch.export, for torch without goen.
         model: module:function that returns the model, for a gate of goen fit.

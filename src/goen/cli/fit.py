@@ -46,6 +46,7 @@ def fit(
     logits: str | None = None,
     tokens: Tokens = "mean",
     layout: Layout = "auto",
+    mirror: bool = False,
     batch_size: int = 128,
     device: Annotated[str, tyro.conf.arg(help_behavior_hint="(cpu or cuda)")] = "cpu",
 ) -> int:
@@ -77,6 +78,7 @@ def fit(
         logits: key, attribute or index of the logits in the model's output, if it must be said.
         tokens: of transformers: the mean of all tokens, or the class token.
         layout: of maps, where their shape does not say it.
+        mirror: look at each image's mirror image as well: surer, at twice the time.
         batch_size: images at once.
         device: cpu, or cuda.
     """
@@ -109,6 +111,7 @@ def fit(
         tokens=tokens,
         layout=layout,
         classes=training.classes,
+        mirror=mirror,
         batch_size=batch_size,
     )
     gate = replace(gate, facts={**gate.facts, "factory": model})

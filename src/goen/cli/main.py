@@ -12,6 +12,7 @@ from goen.progress import note, spinner
 
 # A command's module is imported when it is called: `goen data list` must not wait for torch.
 COMMANDS = {
+    "demo": "the gate in the box on pictures at hand, then goen run on the embedded digits",
     "run": "train, fit, calibrate, evaluate, report: the main job (embedded digits by default)",
     "bench": "every method, one table: the eleven baselines and what came since",
     "ablate": "which part of GOEN does what: the paper's variants, and those it leaves out",
@@ -20,7 +21,8 @@ COMMANDS = {
     "geometry": "the shape of the features: what the paper's argument rests on",
     "report": "one page, tables and figures from the folder of a finished run",
     "fit": "a gate for your own model and images, at a false-alarm rate you choose",
-    "score": "a saved gate over your images: JSON lines, CSV or Parquet out",
+    "score": "your images, by the gate in the box or your own: JSON lines, CSV or Parquet",
+    "check": "a gate's published numbers, measured again on this machine",
     "export": "a gate as one ONNX file that decides without goen",
     "data": "list, get, check and look at image sets",
 }

@@ -1,4 +1,4 @@
-"""``goen score``: a saved gate over files and folders of images."""
+"""``goen score``: a gate over files and folders of images."""
 
 import sys
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from goen.cli.model import find_preprocess, make_model
 from goen.errors import UsageError
 from goen.progress import note
 from goen.score_files import columns, find_files, open_writer, score_files
-from goen.scoring import load
+from goen.scoring import DEFAULT_GATE, load
 
 
 def main(argv: Sequence[str]) -> int:
@@ -22,7 +22,7 @@ def main(argv: Sequence[str]) -> int:
 
 def score(
     paths: Annotated[tuple[Path, ...], tyro.conf.Positional],
-    gate: Path,
+    gate: str = DEFAULT_GATE,
     out: Path | None = None,
     false_alarm_rate: float | None = None,
     model: str | None = None,
@@ -35,13 +35,14 @@ def score(
     gate's size. Exit code 0 if every file was read, 1 if some were not (their rows say why), 2 if
     nothing could be done.
 
-    For example: goen score photos/ --gate runs/digits/gate --out scores.csv
-                 goen score a.png b.jpg --gate runs/digits/gate --false-alarm-rate 0.01
+    For example: goen score photo.png      (the gate in the box: CIFAR-10's ten classes)
+                 goen score photos/ --gate runs/digits --out scores.csv
+                 goen score a.png b.jpg --gate runs/digits --false-alarm-rate 0.01
                  goen score photos/ --gate my-gate --model my_nets:resnet20
 
     Args:
         paths: picture files, and folders of them.
-        gate: a saved gate, such as runs/digits/gate.
+        gate: a saved gate, such as runs/digits, or the name of one that comes with goen.
         out: where to write; .jsonl, .csv or .parquet. Left out: JSON lines on standard output.
         false_alarm_rate: the share of known images that may be flagged, if other than the gate's.
         model: module:function that returns the model, for a gate of goen fit.

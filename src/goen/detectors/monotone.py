@@ -6,9 +6,9 @@ from typing import Any, ClassVar, Self, final
 import torch
 from torch import Tensor, nn
 
-from goen.detectors.density import Density
+from goen.detectors.bank import ROWS, Bank
 from goen.detectors.scorer import conformal_columns
-from goen.detectors.traced import TracedDistance, traced_entropy
+from goen.detectors.traced import TracedNeighbour, traced_entropy
 from goen.errors import FitError, NotFittedError, UsageError
 from goen.functional.cues import entropy
 from goen.functional.fusion import fuse
@@ -19,23 +19,26 @@ ENTROPY = "entropy"
 
 @final
 class Monotone:
-    r"""The weighted sum of standardised cues, no weight below zero; high for OOD.
+    r"""The mean of standardised cues, or their sum with fitted weights; high for OOD.
 
-    The cues are :math:`\log(1 + d^2)` of the Mahalanobis distance of the unit vector to the nearest
-    class, one per layer, and the entropy of the softmax. Each is standardised by its mean and
-    standard deviation on ID images that fitted nothing. Without OOD images the weights are 1. With
-    them they are a logistic regression's, see ``goen.functional.fusion.fuse``: the score is then
-    the logit of the probability of being OOD where half of the images are, every kind of OOD
-    counting the same.
+    The cues are the distance from the image's unit vector to its near neighbours among training
+    images, one per layer, and the entropy of the softmax. Each is standardised by its mean and
+    standard deviation on ID images that fitted nothing. Without OOD images the score is their mean:
+    how many standard deviations further out than usual. With them the weights are a logistic
+    regression's, none below zero, see ``goen.functional.fusion.fuse``: the score is then the logit
+    of the probability of being OOD where half of the images are, every kind of OOD counting the
+    same.
 
     An image that is farther out in every cue never scores lower. A free head can learn the OOD
     images it was shown so well that it calls stranger ones ordinary; this one cannot.
 
-    Paper: none, it is ours. The distance is Mahalanobis++ (Müller and Hein 2025) with shrinkage
-    (Chen et al. 2010), so that a layer wider than the training set is long can be measured.
+    Paper: none, it is ours; docs/methods/goen-m.md says how it was chosen. The distance is that of
+    Sun et al. 2022, "Out-of-Distribution Detection with Deep Nearest Neighbors", within a sample of
+    the training images; see ``Bank``.
 
     Args:
         layers: the features to measure.
+        rows: how many training images to keep.
 
     Example:
         >>> torch.manual_seed(0)  # doctest: +ELLIPSIS
@@ -44,32 +47,32 @@ class Monotone:
         >>> scorer = Monotone(["deep"]).update(outputs, torch.arange(40) % 2)
         >>> scorer = scorer.calibrate(scorer.cues(outputs))
         >>> scorer.cue_names, scorer.weights_.tolist()
-        (('deep', 'entropy'), [1.0, 1.0])
+        (('deep', 'entropy'), [0.5, 0.5])
     """
 
     kind: ClassVar[str] = "goen-m"
 
-    def __init__(self, layers: Sequence[str]) -> None:
+    def __init__(self, layers: Sequence[str], rows: int = ROWS) -> None:
         if not layers or ENTROPY in layers:
             raise UsageError(
                 f"goen-m measures one layer or more, none of them called {ENTROPY!r}; got "
                 f"{list(layers)}."
             )
-        self.densities_ = {layer: Density(feature=layer, shrinkage="oas") for layer in layers}
+        self.bank_ = Bank(layers, rows)
         self.id_cues_: Tensor | None = None
         self.ood_cues_: dict[str, Tensor] = {}
 
     def __str__(self) -> str:
         kinds = ", ".join(self.ood_cues_)
-        return f"goen-m on {', '.join(self.densities_)}, OOD: {kinds or 'none'}"
+        return f"goen-m on {', '.join(self.bank_.layers)}, OOD: {kinds or 'none'}"
 
     @property
     def cue_names(self) -> tuple[str, ...]:
-        return (*self.densities_, ENTROPY)
+        return (*self.bank_.layers, ENTROPY)
 
     @property
     def needs(self) -> tuple[str, ...]:
-        return tuple(self.densities_)
+        return self.bank_.layers
 
     @property
     def gives_probability(self) -> bool:
@@ -81,14 +84,13 @@ class Monotone:
 
     def update(self, outputs: Outputs, labels: Tensor) -> Self:
         """Add training images, in any chunks; what was calibrated before is forgotten."""
-        for density in self.densities_.values():
-            density.update(outputs, labels)
+        self.bank_.update(outputs, labels)
         self.id_cues_, self.ood_cues_ = None, {}
         return self
 
     def cues(self, outputs: Outputs) -> Tensor:
-        """The log distance in each layer, then the entropy, ``(N, K)`` float64."""
-        distances = [density.score(outputs) for density in self.densities_.values()]
+        """The distance in each layer, then the entropy, ``(N, K)`` float64."""
+        distances = [self.bank_.distance(outputs, layer) for layer in self.bank_.layers]
         return torch.stack([*distances, entropy(outputs.logits)], dim=1)
 
     def calibrate(self, id_cues: Tensor, ood_cues: Mapping[str, Tensor] | None = None) -> Self:
@@ -103,7 +105,7 @@ class Monotone:
         mean, spread = id_cues.mean(dim=0), id_cues.std(dim=0)
         # A cue that is the same for every ID image has no scale of its own: it is only centred.
         self.mean_, self.std_ = mean, torch.where(spread == 0, torch.ones_like(spread), spread)
-        self.weights_, self.bias_ = torch.ones_like(mean), 0.0
+        self.weights_, self.bias_ = torch.full_like(mean, 1 / len(mean)), 0.0
         if self.ood_cues_:
             kinds = [self._standardised(cues) for cues in self.ood_cues_.values()]
             self.weights_, self.bias_ = fuse(self._standardised(id_cues), kinds)
@@ -141,21 +143,17 @@ class Monotone:
     def config(self) -> dict[str, Any]:
         """The layers, the kinds of OOD and, for people to read, the weights."""
         self._calibrated()
-        conditions = {k: d.whitening_.condition_number for k, d in self.densities_.items()}
         return {
-            "layers": list(self.densities_),
+            "layers": list(self.bank_.layers),
             "ood": list(self.ood_cues_),
             "weights": dict(zip(self.cue_names, self.weights_.tolist(), strict=True)),
-            "condition_numbers": conditions,
+            "rows": len(self.bank_),
+            "neighbour": self.bank_.neighbour,
         }
 
     def state(self) -> dict[str, Tensor]:
-        """Statistics of each layer, and all cues that were calibrated with."""
-        state = {
-            f"density.{i}.{k}": v
-            for i, density in enumerate(self.densities_.values())
-            for k, v in density.state().items()
-        }
+        """The bank, and all cues that were calibrated with."""
+        state = {f"bank.{k}": v for k, v in self.bank_.state().items()}
         state["id_cues"] = self._calibrated()
         bias = torch.tensor([self.bias_], dtype=torch.float64)
         state["fusion"] = torch.cat([self.mean_, self.std_, self.weights_, bias])
@@ -165,11 +163,9 @@ class Monotone:
     def from_state(cls, config: Mapping[str, Any], state: Mapping[str, Tensor]) -> Self:
         """The scorer again, to the last bit: the weights are taken, not computed anew."""
         scorer = cls(config["layers"])
-        for i, density in enumerate(scorer.densities_.values()):
-            prefix = f"density.{i}."
-            density.load_state(
-                {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
-            )
+        scorer.bank_.load_state(
+            {k.removeprefix("bank."): v for k, v in state.items() if k.startswith("bank.")}
+        )
         scorer.id_cues_ = state["id_cues"]
         scorer.ood_cues_ = {k: state[f"ood_cues.{i}"] for i, k in enumerate(config["ood"])}
         columns = len(scorer.cue_names)
@@ -180,9 +176,9 @@ class Monotone:
 
     def check(self, num_classes: int, widths: Mapping[str, int]) -> None:
         """Raise a ``ValueError`` unless it was fitted on such a network."""
-        for layer, density in self.densities_.items():
-            whitening = density.whitening_
-            if (whitening.num_classes, whitening.dim) != (num_classes, widths.get(layer)):
+        for layer in self.bank_.layers:
+            found = (self.bank_.num_classes, self.bank_.width(layer))
+            if found != (num_classes, widths.get(layer)):
                 raise ValueError(f"layer {layer!r} was fitted on another network")
 
 
@@ -194,9 +190,9 @@ class _Traced(nn.Module):
 
     def __init__(self, scorer: Monotone) -> None:
         super().__init__()
+        bank = scorer.bank_
         self.distances = nn.ModuleList(
-            TracedDistance(layer, density.whitening_)
-            for layer, density in scorer.densities_.items()
+            TracedNeighbour(layer, bank.unit(layer), bank.neighbour) for layer in bank.layers
         )
         scale = scorer.weights_ / scorer.std_
         self.register_buffer("scale", scale)

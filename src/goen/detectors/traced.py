@@ -37,6 +37,30 @@ class TracedDistance(nn.Module):
         return torch.log1p(squared.clamp_min(0))
 
 
+class TracedNeighbour(nn.Module):
+    """Features ``(N, D)`` to the Euclidean distance of the unit vector to its k-th neighbour."""
+
+    bank: Tensor
+    squared: Tensor
+
+    def __init__(self, feature: str, bank: Tensor, k: int) -> None:
+        super().__init__()
+        self.feature = feature
+        self.k = k
+        self.register_buffer("bank", bank.to(torch.float64))
+        self.register_buffer("squared", self.bank.square().sum(dim=1))
+
+    def forward(self, outputs: Outputs) -> Tensor:
+        unit = traced_unit(outputs.features[self.feature])
+        length = (unit * unit).sum(dim=1, keepdim=True)
+        # As kth_cosine_distance has it: a row of zeros is at a right angle to everything.
+        missing = 2 - length - self.squared
+        missing = torch.where(missing.abs() < 1e-6, torch.zeros_like(missing), missing)
+        doubled = length + self.squared - 2 * unit @ self.bank.T + missing
+        nearest = torch.topk(doubled, self.k, dim=1, largest=False).values
+        return nearest[:, -1].clamp_min(0).sqrt()
+
+
 def traced_unit(features: Tensor) -> Tensor:
     """Rows divided by their lengths, float64; a zero row stays zero."""
     rows = features.to(torch.float64)

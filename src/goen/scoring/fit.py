@@ -8,7 +8,9 @@ from torch import Tensor, nn
 
 from goen.detectors.monotone import Monotone
 from goen.errors import UsageError, unknown
+from goen.models import ResNet18
 from goen.models.deterministic import check_deterministic
+from goen.models.mirrored import Mirrored
 from goen.models.placement import evaluating, placement
 from goen.models.pooling import Layout, Tokens
 from goen.models.preprocess import Preprocessing
@@ -35,6 +37,7 @@ def fit_parts(
     tokens: Tokens,
     layout: Layout,
     classes: Sequence[str] | None,
+    mirror: bool,
     scorer: str,
     batch_size: int,
 ) -> dict[str, Any]:
@@ -50,7 +53,9 @@ def fit_parts(
     require_apart({**feeds, **{f"ood {kind!r}": f for kind, f in strangers.items()}})
     first, training = peek(feeds["train"])
     with evaluating(model):
-        network = Tapped(
+        # goen's own network gives features of its own, and can be saved without code from outside.
+        own = isinstance(model, ResNet18) and preprocess is None and logits is None
+        tapped = Tapped(
             model,
             layers,
             logits=logits,
@@ -59,10 +64,12 @@ def fit_parts(
             layout=layout,
             example=first[:2],
         )
+        network: nn.Module = model if own else tapped
+        network = Mirrored(network) if mirror else network
         count = check_logits(network, first)
         check_deterministic(network, first[:_TRIED].to(placement(network)[0]))
         names = class_names(classes, training, count)
-        method = Monotone(network.layers)
+        method = Monotone(tapped.layers)
         seen_in_training = learn(method, network, training)
         size = tuple(first.shape[2:])
         known = look(network, replace(feeds["held_out"], size=size), method)

@@ -96,6 +96,7 @@ class Gate:
         tokens: Tokens = "mean",
         layout: Layout = "auto",
         classes: Sequence[str] | None = None,
+        mirror: bool = False,
         scorer: str = "goen-m",
         batch_size: int = 128,
     ) -> Self:
@@ -124,6 +125,8 @@ class Gate:
             tokens: of transformers: ``mean`` of all tokens, or the first (``class``).
             layout: of maps whose shape does not say it; see ``Tapped``.
             classes: their names, in the order of the logits.
+            mirror: look at each image's mirror image as well and take the mean: surer, at twice the
+                time. Not for things that a mirror changes, such as digits.
             scorer: the method; ``goen-m``.
             batch_size: of sets and arrays; iterables come with their own.
 
@@ -145,6 +148,7 @@ class Gate:
                 tokens=tokens,
                 layout=layout,
                 classes=classes,
+                mirror=mirror,
                 scorer=scorer,
                 batch_size=batch_size,
             )
@@ -310,7 +314,7 @@ class Gate:
     def density(self) -> Density:
         """The one density of a gate that ``goen run`` made."""
         if not isinstance(self.scorer, Goen):
-            raise UsageError("This gate has a density for each layer: gate.scorer.densities_.")
+            raise UsageError("This gate measures distances to a bank of images: gate.scorer.bank_.")
         return self.scorer.density
 
     # -- saving ------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from goen.errors import ArtifactError
 from goen.models.preprocess import Preprocessing
 from goen.scoring.gate import Gate
 from goen.scoring.network import build_network, widths
+from goen.scoring.shipped import shipped, shipped_folder
 
 _SCORERS: Mapping[str, type[Goen] | type[Monotone]] = {"goen": Goen, "goen-m": Monotone}
 
@@ -21,28 +22,46 @@ _SCORERS: Mapping[str, type[Goen] | type[Monotone]] = {"goen": Goen, "goen-m": M
 def load(
     folder: Path | str, model: nn.Module | None = None, preprocess: Preprocessing | None = None
 ) -> Gate:
-    """The gate that was saved in this folder, or in the folder of a run.
+    """The gate that was saved in this folder or in the folder of a run, or that goen brings along.
 
     Args:
-        folder: of the gate, or of a run.
+        folder: of the gate, or of a run; or, as a string, the name of a gate that comes with goen,
+            such as ``"cifar10-w16"``. What exists at that path comes before a name; a ``Path`` is
+            never a name.
         model: for a gate of ``Gate.fit``: the model, freshly built by your own code. It is given
-            the weights that were saved. No code is ever taken from the folder.
+            the weights that were saved. No code is ever taken from the folder. A gate for goen's
+            own network needs none.
         preprocess: if the gate was fitted with a function of your own, that function.
 
     Raises:
         ArtifactError: there is none, or it is damaged, or of another version, or the model is
             missing or another one.
     """
-    path = Path(folder)
-    if (path / "results.jsonl").is_file() and (path / "gate").is_dir():
-        path = path / "gate"
-    tensors, manifest = artifacts.load(path, "gate")
+    path = gate_folder(folder)
+    try:
+        tensors, manifest = artifacts.load(path, "gate")
+    except ArtifactError as error:
+        if isinstance(folder, Path) or path.exists() or not shipped():
+            raise
+        known = ", ".join(f'goen.load("{name}")' for name in shipped())
+        raise ArtifactError(f"{error} Or take one that comes with goen: {known}.") from error
     try:
         return _gate(tensors, manifest, model, preprocess)
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
         raise ArtifactError(
             f"{path} is not a gate that this goen can use: {error}. Save it again."
         ) from error
+
+
+def gate_folder(gate: Path | str) -> Path:
+    """The folder that ``load`` reads: the one given, its ``gate/`` if a run's, or a shipped one."""
+    own = shipped_folder(gate) if isinstance(gate, str) else None
+    path = Path(gate)
+    if own is not None and not path.exists():
+        return own
+    if (path / "results.jsonl").is_file() and (path / "gate").is_dir():
+        return path / "gate"
+    return path
 
 
 def _gate(

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from goen.errors import ArtifactError, UsageError
 from goen.models import NetworkConfig, ResNet18
+from goen.models.mirrored import Mirrored
 from goen.models.placement import evaluating, placement
 from goen.models.preprocess import Preprocess, Preprocessing
 from goen.models.tapped import Tapped
@@ -20,6 +21,8 @@ _SAME = 0.05
 
 def network_manifest(network: nn.Module) -> dict[str, Any]:
     """What JSON can hold of a network."""
+    if isinstance(network, Mirrored):
+        return {**network_manifest(network.network), "mirrored": True}
     if isinstance(network, ResNet18):
         return {"kind": "resnet18", **asdict(network.config)}
     if not isinstance(network, Tapped):
@@ -47,9 +50,10 @@ def network_manifest(network: nn.Module) -> dict[str, Any]:
 
 def network_tensors(network: nn.Module, image_size: tuple[int, int]) -> dict[str, Tensor]:
     """The weights, and what the network says of two images that need not be kept."""
-    weights = network.model if isinstance(network, Tapped) else network
+    inner = network.network if isinstance(network, Mirrored) else network
+    model = inner.model if isinstance(inner, Tapped) else inner
     tensors = {}
-    for name, value in weights.state_dict().items():
+    for name, value in model.state_dict().items():
         if not isinstance(value, Tensor):
             raise UsageError(f"The model's state {name!r} is no tensor and cannot be saved.")
         tensors[f"network.{name}"] = value.detach().cpu().clone()  # tied weights share memory
@@ -66,7 +70,7 @@ def build_network(
 ) -> nn.Module:
     """The network, with its weights, checked to say what it said when it was saved."""
     config = dict(manifest)
-    kind = config.pop("kind")
+    kind, mirrored = config.pop("kind"), config.pop("mirrored", False)
     weights = {
         k.removeprefix("network."): v for k, v in tensors.items() if k.startswith("network.")
     }
@@ -79,6 +83,7 @@ def build_network(
         network = _tapped(config, weights, model, preprocess, hint)
     else:
         raise ValueError(f"its network is of unknown kind {kind!r}")
+    network = Mirrored(network) if mirrored else network
     said, expected = _said(network.eval(), image_size), tensors["probe"]
     scale = float(expected.abs().max())
     if said.shape != expected.shape or float((said - expected).abs().max()) > _SAME * scale:

@@ -34,6 +34,7 @@ from goen.training import HeadConfig, train_head
 
 Kind = Literal["predictive", "post-hoc", "newer", "goen", "other"]
 Role = Literal["train", "calibration", "ood"]
+View = Literal["plain", "perturbed", "mirrored"]
 SCALES = ("layer2", "layer4")
 """What goen-m measures: texture and semantics, as the paper's multi-scale head sees them."""
 
@@ -98,7 +99,8 @@ class Method:
         kind: its section in the table.
         network: whose outputs it reads: a name in ``bench.NETWORKS``, or ``ensemble``.
         fits_on: what it may see: training images, ID images for calibration, OOD images.
-        perturbed: whether it reads the outputs of images perturbed as ODIN does.
+        view: what the network is shown: the images, the images perturbed as ODIN does, or the
+            images and their mirror images.
     """
 
     key: str
@@ -107,7 +109,7 @@ class Method:
     kind: Kind = "other"
     network: str = "standard"
     fits_on: tuple[Role, ...] = ("train",)
-    perturbed: bool = False
+    view: View = "plain"
 
     @property
     def uses_ood(self) -> bool:
@@ -179,7 +181,7 @@ _ALL = (
     _own_word("epinet", "EpiNet", "epinet"),
     _own_word("mixture_of_experts", "Mixture of experts", "experts"),
     Method("energy", "Energy", _nothing(Energy), "post-hoc", fits_on=()),
-    Method("odin", "ODIN", _nothing(ODIN), "post-hoc", fits_on=(), perturbed=True),
+    Method("odin", "ODIN", _nothing(ODIN), "post-hoc", fits_on=(), view="perturbed"),
     Method("mahalanobis", "Mahalanobis", _on("train", Mahalanobis), "post-hoc"),
     Method("knn", "KNN", _on("train", KNN), "post-hoc"),
     Method("max_logit", "Max logit", _nothing(MaxLogit), "newer", fits_on=()),

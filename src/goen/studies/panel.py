@@ -8,16 +8,18 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import nn
 
 from goen.data.imageset import ImageSet
 from goen.data.protocol import Protocol
 from goen.detectors import Perturbed
 from goen.models import NetworkConfig
 from goen.models.ensemble import ensemble
+from goen.models.mirrored import Mirrored
 from goen.outputs import Outputs
 from goen.progress import note
 from goen.results import Origin, Stages
-from goen.studies.methods import Labelled, Material, Method, Scores, labels_of
+from goen.studies.methods import Labelled, Material, Method, Scores, View, labels_of
 from goen.studies.networks import Trained, outputs, train
 from goen.studies.recipes import SEEDS, Fairness, Preset, Roles, recipe
 
@@ -87,7 +89,7 @@ class Panel:
         self.preset = recipe(preset, protocol, fairness, seed)
         self._stages = stages
         self._trained: dict[tuple[str, int], Trained] = {}
-        self._outputs: dict[tuple[str, str, bool], tuple[Outputs, float]] = {}
+        self._outputs: dict[tuple[str, str, View], tuple[Outputs, float]] = {}
 
     @cached_property
     def _to_fit(self) -> dict[str, ImageSet]:
@@ -119,12 +121,12 @@ class Panel:
         return self._trained[network, seed]
 
     def outputs(
-        self, network: str, images: ImageSet, *, perturbed: bool = False
+        self, network: str, images: ImageSet, view: View = "plain"
     ) -> tuple[Outputs, float]:
         """What the network says of the set, and how many seconds its pass took."""
-        key = (network, images.fingerprint, perturbed)
+        key = (network, images.fingerprint, view)
         if key not in self._outputs:
-            said = [self._pass(m, network, images, perturbed) for m in self.members(network)]
+            said = [self._pass(m, network, images, view) for m in self.members(network)]
             whole = said[0][0] if network != "ensemble" else ensemble([o for o, _ in said])
             self._outputs[key] = (whole, sum(seconds for _, seconds in said))
         return self._outputs[key]
@@ -135,15 +137,19 @@ class Panel:
             del self._outputs[key]
 
     def _pass(
-        self, trained: Trained, network: str, images: ImageSet, perturbed: bool
+        self, trained: Trained, network: str, images: ImageSet, view: View
     ) -> tuple[Outputs, float]:
         kind = "standard" if network == "ensemble" else network
-        if perturbed:
-            moved = Perturbed(trained.network)
-            key = f"{trained.key} perturbed {moved.epsilon} {moved.temperature}"
-            return outputs(moved, key, images, self._stages, features=())
         features = _FEATURES.get(kind, ())
-        return outputs(trained.network, trained.key, images, self._stages, features=features)
+        seen_by: nn.Module = trained.network
+        key = trained.key
+        if view == "perturbed":
+            seen_by = moved = Perturbed(trained.network)
+            key = f"{key} perturbed {moved.epsilon} {moved.temperature}"
+            features = ()
+        elif view == "mirrored":
+            seen_by, key = Mirrored(trained.network), f"{key} mirrored"
+        return outputs(seen_by, key, images, self._stages, features=features)
 
     def fit(self, method: Method) -> Fitted:
         """The method, fitted on what it declared and nothing else."""
@@ -154,7 +160,9 @@ class Panel:
             if role.partition(":")[0] in method.fits_on
         }
         sets = {
-            role: Labelled(self.outputs(method.network, images)[0], labels_of(images.labels))
+            role: Labelled(
+                self.outputs(method.network, images, method.view)[0], labels_of(images.labels)
+            )
             for role, images in used.items()
         }
         started = time.perf_counter()
@@ -175,11 +183,11 @@ class Panel:
     def score(self, fitted: Fitted, images: ImageSet) -> tuple[NDArray[np.float64], float]:
         """The method's scores of the set, and the seconds that are this method's own.
 
-        A pass over perturbed images is one method's alone and counts; the plain pass is everybody's
-        and does not.
+        A pass over perturbed or mirrored images is one method's alone and counts; the plain pass is
+        everybody's and does not.
         """
-        perturbed = fitted.method.perturbed
-        said, passed = self.outputs(fitted.method.network, images, perturbed=perturbed)
+        view = fitted.method.view
+        said, passed = self.outputs(fitted.method.network, images, view)
         started = time.perf_counter()
         scores = fitted.scores.score(said).numpy()
-        return scores, time.perf_counter() - started + (passed if perturbed else 0.0)
+        return scores, time.perf_counter() - started + (0.0 if view == "plain" else passed)

@@ -39,13 +39,13 @@ PRESETS: Mapping[str, Preset] = {
     "cpu": Preset(
         network=NetworkConfig(width=16),
         training=TrainingConfig(
-            epochs=22,
+            epochs=36,
             learning_rate=0.15,
             schedule="one_cycle",
             padding=3,
             border="reflect",
             flip="alternating",
-            sizes=((8, 20), (6, 26)),
+            sizes=((20, 20), (8, 26)),
         ),
         head=HeadConfig(),
     ),

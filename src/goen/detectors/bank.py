@@ -1,0 +1,137 @@
+"""Some of the training images' features, drawn evenly from every class as they stream by."""
+
+from collections.abc import Mapping, Sequence
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from goen.errors import NotFittedError, UsageError
+from goen.functional._rows import check_features, check_finite_for_fit, check_labels
+from goen.functional.cues import normalise
+from goen.functional.neighbours import kth_cosine_distance
+from goen.outputs import Outputs
+
+ROWS = 5_000
+# The k-th neighbour is this share of a class away: the 10th of 500 rows, the 90th of 4,500.
+_SHARE = 1 / 50
+_SEED = 0
+
+
+class Bank:
+    """Unit vectors of training images, layer by layer, and how far a query lies from them.
+
+    Each class keeps at most its share of ``rows``. Which images are kept is decided by a number
+    that the image's place in the stream draws, so any chunks of the same stream keep the same
+    images. The neighbour whose distance is measured is a fiftieth of the rows of a class away, so
+    that the measure means the same for a small bank and a large one.
+
+    Args:
+        layers: the features to keep.
+        rows: of all classes together.
+
+    Example:
+        >>> outputs = Outputs(torch.zeros(3, 2), {"z": torch.tensor([[2.0, 0], [1, 0], [0, 1]])})
+        >>> bank = Bank(["z"]).update(outputs, torch.tensor([0, 0, 1]))
+        >>> bank.distance(Outputs(torch.zeros(1, 2), {"z": torch.tensor([[0.0, 5.0]])}), "z")
+        tensor([0.], dtype=torch.float64)
+    """
+
+    def __init__(self, layers: Sequence[str], rows: int = ROWS) -> None:
+        if rows < 1:
+            raise UsageError(f"A bank has one row or more, got {rows}.")
+        self.layers = tuple(layers)
+        self.rows = rows
+        self.num_classes = 0
+        self._seen = 0
+        self._unit: dict[str, Tensor] = {}
+        self._labels = torch.zeros(0, dtype=torch.int64)
+        self._turns = torch.zeros(0, dtype=torch.float64)
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    def update(self, outputs: Outputs, labels: Tensor) -> Self:
+        """Offer more training images; unchanged if an error is raised.
+
+        Raises:
+            FitError: a feature is NaN or infinite.
+            UsageError: a shape, type or label that cannot be meant.
+        """
+        count = outputs.logits.shape[1]
+        check_labels(labels, len(outputs), count)
+        for layer in self.layers:
+            features = outputs.features[layer]
+            check_features(features, self.width(layer) if self._unit else None)
+            check_finite_for_fit(features)
+        labels = torch.cat([self._labels, labels.detach().cpu().to(torch.int64)])
+        turns = torch.cat([self._turns, _turns(self._seen, len(outputs))])
+        kept = _first_of_each_class(labels, turns, -(-self.rows // count))
+        for layer in self.layers:
+            new = normalise(outputs.features[layer].detach()).to("cpu", torch.float32)
+            old = self._unit.get(layer, new[:0])
+            self._unit[layer] = torch.cat([old, new])[kept]
+        self._labels, self._turns = labels[kept], turns[kept]
+        self._seen += len(outputs)
+        self.num_classes = count
+        return self
+
+    def width(self, layer: str) -> int:
+        """Of the layer's features."""
+        return self._unit[layer].shape[1]
+
+    @property
+    def neighbour(self) -> int:
+        """Which neighbour's distance is measured."""
+        if not len(self):
+            raise NotFittedError("This bank is empty. Call update(outputs, labels) first.")
+        return max(1, round(len(self) / self.num_classes * _SHARE))
+
+    def distance(self, outputs: Outputs, layer: str) -> Tensor:
+        """From each unit vector to that neighbour, Euclidean, ``(N,)`` float64 in [0, 2].
+
+        A row of zeros has no direction: it is as far as a right angle from everything.
+        """
+        k = self.neighbour
+        unit = normalise(outputs.features[layer])
+        cosine = kth_cosine_distance(unit, self._unit[layer], k)
+        return (2 * cosine).clamp_min(0).sqrt()
+
+    def unit(self, layer: str) -> Tensor:
+        """The rows that are kept of this layer, ``(M, D)`` float32."""
+        return self._unit[layer]
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything that was learnt, for an artefact."""
+        counts = torch.tensor([self.num_classes, self._seen, self.rows])
+        state = {"labels": self._labels, "turns": self._turns, "counts": counts}
+        return state | {f"unit.{i}": self._unit[layer] for i, layer in enumerate(self.layers)}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> Self:
+        """Take what ``state`` gave."""
+        self.num_classes, self._seen, self.rows = state["counts"].tolist()
+        self._labels, self._turns = state["labels"], state["turns"]
+        self._unit = {layer: state[f"unit.{i}"] for i, layer in enumerate(self.layers)}
+        return self
+
+
+def _turns(start: int, count: int) -> Tensor:
+    """Numbers ``start`` to ``start + count`` of one endless row of random numbers in [0, 1)."""
+    generator = np.random.Generator(np.random.PCG64(_SEED).advance(start))
+    return torch.from_numpy(generator.random(count))
+
+
+def _first_of_each_class(labels: Tensor, turns: Tensor, most: int) -> Tensor:
+    """Which rows have one of the ``most`` lowest turns of their class, in the order of the turns.
+
+    Example:
+        >>> _first_of_each_class(torch.tensor([0, 0, 0, 1]), torch.tensor([0.9, 0.2, 0.5, 0.7]), 2)
+        tensor([1, 2, 3])
+    """
+    order = torch.argsort(turns)
+    by_class = order[torch.argsort(labels[order], stable=True)]
+    starts = torch.searchsorted(labels[by_class], labels[by_class])
+    place = torch.arange(len(labels)) - starts
+    kept = by_class[place < most]
+    return kept[torch.argsort(turns[kept])]

@@ -1,0 +1,41 @@
+"""What a network says of an image and of its mirror image, together."""
+
+from torch import Tensor, nn
+
+from goen.errors import UsageError
+from goen.outputs import Outputs
+
+
+class Mirrored(nn.Module):
+    """Logits and features of an image and of its mirror image, averaged.
+
+    A network's answer depends a little on which way an object looks; the mean does not. It costs a
+    second pass. Not for things that change their meaning in a mirror, such as digits.
+
+    Paper: none; a common refinement, as in Krizhevsky et al. 2012, who average probabilities.
+
+    Args:
+        network: gives ``Outputs`` without an uncertainty of its own.
+
+    Example:
+        >>> import torch
+        >>> from goen.models import NetworkConfig, ResNet18
+        >>> network = Mirrored(ResNet18(NetworkConfig(width=4))).eval()
+        >>> image = torch.arange(3 * 32 * 32).view(1, 3, 32, 32) / (3 * 32 * 32)
+        >>> torch.allclose(network(image).logits, network(image.flip(3)).logits)
+        True
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, images: Tensor) -> Outputs:
+        one: Outputs = self.network(images)
+        other: Outputs = self.network(images.flip(3))
+        if one.uncertainty is not None:
+            raise UsageError(
+                "This network has a doubt of its own, which does not average: do not mirror it."
+            )
+        features = {name: (one.features[name] + other.features[name]) / 2 for name in one.features}
+        return Outputs((one.logits + other.logits) / 2, features)

@@ -1,0 +1,117 @@
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.neighbors import NearestNeighbors
+from torch import Tensor
+
+from goen.detectors.bank import Bank
+from goen.errors import FitError, NotFittedError, UsageError
+from goen.outputs import Outputs
+
+CLASSES = 4
+
+
+def stream(count: int, seed: int = 0) -> tuple[Outputs, Tensor]:
+    g = torch.Generator().manual_seed(seed)
+    labels = torch.randint(CLASSES, (count,), generator=g)
+    features = {"a": torch.randn(count, 3, generator=g), "b": torch.randn(count, 5, generator=g)}
+    return Outputs(torch.zeros(count, CLASSES), features), labels
+
+
+def unit(rows: Tensor) -> Tensor:
+    return rows.double() / rows.double().norm(dim=1, keepdim=True)
+
+
+def test_a_distance_worked_by_hand() -> None:
+    # One class of 100 rows: the second neighbour. 98 at (0, 1), then at 60° and 0° to (1, 0).
+    rows = torch.tensor([[0.0, 3.0]]).repeat(100, 1)
+    rows[7], rows[8] = torch.tensor([0.5, math.sqrt(0.75)]) * 9, torch.tensor([2.0, 0.0])
+    bank = Bank(["z"]).update(Outputs(torch.zeros(100, 1), {"z": rows}), torch.zeros(100).long())
+    assert bank.neighbour == 2
+    probe = Outputs(torch.zeros(2, 1), {"z": torch.tensor([[7.0, 0.0], [0.0, 0.0]])})
+    # Unit vectors 60° apart are at distance 1; nothing is nearer to zeros than a right angle.
+    assert np.allclose(bank.distance(probe, "z"), [1.0, math.sqrt(2)], atol=1e-7)
+
+
+def test_the_distance_is_that_of_sklearn_among_all_rows_that_fit() -> None:
+    outputs, labels = stream(900)
+    bank = Bank(["a", "b"]).update(outputs, labels)
+    assert bank.neighbour == round(900 / CLASSES / 50) == 4
+    probe, _ = stream(60, seed=1)
+    for layer in ("a", "b"):
+        nearest = NearestNeighbors(n_neighbors=4).fit(unit(outputs.features[layer]).numpy())
+        expected = nearest.kneighbors(unit(probe.features[layer]).numpy())[0][:, -1]
+        assert np.allclose(bank.distance(probe, layer), expected, atol=1e-6)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(0, 500), max_size=4), st.integers(1, 300))
+def test_any_chunks_keep_the_same_rows(cuts: list[int], rows: int) -> None:
+    outputs, labels = stream(500)
+    whole = Bank(["a", "b"], rows).update(outputs, labels)
+    parts = Bank(["a", "b"], rows)
+    places = sorted({0, *cuts, 500})
+    for start, end in pairwise(places):
+        parts.update(outputs[start:end], labels[start:end])
+    for name, value in whole.state().items():
+        assert torch.equal(parts.state()[name], value), name
+
+
+def test_every_class_keeps_its_share_and_a_rare_one_all_it_has() -> None:
+    outputs, labels = stream(1000)
+    labels[:] = 0
+    labels[:7] = 3
+    bank = Bank(["a"], rows=40).update(outputs, labels)
+    kept = bank.state()["labels"]
+    assert torch.bincount(kept, minlength=CLASSES).tolist() == [10, 0, 0, 7]
+    own = {tuple(row) for row in unit(outputs.features["a"]).float().tolist()}
+    assert all(tuple(row) in own for row in bank.unit("a").tolist())
+
+
+def test_rows_are_drawn_evenly_from_the_whole_stream() -> None:
+    count = 4000
+    position = torch.arange(count, dtype=torch.float32)[:, None]
+    rows = torch.cat([position, torch.full_like(position, count)], 1)
+    bank = Bank(["z"], 1000).update(
+        Outputs(torch.zeros(count, 1), {"z": rows}), torch.zeros(count, dtype=torch.int64)
+    )
+    kept = bank.unit("z").double()
+    places = (kept[:, 0] / kept[:, 1] * count).sort().values
+    # A quarter of them in each quarter, within four standard deviations (about 12 rows).
+    counts = torch.histc(places, 4, 0, count)
+    assert (counts - 250).abs().max() < 50
+    assert counts.sum() == 1000
+
+
+def test_the_state_goes_on_where_it_was_saved() -> None:
+    outputs, labels = stream(500)
+    whole = Bank(["a", "b"], 60).update(outputs, labels)
+    first = Bank(["a", "b"], 60).update(outputs[:200], labels[:200])
+    again = Bank(["a", "b"]).load_state(first.state()).update(outputs[200:], labels[200:])
+    for name, value in whole.state().items():
+        assert torch.equal(again.state()[name], value), name
+
+
+def test_what_cannot_be_meant_is_refused_and_changes_nothing() -> None:
+    outputs, labels = stream(50)
+    bank = Bank(["a", "b"])
+    with pytest.raises(NotFittedError, match="empty"):
+        bank.distance(outputs, "a")
+    bank.update(outputs, labels)
+    before = bank.state()
+    bad = Outputs(outputs.logits, {**outputs.features, "b": outputs.features["b"] * torch.nan})
+    with pytest.raises(FitError, match="NaN or infinity"):
+        bank.update(bad, labels)
+    with pytest.raises(UsageError, match="Labels lie in"):
+        bank.update(outputs, labels + CLASSES)
+    narrow = Outputs(outputs.logits, {**outputs.features, "a": outputs.features["a"][:, :2]})
+    with pytest.raises(UsageError, match="width 3"):
+        bank.update(narrow, labels)
+    assert all(torch.equal(bank.state()[name], value) for name, value in before.items())
+    with pytest.raises(UsageError, match="one row or more"):
+        Bank(["a"], 0)
