@@ -1,6 +1,7 @@
 """Bootstrap, paired test and seeds: against slow references, and by simulation."""
 
 from dataclasses import asdict, fields
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from goen.metrics import (
     ood_metrics,
     over_seeds,
     paired_auroc_test,
+    paired_mean_auroc_test,
 )
 from goen.metrics._ood import curve_metrics
 
@@ -266,3 +268,69 @@ def test_one_seed_has_no_spread():
 def test_what_cannot_be_averaged_over_seeds_is_an_error(values, message):
     with pytest.raises(UsageError, match=message):
         over_seeds(values)
+
+
+def two_methods(seed: int) -> dict[str, Any]:
+    rng = np.random.default_rng(seed)
+    known = rng.normal(0, 1, 400)
+    sets = {"x": rng.normal(1.5, 1, 150), "y": rng.normal(0.8, 1, 300)}
+    return {
+        "id_a": known,
+        "ood_a": sets,
+        "id_b": known + rng.normal(0, 0.7, 400),
+        "ood_b": {name: values + rng.normal(0, 0.7, values.size) for name, values in sets.items()},
+    }
+
+
+def test_the_mean_over_one_set_is_the_test_of_that_set() -> None:
+    scores = two_methods(0)
+    one = {k: v["y"] if isinstance(v, dict) else v for k, v in scores.items()}
+    single = {k: {"y": v["y"]} if isinstance(v, dict) else v for k, v in scores.items()}
+    assert paired_mean_auroc_test(**single) == paired_auroc_test(**one)
+
+
+def test_the_mean_over_sets_agrees_with_a_bootstrap_over_images() -> None:
+    scores = two_methods(1)
+    test = paired_mean_auroc_test(**scores)
+    rng = np.random.default_rng(2)
+
+    def auroc(known, strange):
+        return float((known[:, None] < strange).mean())
+
+    found = []
+    for _ in range(600):
+        rows = rng.integers(400, size=400)
+        drawn = {n: rng.integers(v.size, size=v.size) for n, v in scores["ood_a"].items()}
+        found.append(
+            np.mean(
+                [
+                    auroc(scores["id_a"][rows], scores["ood_a"][n][drawn[n]])
+                    - auroc(scores["id_b"][rows], scores["ood_b"][n][drawn[n]])
+                    for n in drawn
+                ]
+            )
+        )
+    error = (test.high - test.low) / 2 / 1.96
+    assert error == pytest.approx(np.std(found), rel=0.12)
+    assert test.difference == pytest.approx(np.mean(found), abs=3 * error / 600**0.5 + 1e-3)
+    assert test.p_value == pytest.approx(
+        2 * stats.norm.sf(abs(test.difference) / error), rel=0.1, abs=1e-6
+    )
+    assert (test.num_id, test.num_ood) == (400, 450)
+
+
+def test_equal_methods_over_sets_do_not_differ() -> None:
+    scores = two_methods(3)
+    same = {**scores, "id_b": scores["id_a"], "ood_b": scores["ood_a"]}
+    test = paired_mean_auroc_test(**same)
+    assert test.difference == 0
+    assert test.p_value == 1
+
+
+def test_methods_that_saw_other_sets_cannot_be_compared() -> None:
+    scores = two_methods(4)
+    for wrong in ({}, {"x": scores["ood_b"]["x"]}):
+        with pytest.raises(UsageError, match="the same sets"):
+            paired_mean_auroc_test(**{**scores, "ood_b": wrong})
+    with pytest.raises(UsageError, match="one or more"):
+        paired_mean_auroc_test(id_a=[1.0], ood_a={}, id_b=[1.0], ood_b={})

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 import goen
 from goen.errors import ArtifactError, UsageError
+from goen.models import NetworkConfig, ResNet18
 from goen.models.preprocess import Preprocess
 from goen.scoring import Gate
 
@@ -150,3 +151,34 @@ def test_only_networks_that_can_be_built_again_are_saved(
     gate, _ = saved
     with pytest.raises(UsageError, match=r"Wrap it: goen.Tapped"):
         replace(gate, network=Wrapped(gate.network)).save(tmp_path / "gate")
+
+
+@pytest.mark.parametrize("mirror", [False, True])
+def test_a_gate_of_goens_own_network_needs_no_model_to_be_loaded(
+    tmp_path: Path, mirror: bool
+) -> None:
+    torch.manual_seed(0)
+    network = ResNet18(NetworkConfig(num_classes=7, width=4)).eval()
+    p = digits()
+    gate = Gate.fit(network, p.train, p.validation, layers=("layer2", "layer4"), mirror=mirror)
+    gate.save(tmp_path / "gate")
+    loaded = goen.load(tmp_path / "gate")
+    images = p.test.read(range(12))
+    expected, found = gate.predict(images), loaded.predict(images)
+    assert np.array_equal(found.score, expected.score)
+    flipped = loaded.predict(images[..., ::-1].copy())
+    assert np.allclose(flipped.score, found.score, atol=1e-3) == mirror
+
+
+def test_a_mirrored_gate_of_a_model_from_outside(tmp_path: Path) -> None:
+    p = digits()
+    gate = Gate.fit(
+        trained(), p.train, p.validation, layers=LAYERS, preprocess=preprocess, mirror=True
+    )
+    gate.save(tmp_path / "gate")
+    loaded = goen.load(tmp_path / "gate", model=trained(), preprocess=preprocess)
+    images = p.test.read(range(12))
+    found = loaded.predict(images)
+    assert np.array_equal(found.score, gate.predict(images).score)
+    flipped = loaded.predict(images[..., ::-1].copy())
+    assert np.allclose(flipped.score, found.score, atol=1e-3)

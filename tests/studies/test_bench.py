@@ -8,6 +8,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load_file
 from scipy.special import softmax
 from scipy.stats import false_discovery_control
@@ -21,7 +22,7 @@ from goen.outputs import Outputs
 from goen.results import Result, Stages, read_results
 from goen.studies import METHODS, PRESETS, BenchConfig, Method, Roles, RunConfig, bench, run
 from goen.studies.bench import holm
-from goen.studies.panel import NETWORKS, variant_of
+from goen.studies.panel import NETWORKS, Panel, variant_of
 
 from ..tiny import FAST, TINY, tiny_protocol
 
@@ -66,6 +67,7 @@ def test_every_number_has_its_origin(finished: tuple[Path, Protocol, list[Result
             "temperature_scaling": [calibration],
             "goen": with_ood,
             "goen_m": [calibration],
+            "goen_m_mirrored": [calibration],
             "goen_m_ood": with_ood,
         }
         assert list(r.calibrated_on) == expected.get(r.method, [])
@@ -123,6 +125,26 @@ def test_the_main_job_finds_the_benchmarks_network(
         if r.metric == "auroc" and r.method in ("goen", "mahalanobis_z"):
             key = "goen" if r.method == "goen" else "goen_distance"
             assert np.isclose(ours[key, r.dataset], r.value, atol=1e-9)
+
+
+def test_the_mirrored_row_answers_to_the_image_and_its_mirror_image(
+    finished: tuple[Path, Protocol, list[Result]],
+) -> None:
+    folder, protocol, results = finished
+    panel = Panel("fast", "full", 42, protocol, Stages(folder / "stages"))
+    (member,) = panel.members("goen")
+    images = torch.from_numpy(protocol.test.read())
+    with torch.no_grad():
+        both = [
+            member.network(x) for x in (images, torch.from_numpy(images.numpy()[..., ::-1].copy()))
+        ]
+    mean = (both[0].logits + both[1].logits) / 2
+    expected = id_metrics(logits=mean.numpy(), labels=protocol.test.labels).nll
+    found = {(r.method, r.metric): r.value for r in results if r.dataset == "test"}
+    assert found["goen_m_mirrored", "nll"] == pytest.approx(expected, rel=1e-6)
+    assert found["goen_m_mirrored", "nll"] != pytest.approx(found["goen_m", "nll"], rel=1e-6)
+    seconds = {r.method: r.seconds for r in results}
+    assert seconds["goen_m_mirrored"] > seconds["goen_m"]  # its passes are its own
 
 
 def test_temperature_changes_the_probabilities_and_not_the_labels(

@@ -9,6 +9,7 @@ The curve functions take two cumulative counts, ``positives`` and ``negatives``,
 ``Tally.id_first`` give the two readings.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -186,10 +187,10 @@ def placements(id_scores: Floats, ood_scores: Floats) -> tuple[Floats, Floats]:
     return ood_beats, id_beats
 
 
-def satterthwaite(part_a: float, size_a: int, part_b: float, size_b: int) -> float:
-    """Degrees of freedom of a sum of two estimated variances."""
-    share_a, share_b = part_a / (part_a + part_b), part_b / (part_a + part_b)
-    return 1.0 / (share_a**2 / (size_a - 1) + share_b**2 / (size_b - 1))
+def satterthwaite(*parts: tuple[float, int]) -> float:
+    """Degrees of freedom of a sum of estimated variances, each with its number of samples."""
+    whole = sum(part for part, _ in parts)
+    return 1.0 / sum((part / whole) ** 2 / (size - 1) for part, size in parts if part)
 
 
 def auroc_interval(counts: Tally, area: float, level: float = 0.95) -> tuple[float, float]:
@@ -208,7 +209,7 @@ def auroc_interval(counts: Tally, area: float, level: float = 0.95) -> tuple[flo
     if smaller == 1 or counts.scores.size == 1 or area in (0.0, 1.0):
         return hoeffding_interval(area, smaller, level)
     ood_part, id_part = delong_variances(counts, area)
-    freedom = satterthwaite(ood_part, counts.num_ood, id_part, counts.num_id)
+    freedom = satterthwaite((ood_part, counts.num_ood), (id_part, counts.num_id))
     error = np.sqrt(ood_part + id_part) / (area * (1.0 - area))
     centre, reach = special.logit(area), special.stdtrit(freedom, 0.5 + level / 2) * error
     low, high = float(special.expit(centre - reach)), float(special.expit(centre + reach))
@@ -232,20 +233,41 @@ def paired_difference(
     num_ood, num_id = ood_a.size, id_a.size
     by_ood, by_id = ood_a - ood_b, id_a - id_b
     difference = float(np.sum(by_ood)) / (num_id * num_ood)
-    smaller = min(num_id, num_ood)
-    if smaller == 1 or (np.ptp(by_ood) == 0.0 and np.ptp(by_id) == 0.0):
+    parts = [(0.0, num_ood), (0.0, num_id)]
+    if min(num_id, num_ood) > 1:
+        parts = [
+            (variance_of_mean(by_ood / num_id), num_ood),
+            (variance_of_mean(by_id / num_ood), num_id),
+        ]
+    return difference, *around(difference, parts, level)
+
+
+def variance_of_mean(values: Floats) -> float:
+    """Estimated; exactly 0 where the values are all the same, or only one."""
+    if values.size == 1 or np.ptp(values) == 0.0:
+        return 0.0
+    return float(np.var(values, ddof=1)) / values.size
+
+
+def around(
+    difference: float, parts: Sequence[tuple[float, int]], level: float
+) -> tuple[float, float, float]:
+    """Low, high and two-sided p-value of a difference of AUROCs with this variance.
+
+    ``parts`` add up to the variance, each with the number of samples behind it.
+    """
+    variance = sum(part for part, _ in parts)
+    if variance == 0.0:
         # (1 + difference) / 2 is a mean of values in [0, 1]; equal methods put it at one half.
-        middle = (1.0 + difference) / 2
+        middle, smaller = (1.0 + difference) / 2, min(size for _, size in parts)
         low, high = hoeffding_interval(middle, smaller, level)
         surprise = smaller * bernoulli_divergence(middle, 0.5)
-        return difference, 2 * low - 1, 2 * high - 1, min(1.0, 2.0 * float(np.exp(-surprise)))
-    ood_part = float(np.var(by_ood / num_id, ddof=1)) / num_ood
-    id_part = float(np.var(by_id / num_ood, ddof=1)) / num_id
-    error = float(np.sqrt(ood_part + id_part))
-    freedom = satterthwaite(ood_part, num_ood, id_part, num_id)
+        return 2 * low - 1, 2 * high - 1, min(1.0, 2.0 * float(np.exp(-surprise)))
+    error = float(np.sqrt(variance))
+    freedom = satterthwaite(*parts)
     reach = float(special.stdtrit(freedom, 0.5 + level / 2)) * error
     p_value = 2.0 * float(special.stdtr(freedom, -abs(difference) / error))
-    return difference, max(-1.0, difference - reach), min(1.0, difference + reach), p_value
+    return max(-1.0, difference - reach), min(1.0, difference + reach), p_value
 
 
 def hoeffding_interval(mean: float, num: int, level: float) -> tuple[float, float]:

@@ -20,6 +20,7 @@ from goen.metrics._uncertainty import (
     bootstrap,
     over_seeds,
     paired_auroc_test,
+    paired_mean_auroc_test,
 )
 
 __all__ = [
@@ -40,5 +41,6 @@ __all__ = [
     "ood_metrics",
     "over_seeds",
     "paired_auroc_test",
+    "paired_mean_auroc_test",
     "reliability_curve",
 ]

@@ -4,7 +4,7 @@ over *images* (`bootstrap`, `paired_auroc_test`: another test set, the same netw
 *seeds* (`over_seeds`: the same test set, another training run). Neither stands for the other.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -188,6 +188,66 @@ def paired_auroc_test(
         p_value=p_value,
         num_id=num_id,
         num_ood=num_ood,
+        level=level,
+    )
+
+
+def paired_mean_auroc_test(
+    *,
+    id_a: npt.ArrayLike,
+    ood_a: Mapping[str, npt.ArrayLike],
+    id_b: npt.ArrayLike,
+    ood_b: Mapping[str, npt.ArrayLike],
+    level: float = 0.95,
+) -> PairedTest:
+    """Whether two methods' AUROCs, each the mean over the same OOD sets, differ.
+
+    As ``paired_auroc_test``, over several sets: every set counts the same, whatever its size, and
+    the ID samples, which all sets share, are counted once. The sets are those named: the p-value
+    says nothing of other kinds of OOD.
+
+    Args:
+        id_a: scores method a gives the ID samples ``(N,)``; higher means more OOD.
+        ood_a: by set, scores method a gives its samples.
+        id_b: scores method b gives the same ID samples.
+        ood_b: by set, scores method b gives the same samples.
+        level: confidence level of the interval of the difference.
+
+    Raises:
+        UsageError: sets, or numbers of samples, that the two do not share; or no set.
+
+    Example:
+        >>> known, far = [0.1, 0.2, 0.3, 0.4], {"x": [0.6, 0.9], "y": [0.7, 0.8]}
+        >>> near = {"x": [0.1, 0.9], "y": [0.3, 0.2]}
+        >>> paired_mean_auroc_test(id_a=known, ood_a=far, id_b=known, ood_b=near).difference
+        0.46875
+    """
+    check_level(level)
+    if not ood_a or set(ood_a) != set(ood_b):
+        raise UsageError(
+            f"Both methods need scores of the same sets, one or more; got {sorted(ood_a)} and "
+            f"{sorted(ood_b)}."
+        )
+    tests, by_id, parts = [], [], []
+    for name in ood_a:
+        tests.append(paired_auroc_test(id_a=id_a, ood_a=ood_a[name], id_b=id_b, ood_b=ood_b[name]))
+        a = ranking.placements(as_floats(id_a, "id_a"), as_floats(ood_a[name], "ood_a"))
+        b = ranking.placements(as_floats(id_b, "id_b"), as_floats(ood_b[name], "ood_b"))
+        num_id, num_ood = tests[-1].num_id, tests[-1].num_ood
+        by_id.append((a[1] - b[1]) / num_ood)
+        parts.append((ranking.variance_of_mean((a[0] - b[0]) / num_id) / len(ood_a) ** 2, num_ood))
+    parts.append((ranking.variance_of_mean(np.mean(by_id, axis=0)), num_id))
+    difference = float(np.mean([t.difference for t in tests]))
+    low, high, p_value = ranking.around(difference, parts, level)
+    return PairedTest(
+        auroc_a=float(np.mean([t.auroc_a for t in tests])),
+        auroc_b=float(np.mean([t.auroc_b for t in tests])),
+        difference=difference,
+        low=low,
+        high=high,
+        p_value=p_value,
+        num_id=num_id,
+        num_ood=sum(t.num_ood for t in tests),
         level=level,
     )
 

@@ -148,7 +148,7 @@ def _measure(method: Method, panel: Panel) -> tuple[Arrays, list[Result]]:
     seconds = (fitted.origin.seconds or 0.0) + sum(taken for _, taken in scored.values())
     note(f"{method.title}: {seconds:.2f} s")
     origin = replace(fitted.origin, seconds=seconds)
-    test, _ = panel.outputs(method.network, protocol.test)
+    test, _ = panel.outputs(method.network, protocol.test, method.answers_to)
     if isinstance(fitted.scores, TemperatureScaling):
         test = fitted.scores.calibrate(test)
     right = asdict(id_metrics(logits=test.logits.numpy(), labels=protocol.test.labels))

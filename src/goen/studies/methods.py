@@ -112,6 +112,11 @@ class Method:
     view: View = "plain"
 
     @property
+    def answers_to(self) -> View:
+        """What the classifier's own answer is given to: a perturbation is for the score alone."""
+        return "plain" if self.view == "perturbed" else self.view
+
+    @property
     def uses_ood(self) -> bool:
         """Whether OOD images helped to make it."""
         return "ood" in self.fits_on
@@ -202,6 +207,15 @@ _ALL = (
     Method("goen_distance", "GOEN, distance only", _goen, "goen", "goen"),
     Method("goen", "GOEN", _goen, "goen", "goen", ("train", "calibration", "ood")),
     Method("goen_m", "goen-m", _goen_m, "goen", "goen", ("train", "calibration")),
+    Method(
+        "goen_m_mirrored",
+        "goen-m, mirrored",
+        _goen_m,
+        "goen",
+        "goen",
+        ("train", "calibration"),
+        view="mirrored",
+    ),
     Method(
         "goen_m_ood", "goen-m, calibrated", _goen_m, "goen", "goen", ("train", "calibration", "ood")
     ),

@@ -38,7 +38,14 @@ class RobustConfig:
         cifar10c: a folder with the official CIFAR-10-C files, instead of our own corruptions.
     """
 
-    methods: tuple[str, ...] = ("softmax", "temperature_scaling", "knn", "goen_distance", "goen")
+    methods: tuple[str, ...] = (
+        "softmax",
+        "temperature_scaling",
+        "knn",
+        "goen_distance",
+        "goen",
+        "goen_m",
+    )
     corruptions: tuple[str, ...] = ()
     severities: tuple[int, ...] = SEVERITIES
     images: int = 0
@@ -131,7 +138,7 @@ def _corrupted(test: ImageSet, config: RobustConfig) -> Iterator[ImageSet]:
 
 def _measure(panel: Panel, fitted: Fitted, images: ImageSet, limit: float) -> list[Result]:
     scores, _ = panel.score(fitted, images)
-    said = panel.outputs(fitted.method.network, images)[0]
+    said = panel.outputs(fitted.method.network, images, fitted.method.answers_to)[0]
     if isinstance(fitted.scores, TemperatureScaling):
         said = fitted.scores.calibrate(said)
     numbers = asdict(id_metrics(logits=said.logits.numpy(), labels=images.labels))
