@@ -4,8 +4,8 @@
 
 Chosen on: SVHN's 5,000 calibration images, the fifty classes of CIFAR-100 that the protocol leaves
 out, other noise, and strangers made of the calibration images themselves. The ID side of a choice
-are the 3,000 calibration images. Reported on: the test images against the protocol's sets, which no
-line of this file chooses by. Writes results/cifar10/goen-m-SEED.jsonl, a line per candidate and set.
+are the 3,000 calibration images. Reported on: the test images against the protocol's sets, by which
+nothing is chosen. Writes results/cifar10/goen-m-SEED.jsonl, a line per candidate and set.
 """
 
 import json

@@ -179,13 +179,25 @@ def test_a_damaged_file_is_one_sentence(text: str, tmp_path: Path) -> None:
     ],
 )
 def test_verdicts(here: float, fingerprint: str, verdict: str) -> None:
-    published = [Measured("test", 10, "same", "accuracy", 0.9)]
-    (row,) = compare(published, [Measured("test", 10, fingerprint, "accuracy", here)])
+    published = [Measured("test", 10_000, "same", "accuracy", 0.9)]
+    (row,) = compare(published, [Measured("test", 10_000, fingerprint, "accuracy", here)])
     assert row.verdict == verdict
     assert row.published == 0.9
     if here == here:
         assert row.here == here
         assert row.difference == here - 0.9
+
+
+@pytest.mark.parametrize(
+    ("metric", "images_off", "verdict"),
+    [("flagged", 2, "agrees"), ("flagged", 3, "differs"), ("auroc", 2, "differs")],
+)
+def test_two_images_of_a_small_set_may_change_sides(
+    metric: str, images_off: int, verdict: str
+) -> None:
+    published = [Measured("x", 1_200, "same", metric, 0.5)]
+    (row,) = compare(published, [replace(published[0], value=0.5 + images_off / 1_200)])
+    assert row.verdict == verdict
 
 
 def test_a_set_that_only_one_side_has_is_said() -> None:

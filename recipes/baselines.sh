@@ -1,0 +1,11 @@
+#!/bin/sh
+# Every method that needs one ordinary network, beside GOEN's: recipes/baselines.sh SEED [DATA-DIR]
+# Another hour of training on one core for the ordinary network.
+set -eu
+seed=$1 data=${2:-${GOEN_DATA:?name the folder of image sets}}
+export OMP_NUM_THREADS=1
+goen bench --data cifar10 --extra tiny-imagenet mnist textures places --data-dir "$data" --seed "$seed" \
+  --out "runs/cifar10-baselines-$seed" \
+  --methods softmax temperature_scaling energy odin mahalanobis knn max_logit gen relative_mahalanobis \
+  mahalanobis_pp vim react fdbd knn_multi_scale goen_distance goen goen_m goen_m_mirrored goen_m_ood
+python recipes/keep.py "runs/cifar10-baselines-$seed" "baselines-$seed"

@@ -1,0 +1,222 @@
+"""Write the tables of docs/results.md and docs/methods/goen-m.md from results/: nothing by hand.
+
+    python recipes/page.py
+
+A table stands between ``<!-- begin NAME -->`` and ``<!-- end NAME -->``; the words around it are
+ours. A test compares the pages with what this would write.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from goen.metrics import over_seeds
+from goen.report.table import Cell, Row, Table, markdown, marked
+from goen.report.tables import study_tables
+from goen.results import Result, read_results
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results" / "cifar10"
+PAGES = (ROOT / "docs" / "results.md", ROOT / "docs" / "methods" / "goen-m.md")
+GATE = ROOT / "src" / "goen" / "gates" / "cifar10-w16" / "published.json"
+PAPER_SETS = ("svhn", "cifar100", "noise")
+# No cue, fusion or recipe was chosen by looking at these: see recipes/goen_m.py.
+UNTOUCHED = ("tiny-imagenet", "mnist", "textures", "places")
+BENCHED = {
+    "goen_distance": "GOEN, distance only",
+    "goen": "GOEN, the paper's head",
+    "knn_multi_scale": "KNN on z",
+    "goen_m_ood": "goen-m, shown SVHN and noise",
+    "goen_m": "goen-m",
+    "goen_m_mirrored": "goen-m, mirrored",
+}
+
+Lines = list[dict[str, Any]]
+
+
+def read_lines(path: Path) -> Lines:
+    """The JSON lines of a file."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def seeds_table(by_seed: Mapping[int, Sequence[Result]]) -> Table:
+    """AUROC of each method and set, mean and standard deviation over seeds."""
+    values = {
+        (r.method, r.dataset, seed): r
+        for seed, results in by_seed.items()
+        for r in results
+        if r.metric in ("auroc", "accuracy")
+    }
+    first = next(iter(by_seed.values()))
+    sets = list(dict.fromkeys(r.dataset for r in first if r.metric == "auroc"))
+    unseen = [n for n in sets if n not in ("svhn", "noise")]
+    columns: dict[str, Sequence[str]] = {name: [name] for name in sets}
+    columns |= {"paper's three": PAPER_SETS, "unseen": unseen, "accuracy": ["test"]}
+
+    def cell(method: str, names: Sequence[str]) -> Cell:
+        found = [fmean(values[method, n, seed].value for n in names) for seed in by_seed]
+        seen = len(names) == 1 and values[method, names[0], next(iter(by_seed))].seen_in_calibration
+        return Cell(fmean(found), spread=over_seeds(found).sd, seen=seen)
+
+    by_column = {
+        title: marked([cell(m, names) for m in BENCHED], higher_is_better=True)
+        for title, names in columns.items()
+    }
+    rows = [
+        Row(title, tuple(cells))
+        for title, cells in zip(
+            BENCHED.values(), zip(*by_column.values(), strict=True), strict=True
+        )
+    ]
+    seeds = ", ".join(map(str, by_seed))
+    notes = (
+        "Mean ± standard deviation over seeds. Bold: best of its column. †: calibrated with other "
+        "images of this kind. Unseen: the sets that calibrated no method here.",
+    )
+    return Table("seeds", f"AUROC, seeds {seeds}", tuple(columns), tuple(rows), notes)
+
+
+def head_table(lines: Iterable[dict[str, Any]]) -> Table:
+    """The mean over unseen sets against the paper's head, seed by seed."""
+    rows = [
+        Row(
+            f"seed {line['seed']}",
+            (
+                Cell(line["auroc"]),
+                Cell(line["auroc_against"]),
+                Cell(line["value"], "+.4f", low=line["low"], high=line["high"]),
+                Cell(line["p_value"], ".1e"),
+            ),
+            BENCHED[line["method"]],
+        )
+        for line in lines
+        if line["dataset"] == "mean of unseen sets"
+    ]
+    rows.sort(key=lambda row: list(BENCHED.values()).index(row.section))
+    columns = ("AUROC", "the paper's head", "difference (95 %)", "p")
+    title = "Mean AUROC over unseen sets, against the paper's head on the same images"
+    return Table("against-the-head", title, columns, tuple(rows))
+
+
+def gate_table(published: Mapping[str, Any]) -> Table:
+    """What the shipped gate does, from the file that goen check compares with."""
+    by_key = {(row["dataset"], row["metric"]): row for row in published["rows"]}
+    sets = [row["dataset"] for row in published["rows"] if row["metric"] == "auroc"]
+
+    def line(label: str, names: Sequence[str]) -> Row:
+        found = [by_key[n, "auroc"] for n in names]
+        one = found[0] if len(names) == 1 else {"low": None, "high": None}
+        flagged = fmean(by_key[n, "flagged"]["value"] for n in names)
+        return Row(
+            label,
+            (
+                Cell(fmean(row["value"] for row in found), low=one["low"], high=one["high"]),
+                Cell(fmean(by_key[n, "fpr95_ood_positive"]["value"] for n in names)),
+                Cell(flagged, ".1%"),
+            ),
+        )
+
+    test = Row(
+        "CIFAR-10 test",
+        (Cell(text=""), Cell(text=""), Cell(by_key["test", "flagged"]["value"], ".1%")),
+    )
+    rows = [line(name, [name]) for name in sets]
+    rows += [
+        line("mean of SVHN, CIFAR-100 and noise", PAPER_SETS),
+        line("mean of the sets that nothing was chosen by", UNTOUCHED),
+    ]
+    accuracy = by_key["test", "accuracy"]["value"]
+    title = f"The gate cifar10-w16: accuracy {accuracy:.2%} on 10,000 test images"
+    columns = ("AUROC (95 %)", "fpr95_ood_positive", "flagged at 5 %")
+    return Table("gate", title, columns, (test, *rows))
+
+
+def exploration_table(by_seed: Mapping[int, Lines]) -> Table:
+    """Each candidate's mean AUROC over the sets to choose by, and over those reported."""
+    first = next(iter(by_seed.values()))
+    groups = {
+        "SVHN*": ("svhn*",),
+        "CIFAR-100*": ("cifar100*",),
+        "noise*": ("noise*",),
+        "mean*": ("svhn*", "cifar100*", "noise*"),
+        "paper's three": PAPER_SETS,
+        "not chosen by": UNTOUCHED,
+    }
+    values = {
+        (line["candidate"], line["dataset"], seed): line["value"]
+        for seed, lines in by_seed.items()
+        for line in lines
+    }
+
+    def cell(candidate: str, names: Sequence[str]) -> Cell:
+        if (candidate, names[0], next(iter(by_seed))) not in values:
+            return Cell(text="")
+        return Cell(fmean(values[candidate, n, seed] for n in names for seed in by_seed))
+
+    def section(title: str) -> tuple[str, str]:
+        head, colon, tail = title.partition(": ")
+        return (head, tail) if colon and head != "goen-m" else ("the mean of these cues", title)
+
+    titles = list(dict.fromkeys(line["candidate"] for line in first))
+    rows = [
+        Row(section(t)[1], tuple(cell(t, names) for names in groups.values()), section(t)[0])
+        for t in titles
+    ]
+    notes = (
+        "*: sets to choose by (SVHN's calibration images, the other fifty classes of CIFAR-100, "
+        "other noise), against calibration images. The last two columns, against test images, were "
+        "looked at afterwards. Fusions and weights are over the cues of goen-m.",
+    )
+    title = f"AUROC of candidates, mean over seeds {', '.join(map(str, by_seed))}"
+    return Table("goen-m", title, tuple(groups), tuple(rows), notes)
+
+
+def study(name: str, table: str) -> Table:
+    """A table that the study itself would print."""
+    summary = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    tables = study_tables(read_results(RESULTS / f"{name}.jsonl"), summary)
+    return next(t for t in tables if t.name == table)
+
+
+def by_seed(prefix: str) -> dict[int, Path]:
+    """The files ``PREFIX-SEED.jsonl``, in the order of the paper's seeds."""
+    files = {int(f.stem.rsplit("-", 1)[1]): f for f in RESULTS.glob(f"{prefix}-[0-9]*.jsonl")}
+    order = [seed for seed in (42, 123, 2024, 777, 314) if seed in files]
+    return {seed: files[seed] for seed in order}
+
+
+def table(name: str) -> Table:
+    """The table of this name."""
+    if name == "seeds":
+        return seeds_table({s: read_results(f) for s, f in by_seed("bench").items()})
+    if name == "against-the-head":
+        return head_table(read_lines(RESULTS / "against-the-head.jsonl"))
+    if name == "gate":
+        return gate_table(json.loads(GATE.read_text(encoding="utf-8")))
+    if name == "goen-m":
+        return exploration_table({s: read_lines(f) for s, f in by_seed("goen-m").items()})
+    folder, _, kind = name.partition("/")
+    return study(folder, kind)
+
+
+def rendered(text: str) -> str:
+    """The page with every table as results/ has it."""
+
+    def block(match: re.Match[str]) -> str:
+        name = match[1]
+        return f"<!-- begin {name} -->\n{markdown(table(name))}<!-- end {name} -->"
+
+    return re.sub(r"<!-- begin (\S+) -->\n.*?<!-- end \1 -->", block, text, flags=re.DOTALL)
+
+
+def main() -> None:
+    """Write the pages."""
+    for page in PAGES:
+        page.write_text(rendered(page.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""What the pages say of CIFAR-10 is what lies in results/, to the last digit."""
+
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from goen.results import read_results
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def page() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("page", ROOT / "recipes" / "page.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_tables_of_the_pages_are_those_of_the_results(page: ModuleType) -> None:
+    for path in page.PAGES:
+        text = path.read_text(encoding="utf-8")
+        assert "<!-- begin " in text
+        assert page.rendered(text) == text, f"{path.name} is out of date: python recipes/page.py"
+
+
+def test_an_altered_number_would_be_noticed(page: ModuleType) -> None:
+    path = page.PAGES[0]
+    text = path.read_text(encoding="utf-8")
+    table = text[text.index("<!-- begin seeds -->") : text.index("<!-- end seeds -->")]
+    number = next(word for word in table.split() if word.startswith("0."))
+    assert page.rendered(text.replace(number, "0.1234")) == text
+
+
+def test_every_result_says_where_it_comes_from() -> None:
+    studies = sorted(f for f in (ROOT / "results").rglob("*.json"))
+    assert studies
+    for file in studies:
+        summary = json.loads(file.read_text(encoding="utf-8"))
+        assert {"versions", "hardware", "config"} <= set(summary), file
+        for r in read_results(file.with_suffix(".jsonl")):
+            assert r.network.startswith("backbone-")
+            assert r.fitted_on
