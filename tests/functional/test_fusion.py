@@ -28,7 +28,7 @@ def reference(parts: list[Tensor]) -> tuple[np.ndarray, float]:
 
 def test_where_no_bound_is_met_it_is_sklearns_logistic_regression() -> None:
     parts = [cues(300, (0, 0, 0), 0), cues(50, (1, 0.5, 0.2), 1), cues(200, (0.3, 1, 0.4), 2)]
-    weights, bias = fuse(parts[0], parts[1:], pull=0)
+    weights, bias = fuse(parts[0], parts[1:], pull=0, evenness=0)
     expected, intercept = reference(parts)
     assert (expected > 0).all()
     assert np.allclose(weights, expected, atol=1e-4)
@@ -38,7 +38,7 @@ def test_where_no_bound_is_met_it_is_sklearns_logistic_regression() -> None:
 def test_a_cue_that_points_the_wrong_way_is_left_out() -> None:
     parts = [cues(300, (0, 0), 0), cues(200, (1, -2), 1)]
     assert reference(parts)[0][1] < 0
-    weights, bias = fuse(parts[0], parts[1:], pull=0)
+    weights, bias = fuse(parts[0], parts[1:], pull=0, evenness=0)
     expected, intercept = reference([part[:, :1] for part in parts])
     assert weights[1] == 0
     assert np.isclose(weights[0], expected[0], atol=1e-4)
@@ -54,6 +54,26 @@ def test_one_cue_worked_by_hand() -> None:
     assert np.isclose(expected, 3.6167, atol=1e-4)
     assert np.isclose(weights[0], expected, atol=1e-5)
     assert abs(bias) < 1e-5
+
+
+def test_two_cues_worked_by_hand() -> None:
+    # ID at (-1, 0), OOD at (1, 0). At the least loss the slopes of both pulls balance the images':
+    # with mean m and half difference d of the weights (m + d, m - d), the second weight gives
+    # 0.1 (m - 1) = 0.5 d, and the first 0.1 (m - 1) + 0.5 d = 1 / (1 + exp(m + d)).
+    one = torch.tensor([[1.0, 0.0]])
+    weights, _ = fuse(-one, [one], pull=0.1, evenness=0.5)
+    d = brentq(lambda d: d - 1 / (1 + np.exp(1 + 6 * d)), 0, 1)
+    assert np.isclose(d, 0.1383, atol=1e-4)
+    assert np.allclose(weights, [1 + 6 * d, 1 + 4 * d], atol=1e-5)
+
+
+def test_the_more_even_the_less_one_kind_moves_the_weights() -> None:
+    known, strange = cues(300, (0, 0, 0), 0), cues(300, (3, 0, 0), 1)
+    spread = [
+        float(fuse(known, [strange], evenness=e)[0].std()) for e in (0.0, 0.1, 0.3, 1.0, 100.0)
+    ]
+    assert spread == sorted(spread, reverse=True)
+    assert spread[-1] < 0.01
 
 
 def test_each_kind_has_the_same_say_however_many_images_it_has() -> None:

@@ -9,15 +9,18 @@ from torch import Tensor
 
 from goen.errors import FitError
 
-# The pull towards the plain sum. It decides only where the images do not: perfectly separable
-# cues would take a weight to infinity, and a kind of OOD that moves one cue says nothing of others.
+# The pull of the weights' mean towards 1: it only keeps cues that separate perfectly from taking
+# the weights to infinity.
 PULL = 0.01
+# The pull of each weight towards their mean. A kind of OOD that moves one cue says nothing of other
+# kinds: chosen so that what is gained on the kinds shown is not lost on others (docs/log.md).
+EVENNESS = 0.3
 
 Floats = NDArray[np.float64]
 
 
 def fuse(
-    id_cues: Tensor, ood_cues: Sequence[Tensor], *, pull: float = PULL
+    id_cues: Tensor, ood_cues: Sequence[Tensor], *, pull: float = PULL, evenness: float = EVENNESS
 ) -> tuple[Tensor, float]:
     r"""Weights ``(K,)``, none negative, and bias of the log-odds of being OOD.
 
@@ -25,7 +28,7 @@ def fuse(
 
     .. math:: \tfrac12 \overline{\log(1 + e^{s})}_{ID}
               + \tfrac12 \frac1J \sum_j \overline{\log(1 + e^{-s})}_{OOD_j}
-              + \tfrac{\lambda}{2} \lVert w - 1 \rVert^2
+              + \tfrac{\lambda}{2} K (\bar w - 1)^2 + \tfrac{\mu}{2} \lVert w - \bar w \rVert^2
 
     ID and OOD have the same say however many images there are of either, and so has each kind j.
     The problem is convex, strictly so in w: one answer, whatever the start.
@@ -33,7 +36,8 @@ def fuse(
     Args:
         id_cues: ``(n, K)``, standardised, higher for OOD.
         ood_cues: of each kind, ``(m, K)``.
-        pull: lambda.
+        pull: lambda, of the mean weight towards 1.
+        evenness: mu, of each weight towards the mean.
 
     Raises:
         FitError: cues that are not finite, a kind without images, or no convergence.
@@ -59,15 +63,18 @@ def fuse(
     )
     sign = np.where(np.arange(len(rows)) < len(parts[0]), 1.0, -1.0)
 
+    columns = rows.shape[1]
+
     def loss(theta: Floats) -> tuple[float, Floats]:
         w, b = theta[:-1], theta[-1]
         margin = sign * (rows @ w + b)
-        value = weight @ np.logaddexp(0, margin) + pull / 2 * ((w - 1) ** 2).sum()
+        mean = w.mean()
+        drag = pull * (mean - 1) + evenness * (w - mean)  # the slope of the two pulls
+        value = weight @ np.logaddexp(0, margin) + drag @ (w - 1) / 2
         # The logistic function of the margin, without overflow on either side.
         slope = weight * sign * np.exp(-np.logaddexp(0, -margin))
-        return float(value), np.append(slope @ rows + pull * (w - 1), slope.sum())
+        return float(value), np.append(slope @ rows + drag, slope.sum())
 
-    columns = rows.shape[1]
     found = minimize(
         loss,
         np.append(np.ones(columns), 0.0),
