@@ -62,7 +62,7 @@ class AblateConfig:
 
     Attributes:
         variants: which, by name; all if none is named. default is always among them.
-        preset: the recipe: digits, cpu or paper; auto takes digits for digits, cpu for CIFAR-10.
+        preset: digits, cpu, short or paper; auto takes digits for digits, cpu for CIFAR-10.
         protocol: full trains the whole schedule; paper stops early.
         seed: of all trainings.
     """

@@ -37,7 +37,7 @@ class BenchConfig:
         methods: which methods, by name; all if none is named. pytorch_ood.NAME takes a detector
             of pytorch-ood.
         sets: which OOD sets; all if none is named.
-        preset: the recipe: digits, cpu or paper; auto takes digits for digits, cpu for CIFAR-10.
+        preset: digits, cpu, short or paper; auto takes digits for digits, cpu for CIFAR-10.
         protocol: full gives every network the same whole schedule; paper stops early with a
             patience of ten epochs and gives the baselines 2.5 times GOEN's epochs, as written.
         seed: of all trainings; the ensemble adds four of the paper's other seeds.

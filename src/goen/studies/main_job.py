@@ -33,7 +33,7 @@ class RunConfig:
     """What goen run does.
 
     Attributes:
-        preset: the recipe: digits, cpu or paper; auto takes digits for digits, cpu for CIFAR-10.
+        preset: digits, cpu, short or paper; auto takes digits for digits, cpu for CIFAR-10.
         protocol: full trains the whole schedule; paper stops early, with a patience of ten
             epochs, as the paper says.
         head: of the network.

@@ -49,6 +49,20 @@ PRESETS: Mapping[str, Preset] = {
         ),
         head=HeadConfig(),
     ),
+    # A third of that, for studies that train many networks.
+    "short": Preset(
+        network=NetworkConfig(width=16),
+        training=TrainingConfig(
+            epochs=12,
+            learning_rate=0.15,
+            schedule="one_cycle",
+            padding=3,
+            border="reflect",
+            flip="alternating",
+            sizes=((8, 20), (2, 26)),
+        ),
+        head=HeadConfig(),
+    ),
     # As written; for a GPU.
     "paper": Preset(NetworkConfig(width=64), TrainingConfig(epochs=40), HeadConfig()),
 }

@@ -32,7 +32,7 @@ class RobustConfig:
         severities: of 1 to 5.
         images: how many test images; all if 0.
         false_alarm_rate: what share of clean ID images may be flagged.
-        preset: the recipe: digits, cpu or paper; auto takes digits for digits, cpu for CIFAR-10.
+        preset: digits, cpu, short or paper; auto takes digits for digits, cpu for CIFAR-10.
         protocol: full gives every network the same whole schedule; paper stops early.
         seed: of all trainings.
         cifar10c: a folder with the official CIFAR-10-C files, instead of our own corruptions.
