@@ -35,7 +35,8 @@ def main(data_dir: Path | None = None, stages: Path = Path("runs/stages")) -> No
     panel = Panel("cpu", "full", 42, p, Stages(stages))
     (trained,) = panel.members("goen")
     gate = Gate.fit(trained.network, p.train, p.validation, layers=SCALES, mirror=True)
-    facts = {"recipe": asdict(panel.preset), "network": trained.key, "seed": 42}
+    recipe = {"network": asdict(panel.preset.network), "training": asdict(panel.preset.training)}
+    facts = {"recipe": recipe, "network": trained.key}
     gate = replace(gate, facts={**gate.facts, **facts})
     with tempfile.TemporaryDirectory() as temporary:
         gate.save(Path(temporary) / "gate")

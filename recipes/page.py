@@ -88,7 +88,7 @@ def head_table(lines: Iterable[dict[str, Any]]) -> Table:
                 Cell(line["auroc"]),
                 Cell(line["auroc_against"]),
                 Cell(line["value"], "+.4f", low=line["low"], high=line["high"]),
-                Cell(line["p_value"], ".1e"),
+                Cell(text="< 1e-300") if line["p_value"] < 1e-300 else Cell(line["p_value"], ".0e"),
             ),
             BENCHED[line["method"]],
         )

@@ -55,7 +55,7 @@ def test_strangers_first_and_then_the_main_job(
     assert main(["demo"]) == 0
     lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
     for row, name in enumerate(NAMES):
-        decision = "flagged" if said.p_value[row] <= 0.05 else "known"
+        decision = "flagged" if said.p_value[row] <= 0.05 else "passed"
         label = f"{said.classes[said.label[row]]}, {said.confidence[row]:.0%}"
         pattern = rf"{name} +{label} +{said.p_value[row]:.2g} +{decision} +{loudest(said, row)}"
         assert any(re.fullmatch(pattern, line) for line in lines), pattern

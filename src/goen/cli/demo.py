@@ -104,7 +104,7 @@ def _table(names: Mapping[str, Pixels], prediction: Prediction) -> Table:
             name,
             f"{escape(label)}, {prediction.confidence[row]:.0%}",
             f"{prediction.p_value[row]:.2g}",
-            "flagged" if prediction.is_ood[row] else "known",
+            "flagged" if prediction.is_ood[row] else "passed",
             escape(loudest(prediction, row)),
         )
     return table
