@@ -121,7 +121,7 @@ def gate_table(published: Mapping[str, Any]) -> Table:
 
     test = Row(
         "CIFAR-10 test",
-        (Cell(text=""), Cell(text=""), Cell(by_key["test", "flagged"]["value"], ".1%")),
+        (Cell(text="–"), Cell(text="–"), Cell(by_key["test", "flagged"]["value"], ".1%")),
     )
     rows = [line(name, [name]) for name in sets]
     rows += [
@@ -153,7 +153,7 @@ def exploration_table(by_seed: Mapping[int, Lines]) -> Table:
 
     def cell(candidate: str, names: Sequence[str]) -> Cell:
         if (candidate, names[0], next(iter(by_seed))) not in values:
-            return Cell(text="")
+            return Cell(text="–")
         return Cell(fmean(values[candidate, n, seed] for n in names for seed in by_seed))
 
     def section(title: str) -> tuple[str, str]:

@@ -10,7 +10,8 @@ import pytest
 import goen
 from goen.check import read_published
 from goen.cli.main import main
-from goen.data import load, noise
+from goen.data import load
+from goen.data.embedded import noise
 from goen.models.mirrored import Mirrored
 from goen.scoring import DEFAULT_GATE, Gate
 from goen.scoring.shipped import shipped, shipped_folder
