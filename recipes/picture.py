@@ -14,7 +14,8 @@ import goen
 from goen.detectors.monotone import Monotone
 
 OUT = Path(__file__).parents[1] / "docs" / "pictures" / "goen-m-cues.png"
-COLOURS = {"CIFAR-10 test": "#777777", "svhn": "#d55e00", "cifar100": "#0072b2", "noise": "#009e73"}
+TITLES = {"svhn": "SVHN", "cifar100": "CIFAR-100 (50 classes)", "noise": "noise"}
+COLOURS = ("#777777", "#d55e00", "#0072b2", "#009e73")
 SHOWN = 500
 
 
@@ -28,16 +29,17 @@ def main(data_dir: Path | None = None) -> None:
     scorer = gate.scorer
     assert isinstance(scorer, Monotone)
     p = goen.data.protocol("cifar10", data_dir=data_dir)
-    sets = {"CIFAR-10 test": p.test, **{n: p.evaluation[n].images for n in list(COLOURS)[1:]}}
+    sets = {"CIFAR-10 test": p.test}
+    sets |= {title: p.evaluation[name].images for name, title in TITLES.items()}
     rng = np.random.default_rng(0)
     mean, std = scorer.mean_.numpy(), scorer.std_.numpy()
     mpl.rcParams["font.size"] = 10
     figure, axes = plt.subplots(figsize=(7.2, 5), layout="constrained")
-    for name, images in sets.items():
+    for (name, images), colour in zip(sets.items(), COLOURS, strict=True):
         rows = np.sort(rng.choice(len(images), SHOWN, replace=False))
         cues = gate.predict_set(images.take(rows)).cues
         x, y = ((cues[layer] - mean[i]) / std[i] for i, layer in enumerate(scorer.needs))
-        axes.scatter(x, y, s=7, color=COLOURS[name], alpha=0.5, linewidths=0, label=name)
+        axes.scatter(x, y, s=7, color=colour, alpha=0.5, linewidths=0, label=name)
     left, right = axes.get_xlim()
     low, high = axes.get_ylim()
     line = np.array([left, right])
