@@ -8,16 +8,19 @@ and table into src/goen/gates/cifar10-w16. `goen check` compares the two again, 
 
 import shutil
 import tempfile
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
+import torch
 import tyro
 
 from goen.check import measure, publish
 from goen.data import protocol
+from goen.detectors.monotone import Monotone
+from goen.models.mirrored import Mirrored
 from goen.results import Stages
 from goen.scoring import Gate
-from goen.studies.methods import SCALES
+from goen.studies.methods import SCALES, labels_of
 from goen.studies.panel import Panel
 
 FOLDER = Path(__file__).parents[1] / "src" / "goen" / "gates" / "cifar10-w16"
@@ -31,13 +34,44 @@ def main(data_dir: Path | None = None, stages: Path = Path("runs/stages")) -> No
         data_dir: a folder that holds image sets (else GOEN_DATA).
         stages: where finished work is kept.
     """
+    torch.set_num_threads(1)  # as recipes/bench.sh: the number is part of the network's name
     p = protocol("cifar10", data_dir=data_dir, download=True, extra=EXTRA)
     panel = Panel("cpu", "full", 42, p, Stages(stages))
     (trained,) = panel.members("goen")
-    gate = Gate.fit(trained.network, p.train, p.validation, layers=SCALES, mirror=True)
-    recipe = {"network": asdict(panel.preset.network), "training": asdict(panel.preset.training)}
-    facts = {"recipe": recipe, "network": trained.key}
-    gate = replace(gate, facts={**gate.facts, **facts})
+    sets = {
+        "train": p.train,
+        "calibration": panel.roles.calibration,
+        "held-out": panel.roles.held_out,
+    }
+    train, calibration, held_out = (
+        panel.outputs("goen", images, "mirrored")[0].keep(SCALES) for images in sets.values()
+    )
+    # Not Gate.fit, which parts the held-out images by itself: the calibration images chose goen-m,
+    # and none of them may give the threshold.
+    scorer = Monotone(SCALES).update(train, labels_of(p.train.labels))
+    scorer.calibrate(scorer.cues(calibration))
+    cues = scorer.cues(held_out)
+    gate = Gate(
+        network=Mirrored(trained.network),
+        scorer=scorer,
+        held_out_scores=scorer.judge(cues)[0].numpy(),
+        false_alarm_rate=0.05,
+        classes=p.train.classes,
+        image_size=p.train.image_shape[1:],
+        facts={
+            "recipe": {
+                "network": asdict(panel.preset.network),
+                "training": asdict(panel.preset.training),
+            },
+            "network": trained.key,
+            "splits": {
+                role: {"name": s.name, "images": len(s), "fingerprint": s.fingerprint}
+                for role, s in sets.items()
+            },
+        },
+        held_out_labels=held_out.logits.argmax(dim=1).numpy(),
+        held_out_cues=cues.numpy(),
+    )
     with tempfile.TemporaryDirectory() as temporary:
         gate.save(Path(temporary) / "gate")
         FOLDER.mkdir(parents=True, exist_ok=True)

@@ -259,6 +259,7 @@ def main(seed: int = 42, data_dir: Path | None = None, stages: Path = Path("runs
         data_dir: a folder that holds image sets (else GOEN_DATA).
         stages: where finished work is kept.
     """
+    torch.set_num_threads(1)  # as recipes/bench.sh: the number is part of the network's name
     p = protocol("cifar10", data_dir=data_dir, download=True, extra=EXTRA)
     panel = Panel("cpu", "full", seed, p, Stages(stages))
     cifar100 = load("cifar100", "test", data_dir=data_dir)
