@@ -1,6 +1,6 @@
 #!/bin/sh
 # Every method that needs one ordinary network, beside GOEN's: recipes/baselines.sh SEED [DATA-DIR]
-# Another hour of training on one core for the ordinary network.
+# Another seventy minutes of training on one core for the ordinary network.
 set -eu
 seed=$1 data=${2:-${GOEN_DATA:?name the folder of image sets}}
 export OMP_NUM_THREADS=1

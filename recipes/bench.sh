@@ -1,6 +1,6 @@
 #!/bin/sh
 # The methods on GOEN's network, one seed: recipes/bench.sh SEED [DATA-DIR] [more options of goen bench]
-# One hour on one core, most of it training; two seeds at once on two cores take hardly longer.
+# Eighty minutes on one core, most of it training; two seeds at once on two cores take hardly longer.
 set -eu
 seed=$1 data=${2:-${GOEN_DATA:?name the folder of image sets}}
 shift $(( $# < 2 ? $# : 2 ))

@@ -29,6 +29,17 @@ def test_the_tables_of_the_pages_are_those_of_the_results(page: ModuleType) -> N
         assert page.rendered(text) == text, f"{path.name} is out of date: python recipes/page.py"
 
 
+def test_the_readme_says_what_was_published(page: ModuleType) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    rows = json.loads(page.GATE.read_text(encoding="utf-8"))["rows"]
+    values = {(row["dataset"], row["metric"]): row["value"] for row in rows}
+    for name in {dataset for dataset, _ in values} - {"test"}:
+        told = f"{values[name, 'auroc']:.3f}, {100 * values[name, 'flagged']:.0f} %"
+        assert told in text, name
+    assert f"{values['test', 'accuracy']:.2%}".replace("%", " %") in text
+    assert f"{100 * values['test', 'flagged']:.1f} % of CIFAR-10's test images" in text
+
+
 def test_an_altered_number_would_be_noticed(page: ModuleType) -> None:
     path = page.PAGES[0]
     text = path.read_text(encoding="utf-8")

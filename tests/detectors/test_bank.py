@@ -41,7 +41,7 @@ def test_a_distance_worked_by_hand() -> None:
 def test_the_distance_is_that_of_sklearn_among_all_rows_that_fit() -> None:
     outputs, labels = stream(900)
     bank = Bank(["a", "b"]).update(outputs, labels)
-    assert bank.neighbour == round(900 / CLASSES / 50) == 4
+    assert bank.neighbour == round(int(torch.bincount(labels).min()) / 50) == 4
     probe, _ = stream(60, seed=1)
     for layer in ("a", "b"):
         nearest = NearestNeighbors(n_neighbors=4).fit(unit(outputs.features[layer]).numpy())
@@ -71,6 +71,17 @@ def test_every_class_keeps_its_share_and_a_rare_one_all_it_has() -> None:
     assert torch.bincount(kept, minlength=CLASSES).tolist() == [10, 0, 0, 7]
     own = {tuple(row) for row in unit(outputs.features["a"]).float().tolist()}
     assert all(tuple(row) in own for row in bank.unit("a").tolist())
+
+
+def test_a_rare_class_has_its_neighbours_among_its_own() -> None:
+    g = torch.Generator().manual_seed(0)
+    labels = torch.cat([torch.zeros(900), torch.ones(20)]).long()
+    rows = torch.randn(920, 3, generator=g) * 0.01 + torch.eye(3)[labels]
+    outputs = Outputs(torch.zeros(920, 4), {"z": rows})
+    bank = Bank(["z"]).update(outputs, labels)
+    assert bank.neighbour == 1
+    probe = Outputs(torch.zeros(1, 4), {"z": torch.eye(3)[1:2]})
+    assert bank.distance(probe, "z").item() < 0.1
 
 
 def test_rows_are_drawn_evenly_from_the_whole_stream() -> None:
@@ -112,6 +123,10 @@ def test_what_cannot_be_meant_is_refused_and_changes_nothing() -> None:
     narrow = Outputs(outputs.logits, {**outputs.features, "a": outputs.features["a"][:, :2]})
     with pytest.raises(UsageError, match="width 3"):
         bank.update(narrow, labels)
+    with pytest.raises(UsageError, match="of 4 classes, got outputs of 6"):
+        bank.update(Outputs(torch.zeros(50, 6), outputs.features), labels)
+    with pytest.raises(UsageError, match="lack b; they have a"):
+        bank.update(outputs.keep(["a"]), labels)
     assert all(torch.equal(bank.state()[name], value) for name, value in before.items())
     with pytest.raises(UsageError, match="one row or more"):
         Bank(["a"], 0)

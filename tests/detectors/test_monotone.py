@@ -107,8 +107,14 @@ FITTED = {ood: fitted(ood) for ood in (False, True)}
 
 def test_ood_that_looks_more_known_than_the_known_is_refused() -> None:
     scorer = fitted()
+    probe = scorer.cues(outputs(5, 1.0, 4)[0])
+    before = scorer.judge(probe)[0]
     with pytest.raises(FitError, match="No cue is higher for the OOD images"):
         scorer.calibrate(scorer.id_cues_, {"odd": scorer.id_cues_ - 100})
+    assert torch.equal(scorer.judge(probe)[0], before)
+    assert not scorer.gives_probability
+    with pytest.raises(FitError, match="NaN or infinity"):
+        scorer.calibrate(scorer.id_cues_ * torch.nan)
 
 
 def test_new_training_images_forget_the_calibration() -> None:
@@ -120,9 +126,11 @@ def test_new_training_images_forget_the_calibration() -> None:
 
 def test_a_cue_that_never_varies_is_only_centred() -> None:
     scorer = fitted()
-    flat = torch.tensor([[1.0, 5.0, 0.0], [3.0, 5.0, 2.0]], dtype=torch.float64)
-    scorer.calibrate(flat)
-    assert torch.isfinite(scorer.judge(flat)[0]).all()
+    flat = torch.tensor([[1.0, 0.1, 0.0]] * 3, dtype=torch.float64)
+    flat[1, 0], flat[2, 2] = 3.0, 2.0
+    scorer.calibrate(flat)  # the mean of three 0.1 is not 0.1
+    assert (scorer.judge(flat)[0].abs() < 2).all()
+    assert scorer.std_[1] == 1
 
 
 def test_names_that_cannot_be_meant() -> None:

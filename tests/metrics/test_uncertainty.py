@@ -289,6 +289,16 @@ def test_the_mean_over_one_set_is_the_test_of_that_set() -> None:
     assert paired_mean_auroc_test(**single) == paired_auroc_test(**one)
 
 
+@pytest.mark.parametrize(("num_id", "num_ood"), [(1, 300), (300, 1)])
+def test_the_mean_over_sets_is_as_cautious_with_one_image(num_id: int, num_ood: int) -> None:
+    rng = np.random.default_rng(5)
+    a, b = ((rng.normal(0, 1, num_id), rng.normal(shift, 1, num_ood)) for shift in (5.0, 0.0))
+    one = paired_auroc_test(id_a=a[0], ood_a=a[1], id_b=b[0], ood_b=b[1])
+    mean = paired_mean_auroc_test(id_a=a[0], ood_a={"x": a[1]}, id_b=b[0], ood_b={"x": b[1]})
+    assert (mean.low, mean.high, mean.p_value) == (one.low, one.high, one.p_value)
+    assert one.p_value > 0.2
+
+
 def test_the_mean_over_sets_agrees_with_a_bootstrap_over_images() -> None:
     scores = two_methods(1)
     test = paired_mean_auroc_test(**scores)

@@ -182,3 +182,26 @@ def test_a_mirrored_gate_of_a_model_from_outside(tmp_path: Path) -> None:
     assert np.array_equal(found.score, gate.predict(images).score)
     flipped = loaded.predict(images[..., ::-1].copy())
     assert np.allclose(flipped.score, found.score, atol=1e-3)
+
+
+@pytest.mark.parametrize("layers", [("layer1.0", "layer4"), ("projection",)])
+def test_other_places_of_goens_own_network_are_tapped(layers: tuple[str, ...]) -> None:
+    torch.manual_seed(0)
+    network = ResNet18(NetworkConfig(num_classes=7, width=4)).eval()
+    p = digits()
+    gate = Gate.fit(network, p.train, p.validation, layers=layers)
+    assert np.isfinite(gate.predict(p.test.read(range(3))).score).all()
+
+
+def test_a_relative_of_goens_own_network_is_not_taken_for_it(tmp_path: Path) -> None:
+    class Relative(ResNet18):
+        pass
+
+    torch.manual_seed(0)
+    config = NetworkConfig(num_classes=7, width=4)
+    p = digits()
+    gate = Gate.fit(Relative(config).eval(), p.train, p.validation, layers=("layer2", "layer4"))
+    gate.save(tmp_path / "gate")
+    loaded = goen.load(tmp_path / "gate", model=Relative(config))
+    images = p.test.read(range(6))
+    assert np.array_equal(loaded.predict(images).score, gate.predict(images).score)

@@ -34,7 +34,13 @@ def test_it_is_there_with_its_card_and_its_table_and_small() -> None:
 
 
 def test_no_ood_image_made_it(gate: Gate) -> None:
-    assert set(gate.facts["splits"]) == {"train", "held_out"}
+    splits = gate.facts["splits"]
+    assert {role: split["images"] for role, split in splits.items()} == {
+        "train": 45_000,
+        "calibration": 3_000,
+        "held-out": 2_000,
+    }
+    assert all(split["name"].startswith("cifar10/train") for split in splits.values())
     assert isinstance(gate.network, Mirrored)
     assert not gate.scorer.gives_probability
     assert gate.false_alarm_rate == 0.05

@@ -78,7 +78,8 @@ def fit(
         logits: key, attribute or index of the logits in the model's output, if it must be said.
         tokens: of transformers: the mean of all tokens, or the class token.
         layout: of maps, where their shape does not say it.
-        mirror: look at each image's mirror image as well: surer, at twice the time.
+        mirror: look at each image's mirror image as well: surer, at twice the time; not for
+            things that a mirror changes, such as digits.
         batch_size: images at once.
         device: cpu, or cuda.
     """

@@ -14,7 +14,8 @@ from goen.functional.neighbours import kth_cosine_distance
 from goen.outputs import Outputs
 
 ROWS = 5_000
-# The k-th neighbour is this share of a class away: the 10th of 500 rows, the 90th of 4,500.
+# The k-th neighbour is this share of the smallest class away: the 10th of 500 rows, the 90th of
+# 4,500. Of the smallest, or the neighbours of a rare class would be images of others.
 _SHARE = 1 / 50
 _SEED = 0
 
@@ -24,8 +25,8 @@ class Bank:
 
     Each class keeps at most its share of ``rows``. Which images are kept is decided by a number
     that the image's place in the stream draws, so any chunks of the same stream keep the same
-    images. The neighbour whose distance is measured is a fiftieth of the rows of a class away, so
-    that the measure means the same for a small bank and a large one.
+    images. The neighbour whose distance is measured is a fiftieth of the rows of the smallest class
+    away, so that the measure means the same for a small bank and a large one.
 
     Args:
         layers: the features to keep.
@@ -60,6 +61,16 @@ class Bank:
             UsageError: a shape, type or label that cannot be meant.
         """
         count = outputs.logits.shape[1]
+        if self._seen and count != self.num_classes:
+            raise UsageError(
+                f"This bank holds images of {self.num_classes} classes, got outputs of {count}."
+            )
+        missing = [layer for layer in self.layers if layer not in outputs.features]
+        if missing:
+            raise UsageError(
+                f"The outputs lack {', '.join(missing)}; they have "
+                f"{', '.join(outputs.features) or 'no features'}."
+            )
         check_labels(labels, len(outputs), count)
         for layer in self.layers:
             features = outputs.features[layer]
@@ -86,7 +97,8 @@ class Bank:
         """Which neighbour's distance is measured."""
         if not len(self):
             raise NotFittedError("This bank is empty. Call update(outputs, labels) first.")
-        return max(1, round(len(self) / self.num_classes * _SHARE))
+        counts = torch.bincount(self._labels)
+        return max(1, round(int(counts[counts > 0].min()) * _SHARE))
 
     def distance(self, outputs: Outputs, layer: str) -> Tensor:
         """From each unit vector to that neighbour, Euclidean, ``(N,)`` float64 in [0, 2].

@@ -97,24 +97,30 @@ class Monotone:
         """Standardise by ID cues ``(n, K)``; weigh by them and the cues of each kind of OOD.
 
         Raises:
-            FitError: fewer than two ID images, or OOD images that no cue tells from ID ones.
+            FitError: fewer than two ID images, cues that are not finite, or OOD images that no cue
+                tells from ID ones; what was calibrated before stays.
         """
         if len(id_cues) < 2:
             raise FitError(f"Two ID images or more standardise the cues, got {len(id_cues)}.")
-        self.id_cues_, self.ood_cues_ = id_cues, dict(ood_cues or {})
+        if not bool(torch.isfinite(id_cues).all()):
+            raise FitError("The ID images' cues hold NaN or infinity. Check images and network.")
+        kinds = dict(ood_cues or {})
         mean, spread = id_cues.mean(dim=0), id_cues.std(dim=0)
         # A cue that is the same for every ID image has no scale of its own: it is only centred.
-        self.mean_, self.std_ = mean, torch.where(spread == 0, torch.ones_like(spread), spread)
-        self.weights_, self.bias_ = torch.full_like(mean, 1 / len(mean)), 0.0
-        if self.ood_cues_:
-            kinds = [self._standardised(cues) for cues in self.ood_cues_.values()]
-            self.weights_, self.bias_ = fuse(self._standardised(id_cues), kinds)
-        if not bool((self.weights_ > 0).any()):
+        flat = spread <= 1e-12 * mean.abs()
+        spread = torch.where(flat, torch.ones_like(spread), spread)
+        weights, bias = torch.full_like(mean, 1 / len(mean)), 0.0
+        if kinds:
+            strange = [(cues - mean) / spread for cues in kinds.values()]
+            weights, bias = fuse((id_cues - mean) / spread, strange)
+        if not bool((weights > 0).any()):
             raise FitError(
-                f"No cue is higher for the OOD images ({', '.join(self.ood_cues_)}) than for the "
+                f"No cue is higher for the OOD images ({', '.join(kinds)}) than for the "
                 "held-out ID images: these layers cannot tell them apart, or the two were "
                 "exchanged. Choose other layers, or leave these OOD images out."
             )
+        self.id_cues_, self.ood_cues_ = id_cues, kinds
+        self.mean_, self.std_, self.weights_, self.bias_ = mean, spread, weights, bias
         return self
 
     def _standardised(self, cues: Tensor) -> Tensor:
@@ -163,6 +169,8 @@ class Monotone:
     def from_state(cls, config: Mapping[str, Any], state: Mapping[str, Tensor]) -> Self:
         """The scorer again, to the last bit: the weights are taken, not computed anew."""
         scorer = cls(config["layers"])
+        if "bank.counts" not in state:
+            raise ValueError("an earlier goen-m, which measured otherwise, made it; fit it again")
         scorer.bank_.load_state(
             {k.removeprefix("bank."): v for k, v in state.items() if k.startswith("bank.")}
         )

@@ -237,6 +237,8 @@ def paired_mean_auroc_test(
         by_id.append((a[1] - b[1]) / num_ood)
         parts.append((ranking.variance_of_mean((a[0] - b[0]) / num_id) / len(ood_a) ** 2, num_ood))
     parts.append((ranking.variance_of_mean(np.mean(by_id, axis=0)), num_id))
+    if min(size for _, size in parts) == 1:
+        parts = [(0.0, size) for _, size in parts]  # one image has no spread: be cautious
     difference = float(np.mean([t.difference for t in tests]))
     low, high, p_value = ranking.around(difference, parts, level)
     return PairedTest(

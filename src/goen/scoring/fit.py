@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from goen.detectors.monotone import Monotone
@@ -53,8 +54,6 @@ def fit_parts(
     require_apart({**feeds, **{f"ood {kind!r}": f for kind, f in strangers.items()}})
     first, training = peek(feeds["train"])
     with evaluating(model):
-        # goen's own network gives features of its own, and can be saved without code from outside.
-        own = isinstance(model, ResNet18) and preprocess is None and logits is None
         tapped = Tapped(
             model,
             layers,
@@ -64,7 +63,8 @@ def fit_parts(
             layout=layout,
             example=first[:2],
         )
-        network: nn.Module = model if own else tapped
+        plain = preprocess is None and logits is None
+        network: nn.Module = model if plain and gives_itself(model, tapped.layers) else tapped
         network = Mirrored(network) if mirror else network
         count = check_logits(network, first)
         check_deterministic(network, first[:_TRIED].to(placement(network)[0]))
@@ -101,6 +101,14 @@ def fit_parts(
         "false_alarm_rate": false_alarm_rate,
         **fitted,
     }
+
+
+def gives_itself(model: nn.Module, layers: Sequence[str]) -> bool:
+    """Whether this is goen's own network and these its own features: it needs no tapping then, and
+    is saved whole, without code from outside."""
+    if type(model) is not ResNet18 or placement(model)[1] is not torch.float32:
+        return False
+    return {*layers} <= {scale.name for scale in model.scales}
 
 
 def calibrated_parts(

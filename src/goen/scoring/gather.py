@@ -26,8 +26,8 @@ def learn(scorer: Monotone, network: nn.Module, train: Feed) -> int:
     for outputs, labels in run(network, train, name=train.name, total=train.count):
         if labels is None:
             raise UsageError(
-                f"{train.name} needs labels: the distance is to the nearest class. Give a pair "
-                "(images, labels), or batches of them."
+                f"{train.name} needs labels: every class has its share of the images that are "
+                "kept. Give a pair (images, labels), or batches of them."
             )
         scorer.update(outputs.keep(scorer.needs), labels)
         count += len(outputs)
