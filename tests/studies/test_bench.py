@@ -26,6 +26,9 @@ from goen.studies.panel import NETWORKS, Panel, variant_of
 
 from ..tiny import FAST, TINY, tiny_protocol
 
+# Named, the mirrored row among them: this preset does not mirror.
+EVERY = BenchConfig(preset="fast", methods=tuple(METHODS))
+
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Protocol, list[Result]]:
@@ -33,9 +36,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Protocol, 
     protocol = tiny_protocol()
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(PRESETS, "fast", FAST)  # type: ignore[arg-type]
-        results = bench(
-            BenchConfig(preset="fast"), protocol, folder / "bench", Stages(folder / "stages")
-        )
+        results = bench(EVERY, protocol, folder / "bench", Stages(folder / "stages"))
     return folder, protocol, results
 
 
@@ -109,7 +110,7 @@ def test_a_second_call_trains_nothing_and_passes_no_image(
     folder, protocol, results = finished
     monkeypatch.setattr("goen.studies.networks.train_backbone", None)
     monkeypatch.setattr("goen.studies.networks.stream", None)
-    again = bench(BenchConfig(preset="fast"), protocol, folder / "bench", Stages(folder / "stages"))
+    again = bench(EVERY, protocol, folder / "bench", Stages(folder / "stages"))
     assert [replace(r, seconds=0.0) for r in again] == [replace(r, seconds=0.0) for r in results]
 
 
@@ -154,6 +155,22 @@ def test_temperature_changes_the_probabilities_and_not_the_labels(
     by_key = {(r.method, r.metric): r.value for r in results if r.dataset == "test"}
     assert by_key["softmax", "accuracy"] == by_key["temperature_scaling", "accuracy"]
     assert by_key["softmax", "nll"] != by_key["temperature_scaling", "nll"]
+
+
+def test_mirrored_images_are_for_networks_that_learnt_from_them(
+    finished: tuple[Path, Protocol, list[Result]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, protocol, _ = finished
+    two = {key: METHODS[key] for key in ("goen_m", "goen_m_mirrored")}
+    monkeypatch.setattr(sys.modules["goen.studies.bench"], "METHODS", two)
+    stages = Stages(folder / "stages")
+    assert FAST.training.flip == "never"
+    results = bench(BenchConfig(preset="fast"), protocol, folder / "unasked", stages)
+    assert {r.method for r in results} == {"goen_m"}
+    mirroring = replace(FAST, training=replace(FAST.training, flip="random"))
+    monkeypatch.setitem(PRESETS, "mirroring", mirroring)  # type: ignore[arg-type]
+    results = bench(BenchConfig(preset="mirroring"), protocol, folder / "mirroring", stages)
+    assert {r.method for r in results} == set(two)
 
 
 def test_methods_and_sets_can_be_chosen(

@@ -79,6 +79,7 @@ def bench(
         panel = Panel(
             config.preset, config.protocol, config.seed, protocol, stages or Stages(out / "stages")
         )
+        methods = [m for m in methods if m.key in config.methods or _makes_sense(m, panel)]
         scores: dict[str, Arrays] = {}
         results: list[Result] = []
         for method in methods:
@@ -99,6 +100,11 @@ def bench(
             write_results(out / "results.jsonl", results)
             write_scores(out / "scores.safetensors", _by_set(scores))
     return results
+
+
+def _makes_sense(method: Method, panel: Panel) -> bool:
+    """A network that never learnt from mirrored images is not asked about them unasked."""
+    return method.view != "mirrored" or panel.preset.training.flip != "never"
 
 
 def _chosen(config: BenchConfig, own: Sequence[Method]) -> tuple[list[Method], dict[str, str]]:
