@@ -10,6 +10,7 @@ import goen
 from goen.errors import ArtifactError, UsageError
 from goen.models import NetworkConfig, ResNet18
 from goen.models.preprocess import Preprocess
+from goen.outputs import Outputs
 from goen.scoring import Gate
 
 from ..own_model import LAYERS, DigitNet, digits, ood, preprocess, trained
@@ -195,7 +196,8 @@ def test_other_places_of_goens_own_network_are_tapped(layers: tuple[str, ...]) -
 
 def test_a_relative_of_goens_own_network_is_not_taken_for_it(tmp_path: Path) -> None:
     class Relative(ResNet18):
-        pass
+        def forward(self, images: Tensor) -> Outputs:
+            return super().forward(images.flip(2))
 
     torch.manual_seed(0)
     config = NetworkConfig(num_classes=7, width=4)

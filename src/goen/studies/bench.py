@@ -79,7 +79,8 @@ def bench(
         panel = Panel(
             config.preset, config.protocol, config.seed, protocol, stages or Stages(out / "stages")
         )
-        methods = [m for m in methods if m.key in config.methods or _makes_sense(m, panel)]
+        asked = {*config.methods, *(method.key for method in own)}
+        methods = [m for m in methods if m.key in asked or _makes_sense(m, panel)]
         scores: dict[str, Arrays] = {}
         results: list[Result] = []
         for method in methods:

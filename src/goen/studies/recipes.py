@@ -28,6 +28,21 @@ class Preset:
     head: HeadConfig
 
 
+# Two cores, at most 45 minutes: narrow, smaller images first, one cycle.
+_CPU = Preset(
+    network=NetworkConfig(width=16),
+    training=TrainingConfig(
+        epochs=36,
+        learning_rate=0.15,
+        schedule="one_cycle",
+        padding=3,
+        border="reflect",
+        flip="alternating",
+        sizes=((20, 20), (8, 26)),
+    ),
+    head=HeadConfig(),
+)
+
 PRESETS: Mapping[str, Preset] = {
     # Half a minute on two cores. Digits are not mirrored: a mirrored 2 is no 2.
     "digits": Preset(
@@ -35,34 +50,9 @@ PRESETS: Mapping[str, Preset] = {
         TrainingConfig(epochs=15, batch_size=64, flip="never", padding=3, schedule="one_cycle"),
         HeadConfig(batch_size=16),  # 144 ID images: smaller batches for enough steps
     ),
-    # Two cores, at most 45 minutes: narrow, smaller images first, one cycle.
-    "cpu": Preset(
-        network=NetworkConfig(width=16),
-        training=TrainingConfig(
-            epochs=36,
-            learning_rate=0.15,
-            schedule="one_cycle",
-            padding=3,
-            border="reflect",
-            flip="alternating",
-            sizes=((20, 20), (8, 26)),
-        ),
-        head=HeadConfig(),
-    ),
+    "cpu": _CPU,
     # A third of that, for studies that train many networks.
-    "short": Preset(
-        network=NetworkConfig(width=16),
-        training=TrainingConfig(
-            epochs=12,
-            learning_rate=0.15,
-            schedule="one_cycle",
-            padding=3,
-            border="reflect",
-            flip="alternating",
-            sizes=((8, 20), (2, 26)),
-        ),
-        head=HeadConfig(),
-    ),
+    "short": replace(_CPU, training=replace(_CPU.training, epochs=12, sizes=((8, 20), (2, 26)))),
     # As written; for a GPU.
     "paper": Preset(NetworkConfig(width=64), TrainingConfig(epochs=40), HeadConfig()),
 }
