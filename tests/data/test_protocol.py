@@ -53,15 +53,25 @@ def test_the_fifty_classes_are_kept_and_no_other(full_size: Path) -> None:
     assert (original == np.array(near.classes)[near.labels]).all()
 
 
+def test_the_other_fifty_classes_complete_cifar100(full_size: Path) -> None:
+    p = protocol("cifar10", data_dir=full_size, extra=("cifar100-rest",))
+    unlike, rest = (p.evaluation[name].images for name in ("cifar100", "cifar100-rest"))
+    assert p.evaluation["cifar100-rest"].group == "near"
+    assert {*unlike.classes, *rest.classes} == set(CIFAR100_CLASSES)
+    assert sorted([*unlike.rows, *rest.rows]) == list(range(10_000))
+    original = np.array(CIFAR100_CLASSES)[rest.rows % 100]
+    assert (original == np.array(rest.classes)[rest.labels]).all()
+
+
 def test_a_set_that_cannot_be_had_is_said_and_left_out(tmp_path: Path) -> None:
     fake_cifar(tmp_path, "cifar10", "train", 50_000, 10)
     fake_cifar(tmp_path, "cifar10", "test", 10_000, 10)
     said: list[str] = []
-    p = protocol("cifar10", data_dir=tmp_path, extra=("places",), warn=said.append)
+    p = protocol("cifar10", data_dir=tmp_path, extra=("places", "cifar100-rest"), warn=said.append)
     assert list(p.evaluation) == ["noise"]
     assert list(p.calibration) == ["noise"]
-    assert sorted(p.missing) == ["cifar100", "places", "svhn"]
-    assert len(said) == 3
+    assert sorted(p.missing) == ["cifar100", "cifar100-rest", "places", "svhn"]
+    assert len(said) == 3  # CIFAR-100 once
     assert all("left out" in sentence for sentence in said)
     assert "goen data get svhn" in p.missing["svhn"]
 

@@ -91,10 +91,8 @@ def said(method: Method, features: Tensor) -> Outputs:
             return ensemble([Outputs(member.logits, {}) for member in members])
         kind = KINDS.get(method.network, method.network)
         logits, uncertainty = classifier(kind, 0).predict(features)
-    scales = {"layer2": features[:, ::2], "layer4": features}
-    return Outputs(
-        logits, {"z": features, **(scales if method.network == "goen" else {})}, uncertainty
-    )
+    scales = {"layer2": features[:, ::2], "layer4": features, "z": features}
+    return Outputs(logits, scales, uncertainty)
 
 
 def material(method: Method, seed: int = 1) -> Material:

@@ -67,6 +67,7 @@ def test_every_number_has_its_origin(finished: tuple[Path, Protocol, list[Result
         expected = {
             "temperature_scaling": [calibration],
             "goen": with_ood,
+            "goen_m_plain": [calibration],
             "goen_m": [calibration],
             "goen_m_mirrored": [calibration],
             "goen_m_ood": with_ood,

@@ -51,7 +51,7 @@ def check(
     """
     judge = load(gate, make_model(model) if model else None, find_preprocess(preprocess))
     published = read_published(gate_folder(gate))
-    extra = tuple(EXTRA_SETS)
+    extra = tuple(name for name in EXTRA_SETS if name in {row.dataset for row in published})
     sets = protocol("cifar10", data_dir=data_dir, download=True, extra=extra, warn=warn)
     count = len(sets.test) + sum(len(ood.images) for ood in sets.evaluation.values())
     note(f"measuring {gate} on {1 + len(sets.evaluation)} sets, {count:,} images")

@@ -25,7 +25,7 @@ class Place:
 
     Attributes:
         data: the protocol: embedded digits, or CIFAR-10 as in the paper.
-        extra: further sets to evaluate on: tiny-imagenet mnist textures places.
+        extra: further sets to evaluate on: tiny-imagenet mnist textures places cifar100-rest.
         out: the run's folder (default runs/DATA, or runs/DATA-STUDY).
         stages: where finished work is kept for all studies (default: stages/ beside the run).
         data_dir: a folder that holds image sets (else GOEN_DATA).

@@ -206,6 +206,13 @@ _ALL = (
     Method("knn_multi_scale", "KNN, multi-scale", _on("train", KNN), "newer", "goen"),
     Method("goen_distance", "GOEN, distance only", _goen, "goen", "goen"),
     Method("goen", "GOEN", _goen, "goen", "goen", ("train", "calibration", "ood")),
+    Method(
+        "goen_m_plain",
+        "goen-m, ordinary network",
+        _goen_m,
+        "goen",
+        fits_on=("train", "calibration"),
+    ),
     Method("goen_m", "goen-m", _goen_m, "goen", "goen", ("train", "calibration")),
     Method(
         "goen_m_mirrored",

@@ -33,7 +33,10 @@ NETWORKS: Mapping[str, Mapping[str, Any]] = {
 }
 """What each network changes of the preset's."""
 
-_FEATURES = {"standard": ("z",), "goen": ("layer1", "layer2", "layer3", "layer4", "z")}
+_FEATURES = {
+    "standard": ("layer2", "layer4", "z"),
+    "goen": ("layer1", "layer2", "layer3", "layer4", "z"),
+}
 # The paper gives its baselines 100 epochs where GOEN has 40.
 _PAPER_EPOCHS = 100 / 40
 
