@@ -25,6 +25,8 @@ GATE = ROOT / "src" / "goen" / "gates" / "cifar10-w16" / "published.json"
 PAPER_SETS = ("svhn", "cifar100", "noise")
 # No cue, fusion or recipe was chosen by looking at these: see recipes/goen_m.py.
 UNTOUCHED = ("tiny-imagenet", "mnist", "textures", "places")
+# These calibrated nothing.
+UNSEEN = ("cifar100", *UNTOUCHED)
 BENCHED = {
     "goen_distance": "GOEN, distance only",
     "goen": "GOEN, the paper's head",
@@ -32,6 +34,30 @@ BENCHED = {
     "goen_m_ood": "goen-m, shown SVHN and noise",
     "goen_m": "goen-m",
     "goen_m_mirrored": "goen-m, mirrored",
+}
+
+ABLATED = {
+    "default": ("with CenterLoss", "with the calibrated head"),
+    "no_center_loss": ("without CenterLoss", "with the calibrated head"),
+    "single_scale_no_center_loss": ("layer 4 alone", "with the calibrated head"),
+    "no_svhn_no_center_loss": ("calibrated with noise alone", "with the calibrated head"),
+    "default_distance": ("with CenterLoss", "distance alone"),
+    "no_center_loss_distance": ("without CenterLoss", "distance alone"),
+    "single_scale_no_center_loss_distance": ("layer 4 alone", "distance alone"),
+}
+
+PAIRED = {
+    "against-the-head": {
+        method: f"{BENCHED[method]}: against the paper's head"
+        for method in ("goen_distance", "goen_m_ood", "goen_m", "goen_m_mirrored")
+    },
+    "ablation-paired": {
+        "no_center_loss": "without CenterLoss: against with it, calibrated head",
+        "no_center_loss_distance": "without CenterLoss: against with it, distance alone",
+        "single_scale_no_center_loss": "layer 4 alone: against layers 2 and 4, calibrated head",
+        "single_scale_no_center_loss_distance": "layer 4 alone: against layers 2 and 4, distance alone",
+        "no_svhn_no_center_loss": "calibrated with noise alone: against with SVHN too",
+    },
 }
 
 FITTED = ("weights fitted with", "monotone network shown")
@@ -44,8 +70,10 @@ def read_lines(path: Path) -> Lines:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def seeds_table(by_seed: Mapping[int, Sequence[Result]]) -> Table:
-    """AUROC of each method and set, mean and standard deviation over seeds."""
+def seeds_table(
+    name: str, by_seed: Mapping[int, Sequence[Result]], titles: Mapping[str, tuple[str, str]]
+) -> Table:
+    """AUROC of each row (title and section) and set, mean and standard deviation over seeds."""
     values = {
         (r.method, r.dataset, seed): r
         for seed, results in by_seed.items()
@@ -54,35 +82,38 @@ def seeds_table(by_seed: Mapping[int, Sequence[Result]]) -> Table:
     }
     first = next(iter(by_seed.values()))
     sets = list(dict.fromkeys(r.dataset for r in first if r.metric == "auroc"))
-    unseen = [n for n in sets if n not in ("svhn", "noise")]
-    columns: dict[str, Sequence[str]] = {name: [name] for name in sets}
-    columns |= {"paper's three": PAPER_SETS, "unseen": unseen, "accuracy": ["test"]}
+    columns: dict[str, Sequence[str]] = {n: [n] for n in sets if n != "cifar100-rest"}
+    if "cifar100-rest" in sets:  # as many images as the other fifty classes
+        columns["cifar100, all"] = ("cifar100", "cifar100-rest")
+    columns |= {"paper's three": PAPER_SETS, "unseen": UNSEEN, "accuracy": ["test"]}
 
     def cell(method: str, names: Sequence[str]) -> Cell:
+        if (method, names[0], next(iter(by_seed))) not in values:
+            return Cell(text="–")
         found = [fmean(values[method, n, seed].value for n in names) for seed in by_seed]
         seen = len(names) == 1 and values[method, names[0], next(iter(by_seed))].seen_in_calibration
         return Cell(fmean(found), spread=over_seeds(found).sd, seen=seen)
 
     by_column = {
-        title: marked([cell(m, names) for m in BENCHED], higher_is_better=True)
+        title: marked([cell(m, names) for m in titles], higher_is_better=True)
         for title, names in columns.items()
     }
     rows = [
-        Row(title, tuple(cells))
-        for title, cells in zip(
-            BENCHED.values(), zip(*by_column.values(), strict=True), strict=True
+        Row(title, tuple(cells), section)
+        for (title, section), cells in zip(
+            titles.values(), zip(*by_column.values(), strict=True), strict=True
         )
     ]
     seeds = ", ".join(map(str, by_seed))
     notes = (
         "Mean ± standard deviation over seeds. Bold: best of its column. †: calibrated with other "
-        "images of this kind. Unseen: the sets that calibrated no method here.",
+        f"images of this kind. Unseen: the mean of {', '.join(UNSEEN)}.",
     )
-    return Table("seeds", f"AUROC, seeds {seeds}", tuple(columns), tuple(rows), notes)
+    return Table(name, f"AUROC, seeds {seeds}", tuple(columns), tuple(rows), notes)
 
 
-def head_table(lines: Iterable[dict[str, Any]]) -> Table:
-    """The mean over unseen sets against the paper's head, seed by seed."""
+def paired_table(name: str, lines: Iterable[dict[str, Any]], titles: Mapping[str, str]) -> Table:
+    """The mean over unseen sets of one row and of another, seed by seed."""
     rows = [
         Row(
             f"seed {line['seed']}",
@@ -92,15 +123,15 @@ def head_table(lines: Iterable[dict[str, Any]]) -> Table:
                 Cell(line["value"], "+.4f", low=line["low"], high=line["high"]),
                 Cell(text="< 1e-300") if line["p_value"] < 1e-300 else Cell(line["p_value"], ".0e"),
             ),
-            BENCHED[line["method"]],
+            titles[line["method"]],
         )
         for line in lines
         if line["dataset"] == "mean of unseen sets"
     ]
-    rows.sort(key=lambda row: list(BENCHED.values()).index(row.section))
-    columns = ("AUROC", "the paper's head", "difference (95 %)", "p")
-    title = "Mean AUROC over unseen sets, against the paper's head on the same images"
-    return Table("against-the-head", title, columns, tuple(rows))
+    rows.sort(key=lambda row: list(titles.values()).index(row.section))
+    columns = ("AUROC", "of the other", "difference (95 %)", "p")
+    title = "Mean AUROC over unseen sets, two rows on the same images"
+    return Table(name, title, columns, tuple(rows))
 
 
 def gate_table(published: Mapping[str, Any]) -> Table:
@@ -196,9 +227,13 @@ def by_seed(prefix: str) -> dict[int, Path]:
 def table(name: str) -> Table:
     """The table of this name."""
     if name == "seeds":
-        return seeds_table({s: read_results(f) for s, f in by_seed("bench").items()})
-    if name == "against-the-head":
-        return head_table(read_lines(RESULTS / "against-the-head.jsonl"))
+        results = {s: read_results(f) for s, f in by_seed("bench").items()}
+        return seeds_table(name, results, {m: (title, "") for m, title in BENCHED.items()})
+    if name == "ablation":
+        results = {s: read_results(f) for s, f in by_seed("ablate").items()}
+        return seeds_table(name, results, ABLATED)
+    if name in PAIRED:
+        return paired_table(name, read_lines(RESULTS / f"{name}.jsonl"), PAIRED[name])
     if name == "gate":
         return gate_table(json.loads(GATE.read_text(encoding="utf-8")))
     if name == "goen-m":

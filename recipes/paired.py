@@ -1,7 +1,7 @@
 """Rows of a study against one of them on the same images, seed by seed.
 
     python recipes/paired.py against-the-head 42 123 ...      (after recipes/bench.sh of each seed)
-    python recipes/paired.py ablation 42 123 ...              (after recipes/ablate.sh of each seed)
+    python recipes/paired.py ablation-paired 42 123 ...       (after recipes/ablate.sh of each seed)
 
 Each set has DeLong's paired test, and the mean over the sets that neither row was shown and by
 which neither was chosen has one of its own. Writes results/cifar10/NAME.jsonl.
@@ -37,7 +37,7 @@ COMPARISONS = {
         "bench",
         dict.fromkeys(("goen_distance", "goen_m_ood", "goen_m", "goen_m_mirrored"), "goen"),
     ),
-    "ablation": Comparison(
+    "ablation-paired": Comparison(
         "ablate",
         {
             "no_center_loss": "default",
@@ -70,7 +70,7 @@ def tests(run: Path, ours: str, against: str) -> dict[str, PairedTest]:
 
 
 def main(
-    name: tyro.conf.Positional[Literal["against-the-head", "ablation"]],
+    name: tyro.conf.Positional[Literal["against-the-head", "ablation-paired"]],
     seeds: tyro.conf.Positional[tuple[int, ...]],
     runs: Path = Path("runs"),
 ) -> None:

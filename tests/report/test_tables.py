@@ -119,6 +119,10 @@ def test_markdown() -> None:
     ]
 
 
+def test_an_interval_with_signs_has_no_dash_between_its_ends() -> None:
+    assert Cell(0.01, "+.2f", low=-0.02, high=0.04).interval == "-0.02 to +0.04"
+
+
 def test_latex_is_escaped_and_uses_booktabs() -> None:
     text = latex(TABLE)
     assert r"\caption{A \& B\_1. Mind the gap.}" in text

@@ -49,10 +49,11 @@ class Cell:
 
     @property
     def interval(self) -> str:
-        """``low-high``, or nothing."""
+        """``low-high``, ``low to high`` where signs are written, or nothing."""
         if self.low is None or self.high is None:
             return ""
-        return f"{self.low:{self.form}}-{self.high:{self.form}}"
+        between = " to " if self.form.startswith("+") else "-"
+        return f"{self.low:{self.form}}{between}{self.high:{self.form}}"
 
 
 @dataclass(frozen=True)
