@@ -12,7 +12,7 @@ import tyro
 RESULTS = Path(__file__).parents[1] / "results" / "cifar10"
 
 
-def main(run: tyro.conf.Positional[Path], name: tyro.conf.Positional[str]) -> None:
+def keep(run: tyro.conf.Positional[Path], name: tyro.conf.Positional[str]) -> None:
     """Copy.
 
     Args:
@@ -28,4 +28,4 @@ def main(run: tyro.conf.Positional[Path], name: tyro.conf.Positional[str]) -> No
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    tyro.cli(keep)

@@ -33,8 +33,8 @@ BENCHED = {
     "knn_multi_scale": "KNN on z",
     "goen_m_ood": "goen-m, shown SVHN and noise",
     "goen_m": "goen-m",
-    "goen_m_mirrored": "goen-m, mirrored",
 }
+MIRRORED = {f"{method}_mirrored": f"{title}, mirrored" for method, title in BENCHED.items()}
 
 ABLATED = {
     "default": ("with CenterLoss", "with the calibrated head"),
@@ -48,14 +48,14 @@ ABLATED = {
 
 PAIRED = {
     "against-the-head": {
-        method: f"{BENCHED[method]}: against the paper's head"
+        method: f"{(BENCHED | MIRRORED)[method]}: against the paper's head"
         for method in ("goen_distance", "goen_m_ood", "goen_m", "goen_m_mirrored")
     },
     "ablation-paired": {
         "no_center_loss": "without CenterLoss: against with it, calibrated head",
         "no_center_loss_distance": "without CenterLoss: against with it, distance alone",
-        "single_scale_no_center_loss": "layer 4 alone: against layers 2 and 4, calibrated head",
-        "single_scale_no_center_loss_distance": "layer 4 alone: against layers 2 and 4, distance alone",
+        "single_scale_no_center_loss": "layer 4 alone: against both, calibrated head",
+        "single_scale_no_center_loss_distance": "layer 4 alone: against both, distance alone",
         "no_svhn_no_center_loss": "calibrated with noise alone: against with SVHN too",
     },
 }
@@ -167,6 +167,30 @@ def gate_table(published: Mapping[str, Any]) -> Table:
     return Table("gate", title, columns, (test, *rows))
 
 
+def geometry_table(results: Sequence[Result]) -> Table:
+    """What CenterLoss and the number of scales do to z on training images."""
+    values = {(r.method, r.metric): r.value for r in results if r.dataset == "train"}
+    measures = {
+        "inter_intra_ratio": ("between classes / within", ".2f"),
+        "total_top_share": ("first principal component", ".1%"),
+        "nc1": ("NC1", ".2f"),
+        "condition_number_ridged": ("condition number with ridge", ".0f"),
+    }
+    variants = {name: title for name, (title, section) in ABLATED.items() if "head" in section}
+    rows = [
+        Row(
+            title,
+            tuple(Cell(values[name, f"z/{kind}/{m}"], form) for m, (_, form) in measures.items()),
+            words,
+        )
+        for kind, words in (("raw", "z as it is"), ("unit", "z divided by its length"))
+        for name, title in variants.items()
+        if (name, f"z/{kind}/nc1") in values
+    ]
+    title = f"Geometry of z, training images, seed {results[0].seed}"
+    return Table("geometry", title, tuple(t for t, _ in measures.values()), tuple(rows))
+
+
 def exploration_table(by_seed: Mapping[int, Lines]) -> Table:
     """Each candidate's mean AUROC over the sets to choose by, and over those reported."""
     first = next(iter(by_seed.values()))
@@ -224,14 +248,27 @@ def by_seed(prefix: str) -> dict[int, Path]:
     return {seed: files[seed] for seed in order}
 
 
+def benchmarks() -> dict[int, list[Result]]:
+    """The results of recipes/bench.sh and recipes/mirrored.py, by seed."""
+    mirrored = by_seed("mirrored")
+    return {
+        seed: [*read_results(file), *read_results(mirrored[seed])]
+        for seed, file in by_seed("bench").items()
+        if seed in mirrored
+    }
+
+
 def table(name: str) -> Table:
     """The table of this name."""
     if name == "seeds":
-        results = {s: read_results(f) for s, f in by_seed("bench").items()}
-        return seeds_table(name, results, {m: (title, "") for m, title in BENCHED.items()})
+        titles = {m: (title, "the image alone") for m, title in BENCHED.items()}
+        titles |= {m: (title, "image and mirror image") for m, title in MIRRORED.items()}
+        return seeds_table(name, benchmarks(), titles)
     if name == "ablation":
-        results = {s: read_results(f) for s, f in by_seed("ablate").items()}
-        return seeds_table(name, results, ABLATED)
+        ablations = {s: read_results(f) for s, f in by_seed("ablate").items()}
+        return seeds_table(name, ablations, ABLATED)
+    if name == "geometry":
+        return geometry_table(read_results(RESULTS / "geometry-42.jsonl"))
     if name in PAIRED:
         return paired_table(name, read_lines(RESULTS / f"{name}.jsonl"), PAIRED[name])
     if name == "gate":

@@ -59,8 +59,29 @@ def test_the_other_fifty_classes_complete_cifar100(full_size: Path) -> None:
     assert p.evaluation["cifar100-rest"].group == "near"
     assert {*unlike.classes, *rest.classes} == set(CIFAR100_CLASSES)
     assert sorted([*unlike.rows, *rest.rows]) == list(range(10_000))
+    assert not {*unlike.rows} & {*rest.rows}
     original = np.array(CIFAR100_CLASSES)[rest.rows % 100]
     assert (original == np.array(rest.classes)[rest.labels]).all()
+
+
+def test_what_cifar100_shares_with_cifar10_is_no_stranger(full_size: Path, tmp_path: Path) -> None:
+    for file in full_size.iterdir():
+        (tmp_path / file.name).symlink_to(file)
+    (tmp_path / "cifar100_test.npz").unlink()
+    with np.load(full_size / "cifar100_test.npz") as archive:
+        images, labels = archive["images"].copy(), archive["labels"]
+    shared = {CIFAR100_CLASSES.index("cattle"): "train", CIFAR100_CLASSES.index("bus"): "test"}
+    for row, split in shared.items():
+        with np.load(full_size / f"cifar10_{split}.npz") as archive:
+            images[row] = archive["images"][5]
+    np.savez(tmp_path / "cifar100_test.npz", images=images, labels=labels)
+    rest = (
+        protocol("cifar10", data_dir=tmp_path, extra=("cifar100-rest",))
+        .evaluation["cifar100-rest"]
+        .images
+    )
+    assert len(rest) == 4_998
+    assert not shared.keys() & set(rest.rows.tolist())
 
 
 def test_a_set_that_cannot_be_had_is_said_and_left_out(tmp_path: Path) -> None:

@@ -133,6 +133,11 @@ class ImageSet:
             name, kept.pixels, renumber[kept.labels], names, kept.rows, kept.known_digests
         )
 
+    def without(self, *others: "ImageSet") -> "ImageSet":
+        """Only the images that none of the others has, byte for byte."""
+        taken = np.concatenate([other.digests for other in others])
+        return self.take(np.flatnonzero(~np.isin(self.digests, taken)))
+
     @cached_property
     def digests(self) -> Digests:
         """``(N,)`` one 16-byte hash per image: equal exactly where size and pixels are equal."""

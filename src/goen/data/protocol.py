@@ -84,9 +84,8 @@ def protocol(
     CIFAR-10: training images 45,000 / 5,000 by a fixed permutation, 10,000 test images; SVHN test
     5,000 for calibration and 21,032 for evaluation; CIFAR-100 test images of fifty classes unlike
     CIFAR-10's; noise, 2,000 and 5,000 others. The extra set ``cifar100-rest`` is CIFAR-100's other
-    fifty classes, as many images again: the AUROC of all its classes is the mean of the two. A set
-    that cannot be had is reported to ``warn``, left out and named in ``missing``; without CIFAR-10
-    itself there is nothing to do.
+    fifty classes but for two images that CIFAR-10 has as well. A set that cannot be had is reported
+    to ``warn``, left out and named in ``missing``; without CIFAR-10 itself there is nothing to do.
 
     Args:
         name: ``cifar10`` or ``digits``.
@@ -173,7 +172,9 @@ def _cifar10(
         unlike = cifar100.of_classes(fifty, "cifar100/test (50 classes)")
         evaluation["cifar100"] = OodSet(unlike, "near")
         rest = tuple(c for c in cifar100.classes if c not in fifty)
+        # Two of its images are CIFAR-10's: a bus that is an automobile, a cow that is a dog.
         other_fifty = cifar100.of_classes(rest, "cifar100/test (the other 50 classes)")
+        other_fifty = other_fifty.without(training, test)
     elif CIFAR100_REST in extra:
         missing[CIFAR100_REST] = missing["cifar100"]
     side = training.image_shape[1]
