@@ -47,8 +47,8 @@ class TracedNeighbour(nn.Module):
         super().__init__()
         self.feature = feature
         self.k = k
-        self.register_buffer("bank", bank.to(torch.float64))
-        self.register_buffer("squared", self.bank.square().sum(dim=1))
+        self.register_buffer("bank", bank)  # float32, as it was kept: half the file
+        self.register_buffer("squared", bank.to(torch.float64).square().sum(dim=1))
 
     def forward(self, outputs: Outputs) -> Tensor:
         unit = traced_unit(outputs.features[self.feature])
@@ -56,7 +56,7 @@ class TracedNeighbour(nn.Module):
         # As kth_cosine_distance has it: a row of zeros is at a right angle to everything.
         missing = 2 - length - self.squared
         missing = torch.where(missing.abs() < 1e-6, torch.zeros_like(missing), missing)
-        doubled = length + self.squared - 2 * unit @ self.bank.T + missing
+        doubled = length + self.squared - 2 * unit @ self.bank.to(torch.float64).T + missing
         nearest = torch.topk(doubled, self.k, dim=1, largest=False).values
         return nearest[:, -1].clamp_min(0).sqrt()
 
