@@ -61,7 +61,7 @@ def differences(lines: list[dict[str, Any]]) -> None:
     means = [line for line in lines if line["dataset"] == "mean of unseen sets"]
     seeds = list(dict.fromkeys(line["seed"] for line in means))
     for line in means:
-        y = list(titles).index(line["method"])
+        y = list(titles).index((line["method"], line["against"]))
         y += (seeds.index(line["seed"]) - (len(seeds) - 1) / 2) * 0.2
         away = [[line["value"] - line["low"]], [line["high"] - line["value"]]]
         axes.errorbar(line["value"], y, xerr=away, fmt="o", color="#0072b2", markersize=4)

@@ -47,16 +47,28 @@ ABLATED = {
 }
 
 PAIRED = {
-    "against-the-head": {
-        method: f"{(BENCHED | MIRRORED)[method]}: against the paper's head"
-        for method in ("goen_distance", "goen_m_ood", "goen_m", "goen_m_mirrored")
+    "bench-paired": {
+        ("goen_m", "goen"): "goen-m: against the paper's head",
+        ("goen_m_mirrored", "goen_mirrored"): "the same, both mirrored",
+        ("goen_m_ood", "goen"): "goen-m, shown SVHN and noise: against the paper's head",
+        ("goen_distance", "goen"): "the distance alone: against the paper's head",
+        ("goen_m", "knn_multi_scale"): "goen-m: against KNN on z",
+        ("goen_m_mirrored", "knn_multi_scale_mirrored"): "goen-m: against KNN on z, both mirrored",
     },
     "ablation-paired": {
-        "no_center_loss": "without CenterLoss: against with it, calibrated head",
-        "no_center_loss_distance": "without CenterLoss: against with it, distance alone",
-        "single_scale_no_center_loss": "layer 4 alone: against both, calibrated head",
-        "single_scale_no_center_loss_distance": "layer 4 alone: against both, distance alone",
-        "no_svhn_no_center_loss": "calibrated with noise alone: against with SVHN too",
+        ("no_center_loss", "default"): "without CenterLoss: against with it, calibrated head",
+        ("no_center_loss_distance", "default_distance"): (
+            "without CenterLoss: against with it, distance alone"
+        ),
+        ("single_scale_no_center_loss", "no_center_loss"): (
+            "layer 4 alone: against both scales, calibrated head"
+        ),
+        ("single_scale_no_center_loss_distance", "no_center_loss_distance"): (
+            "layer 4 alone: against both scales, distance alone"
+        ),
+        ("no_svhn_no_center_loss", "no_center_loss"): (
+            "calibrated with noise alone: against with SVHN too"
+        ),
     },
 }
 
@@ -112,7 +124,9 @@ def seeds_table(
     return Table(name, f"AUROC, seeds {seeds}", tuple(columns), tuple(rows), notes)
 
 
-def paired_table(name: str, lines: Iterable[dict[str, Any]], titles: Mapping[str, str]) -> Table:
+def paired_table(
+    name: str, lines: Iterable[dict[str, Any]], titles: Mapping[tuple[str, str], str]
+) -> Table:
     """The mean over unseen sets of one row and of another, seed by seed."""
     rows = [
         Row(
@@ -123,7 +137,7 @@ def paired_table(name: str, lines: Iterable[dict[str, Any]], titles: Mapping[str
                 Cell(line["value"], "+.4f", low=line["low"], high=line["high"]),
                 Cell(text="< 1e-300") if line["p_value"] < 1e-300 else Cell(line["p_value"], ".0e"),
             ),
-            titles[line["method"]],
+            titles[line["method"], line["against"]],
         )
         for line in lines
         if line["dataset"] == "mean of unseen sets"

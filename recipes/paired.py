@@ -1,15 +1,15 @@
-"""Rows of a study against one of them on the same images, seed by seed.
+"""Two rows of a study on the same images, seed by seed.
 
-    python recipes/paired.py against-the-head 42 123 ...      (after recipes/bench.sh of each seed)
-    python recipes/paired.py ablation-paired 42 123 ...       (after recipes/ablate.sh of each seed)
+    python recipes/paired.py bench-paired 42 123 ...     (after bench.sh and mirrored.py)
+    python recipes/paired.py ablation-paired 42 123 ...  (after ablate.sh of the seeds)
 
 Each set has DeLong's paired test, and the mean over the sets that neither row was shown and by
 which neither was chosen has one of its own. Writes results/cifar10/NAME.jsonl.
 """
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Literal
 
@@ -25,27 +25,29 @@ KNOWN = ("svhn", "noise", "cifar100-rest")
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """Which rows of which study, each beside the row it is compared with."""
+class Pair:
+    """Two rows of one study."""
 
     study: str
-    against: Mapping[str, str]
+    ours: str
+    against: str
 
 
-COMPARISONS = {
-    "against-the-head": Comparison(
-        "bench",
-        dict.fromkeys(("goen_distance", "goen_m_ood", "goen_m", "goen_m_mirrored"), "goen"),
+PAIRS = {
+    "bench-paired": (
+        Pair("bench", "goen_distance", "goen"),
+        Pair("bench", "goen_m_ood", "goen"),
+        Pair("bench", "goen_m", "goen"),
+        Pair("mirrored", "goen_m_mirrored", "goen_mirrored"),
+        Pair("bench", "goen_m", "knn_multi_scale"),
+        Pair("mirrored", "goen_m_mirrored", "knn_multi_scale_mirrored"),
     ),
-    "ablation-paired": Comparison(
-        "ablate",
-        {
-            "no_center_loss": "default",
-            "no_center_loss_distance": "default_distance",
-            "single_scale_no_center_loss": "no_center_loss",
-            "single_scale_no_center_loss_distance": "no_center_loss_distance",
-            "no_svhn_no_center_loss": "no_center_loss",
-        },
+    "ablation-paired": (
+        Pair("ablate", "no_center_loss", "default"),
+        Pair("ablate", "no_center_loss_distance", "default_distance"),
+        Pair("ablate", "single_scale_no_center_loss", "no_center_loss"),
+        Pair("ablate", "single_scale_no_center_loss_distance", "no_center_loss_distance"),
+        Pair("ablate", "no_svhn_no_center_loss", "no_center_loss"),
     ),
 }
 
@@ -70,43 +72,40 @@ def tests(run: Path, ours: str, against: str) -> dict[str, PairedTest]:
 
 
 def main(
-    name: tyro.conf.Positional[Literal["against-the-head", "ablation-paired"]],
+    name: tyro.conf.Positional[Literal["bench-paired", "ablation-paired"]],
     seeds: tyro.conf.Positional[tuple[int, ...]],
     runs: Path = Path("runs"),
 ) -> None:
     """Test, print and write.
 
     Args:
-        name: which comparison.
+        name: which comparisons.
         seeds: of the networks.
         runs: where the studies' folders lie.
     """
-    comparison = COMPARISONS[name]
     lines = []
-    for seed in seeds:
-        run = runs / f"cifar10-{comparison.study}-{seed}"
-        for ours, against in comparison.against.items():
-            for dataset, test in tests(run, ours, against).items():
-                line = {
-                    "method": ours,
-                    "against": against,
-                    "seed": seed,
-                    "dataset": dataset,
-                    "metric": "auroc_difference",
-                    "auroc": test.auroc_a,
-                    "auroc_against": test.auroc_b,
-                    "value": test.difference,
-                    "low": test.low,
-                    "high": test.high,
-                    "p_value": test.p_value,
-                }
-                lines.append(line)
-                if dataset == MEAN:
-                    print(
-                        f"seed {seed}  {ours:38} {test.auroc_a:.4f}  {against} {test.auroc_b:.4f}  "
-                        f"{test.difference:+.4f} [{test.low:+.4f}, {test.high:+.4f}]  "
-                        f"p = {test.p_value:.2g}"
-                    )
+    for seed, pair in product(seeds, PAIRS[name]):
+        found = tests(runs / f"cifar10-{pair.study}-{seed}", pair.ours, pair.against)
+        for dataset, test in found.items():
+            line = {
+                "method": pair.ours,
+                "against": pair.against,
+                "seed": seed,
+                "dataset": dataset,
+                "metric": "auroc_difference",
+                "auroc": test.auroc_a,
+                "auroc_against": test.auroc_b,
+                "value": test.difference,
+                "low": test.low,
+                "high": test.high,
+                "p_value": test.p_value,
+            }
+            lines.append(line)
+        mean = found[MEAN]
+        print(
+            f"seed {seed}  {pair.ours} {mean.auroc_a:.4f}  {pair.against} {mean.auroc_b:.4f}  "
+            f"{mean.difference:+.4f} [{mean.low:+.4f}, {mean.high:+.4f}]  p = {mean.p_value:.2g}"
+        )
     text = "".join(json.dumps(line) + "\n" for line in lines)
     (OUT / f"{name}.jsonl").write_text(text, encoding="utf-8")
 
