@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 from pathlib import Path
 from types import ModuleType
 
@@ -46,6 +47,13 @@ def test_an_altered_number_would_be_noticed(page: ModuleType) -> None:
     table = text[text.index("<!-- begin seeds -->") : text.index("<!-- end seeds -->")]
     number = next(word for word in table.split() if word.startswith("0."))
     assert page.rendered(text.replace(number, "0.1234")) == text
+
+
+def test_every_recipe_is_in_the_list_and_every_name_in_the_list_is_a_recipe() -> None:
+    told = (ROOT / "recipes" / "README.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"recipes/(\w+\.(?:sh|py))", told))
+    there = {f.name for f in (ROOT / "recipes").iterdir() if f.suffix in (".sh", ".py")}
+    assert named == there - {"keep.py"}  # which the others call
 
 
 def test_every_result_says_where_it_comes_from() -> None:
