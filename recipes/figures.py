@@ -8,6 +8,7 @@ import page
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from paired import MEAN, PAIRS, read_lines
 
 from goen.results import Result
 
@@ -17,58 +18,59 @@ SETS = {
     "mnist": "MNIST",
     "textures": "textures",
     "cifar100": "CIFAR-100 (50)",
+    "cifar100-rest": "CIFAR-100 (other 50)",
     "tiny-imagenet": "Tiny ImageNet",
     "places": "places",
 }
-SHOWN = {
-    "goen_distance": ("GOEN, distance only", "#999999"),
-    "goen": ("GOEN, the paper's head", "#d55e00"),
-    "knn_multi_scale": ("KNN on z", "#0072b2"),
-    "goen_m": ("goen-m", "#009e73"),
-    "knn_multi_scale_mirrored": ("KNN on z, mirrored", "#003d66"),
-    "goen_m_mirrored": ("goen-m, mirrored", "#004d39"),
+COLOURS = {
+    "goen_distance": "#999999",
+    "goen": "#d55e00",
+    "knn_multi_scale": "#0072b2",
+    "goen_m": "#009e73",
 }
 
 
-def methods(by_seed: dict[int, list[Result]]) -> None:
-    """AUROC by set: a dot for each seed."""
-    figure, axes = plt.subplots(figsize=(7.2, 4.6), layout="constrained")
-    for i, (method, (title, colour)) in enumerate(SHOWN.items()):
-        offset = (i - (len(SHOWN) - 1) / 2) * 0.13
-        points = [
-            (r.value, y + offset)
-            for results in by_seed.values()
-            for r in results
-            for y, name in enumerate(SETS)
-            if (r.method, r.dataset, r.metric) == (method, name, "auroc")
-        ]
-        x, y = zip(*points, strict=True)
-        axes.scatter(x, y, s=22, color=colour, label=title, linewidths=0)
+def methods(studies: dict[int, list[Result]]) -> None:
+    """AUROC by set: a dot for each seed, hollow for the image and its mirror image."""
+    figure, axes = plt.subplots(figsize=(7.2, 5.4), layout="constrained")
+    aurocs = [r for results in studies.values() for r in results if r.metric == "auroc"]
+    for i, (method, colour) in enumerate(COLOURS.items()):
+        for end, face, lower in (("", colour, 0.0), ("_mirrored", "none", 0.09)):
+            offset = (i - 1.7) * 0.2 + lower
+            points = [
+                (r.value, list(SETS).index(r.dataset) + offset)
+                for r in aurocs
+                if r.method == method + end and r.dataset in SETS
+            ]
+            x, y = zip(*points, strict=True)
+            title = page.BENCHED[method] if not end else "mirrored"
+            axes.scatter(x, y, s=20, edgecolors=colour, facecolors=face, label=title)
     for y in range(len(SETS) - 1):
         axes.axhline(y + 0.5, color="#dddddd", linewidth=0.7)
     axes.set(
         yticks=range(len(SETS)), yticklabels=SETS.values(), xlabel="AUROC, a dot for each seed"
     )
     axes.invert_yaxis()
-    axes.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.45, 1), ncols=3, fontsize=9)
+    axes.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.42, 1), ncols=4, fontsize=9)
     _finish(figure, axes, "results-methods.png")
 
 
 def differences(lines: list[dict[str, Any]]) -> None:
     """What each change does to the mean over unseen sets: an interval for each seed."""
-    titles = page.PAIRED["ablation-paired"]
+    pairs = PAIRS["ablation-paired"]
+    places = [(pair.ours, pair.against) for pair in pairs]
     figure, axes = plt.subplots(figsize=(7.2, 3.6), layout="constrained")
-    means = [line for line in lines if line["dataset"] == "mean of unseen sets"]
+    means = [line for line in lines if line["dataset"] == MEAN]
     seeds = list(dict.fromkeys(line["seed"] for line in means))
     for line in means:
-        y = list(titles).index((line["method"], line["against"]))
+        y: float = places.index((line["method"], line["against"]))
         y += (seeds.index(line["seed"]) - (len(seeds) - 1) / 2) * 0.2
         away = [[line["value"] - line["low"]], [line["high"] - line["value"]]]
         axes.errorbar(line["value"], y, xerr=away, fmt="o", color="#0072b2", markersize=4)
     axes.axvline(0, color="#999999", linewidth=0.8)
-    labels = [title.replace(": ", "\n") for title in titles.values()]
+    labels = [pair.title.replace(": ", "\n") for pair in pairs]
     axes.set(
-        yticks=range(len(titles)),
+        yticks=range(len(pairs)),
         yticklabels=labels,
         xlabel="difference of the mean AUROC over unseen sets, 95 %, a line for each seed",
     )
@@ -86,7 +88,7 @@ def main() -> None:
     """Draw all."""
     mpl.rcParams["font.size"] = 10
     methods(page.benchmarks())
-    differences(page.read_lines(page.RESULTS / "ablation-paired.jsonl"))
+    differences(read_lines(page.RESULTS / "ablation-paired.jsonl"))
 
 
 if __name__ == "__main__":

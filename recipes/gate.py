@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 import tyro
+from sets import UNTOUCHED
 
 from goen.check import measure, publish
 from goen.data import protocol
@@ -24,7 +25,6 @@ from goen.studies.methods import SCALES, labels_of
 from goen.studies.panel import Panel
 
 FOLDER = Path(__file__).parents[1] / "src" / "goen" / "gates" / "cifar10-w16"
-EXTRA = ("tiny-imagenet", "mnist", "textures", "places")
 
 
 def main(data_dir: Path | None = None, stages: Path = Path("runs/stages")) -> None:
@@ -35,7 +35,7 @@ def main(data_dir: Path | None = None, stages: Path = Path("runs/stages")) -> No
         stages: where finished work is kept.
     """
     torch.set_num_threads(1)  # as recipes/bench.sh: the number is part of the network's name
-    p = protocol("cifar10", data_dir=data_dir, download=True, extra=EXTRA)
+    p = protocol("cifar10", data_dir=data_dir, download=True, extra=UNTOUCHED)
     panel = Panel("cpu", "full", 42, p, Stages(stages))
     (trained,) = panel.members("goen")
     sets = {

@@ -18,6 +18,7 @@ import torch
 import tyro
 from numpy.typing import NDArray
 from scipy.stats import norm
+from sets import EXTRA
 from torch import Tensor, nn
 
 from goen.data import ImageSet, protocol
@@ -35,7 +36,6 @@ from goen.studies.panel import Panel
 
 Pixels = NDArray[np.uint8]
 LAYERS = ("layer1", "layer2", "layer3", "layer4", "z")
-EXTRA = ("tiny-imagenet", "mnist", "textures", "places", "cifar100-rest")
 OUT = Path(__file__).parents[1] / "results" / "cifar10"
 
 
@@ -184,6 +184,7 @@ CUE_SETS: dict[str, tuple[str, ...]] = {
         "entropy",
     ),
     "near neighbours in layers 2, 4 and z, entropy": (*OURS, "near z"),
+    "near neighbours in z, entropy": ("near z", "entropy"),
     "near neighbours in layers 2 and 4, GEN": (*OURS[:2], "GEN"),
     "near neighbours of 500 images": ("near layer2 of 500", "near layer4 of 500", "entropy"),
     "near neighbours of all images": ("near layer2 of 45000", "near layer4 of 45000", "entropy"),
@@ -261,6 +262,8 @@ def main(seed: int = 42, data_dir: Path | None = None, stages: Path = Path("runs
     """
     torch.set_num_threads(1)  # as recipes/bench.sh: the number is part of the network's name
     p = protocol("cifar10", data_dir=data_dir, download=True, extra=EXTRA)
+    if p.missing:
+        raise SystemExit(f"This takes every set, and {', '.join(p.missing)} cannot be had.")
     panel = Panel("cpu", "full", seed, p, Stages(stages))
     reported = {name: ood.images for name, ood in p.evaluation.items()}
     chosen_on = {

@@ -10,27 +10,27 @@ from pathlib import Path
 import torch
 import tyro
 from keep import keep
+from sets import EXTRA
 
 from goen.data import protocol
 from goen.results import Stages
 from goen.studies import BenchConfig, bench
 from goen.studies.methods import METHODS
 
-EXTRA = ("tiny-imagenet", "mnist", "textures", "places", "cifar100-rest")
 TWINS = ("knn_multi_scale", "goen_distance", "goen", "goen_m_ood")
 
 
 def main(
     seed: tyro.conf.Positional[int],
     data_dir: Path | None = None,
-    stages: Path = Path("runs/stages"),
+    runs: Path = Path("runs"),
 ) -> None:
     """Fit, score and keep.
 
     Args:
         seed: of the network.
         data_dir: a folder that holds image sets (else GOEN_DATA).
-        stages: where finished work is kept.
+        runs: where studies and finished work are kept.
     """
     torch.set_num_threads(1)  # as recipes/bench.sh: the number is part of the network's name
     p = protocol("cifar10", data_dir=data_dir, download=True, extra=EXTRA)
@@ -43,9 +43,9 @@ def main(
         )
         for key in TWINS
     ]
-    out = Path(f"runs/cifar10-mirrored-{seed}")
+    out = runs / f"cifar10-mirrored-{seed}"
     config = BenchConfig(methods=("goen_m_mirrored",), seed=seed)
-    for r in bench(config, p, out, Stages(stages), own=twins):
+    for r in bench(config, p, out, Stages(runs / "stages"), own=twins):
         if r.metric in ("auroc", "accuracy"):
             print(f"{r.method:28} {r.dataset:15} {r.metric:10} {r.value:.4f}")
     keep(out, f"mirrored-{seed}")

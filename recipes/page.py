@@ -1,32 +1,34 @@
-"""Write the tables of docs/results.md and docs/methods/goen-m.md from results/: nothing by hand.
+"""Write the tables of docs/results.md and docs/methods/goen-m.md: nothing by hand.
 
     python recipes/page.py
 
-A table stands between ``<!-- begin NAME -->`` and ``<!-- end NAME -->``; the words around it are
-ours. A test compares the pages with what this would write.
+A table stands between ``<!-- begin NAME -->`` and ``<!-- end NAME -->``. It is made from results/
+or, for the gate in the box, from what was published with it; the words around it are ours. A test
+compares the pages with what this would write.
 """
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
+
+import numpy as np
+from paired import MEAN, PAIRS, read_lines
+from scipy.stats import ttest_1samp
+from sets import PAPER_SETS, UNSEEN, UNTOUCHED
 
 from goen.metrics import over_seeds
 from goen.report.table import Cell, Row, Table, markdown, marked
 from goen.report.tables import study_tables
 from goen.results import Result, read_results
+from goen.studies import SEEDS
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "cifar10"
 PAGES = (ROOT / "docs" / "results.md", ROOT / "docs" / "methods" / "goen-m.md")
 GATE = ROOT / "src" / "goen" / "gates" / "cifar10-w16" / "published.json"
-PAPER_SETS = ("svhn", "cifar100", "noise")
-# No cue, fusion or recipe was chosen by looking at these: see recipes/goen_m.py.
-UNTOUCHED = ("tiny-imagenet", "mnist", "textures", "places")
-# These calibrated nothing.
-UNSEEN = ("cifar100", *UNTOUCHED)
 BENCHED = {
     "goen_distance": "GOEN, distance only",
     "goen": "GOEN, the paper's head",
@@ -39,37 +41,11 @@ MIRRORED = {f"{method}_mirrored": f"{title}, mirrored" for method, title in BENC
 ABLATED = {
     "default": ("with CenterLoss", "with the calibrated head"),
     "no_center_loss": ("without CenterLoss", "with the calibrated head"),
-    "single_scale_no_center_loss": ("layer 4 alone", "with the calibrated head"),
-    "no_svhn_no_center_loss": ("calibrated with noise alone", "with the calibrated head"),
+    "single_scale_no_center_loss": ("without, layer 4 alone", "with the calibrated head"),
+    "no_svhn_no_center_loss": ("without, noise alone calibrates", "with the calibrated head"),
     "default_distance": ("with CenterLoss", "distance alone"),
     "no_center_loss_distance": ("without CenterLoss", "distance alone"),
-    "single_scale_no_center_loss_distance": ("layer 4 alone", "distance alone"),
-}
-
-PAIRED = {
-    "bench-paired": {
-        ("goen_m", "goen"): "goen-m: against the paper's head",
-        ("goen_m_mirrored", "goen_mirrored"): "the same, both mirrored",
-        ("goen_m_ood", "goen"): "goen-m, shown SVHN and noise: against the paper's head",
-        ("goen_distance", "goen"): "the distance alone: against the paper's head",
-        ("goen_m", "knn_multi_scale"): "goen-m: against KNN on z",
-        ("goen_m_mirrored", "knn_multi_scale_mirrored"): "goen-m: against KNN on z, both mirrored",
-    },
-    "ablation-paired": {
-        ("no_center_loss", "default"): "without CenterLoss: against with it, calibrated head",
-        ("no_center_loss_distance", "default_distance"): (
-            "without CenterLoss: against with it, distance alone"
-        ),
-        ("single_scale_no_center_loss", "no_center_loss"): (
-            "layer 4 alone: against both scales, calibrated head"
-        ),
-        ("single_scale_no_center_loss_distance", "no_center_loss_distance"): (
-            "layer 4 alone: against both scales, distance alone"
-        ),
-        ("no_svhn_no_center_loss", "no_center_loss"): (
-            "calibrated with noise alone: against with SVHN too"
-        ),
-    },
+    "single_scale_no_center_loss_distance": ("without, layer 4 alone", "distance alone"),
 }
 
 FITTED = ("weights fitted with", "monotone network shown")
@@ -77,34 +53,30 @@ FITTED = ("weights fitted with", "monotone network shown")
 Lines = list[dict[str, Any]]
 
 
-def read_lines(path: Path) -> Lines:
-    """The JSON lines of a file."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
 def seeds_table(
-    name: str, by_seed: Mapping[int, Sequence[Result]], titles: Mapping[str, tuple[str, str]]
+    name: str, studies: Mapping[int, Sequence[Result]], titles: Mapping[str, tuple[str, str]]
 ) -> Table:
     """AUROC of each row (title and section) and set, mean and standard deviation over seeds."""
     values = {
         (r.method, r.dataset, seed): r
-        for seed, results in by_seed.items()
+        for seed, results in studies.items()
         for r in results
         if r.metric in ("auroc", "accuracy")
     }
-    first = next(iter(by_seed.values()))
+    first = next(iter(studies.values()))
     sets = list(dict.fromkeys(r.dataset for r in first if r.metric == "auroc"))
     columns: dict[str, Sequence[str]] = {n: [n] for n in sets if n != "cifar100-rest"}
-    if "cifar100-rest" in sets:  # as many images as the other fifty classes
+    if "cifar100-rest" in sets:  # two images fewer than the other fifty classes
         columns["cifar100, all"] = ("cifar100", "cifar100-rest")
     columns |= {"paper's three": PAPER_SETS, "unseen": UNSEEN, "accuracy": ["test"]}
 
     def cell(method: str, names: Sequence[str]) -> Cell:
-        if (method, names[0], next(iter(by_seed))) not in values:
-            return Cell(text="–")
-        found = [fmean(values[method, n, seed].value for n in names) for seed in by_seed]
-        seen = len(names) == 1 and values[method, names[0], next(iter(by_seed))].seen_in_calibration
-        return Cell(fmean(found), spread=over_seeds(found).sd, seen=seen)
+        if not any((method, names[0], seed) in values for seed in studies):
+            return Cell(text="–")  # the classifier has no row of its own for the distance alone
+        found = [fmean(values[method, n, seed].value for n in names) for seed in studies]
+        seen = any(values[method, n, seed].seen_in_calibration for n in names for seed in studies)
+        spread = over_seeds(found).sd if len(found) > 1 else None
+        return Cell(fmean(found), spread=spread, seen=seen)
 
     by_column = {
         title: marked([cell(m, names) for m in titles], higher_is_better=True)
@@ -116,36 +88,49 @@ def seeds_table(
             titles.values(), zip(*by_column.values(), strict=True), strict=True
         )
     ]
-    seeds = ", ".join(map(str, by_seed))
     notes = (
         "Mean ± standard deviation over seeds. Bold: best of its column. †: calibrated with other "
-        f"images of this kind. Unseen: the mean of {', '.join(UNSEEN)}.",
+        f"images of this kind, or of one of these. Unseen: the mean of {', '.join(UNSEEN)}.",
     )
-    return Table(name, f"AUROC, seeds {seeds}", tuple(columns), tuple(rows), notes)
+    seeds = f"seed{'s' * (len(studies) > 1)} {', '.join(map(str, studies))}"
+    return Table(name, f"AUROC, {seeds}", tuple(columns), tuple(rows), notes)
 
 
-def paired_table(
-    name: str, lines: Iterable[dict[str, Any]], titles: Mapping[tuple[str, str], str]
-) -> Table:
-    """The mean over unseen sets of one row and of another, seed by seed."""
-    rows = [
-        Row(
-            f"seed {line['seed']}",
-            (
+def paired_table(name: str) -> Table:
+    """The mean over unseen sets of one row and of another, seed by seed, and over seeds."""
+    lines = [line for line in read_lines(RESULTS / f"{name}.jsonl") if line["dataset"] == MEAN]
+    rows = []
+    for pair in PAIRS[name]:
+        mine = [r for r in lines if (r["method"], r["against"]) == (pair.ours, pair.against)]
+        for line in mine:
+            cells = (
                 Cell(line["auroc"]),
                 Cell(line["auroc_against"]),
                 Cell(line["value"], "+.4f", low=line["low"], high=line["high"]),
-                Cell(text="< 1e-300") if line["p_value"] < 1e-300 else Cell(line["p_value"], ".0e"),
-            ),
-            titles[line["method"], line["against"]],
-        )
-        for line in lines
-        if line["dataset"] == "mean of unseen sets"
-    ]
-    rows.sort(key=lambda row: list(titles.values()).index(row.section))
+                _p_value(line["p_value"]),
+            )
+            rows.append(Row(f"seed {line['seed']}", cells, pair.title))
+        if len(mine) > 2:
+            found = np.array([[r["auroc"], r["auroc_against"], r["value"]] for r in mine])
+            test = ttest_1samp(found[:, 2], 0)
+            low, high = test.confidence_interval()
+            ours, other, difference = found.mean(axis=0)
+            last = Cell(difference, "+.4f", low=low, high=high)
+            cells = (Cell(ours), Cell(other), last, _p_value(test.pvalue))
+            rows.append(Row("over seeds", cells, pair.title))
     columns = ("AUROC", "of the other", "difference (95 %)", "p")
     title = "Mean AUROC over unseen sets, two rows on the same images"
-    return Table(name, title, columns, tuple(rows))
+    notes = (
+        "A seed's interval is over images (DeLong), that over seeds is Student's with as many "
+        "differences as seeds: it says how well the mean over trainings is known.",
+    )
+    return Table(name, title, columns, tuple(rows), notes)
+
+
+def _p_value(p: float) -> Cell:
+    if p >= 0.001:
+        return Cell(p, ".3f")
+    return Cell(text="< 1e-300") if p < 1e-300 else Cell(p, ".0e")
 
 
 def gate_table(published: Mapping[str, Any]) -> Table:
@@ -205,9 +190,9 @@ def geometry_table(results: Sequence[Result]) -> Table:
     return Table("geometry", title, tuple(t for t, _ in measures.values()), tuple(rows))
 
 
-def exploration_table(by_seed: Mapping[int, Lines]) -> Table:
+def exploration_table(studies: Mapping[int, Lines]) -> Table:
     """Each candidate's mean AUROC over the sets to choose by, and over those reported."""
-    first = next(iter(by_seed.values()))
+    first = next(iter(studies.values()))
     groups = {
         "SVHN*": ("svhn*",),
         "CIFAR-100*": ("cifar100*",),
@@ -218,14 +203,14 @@ def exploration_table(by_seed: Mapping[int, Lines]) -> Table:
     }
     values = {
         (line["candidate"], line["dataset"], seed): line["value"]
-        for seed, lines in by_seed.items()
+        for seed, lines in studies.items()
         for line in lines
     }
 
     def cell(candidate: str, names: Sequence[str]) -> Cell:
-        if (candidate, names[0], next(iter(by_seed))) not in values:
+        if (candidate, names[0], next(iter(studies))) not in values:
             return Cell(text="–")
-        mean = fmean(values[candidate, n, seed] for n in names for seed in by_seed)
+        mean = fmean(values[candidate, n, seed] for n in names for seed in studies)
         shown = section(candidate)[1] if section(candidate)[0] in FITTED else ""
         return Cell(mean, seen=any(n.rstrip("*") in shown.lower() for n in names if "*" in n))
 
@@ -244,31 +229,35 @@ def exploration_table(by_seed: Mapping[int, Lines]) -> Table:
         "looked at afterwards. Fusions and weights are over the cues of goen-m. †: fitted with "
         "these very images; the calibration images are the ID side of every fit.",
     )
-    title = f"AUROC of candidates, mean over seeds {', '.join(map(str, by_seed))}"
+    title = f"AUROC of candidates, mean over seeds {', '.join(map(str, studies))}"
     return Table("goen-m", title, tuple(groups), tuple(rows), notes)
 
 
-def study(name: str, table: str) -> Table:
+def study(name: str, kind: str) -> Table:
     """A table that the study itself would print."""
     summary = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
     tables = study_tables(read_results(RESULTS / f"{name}.jsonl"), summary)
-    return next(t for t in tables if t.name == table)
+    return next(t for t in tables if t.name == kind)
 
 
-def by_seed(prefix: str) -> dict[int, Path]:
+def files_by_seed(prefix: str) -> dict[int, Path]:
     """The files ``PREFIX-SEED.jsonl``, in the order of the paper's seeds."""
     files = {int(f.stem.rsplit("-", 1)[1]): f for f in RESULTS.glob(f"{prefix}-[0-9]*.jsonl")}
-    order = [seed for seed in (42, 123, 2024, 777, 314) if seed in files]
-    return {seed: files[seed] for seed in order}
+    return {seed: files[seed] for seed in sorted(files, key=SEEDS.index)}
+
+
+def studies_by_seed(prefix: str) -> dict[int, list[Result]]:
+    """The results of a study, by seed."""
+    return {seed: read_results(file) for seed, file in files_by_seed(prefix).items()}
 
 
 def benchmarks() -> dict[int, list[Result]]:
     """The results of recipes/bench.sh and recipes/mirrored.py, by seed."""
-    mirrored = by_seed("mirrored")
+    plain, mirrored = studies_by_seed("bench"), studies_by_seed("mirrored")
+    if list(plain) != list(mirrored):
+        raise SystemExit(f"bench has the seeds {list(plain)}, mirrored {list(mirrored)}.")
     return {
-        seed: [*read_results(file), *read_results(mirrored[seed])]
-        for seed, file in by_seed("bench").items()
-        if seed in mirrored
+        seed: [r for r in plain[seed] if r.method in BENCHED] + mirrored[seed] for seed in plain
     }
 
 
@@ -279,16 +268,15 @@ def table(name: str) -> Table:
         titles |= {m: (title, "image and mirror image") for m, title in MIRRORED.items()}
         return seeds_table(name, benchmarks(), titles)
     if name == "ablation":
-        ablations = {s: read_results(f) for s, f in by_seed("ablate").items()}
-        return seeds_table(name, ablations, ABLATED)
+        return seeds_table(name, studies_by_seed("ablate"), ABLATED)
     if name == "geometry":
         return geometry_table(read_results(RESULTS / "geometry-42.jsonl"))
-    if name in PAIRED:
-        return paired_table(name, read_lines(RESULTS / f"{name}.jsonl"), PAIRED[name])
+    if name in PAIRS:
+        return paired_table(name)
     if name == "gate":
         return gate_table(json.loads(GATE.read_text(encoding="utf-8")))
     if name == "goen-m":
-        return exploration_table({s: read_lines(f) for s, f in by_seed("goen-m").items()})
+        return exploration_table({s: read_lines(f) for s, f in files_by_seed("goen-m").items()})
     folder, _, kind = name.partition("/")
     return study(folder, kind)
 

@@ -3,51 +3,81 @@
     python recipes/paired.py bench-paired 42 123 ...     (after bench.sh and mirrored.py)
     python recipes/paired.py ablation-paired 42 123 ...  (after ablate.sh of the seeds)
 
-Each set has DeLong's paired test, and the mean over the sets that neither row was shown and by
-which neither was chosen has one of its own. Writes results/cifar10/NAME.jsonl.
+Each set has DeLong's paired test, and the mean over the sets that calibrated neither row has one of
+its own. Writes results/cifar10/NAME.jsonl; the lines of other seeds in it stay.
 """
 
 import json
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import tyro
+from sets import UNSEEN
 
 from goen.metrics import PairedTest, paired_auroc_test, paired_mean_auroc_test
 from goen.results import read_results, read_scores
 
 OUT = Path(__file__).parents[1] / "results" / "cifar10"
 MEAN = "mean of unseen sets"
-# SVHN and noise calibrate; the last fifty classes of CIFAR-100 helped to choose goen-m.
-KNOWN = ("svhn", "noise", "cifar100-rest")
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two rows of one study."""
+    """Two rows of one study, and what their difference is called."""
 
     study: str
     ours: str
     against: str
+    title: str
 
 
 PAIRS = {
     "bench-paired": (
-        Pair("bench", "goen_distance", "goen"),
-        Pair("bench", "goen_m_ood", "goen"),
-        Pair("bench", "goen_m", "goen"),
-        Pair("mirrored", "goen_m_mirrored", "goen_mirrored"),
-        Pair("bench", "goen_m", "knn_multi_scale"),
-        Pair("mirrored", "goen_m_mirrored", "knn_multi_scale_mirrored"),
+        Pair("bench", "goen_m", "goen", "goen-m: against the paper's head"),
+        Pair("mirrored", "goen_m_mirrored", "goen_mirrored", "the same, both mirrored"),
+        Pair("bench", "goen_m_ood", "goen", "goen-m, shown SVHN and noise: against the head"),
+        Pair("bench", "goen_distance", "goen", "the distance alone: against the head"),
+        Pair("bench", "goen_m", "knn_multi_scale", "goen-m: against KNN on z"),
+        Pair(
+            "mirrored",
+            "goen_m_mirrored",
+            "knn_multi_scale_mirrored",
+            "goen-m: against KNN on z, both mirrored",
+        ),
     ),
     "ablation-paired": (
-        Pair("ablate", "no_center_loss", "default"),
-        Pair("ablate", "no_center_loss_distance", "default_distance"),
-        Pair("ablate", "single_scale_no_center_loss", "no_center_loss"),
-        Pair("ablate", "single_scale_no_center_loss_distance", "no_center_loss_distance"),
-        Pair("ablate", "no_svhn_no_center_loss", "no_center_loss"),
+        Pair(
+            "ablate",
+            "no_center_loss",
+            "default",
+            "without CenterLoss: against with it, calibrated head",
+        ),
+        Pair(
+            "ablate",
+            "no_center_loss_distance",
+            "default_distance",
+            "without CenterLoss: against with it, distance alone",
+        ),
+        Pair(
+            "ablate",
+            "single_scale_no_center_loss",
+            "no_center_loss",
+            "layer 4 alone: against both scales, calibrated head",
+        ),
+        Pair(
+            "ablate",
+            "single_scale_no_center_loss_distance",
+            "no_center_loss_distance",
+            "layer 4 alone: against both scales, distance alone",
+        ),
+        Pair(
+            "ablate",
+            "no_svhn_no_center_loss",
+            "no_center_loss",
+            "calibrated with noise alone: against with SVHN too",
+        ),
     ),
 }
 
@@ -57,18 +87,22 @@ def tests(run: Path, ours: str, against: str) -> dict[str, PairedTest]:
     rows = read_results(run / "results.jsonl")
     sets = [r.dataset for r in rows if (r.method, r.metric) == (against, "auroc")]
     scores = read_scores(run / "scores.safetensors")
-    unseen = [name for name in sets if name not in KNOWN]
     known = {"id_a": scores["test"][ours], "id_b": scores["test"][against]}
     found = {
         name: paired_auroc_test(ood_a=scores[name][ours], ood_b=scores[name][against], **known)
         for name in sets
     }
     found[MEAN] = paired_mean_auroc_test(
-        ood_a={name: scores[name][ours] for name in unseen},
-        ood_b={name: scores[name][against] for name in unseen},
+        ood_a={name: scores[name][ours] for name in UNSEEN},
+        ood_b={name: scores[name][against] for name in UNSEEN},
         **known,
     )
     return found
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The JSON lines of a file."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def main(
@@ -83,7 +117,11 @@ def main(
         seeds: of the networks.
         runs: where the studies' folders lie.
     """
-    lines = []
+    if not seeds:
+        raise SystemExit("Name at least one seed.")
+    out = OUT / f"{name}.jsonl"
+    before = read_lines(out) if out.is_file() else []
+    lines = [line for line in before if line["seed"] not in seeds]
     for seed, pair in product(seeds, PAIRS[name]):
         found = tests(runs / f"cifar10-{pair.study}-{seed}", pair.ours, pair.against)
         for dataset, test in found.items():
@@ -107,7 +145,7 @@ def main(
             f"{mean.difference:+.4f} [{mean.low:+.4f}, {mean.high:+.4f}]  p = {mean.p_value:.2g}"
         )
     text = "".join(json.dumps(line) + "\n" for line in lines)
-    (OUT / f"{name}.jsonl").write_text(text, encoding="utf-8")
+    out.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

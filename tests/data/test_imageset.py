@@ -93,6 +93,14 @@ def test_the_fingerprint_ignores_the_name_and_the_way_there(small_set: ImageSet)
     assert copy.fingerprint == part.fingerprint
 
 
+def test_without_leaves_what_the_others_have(small_set: ImageSet) -> None:
+    first, third = small_set.take([0, 1]), small_set.take([3])
+    left = small_set.without(first, third)
+    assert left.digests.tolist() == np.delete(small_set.digests, [0, 1, 3]).tolist()
+    assert small_set.without() is small_set
+    assert len(small_set.without(small_set)) == 0
+
+
 def test_a_leak_is_refused_even_through_a_copy(small_set: ImageSet) -> None:
     used = small_set.take([0, 1, 2])
     copy = ImageSet("copy", small_set.read([2, 3]), small_set.labels[[2, 3]], small_set.classes)

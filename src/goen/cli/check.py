@@ -51,7 +51,8 @@ def check(
     """
     judge = load(gate, make_model(model) if model else None, find_preprocess(preprocess))
     published = read_published(gate_folder(gate))
-    extra = tuple(name for name in EXTRA_SETS if name in {row.dataset for row in published})
+    wanted = {row.dataset for row in published}
+    extra = tuple(name for name in EXTRA_SETS if name in wanted)
     sets = protocol("cifar10", data_dir=data_dir, download=True, extra=extra, warn=warn)
     count = len(sets.test) + sum(len(ood.images) for ood in sets.evaluation.values())
     note(f"measuring {gate} on {1 + len(sets.evaluation)} sets, {count:,} images")

@@ -135,8 +135,8 @@ class ImageSet:
 
     def without(self, *others: "ImageSet") -> "ImageSet":
         """Only the images that none of the others has, byte for byte."""
-        taken = np.concatenate([other.digests for other in others])
-        return self.take(np.flatnonzero(~np.isin(self.digests, taken)))
+        taken = [np.isin(self.digests, other.digests) for other in others]
+        return self.take(np.flatnonzero(~np.any(taken, axis=0))) if taken else self
 
     @cached_property
     def digests(self) -> Digests:

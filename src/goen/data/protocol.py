@@ -84,8 +84,9 @@ def protocol(
     CIFAR-10: training images 45,000 / 5,000 by a fixed permutation, 10,000 test images; SVHN test
     5,000 for calibration and 21,032 for evaluation; CIFAR-100 test images of fifty classes unlike
     CIFAR-10's; noise, 2,000 and 5,000 others. The extra set ``cifar100-rest`` is CIFAR-100's other
-    fifty classes but for two images that CIFAR-10 has as well. A set that cannot be had is reported
-    to ``warn``, left out and named in ``missing``; without CIFAR-10 itself there is nothing to do.
+    fifty classes, without images that CIFAR-10 has as well (two). A set that cannot be had is
+    reported to ``warn``, left out and named in ``missing``; without CIFAR-10 itself there is
+    nothing to do.
 
     Args:
         name: ``cifar10`` or ``digits``.
@@ -166,22 +167,25 @@ def _cifar10(
         halves = svhn.split({"calibration": 5_000, "evaluation": 21_032}, SPLIT_SEED)
         calibration["svhn"] = halves["calibration"]
         evaluation["svhn"] = OodSet(halves["evaluation"], "far")
-    cifar100, other_fifty = attempt("cifar100"), None
+    cifar100 = attempt("cifar100")
+    fifty = tuple(c for group in CIFAR100_UNLIKE_CIFAR10.values() for c in group)
     if cifar100 is not None:
-        fifty = tuple(c for group in CIFAR100_UNLIKE_CIFAR10.values() for c in group)
         unlike = cifar100.of_classes(fifty, "cifar100/test (50 classes)")
         evaluation["cifar100"] = OodSet(unlike, "near")
-        rest = tuple(c for c in cifar100.classes if c not in fifty)
-        # Two of its images are CIFAR-10's: a bus that is an automobile, a cow that is a dog.
-        other_fifty = cifar100.of_classes(rest, "cifar100/test (the other 50 classes)")
-        other_fifty = other_fifty.without(training, test)
-    elif CIFAR100_REST in extra:
-        missing[CIFAR100_REST] = missing["cifar100"]
     side = training.image_shape[1]
     calibration["noise"] = noise(2_000, SPLIT_SEED, stream=1, side=side)
     evaluation["noise"] = OodSet(noise(5_000, SPLIT_SEED, stream=0, side=side), "noise")
     for name in extra:
-        images = other_fifty if name == CIFAR100_REST else attempt(name)
+        images: ImageSet | None
+        if name != CIFAR100_REST:
+            images = attempt(name)
+        elif cifar100 is not None:
+            # CIFAR-10 has some of them as well: a bus among the automobiles, a cow among the dogs.
+            rest = tuple(c for c in cifar100.classes if c not in fifty)
+            images = cifar100.of_classes(rest, "cifar100/test (the other 50 classes)")
+            images = images.without(training, test)
+        else:
+            images, missing[name] = None, missing["cifar100"]
         if images is not None:
             evaluation[name] = OodSet(images, EXTRA_SETS[name])
     return Protocol(

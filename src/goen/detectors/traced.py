@@ -47,7 +47,7 @@ class TracedNeighbour(nn.Module):
         super().__init__()
         self.feature = feature
         self.k = k
-        self.register_buffer("bank", bank)  # float32, as it was kept: half the file
+        self.register_buffer("bank", bank)  # as it was kept, in float32: half the file
         self.register_buffer("squared", bank.to(torch.float64).square().sum(dim=1))
 
     def forward(self, outputs: Outputs) -> Tensor:
