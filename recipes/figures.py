@@ -72,7 +72,7 @@ def differences(lines: list[dict[str, Any]]) -> None:
     axes.set(
         yticks=range(len(pairs)),
         yticklabels=labels,
-        xlabel="difference of the mean AUROC over unseen sets, 95 %, a line for each seed",
+        xlabel="difference of the mean AUROC over unseen sets (95 %)",
     )
     axes.invert_yaxis()
     _finish(figure, axes, "results-ablation.png")
