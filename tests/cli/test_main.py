@@ -36,6 +36,16 @@ def test_every_command_has_help() -> None:
         assert stop.value.code == 0
 
 
+def test_help_says_what_to_write_and_not_that_it_may_be_none(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    commands = [[c] for c in COMMANDS if c not in ("data", "robust")]  # robust: the study's own
+    for command in [*commands, *(["data", c] for c in ("list", "get", "check", "show"))]:
+        with pytest.raises(SystemExit):
+            main([*command, "--help"])
+        assert "{None}" not in capsys.readouterr().out, command
+
+
 def test_an_interrupt_is_not_a_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,7 +10,7 @@ import tyro
 
 from goen.check import Compared, compare, measure, read_published
 from goen.cli.model import find_preprocess, make_model
-from goen.cli.study import Folder
+from goen.cli.options import OptionalFunction, OptionalPath
 from goen.cli.tables import print_table
 from goen.data.protocol import EXTRA_SETS, protocol
 from goen.progress import note, warn
@@ -28,9 +28,9 @@ def main(argv: Sequence[str]) -> int:
 
 def check(
     gate: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[GATE]")] = DEFAULT_GATE,
-    data_dir: Folder = None,
-    model: str | None = None,
-    preprocess: str | None = None,
+    data_dir: OptionalPath = None,
+    model: OptionalFunction = None,
+    preprocess: OptionalFunction = None,
     json_: Annotated[bool, tyro.conf.arg(name="json")] = False,
 ) -> int:
     """Measure a gate for CIFAR-10 on the images that are here, and compare with what was published.

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from goen.cli.options import OptionalName, OptionalPath
 from goen.data.catalogue import KNOWN, Known
 from goen.data.contact_sheet import class_sheet, save_png, sheet
 from goen.data.embedded import EMBEDDED
@@ -55,7 +56,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def list_sets(
-    data_dir: Path | None = None, json_: Annotated[bool, tyro.conf.arg(name="json")] = False
+    data_dir: OptionalPath = None, json_: Annotated[bool, tyro.conf.arg(name="json")] = False
 ) -> int:
     """Show every set goen knows: what is here, what can be fetched, sizes and licences.
 
@@ -92,7 +93,7 @@ def list_sets(
     return 0
 
 
-def get(sets: Names, data_dir: Path | None = None) -> int:
+def get(sets: Names, data_dir: OptionalPath = None) -> int:
     """Fetch sets that are not here, check them and keep them ready for use.
 
     For example: goen data get cifar10
@@ -110,7 +111,7 @@ def get(sets: Names, data_dir: Path | None = None) -> int:
     return 0
 
 
-def check(sets: Names = (), data_dir: Path | None = None) -> int:
+def check(sets: Names = (), data_dir: OptionalPath = None) -> int:
     """Read every image of the sets that are here: hashes, counts and class balance.
 
     Exit code 2 if a set is damaged, or if a set named on the command line is not here.
@@ -159,10 +160,10 @@ def check(sets: Names = (), data_dir: Path | None = None) -> int:
 
 def show(
     sets: Names,
-    split: str | None = None,
-    corruption: str | None = None,
+    split: OptionalName = None,
+    corruption: OptionalName = None,
     out: Path = Path(),
-    data_dir: Path | None = None,
+    data_dir: OptionalPath = None,
 ) -> int:
     """Draw a contact sheet of each set: a PNG with a row of images per class.
 

@@ -12,8 +12,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from goen.cli.options import OptionalPath
 from goen.cli.run import main_job
-from goen.cli.study import Folder, Place
+from goen.cli.study import Place
 from goen.data.embedded import digits, noise
 from goen.data.imageset import Pixels
 from goen.data.pictures import read_picture
@@ -26,7 +27,7 @@ def main(argv: Sequence[str]) -> int:
     return code
 
 
-def demo(out: Folder = None) -> int:
+def demo(out: OptionalPath = None) -> int:
     """Show the gate in the box a few strangers, then train and evaluate one on embedded digits.
 
     Nothing is downloaded: the pictures come with scikit-learn and Matplotlib. The second part is

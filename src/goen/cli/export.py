@@ -1,13 +1,13 @@
 """``goen export``: a gate as one file that decides without goen."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import tyro
 
 from goen.cli.model import find_preprocess, make_model
+from goen.cli.options import OptionalFunction, OptionalPath, OptionalRate
 from goen.data.pictures import read_picture
 from goen.errors import UsageError
 from goen.export import TOLERANCE, to_onnx, to_program
@@ -24,12 +24,12 @@ def main(argv: Sequence[str]) -> int:
 
 def export(
     gate: Annotated[str, tyro.conf.Positional],
-    out: Path | None = None,
-    program: Path | None = None,
-    model: str | None = None,
-    preprocess: str | None = None,
-    images: Path | None = None,
-    false_alarm_rate: float | None = None,
+    out: OptionalPath = None,
+    program: OptionalPath = None,
+    model: OptionalFunction = None,
+    preprocess: OptionalFunction = None,
+    images: OptionalPath = None,
+    false_alarm_rate: OptionalRate = None,
     per_class: bool = False,
     tolerance: float = TOLERANCE,
 ) -> int:

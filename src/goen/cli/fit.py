@@ -9,6 +9,7 @@ import torch
 import tyro
 
 from goen.cli.model import find_preprocess, make_model
+from goen.cli.options import OptionalFunction, OptionalName, OptionalPath
 from goen.data import ImageSet, load, names
 from goen.data.readers import class_folders, is_class_folder
 from goen.data.store import prepare
@@ -34,16 +35,16 @@ def fit(
     train: str,
     held_out: str,
     out: Path,
-    weights: Path | None = None,
+    weights: OptionalPath = None,
     ood: tuple[str, ...] = (),
     layers: tuple[str, ...] = (),
     size: tuple[int, ...] = (),
     mean: tuple[float, ...] = (),
     std: tuple[float, ...] = (),
-    preprocess: str | None = None,
+    preprocess: OptionalFunction = None,
     false_alarm_rate: float = 0.05,
     classes: tuple[str, ...] = (),
-    logits: str | None = None,
+    logits: OptionalName = None,
     tokens: Tokens = "mean",
     layout: Layout = "auto",
     mirror: bool = False,

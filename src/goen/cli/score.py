@@ -8,6 +8,7 @@ from typing import Annotated
 import tyro
 
 from goen.cli.model import find_preprocess, make_model
+from goen.cli.options import OptionalFunction, OptionalPath, OptionalRate
 from goen.errors import UsageError
 from goen.progress import note
 from goen.score_files import columns, find_files, open_writer, score_files
@@ -23,10 +24,10 @@ def main(argv: Sequence[str]) -> int:
 def score(
     paths: Annotated[tuple[Path, ...], tyro.conf.Positional],
     gate: str = DEFAULT_GATE,
-    out: Path | None = None,
-    false_alarm_rate: float | None = None,
-    model: str | None = None,
-    preprocess: str | None = None,
+    out: OptionalPath = None,
+    false_alarm_rate: OptionalRate = None,
+    model: OptionalFunction = None,
+    preprocess: OptionalFunction = None,
     per_class: bool = False,
 ) -> int:
     """Say what each image is, how far it lies from all that is known, and whether to flag it.

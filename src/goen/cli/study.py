@@ -5,18 +5,15 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from tyro.conf import arg
-
+from goen.cli.options import OptionalPath
 from goen.cli.tables import print_table
 from goen.data.protocol import Protocol, protocol
 from goen.progress import warn
 from goen.report.table import write_tables
 from goen.report.tables import study_tables
 from goen.results import Result, Stages
-
-Folder = Annotated[Path | None, arg(metavar="PATH", help_behavior_hint="")]
 
 
 @dataclass(frozen=True)
@@ -33,9 +30,9 @@ class Place:
 
     data: Literal["digits", "cifar10"] = "digits"
     extra: tuple[str, ...] = ()
-    out: Folder = None
-    stages: Folder = None
-    data_dir: Folder = None
+    out: OptionalPath = None
+    stages: OptionalPath = None
+    data_dir: OptionalPath = None
 
     def protocol(self) -> Protocol:
         """The sets, fetched where they may be; what cannot be had is said."""
