@@ -24,6 +24,7 @@ from goen.report.table import Cell, Row, Table, markdown, marked
 from goen.report.tables import study_tables
 from goen.results import Result, read_results
 from goen.studies import SEEDS
+from goen.studies.methods import METHODS
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "cifar10"
@@ -48,6 +49,8 @@ ABLATED = {
     "single_scale_no_center_loss_distance": ("without, layer 4 alone", "distance alone"),
 }
 
+TRAINED_AS = {"standard": "an ordinary network", "goen": "GOEN's network"}
+
 FITTED = ("weights fitted with", "monotone network shown")
 
 Lines = list[dict[str, Any]]
@@ -71,10 +74,11 @@ def seeds_table(
     columns |= {"paper's three": PAPER_SETS, "unseen": UNSEEN, "accuracy": ["test"]}
 
     def cell(method: str, names: Sequence[str]) -> Cell:
-        if not any((method, names[0], seed) in values for seed in studies):
+        seeds = [seed for seed in studies if (method, names[0], seed) in values]
+        if not seeds:
             return Cell(text="–")  # the classifier has no row of its own for the distance alone
-        found = [fmean(values[method, n, seed].value for n in names) for seed in studies]
-        seen = any(values[method, n, seed].seen_in_calibration for n in names for seed in studies)
+        found = [fmean(values[method, n, seed].value for n in names) for seed in seeds]
+        seen = any(values[method, n, seed].seen_in_calibration for n in names for seed in seeds)
         spread = over_seeds(found).sd if len(found) > 1 else None
         return Cell(fmean(found), spread=spread, seen=seen)
 
@@ -89,8 +93,9 @@ def seeds_table(
         )
     ]
     notes = (
-        "Mean ± standard deviation over seeds. Bold: best of its column. †: calibrated with other "
-        f"images of this kind, or of one of these. Unseen: the mean of {', '.join(UNSEEN)}.",
+        "Mean ± standard deviation over seeds; one seed alone has no ±. Bold: best of its column. "
+        "†: calibrated with other images of this kind, or of one of these. Unseen: the mean of "
+        f"{', '.join(UNSEEN)}.",
     )
     seeds = f"seed{'s' * (len(studies) > 1)} {', '.join(map(str, studies))}"
     return Table(name, f"AUROC, {seeds}", tuple(columns), tuple(rows), notes)
@@ -261,6 +266,18 @@ def benchmarks() -> dict[int, list[Result]]:
     }
 
 
+def baselines() -> tuple[dict[int, list[Result]], dict[str, tuple[str, str]]]:
+    """The results of recipes/baselines.sh by seed, and each method's title and kind of network."""
+    studies = studies_by_seed("baselines")
+    found = {r.method for results in studies.values() for r in results}
+    titles = {
+        key: (method.title, TRAINED_AS.get(method.network, "networks of their own"))
+        for key, method in METHODS.items()
+        if key in found
+    }
+    return studies, titles
+
+
 def table(name: str) -> Table:
     """The table of this name."""
     if name == "seeds":
@@ -269,6 +286,8 @@ def table(name: str) -> Table:
         return seeds_table(name, benchmarks(), titles)
     if name == "ablation":
         return seeds_table(name, studies_by_seed("ablate"), ABLATED)
+    if name == "baselines":
+        return seeds_table(name, *baselines())
     if name == "geometry":
         return geometry_table(read_results(RESULTS / "geometry-42.jsonl"))
     if name in PAIRS:
