@@ -73,6 +73,32 @@ def test_the_middle_of_seventeen_near_duplicates_is_found() -> None:
         assert found == pytest.approx(2 * np.sin(9e-6 / 2) ** 2, rel=1e-6, abs=0)
 
 
+@pytest.mark.parametrize("spread", [0.3, 1e-2, 1e-3, 1e-4])
+@pytest.mark.parametrize("k", [1, 40, 900])
+def test_in_a_narrow_cone_neighbours_are_found_among_rows_that_float32_cannot_tell_apart(
+    spread: float, k: int
+) -> None:
+    # A large common part, as after a sigmoid: similarities differ by the square of the spread.
+    common = unit(1, 64, 0)
+    bank = normalise(common + spread * unit(2_000, 64, 1))
+    near, far = normalise(common + spread * unit(30, 64, 2)), unit(30, 64, 3)
+    for queries in (near, far, bank[:20], torch.zeros(1, 64)):
+        found = kth_cosine_distance(queries, bank, k)
+        apart = queries.double()[:, None] - bank.double()
+        expected = apart.square().sum(dim=2).sort(dim=1).values[:, k - 1] / 2
+        expected = expected + (queries.double().square().sum(dim=1) < 0.5) / 2
+        assert torch.allclose(found, expected, rtol=1e-4, atol=0)
+
+
+def test_rows_of_zeros_in_a_narrow_cone_are_at_a_right_angle() -> None:
+    cone = normalise(unit(1, 8, 0) + 1e-3 * unit(100, 8, 1))
+    bank = torch.cat([cone, torch.zeros(2, 8)])
+    found = [kth_cosine_distance(cone[:1], bank, k).item() for k in (1, 100, 101, 102)]
+    assert found[0] == pytest.approx(0, abs=1e-12)
+    assert 0 < found[1] < 1e-5
+    assert found[2:] == pytest.approx([1, 1], abs=1e-6)
+
+
 def test_what_rounding_puts_out_of_order_is_put_in_order() -> None:
     # In 512 dimensions the similarities of near-duplicates differ, but by float32's rounding alone.
     query = unit(1, 512, 0)

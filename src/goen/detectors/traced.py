@@ -8,6 +8,7 @@ and once more by ``goen export`` before a file appears.
 import torch
 from torch import Tensor, nn
 
+from goen.functional.neighbours import ROUNDING
 from goen.functional.whitening import Whitening
 from goen.outputs import Outputs
 
@@ -55,7 +56,7 @@ class TracedNeighbour(nn.Module):
         length = (unit * unit).sum(dim=1, keepdim=True)
         # As kth_cosine_distance has it: a row of zeros is at a right angle to everything.
         missing = 2 - length - self.squared
-        missing = torch.where(missing.abs() < 1e-6, torch.zeros_like(missing), missing)
+        missing = torch.where(missing.abs() < ROUNDING, torch.zeros_like(missing), missing)
         doubled = length + self.squared - 2 * unit @ self.bank.to(torch.float64).T + missing
         nearest = torch.topk(doubled, self.k, dim=1, largest=False).values
         return nearest[:, -1].clamp_min(0).sqrt()

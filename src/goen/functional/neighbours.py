@@ -14,7 +14,11 @@ _GROUP = 16
 # Neighbours that may be measured again on either side of the k-th.
 _EITHER_SIDE = 8
 # What squared lengths lack to 1 if they lack less than this is rounding.
-_ROUNDING = 1e-6
+ROUNDING = 1e-6
+# Rows of which the squared length of the mean is above this lie in a narrow cone.
+_NARROW = 0.9
+# So many rows are enough to find a centre.
+_SAMPLE = 1024
 
 
 def kth_cosine_distance(queries: Tensor, bank: Tensor, k: int) -> Tensor:
@@ -27,7 +31,8 @@ def kth_cosine_distance(queries: Tensor, bank: Tensor, k: int) -> Tensor:
     order, are then measured again in float64, as :math:`\lVert a - b \rVert^2 / 2`, where nothing
     cancels: near-duplicates, all at distance 0 or 1e-7 in float32, are told apart and put in order.
     Up to eight on either side are: of still more rows that float32 cannot tell from the k-th, the
-    answer is the distance of one.
+    answer is the distance of one. Rows in a narrow cone (features with a large common part), of
+    which float32 could tell few apart, are seen from a centre among them.
 
     Raises:
         UsageError: shapes that do not belong together, a k that is not in 1 .. M, or queries that
@@ -45,17 +50,48 @@ def kth_cosine_distance(queries: Tensor, bank: Tensor, k: int) -> Tensor:
     if not sums_are_finite(queries) and not bool(torch.isfinite(queries).all()):
         raise UsageError("Queries hold NaN or infinity. Check the images and the network.")
     last = min(k + _EITHER_SIDE, len(bank))
-    narrow = bank.detach().to(torch.float32)
+    frame = _Frame(bank.detach())
     step = max(_SIMILARITIES // len(bank), 1)
-    similarity = narrow.new_empty(min(step, len(queries)), -(-len(bank) // _GROUP) * _GROUP)
+    similarity = frame.rows.new_empty(min(step, len(queries)), -(-len(bank) // _GROUP) * _GROUP)
     similarity[:, len(bank) :] = -torch.inf
     out = [bank.new_empty(0, dtype=torch.float64)]
     for start in range(0, len(queries), step):
         chunk = queries[start : start + step].detach().to(bank.device)
         rows = similarity[: len(chunk)]
-        torch.mm(chunk.to(torch.float32), narrow.mT, out=rows[:, : len(bank)])
-        out.append(_kth_of(chunk, bank, k, *most_similar(rows, last)))
+        error = frame.similarity(chunk, out=rows[:, : len(bank)])
+        out.append(_kth_of(chunk, bank, k, error, *most_similar(rows, last)))
     return torch.cat(out)
+
+
+class _Frame:
+    r"""A bank in float32, seen from a centre c: zero, or the rows' mean if they lie in a cone.
+
+    Of one query all :math:`a \cdot b` differ by the same from
+    :math:`(a - c) \cdot (b - c) - \lVert b - c \rVert^2 / 2`, of which the rounding is as small as
+    the cone is narrow.
+    """
+
+    def __init__(self, bank: Tensor) -> None:
+        centre = bank[:: -(-len(bank) // _SAMPLE)].mean(dim=0)
+        length = float(centre.dot(centre))
+        if length <= _NARROW:
+            self.centre = torch.zeros_like(centre)
+            self.rows = bank.to(torch.float32)
+            self.handicap = self.rows.new_zeros(len(bank))
+            self.radius = 1.0
+        else:
+            self.centre = centre
+            self.rows = (bank - centre).to(torch.float32)
+            squared = torch.linalg.vecdot(self.rows, self.rows)
+            self.handicap = torch.where(bank.any(dim=1), -squared / 2, -(1 + length) / 2)
+            self.radius = float(squared.max()) ** 0.5
+
+    def similarity(self, queries: Tensor, out: Tensor) -> Tensor:
+        """Write what orders the rows like their similarity; a bound ``(N, 1)`` on its rounding."""
+        moved = (queries - self.centre).to(torch.float32)
+        torch.addmm(self.handicap, moved, self.rows.mT, out=out)
+        largest = torch.linalg.vector_norm(moved, dim=1, keepdim=True) * self.radius
+        return (len(self.centre) + 8) * 2**-24 * (largest + self.handicap.abs().max())
 
 
 def most_similar(similarity: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -86,14 +122,15 @@ def most_similar(similarity: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return values, place // count * groups + best.gather(1, place % count)
 
 
-def _kth_of(queries: Tensor, bank: Tensor, k: int, similarity: Tensor, near: Tensor) -> Tensor:
-    """The k-th least distance, of neighbours ``(N, K)`` that are in order but for rounding."""
+def _kth_of(
+    queries: Tensor, bank: Tensor, k: int, error: Tensor, similarity: Tensor, near: Tensor
+) -> Tensor:
+    """The k-th least distance, of neighbours ``(N, K)`` that are in order but for an error."""
     first = max(k - 1 - _EITHER_SIDE, 0)
     similarity, near = similarity[:, first:], near[:, first:]
     kth = k - 1 - first
-    # Bound on the error of a dot product of length D, of the k-th and of the other.
-    error = 2 * (bank.shape[1] + 8) * 2**-24
-    unsure = (similarity - similarity[:, kth : kth + 1]).abs() <= error
+    # Both the k-th and the other may be wrong by that.
+    unsure = (similarity - similarity[:, kth : kth + 1]).abs() <= 2 * error
     query, column = torch.nonzero(unsure, as_tuple=True)
     distance = bank.new_full(near.shape, torch.inf, dtype=torch.float64)
     distance[:, :kth] = -torch.inf
@@ -114,5 +151,5 @@ def _distances(queries: Tensor, bank: Tensor, query: Tensor, row: Tensor) -> Ten
         for rows, out in zip((a, b, a - b), squared[:, part], strict=True):
             torch.linalg.vecdot(rows, rows, out=out)
     missing = 2 - squared[0] - squared[1]
-    missing = torch.where(missing.abs() < _ROUNDING, 0.0, missing)
+    missing = torch.where(missing.abs() < ROUNDING, 0.0, missing)
     return (squared[2] + missing) / 2

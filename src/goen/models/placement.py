@@ -1,22 +1,41 @@
 """Where a model is, what it computes in, and evaluation mode that leaves no trace."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
+from threading import Lock
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
+# Each part that is in use: how many use it, and the mode it was in before the first.
+_in_use: MutableMapping[nn.Module, tuple[int, bool]] = WeakKeyDictionary()
+_lock = Lock()
+
 
 @contextmanager
 def evaluating(network: nn.Module) -> Iterator[None]:
-    """Evaluation mode, and afterwards each part in the mode it was in."""
-    modes = [(module, module.training) for module in network.modules()]
-    network.eval()
+    """Evaluation mode, and afterwards each part in the mode it was in.
+
+    Of several threads the last to leave restores it: a batch norm put back into training mode under
+    another thread's batch would learn from it.
+    """
+    parts = list(network.modules())
+    with _lock:
+        for part in parts:
+            users, mode = _in_use.get(part, (0, part.training))
+            _in_use[part] = (users + 1, mode)
+        network.eval()
     try:
         yield
     finally:
-        for module, training in modes:
-            module.training = training
+        with _lock:
+            for part in parts:
+                users, mode = _in_use.pop(part)
+                if users > 1:
+                    _in_use[part] = (users - 1, mode)
+                else:
+                    part.training = mode
 
 
 def placement(model: nn.Module) -> tuple[torch.device, torch.dtype]:
