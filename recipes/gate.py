@@ -18,6 +18,7 @@ from sets import UNTOUCHED
 from goen.check import measure, publish
 from goen.data import protocol
 from goen.detectors.monotone import Monotone
+from goen.functional.conformal import raised
 from goen.models.mirrored import Mirrored
 from goen.results import Stages
 from goen.scoring import Gate
@@ -54,7 +55,7 @@ def main(data_dir: Path | None = None, stages: Path = Path("runs/stages")) -> No
     gate = Gate(
         network=Mirrored(trained.network),
         scorer=scorer,
-        held_out_scores=scorer.judge(cues)[0].numpy(),
+        held_out_scores=raised(scorer.judge(cues)[0]),
         false_alarm_rate=0.05,
         classes=p.train.classes,
         image_size=p.train.image_shape[1:],

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from goen.data import ImageSet, load
+from goen.errors import UsageError
 from goen.extraction import extract, stream
 from goen.models import NetworkConfig, ResNet18
 from goen.outputs import Outputs
@@ -63,3 +64,8 @@ def test_outputs_can_be_cut_and_joined() -> None:
     assert len(joined) == 6
     assert torch.equal(joined.logits, whole.logits)
     assert torch.equal(joined.features["z"], whole.features["z"])
+
+
+def test_no_images_are_an_error_that_says_so(network: ResNet18, images: ImageSet) -> None:
+    with pytest.raises(UsageError, match="There are no images"):
+        extract(network, images.take([]))

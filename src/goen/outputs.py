@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from goen.errors import UsageError
+
 
 @dataclass(frozen=True)
 class Outputs:
@@ -40,8 +42,10 @@ class Outputs:
 
     @staticmethod
     def concatenate(parts: Iterable["Outputs"]) -> "Outputs":
-        """All the parts, one after the other."""
+        """All the parts, one after the other; at least one."""
         gathered = list(parts)
+        if not gathered:
+            raise UsageError("There are no images to say anything of.")
         names = gathered[0].features
         doubts = [part.uncertainty for part in gathered if part.uncertainty is not None]
         return Outputs(

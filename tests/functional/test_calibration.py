@@ -82,3 +82,10 @@ def test_brier_leaves_its_input_alone():
     p = np.array([[0.5, 0.5]])
     calibration.brier(p, np.array([1]))
     assert p.tolist() == [[0.5, 0.5]]
+
+
+def test_an_edge_belongs_to_the_bin_below_it_whatever_their_number() -> None:
+    for num_bins in range(1, 101):
+        values = np.array([b / num_bins for b in range(1, num_bins + 1)])
+        counts, _, _ = calibration.bin_sums(values, values, calibration.equal_width_edges(num_bins))
+        assert counts.tolist() == [1] * num_bins, num_bins

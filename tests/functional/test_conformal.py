@@ -16,6 +16,7 @@ from goen.functional.conformal import (
     class_conditional_p_values,
     false_alarm_interval,
     p_values,
+    raised,
     required_held_out,
     threshold,
 )
@@ -326,3 +327,30 @@ def test_p_values_outside_zero_and_one_are_refused() -> None:
         benjamini_hochberg([math.nan], 0.1)
     with pytest.raises(UsageError, match=r"shape \(m,\)"):
         benjamini_hochberg([[0.1]], 0.1)
+
+
+def test_a_rate_in_single_precision_decides_as_its_double_does() -> None:
+    held_out, scores = np.arange(9.0), np.arange(0, 9, 0.5)
+    for rate in np.linspace(0.15, 0.95, 30).astype(np.float32):
+        above = scores > threshold(held_out, rate)
+        assert np.array_equal(above, p_values(scores, held_out) <= float(rate))
+        assert required_held_out(rate) == required_held_out(float(rate))
+
+
+def test_a_rate_that_nobody_can_mean_is_refused_at_once() -> None:
+    for rate in (1e-13, 1e-25, 5e-324):
+        with pytest.raises(UsageError, match="at least 1e-12"):
+            required_held_out(rate)
+    assert required_held_out(1e-9) == 10**9 - 1
+
+
+def test_raised_scores_keep_ties_and_little_else() -> None:
+    rng = np.random.default_rng(0)
+    scores = np.concatenate([rng.normal(5, 2, 1_000), np.full(50, 40.0)])
+    higher = raised(scores, rounding=1e-3)
+    expected = 2e-3 + 1e-4 * scores.std() + 1e-7 * 40
+    assert np.allclose(higher - scores, expected, rtol=1e-6)
+    assert p_values(40 + 2e-3, higher).item() == pytest.approx(51 / 1051)
+    assert p_values(40 + 2e-3, scores).item() == pytest.approx(1 / 1051)
+    assert raised([3.0, 3.0, 3.0]).tolist() == pytest.approx([3 + 3e-7] * 3, abs=1e-12)
+    assert np.abs(p_values(scores, higher) - p_values(scores, scores)).max() < 0.004

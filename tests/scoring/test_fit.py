@@ -313,6 +313,69 @@ def test_images_in_two_places_are_noticed_by_their_content() -> None:
         fit(train=p.validation)
 
 
+def loader(images: np.ndarray, *more: np.ndarray, **settings: object) -> DataLoader:
+    return DataLoader(TensorDataset(*map(torch.from_numpy, (images, *more))), 50, **settings)
+
+
+def test_leaks_are_noticed_in_floats_and_in_what_can_be_read_only_once() -> None:
+    p = digits()
+    held_out = p.validation.read()
+    train, labels = np.concatenate([p.train.read(), held_out[:4]]), np.zeros(668, np.int64)
+    labels[: len(p.train)] = p.train.labels
+    with pytest.raises(LeakError, match="held_out shares 4 of its 300 images with train"):
+        fit(train=loader(train, labels), held_out=loader(held_out))
+    with pytest.raises(LeakError, match="held_out shares 4 of its 300 images with train"):
+        fit(train=(train, labels), held_out=iter([held_out]))
+    with pytest.raises(LeakError, match="held_out shares 4 of its 300 images with train"):
+        fit(train=(train / 255, labels), held_out=torch.from_numpy(held_out / 255))
+
+
+def test_held_out_images_need_no_labels_whatever_comes_with_them() -> None:
+    p = digits()
+    images = p.validation.read()
+    expected = fit().held_out_scores
+    paths = [(images[i : i + 128], [f"{n}.png" for n in range(128)]) for i in (0, 128, 256)]
+    for held_out in (paths, DataLoader(TensorDataset(torch.from_numpy(images)), 128)):
+        assert np.allclose(fit(held_out=held_out).held_out_scores, expected, atol=1e-3)
+    with pytest.raises(UsageError, match="train needs labels, whole numbers"):
+        fit(train=paths, held_out=p.test)
+    with pytest.raises(UsageError, match="train needs labels, whole numbers"):
+        fit(train=(p.train.read(), np.array(["seven"] * len(p.train))))
+
+
+def test_a_sampler_says_how_many_images_there_are() -> None:
+    thrice = torch.utils.data.RandomSampler(range(30), replacement=True, num_samples=90)
+    rows = DataLoader(TensorDataset(torch.from_numpy(digits().validation.read(range(30)))), 30,
+                      sampler=thrice)  # fmt: skip
+    assert fit(held_out=rows, false_alarm_rate=0.1).facts["splits"]["held_out"]["images"] == 90
+
+
+def test_an_array_that_is_read_backwards_is_taken(gate: Gate) -> None:
+    turned = digits().test.read(range(4))[:, ::-1]
+    expected = gate.predict(np.ascontiguousarray(turned)).score
+    assert np.array_equal(gate.predict(turned).score, expected)
+    with pytest.raises(UsageError, match="uint8, or floats in"):
+        gate.predict(np.array([["a"]], dtype=object))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_ties_are_ties_alone_and_in_a_batch(seed: int) -> None:
+    # One ID image in ten is the same test card, farther out than all others.
+    card = np.zeros((3, 32, 32), np.uint8)
+    card[:, ::2] = 255
+    held_out = digits().validation.read()
+    held_out[::10] = card
+    torch.manual_seed(seed)
+    untrained = DigitNet().eval()
+    gate = fit(model=untrained, held_out=held_out)
+    alone = gate.predict(card)
+    together = [gate.predict(np.stack([card] * count)) for count in (2, 7, 64, 128)]
+    assert gate.held_out_scores[-5] == pytest.approx(alone.score[0], abs=1e-3)
+    for said in (alone, *together):
+        assert not said.is_ood.any()
+        assert (said.p_value > 0.05).all()
+
+
 @pytest.mark.parametrize(("rate", "least"), [(0.05, 46), (0.01, 246), (0.5, 10)])
 def test_the_least_number_of_held_out_images_is_enough(rate: float, least: int) -> None:
     check_enough(None, rate)

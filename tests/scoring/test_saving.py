@@ -103,6 +103,58 @@ def test_tied_weights_and_half_precision_are_kept(tmp_path: Path) -> None:
     assert np.array_equal(gate.predict(images).score, loaded.predict(images).score)
 
 
+class Mixed(nn.Module):
+    """A body in half precision and a head that reads and computes in single."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(3, 7, 3, 4), nn.BatchNorm2d(7), nn.ReLU()).bfloat16()
+        self.head = nn.Linear(7, 7)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.body(x.bfloat16()).mean((2, 3)).float())
+
+
+def test_each_part_keeps_its_precision(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    gate = fit(model=Mixed().eval(), layers="body")
+    gate.save(tmp_path / "gate")
+    loaded = goen.load(tmp_path / "gate", model=Mixed().float())
+    images = digits().test.read(range(5))
+    assert np.array_equal(gate.predict(images).score, loaded.predict(images).score)
+
+
+class Loud(DigitNet):
+    """Logits much larger than its features."""
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        return {"logits": 1000 + super().forward(x)["logits"]}
+
+
+def test_small_features_are_compared_by_their_own_size(tmp_path: Path) -> None:
+    model = Loud()
+    model.load_state_dict(trained().state_dict())
+    gate = fit(model=model.eval(), preprocess=None)
+    gate.save(tmp_path / "gate")
+    manifest = tmp_path / "gate" / "manifest.json"
+    goen.load(tmp_path / "gate", model=Loud())
+    changed = json.loads(manifest.read_text())
+    changed["network"]["preprocess"] = {"mean": [0.1], "std": [1.0], "size": None}
+    manifest.write_text(json.dumps(changed))
+    with pytest.raises(ArtifactError, match="built differently"):
+        goen.load(tmp_path / "gate", model=Loud())
+
+
+def test_the_manifest_makes_the_promise_to_each_class(tmp_path: Path) -> None:
+    gate = fit().with_false_alarm_rate(0.2).with_per_class()
+    gate.save(tmp_path / "gate")
+    promised = json.loads((tmp_path / "gate" / "manifest.json").read_text())["guarantee"]
+    counts = np.bincount(gate.held_out_labels)
+    assert [of["held_out_images"] for of in promised["by_class"]] == counts.tolist()
+    for of, count in zip(promised["by_class"], counts, strict=True):
+        assert of["expected_false_alarm_rate"] == pytest.approx((count + 1) // 5 / (count + 1))
+
+
 @pytest.mark.parametrize(
     ("path", "value"),
     [

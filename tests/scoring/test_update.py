@@ -99,3 +99,24 @@ def test_a_saved_gate_can_be_updated(gate: Gate, tmp_path: Path) -> None:
     one, _ = gate.update(ood=ood())
     other, _ = loaded.update(ood=ood())
     assert np.array_equal(one.held_out_scores, other.held_out_scores)
+
+
+def test_a_set_that_already_has_another_role_is_refused(gate: Gate) -> None:
+    train, held_out = digits().train.take(range(400)), digits().validation
+    with pytest.raises(LeakError, match="which is the gate's train already"):
+        gate.update(held_out=train)
+    with pytest.raises(LeakError, match="which is the gate's held_out already"):
+        gate.update(ood=held_out)
+    gate.update(held_out=held_out)  # the same role again
+    gate.update(ood={"noise": ood()["noise"]})
+
+
+def test_what_a_gate_says_of_its_accuracy_is_that_of_the_new_images(gate: Gate) -> None:
+    p = digits()
+    images = p.validation.read()
+    labels = gate.predict(images).label
+    updated, _ = gate.update(held_out=(images, labels))
+    assert updated.facts["held_out_accuracy"] == 1.0
+    assert gate.facts["held_out_accuracy"] < 1
+    wrong, _ = gate.update(held_out=(images, (labels + 1) % 7))
+    assert wrong.facts["held_out_accuracy"] == 0.0

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from goen.errors import FitError
+from goen.errors import FitError, UsageError
 from goen.models.head import CalibrationHead
 from goen.training import HeadConfig, train_head
 from goen.training import head as head_module
@@ -64,5 +64,16 @@ def test_it_is_the_same_every_time_and_leaves_the_callers_randomness() -> None:
 
 
 def test_too_few_images_are_said() -> None:
-    with pytest.raises(FitError, match="at least 5 noise"):
+    with pytest.raises(
+        FitError, match="needs more than 1 noise: some to train on, and 20% to measure"
+    ):
         train_head(cloud(0, 100), {"noise": cloud(3, 1)}, HeadConfig())
+
+
+def test_cues_that_cannot_be_learnt_from_are_said() -> None:
+    known, strange = torch.randn(20, 3), torch.randn(20, 3)
+    with pytest.raises(UsageError, match="learns from OOD images"):
+        train_head(known, {}, HeadConfig())
+    strange[3, 1] = torch.nan
+    with pytest.raises(FitError, match="Cues of noise are NaN"):
+        train_head(known, {"noise": strange}, HeadConfig())

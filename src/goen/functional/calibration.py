@@ -9,7 +9,7 @@ Integers = npt.NDArray[np.intp]
 
 def equal_width_edges(num_bins: int) -> Floats:
     """Bin edges 0, 1/B, ..., 1 ``(B + 1,)``."""
-    return np.linspace(0.0, 1.0, num_bins + 1)
+    return np.arange(num_bins + 1) / num_bins  # not linspace, which rounds otherwise than 5 / 12
 
 
 def equal_mass_edges(values: Floats, num_bins: int) -> Floats:

@@ -90,8 +90,8 @@ class _Frame:
         """Write what orders the rows like their similarity; a bound ``(N, 1)`` on its rounding."""
         moved = (queries - self.centre).to(torch.float32)
         torch.addmm(self.handicap, moved, self.rows.mT, out=out)
-        largest = torch.linalg.vector_norm(moved, dim=1, keepdim=True) * self.radius
-        return (len(self.centre) + 8) * 2**-24 * (largest + self.handicap.abs().max())
+        lengths: Tensor = torch.linalg.vector_norm(moved, dim=1, keepdim=True)
+        return (len(self.centre) + 8) * 2**-24 * (lengths * self.radius + self.handicap.abs().max())
 
 
 def most_similar(similarity: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset
 
-from goen.data.imageset import Digests, ImageSet, digest_images
+from goen.data.imageset import DIGEST, Digests, ImageSet, digest_images
 from goen.errors import DataError, LeakError, UsageError
 
 Batch: TypeAlias = tuple[Tensor, Tensor | None]
@@ -28,14 +29,14 @@ class Feed:
         count: of images, if known.
         images: the set, if it is one.
         size: (height, width) that the images must have, if that is known.
-        digests: begins the hashing of the images, where they can be read again.
+        digests: hashes of the images: of all, or of what an iterable has given so far.
     """
 
     name: str
     batches: Callable[[], Iterator[Batch]]
     count: int | None = None
     images: ImageSet | None = None
-    digests: Callable[[], Digests] | None = None
+    digests: Callable[[], Digests] = lambda: np.zeros(0, DIGEST)
     size: tuple[int, ...] | None = None
 
     def __iter__(self) -> Iterator[Batch]:
@@ -87,7 +88,7 @@ def feed(value: Images, name: str, batch_size: int) -> Feed:
             f"{name} is an ImageSet, images (N, 3, H, W), a pair (images, labels) or an iterable "
             f"of such batches, a DataLoader for one; got {type(value).__name__}."
         )
-    return Feed(name, lambda: (_batch(name, item) for item in value), _count(value))
+    return _from_iterable(name, value)
 
 
 def _is_array(value: object) -> bool:
@@ -95,11 +96,32 @@ def _is_array(value: object) -> bool:
 
 
 def _count(value: Iterable[Any]) -> int | None:
-    """How many images a DataLoader will give."""
+    """How many images a DataLoader will give; its sampler may draw more or fewer than there are."""
     try:
-        return len(value.dataset)  # type: ignore[attr-defined]
+        return len(value.batch_sampler.sampler)  # type: ignore[attr-defined]
     except (AttributeError, TypeError):
         return None
+
+
+def _from_iterable(name: str, value: Iterable[Any]) -> Feed:
+    hashes: list[Digests] = []
+
+    def batches() -> Iterator[Batch]:
+        for item in value:
+            images, labels = _batch(name, item)
+            hashes.append(_digests(images))
+            yield images, labels
+
+    return Feed(
+        name, batches, _count(value), digests=lambda: np.concatenate([np.zeros(0, DIGEST), *hashes])
+    )
+
+
+def _digests(images: Tensor) -> Digests:
+    """A hash of each image: of its bytes, whatever its type."""
+    if images.ndim != 4:  # refused soon, with a sentence
+        return np.zeros(0, DIGEST)
+    return digest_images(iter([images.detach().cpu().contiguous().view(torch.uint8).numpy()]))
 
 
 def _from_arrays(
@@ -111,26 +133,42 @@ def _from_arrays(
     def batches() -> Iterator[Batch]:
         for start in range(0, len(images), size):
             rows = slice(start, start + size)
-            own = None if labels is None else torch.as_tensor(labels[rows])
-            yield torch.as_tensor(images[rows]), own
+            yield _tensor(images[rows]), None if labels is None else _labels(labels[rows])
 
+    @cache
     def digests() -> Digests:
-        return digest_images(batch.cpu().numpy() for batch, _ in batches())
+        return np.concatenate([np.zeros(0, DIGEST), *(_digests(batch) for batch, _ in batches())])
 
-    readable = images.dtype in (torch.uint8, np.uint8) and images.ndim == 4
-    return Feed(name, batches, len(images), digests=digests if readable else None)
+    return Feed(name, batches, len(images), digests=digests)
+
+
+def _tensor(images: Tensor | NDArray[Any]) -> Tensor:
+    if isinstance(images, np.ndarray) and min(images.strides, default=0) < 0:
+        images = images.copy()  # BGR turned round, for one: torch reads forwards only
+    try:
+        return torch.as_tensor(images)
+    except TypeError as error:
+        raise UsageError(f"Images are uint8, or floats in [0, 1]; {error}") from error
+
+
+def _labels(labels: Any) -> Tensor | None:
+    """Numbers, or nothing: file names, say, are no labels."""
+    try:
+        return torch.as_tensor(labels)
+    except (TypeError, ValueError, RuntimeError):
+        return None
 
 
 def _batch(name: str, item: Any) -> Batch:
     if _is_array(item):
-        return torch.as_tensor(item), None
-    if not isinstance(item, (tuple, list)) or len(item) < 2 or not _is_array(item[0]):
+        return _tensor(item), None
+    if not isinstance(item, (tuple, list)) or not item or not _is_array(item[0]):
         raise UsageError(
             f"{name} gives batches (images, labels) of arrays or tensors; got a "
             f"{type(item).__name__}."
         )
-    images, labels = torch.as_tensor(item[0]), torch.as_tensor(item[1])
-    if images.ndim == 3 and labels.ndim == 0:
+    images, labels = _tensor(item[0]), _labels(item[1]) if len(item) > 1 else None
+    if images.ndim == 3 and (labels is None or labels.ndim == 0):
         raise _wrap_it(name)
     return images, labels
 
@@ -144,7 +182,7 @@ def _wrap_it(name: str) -> UsageError:
 
 def check_images(images: Tensor | NDArray[Any]) -> Tensor:
     """The images as a batch that the network may see, or an error that says what is wrong."""
-    batch = torch.as_tensor(images)
+    batch = _tensor(images)
     if batch.ndim == 3:
         batch = batch[None]
     if batch.ndim != 4 or batch.shape[1] != 3:
@@ -167,12 +205,14 @@ def check_images(images: Tensor | NDArray[Any]) -> Tensor:
 
 
 def require_apart(feeds: Mapping[str, Feed]) -> None:
-    """Refuse images that are in two of these at once, as far as they can be read twice.
+    """Refuse images that are in two of these at once, byte for byte.
+
+    Of iterables only what they have given so far is known: ask before the pass, and after it.
 
     Raises:
         LeakError: naming both and the number of shared images.
     """
-    hashed = {role: f.digests() for role, f in feeds.items() if f.digests is not None}
+    hashed = {role: f.digests() for role, f in feeds.items()}
     roles = list(hashed)
     for i, role in enumerate(roles):
         for other in roles[:i]:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from goen.detectors.monotone import Monotone
 from goen.errors import UsageError, unknown
+from goen.functional.conformal import raised
 from goen.models import ResNet18
 from goen.models.deterministic import check_deterministic
 from goen.models.mirrored import Mirrored
@@ -51,7 +52,8 @@ def fit_parts(
     }
     strangers = ood_feeds(ood, batch_size)
     check_enough(feeds["held_out"].count, false_alarm_rate)
-    require_apart({**feeds, **{f"ood {kind!r}": f for kind, f in strangers.items()}})
+    apart = {**feeds, **{f"ood {kind!r}": f for kind, f in strangers.items()}}
+    require_apart(apart)
     first, training = peek(feeds["train"])
     with evaluating(model):
         tapped = Tapped(
@@ -74,6 +76,7 @@ def fit_parts(
         size = tuple(first.shape[2:])
         known = look(network, replace(feeds["held_out"], size=size), method)
         strange = {k: look(network, replace(f, size=size), method) for k, f in strangers.items()}
+    require_apart(apart)
     if not strange:
         note(
             "No OOD images were given: the gate decides by its p-values, with the same guarantee, "
@@ -121,7 +124,7 @@ def calibrated_parts(
     scores, _ = method.judge(cues[threshold])
     return {
         "scorer": method,
-        "held_out_scores": scores.numpy(),
+        "held_out_scores": raised(scores, known.rounding(method)),
         "held_out_labels": known.label[threshold].numpy(),
         "held_out_cues": cues[threshold].numpy(),
     }

@@ -42,7 +42,7 @@ class Gate:
     Attributes:
         network: gives ``Outputs``.
         scorer: turns them into cues and a score.
-        held_out_scores: ``(n,)``, sorted.
+        held_out_scores: ``(n,)``, sorted; raised by what rounding may do (``conformal.raised``).
         false_alarm_rate: the share of ID images that may be flagged.
         classes: names of the classes.
         image_size: (height, width) the gate was fitted on.
@@ -64,6 +64,7 @@ class Gate:
     per_class: bool = False
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "false_alarm_rate", float(self.false_alarm_rate))
         order = np.argsort(self.held_out_scores, kind="stable")
         for name in ("held_out_scores", "held_out_labels", "held_out_cues"):
             if getattr(self, name) is not None:
@@ -102,8 +103,9 @@ class Gate:
     ) -> Self:
         """A gate for a classifier you already have; its weights are not touched.
 
-        Every set is read once, batch by batch, and no image is kept. The model is left as it was
-        found: mode, gradients, hooks and device, also after an error.
+        Every set passes through the model once, batch by batch, and no image is kept. The model is
+        left as it was found: mode, gradients, hooks and device, also after an error. It stays the
+        gate's network: train it further, and the gate must be fitted again.
 
         Of the held-out images three fifths standardise the cues, and weigh them when there are OOD
         images; two fifths give the threshold and nothing else, so that its guarantee holds.
@@ -256,11 +258,7 @@ class Gate:
             UsageError: images of another shape, type or range, or with NaN in them.
         """
         batch = check_images(images)
-        if tuple(batch.shape[2:]) != self.image_size:
-            raise UsageError(
-                f"This gate was fitted on images of {self.image_size[0]}×{self.image_size[1]}, got "
-                f"{batch.shape[2]}×{batch.shape[3]}. Resize them; it promises nothing at others."
-            )
+        self._check_size(batch.shape)
         device, _ = placement(self.network)
         with evaluating(self.network), torch.inference_mode():
             outputs: Outputs = self.network(batch.to(device))
@@ -270,7 +268,15 @@ class Gate:
         """``predict`` for a whole set, batch by batch."""
         if not len(images):
             raise UsageError(f"{images.name} has no images.")
+        self._check_size((len(images), *images.image_shape))
         return concatenate([self.judge(outputs) for outputs in stream(self.network, images)])
+
+    def _check_size(self, shape: Sequence[int]) -> None:
+        if tuple(shape[2:]) != self.image_size:
+            raise UsageError(
+                f"This gate was fitted on images of {self.image_size[0]}×{self.image_size[1]}, got "
+                f"{shape[2]}×{shape[3]}. Resize them; it promises nothing at others."
+            )
 
     def judge(self, outputs: Outputs) -> Prediction:
         """The prediction for outputs of this gate's network."""
@@ -326,9 +332,6 @@ class Gate:
         for name in ("held_out_scores", "held_out_labels", "held_out_cues"):
             if getattr(self, name) is not None:
                 tensors[name] = torch.from_numpy(np.ascontiguousarray(getattr(self, name)))
-        low, mean, high = conformal.false_alarm_interval(
-            len(self.held_out_scores), self.false_alarm_rate
-        )
         manifest = {
             "network": network_manifest(self.network),
             "scorer": {"kind": self.scorer.kind, **self.scorer.config()},
@@ -337,11 +340,24 @@ class Gate:
             "false_alarm_rate": self.false_alarm_rate,
             "per_class": self.per_class,
             "threshold": self.threshold,
-            "guarantee": {
-                "held_out_images": len(self.held_out_scores),
-                "expected_false_alarm_rate": mean,
-                "of_this_gate_90_percent": [low, high],
-            },
+            "guarantee": self._guarantee(),
             "facts": dict(self.facts),
         }
         artifacts.save(Path(folder), "gate", tensors, manifest)
+
+    def _guarantee(self) -> dict[str, Any]:
+        """What the rate promises and how far this gate's own may lie from it; of each class if the
+        promise is made to each."""
+
+        def of(count: int) -> dict[str, Any]:
+            low, mean, high = conformal.false_alarm_interval(count, self.false_alarm_rate)
+            return {
+                "held_out_images": count,
+                "expected_false_alarm_rate": mean,
+                "of_this_gate_90_percent": [low, high],
+            }
+
+        if not self.per_class or self.held_out_labels is None:
+            return of(len(self.held_out_scores))
+        counts = np.bincount(self.held_out_labels, minlength=len(self.classes))
+        return {"by_class": [of(count) for count in counts.tolist()]}

@@ -1,7 +1,7 @@
 """A network over streams of images: what training learns, and the cues of everything else."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
@@ -18,6 +18,8 @@ from goen.scoring.feed import Batch, Feed
 
 # The least number of images with which a mean and a spread say anything.
 _FEWEST = 10
+# Enough to see what rounding does, few enough to cost nothing.
+_ALONE = 8
 
 
 def learn(scorer: Monotone, network: nn.Module, train: Feed) -> int:
@@ -26,8 +28,8 @@ def learn(scorer: Monotone, network: nn.Module, train: Feed) -> int:
     for outputs, labels in run(network, train, name=train.name, total=train.count):
         if labels is None:
             raise UsageError(
-                f"{train.name} needs labels: every class has its share of the images that are "
-                "kept. Give a pair (images, labels), or batches of them."
+                f"{train.name} needs labels, whole numbers: every class has its share of the "
+                "images that are kept. Give a pair (images, labels), or batches of them."
             )
         scorer.update(outputs.keep(scorer.needs), labels)
         count += len(outputs)
@@ -36,11 +38,15 @@ def learn(scorer: Monotone, network: nn.Module, train: Feed) -> int:
 
 @dataclass(frozen=True)
 class Seen:
-    """What was seen of N images: cues ``(N, K)`` by each scorer asked, the classifier's answers."""
+    """What was seen of N images: cues ``(N, K)`` by each scorer asked, the classifier's answers.
+
+    ``alone`` has the cues of the first few again, each image seen by itself.
+    """
 
     cues: tuple[Tensor, ...]
     label: Tensor
     truth: Tensor | None
+    alone: tuple[Tensor, ...]
 
     def __len__(self) -> int:
         return len(self.label)
@@ -52,12 +58,22 @@ class Seen:
             return None
         return float((self.label == self.truth).double().mean())
 
+    def rounding(self, scorer: Monotone) -> float:
+        """How far the last scorer's scores of one image lie apart, alone and in a batch."""
+        alone = self.alone[-1]
+        together = self.cues[-1][: len(alone)]
+        return float((scorer.judge(alone)[0] - scorer.judge(together)[0]).abs().max())
+
 
 def look(network: nn.Module, images: Feed, *scorers: Monotone) -> Seen:
     """One pass over the images; only cues and labels are kept."""
     cues: list[list[Tensor]] = [[] for _ in scorers]
     labels: list[Tensor] = []
     truths: list[Tensor] = []
+    first, images = peek(images)
+    device = placement(network)[0]
+    with torch.no_grad():
+        single = [network(image[None].to(device)) for image in first[:_ALONE]]
     for outputs, truth in run(network, images, name=images.name, total=images.count):
         for scorer, kept in zip(scorers, cues, strict=True):
             kept.append(scorer.cues(outputs))
@@ -69,6 +85,7 @@ def look(network: nn.Module, images: Feed, *scorers: Monotone) -> Seen:
         tuple(torch.cat(kept) for kept in cues),
         torch.cat(labels),
         torch.cat(truths).cpu() if known else None,
+        tuple(torch.cat([scorer.cues(outputs.cpu()) for outputs in single]) for scorer in scorers),
     )
 
 
@@ -110,7 +127,7 @@ def peek(feed: Feed) -> tuple[Tensor, Feed]:
     def batches() -> Iterator[Batch]:
         return chain(held, stream)
 
-    return first, Feed(feed.name, batches, feed.count, feed.images, feed.digests)
+    return first, replace(feed, batches=batches)
 
 
 def check_logits(network: nn.Module, images: Tensor) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from goen.artifacts import part
 from goen.errors import ArtifactError, UsageError
 from goen.models import NetworkConfig, ResNet18
 from goen.models.mirrored import Mirrored
@@ -71,9 +72,7 @@ def build_network(
     """The network, with its weights, checked to say what it said when it was saved."""
     config = dict(manifest)
     kind, mirrored = config.pop("kind"), config.pop("mirrored", False)
-    weights = {
-        k.removeprefix("network."): v for k, v in tensors.items() if k.startswith("network.")
-    }
+    weights = part(tensors, "network.")
     network: nn.Module
     if kind == "resnet18":
         config["mean"], config["std"] = tuple(config["mean"]), tuple(config["std"])
@@ -84,9 +83,7 @@ def build_network(
     else:
         raise ValueError(f"its network is of unknown kind {kind!r}")
     network = Mirrored(network) if mirrored else network
-    said, expected = _said(network.eval(), image_size), tensors["probe"]
-    scale = float(expected.abs().max())
-    if said.shape != expected.shape or float((said - expected).abs().max()) > _SAME * scale:
+    if not _says(network.eval(), tensors["probe"], image_size):
         raise ArtifactError(
             "The network does not say what it said when the gate was saved: the model (or its "
             "preprocessing) has the same weights but is built differently. Use the code that the "
@@ -119,7 +116,11 @@ def _tapped(
         size = tuple(size) if isinstance(size, list) else size
         preprocess = Preprocess(settings["mean"], settings["std"], size)
     try:
-        model.to(getattr(torch, config["dtype"])).load_state_dict(dict(weights))
+        model.to(getattr(torch, config["dtype"]))
+        for name, own in [*model.named_parameters(), *model.named_buffers()]:
+            if name in weights:  # of a model of mixed precision, each as it was
+                own.data = own.data.to(weights[name].dtype)
+        model.load_state_dict(dict(weights))
     except RuntimeError as error:
         first = str(error).strip().splitlines()[1:2] or [str(error)]
         raise ArtifactError(
@@ -143,8 +144,22 @@ def widths(network: nn.Module, image_size: tuple[int, int]) -> tuple[int, dict[s
 
 
 def _said(network: nn.Module, image_size: tuple[int, int]) -> Tensor:
+    return torch.cat(_answers(network, image_size), dim=1)
+
+
+def _says(network: nn.Module, expected: Tensor, image_size: tuple[int, int]) -> bool:
+    """Whether logits and features are what they were, each measured by its own size."""
+    answers = _answers(network, image_size)
+    widths = [answer.shape[1] for answer in answers]
+    if expected.shape != (len(answers[0]), sum(widths)):
+        return False
+    pairs = zip(answers, torch.split(expected, widths, dim=1), strict=True)
+    return all((a - b).abs().max() <= _SAME * b.abs().max() for a, b in pairs)
+
+
+def _answers(network: nn.Module, image_size: tuple[int, int]) -> list[Tensor]:
     outputs = _outputs(network, image_size)
-    return torch.cat([outputs.logits, *outputs.features.values()], dim=1).float().cpu()
+    return [answer.float().cpu() for answer in (outputs.logits, *outputs.features.values())]
 
 
 def _outputs(network: nn.Module, image_size: tuple[int, int]) -> Outputs:

@@ -8,10 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from goen.detectors.monotone import Monotone
-from goen.errors import UsageError
+from goen.errors import LeakError, UsageError
 from goen.functional import conformal
+from goen.functional.conformal import raised
 from goen.models.placement import evaluating
-from goen.scoring.feed import Images, feed, require_apart
+from goen.scoring.feed import Feed, Images, feed, require_apart
 from goen.scoring.fit import calibrated_parts, described, ood_feeds
 from goen.scoring.gather import Seen, learn, look, parted
 from goen.scoring.prediction import Floats
@@ -23,8 +24,9 @@ class Change:
 
     Attributes:
         before: by name: ``flagged/held_out`` (of the images that give the threshold), and
-            ``auroc/KIND`` and ``flagged/KIND`` of every kind of OOD that took part. Those images
-            have been seen in fitting, so they show what was kept, not what to expect of others.
+            ``auroc/KIND`` and ``flagged/KIND`` of every kind of OOD that took part, at the one
+            threshold of all classes. Those images have been seen in fitting, so they show what was
+            kept, not what to expect of others.
         after: the same, afterwards.
     """
 
@@ -64,7 +66,9 @@ def updated_parts(
         for role, images in given.items()
         if images is not None
     }
-    require_apart({**feeds, **{f"ood {kind!r}": f for kind, f in strangers.items()}})
+    apart = {**feeds, **{f"ood {kind}": f for kind, f in strangers.items()}}
+    require_apart(apart)
+    _check_not_used(apart, facts.get("splits", {}))
 
     method = Monotone.from_state(scorer.config(), scorer.state())
     splits = dict(facts.get("splits", {}))
@@ -74,6 +78,7 @@ def updated_parts(
             splits[f"train, added {len(splits)}"] = described(feeds["train"], count)
         known = look(network, feeds["held_out"], scorer, method) if held_out is not None else None
         strange = {kind: look(network, f, scorer, method) for kind, f in strangers.items()}
+    require_apart(apart)
     splits |= {f"ood {kind}": described(strangers[kind], len(s)) for kind, s in strange.items()}
 
     old_cues = {**scorer.ood_cues_, **{kind: s.cues[0] for kind, s in strange.items()}}
@@ -82,8 +87,9 @@ def updated_parts(
     if known is not None:
         parts = calibrated_parts(method, known, new_cues, false_alarm_rate)
         splits["held_out"] = described(feeds["held_out"], len(known))
+        facts = {**facts, "held_out_accuracy": known.accuracy}
     else:
-        parts = _weighed_again(method, scorer, held_out_cues, new_cues)
+        parts = _weighed_again(method, scorer, held_out_cues, new_cues, strange)
     threshold = conformal.threshold(held_out_scores, false_alarm_rate)
     change = Change(
         _measured(scorer, threshold, _old_id_cues(known, parts, false_alarm_rate), old_cues),
@@ -111,15 +117,38 @@ def _check_given_again(scorer: Monotone, held_out: Images | None, kinds: list[st
         )
 
 
+def _check_not_used(feeds: Mapping[str, Feed], splits: Mapping[str, Mapping[str, Any]]) -> None:
+    """Refuse a set that the gate already has in another role, as far as it was named by content."""
+    for role, images in feeds.items():
+        if images.images is None:
+            continue
+        for other, split in splits.items():
+            stays = other not in feeds and other.partition(",")[0] != role
+            if stays and split.get("fingerprint") == images.images.fingerprint:
+                raise LeakError(
+                    f"{role} is {images.name}, which is the gate's {other} already. What fits, "
+                    "what decides and what is strange must be different images."
+                )
+
+
 def _weighed_again(
-    method: Monotone, scorer: Monotone, held_out_cues: Floats | None, ood: Mapping[str, Tensor]
+    method: Monotone,
+    scorer: Monotone,
+    held_out_cues: Floats | None,
+    ood: Mapping[str, Tensor],
+    seen: Mapping[str, Seen],
 ) -> dict[str, Any]:
     """The same distances and the same held-out images under new weights."""
     if held_out_cues is None or scorer.id_cues_ is None:
         raise UsageError("This gate was saved without its held-out cues: give held_out again.")
     method.calibrate(scorer.id_cues_, ood)
     scores, _ = method.judge(torch.from_numpy(held_out_cues))
-    return {"scorer": method, "held_out_scores": scores.numpy(), "held_out_cues": held_out_cues}
+    rounding = max(one.rounding(method) for one in seen.values())
+    return {
+        "scorer": method,
+        "held_out_scores": raised(scores, rounding),
+        "held_out_cues": held_out_cues,
+    }
 
 
 def _old_id_cues(known: Seen | None, parts: Mapping[str, Any], false_alarm_rate: float) -> Tensor:

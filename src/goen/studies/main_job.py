@@ -17,7 +17,7 @@ from goen.detectors.density import Density
 from goen.detectors.goen import Goen
 from goen.errors import UsageError
 from goen.extraction import stream
-from goen.functional.conformal import threshold
+from goen.functional.conformal import raised, threshold
 from goen.models import ResNet18
 from goen.models.head import CalibrationHead
 from goen.results import Stages, alone_in, summarised
@@ -112,7 +112,7 @@ def _run(config: RunConfig, protocol: Protocol, out: Path, stages: Stages) -> Ga
     gate = Gate(
         network=network,
         scorer=Goen(density, head, cues["held-out"]),
-        held_out_scores=held_out_scores.numpy(),
+        held_out_scores=raised(held_out_scores),
         false_alarm_rate=config.false_alarm_rate,
         classes=protocol.train.classes,
         image_size=protocol.train.image_shape[1:],

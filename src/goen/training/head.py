@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from goen.errors import FitError
+from goen.errors import FitError, UsageError
 from goen.models.head import TARGET_ID, TARGET_OOD, CalibrationHead
 
 
@@ -46,10 +46,17 @@ def train_head(
         config: how to train.
 
     Raises:
-        FitError: too few images to train on one part and measure on another.
+        FitError: too few images to train on one part and measure on another, or cues that are not
+            finite.
+        UsageError: no OOD set.
 
     Paper: GOEN §5.3-5.4. Departs from the paper: nothing; where it is silent, see ``HeadConfig``.
     """
+    if not ood_cues:
+        raise UsageError("The calibration head learns from OOD images; none were given.")
+    for name, cues in {"ID images": id_cues, **ood_cues}.items():
+        if not bool(torch.isfinite(cues).all()):
+            raise FitError(f"Cues of {name} are NaN or infinite. Check the images and the network.")
     rng = np.random.default_rng(config.seed)
     fit_id, measure_id = _divide(id_cues.float(), config.held_out, rng, "ID images")
     divided = {
@@ -96,8 +103,8 @@ def _divide(
     measured = round(len(cues) * held_out)
     if measured < 1 or len(cues) - measured < 1:
         raise FitError(
-            f"The calibration head needs at least {max(2, round(1 / held_out))} {name}, some to "
-            f"train on and some to measure on; got {len(cues)}."
+            f"The calibration head needs more than {len(cues)} {name}: some to train on, and "
+            f"{held_out:.0%} to measure on."
         )
     order = rng.permutation(len(cues))
     return cues[order[measured:]], cues[order[:measured]]
