@@ -80,6 +80,42 @@ def test_a_folder_of_other_things_is_not_replaced(tmp_path: Path) -> None:
     assert (tmp_path / "precious" / "thesis.txt").read_text() == "years of work"
 
 
+@pytest.mark.parametrize(
+    ("files", "named"),
+    [
+        ({"manifest.json": '{"name": "app"}'}, "manifest.json"),
+        ({"manifest.json": "[]"}, "manifest.json"),
+        ({"manifest.json": "{", "tensors.safetensors": ""}, "manifest.json"),
+        ({"tensors.safetensors": "somebody's"}, "tensors.safetensors"),
+    ],
+)
+def test_what_only_looks_like_ours_is_not_replaced(
+    tmp_path: Path, files: dict[str, str], named: str
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(UsageError, match=rf"other things \({named}\); they would be lost"):
+        artifacts.save(tmp_path, "thing", TENSORS, {})
+    assert {file.name: file.read_text() for file in tmp_path.iterdir()} == files
+
+
+def test_notes_beside_a_saved_thing_are_not_lost(saved: Path) -> None:
+    (saved / "report.txt").write_text("of goen fit")
+    artifacts.check_free(saved)
+    (saved / "notes.txt").write_text("mine")
+    with pytest.raises(UsageError, match=r"other things \(notes.txt\)"):
+        artifacts.save(saved, "thing", TENSORS, {})
+    assert (saved / "notes.txt").read_text() == "mine"
+
+
+def test_a_link_to_a_saved_thing_stays_a_link(saved: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(saved)
+    artifacts.save(tmp_path / "link", "thing", {"c": torch.zeros(1)}, {})
+    assert (tmp_path / "link").is_symlink()
+    assert set(artifacts.load(saved, "thing")[0]) == {"c"}
+    assert not list(tmp_path.glob(".*"))
+
+
 def test_a_damaged_stage_says_which_folder_to_delete(tmp_path: Path) -> None:
     (tmp_path / "stage").mkdir()
     (tmp_path / "stage" / "x.safetensors").write_bytes(b"half")

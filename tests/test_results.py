@@ -115,11 +115,27 @@ def test_work_left_by_a_kill_just_after_the_end_is_cleared(tmp_path: Path) -> No
 
 
 def test_only_one_process_works_in_a_run(tmp_path: Path) -> None:
-    with (
-        alone_in(tmp_path / "run"),
-        pytest.raises(UsageError, match="Another goen is at work"),
-        alone_in(tmp_path / "run"),
-    ):
-        pass
-    with alone_in(tmp_path / "run"):
-        pass
+    def intrude() -> None:
+        with alone_in(tmp_path / "run"):
+            pass
+
+    with ThreadPoolExecutor(1) as elsewhere:  # a lock is a thread's, as it is a process's
+        with alone_in(tmp_path / "run"):
+            with alone_in(tmp_path / "run"):  # its own report, say
+                pass
+            with pytest.raises(UsageError, match="Another goen is at work"):
+                elsewhere.submit(intrude).result()
+        elsewhere.submit(intrude).result()
+
+
+def test_names_with_odd_line_ends_come_back_and_damage_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    odd = dataclasses.replace(ROW, dataset="one\u2028two\x85three")
+    write_results(path, [odd, ROW])
+    assert read_results(path) == [odd, ROW]
+    path.write_text(path.read_text().replace('"fitted_on": [', '"fitted_on": null, "x": [', 1))
+    with pytest.raises(ArtifactError, match="line 1, is not a result"):
+        read_results(path)
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(ArtifactError, match="is damaged"):
+        read_results(path)

@@ -19,6 +19,8 @@ from goen.files import whole_folder
 
 FORM = 2
 _TENSORS, _MANIFEST = "tensors.safetensors", "manifest.json"
+# What a folder may hold that is replaced by saving: an artefact, and what goen fit says of it.
+_OWN = {_TENSORS, _MANIFEST, "report.txt"}
 
 
 def versions() -> dict[str, str]:
@@ -50,6 +52,29 @@ def _processor() -> str:
     return models[0] if models else platform.processor() or "unknown"
 
 
+def check_free(folder: Path) -> None:
+    """Raise a UsageError if saving there would lose anything but an earlier artefact."""
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return
+    others = sorted(file.name for file in folder.iterdir() if file.name not in _OWN)
+    if not others and not _is_artefact(folder / _MANIFEST):
+        others = [_MANIFEST if (folder / _MANIFEST).is_file() else next(folder.iterdir()).name]
+    if others:
+        more = ", ..." if len(others) > 3 else ""
+        raise UsageError(
+            f"{folder} exists and holds other things ({', '.join(others[:3])}{more}); they would "
+            "be lost. Choose another folder."
+        )
+
+
+def _is_artefact(manifest: Path) -> bool:
+    try:
+        content = json.loads(manifest.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(content, dict) and {"kind", "form", "tensors_sha256"} <= content.keys()
+
+
 def save(
     folder: Path, kind: str, tensors: Mapping[str, Tensor], manifest: Mapping[str, Any]
 ) -> None:
@@ -61,11 +86,8 @@ def save(
         tensors: by name.
         manifest: what JSON can hold; the hash of the tensors and the versions are added.
     """
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / _MANIFEST).is_file():
-        raise UsageError(
-            f"{folder} exists and holds other things; they would be lost. Choose another folder."
-        )
-    with whole_folder(folder, replace=True) as temporary:
+    check_free(folder)
+    with whole_folder(folder.resolve(), replace=True) as temporary:
         plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         save_file(plain, temporary / _TENSORS)
         with (temporary / _TENSORS).open("rb") as file:

@@ -5,13 +5,14 @@ import glob
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from goen.errors import StorageError
 
 _STALE_SECONDS = 24 * 3600
+_RECORD = ".goen-wrote"
 _UMASK = os.umask(0)  # it can only be read by setting it
 os.umask(_UMASK)
 
@@ -61,6 +62,20 @@ def make_folder(path: Path) -> Path:
     with storage_errors(path):
         path.mkdir(parents=True, exist_ok=True)
     return path
+
+
+def record_own(folder: Path, names: Collection[str]) -> None:
+    """Remember that goen wrote these files, and remove what it wrote before and did not now.
+
+    What others put into the folder stays.
+    """
+    record = folder / _RECORD
+    before = record.read_text(encoding="utf-8").split("\n") if record.is_file() else []
+    for name in before:
+        if name and name not in names and Path(name).name == name:
+            (folder / name).unlink(missing_ok=True)
+    with whole_file(record) as temporary:
+        temporary.write_text("\n".join(sorted(names)), encoding="utf-8")
 
 
 @contextmanager

@@ -22,6 +22,15 @@ from goen.progress import note
 
 Group = Literal["id", "near", "far", "noise"]
 # What metrics carry beside the metrics; an AUROC's interval stands in the row of the AUROC.
+_OF_A_RUN = (
+    "run.json",
+    "report.html",
+    "results.jsonl",
+    "scores.safetensors",
+    "map.safetensors",
+    "training.jsonl",
+    "head.jsonl",
+)
 _NOT_METRICS = frozenset(
     {"auroc_low", "auroc_high", "level", "threshold", "num_id", "num_ood", "num_images"}
 )
@@ -115,18 +124,22 @@ def read_results(path: Path) -> list[Result]:
         raise ArtifactError(f"{path} is not there. Has the run finished?")
     names = {f.name for f in fields(Result)}
     results = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")  # names may hold other line ends
+    except ValueError as error:
+        raise ArtifactError(f"{path} is damaged: {error}.") from error
+    for number, line in enumerate(lines, 1):
+        if not line:
+            continue
         try:
             row = json.loads(line)
             if set(row) != names:
                 odd = sorted(set(row) ^ names)
                 raise ValueError(f"missing or unknown fields {', '.join(odd)}")
+            for name in ("fitted_on", "calibrated_on"):
+                row[name] = tuple(row[name])
         except (ValueError, TypeError) as error:
             raise ArtifactError(f"{path}, line {number}, is not a result: {error}.") from error
-        row["fitted_on"], row["calibrated_on"] = (
-            tuple(row["fitted_on"]),
-            tuple(row["calibrated_on"]),
-        )
         results.append(Result(**row))
     return results
 
@@ -137,10 +150,11 @@ def summarised(out: Path, summary: Mapping[str, Any]) -> Iterator[None]:
 
     To the summary it adds the versions and the machine that the results were made with.
 
-    Only now does an earlier run in the folder lose its ``run.json`` and its report, so that a study
-    that fails before it has results leaves the earlier one whole, and nothing of two is ever mixed.
+    Only now does an earlier run in the folder lose its files, so that a study that fails before it
+    has results leaves the earlier one whole, and nothing of two is ever mixed. A gate stays until
+    there is another.
     """
-    for name in ("run.json", "report.html"):
+    for name in _OF_A_RUN:
         (out / name).unlink(missing_ok=True)
     yield
     with whole_file(out / "run.json") as temporary:
@@ -253,7 +267,8 @@ def alone_in(folder: Path) -> Iterator[None]:
     """
     make_folder(folder)
     try:
-        with storage_errors(folder), FileLock(folder / ".lock", timeout=0):
+        # One lock for each folder: who holds it may ask again, for the report of the run.
+        with storage_errors(folder), FileLock(folder / ".lock", timeout=0, is_singleton=True):
             yield
     except Timeout as error:
         raise UsageError(

@@ -13,7 +13,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from goen.data.imageset import Pixels
-from goen.data.pictures import SUFFIXES, read_picture
+from goen.data.pictures import find_pictures, read_picture
 from goen.errors import DataError, UsageError
 from goen.files import whole_file
 from goen.progress import bar
@@ -42,30 +42,11 @@ def find_files(paths: Sequence[Path]) -> list[Path]:
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
-            found += _pictures_below(path)
+            found += find_pictures(path)
         elif path.exists():
             found.append(path)
         else:
             raise UsageError(f"{path} does not exist.")
-    return found
-
-
-def _pictures_below(folder: Path) -> list[Path]:
-    """Links are followed, but no folder is entered twice; what may not be read is an error."""
-    found: list[Path] = []
-    entered: set[str] = set()
-
-    def refuse(error: OSError) -> None:
-        raise UsageError(f"{error.filename} cannot be read: {error.strerror}.") from error
-
-    for place, folders, files in os.walk(folder, followlinks=True, onerror=refuse):
-        real = os.path.realpath(place)
-        if real in entered:
-            folders.clear()
-            continue
-        entered.add(real)
-        folders.sort()
-        found += [Path(place, f) for f in sorted(files) if Path(f).suffix.lower() in SUFFIXES]
     return found
 
 
@@ -110,8 +91,6 @@ def _read(file: Path, size: tuple[int, int]) -> Pixels | str:
         return read_picture(file, size)
     except DataError as error:
         return os.fsencode(str(error)).decode("utf-8", "backslashreplace")
-    except OSError as error:
-        return f"{file} cannot be opened: {error.strerror}."
 
 
 def _rows(prediction: Prediction) -> Iterator[Row]:

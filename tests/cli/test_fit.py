@@ -148,6 +148,14 @@ def test_without_layers_there_is_a_table_and_a_suggestion(
         (["--device", "cuda"], "torch sees no CUDA device here"),
         (["--device", "abacus"], "--device is cpu or cuda"),
         (["--held-out", "digits"], "has no class"),
+        (["--weights", "train"], "train is not a file"),
+        (["--weights", "my_nets.py"], "or is damaged"),
+        (["--model", "../my_nets.py:digit_net"], "--model ../my_nets.py:digit_net"),
+        (["--batch-size", "0"], "batch_size is at least 1"),
+        (["--classes", "digit-0", "digit-0"], "--classes names each class once"),
+        (["--ood", "noise", "./noise"], "shares"),
+        (["--ood", "noise", "noise"], "--ood names each set once"),
+        (["--train", "digits", "--size", "64"], "has images of 32×32, and 64×64 are needed"),
     ],
 )
 def test_mistakes_get_a_sentence_and_code_two(
@@ -164,6 +172,35 @@ def test_mistakes_get_a_sentence_and_code_two(
     assert message in capsys.readouterr().err
     assert not (tmp_path / "gate").exists()
     assert not Path("sprung").exists()
+
+
+def test_a_folder_that_would_be_lost_is_said_before_anything_is_fitted(
+    goen: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    everything = [*ARGUMENTS, "--layers", *LAYERS, "--out", tmp_path]
+    assert goen(*everything, "--weights", "nowhere.pt") == 2
+    assert "holds other things (thesis.txt)" in capsys.readouterr().err
+
+
+def test_a_model_may_be_named_by_its_file_and_classes_left_out_are_said(
+    goen: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "held").mkdir()
+    for folder in Path("held").resolve().iterdir():
+        (tmp_path / "held" / folder.name).symlink_to(folder)
+    (tmp_path / "held" / "another").symlink_to(Path("noise").resolve())
+    words = ["--model", "./my_nets.py:digit_net", "--held-out", tmp_path / "held"]
+    assert goen(*ARGUMENTS, *words, "--weights", "w.pt", "--layers", *LAYERS,
+                "--out", tmp_path / "gate") == 0  # fmt: skip
+    assert "none of the classes: another" in capsys.readouterr().err
+
+
+def test_the_gate_in_the_box_takes_no_model_of_yours(
+    goen: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert goen("score", "photos", "--model", "my_nets:digit_net") == 2
+    assert "takes no model or preprocessing of yours" in capsys.readouterr().err
 
 
 def test_weights_of_another_model_are_said(

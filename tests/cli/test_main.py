@@ -50,19 +50,44 @@ def test_an_interrupt_is_not_a_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     import goen.cli.data
+    import goen.cli.export
 
     def interrupted(argv: list[str]) -> int:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(goen.cli.data, "main", interrupted)
     assert main(["data"]) == 130
-    assert "stopped" in capsys.readouterr().err
+    assert "goen: stopped. What was finished is kept" in capsys.readouterr().err
+    monkeypatch.setattr(goen.cli.export, "main", interrupted)
+    assert main(["export"]) == 130
+    assert capsys.readouterr().err == "goen: stopped.\n"
 
 
 def test_a_reader_that_goes_away_is_no_error() -> None:
     command = f"{sys.executable} -m goen.cli.main data list --json | head -n 1"
     done = subprocess.run(command, shell=True, capture_output=True, text=True)
     assert done.stderr == ""
+
+
+def test_an_output_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "out").touch()
+    for words in (["--help"], ["data", "list", "--json"]):
+        with (tmp_path / "out").open("rb") as unwritable:  # as a full disk: found at the flush
+            done = subprocess.run(
+                [sys.executable, "-m", "goen.cli.main", *words],
+                stdout=unwritable,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        assert done.returncode == 2
+        assert done.stderr == "goen: bad file descriptor.\n"
+
+
+def test_nobody_need_listen() -> None:
+    command = f"{sys.executable} -m goen.cli.main data list --json 2>&-"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert done.returncode == 0
+    assert '"name": "digits"' in done.stdout
 
 
 def test_sigterm_is_as_tidy_as_an_interrupt(tmp_path: Path) -> None:

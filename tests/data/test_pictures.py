@@ -1,4 +1,5 @@
 import io
+import os
 import struct
 import zlib
 from pathlib import Path
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from goen.data.pictures import read_picture
+from goen.data.pictures import find_pictures, read_picture
 from goen.errors import DataCorrupt
 
 COLOUR = np.random.default_rng(0).integers(0, 256, (12, 20, 3), dtype=np.uint8)
@@ -112,3 +113,34 @@ def test_text_and_absence_have_their_sentences(tmp_path: Path) -> None:
         read_picture(b"hello", None, "note.png")
     with pytest.raises(DataCorrupt, match=r"gone\.png does not exist"):
         read_picture(tmp_path / "gone.png", None)
+
+
+def test_what_is_no_file_is_said_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.png")
+    (tmp_path / "folder.png").mkdir()
+    (tmp_path / "round.png").symlink_to(tmp_path / "round.png")
+    for name in ("pipe.png", "folder.png"):
+        with pytest.raises(DataCorrupt, match=rf"{name} is not a file"):
+            read_picture(tmp_path / name, None)
+    with pytest.raises(DataCorrupt, match=r"cannot be opened: Too many levels of symbolic links"):
+        read_picture(tmp_path / "round.png", None)
+
+
+def test_a_transparent_colour_of_an_rgb_picture_is_over_black(tmp_path: Path) -> None:
+    picture = Image.new("RGB", (2, 1), (9, 200, 9))
+    picture.putpixel((1, 0), (50, 60, 70))
+    picture.save(tmp_path / "t.png", transparency=(9, 200, 9))
+    pixels = read_picture(tmp_path / "t.png", None)
+    assert pixels[:, 0].T.tolist() == [[0, 0, 0], [50, 60, 70]]
+
+
+def test_pictures_are_found_through_links_but_not_in_hidden_folders(tmp_path: Path) -> None:
+    (tmp_path / "set" / ".ipynb_checkpoints").mkdir(parents=True)
+    (tmp_path / "far").mkdir()
+    (tmp_path / "set" / "link").symlink_to(tmp_path / "far")
+    (tmp_path / "far" / "loop").symlink_to(tmp_path / "set")
+    for name in ("set/b.png", "set/a.JPG", "set/note.txt", "set/.ipynb_checkpoints/c.png",
+                 "far/d.png"):  # fmt: skip
+        (tmp_path / name).touch()
+    found = [str(p.relative_to(tmp_path)) for p in find_pictures(tmp_path / "set")]
+    assert found == ["set/a.JPG", "set/b.png", "set/link/d.png"]

@@ -1,5 +1,6 @@
 """Every usual form of a set leads to the same images; every broken one to one clear sentence."""
 
+import json
 import os
 import pickle
 import zipfile
@@ -10,6 +11,7 @@ import pytest
 import scipy.io
 from PIL import Image
 
+from goen.cli.main import main
 from goen.data import load
 from goen.data.catalogue import (
     CIFAR10_CLASSES,
@@ -286,6 +288,22 @@ def test_an_empty_class_folder_and_a_corrupt_png_are_named(tmp_path: Path) -> No
     with pytest.raises(DataCorrupt, match=r"hollow/2\.png"):
         load("textures", data_dir=tmp_path)
     assert not list((tmp_path / "cache" / "sets").iterdir())
+
+
+def test_the_official_layout_of_textures_is_found_and_empty_folders_elsewhere_hide_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("dtd/images/banded", "dtd/images/dotted", "dtd/imdb", "dtd/labels", "MNIST/raw"):
+        (tmp_path / name).mkdir(parents=True)
+    for name in ("banded", "dotted"):
+        Image.new("RGB", (8, 8)).save(tmp_path / "dtd" / "images" / name / "1.png")
+    assert load("textures", data_dir=tmp_path).classes == ("banded", "dotted")
+    (tmp_path / "dtd" / "images" / "dotted" / "1.png").unlink()
+    assert main(["data", "list", "--json", "--data-dir", str(tmp_path)]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    (textures,) = (row for row in rows if row["name"] == "textures")
+    assert "holds no pictures" in textures["obtainable"]
+    assert len(rows) > 8
 
 
 @pytest.mark.usefixtures("cifar10")

@@ -140,7 +140,7 @@ def test_a_skipped_method_is_said(reports: dict[str, Path]) -> None:
 
 def test_figures_and_tables_lie_beside_the_page(reports: dict[str, Path]) -> None:
     folder = reports["bench"]
-    names = {path.stem for path in (folder / "figures").iterdir()}
+    names = {path.stem for path in (folder / "figures").glob("[!.]*")}
     assert {"auroc-near-set", "auroc-noise", "cost"} <= names
     for name in names:
         assert (folder / "figures" / f"{name}.svg").read_text().lstrip().startswith("<?xml")
@@ -153,11 +153,17 @@ def test_the_same_figures_every_time_and_none_of_an_earlier_report(
     tmp_path: Path, reports: dict[str, Path]
 ) -> None:
     folder = bench(tmp_path / "b")
-    (folder / "figures").mkdir()
-    (folder / "figures" / "roc-gone.svg").write_text("of an earlier run")
+    figures = folder / "figures"
+    figures.mkdir()
+    for name in ("roc-gone.svg", "mine.pdf"):
+        (figures / name).write_text("of an earlier day")
+    (figures / ".goen-wrote").write_text("cost.svg\nroc-gone.svg\n../run.json")
     write_report(folder)
+    assert (figures / "mine.pdf").read_text() == "of an earlier day"
+    (figures / "mine.pdf").unlink()
     first = {p.name: p.read_bytes() for p in (reports["bench"] / "figures").iterdir()}
-    assert {p.name: p.read_bytes() for p in (folder / "figures").iterdir()} == first
+    assert {p.name: p.read_bytes() for p in figures.iterdir()} == first
+    assert (folder / "run.json").is_file()
 
 
 def test_a_set_that_one_method_lacks_is_said_in_the_picture(tmp_path: Path) -> None:

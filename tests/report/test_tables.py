@@ -2,6 +2,8 @@
 
 import csv
 import io
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -145,5 +147,13 @@ def test_csv_keeps_every_digit(tmp_path: object) -> None:
 
 def test_tables_are_written_in_three_forms(tmp_path) -> None:  # type: ignore[no-untyped-def]
     write_tables([TABLE], tmp_path / "tables")
-    assert {p.name for p in (tmp_path / "tables").iterdir()} == {"t.md", "t.tex", "t.csv"}
+    assert {p.name for p in (tmp_path / "tables").glob("[!.]*")} == {"t.md", "t.tex", "t.csv"}
     assert (tmp_path / "tables" / "t.md").read_text(encoding="utf-8") == markdown(TABLE)
+
+
+def test_tables_of_another_day_go_and_what_others_put_there_stays(tmp_path: Path) -> None:
+    write_tables([TABLE, replace(TABLE, name="u")], tmp_path)
+    (tmp_path / "mine.md").write_text("mine")
+    write_tables([TABLE], tmp_path)
+    names = {p.name for p in tmp_path.glob("[!.]*")}
+    assert names == {"t.md", "t.tex", "t.csv", "mine.md"}

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from goen.errors import UsageError
 from goen.report.tables import geometry_tables
 from goen.results import Stages
 from goen.studies import PRESETS, AblateConfig, measure_geometry
@@ -56,3 +57,13 @@ def test_measures_are_those_of_the_features(
 def test_only_variants_with_a_network_of_their_own_are_measured() -> None:
     assert "no_svhn" not in NETWORK_VARIANTS
     assert len(NETWORK_VARIANTS) == 6
+
+
+@pytest.mark.parametrize("name", ["no_centre_loss", "no_svhn"])
+def test_a_variant_without_a_network_of_its_own_is_said_and_an_earlier_run_kept(
+    name: str, tmp_path: Path
+) -> None:
+    (tmp_path / "run.json").write_text("of an earlier run")
+    with pytest.raises(UsageError, match="Unknown variant with a network of its own"):
+        measure_geometry(AblateConfig(variants=(name,)), tiny_protocol(), tmp_path)
+    assert (tmp_path / "run.json").read_text() == "of an earlier run"

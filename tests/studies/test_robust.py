@@ -85,5 +85,7 @@ def test_what_cannot_be_meant_is_said_before_training(
         robust(RobustConfig(corruptions=("fogg",)), tiny_protocol(), tmp_path)
     with pytest.raises(UsageError, match="9999 were asked for"):
         robust(RobustConfig(images=9999), tiny_protocol(), tmp_path)
+    with pytest.raises(UsageError, match="made of CIFAR-10's test images; the study is on digits"):
+        robust(RobustConfig(cifar10c=tmp_path), tiny_protocol(), tmp_path)
     with pytest.raises(UsageError, match="1 to 5"):
         robust(RobustConfig(severities=(6,)), tiny_protocol(), tmp_path)

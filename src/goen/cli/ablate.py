@@ -1,11 +1,12 @@
 """``goen ablate``: which part of GOEN does what."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated
 
 import tyro
 
-from goen.cli.study import Place, conclude
+from goen.cli.study import Place, carry_out
 from goen.studies import AblateConfig, ablate
 
 
@@ -35,7 +36,4 @@ def ablation(
         place: on which images, and where.
         json_: print the results as JSON lines instead of tables.
     """
-    folder = place.folder("ablate")
-    results = ablate(config, place.protocol(), folder, place.finished(folder))
-    conclude(folder, results, as_json=json_)
-    return 0
+    return carry_out(place, "ablate", partial(ablate, config), as_json=json_)

@@ -1,11 +1,12 @@
 """``goen bench``: every method, one table."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated
 
 import tyro
 
-from goen.cli.study import Place, conclude
+from goen.cli.study import Place, carry_out
 from goen.studies import BenchConfig, bench
 
 
@@ -36,7 +37,4 @@ def benchmark(
         place: on which images, and where.
         json_: print the results as JSON lines instead of tables.
     """
-    folder = place.folder("bench")
-    results = bench(config, place.protocol(), folder, place.finished(folder))
-    conclude(folder, results, as_json=json_)
-    return 0
+    return carry_out(place, "bench", partial(bench, config), as_json=json_)

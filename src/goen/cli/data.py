@@ -71,9 +71,12 @@ def list_sets(
     ]
     for known in KNOWN.values():
         for split, count in known.splits.items():
-            source = find(known, split, folder).source
-            here = source.where if source else None
-            how = _obtainable(known, split)
+            here, how = None, _obtainable(known, split)
+            try:
+                source = find(known, split, folder).source
+                here = source.where if source else None
+            except DataError as error:  # one that is damaged must not hide the others
+                how = str(error)
             rows.append(_Row(known.name, split, count, here, how, known.title, known.licence))
     if json_:
         for row in rows:
@@ -87,7 +90,7 @@ def list_sets(
     for row in rows:
         label = f"{row.name}/{row.split}" if row.split else row.name
         number = f"{row.images:,}" if row.images else "any"
-        here = f"[green]{escape(row.here)}[/]" if row.here else f"[dim]{row.obtainable}[/]"
+        here = f"[green]{escape(row.here)}[/]" if row.here else f"[dim]{escape(row.obtainable)}[/]"
         table.add_row(label, number, here, row.licence)
     Console().print(table)
     return 0

@@ -48,7 +48,7 @@ def export(
         program: a program of torch.export, for torch without goen.
         model: module:function that returns the model, for a gate of goen fit.
         preprocess: module:function, if the gate was fitted with one.
-        images: pictures to compare on, besides those that goen brings along.
+        images: pictures to compare on, in place of those that goen brings along.
         false_alarm_rate: the threshold's, if other than the gate's.
         per_class: guarantee the rate within every class.
         tolerance: how far the file's scores may lie from the gate's, relative above 1.

@@ -8,10 +8,11 @@ from typing import Annotated
 import torch
 import tyro
 
+from goen.artifacts import check_free
 from goen.cli.model import find_preprocess, make_model
 from goen.cli.options import OptionalFunction, OptionalName, OptionalPath
 from goen.data import ImageSet, load, names
-from goen.data.readers import class_folders, is_class_folder
+from goen.data.readers import class_folders, class_names
 from goen.data.store import prepare
 from goen.errors import UsageError
 from goen.files import whole_file
@@ -20,7 +21,7 @@ from goen.models.layers import LayerTable
 from goen.models.layers import layers as layers_of
 from goen.models.pooling import Layout, Tokens
 from goen.models.preprocess import Preprocess
-from goen.progress import note
+from goen.progress import note, warn
 from goen.scoring import Gate
 
 
@@ -84,14 +85,15 @@ def fit(
         batch_size: images at once.
         device: cpu, or cuda.
     """
+    check_free(out)
+    if len({*classes}) != len(classes):
+        raise UsageError(f"--classes names each class once, got {' '.join(classes)}.")
     network = make_model(model, weights).to(_device(device))
     sides = _sides(size)
     training = image_set(train, sides, classes or None)
     sides = training.image_shape[1:]
     held = image_set(held_out, sides, training.classes)
-    strange = {Path(name).name: image_set(name, sides, ()) for name in ood}
-    if len(strange) != len(ood):
-        raise UsageError(f"OOD folders need names of their own, got {', '.join(ood)}.")
+    strange = {kind: image_set(name, sides, ()) for kind, name in _kinds(ood).items()}
     prepared = find_preprocess(preprocess)
     if prepared is not None and (mean or std):
         raise UsageError("Give --preprocess, or --mean and --std, not both.")
@@ -133,18 +135,37 @@ def image_set(name: str, size: tuple[int, int] | None, classes: tuple[str, ...] 
         known, _, split = name.partition("/")
         if known in names():
             images = load(known, split or None)
+            if size is not None and images.image_shape[1:] != size:
+                height, width = images.image_shape[1:]
+                raise UsageError(
+                    f"{name} has images of {height}×{width}, and {size[0]}×{size[1]} are needed. "
+                    "Only folders of pictures are resized; let --preprocess do it for sets."
+                )
             return images.of_classes(classes, images.name) if classes else images
         raise UsageError(f"{name} is neither a folder nor a set goen knows ({', '.join(names())}).")
     folder = folder.resolve()
     if classes == ():
         # All pictures below the folder, as one class of its own name.
         return prepare(class_folders(folder.parent, size, (folder.name,)), folder.name)
-    if not any(is_class_folder(child) for child in folder.iterdir()):
+    there = class_names(folder)
+    if not there:
         raise UsageError(
             f"{folder} has no class folders: put the pictures of each class into a folder of its "
             "name."
         )
+    others = [name for name in there if classes and name not in classes]
+    if others:
+        warn(f"{folder}: left out, for they are none of the classes: {', '.join(others[:10])}")
     return prepare(class_folders(folder, size, classes), folder.name)
+
+
+def _kinds(ood: tuple[str, ...]) -> dict[str, str]:
+    """Each set of OOD images by a name of its own: of a folder its last part, if that will do."""
+    short = [Path(name).resolve().name if Path(name).is_dir() else name for name in ood]
+    kinds = dict(zip(short if len({*short}) == len(ood) else ood, ood, strict=True))
+    if len(kinds) != len(ood):
+        raise UsageError(f"--ood names each set once, got {' '.join(ood)}.")
+    return kinds
 
 
 def _sides(size: tuple[int, ...]) -> tuple[int, int] | None:

@@ -1,11 +1,12 @@
 """``goen geometry``: the shape of the features."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated
 
 import tyro
 
-from goen.cli.study import Place, conclude
+from goen.cli.study import Place, carry_out
 from goen.studies import AblateConfig, measure_geometry
 
 
@@ -34,7 +35,4 @@ def shape(
         place: on which images, and where.
         json_: print the results as JSON lines instead of tables.
     """
-    folder = place.folder("geometry")
-    results = measure_geometry(config, place.protocol(), folder, place.finished(folder))
-    conclude(folder, results, as_json=json_)
-    return 0
+    return carry_out(place, "geometry", partial(measure_geometry, config), as_json=json_)

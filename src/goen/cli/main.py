@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from goen import __version__
 from goen.errors import GoenError, unknown
@@ -27,6 +28,8 @@ COMMANDS = {
     "data": "list, get, check and look at image sets",
 }
 
+_GO_ON = ("demo", "run", "bench", "ablate", "seeds", "robust", "geometry", "data")
+
 _USAGE = """\
 goen {version}: a gate for image classifiers that knows when it does not know.
 
@@ -40,39 +43,59 @@ environment: GOEN_DATA   a folder that holds image sets in any of their usual fo
 
 def main(argv: Sequence[str]) -> int:
     """Run one command; 0 when all went well, 2 for anything the user can mend."""
-    if not argv or argv[0] in ("-h", "--help", "help"):
-        commands = "\n".join(f"  {name:<8} {text}" for name, text in COMMANDS.items())
-        print(_USAGE.format(version=__version__, commands=commands))
-        return 0
-    if argv[0] in ("-V", "--version"):
-        print(f"goen {__version__}")
-        return 0
-    name, *rest = argv
+    name, *rest = argv or ["--help"]
     try:
-        if name not in COMMANDS:
-            raise unknown("command", name, COMMANDS)
-        with spinner("loading"):  # torch alone takes two seconds
-            command = importlib.import_module(f"goen.cli.{name}")
-        return int(command.main(rest))
+        code = _run(name, rest)
+        sys.stdout.flush()  # a full disk is to be said now
+        return code
     except GoenError as error:
         note(f"goen: {error}")
         return 2
     except BrokenPipeError:
         # The reader went away (`goen data list | head`): not an error of ours or theirs.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 0
     except OSError as error:
+        _drop_output()
         # The system's own refusals: a file that may not be read, a name too long.
         where = f"{error.filename}: " if error.filename else ""
         note(f"goen: {where}{(error.strerror or str(error)).lower()}.")
         return 2
     except KeyboardInterrupt:
-        note("goen: stopped. What was finished is kept; the same command goes on from there.")
+        kept = " What was finished is kept; the same command goes on from there."
+        note(f"goen: stopped.{kept if name in _GO_ON else ''}")
         return 130
+
+
+def _run(name: str, rest: Sequence[str]) -> int:
+    if name in ("-h", "--help", "help"):
+        commands = "\n".join(f"  {name:<8} {text}" for name, text in COMMANDS.items())
+        print(_USAGE.format(version=__version__, commands=commands))
+        return 0
+    if name in ("-V", "--version"):
+        print(f"goen {__version__}")
+        return 0
+    if name not in COMMANDS:
+        raise unknown("command", name, COMMANDS)
+    with spinner("loading"):  # torch alone takes two seconds
+        command = importlib.import_module(f"goen.cli.{name}")
+    return int(command.main(rest))
+
+
+def _drop_output() -> None:
+    """Let what cannot be written any more go nowhere, or Python would try again at its end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def entry() -> None:
     """The console script."""
+    # A parent may have closed them (`2>&-`); then nobody listens.
+    nowhere = Path(os.devnull)
+    sys.stdout = sys.stdout or nowhere.open("w", encoding="utf-8")
+    sys.stderr = sys.stderr or nowhere.open("w", encoding="utf-8")
     # Service managers stop with SIGTERM: it must leave things as tidy as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main(sys.argv[1:]))

@@ -1,7 +1,6 @@
 """A user's own model on the command line: ``pkg.module:factory``, and its weights."""
 
 import importlib
-import pickle
 import sys
 import warnings
 from pathlib import Path
@@ -54,6 +53,7 @@ def find_preprocess(name: str | None) -> Preprocessing | None:
 def _find(flag: str, name: str) -> Any:
     """What ``pkg.module:name`` is."""
     module, _, path = name.partition(":")
+    module = module.removeprefix("./").removesuffix(".py").replace("/", ".")
     if not module or not path:
         raise UsageError(f"{flag} is module:function, such as my_nets:small_net; got {name!r}.")
     if str(Path.cwd()) not in sys.path:
@@ -62,7 +62,7 @@ def _find(flag: str, name: str) -> Any:
         found: Any = importlib.import_module(module)
         for part in path.split("."):
             found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise UsageError(
             f"{flag} {name}: {error}. The module is looked for in {Path.cwd()} and among the "
             "installed packages."
@@ -84,7 +84,7 @@ def _load_weights(model: nn.Module, path: Path) -> None:
 def read_weights(path: Path) -> dict[str, Tensor]:
     """A state dictionary from a ``.safetensors`` file, or from a ``.pt`` that runs no code."""
     if not path.is_file():
-        raise ArtifactError(f"{path} does not exist.")
+        raise ArtifactError(f"{path} {'is not a file' if path.exists() else 'does not exist'}.")
     if path.suffix == ".safetensors":
         try:
             return load_file(path)
@@ -94,7 +94,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about protocols; what cannot be read is an error
             content = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
+    except Exception as error:  # of bytes that are something else, the reader raises anything
         raise ArtifactError(
             f"{path} holds more than weights (a whole model, or objects), or is damaged; goen runs "
             "no code from files. Save the weights alone: torch.save(model.state_dict(), path), or "

@@ -1,11 +1,12 @@
 """``goen robust``: corruption by severity."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated
 
 import tyro
 
-from goen.cli.study import Place, conclude
+from goen.cli.study import Place, carry_out
 from goen.studies import RobustConfig, robust
 
 
@@ -34,7 +35,4 @@ def corrupted(
         place: on which images, and where.
         json_: print the results as JSON lines instead of tables.
     """
-    folder = place.folder("robust")
-    results = robust(config, place.protocol(), folder, place.finished(folder))
-    conclude(folder, results, as_json=json_)
-    return 0
+    return carry_out(place, "robust", partial(robust, config), as_json=json_)

@@ -4,12 +4,10 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import tyro
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
 
-from goen.cli.study import Place
-from goen.results import Result, read_results
+from goen.cli.study import Place, told
+from goen.cli.tables import print_table
+from goen.results import alone_in, read_results
 from goen.studies import RunConfig, run
 
 
@@ -37,35 +35,13 @@ def main_job(
         place: on which images, and where.
     """
     folder = place.folder()
-    run(config, place.protocol(), folder, place.finished(folder))
-    from goen.report import write_report  # Matplotlib: not before there is something to draw
-
-    page = write_report(folder)
-    print_table(read_results(folder / "results.jsonl"))
+    images = place.protocol()
+    with alone_in(folder):  # to the end: nobody else's numbers may come between
+        run(config, images, folder, place.finished(folder))
+        tables, page = told(folder, read_results(folder / "results.jsonl"))
+    for table in tables:
+        if table.name in ("auroc", "flagged"):
+            print_table(table)
     print(f"gate:   {folder / 'gate'}   (goen score PICTURES --gate {folder})")
     print(f"report: {page.resolve()}")
     return 0
-
-
-def print_table(results: list[Result]) -> None:
-    """AUROC by score and set, with what the gate flagged."""
-    sets = list(dict.fromkeys(r.dataset for r in results if r.group != "id"))
-    by_key = {(r.method, r.dataset, r.metric): r for r in results}
-    protocol_name = results[0].protocol
-    accuracy = by_key["classifier", "test", "accuracy"].value
-    title = f"AUROC [95 % interval], protocol {protocol_name}; accuracy {accuracy:.2%}"
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
-    table.add_column("score", no_wrap=True)
-    for name in sets:
-        group = next(r.group for r in results if r.dataset == name)
-        seen = any(r.seen_in_calibration for r in results if r.dataset == name)
-        table.add_column(f"{name}\n({group}{', seen' if seen else ''})", justify="right")
-    for method in dict.fromkeys(r.method for r in results if r.metric == "auroc"):
-        cells = [by_key[method, name, "auroc"] for name in sets]
-        table.add_row(method, *(f"{c.value:.4f}\n[dim]{c.low:.3f}-{c.high:.3f}[/]" for c in cells))
-    flagged = [by_key["gate", name, "flagged"].value for name in sets]
-    table.add_section()
-    table.add_row("flagged", *(f"{share:.1%}" for share in flagged))
-    Console().print(table)
-    alarms = by_key["gate", "test", "false_alarm_rate"].value
-    print(f"of the known test images, {alarms:.1%} were flagged\n")

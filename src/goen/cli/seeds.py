@@ -1,11 +1,12 @@
 """``goen seeds``: one configuration over several seeds."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated
 
 import tyro
 
-from goen.cli.study import Place, conclude
+from goen.cli.study import Place, carry_out
 from goen.studies import SEEDS, RunConfig, over_seeds
 
 
@@ -35,7 +36,4 @@ def over(
         seeds: at least two.
         json_: print the results as JSON lines instead of tables.
     """
-    folder = place.folder("seeds")
-    results = over_seeds(config, place.protocol(), folder, place.finished(folder), seeds=seeds)
-    conclude(folder, results, as_json=json_)
-    return 0
+    return carry_out(place, "seeds", partial(over_seeds, config, seeds=seeds), as_json=json_)

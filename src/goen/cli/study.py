@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -11,9 +11,9 @@ from goen.cli.options import OptionalPath
 from goen.cli.tables import print_table
 from goen.data.protocol import Protocol, protocol
 from goen.progress import warn
-from goen.report.table import write_tables
+from goen.report.table import Table
 from goen.report.tables import study_tables
-from goen.results import Result, Stages
+from goen.results import Result, Stages, alone_in
 
 
 @dataclass(frozen=True)
@@ -49,20 +49,34 @@ class Place:
         return Stages(self.stages or folder.parent / "stages")
 
 
-def conclude(folder: Path, results: Sequence[Result], *, as_json: bool) -> None:
-    """Write a study's tables and its report, and print the tables or the results."""
-    summary = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    tables = study_tables(results, summary)
-    write_tables(tables, folder / "tables")
-    from goen.report import write_report  # Matplotlib: not before there is something to draw
-
-    page = write_report(folder)
+def carry_out(
+    place: Place,
+    study: str,
+    work: Callable[[Protocol, Path, Stages], Sequence[Result]],
+    *,
+    as_json: bool,
+) -> int:
+    """Do the study, write its tables and its report, and print the tables or the results."""
+    folder = place.folder(study)
+    images = place.protocol()
+    with alone_in(folder):  # to the end: nobody else's numbers may come between
+        results = work(images, folder, place.finished(folder))
+        tables, page = told(folder, results)
     if as_json:
         for result in results:
             sys.stdout.write(json.dumps(asdict(result), ensure_ascii=False) + "\n")
-        return
+        return 0
     for table in tables:
         print_table(table)
     print(f"tables:  {folder / 'tables'} (Markdown, LaTeX, CSV)")
     print(f"results: {folder / 'results.jsonl'}")
     print(f"report:  {page.resolve()}")
+    return 0
+
+
+def told(folder: Path, results: Sequence[Result]) -> tuple[list[Table], Path]:
+    """The tables of a finished study, and its report."""
+    from goen.report import write_report  # Matplotlib: not before there is something to draw
+
+    summary = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    return study_tables(results, summary), write_report(folder)

@@ -212,7 +212,7 @@ KNOWN: Mapping[str, Known] = {
             "Describable Textures (DTD) at 32×32",
             "research use; cite Cimpoi 2014",
             {"all": None},
-            aliases=("dtd",),
+            aliases=("dtd", "dtd/images"),
         ),
     )
 }

@@ -1,19 +1,45 @@
 """One picture file, from anybody, to pixels: the only place where goen decodes images."""
 
 import io
+import os
+import stat
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from goen.data.imageset import Pixels
-from goen.errors import DataCorrupt
+from goen.errors import DataCorrupt, UsageError
 
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 
 # A picture of more pixels than this is a bomb or a mistake; Pillow's own limit is the same size.
 MAX_PIXELS = 89_478_485
+
+
+def find_pictures(folder: Path) -> Iterator[Path]:
+    """All pictures below a folder, sorted within each folder; hidden folders are passed over.
+
+    Links are followed, but no folder is entered twice.
+
+    Raises:
+        UsageError: a folder that may not be read.
+    """
+    entered: set[str] = set()
+
+    def refuse(error: OSError) -> None:
+        raise UsageError(f"{error.filename} cannot be read: {error.strerror}.") from error
+
+    for place, folders, files in os.walk(folder, followlinks=True, onerror=refuse):
+        real = os.path.realpath(place)
+        if real in entered:
+            folders.clear()
+            continue
+        entered.add(real)
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        yield from (Path(place, f) for f in sorted(files) if Path(f).suffix.lower() in SUFFIXES)
 
 
 def read_picture(source: Path | bytes, size: tuple[int, int] | None, name: str = "") -> Pixels:
@@ -30,6 +56,8 @@ def read_picture(source: Path | bytes, size: tuple[int, int] | None, name: str =
     name = name or (str(source) if isinstance(source, Path) else "picture")
     opened = io.BytesIO(source) if isinstance(source, bytes) else source
     try:
+        if isinstance(source, Path) and not stat.S_ISREG(source.stat().st_mode):
+            raise DataCorrupt(f"{name} is not a file.")  # to open a pipe would wait for ever
         with warnings.catch_warnings():
             # Pillow only warns between one and two times its limit, and about odd metadata.
             warnings.simplefilter("ignore")
@@ -48,11 +76,18 @@ def read_picture(source: Path | bytes, size: tuple[int, int] | None, name: str =
         raise DataCorrupt(f"{name} does not exist.") from error
     except UnidentifiedImageError as error:
         raise DataCorrupt(f"{name} is not a picture that Pillow can read.") from error
+    except Image.DecompressionBombError as error:
+        raise DataCorrupt(
+            f"{name} claims more than {2 * MAX_PIXELS:,} pixels; at most {MAX_PIXELS:,} are read. "
+            "Shrink it first if it is meant."
+        ) from error
     except DataCorrupt:
         raise
     except MemoryError as error:
         raise DataCorrupt(f"{name} needs more memory than there is. Shrink it first.") from error
     except Exception as error:
+        if isinstance(error, OSError) and error.errno is not None:  # the system's word
+            raise DataCorrupt(f"{name} cannot be opened: {error.strerror}.") from error
         # Pillow's decoders let almost any exception out of a broken file (OSError, ValueError,
         # SyntaxError, struct.error, IndexError, zlib.error ...): to the user they are one thing.
         raise DataCorrupt(f"{name} is broken or cut short: {error}.") from error
@@ -62,7 +97,7 @@ def read_picture(source: Path | bytes, size: tuple[int, int] | None, name: str =
 
 
 def _to_rgb(picture: Image.Image) -> Image.Image:
-    if picture.mode == "RGB":
+    if picture.mode == "RGB" and "transparency" not in picture.info:
         return picture
     if picture.mode in ("I", "F") or picture.mode.startswith("I;"):
         # 16 and 32 bit grey: Pillow would clip at 255. 16 bit is scaled by its range; of anything

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -11,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from goen.data.imageset import Labels, Pixels
-from goen.data.pictures import SUFFIXES, read_picture
+from goen.data.pictures import SUFFIXES, find_pictures, read_picture
 from goen.errors import DataCorrupt
 
 Chunks = Iterator[tuple[Pixels, Labels]]
@@ -197,7 +198,10 @@ def class_folders(
     pictures are told apart by place, name, size and times, so that a large folder need not be read
     twice.
     """
-    names = classes or tuple(sorted(p.name for p in path.iterdir() if is_class_folder(p)))
+    names = classes or class_names(path)
+    for name in names:
+        if os.fsencode(name) != name.encode("utf-8", "replace"):
+            raise DataCorrupt(f"{path} has a class folder {name!r}, which is no text: rename it.")
     by_class = [
         (number, file) for number, name in enumerate(names) for file in _pictures(path / name)
     ]
@@ -225,13 +229,20 @@ def class_folders(
 
 
 def _pictures(folder: Path) -> list[Path]:
-    found = sorted(f for f in folder.rglob("*") if f.suffix.lower() in SUFFIXES)
+    if not folder.is_dir():
+        raise DataCorrupt(f"{folder.parent} has no folder for class {folder.name!r}.")
+    found = sorted(find_pictures(folder))
     if not found:
         raise DataCorrupt(
             f"{folder} holds no pictures, so class {folder.name!r} would be empty. Put pictures "
             f"there ({', '.join(sorted(SUFFIXES))}) or remove the folder."
         )
     return found
+
+
+def class_names(folder: Path) -> tuple[str, ...]:
+    """The class folders in a folder, in the order of their names."""
+    return tuple(sorted(child.name for child in folder.iterdir() if is_class_folder(child)))
 
 
 def is_class_folder(path: Path) -> bool:

@@ -13,14 +13,15 @@ from goen.data.catalogue import KNOWN, CifarFiles, Known
 from goen.data.cifar_pickle import read_batch
 from goen.data.embedded import EMBEDDED
 from goen.data.imageset import ImageSet, Labels, Pixels
+from goen.data.pictures import find_pictures
 from goen.data.readers import (
     Reading,
     Source,
     cifar_records,
     class_folders,
+    class_names,
     hash_files,
     idx_files,
-    is_class_folder,
     mat_file,
     members_of,
     npz_file,
@@ -108,7 +109,7 @@ def find(known: Known, split: str, folder: Path | None) -> Search:
     if folder is None:
         search.account.append("no local folder was named (--data-dir or GOEN_DATA)")
     else:
-        search.source = _find_in(folder, search)
+        search.source = _find_in(folder.resolve(), search)
         if search.source is None:
             search.account.append(f"{folder} has none of its usual forms")
     downloads = cache_folder() / "downloads"
@@ -254,10 +255,16 @@ def _find_pictures(own: list[Path], search: Search) -> Source | None:
     known, split = search.known, search.split
     folders = [base / split for base in own]
     folders += own if len(known.splits) == 1 else []
-    for folder in folders:
-        if folder.is_dir() and any(is_class_folder(child) for child in folder.iterdir()):
+    nearly: Path | None = None
+    for folder in filter(Path.is_dir, folders):
+        names = known.classes or class_names(folder)
+        filled = [(folder / n).is_dir() and any(find_pictures(folder / n)) for n in names]
+        if filled and all(filled):
             return class_folders(folder, known.image_size, known.classes)
-    return None
+        if any(filled):
+            nearly = nearly or folder
+    # It lacks pictures of a class, and that is said there.
+    return class_folders(nearly, known.image_size, known.classes) if nearly else None
 
 
 def _from_files(

@@ -3,12 +3,14 @@
 import base64
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import jinja2
+from safetensors import SafetensorError
 
 from goen.errors import ArtifactError
-from goen.files import whole_file, whole_folder
+from goen.files import make_folder, record_own, storage_errors, whole_file
 from goen.report.blocks import Drawing, Gallery, Page, Photographs
 from goen.report.figures.style import save
 from goen.report.pages.comparison import comparison_page
@@ -39,14 +41,16 @@ def write_page(folder: Path, beside: Sequence[Path]) -> Path:
             f"{folder} holds a study called {run.study!r}, which this goen cannot report; "
             f"it knows {', '.join(PAGES)}. Was it made by a later version?"
         )
-    page = PAGES[run.study](run, [read_run(other) for other in beside])
-    sections = [*page.sections, provenance(run)]
-    # The folder is goen's own: what an earlier report drew and this one does not is gone.
-    with whole_folder(folder / "figures", replace=True) as figures:
-        drawn = {
-            drawing.name: _embedded(save(drawing.figure, figures, drawing.name).encode(), "svg+xml")
-            for drawing in _drawings(page)
-        }
+    try:
+        page = PAGES[run.study](run, [read_run(other) for other in beside])
+        sections = [*page.sections, provenance(run)]
+    except (LookupError, TypeError, ValueError, AttributeError, SafetensorError) as error:
+        raise ArtifactError(
+            f"{folder} cannot be told: something in it is missing or damaged "
+            f"({type(error).__name__}: {error}). Make it again: the same command repeats only what "
+            "is not finished."
+        ) from error
+    drawn = _draw(_drawings(page), folder / "figures")
     write_tables(page.tables(), folder / "tables")
     text = (
         _environment()
@@ -64,6 +68,21 @@ def write_page(folder: Path, beside: Sequence[Path]) -> Path:
     with whole_file(folder / "report.html") as temporary:
         temporary.write_text(text, encoding="utf-8")
     return folder / "report.html"
+
+
+def _draw(drawings: Sequence[Drawing], folder: Path) -> dict[str, str]:
+    """Each drawing as files, in place of those drawn before, and embedded as it comes back."""
+    drawn = {}
+    make_folder(folder)
+    with storage_errors(folder), TemporaryDirectory(dir=folder, prefix=".") as temporary:
+        for drawing in drawings:
+            svg = save(drawing.figure, Path(temporary), drawing.name)
+            drawn[drawing.name] = _embedded(svg.encode(), "svg+xml")
+        files = list(Path(temporary).iterdir())
+        for file in files:
+            file.replace(folder / file.name)
+    record_own(folder, {file.name for file in files})
+    return drawn
 
 
 def _blocks(page: Page) -> list[Any]:

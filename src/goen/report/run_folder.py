@@ -105,6 +105,8 @@ def read_run(folder: Path) -> RunFolder:
     results = read_results(folder / "results.jsonl")
     try:
         summary = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+        if not isinstance(summary, dict):
+            raise ValueError("run.json is not a summary")
         manifest = {}
         if summary.get("study", "run") == "run":
             manifest = json.loads((folder / "gate" / "manifest.json").read_text(encoding="utf-8"))

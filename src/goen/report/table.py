@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from goen.files import make_folder, whole_file
+from goen.files import make_folder, record_own, whole_file
 
 Mark = Literal["", "best", "tied"]
 
@@ -187,10 +187,11 @@ def as_csv(table: Table) -> str:
 
 
 def write_tables(tables: Sequence[Table], folder: Path) -> None:
-    """Each table as ``NAME.md``, ``NAME.tex`` and ``NAME.csv`` in the folder."""
+    """Each table as Markdown, LaTeX and CSV, in place of what was written there before."""
     make_folder(folder)
     forms = {"md": markdown, "tex": latex, "csv": as_csv}
     for table in tables:
         for suffix, render in forms.items():
             with whole_file(folder / f"{table.name}.{suffix}") as temporary:
                 temporary.write_text(render(table), encoding="utf-8")
+    record_own(folder, {f"{table.name}.{suffix}" for table in tables for suffix in forms})

@@ -33,7 +33,8 @@ def study_tables(results: Sequence[Result], summary: Summary) -> list[Table]:
         "robust": robust_tables,
         "geometry": geometry_tables,
     }
-    return makers[summary["study"]](results, summary)
+    tables = makers[summary["study"]](results, summary)
+    return [table for table in tables if table.rows]  # no pair of variants, no table of pairs
 
 
 def run_tables(results: Sequence[Result], summary: Summary) -> list[Table]:

@@ -69,6 +69,8 @@ def feed(value: Images, name: str, batch_size: int) -> Feed:
     """
     if isinstance(value, Feed):
         return value
+    if batch_size < 1:
+        raise UsageError(f"batch_size is at least 1, got {batch_size}.")
     if isinstance(value, ImageSet):
 
         def batches() -> Iterator[Batch]:

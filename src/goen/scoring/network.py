@@ -75,6 +75,11 @@ def build_network(
     weights = part(tensors, "network.")
     network: nn.Module
     if kind == "resnet18":
+        if model is not None or preprocess is not None:
+            raise UsageError(
+                "This gate has goen's own network and takes no model or preprocessing of yours. Is "
+                "it the gate you meant? Name another (--gate), or leave them out."
+            )
         config["mean"], config["std"] = tuple(config["mean"]), tuple(config["std"])
         network = ResNet18(NetworkConfig(**config))
         network.load_state_dict(weights)

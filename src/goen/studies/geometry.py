@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from goen.data.protocol import Protocol
+from goen.errors import unknown
 from goen.functional.cues import normalise
 from goen.functional.gaussian import ClassStatistics
 from goen.functional.geometry import geometry, nearest_mean_agreement
@@ -48,6 +49,9 @@ def measure_geometry(
     """
     store = stages or Stages(out / "stages")
     roles = Roles.of(protocol)
+    for name in config.variants:
+        if name not in NETWORK_VARIANTS:
+            raise unknown("variant with a network of its own", name, NETWORK_VARIANTS)
     wanted = config.variants or NETWORK_VARIANTS
     variants = [name for name in NETWORK_VARIANTS if name in wanted]
     with alone_in(out):

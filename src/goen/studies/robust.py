@@ -72,7 +72,7 @@ def robust(
         out: the study's folder.
         stages: finished work, shared between studies; in out if not given.
     """
-    _check(config, len(protocol.test))
+    _check(config, protocol)
     methods = [METHODS[name] for name in config.methods]
     with alone_in(out):
         store = stages or Stages(out / "stages")
@@ -106,7 +106,13 @@ def robust(
     return results
 
 
-def _check(config: RobustConfig, available: int) -> None:
+def _check(config: RobustConfig, protocol: Protocol) -> None:
+    available = len(protocol.test)
+    if config.cifar10c is not None and protocol.name != "cifar10":
+        raise UsageError(
+            f"CIFAR-10-C is made of CIFAR-10's test images; the study is on {protocol.name}. Add "
+            "--data cifar10."
+        )
     for name in config.methods:
         if name not in METHODS:
             raise unknown("method", name, METHODS)

@@ -50,6 +50,6 @@ def flagged_bars(shares: Mapping[str, float], rate: float) -> Figure:
     ax.axvline(rate, color=INK, linestyle="--", linewidth=1)
     ax.invert_yaxis()
     ax.grid(axis="y", visible=False)
-    ax.set(xlim=(0, 1), xlabel=f"share flagged; dashed: the {rate:.0%} allowed of ID images")
+    ax.set(xlim=(0, 1), xlabel=f"share flagged; dashed: the {100 * rate:.3g}% allowed of ID images")
     ax.xaxis.set_major_formatter(lambda x, _: f"{x:.0%}")
     return figure

@@ -70,7 +70,7 @@ def _summary(run: RunFolder) -> list[Block]:
         len(run.manifest["classes"]),
         f"{run.summary['facts']['splits']['train']['images']:,}",
         bold(run.number("classifier", "test", "accuracy"), ".1%"),
-        bold(rate, ".0%"),
+        Markup("<b>{:.3g}%</b>").format(100 * rate),
         bold(alarms, ".1%"),
         listed([Markup("{} of {}").format(bold(v, ".1%"), n) for n, v in flagged.items()]),
     )

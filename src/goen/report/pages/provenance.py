@@ -4,6 +4,7 @@ import json
 import shlex
 from typing import Any
 
+from goen.data.protocol import EXTRA_SETS
 from goen.report.blocks import Details, Facts, Section, Words
 from goen.report.run_folder import RunFolder
 
@@ -63,6 +64,9 @@ def _splits(run: RunFolder) -> Facts:
 def command(run: RunFolder) -> str:
     """The command that asks for the same again."""
     words = ["goen", run.study, "--data", str(run.summary.get("data", ""))]
+    extra = [name for name in EXTRA_SETS if name in run.sets]
+    if extra:
+        words += ["--extra", *extra]
     choices = dict(run.summary.get("config", {}))
     if "seeds" in run.summary:
         choices.pop("seed", None)
