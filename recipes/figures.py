@@ -1,6 +1,8 @@
 """The pictures of docs/results.md, from results/ alone: python recipes/figures.py"""
 
+from itertools import product
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import matplotlib as mpl
@@ -8,7 +10,9 @@ import page
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MultipleLocator
 from paired import MEAN, PAIRS, read_lines
+from sets import UNSEEN
 
 from goen.results import Result
 
@@ -27,6 +31,11 @@ COLOURS = {
     "goen": "#d55e00",
     "knn_multi_scale": "#0072b2",
     "goen_m": "#009e73",
+}
+NETWORKS = {
+    "an ordinary network": "#0072b2",
+    "networks of their own": "#999999",
+    "GOEN's network": "#d55e00",
 }
 
 
@@ -68,6 +77,7 @@ def differences(lines: list[dict[str, Any]]) -> None:
         away = [[line["value"] - line["low"]], [line["high"] - line["value"]]]
         axes.errorbar(line["value"], y, xerr=away, fmt="o", color="#0072b2", markersize=4)
     axes.axvline(0, color="#999999", linewidth=0.8)
+    axes.xaxis.set_major_locator(MultipleLocator(0.05))
     labels = [pair.title.replace(": ", "\n") for pair in pairs]
     axes.set(
         yticks=range(len(pairs)),
@@ -76,6 +86,36 @@ def differences(lines: list[dict[str, Any]]) -> None:
     )
     axes.invert_yaxis()
     _finish(figure, axes, "results-ablation.png")
+
+
+def against_others(studies: dict[int, list[Result]], titles: dict[str, tuple[str, str]]) -> None:
+    """The mean over unseen sets of every method, a dot for each seed, the best on top."""
+    values: dict[str, list[float]] = {}
+    for results, method in product(studies.values(), titles):
+        found = {r.dataset: r.value for r in results if (r.method, r.metric) == (method, "auroc")}
+        if found:
+            values.setdefault(method, []).append(fmean(found[name] for name in UNSEEN))
+    order = sorted(values, key=lambda method: fmean(values[method]))
+    figure, axes = plt.subplots(figsize=(7.2, 6.4), layout="constrained")
+    for network, colour in NETWORKS.items():
+        points = [
+            (value, place)
+            for place, method in enumerate(order)
+            if titles[method][1] == network
+            for value in values[method]
+        ]
+        if points:
+            x, y = zip(*points, strict=True)
+            axes.scatter(x, y, s=22, color=colour, label=network)
+    axes.set(
+        yticks=range(len(order)),
+        yticklabels=[titles[method][0] for method in order],
+        xlabel="mean AUROC over unseen sets, a dot for each seed",
+    )
+    axes.grid(axis="y", color="#eeeeee")
+    axes.set_axisbelow(True)
+    axes.legend(frameon=False, loc="upper left")
+    _finish(figure, axes, "results-baselines.png")
 
 
 def _finish(figure: Figure, axes: Axes, name: str) -> None:
@@ -88,6 +128,7 @@ def main() -> None:
     """Draw all."""
     mpl.rcParams["font.size"] = 10
     methods(page.benchmarks())
+    against_others(*page.baselines())
     differences(read_lines(page.RESULTS / "ablation-paired.jsonl"))
 
 

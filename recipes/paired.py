@@ -2,6 +2,7 @@
 
     python recipes/paired.py bench-paired 42 123 ...     (after bench.sh and mirrored.py)
     python recipes/paired.py ablation-paired 42 123 ...  (after ablate.sh of the seeds)
+    python recipes/paired.py baselines-paired 42 123 ... (after baselines.sh of the seeds)
 
 Each set has DeLong's paired test, and the mean over the sets that calibrated neither row has one of
 its own. Writes results/cifar10/NAME.jsonl; the lines of other seeds in it stay.
@@ -79,6 +80,13 @@ PAIRS = {
             "calibrated with noise alone: against with SVHN too",
         ),
     ),
+    "baselines-paired": (
+        Pair("baselines", "goen", "softmax", "the paper's head: against softmax"),
+        Pair("baselines", "goen", "energy", "the paper's head: against energy"),
+        Pair("baselines", "goen", "knn", "the paper's head: against KNN"),
+        Pair("baselines", "goen_m_plain", "knn", "goen-m on the ordinary network: against KNN"),
+        Pair("baselines", "goen_m", "goen_m_plain", "goen-m: on GOEN's against the ordinary"),
+    ),
 }
 
 
@@ -106,7 +114,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def main(
-    name: tyro.conf.Positional[Literal["bench-paired", "ablation-paired"]],
+    name: tyro.conf.Positional[Literal["bench-paired", "ablation-paired", "baselines-paired"]],
     seeds: tyro.conf.Positional[tuple[int, ...]],
     runs: Path = Path("runs"),
 ) -> None:
