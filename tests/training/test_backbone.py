@@ -1,6 +1,7 @@
 import dataclasses
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -329,3 +330,18 @@ def test_what_cannot_be_trained_is_said(images: ImageSet) -> None:
         train_backbone(NetworkConfig(num_classes=4, width=1), CONFIG, images, images)
     with pytest.raises(UsageError, match="at least one epoch"):
         TrainingConfig(epochs=0)
+
+
+@pytest.mark.parametrize("change", [{"seed": 7}, {"learning_rate": 0.07}, {"epochs": 3}])
+def test_a_checkpoint_of_another_training_is_refused(
+    images: ImageSet, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    path = tmp_path / "checkpoint"
+    train_backbone(NETWORK, CONFIG, images, images, checkpoint=path)
+    with pytest.raises(ArtifactError, match="a training with other settings or images"):
+        train_backbone(
+            NETWORK, dataclasses.replace(CONFIG, **change), images, images, checkpoint=path
+        )
+    part = images.take(range(len(images) - 1))
+    with pytest.raises(ArtifactError, match="a training with other settings or images"):
+        train_backbone(NETWORK, CONFIG, part, images, checkpoint=path)

@@ -9,13 +9,13 @@ from typing import Annotated
 import tyro
 
 from goen.check import Compared, compare, measure, read_published
-from goen.cli.model import find_preprocess, make_model
+from goen.cli.model import open_gate
 from goen.cli.options import OptionalFunction, OptionalPath
 from goen.cli.tables import print_table
 from goen.data.protocol import EXTRA_SETS, protocol
 from goen.progress import note, warn
 from goen.report.table import Cell, Row, Table
-from goen.scoring import DEFAULT_GATE, gate_folder, load
+from goen.scoring import DEFAULT_GATE, gate_folder
 
 _METRICS = {"auroc": "AUROC", "fpr95_ood_positive": "FPR95"}
 
@@ -49,7 +49,7 @@ def check(
         preprocess: module:function, if the gate was fitted with one.
         json_: print the comparison as JSON lines instead of a table.
     """
-    judge = load(gate, make_model(model) if model else None, find_preprocess(preprocess))
+    judge = open_gate(gate, model, preprocess)
     published = read_published(gate_folder(gate))
     wanted = {row.dataset for row in published}
     extra = tuple(name for name in EXTRA_SETS if name in wanted)

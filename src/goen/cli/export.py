@@ -6,14 +6,13 @@ from typing import Annotated
 import numpy as np
 import tyro
 
-from goen.cli.model import find_preprocess, make_model
+from goen.cli.model import open_gate
 from goen.cli.options import OptionalFunction, OptionalPath, OptionalRate
 from goen.data.pictures import read_picture
 from goen.errors import UsageError
 from goen.export import TOLERANCE, to_onnx, to_program
 from goen.progress import note
 from goen.score_files import find_files
-from goen.scoring import load
 
 
 def main(argv: Sequence[str]) -> int:
@@ -55,11 +54,7 @@ def export(
     """
     if out is None and program is None:
         raise UsageError("Name a file to write: --out gate.onnx, or --program gate.pt2.")
-    judge = load(gate, make_model(model) if model else None, find_preprocess(preprocess))
-    if false_alarm_rate is not None:
-        judge = judge.with_false_alarm_rate(false_alarm_rate)
-    if per_class:
-        judge = judge.with_per_class()
+    judge = open_gate(gate, model, preprocess, false_alarm_rate, per_class=per_class)
     pictures = None
     if images is not None:
         files = find_files([images])

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from goen.errors import ArtifactError, UsageError
 from goen.models.preprocess import Preprocessing
+from goen.scoring import Gate, load
 
 
 def make_model(factory: str, weights: Path | None = None) -> nn.Module:
@@ -37,6 +38,21 @@ def make_model(factory: str, weights: Path | None = None) -> nn.Module:
     if weights is not None:
         _load_weights(model, weights)
     return model
+
+
+def open_gate(
+    name: str,
+    model: str | None,
+    preprocess: str | None,
+    false_alarm_rate: float | None = None,
+    *,
+    per_class: bool = False,
+) -> Gate:
+    """The gate of this name or folder, with the user's own code where it needs some."""
+    gate = load(name, make_model(model) if model else None, find_preprocess(preprocess))
+    if false_alarm_rate is not None:
+        gate = gate.with_false_alarm_rate(false_alarm_rate)
+    return gate.with_per_class() if per_class else gate
 
 
 def find_preprocess(name: str | None) -> Preprocessing | None:

@@ -7,12 +7,12 @@ from typing import Annotated
 
 import tyro
 
-from goen.cli.model import find_preprocess, make_model
+from goen.cli.model import open_gate
 from goen.cli.options import OptionalFunction, OptionalPath, OptionalRate
 from goen.errors import UsageError
 from goen.progress import note
 from goen.score_files import columns, find_files, open_writer, score_files
-from goen.scoring import DEFAULT_GATE, load
+from goen.scoring import DEFAULT_GATE
 
 
 def main(argv: Sequence[str]) -> int:
@@ -52,11 +52,7 @@ def score(
     """
     if not paths:
         raise UsageError("Name the pictures or folders to score.")
-    judge = load(gate, make_model(model) if model else None, find_preprocess(preprocess))
-    if false_alarm_rate is not None:
-        judge = judge.with_false_alarm_rate(false_alarm_rate)
-    if per_class:
-        judge = judge.with_per_class()
+    judge = open_gate(gate, model, preprocess, false_alarm_rate, per_class=per_class)
     files = find_files(paths)
     if not files:
         raise UsageError(f"There are no pictures in {', '.join(map(str, paths))}.")

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from goen.detectors.detector import Detector
-from goen.errors import UsageError
+from goen.errors import NotFittedError, UsageError
 from goen.functional._rows import check_finite_for_fit
 from goen.functional.logits import check_classified, check_classifier, energy_score
 from goen.outputs import Outputs
@@ -54,7 +54,9 @@ class ReAct(Detector):
     @property
     def threshold_(self) -> float:
         """What larger activations are clipped to."""
-        return float((self.fitted_ or {})["threshold"])
+        if self.fitted_ is None:
+            raise NotFittedError("ReAct has no threshold yet. Call fit(outputs, labels) first.")
+        return float(self.fitted_["threshold"])
 
     def _learn(self, outputs: Outputs, labels: Tensor) -> Mapping[str, Tensor]:
         rows = outputs.features[self.feature]

@@ -255,8 +255,8 @@ def _self_duality(weight: Tensor, means: Tensor, statistics: ClassStatistics) ->
 def nearest_mean_agreement(features: Tensor, logits: Tensor, means: Tensor) -> float:
     """NC4: share of rows that the classifier and the nearest class mean put in the same class.
 
-    Nearest in Euclidean distance; a class without a mean (a row of NaN) is never the nearest. NaN
-    for no rows.
+    Nearest in Euclidean distance; a class without a mean (a row of NaN) is never the nearest, and
+    to a row of NaN nothing is. NaN for no rows.
 
     Args:
         features: (N, D), those the classifier reads.
@@ -288,7 +288,8 @@ def nearest_mean_agreement(features: Tensor, logits: Tensor, means: Tensor) -> f
         rows = features[block].detach().to(present)
         distance = torch.cdist(rows, present, compute_mode="donot_use_mm_for_euclid_dist")
         nearest = classes[distance.argmin(dim=1)]
-        agreeing += int((nearest == logits[block].argmax(dim=1).to(nearest)).sum())
+        agrees = nearest == logits[block].argmax(dim=1).to(nearest)
+        agreeing += int((agrees & ~rows.isnan().any(dim=1)).sum())
     return agreeing / len(features)
 
 

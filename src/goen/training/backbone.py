@@ -1,5 +1,6 @@
 """Stage 1: train a network on labelled images, resumable at every epoch."""
 
+import json
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -122,6 +123,8 @@ def train_backbone(
     device = torch.device(device)
     state = _begin(network_config, config, len(train.classes), device)
     if checkpoint is not None:
+        told = [asdict(network_config), asdict(config), train.fingerprint]
+        state.settings = json.dumps(told, sort_keys=True)
         load_checkpoint(checkpoint, state)
     steps_per_epoch = max(1, len(train) // config.batch_size)
     with bar() as progress:

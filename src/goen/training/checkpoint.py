@@ -18,11 +18,15 @@ from goen.models import ResNet18
 
 @dataclass
 class Checkpoint:
-    """A network in training: all that the next epoch depends on."""
+    """A network in training: all that the next epoch depends on.
+
+    ``settings`` say which training it is: a file of another is not continued.
+    """
 
     network: ResNet18
     optimiser: torch.optim.SGD
     centres: nn.Parameter | None
+    settings: str = ""
     epoch: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)
     best: dict[str, Tensor] | None = None
@@ -41,7 +45,11 @@ def save_checkpoint(path: Path, state: Checkpoint) -> None:
         tensors["centres"] = state.centres.detach()
     for name, parameter in state.parameters().items():
         tensors[f"momentum.{name}"] = state.optimiser.state[parameter]["momentum_buffer"]
-    story = {"epoch": str(state.epoch), "history": json.dumps(state.history)}
+    story = {
+        "epoch": str(state.epoch),
+        "history": json.dumps(state.history),
+        "settings": state.settings,
+    }
     # safetensors keeps rows, not memory layouts: the layout comes back from the network itself.
     plain = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
     with whole_file(path) as temporary:
@@ -52,7 +60,7 @@ def load_checkpoint(path: Path, state: Checkpoint) -> None:
     """Bring ``state`` to where the file left off; without a file it stays as it is.
 
     Raises:
-        ArtifactError: the file belongs to another network or is damaged.
+        ArtifactError: the file belongs to another training or is damaged.
     """
     if not path.exists():
         return
@@ -60,6 +68,8 @@ def load_checkpoint(path: Path, state: Checkpoint) -> None:
         with safe_open(path, framework="pt") as file:
             story = file.metadata()
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        if story["settings"] != state.settings:
+            raise ValueError("it belongs to a training with other settings or images")
         state.network.load_state_dict(artifacts.part(tensors, "network."))
         state.best = artifacts.part(tensors, "best.") or None
         with torch.no_grad():
