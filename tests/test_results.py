@@ -6,7 +6,7 @@ from threading import Event
 import pytest
 
 from goen.errors import ArtifactError, UsageError
-from goen.results import Result, Stages, alone_in, read_results, write_results
+from goen.results import Result, Stages, alone_in, read_results, summarised, write_results
 
 ROW = Result(
     "goen",
@@ -139,3 +139,11 @@ def test_names_with_odd_line_ends_come_back_and_damage_is_said(tmp_path: Path) -
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(ArtifactError, match="is damaged"):
         read_results(path)
+
+
+def test_nothing_of_an_earlier_run_stays_when_a_study_has_results(tmp_path: Path) -> None:
+    for name in ("run.json", "scores.safetensors", "map.safetensors", "mine.txt"):
+        (tmp_path / name).write_text("earlier")
+    with summarised(tmp_path, {"study": "geometry"}):
+        assert [file.name for file in tmp_path.iterdir()] == ["mine.txt"]
+    assert {file.name for file in tmp_path.iterdir()} == {"mine.txt", "run.json"}

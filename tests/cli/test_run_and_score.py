@@ -14,6 +14,7 @@ import goen
 from goen.cli.main import main
 from goen.data import load
 from goen.data.pictures import read_picture
+from goen.results import read_results
 from goen.studies import PRESETS
 
 from ..tiny import TINY, tiny_protocol
@@ -52,6 +53,9 @@ def test_run_ends_with_the_path_of_its_report(
     assert main(["run", "--preset", "tiny", "--out", str(finished)]) == 0
     out = capsys.readouterr().out
     assert "protocol full" in out
+    rows = read_results(finished / "results.jsonl")
+    (accuracy,) = (r.value for r in rows if (r.method, r.metric) == ("classifier", "accuracy"))
+    assert f"accuracy on test images: {accuracy:.2%}" in out
     last = out.strip().splitlines()[-1]
     assert last == f"report: {finished / 'report.html'}"
     assert Path(last.removeprefix("report: ")).is_file()

@@ -10,6 +10,9 @@ import pytest
 
 from goen.errors import ArtifactError
 from goen.report import write_report
+from goen.report.pages.provenance import command
+from goen.report.run_folder import read_run
+from goen.report.tables import study_tables
 from goen.results import read_results
 
 from .by_hand import STUDIES, ablate, bench, geometry, seeds
@@ -200,3 +203,29 @@ def test_a_study_of_a_later_version_is_said(tmp_path: Path) -> None:
     (folder / "run.json").write_text(json.dumps({**summary, "study": "sweep"}))
     with pytest.raises(ArtifactError, match="'sweep', which this goen cannot report"):
         write_report(folder)
+
+
+def test_the_command_names_the_further_sets(tmp_path: Path) -> None:
+    folder = bench(tmp_path / "b")
+    rows = folder / "results.jsonl"
+    rows.write_text(rows.read_text().replace("far-set", "textures"))
+    assert "--data digits --extra textures --" in command(read_run(folder))
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [("run.json", "[]"), ("run.json", '{"study": "bench"}'), ("results.jsonl", "")],
+)
+def test_a_damaged_run_is_one_sentence(file: str, text: str, tmp_path: Path) -> None:
+    folder = bench(tmp_path / "b")
+    (folder / file).write_text(text)
+    with pytest.raises(ArtifactError, match=r"damaged|does not hold a finished run"):
+        write_report(folder)
+
+
+def test_an_ablation_without_a_pair_to_compare_has_no_table_of_pairs(tmp_path: Path) -> None:
+    folder = ablate(tmp_path / "a")
+    results = [r for r in read_results(folder / "results.jsonl") if r.method == "default"]
+    summary = json.loads((folder / "run.json").read_text())
+    summary["titles"] = {"default": summary["titles"]["default"]}
+    assert all(table.rows for table in study_tables(results, summary))

@@ -358,6 +358,25 @@ def test_an_array_that_is_read_backwards_is_taken(gate: Gate) -> None:
         gate.predict(np.array([["a"]], dtype=object))
 
 
+class Wavering(DigitNet):
+    """Says something else of an image alone than in a batch, as half precision does."""
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        return {"logits": super().forward(x)["logits"] * (1.0005 if len(x) == 1 else 1.0)}
+
+
+def test_scores_are_raised_by_what_was_seen_of_rounding() -> None:
+    model = Wavering()
+    model.load_state_dict(trained().state_dict())
+    gate, steady = fit(model=model.eval()), fit()
+    alone, together = (np.array([float(gate.predict(part).score[0]) for part in parts])
+        for parts in (digits().validation.read(range(8))[:, None],
+                      [digits().validation.read([i, i]) for i in range(8)]))  # fmt: skip
+    raised_by = gate.held_out_scores - steady.held_out_scores
+    assert np.allclose(raised_by, 2 * np.abs(alone - together).max(), rtol=0.05, atol=3e-6)
+    assert raised_by.min() > 5e-5
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_ties_are_ties_alone_and_in_a_batch(seed: int) -> None:
     # One ID image in ten is the same test card, farther out than all others.

@@ -38,10 +38,13 @@ def main_job(
     images = place.protocol()
     with alone_in(folder):  # to the end: nobody else's numbers may come between
         run(config, images, folder, place.finished(folder))
-        tables, page = told(folder, read_results(folder / "results.jsonl"))
+        results = read_results(folder / "results.jsonl")
+        tables, page = told(folder, results)
     for table in tables:
         if table.name in ("auroc", "flagged"):
             print_table(table)
+    accuracy = next(r.value for r in results if (r.dataset, r.metric) == ("test", "accuracy"))
+    print(f"accuracy on test images: {accuracy:.2%}\n")
     print(f"gate:   {folder / 'gate'}   (goen score PICTURES --gate {folder})")
     print(f"report: {page.resolve()}")
     return 0
