@@ -64,13 +64,15 @@ def look_at(page: Path, work: Path) -> Look:
         "--hide-scrollbars",
         "--no-first-run", "--disable-background-networking",
         "--host-resolver-rules=MAP * ~NOTFOUND",
-        f"--user-data-dir={work / 'profile'}", "--enable-logging=stderr", "--log-level=0",
+        "--enable-logging=stderr", "--log-level=0",
         "--window-size=1300,1000", "--virtual-time-budget=20000", "--timeout=60000",
         "--dump-dom", harness.as_uri(),
     ]  # fmt: skip
-    # On a busy machine the browser may give up before the script has looked; then it looks again.
-    for _ in range(3):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=180)
+    # On a busy machine the browser may give up before the script has looked; then it looks again,
+    # with nothing left of the time before.
+    for attempt in range(6):
+        fresh = [*command, f"--user-data-dir={work / f'profile {attempt}'}"]
+        done = subprocess.run(fresh, capture_output=True, text=True, timeout=180)
         written = re.search(r'<pre id="findings">(.+?)</pre>', done.stdout, re.DOTALL)
         if written is not None:
             break
