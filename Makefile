@@ -13,11 +13,11 @@ PIPFLAGS := --disable-pip-version-check $(shell test -t 2 || echo --quiet)
 HAS_BROWSER := { command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null
 APT := DEBIAN_FRONTEND=noninteractive timeout 300 apt-get -qq -o Acquire::Retries=0 -o Acquire::http::Timeout=15 -o Acquire::https::Timeout=15 -o DPkg::Lock::Timeout=30
 
-.PHONY: demo test lint format clean help
+.PHONY: demo test test-processors format clean help
 .DELETE_ON_ERROR:
 
 help:  ## what there is
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
 demo: $(VENV)/.ready-core  ## the gate in the box, then the embedded benchmark, from nothing to a picture
 	@$(BIN)/goen demo
@@ -28,6 +28,9 @@ test: $(VENV)/.ready-dev $(VENV)/.browser  ## lint, types and all tests
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2 --dist loadgroup
 	@$(HAS_BROWSER) || echo "WARNING: no Chromium here, so the tests that open the report in a browser DID NOT RUN. Install it (Debian: apt-get install chromium) and run make test again." >&2
+
+test-processors: $(VENV)/.ready-dev $(VENV)/.browser  ## the tests and goen check under other instruction sets; an hour
+	$(BIN)/python tests/on_processors.py
 
 format: $(VENV)/.ready-dev  ## put every file in order
 	$(BIN)/ruff check --fix .

@@ -1,5 +1,7 @@
 """What every test gets: a cache of its own, no data of the machine it runs on."""
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +10,32 @@ import torch
 
 from goen.data import ImageSet
 
+from .processor import MISSING, guarded, missing_abilities
+
 # Tests run in several processes; more threads than cores would only wait for each other.
-torch.set_num_threads(1)
+torch.set_num_threads(int(os.environ.get("GOEN_TEST_THREADS", "1")))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if getattr(config.option, "numprocesses", None):
+        missing_abilities()  # once, before the workers start
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for mark in item.iter_markers("needs"):
+            for ability in mark.args:
+                if ability in missing_abilities():
+                    how = missing_abilities()[ability]
+                    reason = f"torch {torch.__version__} on this processor has no {ability}: {how}"
+                    item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(autouse=True)
+def _no_missing_ability() -> Iterator[None]:
+    """Where the processor lacks an ability, a test that forgot its mark fails and kills nothing."""
+    with guarded(set(missing_abilities()) if MISSING in os.environ else set()):
+        yield
 
 
 @pytest.fixture(autouse=True)

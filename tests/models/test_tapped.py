@@ -112,7 +112,15 @@ def test_extract_runs_a_tapped_model(small_set) -> None:
     assert close(outputs.features["body"], features["body"])
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+# The abilities that a model in half precision needs; see tests/processor.py.
+HALF = [
+    pytest.param(torch.float16, marks=pytest.mark.needs("float16 convolution")),
+    pytest.param(torch.bfloat16, marks=pytest.mark.needs("bfloat16 convolution")),
+]
+FLOAT_AND_HALF = [torch.float32, HALF[1]]
+
+
+@pytest.mark.parametrize("dtype", HALF)
 def test_a_model_in_half_precision_gives_float32(dtype: torch.dtype) -> None:
     case, images = CASES["resnet"], pictures("resnet")
     logits, features = case.by_hand(build("resnet"), images.float() / 255)
@@ -503,6 +511,7 @@ def test_preprocessing_can_be_a_function() -> None:
     assert torch.equal(floats, before)
 
 
+@pytest.mark.needs("bfloat16 convolution")
 def test_preprocessing_of_a_half_model_is_done_in_float32() -> None:
     seen = []
     model = build("plain").bfloat16()
@@ -626,8 +635,22 @@ def test_the_table_reads_well() -> None:
 # Repeatable outputs
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        *((name, torch.float32) for name in NAMES),
+        *(
+            pytest.param(
+                name,
+                torch.bfloat16,
+                marks=pytest.mark.needs(
+                    "bfloat16 convolution", *(["bfloat16 attention"] if name == "vit" else [])
+                ),
+            )
+            for name in NAMES
+        ),
+    ],
+)
 def test_ordinary_models_are_deterministic(name: str, dtype: torch.dtype) -> None:
     check_deterministic(Tapped(build(name).to(dtype), CASES[name].layers), pictures(name, 5))
 
@@ -650,7 +673,7 @@ class Doubtful(nn.Module):
     [lambda x: F.dropout(x, 0.3, training=True), lambda x: x + 0.5 * torch.randn_like(x)],
     ids=["dropout", "noise"],
 )
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", FLOAT_AND_HALF)
 def test_a_random_model_is_noticed(function, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     tapped = Tapped(Doubtful(function).eval().to(dtype), ["conv"])

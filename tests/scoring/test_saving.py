@@ -94,6 +94,7 @@ class Tied(nn.Module):
         return self.two(self.one(self.body(x).mean((2, 3))))
 
 
+@pytest.mark.needs("bfloat16 convolution")
 def test_tied_weights_and_half_precision_are_kept(tmp_path: Path) -> None:
     torch.manual_seed(0)
     gate = fit(model=Tied().bfloat16(), layers="body")
@@ -115,6 +116,7 @@ class Mixed(nn.Module):
         return self.head(self.body(x.bfloat16()).mean((2, 3)).float())
 
 
+@pytest.mark.needs("bfloat16 convolution")
 def test_each_part_keeps_its_precision(tmp_path: Path) -> None:
     torch.manual_seed(0)
     gate = fit(model=Mixed().eval(), layers="body")

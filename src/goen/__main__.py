@@ -1,0 +1,5 @@
+"""``python -m goen``: the command line."""
+
+from goen.cli.main import entry
+
+entry()
