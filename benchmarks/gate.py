@@ -16,11 +16,11 @@ from torch.nn.functional import cross_entropy
 
 from goen.data.imageset import ImageSet
 from goen.detectors import Density
+from goen.detectors.calibration_head import CalibrationHead
 from goen.detectors.goen import Goen
 from goen.extraction import extract
+from goen.gate import Gate
 from goen.models import NetworkConfig, ResNet18
-from goen.models.head import CalibrationHead
-from goen.scoring import Gate
 from goen.training import TrainingConfig, train_backbone
 from timing import header, interleave, ratio, report
 

@@ -14,7 +14,7 @@ from matplotlib.ticker import MultipleLocator
 from paired import MEAN, PAIRS, read_lines
 from sets import UNSEEN
 
-from goen.results import Result
+from goen.runs.results import Result
 
 OUT = Path(__file__).parents[1] / "docs" / "pictures"
 SETS = {

@@ -3,7 +3,7 @@
     python recipes/gate.py --data-dir DATA        (the network of recipes/bench.sh 42)
 
 Fits goen-m to the network of seed 42 without any OOD image, measures it on every set, and puts gate
-and table into src/goen/gates/cifar10-w16. `goen check` compares the two again, anywhere.
+and table into src/goen/gate/bundled/cifar10-w16. `goen check` compares the two again, anywhere.
 """
 
 import shutil
@@ -15,15 +15,15 @@ import torch
 import tyro
 from sets import UNTOUCHED
 
-from goen.check import measure, publish
 from goen.data import protocol
-from goen.detectors.monotone import Monotone
+from goen.detectors.goen_m import Monotone
 from goen.functional.conformal import raised
-from goen.models.mirrored import Mirrored
-from goen.results import Stages
-from goen.scoring import Gate
+from goen.gate import Gate
+from goen.gate.published import measure, publish
+from goen.models.flip_averaging import Mirrored
+from goen.runs.results import Stages
+from goen.studies.experiment import Panel
 from goen.studies.methods import SCALES, labels_of
-from goen.studies.panel import Panel
 
 FOLDER = Path(__file__).parents[1] / "src" / "goen" / "gates" / "cifar10-w16"
 

@@ -23,16 +23,16 @@ from torch import Tensor, nn
 
 from goen.data import ImageSet, protocol
 from goen.detectors import GEN, RelativeMahalanobis
-from goen.detectors.bank import Bank
+from goen.detectors._bank import Bank
 from goen.detectors.density import Density
 from goen.functional.conformal import p_values
 from goen.functional.cues import entropy
 from goen.functional.fusion import fuse
 from goen.metrics import ood_metrics
 from goen.outputs import Outputs
-from goen.results import Stages
+from goen.runs.results import Stages
+from goen.studies.experiment import Panel
 from goen.studies.methods import labels_of
-from goen.studies.panel import Panel
 
 Pixels = NDArray[np.uint8]
 LAYERS = ("layer1", "layer2", "layer3", "layer4", "z")

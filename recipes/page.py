@@ -22,7 +22,7 @@ from sets import PAPER_SETS, UNSEEN, UNTOUCHED
 from goen.metrics import over_seeds
 from goen.report.table import Cell, Row, Table, markdown, marked
 from goen.report.tables import study_tables
-from goen.results import Result, read_results
+from goen.runs.results import Result, read_results
 from goen.studies import SEEDS
 from goen.studies.methods import METHODS
 

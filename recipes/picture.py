@@ -11,7 +11,7 @@ import tyro
 from matplotlib import pyplot as plt
 
 import goen
-from goen.detectors.monotone import Monotone
+from goen.detectors.goen_m import Monotone
 
 OUT = Path(__file__).parents[1] / "docs" / "pictures" / "goen-m-cues.png"
 TITLES = {"svhn": "SVHN", "cifar100": "CIFAR-100 (50 classes)", "noise": "noise"}

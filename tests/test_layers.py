@@ -10,15 +10,15 @@ import goen
 LAYERS = [
     {"errors", "files", "outputs", "progress"},
     {"functional"},
-    {"data", "metrics", "models"},
+    {"data", "metrics", "models", "runs"},
     {"detectors"},
-    {"artifacts", "extraction"},
+    {"extraction"},
     {"training"},
-    {"results"},
-    {"scoring"},
-    {"bridges", "check", "export", "fit_report", "score_files", "studies"},
-    {"report", "server"},
+    {"gate"},
+    {"studies"},
+    {"report"},
     {"cli"},
+    {"__main__"},
 ]
 RANK = {room: rank for rank, rooms in enumerate(LAYERS) for room in rooms}
 ROOT = Path(goen.__file__).parent

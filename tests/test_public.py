@@ -57,5 +57,5 @@ def test_importing_goen_does_not_wait_for_torch() -> None:
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="'goen' has no attribute 'gate'"):
-        goen.gate  # noqa: B018
+    with pytest.raises(AttributeError, match="'goen' has no attribute 'gates'"):
+        goen.gates  # noqa: B018

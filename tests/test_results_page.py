@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from goen.results import read_results
+from goen.runs.results import read_results
 
 ROOT = Path(__file__).parents[1]
 

@@ -13,6 +13,7 @@ from scipy.stats import chi2, multivariate_normal, ncx2, norm
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
 
+from goen.detectors.calibration_head import CalibrationHead, probability_of_ood
 from goen.functional.bounds import log_density_bounds, mixture_log_density
 from goen.functional.covariance import tied_covariance
 from goen.functional.cues import normalise
@@ -20,7 +21,6 @@ from goen.functional.gaussian import ClassStatistics
 from goen.functional.geometry import condition_number, geometry
 from goen.functional.whitening import whitener
 from goen.metrics import ood_calibration, ood_metrics
-from goen.models.head import CalibrationHead, probability_of_ood
 from goen.training import HeadConfig, train_head
 
 Array = NDArray[np.float64]

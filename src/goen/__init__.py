@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from goen import data, detectors, errors, metrics, models
     from goen.extraction import extract
-    from goen.models.layers import layers
-    from goen.models.preprocess import Preprocess
-    from goen.models.tapped import Tapped
+    from goen.gate import Gate, Prediction, load
+    from goen.models.tapping.layers import layers
+    from goen.models.tapping.preprocess import Preprocess
+    from goen.models.tapping.tapped import Tapped
     from goen.outputs import Outputs
-    from goen.scoring import Gate, Prediction, load
 
 __version__ = "0.1.0.dev0"
 
@@ -33,14 +33,14 @@ __all__ = [
 
 # Imported when first used: `goen data list` and `goen --help` must not wait seconds for torch.
 _HOME = {
-    "Gate": "scoring",
+    "Gate": "gate",
     "Outputs": "outputs",
-    "Prediction": "scoring",
-    "Preprocess": "models.preprocess",
-    "Tapped": "models.tapped",
+    "Prediction": "gate",
+    "Preprocess": "models.tapping.preprocess",
+    "Tapped": "models.tapping.tapped",
     "extract": "extraction",
-    "layers": "models.layers",
-    "load": "scoring",
+    "layers": "models.tapping.layers",
+    "load": "gate",
 }
 
 

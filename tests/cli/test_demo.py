@@ -12,7 +12,7 @@ from goen.cli.demo import loudest, strangers
 from goen.cli.main import main
 from goen.cli.study import Place
 from goen.data.pictures import read_picture
-from goen.scoring import Prediction
+from goen.gate import Prediction
 
 from ..scoring.test_shipped import ship, stand_in
 
@@ -34,7 +34,7 @@ def test_strangers_first_and_then_the_main_job(
         return 0
 
     monkeypatch.setattr("goen.cli.demo.main_job", main_job)
-    monkeypatch.setattr("goen.scoring.shipped.GATES", tmp_path / "gates")
+    monkeypatch.setattr("goen.gate.bundled.GATES", tmp_path / "gates")
     monkeypatch.setenv("COLUMNS", "80")
     assert main(["demo", "--out", str(tmp_path / "out")]) == 0  # nothing is shipped: it just runs
     assert capsys.readouterr().out == "the main job\n"

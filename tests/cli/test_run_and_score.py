@@ -14,7 +14,7 @@ import goen
 from goen.cli.main import main
 from goen.data import load
 from goen.data.pictures import read_picture
-from goen.results import read_results
+from goen.runs.results import read_results
 from goen.studies import PRESETS
 
 from ..tiny import TINY, tiny_protocol

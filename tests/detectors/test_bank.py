@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
-from goen.detectors.bank import Bank
+from goen.detectors._bank import Bank
 from goen.errors import FitError, NotFittedError, UsageError
 from goen.outputs import Outputs
 

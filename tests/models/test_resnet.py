@@ -1,9 +1,9 @@
 import pytest
 import torch
 
+from goen.detectors.calibration_head import CalibrationHead, probability_of_ood
 from goen.errors import UsageError
 from goen.models import CLASSIFIERS, NetworkConfig, ResNet18
-from goen.models.head import CalibrationHead, probability_of_ood
 from goen.models.resnet import HEADS
 
 IMAGES = torch.randint(

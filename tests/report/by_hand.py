@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from goen.results import Origin, Result, write_results
+from goen.runs.results import Origin, Result, write_results
 
 SETS = {"near-set": "near", "far-set": "far", "noise": "noise"}
 VERSIONS = {"python": "3.11", "goen": "0.1"}

@@ -10,7 +10,7 @@ import pytest
 from goen.errors import ArtifactError
 from goen.report import write_report
 from goen.report.tables import RUN_TITLES
-from goen.results import Result, read_results
+from goen.runs.results import Result, read_results
 
 from .reading import plain, tables
 

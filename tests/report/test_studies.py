@@ -10,10 +10,10 @@ import pytest
 
 from goen.errors import ArtifactError
 from goen.report import write_report
-from goen.report.pages.provenance import command
+from goen.report.provenance import command
 from goen.report.run_folder import read_run
 from goen.report.tables import study_tables
-from goen.results import read_results
+from goen.runs.results import read_results
 
 from .by_hand import STUDIES, ablate, bench, geometry, seeds
 from .reading import plain, tables
@@ -170,7 +170,7 @@ def test_the_same_figures_every_time_and_none_of_an_earlier_report(
 
 
 def test_a_set_that_one_method_lacks_is_said_in_the_picture(tmp_path: Path) -> None:
-    from goen.report.pages.comparison import comparison_page
+    from goen.report.bench import comparison_page
     from goen.report.run_folder import read_run
 
     folder = ablate(tmp_path / "a")

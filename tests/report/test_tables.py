@@ -9,7 +9,7 @@ import pytest
 
 from goen.report.table import Cell, Row, Table, as_csv, latex, markdown, write_tables
 from goen.report.tables import bench_tables
-from goen.results import Origin, Result
+from goen.runs.results import Origin, Result
 
 SETS = {"svhn": ("far", True), "cifar100": ("near", False), "noise": ("noise", True)}
 AUROC = {"softmax": (0.8, 0.7, 0.9), "goen": (0.9, 0.6, 1.0), "knn": (0.85, 0.75, 0.95)}

@@ -9,7 +9,7 @@ from safetensors.numpy import load_file
 
 from goen.errors import UsageError
 from goen.report.tables import geometry_tables
-from goen.results import Stages
+from goen.runs.results import Stages
 from goen.studies import PRESETS, AblateConfig, measure_geometry
 from goen.studies.geometry import NETWORK_VARIANTS
 

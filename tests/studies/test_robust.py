@@ -11,9 +11,9 @@ from goen.data.corruptions import CORRUPTIONS, corrupt
 from goen.errors import UsageError
 from goen.functional.conformal import threshold
 from goen.report.tables import robust_tables
-from goen.results import Stages
+from goen.runs.results import Stages
 from goen.studies import METHODS, PRESETS, RobustConfig, robust
-from goen.studies.panel import Panel
+from goen.studies.experiment import Panel
 
 from ..tiny import FAST, tiny_protocol
 

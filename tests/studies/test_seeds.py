@@ -8,7 +8,7 @@ import pytest
 
 from goen.errors import UsageError
 from goen.report.tables import seeds_tables
-from goen.results import Stages, read_results
+from goen.runs.results import Stages, read_results
 from goen.studies import PRESETS, RunConfig, over_seeds
 
 from ..tiny import FAST, tiny_protocol

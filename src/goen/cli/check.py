@@ -8,14 +8,14 @@ from typing import Annotated
 
 import tyro
 
-from goen.check import Compared, compare, measure, read_published
 from goen.cli.model import open_gate
 from goen.cli.options import OptionalFunction, OptionalPath
 from goen.cli.tables import print_table
 from goen.data.protocol import EXTRA_SETS, protocol
+from goen.gate import DEFAULT_GATE, gate_folder
+from goen.gate.published import Compared, compare, measure, read_published
 from goen.progress import note, warn
 from goen.report.table import Cell, Row, Table
-from goen.scoring import DEFAULT_GATE, gate_folder
 
 _METRICS = {"auroc": "AUROC", "fpr95_ood_positive": "FPR95"}
 

@@ -18,7 +18,7 @@ from goen.cli.study import Place
 from goen.data.embedded import digits, noise
 from goen.data.imageset import Pixels
 from goen.data.pictures import read_picture
-from goen.scoring import DEFAULT_GATE, Gate, Prediction, load, shipped_folder
+from goen.gate import DEFAULT_GATE, Gate, Prediction, load, shipped_folder
 
 
 def main(argv: Sequence[str]) -> int:

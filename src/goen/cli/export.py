@@ -10,9 +10,9 @@ from goen.cli.model import open_gate
 from goen.cli.options import OptionalFunction, OptionalPath, OptionalRate
 from goen.data.pictures import read_picture
 from goen.errors import UsageError
-from goen.export import TOLERANCE, to_onnx, to_program
+from goen.gate.export import TOLERANCE, to_onnx, to_program
+from goen.gate.score_files import find_files
 from goen.progress import note
-from goen.score_files import find_files
 
 
 def main(argv: Sequence[str]) -> int:

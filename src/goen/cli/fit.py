@@ -8,7 +8,6 @@ from typing import Annotated
 import torch
 import tyro
 
-from goen.artifacts import check_free
 from goen.cli.model import find_preprocess, make_model
 from goen.cli.options import OptionalFunction, OptionalName, OptionalPath
 from goen.data import ImageSet, load, names
@@ -16,13 +15,14 @@ from goen.data.readers import class_folders, class_names
 from goen.data.store import prepare
 from goen.errors import UsageError
 from goen.files import whole_file
-from goen.fit_report import report
-from goen.models.layers import LayerTable
-from goen.models.layers import layers as layers_of
-from goen.models.pooling import Layout, Tokens
-from goen.models.preprocess import Preprocess
+from goen.gate import Gate
+from goen.gate.summary import report
+from goen.models.tapping.layers import LayerTable
+from goen.models.tapping.layers import layers as layers_of
+from goen.models.tapping.pooling import Layout, Tokens
+from goen.models.tapping.preprocess import Preprocess
 from goen.progress import note, warn
-from goen.scoring import Gate
+from goen.runs.artifacts import check_free
 
 
 def main(argv: Sequence[str]) -> int:

@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from goen.errors import ArtifactError, UsageError
-from goen.models.preprocess import Preprocessing
-from goen.scoring import Gate, load
+from goen.gate import Gate, load
+from goen.models.tapping.preprocess import Preprocessing
 
 
 def make_model(factory: str, weights: Path | None = None) -> nn.Module:

@@ -7,7 +7,7 @@ import tyro
 
 from goen.cli.study import Place, told
 from goen.cli.tables import print_table
-from goen.results import alone_in, read_results
+from goen.runs.results import alone_in, read_results
 from goen.studies import RunConfig, run
 
 

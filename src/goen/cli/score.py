@@ -10,9 +10,9 @@ import tyro
 from goen.cli.model import open_gate
 from goen.cli.options import OptionalFunction, OptionalPath, OptionalRate
 from goen.errors import UsageError
+from goen.gate import DEFAULT_GATE
+from goen.gate.score_files import columns, find_files, open_writer, score_files
 from goen.progress import note
-from goen.score_files import columns, find_files, open_writer, score_files
-from goen.scoring import DEFAULT_GATE
 
 
 def main(argv: Sequence[str]) -> int:

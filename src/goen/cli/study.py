@@ -13,7 +13,7 @@ from goen.data.protocol import Protocol, protocol
 from goen.progress import warn
 from goen.report.table import Table
 from goen.report.tables import study_tables
-from goen.results import Result, Stages, alone_in
+from goen.runs.results import Result, Stages, alone_in
 
 
 @dataclass(frozen=True)

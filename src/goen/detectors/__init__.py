@@ -1,7 +1,7 @@
 """Detectors: ``Outputs`` in, scores out; a high score means OOD."""
 
+from goen.detectors._base import Detector
 from goen.detectors.density import Density
-from goen.detectors.detector import Detector
 from goen.detectors.energy import Energy
 from goen.detectors.fdbd import FDBD
 from goen.detectors.gen import GEN

@@ -5,7 +5,7 @@ from typing import final
 
 from torch import Tensor
 
-from goen.detectors.detector import Detector
+from goen.detectors._base import Detector
 from goen.functional.logits import check_temperature, energy_score
 from goen.outputs import Outputs
 

@@ -6,10 +6,10 @@ from typing import Any, ClassVar, Self, final
 import torch
 from torch import Tensor, nn
 
+from goen.detectors._tracing import TracedDistance, traced_entropy, traced_unit
+from goen.detectors.calibration_head import CalibrationHead, probability_of_ood
 from goen.detectors.density import CUES, Density
 from goen.detectors.scorer import conformal_columns
-from goen.detectors.traced import TracedDistance, traced_entropy, traced_unit
-from goen.models.head import CalibrationHead, probability_of_ood
 from goen.outputs import Outputs
 
 

@@ -6,7 +6,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from goen.detectors.detector import Detector
+from goen.detectors._base import Detector
 from goen.errors import FitError, UsageError
 from goen.functional._rows import blocks, check_features, check_finite_for_fit
 from goen.functional.cues import normalise

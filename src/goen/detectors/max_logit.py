@@ -6,7 +6,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from goen.detectors.detector import Detector
+from goen.detectors._base import Detector
 from goen.outputs import Outputs
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from goen.detectors.detector import Detector
+from goen.detectors._base import Detector
 from goen.errors import UsageError
 from goen.functional.logits import check_several_classes, check_temperature, max_softmax_score
 from goen.outputs import Outputs

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from goen.detectors.detector import Detector
+from goen.detectors._base import Detector
 from goen.errors import NotFittedError, UsageError
 from goen.functional._rows import check_finite_for_fit
 from goen.functional.logits import check_classified, check_classifier, energy_score

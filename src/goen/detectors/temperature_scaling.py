@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from goen.detectors.detector import Detector
+from goen.detectors._base import Detector
 from goen.errors import NotFittedError
 from goen.functional._rows import check_finite_for_fit
 from goen.functional.logits import check_several_classes, max_softmax_score

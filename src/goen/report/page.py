@@ -11,15 +11,15 @@ from safetensors import SafetensorError
 
 from goen.errors import ArtifactError
 from goen.files import make_folder, record_own, storage_errors, whole_file
+from goen.report.bench import comparison_page
 from goen.report.blocks import Drawing, Gallery, Page, Photographs
 from goen.report.figures.style import save
-from goen.report.pages.comparison import comparison_page
-from goen.report.pages.geometry import geometry_page
-from goen.report.pages.main_job import main_job_page
-from goen.report.pages.provenance import provenance
-from goen.report.pages.robustness import robustness_page
-from goen.report.pages.seeds import seeds_page
+from goen.report.geometry import geometry_page
+from goen.report.provenance import provenance
+from goen.report.robust import robustness_page
+from goen.report.run import main_job_page
 from goen.report.run_folder import RunFolder, read_run
+from goen.report.seeds import seeds_page
 from goen.report.table import write_tables
 
 PAGES: dict[str, Callable[[RunFolder, Sequence[RunFolder]], Page]] = {

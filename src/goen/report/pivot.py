@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from goen.report.run_folder import RunFolder
 from goen.report.table import Cell, Row, Table, marked
-from goen.results import Result
+from goen.runs.results import Result
 
 Key = Callable[[Result], str]
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from goen.errors import ArtifactError
 from goen.report.table import Table
 from goen.report.tables import RUN_TITLES, study_tables
-from goen.results import Result, read_results, read_scores
+from goen.runs.results import Result, read_results, read_scores
 
 _TITLES = {**RUN_TITLES, "gate": ["the gate", ""], "classifier": ["the classifier", ""]}
 _HASHED = ("results.jsonl", "scores.safetensors", "map.safetensors")

@@ -6,7 +6,7 @@ from typing import Any
 
 from goen.metrics import GroupAverages, group_averages, over_seeds
 from goen.report.table import Cell, Mark, Row, Table, marked
-from goen.results import Result
+from goen.runs.results import Result
 
 Summary = Mapping[str, Any]
 SIGNIFICANT = 0.05

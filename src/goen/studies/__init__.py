@@ -3,10 +3,10 @@
 from goen.studies.ablate import VARIANTS, AblateConfig, ablate
 from goen.studies.bench import BenchConfig, bench
 from goen.studies.geometry import measure_geometry
-from goen.studies.main_job import RunConfig, run
 from goen.studies.methods import METHODS, Material, Method
-from goen.studies.recipes import PRESETS, SEEDS, Preset, Roles
+from goen.studies.presets import PRESETS, SEEDS, Preset, Roles
 from goen.studies.robust import RobustConfig, robust
+from goen.studies.run import RunConfig, run
 from goen.studies.seeds import over_seeds
 
 __all__ = [

@@ -9,7 +9,7 @@ from goen.data.protocol import Protocol
 from goen.errors import unknown
 from goen.metrics import paired_auroc_test
 from goen.progress import note
-from goen.results import (
+from goen.runs.results import (
     Result,
     Stages,
     alone_in,
@@ -20,8 +20,8 @@ from goen.results import (
     write_scores,
 )
 from goen.studies.bench import Arrays, holm
-from goen.studies.main_job import RunConfig, run
-from goen.studies.recipes import Fairness
+from goen.studies.presets import Fairness
+from goen.studies.run import RunConfig, run
 
 CENTER_LOSS = 0.01
 _HEAD, _DISTANCE = "with the calibrated head", "distance alone"

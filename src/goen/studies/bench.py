@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from goen.data.protocol import Protocol
 from goen.detectors import TemperatureScaling
-from goen.detectors.bridge import pytorch_ood
+from goen.detectors.pytorch_ood import pytorch_ood
 from goen.errors import ExtraMissing, UsageError, unknown
 from goen.metrics import id_metrics, ood_metrics, paired_auroc_test
 from goen.progress import note, warn
-from goen.results import (
+from goen.runs.results import (
     Result,
     Stages,
     alone_in,
@@ -21,9 +21,9 @@ from goen.results import (
     write_results,
     write_scores,
 )
+from goen.studies.experiment import Panel
 from goen.studies.methods import METHODS, Material, Method, Scores
-from goen.studies.panel import Panel
-from goen.studies.recipes import Fairness
+from goen.studies.presets import Fairness
 
 Arrays = dict[str, NDArray[np.float64]]
 _BRIDGE = "pytorch_ood."

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from safetensors.torch import save_file
 from torch import Tensor
 
-from goen.artifacts import hardware
 from goen.data.contact_sheet import save_png, sheet
 from goen.data.imageset import ImageSet
 from goen.data.protocol import Protocol
@@ -20,10 +19,11 @@ from goen.files import whole_file
 from goen.functional.cues import normalise
 from goen.functional.gaussian import ClassStatistics
 from goen.functional.logits import max_softmax_score
+from goen.gate import Gate
 from goen.metrics import id_metrics, ood_calibration, ood_metrics
 from goen.progress import note
-from goen.results import Group, Origin, Result, write_results, write_scores
-from goen.scoring import Gate
+from goen.runs.artifacts import hardware
+from goen.runs.results import Group, Origin, Result, write_results, write_scores
 
 Arrays = dict[str, NDArray[Any]]
 _MISTAKES = 12

@@ -13,10 +13,10 @@ from goen.functional.gaussian import ClassStatistics
 from goen.functional.geometry import geometry, nearest_mean_agreement
 from goen.outputs import Outputs
 from goen.progress import note
-from goen.results import Origin, Result, Stages, alone_in, summarised, write_results
+from goen.runs.results import Origin, Result, Stages, alone_in, summarised, write_results
 from goen.studies.ablate import VARIANTS, AblateConfig
 from goen.studies.networks import Trained, outputs, train, write_story
-from goen.studies.recipes import Roles
+from goen.studies.presets import Roles
 
 # Variants that differ only in their calibration have the same network.
 NETWORK_VARIANTS = tuple(k for k, v in VARIANTS.items() if "calibration" not in v.changes)

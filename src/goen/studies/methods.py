@@ -25,7 +25,7 @@ from goen.detectors import (
     ViM,
 )
 from goen.detectors.goen import Goen
-from goen.detectors.monotone import Monotone
+from goen.detectors.goen_m import Monotone
 from goen.detectors.scorer import Scorer
 from goen.errors import UsageError
 from goen.models import ResNet18

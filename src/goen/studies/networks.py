@@ -11,14 +11,14 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from goen.artifacts import load_tensors, part
 from goen.data.imageset import ImageSet
 from goen.extraction import stream
 from goen.files import whole_file
 from goen.models import NetworkConfig, ResNet18
 from goen.outputs import Outputs
 from goen.progress import note
-from goen.results import Stages
+from goen.runs.artifacts import load_tensors, part
+from goen.runs.results import Stages
 from goen.training import EpochRow, TrainingConfig, train_backbone
 
 # Counted up when the code behind a stage changes what the stage gives.

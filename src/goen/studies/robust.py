@@ -14,10 +14,10 @@ from goen.errors import UsageError, unknown
 from goen.functional.conformal import threshold
 from goen.metrics import id_metrics
 from goen.progress import note
-from goen.results import Result, Stages, alone_in, summarised, write_results
+from goen.runs.results import Result, Stages, alone_in, summarised, write_results
+from goen.studies.experiment import Fitted, Panel
 from goen.studies.methods import METHODS
-from goen.studies.panel import Fitted, Panel
-from goen.studies.recipes import Fairness
+from goen.studies.presets import Fairness
 
 CLEAN = "clean"
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from goen.data.protocol import Protocol
 from goen.errors import UsageError
 from goen.progress import note
-from goen.results import Result, Stages, alone_in, read_results, summarised, write_results
-from goen.studies.main_job import RunConfig, run
-from goen.studies.recipes import SEEDS
+from goen.runs.results import Result, Stages, alone_in, read_results, summarised, write_results
+from goen.studies.presets import SEEDS
+from goen.studies.run import RunConfig, run
 
 
 def over_seeds(

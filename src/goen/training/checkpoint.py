@@ -10,10 +10,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from goen import artifacts
 from goen.errors import ArtifactError
 from goen.files import whole_file
 from goen.models import ResNet18
+from goen.runs import artifacts
 
 
 @dataclass

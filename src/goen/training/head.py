@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from goen.detectors.calibration_head import TARGET_ID, TARGET_OOD, CalibrationHead
 from goen.errors import FitError, UsageError
-from goen.models.head import TARGET_ID, TARGET_OOD, CalibrationHead
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,334 @@
+"""A gate as one file that decides without goen: ONNX, or a program of torch.export.
+
+    images     (N, 3, H, W) uint8
+    threshold  () float64, the fitted one unless another is given; (C,) of a gate per class
+ →  label (N,) int64, confidence (N,), score (N,), p_value (N,) float64, is_ood (N,) bool
+
+Preprocessing, network, distances and held-out scores are inside. A file appears only after it has
+said the same as the gate on real images.
+
+Another engine adds float32 up in another order, which moves a score a little. How little is
+measured before the file is finished, and scores that close count as equal: an image that ties with
+a held-out one (the same image again) is judged as the gate judges it, and at a tie nothing is
+flagged that the gate would not flag.
+"""
+
+import json
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.functional import interpolate
+
+from goen.data import load
+from goen.errors import ArtifactError, UsageError
+from goen.files import whole_file
+from goen.gate import Gate, Prediction, concatenate
+from goen.models.placement import evaluating, placement
+from goen.outputs import Outputs
+from goen.progress import spinner
+from goen.runs.artifacts import versions
+
+OUTPUTS = ("label", "confidence", "score", "p_value", "is_ood")
+TOLERANCE = 1e-5
+_BATCH = 64
+
+Answers = dict[str, NDArray[Any]]
+Runner = Callable[[NDArray[np.uint8]], Answers]
+
+
+class Deployed(nn.Module):
+    """Images and a threshold to the five answers, in operations that can be traced."""
+
+    held_out: Tensor
+    held_out_labels: Tensor
+    slack: Tensor
+
+    def __init__(self, gate: Gate) -> None:
+        super().__init__()
+        self.network = gate.network
+        self.scorer = gate.scorer.traceable()
+        self.per_class = gate.per_class
+        self.register_buffer("held_out", torch.from_numpy(gate.held_out_scores.copy()))
+        labels = gate.held_out_labels
+        known = np.zeros(0, np.int64) if labels is None else labels.copy()
+        self.register_buffer("held_out_labels", torch.from_numpy(known))
+        # Set when it has been measured; not 0, or a translator would leave it out.
+        self.register_buffer("slack", torch.tensor(TOLERANCE, dtype=torch.float64))
+
+    def forward(self, images: Tensor, threshold: Tensor) -> tuple[Tensor, ...]:
+        outputs: Outputs = self.network(images)
+        confidence, label = torch.softmax(outputs.logits.double(), dim=1).max(dim=1)
+        score = self.scorer(outputs)
+        lowest = score - self.slack
+        above = self.held_out >= lowest[:, None]
+        if self.per_class:
+            same = self.held_out_labels == label[:, None]
+            count = same.to(torch.float64).sum(dim=1)
+            at_least = (above & same).to(torch.float64).sum(dim=1)
+            limit = threshold[label]
+        else:
+            count = torch.full_like(score, len(self.held_out))
+            at_least = above.to(torch.float64).sum(dim=1)
+            limit = threshold
+        return label, confidence, score, (1 + at_least) / (count + 1), lowest > limit
+
+
+def fitted_threshold(gate: Gate) -> Tensor:
+    """The default of the input ``threshold``."""
+    values = gate.class_thresholds if gate.per_class else np.float64(gate.threshold)
+    return torch.as_tensor(values, dtype=torch.float64)
+
+
+def to_program(
+    gate: Gate,
+    path: Path | str,
+    images: NDArray[np.uint8] | None = None,
+    *,
+    tolerance: float = TOLERANCE,
+) -> None:
+    """Write the gate as a program of ``torch.export``, checked, whole or not at all.
+
+    ``torch.export.load(path).module()(images, threshold)`` gives the five answers; the fitted
+    threshold, the classes and the rate are in the extra file ``gate.json``.
+
+    Args:
+        gate: what to write.
+        path: a ``.pt2`` file.
+        images: uint8 ``(N, 3, H, W)`` to check it on; else images that goen brings along.
+        tolerance: how far scores and confidences may lie apart, relative above 1.
+
+    Raises:
+        UsageError: a model that cannot be traced.
+        ArtifactError: a program that says something else than the gate.
+    """
+    with spinner("tracing the gate"):
+        program = _trace(gate)
+    images = _real_images(gate, images)
+    threshold = fitted_threshold(gate)
+    with whole_file(Path(path)) as temporary, spinner("comparing with the gate"):
+        slack = measure(gate, _torch_runner(program, threshold), images, tolerance)
+        program.state_dict["slack"].fill_(slack)
+        with _quiet(), temporary.open("wb") as file:
+            torch.export.save(program, file, extra_files={"gate.json": json.dumps(about(gate))})
+        with temporary.open("rb") as written:
+            loaded = torch.export.load(written)
+        check(gate, _torch_runner(loaded, threshold), images, slack)
+
+
+def _torch_runner(program: torch.export.ExportedProgram, threshold: Tensor) -> Runner:
+    module = program.module()
+
+    def run(batch: NDArray[np.uint8]) -> Answers:
+        with torch.no_grad():
+            found = module(torch.from_numpy(batch), threshold)
+        return {name: value.numpy() for name, value in zip(OUTPUTS, found, strict=True)}
+
+    return run
+
+
+def to_onnx(
+    gate: Gate,
+    path: Path | str,
+    images: NDArray[np.uint8] | None = None,
+    *,
+    tolerance: float = TOLERANCE,
+) -> None:
+    """Write the gate as one ONNX file, checked in onnxruntime, whole or not at all.
+
+    Args:
+        gate: what to write.
+        path: a ``.onnx`` file.
+        images: uint8 ``(N, 3, H, W)`` to check it on; else images that goen brings along.
+        tolerance: how far scores and confidences may lie apart, relative above 1.
+
+    Raises:
+        UsageError: onnx, onnxscript or onnxruntime is missing, or a model that ONNX cannot hold.
+        ArtifactError: a file that says something else than the gate.
+    """
+    try:
+        import onnx
+        import onnxruntime
+        import onnxscript  # noqa: F401  (torch.onnx needs it)
+    except ImportError as error:
+        raise UsageError(f"Exporting needs {error.name}: pip install 'goen[onnx]'.") from error
+    with spinner("tracing the gate"):
+        program = _trace(gate)
+    with spinner("translating to ONNX"), _quiet():
+        try:
+            translated = torch.onnx.export(
+                program,
+                dynamo=True,
+                input_names=["images", "threshold"],
+                output_names=list(OUTPUTS),
+                verbose=False,
+            )
+        except Exception as error:  # the translator has many kinds of its own
+            raise UsageError(
+                f"ONNX cannot hold this model: {_first_line(error)} `--program` writes a program "
+                "of torch.export instead."
+            ) from error
+    assert translated is not None  # dynamo=True returns it
+    model = translated.model_proto
+    _finish(model.graph, onnx.numpy_helper, fitted_threshold(gate))
+    for key, value in about(gate).items():
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        model.metadata_props.add(key=key, value=text)
+    images = _real_images(gate, images)
+    with whole_file(Path(path)) as temporary, spinner("comparing with the gate"):
+        onnx.save(model, temporary)
+        slack = measure(gate, _onnx_runner(onnxruntime, temporary), images, tolerance)
+        (place,) = (tensor for tensor in model.graph.initializer if tensor.name == "slack")
+        place.CopyFrom(onnx.numpy_helper.from_array(np.array(slack), "slack"))
+        onnx.save(model, temporary)
+        check(gate, _onnx_runner(onnxruntime, temporary), images, slack)
+
+
+def _onnx_runner(onnxruntime: Any, path: Path) -> Runner:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    try:
+        session = onnxruntime.InferenceSession(
+            str(path), options, providers=["CPUExecutionProvider"]
+        )
+    except Exception as error:
+        raise UsageError(
+            f"onnxruntime cannot run this model: {_first_line(error)} A model in half precision "
+            "must be float32 for that: model.float() before the fit."
+        ) from error
+    return lambda batch: dict(
+        zip(OUTPUTS, session.run(list(OUTPUTS), {"images": batch}), strict=True)
+    )
+
+
+def about(gate: Gate) -> dict[str, Any]:
+    """What the file says of itself."""
+    return {
+        "made_by": "goen",
+        "classes": list(gate.classes),
+        "image_size": list(gate.image_size),
+        "false_alarm_rate": gate.false_alarm_rate,
+        "threshold": fitted_threshold(gate).tolist(),
+        "per_class": gate.per_class,
+        "held_out_images": len(gate.held_out_scores),
+        "cues": list(gate.scorer.cue_names),
+        "versions": versions(),
+    }
+
+
+def measure(
+    gate: Gate, run: Runner, images: NDArray[np.uint8], tolerance: float = TOLERANCE
+) -> float:
+    """How far an exported gate's scores lie from the gate's own, and half as much again.
+
+    Raises:
+        ArtifactError: scores or confidences further apart than that, or another label.
+    """
+    expected, found = _both(gate, run, images)
+    for name in ("score", "confidence"):
+        own = getattr(expected, name)
+        difference = np.abs(found[name] - own) / np.maximum(1, np.abs(own))
+        if not (difference <= tolerance).all():
+            raise ArtifactError(
+                f"The exported gate's {name} differs from the gate's by {difference.max():.2g}, "
+                f"more than {tolerance:g}. Nothing was written. Does the model compute in half "
+                "precision, or does a layer hardly vary? Make it float32, choose other layers, or "
+                "allow a larger tolerance; the decisions are compared all the same."
+            )
+    if not np.array_equal(found["label"], expected.label):
+        raise ArtifactError("The exported gate gives another label. Nothing was written.")
+    return 1.5 * float(np.abs(found["score"] - expected.score).max()) + 1e-12
+
+
+def check(gate: Gate, run: Runner, images: NDArray[np.uint8], slack: float) -> None:
+    """Compare the p-values and decisions of an exported gate with the gate's own.
+
+    Raises:
+        ArtifactError: another decision, or a p-value that no tie explains.
+    """
+    expected, found = _both(gate, run, images)
+    # A p-value counts held-out scores: of those as close as the slack, any may count.
+    low, high = (
+        gate.p_values(expected.score + step, expected.label) for step in (2 * slack, -2 * slack)
+    )
+    if not ((low <= found["p_value"]) & (found["p_value"] <= high)).all():
+        raise ArtifactError("The exported gate gives another p-value. Nothing was written.")
+    sure = (low > gate.false_alarm_rate) | (high <= gate.false_alarm_rate)
+    if not np.array_equal(found["is_ood"][sure], expected.is_ood[sure]):
+        raise ArtifactError("The exported gate decides otherwise. Nothing was written.")
+
+
+def _both(gate: Gate, run: Runner, images: NDArray[np.uint8]) -> tuple[Prediction, Answers]:
+    """What either says, one image alone included."""
+    parts = [images[:1]] + [images[i : i + _BATCH] for i in range(1, len(images), _BATCH)]
+    found = [run(part) for part in parts]
+    joined = {name: np.concatenate([answers[name] for answers in found]) for name in OUTPUTS}
+    return concatenate([gate.predict(part) for part in parts]), joined
+
+
+def _trace(gate: Gate) -> torch.export.ExportedProgram:
+    device, _ = placement(gate.network)
+    if device.type != "cpu":
+        raise UsageError(f"The gate's model is on {device}: model.cpu() before exporting it.")
+    example = torch.zeros(2, 3, *gate.image_size, dtype=torch.uint8)
+    with evaluating(gate.network), torch.no_grad(), _quiet():
+        try:
+            return torch.export.export(
+                Deployed(gate).eval(),
+                (example, fitted_threshold(gate)),
+                dynamic_shapes={"images": {0: torch.export.Dim("count")}, "threshold": None},
+                strict=False,
+            )
+        except Exception as error:  # whatever the model's own code does under tracing
+            raise UsageError(
+                f"torch.export cannot trace this model: {_first_line(error)} Its forward pass must "
+                "not depend on the values of the images or on the size of the batch."
+            ) from error
+
+
+def _finish(graph: Any, numpy_helper: Any, threshold: Tensor) -> None:
+    """Give the threshold its default, and the batch its name."""
+    # An initialiser of an input's name is its default: onnxruntime lets it be left out.
+    graph.initializer.append(numpy_helper.from_array(threshold.numpy(), "threshold"))
+    count = graph.input[0].type.tensor_type.shape.dim[0].dim_param
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param == count:
+                dim.dim_param = "N"
+
+
+def _real_images(gate: Gate, images: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
+    """The images given, else digits and photographs that scikit-learn brings, and noise."""
+    if images is not None:
+        return images
+    sets = [load("digits").read(range(0, 1700, 17)), load("photographs").read(range(0, 500, 5))]
+    noise = np.random.default_rng(0).integers(0, 256, (100, 3, 32, 32), dtype=np.uint8)
+    small = torch.from_numpy(np.concatenate([*sets, noise])).float()
+    sized = interpolate(small, gate.image_size, mode="bilinear", align_corners=False)
+    pixels: NDArray[np.uint8] = sized.round().clamp(0, 255).to(torch.uint8).numpy()
+    return pixels
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the exporters' talk about their own insides."""
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _first_line(error: Exception) -> str:
+    line = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return line.strip().rstrip(".") + "."

@@ -1,0 +1,203 @@
+"""A gate against what was published of it: the same numbers, from the images that are here."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from goen.data.imageset import ImageSet
+from goen.data.protocol import Protocol
+from goen.errors import ArtifactError, UsageError
+from goen.files import whole_file
+from goen.gate import Gate, Prediction
+from goen.metrics import ood_metrics
+from goen.runs.artifacts import hardware, versions
+
+PUBLISHED = "published.json"
+TEST = "test"
+# Another machine adds float32 up in another order: a few images in ten thousand change sides.
+SAME_FILES = 0.0005
+# The same set decoded or resized by other software.
+OTHER_FILES = 0.005
+
+Verdict = Literal["agrees", "agrees (other files)", "differs", "not here", "not published"]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One number of a gate.
+
+    Attributes:
+        dataset: ``test``, or the name of an OOD set of the protocol.
+        images: how many it has.
+        fingerprint: of its content; see ``ImageSet.fingerprint``.
+        metric: ``accuracy``, ``flagged`` (a share of the images), ``auroc`` or
+            ``fpr95_ood_positive`` (both of the test images against the set).
+        value: the number.
+        low: lower end of its 95 % interval, where one is known: the AUROC's.
+        high: upper end.
+    """
+
+    dataset: str
+    images: int
+    fingerprint: str
+    metric: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A published number beside the one measured here; ``None`` where there is none."""
+
+    dataset: str
+    images: int
+    metric: str
+    published: float | None
+    here: float | None
+    difference: float | None
+    verdict: Verdict
+
+
+def measure(gate: Gate, protocol: Protocol) -> list[Measured]:
+    """What the gate does on the test images and the OOD sets of a protocol, one pass over each.
+
+    Raises:
+        UsageError: a gate for another number of classes, or for images of another size.
+    """
+    _check_fits(gate, protocol.test)
+    test = gate.predict_set(protocol.test)
+    right = float((test.label == protocol.test.labels).mean())
+    rows = [
+        _row(TEST, protocol.test, "accuracy", right),
+        _row(TEST, protocol.test, "flagged", _flagged(test)),
+    ]
+    for name, ood in protocol.evaluation.items():
+        other = gate.predict_set(ood.images)
+        m = ood_metrics(test.score, other.score)
+        rows += [
+            _row(name, ood.images, "auroc", m.auroc, m.auroc_low, m.auroc_high),
+            _row(name, ood.images, "fpr95_ood_positive", m.fpr95_ood_positive),
+            _row(name, ood.images, "flagged", _flagged(other)),
+        ]
+    return rows
+
+
+def _check_fits(gate: Gate, test: ImageSet) -> None:
+    def told(classes: int, size: Sequence[int]) -> str:
+        return f"{classes} classes of {size[0]}×{size[1]} images"
+
+    mine = told(len(gate.classes), gate.image_size)
+    theirs = told(len(test.classes), test.image_shape[1:])
+    if mine != theirs:
+        raise UsageError(
+            f"This gate knows {mine}, {test.name} has {theirs}: it cannot be measured on it."
+        )
+
+
+def _row(
+    dataset: str,
+    images: ImageSet,
+    metric: str,
+    value: float,
+    low: float | None = None,
+    high: float | None = None,
+) -> Measured:
+    return Measured(dataset, len(images), images.fingerprint, metric, value, low, high)
+
+
+def _flagged(prediction: Prediction) -> float:
+    return float(prediction.is_ood.mean())
+
+
+def publish(rows: Iterable[Measured], folder: Path) -> Path:
+    """Write the numbers beside a gate, with the versions and the machine; the file written."""
+    content = {
+        "versions": versions(),
+        "hardware": hardware(),
+        "rows": [asdict(row) for row in rows],
+    }
+    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
+    with whole_file(folder / PUBLISHED) as temporary:
+        temporary.write_text(text + "\n", encoding="utf-8")
+    return folder / PUBLISHED
+
+
+def read_published(folder: Path) -> list[Measured]:
+    """The numbers that were published with the gate in this folder.
+
+    Raises:
+        ArtifactError: there are none, or the file is damaged.
+    """
+    path = folder / PUBLISHED
+    if not path.is_file():
+        raise ArtifactError(
+            f"{folder} has no {PUBLISHED}, so there is nothing to compare with. Only gates that "
+            "were published with their numbers can be checked."
+        )
+    try:
+        return [_read(row) for row in json.loads(path.read_text(encoding="utf-8"))["rows"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ArtifactError(
+            f"{path} is damaged ({error}). Copy the gate's folder again."
+        ) from error
+
+
+def _read(row: dict[str, Any]) -> Measured:
+    value, images = float(row["value"]), int(row["images"])
+    names = {key: str(row[key]) for key in ("dataset", "metric", "fingerprint")}
+    return Measured(**{**row, **names, "value": value, "images": images})
+
+
+def compare(published: Sequence[Measured], measured: Sequence[Measured]) -> list[Compared]:
+    """Every published number beside the one measured here, and what to think of the two.
+
+    ``agrees`` where they differ by at most 0.0005 on the same images, ``agrees (other files)``
+    where by at most 0.005 on others, such as the same set resized by other software; shares may
+    differ by two images. ``differs`` otherwise; ``not here`` where the set could not be had, ``not
+    published`` where only this machine had it.
+
+    Example:
+        >>> published = [Measured("test", 1000, "a1", "accuracy", 0.91)]
+        >>> here = [Measured("test", 1000, "a1", "accuracy", 0.90)]
+        >>> compare(published, here)[0].verdict
+        'differs'
+    """
+    files = _fingerprints(published), _fingerprints(measured)
+    rest = {(row.dataset, row.metric): row for row in measured}
+    rows = []
+    for row in published:
+        here = rest.pop((row.dataset, row.metric), None)
+        if here is None:
+            rows.append(_compared(row, row.value, None, "not here"))
+            continue
+        # These two set the OOD images against the test images: either may be other files.
+        both = row.metric in ("auroc", "fpr95_ood_positive")
+        sets = {row.dataset, TEST} if both else {row.dataset}
+        same = all(files[0].get(name) == files[1].get(name) for name in sets)
+        verdict = _verdict(here.value - row.value, same, row)
+        rows.append(_compared(row, row.value, here.value, verdict))
+    return rows + [_compared(row, None, row.value, "not published") for row in rest.values()]
+
+
+def _fingerprints(rows: Iterable[Measured]) -> dict[str, str]:
+    return {row.dataset: row.fingerprint for row in rows}
+
+
+def _verdict(difference: float, same: bool, row: Measured) -> Verdict:
+    most = SAME_FILES if same else OTHER_FILES
+    if row.metric in ("flagged", "accuracy"):
+        most = max(most, 2 / row.images)  # a share moves by a whole image at a time
+    # Rounded, so that 0.9005 and 0.9 differ by 0.0005 and not by a rounding error more.
+    if not round(abs(difference), 12) <= round(most, 12):
+        return "differs"
+    return "agrees" if same else "agrees (other files)"
+
+
+def _compared(
+    row: Measured, published: float | None, here: float | None, verdict: Verdict
+) -> Compared:
+    difference = None if published is None or here is None else here - published
+    return Compared(row.dataset, row.images, row.metric, published, here, difference, verdict)

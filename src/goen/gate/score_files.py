@@ -1,0 +1,167 @@
+"""Images in, one row each out: a gate over files and folders, in memory that does not grow."""
+
+import csv
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from goen.data.imageset import Pixels
+from goen.data.pictures import find_pictures, read_picture
+from goen.errors import DataError, UsageError
+from goen.files import whole_file
+from goen.gate import Gate, Prediction
+from goen.progress import bar
+
+Row = dict[str, Any]
+BATCH_SIZE = 128
+FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".parquet": "parquet"}
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How many files were scored, flagged, and could not be read."""
+
+    scored: int
+    flagged: int
+    unreadable: int
+
+
+def find_files(paths: Sequence[Path]) -> list[Path]:
+    """The files named, and all pictures below the folders named, sorted within each folder.
+
+    Raises:
+        UsageError: a path that does not exist.
+    """
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            found += find_pictures(path)
+        elif path.exists():
+            found.append(path)
+        else:
+            raise UsageError(f"{path} does not exist.")
+    return found
+
+
+def score_files(gate: Gate, files: Sequence[Path], write: Callable[[Row], None]) -> Tally:
+    """Score every file, hand each row to ``write`` in the files' order, and count.
+
+    A file that cannot be read gets a row with its error; nothing else is lost.
+    """
+    scored = flagged = 0
+    with ThreadPoolExecutor() as pool, bar() as progress:
+        task = progress.add_task("scoring", total=len(files), status="images")
+        for start in range(0, len(files), BATCH_SIZE):
+            batch = files[start : start + BATCH_SIZE]
+            read = list(pool.map(lambda file: _read(file, gate.image_size), batch))
+            images = [image for image in read if not isinstance(image, str)]
+            rows = iter(_rows(gate.predict(np.stack(images)))) if images else iter(())
+            for file, image in zip(batch, read, strict=True):
+                error = image if isinstance(image, str) else None
+                row = dict.fromkeys(columns(gate)) if error else next(rows)
+                scored += error is None
+                flagged += bool(row["is_ood"])
+                write({"path": _printable(file), **row, "error": error})
+            progress.advance(task, len(batch))
+    return Tally(scored, flagged, len(files) - scored)
+
+
+def _printable(file: Path) -> str:
+    """The path as text, whatever bytes its name is made of."""
+    return os.fsencode(file).decode("utf-8", "backslashreplace")
+
+
+def columns(gate: Gate) -> list[str]:
+    """The columns of a row between ``path`` and ``error``."""
+    probability = ["probability"] if gate.scorer.gives_probability else []
+    cues = [f"cue_{name}" for name in gate.scorer.cue_names]
+    whys = [f"p_{name}" for name in gate.scorer.cue_names if gate.scorer.explains]
+    return ["label", "confidence", "score", "p_value", *probability, "is_ood", *cues, *whys]
+
+
+def _read(file: Path, size: tuple[int, int]) -> Pixels | str:
+    try:
+        return read_picture(file, size)
+    except DataError as error:
+        return os.fsencode(str(error)).decode("utf-8", "backslashreplace")
+
+
+def _rows(prediction: Prediction) -> Iterator[Row]:
+    for i in range(len(prediction)):
+        row: Row = {
+            "label": prediction.classes[prediction.label[i]],
+            "confidence": float(prediction.confidence[i]),
+            "score": float(prediction.score[i]),
+            "p_value": float(prediction.p_value[i]),
+        }
+        if prediction.probability is not None:
+            row["probability"] = float(prediction.probability[i])
+        row["is_ood"] = bool(prediction.is_ood[i])
+        row |= {f"cue_{name}": float(values[i]) for name, values in prediction.cues.items()}
+        yield row | {f"p_{name}": float(p[i]) for name, p in prediction.cue_p_values.items()}
+
+
+def open_writer(
+    out: Path | None, stdout: TextIO, names: Sequence[str]
+) -> AbstractContextManager[Callable[[Row], None]]:
+    """Where rows go: JSON lines to ``stdout``, or a file whose ending says its form.
+
+    Args:
+        out: a ``.jsonl``, ``.csv`` or ``.parquet`` file, whole or not at all; ``None`` is stdout.
+        stdout: for ``None``.
+        names: all columns, in order.
+
+    Raises:
+        UsageError: an ending goen does not know, or Parquet without pyarrow.
+    """
+    if out is None:
+        return nullcontext(lambda row: print(json.dumps(row, ensure_ascii=False), file=stdout))
+    form = FORMATS.get(out.suffix.lower())
+    if form is None:
+        raise UsageError(f"{out} should end in {', '.join(FORMATS)}: the ending says the form.")
+    return _parquet(out, names) if form == "parquet" else _text(out, form, names)
+
+
+@contextmanager
+def _text(out: Path, form: str, names: Sequence[str]) -> Iterator[Callable[[Row], None]]:
+    with whole_file(out) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        if form == "jsonl":
+            yield lambda row: print(json.dumps(row, ensure_ascii=False), file=file)
+        else:
+            table = csv.DictWriter(file, names)
+            table.writeheader()
+            yield table.writerow
+        file.flush()
+
+
+@contextmanager
+def _parquet(out: Path, names: Sequence[str]) -> Iterator[Callable[[Row], None]]:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise UsageError("Parquet needs pyarrow: pip install 'goen[parquet]'.") from error
+    text = {"path", "label", "error"}
+    kinds = {name: pa.string() if name in text else pa.float64() for name in names}
+    schema = pa.schema(list({**kinds, "is_ood": pa.bool_()}.items()))
+    held: list[Row] = []
+    with whole_file(out) as temporary, pq.ParquetWriter(temporary, schema) as file:
+
+        def write(row: Row) -> None:
+            held.append(row)
+            if len(held) >= 10_000:
+                flush()
+
+        def flush() -> None:
+            file.write_table(pa.Table.from_pylist(held, schema))
+            held.clear()
+
+        yield write
+        flush()

@@ -1,0 +1,175 @@
+"""Any classifier as a network that gives ``Outputs``: its logits, and its layers by name."""
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Any, get_args
+
+import torch
+from torch import Tensor, nn
+
+from goen.errors import UsageError, unknown
+from goen.models.placement import evaluating, example_images, placement
+from goen.models.tapping._hooks import listening
+from goen.models.tapping._returned import batched, describe, find_logits, first_float, full
+from goen.models.tapping.layers import layers as layers_of
+from goen.models.tapping.pooling import Layout, Tokens, channel_axis
+from goen.models.tapping.preprocess import Preprocessing, prepare
+from goen.outputs import Outputs
+
+# Lets torch.export return Outputs from a program.
+torch.export.register_dataclass(Outputs, serialized_type_name="goen.outputs.Outputs")
+
+
+class Tapped(nn.Module):
+    """Images ``(N, C, H, W)`` to ``Outputs``: the model's logits and the pooled layers.
+
+    Images are uint8, or floats that say the same in [0, 1], on the model's device. The model is
+    not changed: hooks are there during a forward pass only, also when it ends in an error, and
+    each thread hears its own pass only. Logits and features are float32 (float64 of a float64
+    model), whatever the model computes in. Put it in evaluation mode, as ``goen.extract`` does.
+
+    A layer's output is pooled to one row per image, at the moment it is made, before anything
+    can change it in place:
+
+    - ``(N, D)`` is taken as it is.
+    - Tokens ``(N, T, D)`` are averaged, or with ``tokens="class"`` the first is taken. The mean is
+      the default because it is right for every model with tokens; the first token of a model
+      that has no class token is one corner of the image.
+    - Maps ``(N, C, H, W)`` or ``(N, H, W, C)`` are averaged over space. Convolutions and the like
+      put the channels first. Of another layer the shape says it when the images are square and
+      just two of the three sizes are equal; else ``layout`` has to.
+    - Of a tuple, a dict or an object (attention with its weights) the first float tensor counts.
+
+    Args:
+        model: maps a batch of images to logits, or to something that holds them.
+        layers: names as in ``model.named_modules()``; ``layers(model, example)`` lists them. Each
+            must be called exactly once in a forward pass.
+        logits: where they are in the model's output: a key, an attribute or an index. Not needed
+            when the output is a tensor, or holds only one float tensor of two dimensions.
+        preprocess: a ``Preprocess``, or a function of float images in [0, 1]. Without it, images in
+            [0, 1] go in as they are.
+        tokens: ``mean`` or ``class``, see above.
+        layout: of maps: ``auto``, ``channels_first`` or ``channels_last``, see above.
+        example: images, or a shape ``(C, H, W)``. With it everything is tried at once, and the
+            error for a wrong name gives shapes.
+
+    Raises:
+        UsageError: no such layer, a layer that is called never or twice, logits that are not
+            found, images that cannot be meant.
+
+    Example:
+        >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 5))
+        >>> outputs = Tapped(model, ["1"])(torch.zeros(2, 3, 8, 8, dtype=torch.uint8))
+        >>> outputs.logits.shape, outputs.features["1"].shape
+        (torch.Size([2, 5]), torch.Size([2, 8]))
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        layers: str | Sequence[str],
+        *,
+        logits: str | int | None = None,
+        preprocess: Preprocessing | None = None,
+        tokens: Tokens = "mean",
+        layout: Layout = "auto",
+        example: Tensor | Sequence[int] | None = None,
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.layers = (layers,) if isinstance(layers, str) else tuple(layers)
+        self.logits = logits
+        self.preprocess = preprocess
+        self.tokens = tokens
+        self.layout = layout
+        self.training = model.training
+        if tokens not in get_args(Tokens):
+            raise unknown("tokens", tokens, get_args(Tokens))
+        if layout not in get_args(Layout):
+            raise unknown("layout", layout, get_args(Layout))
+        if len(set(self.layers)) != len(self.layers):
+            raise UsageError(f"Each layer is named once, got {', '.join(self.layers)}.")
+        known = dict(model.named_modules(remove_duplicate=False))
+        for name in self.layers:
+            if not name or name not in known:
+                raise _no_such_layer(name, model, example, preprocess)
+        if example is not None:
+            with evaluating(self), torch.no_grad():
+                self(example_images(example, model))
+
+    def forward(self, images: Tensor) -> Outputs:
+        x = prepare(images, self.preprocess, placement(self.model)[1])
+        heard: dict[str, list[Tensor]] = {name: [] for name in self.layers}
+
+        def hear(name: str, _: Any, output: Any) -> None:
+            heard[name].append(self._pooled(name, output, x))
+
+        modules = {name: self.model.get_submodule(name) for name in self.layers}
+        with listening(modules, hear):
+            output = self.model(x)
+        for name, calls in heard.items():
+            if len(calls) != 1:
+                raise _not_once(name, len(calls))
+        features = {name: calls[0] for name, calls in heard.items()}
+        return Outputs(full(find_logits(output, self.logits, x.shape[0])), features)
+
+    def _pooled(self, name: str, output: Any, x: Tensor) -> Tensor:
+        found = first_float(output)
+        if found is None or found.ndim not in (2, 3, 4) or found.shape[0] != x.shape[0]:
+            raise UsageError(
+                f"Layer {name!r} gives {describe(output)} for {x.shape[0]} images; a layer to tap "
+                "gives a float tensor of 2 to 4 dimensions, the first of them the images. "
+                "goen.layers(model, example) lists those that do."
+            )
+        values = full(found)
+        if values.ndim == 4:
+            module = self.model.get_submodule(name)
+            axis = channel_axis(module, found.shape, x.shape, self.layout)
+            if axis is None:
+                raise UsageError(
+                    f"Layer {name!r} gives {batched(found.shape[1:])}: its shape does not say "
+                    "which axis is the channels. Give layout='channels_first' (most CNNs) or "
+                    "'channels_last' (Swin)."
+                )
+            return values.mean((2, 3) if axis == 1 else (1, 2))
+        if values.ndim == 3 and self.tokens == "mean":
+            return values.mean(1)
+        # A copy: what comes after may work in place.
+        return (values[:, 0] if values.ndim == 3 else values).clone()
+
+
+def _not_once(name: str, calls: int) -> UsageError:
+    if not calls:
+        return UsageError(
+            f"Layer {name!r} is not called in the forward pass: the model has it but does not use "
+            "it, uses its weights only, or was scripted (then give the model before that). "
+            "goen.layers(model, example) lists the layers that are."
+        )
+    return UsageError(
+        f"Layer {name!r} is called {calls} times in the forward pass, so its name does not say "
+        "which features are meant. Tap the layer before or around it, or give the model one "
+        "module for each call."
+    )
+
+
+def _no_such_layer(
+    name: str,
+    model: nn.Module,
+    example: Tensor | Sequence[int] | None,
+    preprocess: Preprocessing | None,
+) -> UsageError:
+    """The nearest names, with their shapes when an example says them."""
+    names = [known for known, _ in model.named_modules(remove_duplicate=False) if known]
+    shapes: dict[str, str] = {}
+    if example is not None:
+        table = layers_of(model, example, preprocess=preprocess, every=True)
+        shapes = {info.name: f" {batched(info.shape)}" for info in table}
+        names = list(shapes)
+    near = get_close_matches(name, names, n=3, cutoff=0.5)
+    shown = near or [known for known in names if "." not in known] or names[:8]
+    listed = ", ".join(f"{known!r}{shapes.get(known, '')}" for known in shown)
+    hint = f"Did you mean {listed}?" if near else f"It has {listed}."
+    return UsageError(
+        f"The model has no layer {name!r}. {hint} goen.layers(model, example) lists them with "
+        "their shapes."
+    )

@@ -1,0 +1,67 @@
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+from goen.errors import NotFittedError, UsageError
+from goen.gate.adapters import GateDetector, GateEstimator
+from goen.metrics import ood_metrics
+
+from ..own_model import LAYERS, digits, preprocess, trained
+from ..test_scoring import make_gate
+
+
+def estimator(**changes: object) -> GateEstimator:
+    settings: dict = {"preprocess": preprocess, "false_alarm_rate": 0.1, **changes}
+    return GateEstimator(trained(), LAYERS, **settings)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> GateEstimator:
+    train = digits().train
+    return estimator().fit(train.read(), train.labels)
+
+
+def test_an_estimator_has_sklearns_signs(fitted: GateEstimator) -> None:
+    images = np.concatenate([digits().test.read(), digits().evaluation["noise"].images.read()])
+    answer, margin = fitted.predict(images), fitted.decision_function(images)
+    assert set(answer) == {-1, 1}
+    assert np.array_equal(answer == -1, margin < 0)
+    assert np.allclose(margin, fitted.score_samples(images) + fitted.gate_.threshold)
+    p = fitted.gate_.predict(images)
+    assert np.array_equal(answer == -1, p.is_ood)
+    known = len(digits().test)
+    assert ood_metrics(-margin[:known], -margin[known:]).auroc > 0.98
+    assert len(fitted.gate_.held_out_scores) == 80
+
+
+def test_it_goes_through_a_pipeline_of_rows(fitted: GateEstimator) -> None:
+    train = digits().train
+    rows = train.read().reshape(len(train), -1)
+    pipeline = make_pipeline(
+        FunctionTransformer(lambda x: x / 255), estimator(image_shape=(3, 32, 32))
+    )
+    pipeline.fit(rows, train.labels)
+    some = digits().test.read(range(50))
+    same = pipeline.predict(some.reshape(50, -1)) == fitted.predict(some)
+    assert same.mean() > 0.95
+    assert clone(pipeline).get_params()["gateestimator__false_alarm_rate"] == 0.1
+
+
+def test_mistakes_get_a_sentence() -> None:
+    with pytest.raises(NotFittedError, match="not fitted"):
+        estimator().predict(digits().test.read([0]))
+    with pytest.raises(UsageError, match="fitted with labels"):
+        estimator().fit(digits().train.read())
+    with pytest.raises(UsageError, match="held_out_share lies between"):
+        estimator(held_out_share=1.5).fit(digits().train.read(), digits().train.labels)
+
+
+def test_a_detector_has_pytorch_oods_words() -> None:
+    gate, images = make_gate(), torch.from_numpy(digits().test.read(range(8)))
+    detector = GateDetector(gate)
+    assert detector.fit(None) is detector
+    assert torch.equal(detector(images), detector.predict(images))
+    assert np.array_equal(detector.predict(images).numpy(), gate.predict(images).score)

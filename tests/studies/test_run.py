@@ -1,0 +1,253 @@
+"""The main job on a tiny scale: complete, honest about its data, indifferent to being killed."""
+
+import contextlib
+import dataclasses
+import hashlib
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+
+import goen
+from goen.data import Protocol
+from goen.errors import ArtifactError, FitError, UsageError
+from goen.report import write_report
+from goen.runs.results import read_results
+from goen.studies import PRESETS, Roles, RunConfig, run
+
+from ..tiny import TINY, tiny_protocol
+
+
+@pytest.fixture(scope="module")
+def protocol() -> Protocol:
+    return tiny_protocol()
+
+
+@pytest.fixture(autouse=True)
+def _tiny_preset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PRESETS, "tiny", TINY)  # type: ignore[arg-type]
+
+
+def digest(folder: Path) -> dict[str, str]:
+    """The content of everything a run leaves, but for the wall-clock seconds of the epochs."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+        and path.name != "training.jsonl"
+        and path.suffix != ".lock"
+        and ".tmp" not in str(path)
+    }
+
+
+def test_a_run_is_complete_and_every_number_has_its_origin(
+    protocol: Protocol, tmp_path: Path
+) -> None:
+    gate = run(RunConfig(preset="tiny"), protocol, tmp_path)
+    results = read_results(tmp_path / "results.jsonl")
+    roles = Roles.of(protocol)
+    named = {
+        i.name: f"{i.name}:{i.fingerprint}"
+        for i in (protocol.train, roles.calibration, roles.held_out)
+    }
+    train, calibration, held_out = named.values()
+    found = {(r.method, r.dataset) for r in results}
+    sets = set(protocol.evaluation)
+    methods = {"max_softmax", "mahalanobis_z", "goen", "gate"}
+    assert found == {(m, s) for m in methods for s in sets} | {
+        ("classifier", "test"),
+        ("gate", "test"),
+    }
+    for r in results:
+        assert r.fitted_on == (train,)
+        assert np.isfinite(r.value)
+        assert (r.low is not None) == (r.metric == "auroc")
+        if r.method == "goen":
+            assert calibration in r.calibrated_on
+            assert held_out not in r.calibrated_on
+            assert r.seen_in_calibration == (r.dataset != "unseen-digits")
+        if r.method in ("max_softmax", "mahalanobis_z", "classifier"):
+            assert r.calibrated_on == ()
+            assert not r.seen_in_calibration
+        if r.method == "gate":
+            assert held_out in r.calibrated_on
+    assert gate.facts["splits"]["train"]["fingerprint"] == protocol.train.fingerprint
+    assert goen.load(tmp_path).threshold == gate.threshold
+
+
+def test_the_numbers_are_those_of_the_scores(protocol: Protocol, tmp_path: Path) -> None:
+    gate = run(RunConfig(preset="tiny"), protocol, tmp_path)
+    scores = load_file(tmp_path / "scores.safetensors")
+    by_key = {
+        (r.method, r.dataset, r.metric): r.value for r in read_results(tmp_path / "results.jsonl")
+    }
+    for name, ood in protocol.evaluation.items():
+        a, b = scores["test/goen"], scores[f"{name}/goen"]
+        wins = (b[:, None] > a).mean() + 0.5 * (b[:, None] == a).mean()
+        assert np.isclose(by_key["goen", name, "auroc"], wins)
+        p = gate.predict_set(ood.images)
+        assert np.isclose(by_key["gate", name, "flagged"], p.is_ood.mean())
+    labels = protocol.test.labels
+    assert (
+        by_key["classifier", "test", "accuracy"]
+        == (scores["test/logits"].argmax(1) == labels).mean()
+    )
+
+
+def test_the_second_run_repeats_nothing_and_changes_nothing(
+    protocol: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(RunConfig(preset="tiny"), protocol, tmp_path)
+    before = digest(tmp_path)
+
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("trained again")
+
+    monkeypatch.setattr("goen.studies.networks.train_backbone", never)
+    monkeypatch.setattr("goen.studies.run.train_head", never)
+    run(RunConfig(preset="tiny"), protocol, tmp_path)
+    assert digest(tmp_path) == before
+    with pytest.raises(AssertionError, match="trained again"):
+        run(RunConfig(preset="tiny", seed=1), protocol, tmp_path)
+
+
+def test_another_calibration_shares_the_network(
+    protocol: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(RunConfig(preset="tiny"), protocol, tmp_path)
+    monkeypatch.setattr("goen.studies.networks.train_backbone", None)
+    noise = run(RunConfig(preset="tiny", calibration="noise"), protocol, tmp_path)
+    rows = read_results(tmp_path / "results.jsonl")
+    assert {r.dataset for r in rows if r.seen_in_calibration} == {"noise"}
+    assert noise.head is not None
+    none = run(RunConfig(preset="tiny", calibration="none"), protocol, tmp_path)
+    rows = read_results(tmp_path / "results.jsonl")
+    assert none.head is None
+    assert not any(r.seen_in_calibration for r in rows)
+    assert {r.method for r in rows} == {"classifier", "gate", "max_softmax", "mahalanobis_z"}
+
+
+def test_the_paper_protocol_stops_early_and_the_full_one_does_not(protocol: Protocol) -> None:
+    assert RunConfig(preset="tiny").recipe(protocol).training.patience is None
+    assert RunConfig(preset="tiny", protocol="paper").recipe(protocol).training.patience == 10
+    recipe = RunConfig(preset="paper").recipe(protocol)
+    assert recipe.network.width == 64
+    assert recipe.training.epochs == 40
+    assert recipe.training.label_smoothing == 0.1
+    with pytest.raises(UsageError, match="Did you mean 'paper'"):
+        RunConfig(preset="papr").recipe(protocol)
+
+
+def test_what_stopped_the_training_is_named_in_every_row(
+    protocol: Protocol, tmp_path: Path
+) -> None:
+    run(RunConfig(preset="tiny", protocol="paper"), protocol, tmp_path)
+    images = Roles.of(protocol).calibration
+    for row in read_results(tmp_path / "results.jsonl"):
+        assert f"{images.name}:{images.fingerprint}" in row.fitted_on
+
+
+def test_an_interrupted_second_run_cannot_be_mixed_with_the_first(
+    protocol: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(RunConfig(preset="tiny"), protocol, tmp_path)
+    write_report(tmp_path)
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("goen.studies.evaluate._draw_mistakes", killed)
+    with pytest.raises(KeyboardInterrupt):
+        run(RunConfig(preset="tiny", calibration="none"), protocol, tmp_path)
+    assert not (tmp_path / "report.html").exists()
+    with pytest.raises(ArtifactError, match="does not hold a finished run"):
+        write_report(tmp_path)
+
+
+def test_a_mistake_or_a_stopped_training_leaves_the_earlier_run_whole(
+    protocol: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(RunConfig(preset="tiny"), protocol, tmp_path)
+    write_report(tmp_path)
+    before = digest(tmp_path)
+    with pytest.raises(FitError):
+        run(RunConfig(preset="tiny", false_alarm_rate=0.001), protocol, tmp_path)
+
+    def stopped(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("goen.studies.networks.train_backbone", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        run(RunConfig(preset="tiny", seed=1), protocol, tmp_path)
+    assert digest(tmp_path) == before
+
+
+def test_bad_values_are_found_before_anything_is_trained(
+    protocol: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("goen.studies.networks.train_backbone", None)
+    with pytest.raises(FitError, match="needs at least 999 held-out scores, got 48"):
+        run(RunConfig(preset="tiny", false_alarm_rate=0.001), protocol, tmp_path)
+    for bad in ({"seed": -1}, {"seed": 10**20}, {"center_loss": -0.1}):
+        with pytest.raises(UsageError):
+            run(RunConfig(preset="tiny", **bad), protocol, tmp_path)
+
+
+@pytest.mark.parametrize("head", ["single_scale", "concat"])
+def test_the_variants_run(protocol: Protocol, tmp_path: Path, head: str) -> None:
+    gate = run(RunConfig(preset="tiny", head=head, center_loss=0.01), protocol, tmp_path)
+    assert gate.network.config.head == head
+    assert torch.isfinite(torch.from_numpy(gate.held_out_scores)).all()
+
+
+def test_validation_is_parted_so_that_the_threshold_has_its_own(protocol: Protocol) -> None:
+    roles = Roles.of(protocol)
+    assert (len(roles.calibration), len(roles.held_out)) == (72, 48)
+    assert roles.calibration.overlap(roles.held_out) == 0
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+import torch
+torch.set_num_threads(1)
+from goen.studies import RunConfig, run
+from goen.report import write_report
+from tests.tiny import register, tiny_protocol
+register()
+config = RunConfig(preset="tiny", protocol="paper", center_loss=0.01)
+run(config, tiny_protocol(), Path(sys.argv[1]))
+write_report(Path(sys.argv[1]))
+"""
+
+
+def test_killed_at_random_moments_it_ends_with_the_same_bytes(tmp_path: Path) -> None:
+    def start(folder: Path) -> subprocess.Popen[bytes]:
+        root = Path(__file__).parents[2]
+        command = [sys.executable, "-c", SCRIPT, str(folder)]
+        return subprocess.Popen(command, cwd=root, stderr=subprocess.DEVNULL)
+
+    assert start(tmp_path / "whole").wait(120) == 0
+    moments = random.Random(0)
+    for _ in range(4):
+        process = start(tmp_path / "killed")
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(moments.uniform(2, 5))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert start(tmp_path / "killed").wait(120) == 0
+    assert digest(tmp_path / "killed") == digest(tmp_path / "whole")
+
+
+def test_presets_are_what_they_say() -> None:
+    assert PRESETS["digits"].training.flip == "never"
+    assert PRESETS["cpu"].network.width == 16
+    for preset in PRESETS.values():
+        assert sum(epochs for epochs, _ in preset.training.sizes) < preset.training.epochs
+        assert dataclasses.is_dataclass(preset)
