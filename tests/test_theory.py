@@ -21,7 +21,7 @@ from goen.functional.gaussian import ClassStatistics
 from goen.functional.geometry import condition_number, geometry
 from goen.functional.whitening import whitener
 from goen.metrics import ood_calibration, ood_metrics
-from goen.training import HeadConfig, train_head
+from goen.detectors.calibration_head import HeadConfig, train_head
 
 Array = NDArray[np.float64]
 DOCS = Path(__file__).parent.parent / "docs"

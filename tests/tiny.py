@@ -5,7 +5,8 @@ from dataclasses import replace
 from goen.data import OodSet, Protocol, protocol
 from goen.models import NetworkConfig
 from goen.studies import PRESETS, Preset
-from goen.training import HeadConfig, TrainingConfig
+from goen.detectors.calibration_head import HeadConfig
+from goen.training import TrainingConfig
 
 TINY = Preset(
     NetworkConfig(width=2, mean=(0.3, 0.3, 0.3), std=(0.35, 0.35, 0.35)),

@@ -21,7 +21,7 @@ from goen.detectors.calibration_head import probability_of_ood
 from goen.functional.bounds import log_density_bounds, mixture_log_density
 from goen.functional.whitening import whitener
 from goen.metrics import reliability_curve
-from goen.training import HeadConfig, train_head
+from goen.detectors.calibration_head import HeadConfig, train_head
 
 BLUE, ORANGE, GREEN, DARK, GREY = "#0072B2", "#D55E00", "#009E73", "#222222", "#888888"
 STYLE = {"axes.spines.top": False, "axes.spines.right": False, "font.size": 10}

@@ -37,11 +37,11 @@ def stream(
     The network is put into evaluation mode and left as it was found.
     """
     batches = ((torch.from_numpy(batch), None) for batch in images.batches(batch_size))
-    for outputs, _ in run(network, batches, name=images.name, total=len(images)):
+    for outputs, _ in run_network(network, batches, name=images.name, total=len(images)):
         yield outputs
 
 
-def run(
+def run_network(
     network: nn.Module,
     batches: Iterable[tuple[Tensor, Beside]],
     *,

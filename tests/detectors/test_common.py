@@ -22,7 +22,7 @@ from goen.models.ensemble import ensemble
 from goen.outputs import Outputs
 from goen.studies import METHODS, Material, Method
 from goen.studies.methods import Judged, Labelled
-from goen.training import HeadConfig
+from goen.detectors.calibration_head import HeadConfig
 
 CLASSES, DIM = 4, 16
 KINDS = {"standard": "linear", "goen": "linear"}

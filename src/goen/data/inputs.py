@@ -1,4 +1,4 @@
-"""Images and labels in whatever form a user has them, as one stream of checked batches."""
+"""Images and labels in any form a user has them, as one stream of checked batches."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,18 +14,21 @@ from torch.utils.data import Dataset, IterableDataset
 from goen.data.imageset import DIGEST, Digests, ImageSet, digest_images
 from goen.errors import DataError, LeakError, UsageError
 
+Array: TypeAlias = Tensor | NDArray[Any]
 Batch: TypeAlias = tuple[Tensor, Tensor | None]
-Images: TypeAlias = Any
+Images: TypeAlias = (
+    ImageSet | Array | tuple[Array, Array] | Iterable[Array] | Iterable[tuple[Array, Array]]
+)
 """An ImageSet, images ``(N, 3, H, W)``, a pair (images, labels), or an iterable of such batches."""
 
 
 @dataclass(frozen=True)
-class Feed:
-    """A stream of batches: images ``(n, 3, H, W)``, uint8 or floats in [0, 1], and labels ``(n,)``.
+class BatchStream:
+    """Batches of images ``(n, 3, H, W)``, uint8 or floats in [0, 1], with their labels ``(n,)``.
 
     Attributes:
         name: for people.
-        batches: begins the stream; an iterable of the user's is read once only.
+        batches: starts the stream; an iterable of the user's is read once only.
         count: of images, if known.
         images: the set, if it is one.
         size: (height, width) that the images must have, if that is known.
@@ -58,16 +61,16 @@ class Feed:
             total += len(batch)
             yield batch, labels
         if not total:
-            raise DataError(f"{self.name} gave no images. A generator can be read only once.")
+            raise DataError(f"{self.name} has no images. A generator can be read only once.")
 
 
-def feed(value: Images, name: str, batch_size: int) -> Feed:
-    """The stream of what was given.
+def as_stream(value: Images | BatchStream, name: str, batch_size: int) -> BatchStream:
+    """The images that were given, as a stream.
 
     Raises:
         UsageError: something that holds no images.
     """
-    if isinstance(value, Feed):
+    if isinstance(value, BatchStream):
         return value
     if batch_size < 1:
         raise UsageError(f"batch_size is at least 1, got {batch_size}.")
@@ -78,13 +81,13 @@ def feed(value: Images, name: str, batch_size: int) -> Feed:
                 rows = slice(start, start + batch_size)
                 yield torch.from_numpy(value.read(rows)), torch.from_numpy(value.labels[rows])
 
-        return Feed(value.name, batches, len(value), value, lambda: value.digests)
+        return BatchStream(value.name, batches, len(value), value, lambda: value.digests)
     if _is_array(value):
         return _from_arrays(name, value, None, batch_size)
     if isinstance(value, (tuple, list)) and len(value) == 2 and all(map(_is_array, value)):
         return _from_arrays(name, value[0], value[1], batch_size)
     if isinstance(value, Dataset) and not isinstance(value, IterableDataset):
-        raise _wrap_it(name)
+        raise _one_at_a_time(name)
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
         raise UsageError(
             f"{name} is an ImageSet, images (N, 3, H, W), a pair (images, labels) or an iterable "
@@ -105,7 +108,7 @@ def _count(value: Iterable[Any]) -> int | None:
         return None
 
 
-def _from_iterable(name: str, value: Iterable[Any]) -> Feed:
+def _from_iterable(name: str, value: Iterable[Any]) -> BatchStream:
     hashes: list[Digests] = []
 
     def batches() -> Iterator[Batch]:
@@ -114,7 +117,7 @@ def _from_iterable(name: str, value: Iterable[Any]) -> Feed:
             hashes.append(_digests(images))
             yield images, labels
 
-    return Feed(
+    return BatchStream(
         name, batches, _count(value), digests=lambda: np.concatenate([np.zeros(0, DIGEST), *hashes])
     )
 
@@ -128,7 +131,7 @@ def _digests(images: Tensor) -> Digests:
 
 def _from_arrays(
     name: str, images: Tensor | NDArray[Any], labels: Tensor | NDArray[Any] | None, size: int
-) -> Feed:
+) -> BatchStream:
     if labels is not None and len(labels) != len(images):
         raise UsageError(f"{name}: {len(images)} images need as many labels, got {len(labels)}.")
 
@@ -141,12 +144,12 @@ def _from_arrays(
     def digests() -> Digests:
         return np.concatenate([np.zeros(0, DIGEST), *(_digests(batch) for batch, _ in batches())])
 
-    return Feed(name, batches, len(images), digests=digests)
+    return BatchStream(name, batches, len(images), digests=digests)
 
 
 def _tensor(images: Tensor | NDArray[Any]) -> Tensor:
     if isinstance(images, np.ndarray) and min(images.strides, default=0) < 0:
-        images = images.copy()  # BGR turned round, for one: torch reads forwards only
+        images = images.copy()  # e.g. BGR reversed to RGB: torch takes no negative strides
     try:
         return torch.as_tensor(images)
     except TypeError as error:
@@ -154,7 +157,7 @@ def _tensor(images: Tensor | NDArray[Any]) -> Tensor:
 
 
 def _labels(labels: Any) -> Tensor | None:
-    """Numbers, or nothing: file names, say, are no labels."""
+    """Labels as a tensor; ``None`` for what is not numbers, such as file names."""
     try:
         return torch.as_tensor(labels)
     except (TypeError, ValueError, RuntimeError):
@@ -171,11 +174,11 @@ def _batch(name: str, item: Any) -> Batch:
         )
     images, labels = _tensor(item[0]), _labels(item[1]) if len(item) > 1 else None
     if images.ndim == 3 and (labels is None or labels.ndim == 0):
-        raise _wrap_it(name)
+        raise _one_at_a_time(name)
     return images, labels
 
 
-def _wrap_it(name: str) -> UsageError:
+def _one_at_a_time(name: str) -> UsageError:
     return UsageError(
         f"{name} gives one image at a time. Wrap it: torch.utils.data.DataLoader({name}, "
         "batch_size=128)."
@@ -183,7 +186,7 @@ def _wrap_it(name: str) -> UsageError:
 
 
 def check_images(images: Tensor | NDArray[Any]) -> Tensor:
-    """The images as a batch that the network may see, or an error that says what is wrong."""
+    """The images as a batch for the network, or an error that says what is wrong with them."""
     batch = _tensor(images)
     if batch.ndim == 3:
         batch = batch[None]
@@ -206,15 +209,15 @@ def check_images(images: Tensor | NDArray[Any]) -> Tensor:
     return batch.float()
 
 
-def require_apart(feeds: Mapping[str, Feed]) -> None:
-    """Refuse images that are in two of these at once, byte for byte.
+def require_disjoint_streams(streams: Mapping[str, BatchStream]) -> None:
+    """Refuse an image that is in two of these sets, byte for byte.
 
-    Of iterables only what they have given so far is known: ask before the pass, and after it.
+    Of an iterable only the images read so far are known: check before the pass and after it.
 
     Raises:
         LeakError: naming both and the number of shared images.
     """
-    hashed = {role: f.digests() for role, f in feeds.items()}
+    hashed = {role: stream.digests() for role, stream in streams.items()}
     roles = list(hashed)
     for i, role in enumerate(roles):
         for other in roles[:i]:
@@ -222,6 +225,6 @@ def require_apart(feeds: Mapping[str, Feed]) -> None:
             if shared:
                 raise LeakError(
                     f"{role} shares {shared} of its {len(hashed[role])} images with {other}, byte "
-                    "for byte. What fits, what decides and what is strange must be different "
-                    "images: leave the shared ones out of one of them."
+                    "for byte. The training, held-out and OOD sets must be disjoint: leave the "
+                    "shared images out of one of them."
                 )

@@ -1,15 +1,17 @@
 """Detectors: ``Outputs`` in, scores out; a high score means OOD."""
 
-from goen.detectors._base import Detector
-from goen.detectors.density import Density
+from goen.detectors._base import CueDetector, Detector, SimpleDetector
 from goen.detectors.energy import Energy
 from goen.detectors.fdbd import FDBD
 from goen.detectors.gen import GEN
+from goen.detectors.goen import Goen
+from goen.detectors.goen_m import GoenM
 from goen.detectors.knn import KNN
 from goen.detectors.mahalanobis import Mahalanobis
 from goen.detectors.max_logit import MaxLogit
 from goen.detectors.max_softmax import MaxSoftmax
 from goen.detectors.odin import ODIN, Perturbed
+from goen.detectors.pytorch_ood import PytorchOod
 from goen.detectors.react import ReAct
 from goen.detectors.relative_mahalanobis import RelativeMahalanobis
 from goen.detectors.temperature_scaling import TemperatureScaling
@@ -21,15 +23,19 @@ __all__ = [
     "GEN",
     "KNN",
     "ODIN",
-    "Density",
+    "CueDetector",
     "Detector",
     "Energy",
+    "Goen",
+    "GoenM",
     "Mahalanobis",
     "MaxLogit",
     "MaxSoftmax",
     "Perturbed",
+    "PytorchOod",
     "ReAct",
     "RelativeMahalanobis",
+    "SimpleDetector",
     "TemperatureScaling",
     "Uncertainty",
     "ViM",

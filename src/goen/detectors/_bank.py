@@ -40,8 +40,7 @@ class Bank:
     """
 
     def __init__(self, layers: Sequence[str], rows: int = ROWS) -> None:
-        if rows < 1:
-            raise UsageError(f"A bank has one row or more, got {rows}.")
+        check_rows(rows)
         self.layers = tuple(layers)
         self.rows = rows
         self.num_classes = 0
@@ -115,7 +114,7 @@ class Bank:
         return self._unit[layer]
 
     def state(self) -> dict[str, Tensor]:
-        """Everything that was learnt, for an artefact."""
+        """Everything that was learnt, for an artifact."""
         counts = torch.tensor([self.num_classes, self._seen, self.rows])
         state = {"labels": self._labels, "turns": self._turns, "counts": counts}
         return state | {f"unit.{i}": self._unit[layer] for i, layer in enumerate(self.layers)}
@@ -126,6 +125,12 @@ class Bank:
         self._labels, self._turns = state["labels"], state["turns"]
         self._unit = {layer: state[f"unit.{i}"] for i, layer in enumerate(self.layers)}
         return self
+
+
+def check_rows(rows: int) -> None:
+    """Raise a ``UsageError`` unless a bank can have so many rows."""
+    if rows < 1:
+        raise UsageError(f"A bank has one row or more, got {rows}.")
 
 
 def _turns(start: int, count: int) -> Tensor:

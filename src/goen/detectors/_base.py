@@ -1,28 +1,63 @@
-"""What every detector has in common: fit, score, and a state of plain tensors."""
+"""What all detectors share: ``fit``, ``score``, and for methods with several cues, ``cues``."""
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar, Self, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from goen.errors import NotFittedError, UsageError, unknown
 from goen.functional._rows import check_features, check_labels
+from goen.functional.conformal import p_values
 from goen.outputs import Outputs
+from goen.runs.manifest import JsonObject
 
 
 class Detector(ABC):
     """``Outputs`` in, scores out: ``(N,)`` float64, higher means more OOD.
 
-    A method of one's own has a constructor that only stores its arguments, and two methods:
-    ``_learn`` returns everything it takes from the training outputs as named tensors, ``_measure``
-    turns outputs into scores by means of ``fitted_``. The rest is here: what comes in is checked (a
-    name, or several, in an attribute ``feature`` must be among the outputs' features), fitting
-    again forgets everything, and the state can be saved and loaded.
+    A constructor only stores its arguments; ``fit`` returns the detector itself, and fitted values
+    end in ``_``. To write one, subclass ``SimpleDetector``.
+    """
+
+    @abstractmethod
+    def fit(self, outputs: Outputs, labels: Tensor) -> Self:
+        """Forget everything and fit the outputs of the training images, with their labels."""
+
+    @abstractmethod
+    def score(self, outputs: Outputs) -> Tensor:
+        """One number per image, ``(N,)`` float64; higher means more OOD."""
+
+    def calibrated(self, outputs: Outputs) -> Outputs:
+        """The outputs whose softmax is this method's class probabilities: most leave them alone."""
+        return outputs
+
+    @final
+    def __repr__(self) -> str:
+        """The class and the arguments that differ from their defaults, as scikit-learn prints."""
+        arguments = []
+        for name, parameter in inspect.signature(type(self)).parameters.items():
+            value = getattr(self, name)
+            if isinstance(value, Tensor):
+                arguments.append(f"{name}=<{'×'.join(map(str, value.shape))} tensor>")
+            elif value != parameter.default:
+                arguments.append(f"{name}={value!r}")
+        return f"{type(self).__name__}({', '.join(arguments)})"
+
+
+class SimpleDetector(Detector):
+    """A detector whose fitted values are plain tensors.
+
+    A method of one's own has a constructor that stores its arguments, and two methods: ``_learn``
+    returns everything it takes from the training outputs as named tensors, ``_measure`` turns
+    outputs into scores by means of ``fitted_``. This class checks what comes in, and saves and
+    loads the state. A detector that measures a feature has an attribute ``feature``: a name,
+    several names, or ``None`` for the last feature of the outputs it is fitted on.
 
     Example:
-        >>> class Norm(Detector):
+        >>> class Norm(SimpleDetector):
         ...     needs_fit = False
         ...     def _learn(self, outputs, labels): return {}
         ...     def _measure(self, outputs): return -outputs.features["z"].norm(dim=1)
@@ -32,10 +67,13 @@ class Detector(ABC):
     """
 
     needs_fit: ClassVar[bool] = True
-    """Whether there is anything to learn; else a score needs no fit before it."""
+    """Whether there is anything to learn; else ``score`` works without ``fit``."""
 
     fitted_: Mapping[str, Tensor] | None = None
     """What was learnt, by name."""
+
+    feature_: str | None = None
+    """The feature that ``feature=None`` became when it was fitted."""
 
     @abstractmethod
     def _learn(self, outputs: Outputs, labels: Tensor) -> Mapping[str, Tensor]:
@@ -48,10 +86,13 @@ class Detector(ABC):
     @final
     def fit(self, outputs: Outputs, labels: Tensor) -> Self:
         """Forget everything and learn from these outputs."""
+        self.feature_ = None
         self._check(outputs)
         check_labels(labels, len(outputs), outputs.logits.shape[1])
         if not len(outputs):
             raise UsageError(f"{type(self).__name__} was given no outputs to fit.")
+        if getattr(self, "feature", "") is None:
+            (self.feature_,) = self.feature_names(outputs)
         with torch.no_grad():
             self.fitted_ = dict(self._learn(outputs, labels))
         return self
@@ -62,13 +103,13 @@ class Detector(ABC):
 
         Raises:
             NotFittedError: nothing was fitted yet.
-            UsageError: scores that are not finite, which says that the outputs were not.
+            UsageError: a score is NaN or infinite, because the outputs are.
         """
         self._check(outputs)
         if self.needs_fit and self.fitted_ is None:
             raise NotFittedError(
                 f"This {type(self).__name__} is not fitted. Call fit(outputs, labels) or load an "
-                "artefact."
+                "artifact."
             )
         with torch.no_grad():
             scores = self._measure(outputs).to(torch.float64)
@@ -81,16 +122,34 @@ class Detector(ABC):
         return scores
 
     @final
+    def feature_names(self, outputs: Outputs) -> tuple[str, ...]:
+        """The features it measures of these outputs."""
+        wanted: str | tuple[str, ...] | None = getattr(self, "feature", ())
+        if wanted is None:
+            if not outputs.features:
+                raise UsageError(
+                    f"{type(self).__name__} measures a feature, and these outputs have logits "
+                    "alone. Extract them with features."
+                )
+            wanted = self.feature_ or list(outputs.features)[-1]
+        return (wanted,) if isinstance(wanted, str) else wanted
+
+    @final
+    def rows(self, outputs: Outputs) -> Tensor:
+        """The one feature it measures, ``(N, D)``."""
+        (name,) = self.feature_names(outputs)
+        return outputs.features[name]
+
+    @final
     def _check(self, outputs: Outputs) -> None:
         check_features(outputs.logits)
-        wanted = getattr(self, "feature", ())
-        for name in (wanted,) if isinstance(wanted, str) else wanted:
+        for name in self.feature_names(outputs):
             if name not in outputs.features:
                 raise unknown("feature", name, outputs.features)
 
     @final
     def state(self) -> dict[str, Tensor]:
-        """Everything that was learnt, for an artefact."""
+        """Everything that was learnt, for an artifact."""
         if self.needs_fit and self.fitted_ is None:
             raise NotFittedError(f"This {type(self).__name__} is not fitted: nothing to save.")
         return dict(self.fitted_ or {})
@@ -100,3 +159,88 @@ class Detector(ABC):
         """Take what ``state`` gave."""
         self.fitted_ = dict(state)
         return self
+
+
+class CueDetector(Detector):
+    """A detector that computes several cues per image and one score from them.
+
+    A gate needs such a method: its cues explain the score, and their p-values name the cue that
+    is unusual. Scoring does not change a fitted detector. ``config`` and ``state`` together hold
+    all of it, so that ``from_state(config, state)`` is the same detector again.
+    """
+
+    kind: ClassVar[str]
+    """The method's name in manifests."""
+
+    @property
+    @abstractmethod
+    def cue_names(self) -> tuple[str, ...]:
+        """K names, in the order of the columns of ``cues``."""
+
+    @property
+    @abstractmethod
+    def features(self) -> tuple[str, ...]:
+        """The features it reads of the outputs."""
+
+    @property
+    @abstractmethod
+    def has_probability(self) -> bool:
+        """Whether OOD images took part in the fit, so that ``probability`` is known."""
+
+    @property
+    @abstractmethod
+    def has_cue_p_values(self) -> bool:
+        """Whether ``cue_p_values`` is known."""
+
+    @abstractmethod
+    def cues(self, outputs: Outputs) -> Tensor:
+        """The cues of each image, ``(N, K)`` float64."""
+
+    @abstractmethod
+    def score_cues(self, cues: Tensor) -> Tensor:
+        """Score ``(N,)`` float64 of cues ``(N, K)``."""
+
+    @abstractmethod
+    def probability(self, score: Tensor) -> Tensor | None:
+        """P(OOD) of scores ``(N,)`` at 50 % prevalence; ``None`` without OOD images in the fit."""
+
+    @abstractmethod
+    def cue_p_values(self, cues: Tensor) -> Tensor | None:
+        """Conformal p-value of each cue alone, ``(N, K)``: small where that cue is unusual."""
+
+    @abstractmethod
+    def traceable(self) -> nn.Module:
+        """A module from outputs to scores ``(N,)`` in operations that torch.export can hold."""
+
+    @abstractmethod
+    def config(self) -> JsonObject:
+        """Its settings, for a manifest."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Tensor]:
+        """Everything that was learnt, for an artifact."""
+
+    @classmethod
+    @abstractmethod
+    def from_state(cls, config: JsonObject, state: Mapping[str, Tensor]) -> Self:
+        """The detector that ``config`` and ``state`` describe; ``ValueError`` if they disagree."""
+
+    @abstractmethod
+    def check_network(self, num_classes: int, widths: Mapping[str, int]) -> None:
+        """Raise a ``ValueError`` unless it was fitted on so many classes and such features."""
+
+    @final
+    def score(self, outputs: Outputs) -> Tensor:
+        """One number per image, ``(N,)`` float64; higher means more OOD."""
+        return self.score_cues(self.cues(outputs))
+
+
+def column_p_values(cues: Tensor, reference: Tensor) -> Tensor:
+    """The p-value of each column of ``cues`` against the same column of ``reference``.
+
+    Example:
+        >>> column_p_values(torch.tensor([[2.5, 0.0]]), torch.tensor([[1.0, 1.0], [3.0, 2.0]]))
+        tensor([[0.6667, 1.0000]], dtype=torch.float64)
+    """
+    columns = [p_values(c, r) for c, r in zip(cues.T, reference.T, strict=True)]
+    return torch.stack([torch.from_numpy(column) for column in columns], dim=1)

@@ -1,7 +1,14 @@
-"""GOEN's calibration head: three cues in, the log-odds of being OOD out."""
+"""GOEN's calibration head: three cues in, the log-odds of being OOD out; and its training."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from goen.errors import FitError, UsageError
 
 # The targets the head is trained to, instead of 0 and 1.
 TARGET_ID, TARGET_OOD = 0.05, 0.95
@@ -37,3 +44,101 @@ def probability_of_ood(logit: Tensor) -> Tensor:
     """
     u = torch.sigmoid(logit)
     return ((u - TARGET_ID) / (TARGET_OOD - TARGET_ID)).clamp(0, 1)
+
+
+@dataclass(frozen=True)
+class HeadConfig:
+    """How the head is trained.
+
+    Attributes:
+        epochs: at most this many passes over the ID images.
+        batch_size: ID images per step; as many OOD images join them, in equal shares of each set.
+        learning_rate: Adam's.
+        patience: epochs without a wider gap after which the best is kept; the paper gives none.
+        held_out: share of the images that only measures the gap.
+        seed: fixes weights and order.
+    """
+
+    epochs: int = 20
+    batch_size: int = 128
+    learning_rate: float = 1e-3
+    patience: int = 5
+    held_out: float = 0.2
+    seed: int = 42
+
+
+def train_head(
+    id_cues: Tensor, ood_cues: Mapping[str, Tensor], config: HeadConfig
+) -> tuple[CalibrationHead, list[float]]:
+    """A head that tells the ID cues from the OOD cues, and its gap after each epoch.
+
+    The gap is mean u(OOD) - mean u(ID) on the held-out share; the head with the widest is kept.
+
+    Args:
+        id_cues: ``(N, 3)``.
+        ood_cues: ``(M, 3)`` of each OOD set; every set has the same weight, whatever its size.
+        config: how to train.
+
+    Raises:
+        FitError: too few images to train on one part and measure on another, or cues that are not
+            finite.
+        UsageError: no OOD set.
+
+    Paper: GOEN §5.3-5.4. Departs from the paper: nothing; where it is silent, see ``HeadConfig``.
+    """
+    if not ood_cues:
+        raise UsageError("The calibration head learns from OOD images; none were given.")
+    for name, cues in {"ID images": id_cues, **ood_cues}.items():
+        if not bool(torch.isfinite(cues).all()):
+            raise FitError(f"Cues of {name} are NaN or infinite. Check the images and the network.")
+    rng = np.random.default_rng(config.seed)
+    fit_id, measure_id = _divide(id_cues.float(), config.held_out, rng, "ID images")
+    divided = {
+        name: _divide(cues.float(), config.held_out, rng, name) for name, cues in ood_cues.items()
+    }
+    fit_ood = [fit for fit, _ in divided.values()]
+    measure_ood = [measure for _, measure in divided.values()]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        head = CalibrationHead(id_cues.shape[1])
+    optimiser = torch.optim.Adam(head.parameters(), config.learning_rate)
+    gaps: list[float] = []
+    best = head.state_dict()
+    for _ in range(config.epochs):
+        order = rng.permutation(len(fit_id))
+        for start in range(0, len(order), config.batch_size):
+            rows = order[start : start + config.batch_size]
+            share = -(-len(rows) // len(fit_ood))
+            ood = torch.cat([cues[rng.integers(0, len(cues), share)] for cues in fit_ood])
+            ood = ood[: len(rows)]
+            optimiser.zero_grad()
+            loss = _towards(head(fit_id[rows]), TARGET_ID) + _towards(head(ood), TARGET_OOD)
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+        with torch.no_grad():
+            means = [torch.sigmoid(head(cues)).mean().item() for cues in measure_ood]
+            gap = sum(means) / len(means) - torch.sigmoid(head(measure_id)).mean().item()
+        if gap > max(gaps, default=-1.0):
+            best = {k: v.clone() for k, v in head.state_dict().items()}
+        gaps.append(gap)
+        if len(gaps) - 1 - gaps.index(max(gaps)) >= config.patience:
+            break
+    head.load_state_dict(best)
+    return head.eval(), gaps
+
+
+def _towards(logits: Tensor, target: float) -> Tensor:
+    return binary_cross_entropy_with_logits(logits, torch.full_like(logits, target))
+
+
+def _divide(
+    cues: Tensor, held_out: float, rng: np.random.Generator, name: str
+) -> tuple[Tensor, Tensor]:
+    measured = round(len(cues) * held_out)
+    if measured < 1 or len(cues) - measured < 1:
+        raise FitError(
+            f"The calibration head needs more than {len(cues)} {name}: some to train on, and "
+            f"{held_out:.0%} to measure on."
+        )
+    order = rng.permutation(len(cues))
+    return cues[order[measured:]], cues[order[:measured]]

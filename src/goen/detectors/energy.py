@@ -5,13 +5,13 @@ from typing import final
 
 from torch import Tensor
 
-from goen.detectors._base import Detector
+from goen.detectors._base import SimpleDetector
 from goen.functional.logits import check_temperature, energy_score
 from goen.outputs import Outputs
 
 
 @final
-class Energy(Detector):
+class Energy(SimpleDetector):
     r"""The free energy :math:`-T \log \sum_c e^{z_c / T}` of the logits z; high for OOD.
 
     Args:

@@ -6,7 +6,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from goen.detectors._base import Detector
+from goen.detectors._base import SimpleDetector
 from goen.errors import FitError, UsageError
 from goen.functional._rows import check_finite_for_fit
 from goen.functional.logits import check_classified, check_classifier, check_several_classes
@@ -14,7 +14,7 @@ from goen.outputs import Outputs
 
 
 @final
-class FDBD(Detector):
+class FDBD(SimpleDetector):
     r"""Minus the mean distance to the boundaries, over that to the middle; high for OOD.
 
     .. math:: -\frac{1}{\lVert x - \mu \rVert} \cdot \frac{1}{C - 1} \sum_{c \ne \hat y}
@@ -26,7 +26,7 @@ class FDBD(Detector):
     Args:
         weight: of the linear classifier behind the feature, ``(C, D)``.
         bias: of the same, ``(C,)``.
-        feature: what the classifier sees.
+        feature: what the classifier reads; the last of the outputs' features if not given.
 
     Paper: Liu and Qin 2024, "Fast Decision Boundary based Out-of-Distribution Detector".
     Departs from the paper: classes of equal weights have no boundary between them and are left out
@@ -43,14 +43,14 @@ class FDBD(Detector):
         tensor([-0.6000], dtype=torch.float64)
     """
 
-    def __init__(self, *, weight: Tensor, bias: Tensor, feature: str = "z") -> None:
+    def __init__(self, *, weight: Tensor, bias: Tensor, feature: str | None = None) -> None:
         self.weight = weight
         self.bias = bias
         self.feature = feature
         check_classifier(weight, bias)
 
     def _learn(self, outputs: Outputs, labels: Tensor) -> Mapping[str, Tensor]:
-        rows = outputs.features[self.feature]
+        rows = self.rows(outputs)
         check_several_classes(outputs.logits)
         check_classified(rows, outputs.logits, self.weight)
         check_finite_for_fit(rows)
@@ -71,7 +71,7 @@ class FDBD(Detector):
         return {"mean": mean, "gaps": gaps, "least_distance": 1e-9 * distance[None]}
 
     def _measure(self, outputs: Outputs) -> Tensor:
-        rows = outputs.features[self.feature]
+        rows = self.rows(outputs)
         check_classified(rows, outputs.logits, self.weight)
         fitted = self.fitted_ or {}
         largest, predicted = outputs.logits.to(torch.float64).max(dim=1, keepdim=True)

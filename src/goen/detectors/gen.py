@@ -5,14 +5,14 @@ from typing import final
 
 from torch import Tensor
 
-from goen.detectors._base import Detector
+from goen.detectors._base import SimpleDetector
 from goen.errors import UsageError
 from goen.functional.logits import check_several_classes, generalised_entropy
 from goen.outputs import Outputs
 
 
 @final
-class GEN(Detector):
+class GEN(SimpleDetector):
     r"""How far the largest probabilities are from 0 and 1; high for OOD.
 
     :math:`\sum_{m \le M} p_m^\gamma (1 - p_m)^\gamma` over the M largest softmax probabilities. A

@@ -1,151 +1,261 @@
-"""The paper's scorer: one density, three cues, perhaps a calibrated head."""
+"""GOEN, the paper's method: class Gaussians on the unit sphere, three cues, a calibration head."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self, final
+from typing import ClassVar, Self, final
 
 import torch
 from torch import Tensor, nn
 
+from goen.detectors._base import CueDetector, column_p_values
+from goen.detectors._gaussians import ClassGaussians
 from goen.detectors._tracing import TracedDistance, traced_entropy, traced_unit
-from goen.detectors.calibration_head import CalibrationHead, probability_of_ood
-from goen.detectors.density import CUES, Density
-from goen.detectors.scorer import conformal_columns
+from goen.detectors.calibration_head import (
+    CalibrationHead,
+    HeadConfig,
+    probability_of_ood,
+    train_head,
+)
+from goen.errors import NotFittedError, UsageError
+from goen.functional.cues import entropy, log_distance, max_inner_product
 from goen.outputs import Outputs
+from goen.runs.manifest import JsonObject, Manifest
+
+CUES = ("log_distance", "similarity", "entropy")
 
 
 @final
-class Goen:
-    """The head's logit of the three cues; without a head the log distance alone. High for OOD.
+class Goen(CueDetector):
+    """The calibration head's logit of three cues; without a head the log distance. High for OOD.
 
-    Paper: GOEN §5.2 and §5.3.
+    The cues are m = [log(distance + 1), largest similarity to a class mean, entropy], with the
+    squared Mahalanobis distance of the normalised feature to the nearest class. OOD images train
+    the head; without them the first cue alone is the score.
+
+    Paper: GOEN §5.2 and §5.3; the distance is Mahalanobis++ (Müller and Hein 2025) with a ridge.
     Departs from the paper: the score is the logit, of which the paper's u is the sigmoid.
+    ``shrinkage`` is an addition.
 
     Args:
-        density: fitted on the training images.
-        head: calibrated with OOD images, or none.
-        id_cues: ``(n, 3)``, of ID images that fitted nothing; with them each cue has a p-value.
+        feature: which of the outputs' features to measure; the last if not given.
+        ridge: added to the diagonal of the covariance of the unit vectors.
+        shrinkage: ``none``, ``oas`` or ``ledoit_wolf``; see ``ClassGaussians``.
+        head: how the calibration head is trained.
 
     Example:
         >>> unit = torch.eye(2).repeat(20, 1) + 0.1 * torch.randn(40, 2)
         >>> outputs = Outputs(torch.zeros(40, 2), {"z": unit})
-        >>> scorer = Goen(Density().fit(outputs, torch.arange(40) % 2), None)
-        >>> scorer.judge(scorer.cues(outputs))[0].shape
+        >>> Goen().fit(outputs, torch.arange(40) % 2).score(outputs).shape
         torch.Size([40])
     """
 
     kind: ClassVar[str] = "goen"
-    cue_names = CUES
 
     def __init__(
-        self, density: Density, head: CalibrationHead | None, id_cues: Tensor | None = None
+        self,
+        *,
+        feature: str | None = None,
+        ridge: float = 1e-5,
+        shrinkage: str = "none",
+        head: HeadConfig = HeadConfig(),  # noqa: B008  (frozen)
     ) -> None:
-        self.density = density
+        self.feature = feature
+        self.ridge = ridge
+        self.shrinkage = shrinkage
         self.head = head
-        self.id_cues = id_cues
+        ClassGaussians("", shrinkage=shrinkage)  # a known one, or an error now
+        self.gaussians_: ClassGaussians | None = None
+        self.head_: CalibrationHead | None = None
+        self.id_cues_: Tensor | None = None
 
-    def __str__(self) -> str:
-        return "with a head" if self.head else "without a head"
+    def fit(
+        self,
+        outputs: Outputs,
+        labels: Tensor,
+        *,
+        held_out: Outputs | None = None,
+        ood: Mapping[str, Outputs] | None = None,
+    ) -> Self:
+        """Forget everything and fit these outputs.
+
+        Args:
+            outputs: of the training images.
+            labels: ``(N,)``.
+            held_out: of ID images that trained nothing: the head's ID side, and what each cue's
+                p-value is computed against.
+            ood: of each OOD set that trains the head.
+
+        Raises:
+            UsageError: OOD images without held-out ID images to tell them from.
+        """
+        if ood and held_out is None:
+            raise UsageError("The calibration head needs held_out ID images beside the OOD images.")
+        gaussians = self._new(outputs).fit(outputs, labels)
+        self.gaussians_, self.head_, self.id_cues_ = gaussians, None, None
+        if held_out is not None:
+            self.id_cues_ = self.cues(held_out)
+        if ood and self.id_cues_ is not None:
+            ood_cues = {name: self.cues(images) for name, images in ood.items()}
+            self.head_, _ = train_head(self.id_cues_, ood_cues, self.head)
+        return self
+
+    def update(self, outputs: Outputs, labels: Tensor) -> Self:
+        """Add training images to the Gaussians, in any chunks; a head or ID cues are dropped."""
+        self.gaussians_ = (self.gaussians_ or self._new(outputs)).update(outputs, labels)
+        self.head_, self.id_cues_ = None, None
+        return self
+
+    def _new(self, outputs: Outputs) -> ClassGaussians:
+        feature = self.feature or list(outputs.features)[-1]
+        return ClassGaussians(feature, ridge=self.ridge, shrinkage=self.shrinkage)
+
+    def with_head(self, head: CalibrationHead | None, id_cues: Tensor | None) -> Self:
+        """The same Gaussians with a head trained elsewhere, and the ID cues for p-values.
+
+        Args:
+            head: calibrated with OOD images, or none.
+            id_cues: ``(n, 3)`` of ID images that trained nothing; with them cues have p-values.
+        """
+        other = type(self)(
+            feature=self.feature, ridge=self.ridge, shrinkage=self.shrinkage, head=self.head
+        )
+        other.gaussians_, other.head_, other.id_cues_ = self.gaussians, head, id_cues
+        return other
 
     @property
-    def needs(self) -> tuple[str, ...]:
-        return (self.density.feature,)
+    def gaussians(self) -> ClassGaussians:
+        """The fitted Gaussians.
+
+        Raises:
+            NotFittedError: nothing was fitted yet.
+        """
+        if self.gaussians_ is None:
+            raise NotFittedError(
+                "This Goen is not fitted. Call fit(outputs, labels) or load an artifact."
+            )
+        return self.gaussians_
 
     @property
-    def gives_probability(self) -> bool:
-        return self.head is not None
+    def cue_names(self) -> tuple[str, ...]:
+        return CUES
 
     @property
-    def explains(self) -> bool:
-        return self.id_cues is not None
+    def features(self) -> tuple[str, ...]:
+        return (self.gaussians.feature,)
+
+    @property
+    def has_probability(self) -> bool:
+        return self.head_ is not None
+
+    @property
+    def has_cue_p_values(self) -> bool:
+        return self.id_cues_ is not None
 
     def cues(self, outputs: Outputs) -> Tensor:
-        """Log distance, similarity and entropy, ``(N, 3)`` float64."""
-        return self.density.cues(outputs)
+        """The paper's m = [log(distance + 1), largest similarity, entropy], ``(N, 3)`` float64."""
+        gaussians = self.gaussians
+        unit = gaussians.rows(outputs)
+        columns = [
+            log_distance(gaussians.whitening_.nearest(unit).distance),
+            max_inner_product(unit, gaussians.statistics.means_),
+            entropy(outputs.logits),
+        ]
+        return torch.stack(columns, dim=1)
 
-    def judge(self, cues: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Score ``(N,)`` float64 and, with a head, the probability of being OOD."""
-        return score_cues(cues, self.head)
+    def score_cues(self, cues: Tensor) -> Tensor:
+        """The head's logit, or the log distance."""
+        return score_goen_cues(cues, self.head_)
+
+    def probability(self, score: Tensor) -> Tensor | None:
+        """The head's u with the compression of its targets undone."""
+        return None if self.head_ is None else probability_of_ood(score)
 
     def cue_p_values(self, cues: Tensor) -> Tensor | None:
-        """Each cue against those of the ID images; similarity counts downwards."""
-        if self.id_cues is None:
+        """Each cue against those of the ID images; a low similarity is unusual."""
+        if self.id_cues_ is None:
             return None
         upwards = torch.tensor([1.0, -1.0, 1.0], dtype=torch.float64)
-        return conformal_columns(cues * upwards, self.id_cues * upwards)
+        return column_p_values(cues * upwards, self.id_cues_ * upwards)
 
     def traceable(self) -> nn.Module:
         return _Traced(self)
 
-    def config(self) -> dict[str, Any]:
-        """The density's settings and whether there is a head."""
+    def config(self) -> JsonObject:
+        """The Gaussians' settings and whether there is a head."""
+        gaussians = self.gaussians
         return {
             "density": {
-                "feature": self.density.feature,
-                "ridge": self.density.ridge,
-                "shrinkage": self.density.shrinkage,
-                "condition_number": self.density.whitening_.condition_number,
+                "feature": gaussians.feature,
+                "ridge": gaussians.ridge,
+                "shrinkage": gaussians.shrinkage,
+                "condition_number": gaussians.whitening_.condition_number,
             },
-            "head": None if self.head is None else {"cues": list(CUES)},
+            "head": None if self.head_ is None else {"cues": list(CUES)},
         }
 
     def state(self) -> dict[str, Tensor]:
-        """The density's statistics, the head's weights, the ID images' cues."""
-        state = {f"density.{k}": v for k, v in self.density.state().items()}
-        if self.head is not None:
-            state |= {f"head.{k}": v for k, v in self.head.state_dict().items()}
-        if self.id_cues is not None:
-            state["id_cues"] = self.id_cues
+        """The statistics, the head's weights, the ID images' cues."""
+        state = {f"density.{k}": v for k, v in self.gaussians.state().items()}
+        if self.head_ is not None:
+            state |= {f"head.{k}": v for k, v in self.head_.state_dict().items()}
+        if self.id_cues_ is not None:
+            state["id_cues"] = self.id_cues_
         return state
 
     @classmethod
-    def from_state(cls, config: Mapping[str, Any], state: Mapping[str, Tensor]) -> Self:
-        """The scorer again; a ``ValueError`` where the two disagree."""
+    def from_state(cls, config: JsonObject, state: Mapping[str, Tensor]) -> Self:
+        """The detector again; a ``ValueError`` where the two disagree."""
 
         def part(prefix: str) -> dict[str, Tensor]:
             return {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
 
-        settings = {k: config["density"][k] for k in ("feature", "ridge", "shrinkage")}
-        density = Density(**settings).load_state(part("density."))
-        if (config["head"] is None) != (not part("head.")):
+        settings = Manifest(config).part("density")
+        detector = cls(
+            feature=settings.text("feature"),
+            ridge=settings.number("ridge"),
+            shrinkage=settings.text("shrinkage"),
+        )
+        gaussians = ClassGaussians(
+            settings.text("feature"), ridge=detector.ridge, shrinkage=detector.shrinkage
+        )
+        detector.gaussians_ = gaussians.load_state(part("density."))
+        if ("head" in Manifest(config)) != bool(part("head.")):
             raise ValueError("its manifest and its tensors disagree about a head")
-        head = None
-        if config["head"] is not None:
-            head = CalibrationHead(len(CUES))
-            head.load_state_dict(part("head."))
-            head.eval()
-        return cls(density, head, state.get("id_cues"))
+        if part("head."):
+            detector.head_ = CalibrationHead(len(CUES))
+            detector.head_.load_state_dict(part("head."))
+            detector.head_.eval()
+        detector.id_cues_ = state.get("id_cues")
+        return detector
 
-    def check(self, num_classes: int, widths: Mapping[str, int]) -> None:
-        """Raise a ``ValueError`` unless the density was fitted on such a network."""
-        whitening = self.density.whitening_
-        expected = (num_classes, widths.get(self.density.feature))
+    def check_network(self, num_classes: int, widths: Mapping[str, int]) -> None:
+        whitening = self.gaussians.whitening_
+        expected = (num_classes, widths.get(self.gaussians.feature))
         if (whitening.num_classes, whitening.dim) != expected:
-            raise ValueError("its density was fitted on another network")
+            raise ValueError("its class Gaussians were fitted on another network")
 
 
-def score_cues(cues: Tensor, head: CalibrationHead | None) -> tuple[Tensor, Tensor | None]:
-    """Score ``(N,)`` float64 and, with a head, the probability of being OOD."""
+def score_goen_cues(cues: Tensor, head: CalibrationHead | None) -> Tensor:
+    """The head's logit of cues ``(N, 3)``, ``(N,)`` float64; without a head the log distance."""
     if head is None:
-        return cues[:, 0], None
+        return cues[:, 0]
     with torch.inference_mode():
-        logit = head(cues.float()).double()
-    return logit, probability_of_ood(logit)
+        logit: Tensor = head(cues.float()).double()
+    return logit
 
 
 class _Traced(nn.Module):
-    """See ``Scorer.traceable``."""
+    """See ``CueDetector.traceable``."""
 
     means: Tensor
 
-    def __init__(self, scorer: Goen) -> None:
+    def __init__(self, detector: Goen) -> None:
         super().__init__()
-        density = scorer.density
-        self.feature = density.feature
-        self.distance = TracedDistance(density.feature, density.whitening_)
-        means = density.statistics_.means_ if density.statistics_ is not None else None
-        assert means is not None  # whitening_ above would have raised
+        gaussians = detector.gaussians
+        self.feature = gaussians.feature
+        self.distance = TracedDistance(gaussians.feature, gaussians.whitening_)
+        means = gaussians.statistics.means_
         self.register_buffer("means", means[~torch.isnan(means).all(dim=1)])
-        self.head = scorer.head
+        self.head = detector.head_
 
     def forward(self, outputs: Outputs) -> Tensor:
         distance = self.distance(outputs)

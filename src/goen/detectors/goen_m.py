@@ -1,24 +1,26 @@
-"""goen-m: every scale speaks for itself, and the score can only rise with what each says."""
+"""goen-m: a cue per layer and one of the classifier, fused so that the score rises with each."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self, final
+from typing import ClassVar, Self, final
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from goen.detectors._bank import ROWS, Bank
+from goen.detectors._bank import ROWS, Bank, check_rows
+from goen.detectors._base import CueDetector, column_p_values
 from goen.detectors._tracing import TracedNeighbour, traced_entropy
-from goen.detectors.scorer import conformal_columns
 from goen.errors import FitError, NotFittedError, UsageError
 from goen.functional.cues import entropy
 from goen.functional.fusion import fuse
 from goen.outputs import Outputs
+from goen.runs.manifest import JsonObject, Manifest
 
 ENTROPY = "entropy"
 
 
 @final
-class Monotone:
+class GoenM(CueDetector):
     r"""The mean of standardised cues, or their sum with fitted weights; high for OOD.
 
     The cues are the distance from the image's unit vector to its near neighbours among training
@@ -29,68 +31,108 @@ class Monotone:
     of the probability of being OOD where half of the images are, every kind of OOD counting the
     same.
 
-    An image that is farther out in every cue never scores lower. A free head can learn the OOD
-    images it was shown so well that it calls stranger ones ordinary; this one cannot.
+    An image that is farther out in every cue never scores lower. A free head can overfit the OOD
+    images it was trained with and score others as ordinary; this score cannot.
 
     Paper: none, it is ours; docs/methods/goen-m.md says how it was chosen. The distance is that of
     Sun et al. 2022, "Out-of-Distribution Detection with Deep Nearest Neighbors", within a sample of
     the training images; see ``Bank``.
 
     Args:
-        layers: the features to measure.
+        layers: the features to measure; all of the outputs it is fitted on if not given.
         rows: how many training images to keep.
 
     Example:
         >>> torch.manual_seed(0)  # doctest: +ELLIPSIS
         <torch._C.Generator ...>
         >>> outputs = Outputs(torch.zeros(40, 2), {"deep": torch.randn(40, 3) + 5})
-        >>> scorer = Monotone(["deep"]).update(outputs, torch.arange(40) % 2)
-        >>> scorer = scorer.calibrate(scorer.cues(outputs))
-        >>> scorer.cue_names, scorer.weights_.tolist()
+        >>> held_out = Outputs(torch.zeros(20, 2), {"deep": torch.randn(20, 3) + 5})
+        >>> detector = GoenM().fit(outputs, torch.arange(40) % 2, held_out=held_out)
+        >>> detector.cue_names, detector.weights_.tolist()
         (('deep', 'entropy'), [0.5, 0.5])
     """
 
     kind: ClassVar[str] = "goen-m"
 
-    def __init__(self, layers: Sequence[str], rows: int = ROWS) -> None:
-        if not layers or ENTROPY in layers:
+    def __init__(self, layers: Sequence[str] | None = None, *, rows: int = ROWS) -> None:
+        if layers is not None and (not layers or ENTROPY in layers):
             raise UsageError(
                 f"goen-m measures one layer or more, none of them called {ENTROPY!r}; got "
                 f"{list(layers)}."
             )
-        self.bank_ = Bank(layers, rows)
+        self.layers = layers
+        self.rows = rows
+        check_rows(rows)
+        self.bank_: Bank | None = None
         self.id_cues_: Tensor | None = None
         self.ood_cues_: dict[str, Tensor] = {}
 
-    def __str__(self) -> str:
-        kinds = ", ".join(self.ood_cues_)
-        return f"goen-m on {', '.join(self.bank_.layers)}, OOD: {kinds or 'none'}"
+    def fit(
+        self,
+        outputs: Outputs,
+        labels: Tensor,
+        *,
+        held_out: Outputs | None = None,
+        ood: Mapping[str, Outputs] | None = None,
+    ) -> Self:
+        """Forget everything and fit these outputs.
+
+        Args:
+            outputs: of the training images.
+            labels: ``(N,)``.
+            held_out: of ID images that trained nothing; they standardise the cues. Without them a
+                fifth of the training images does, and stays out of the bank.
+            ood: of each OOD set that weights the cues.
+        """
+        if held_out is None:
+            order = torch.from_numpy(np.random.RandomState(0).permutation(len(outputs)))
+            rest, chosen = order[len(order) // 5 :], order[: len(order) // 5]
+            outputs, labels, held_out = outputs[rest], labels[rest], outputs[chosen]
+        self.bank_ = None
+        self.update(outputs, labels)
+        ood_cues = {name: self.cues(images) for name, images in (ood or {}).items()}
+        return self.calibrate(self.cues(held_out), ood_cues)
+
+    @property
+    def bank(self) -> Bank:
+        """The training images that are kept.
+
+        Raises:
+            NotFittedError: nothing was fitted yet.
+        """
+        if self.bank_ is None:
+            raise NotFittedError(
+                "This GoenM is not fitted. Call fit(outputs, labels) or load an artifact."
+            )
+        return self.bank_
 
     @property
     def cue_names(self) -> tuple[str, ...]:
-        return (*self.bank_.layers, ENTROPY)
+        return (*self.bank.layers, ENTROPY)
 
     @property
-    def needs(self) -> tuple[str, ...]:
-        return self.bank_.layers
+    def features(self) -> tuple[str, ...]:
+        return self.bank.layers
 
     @property
-    def gives_probability(self) -> bool:
+    def has_probability(self) -> bool:
         return bool(self.ood_cues_)
 
     @property
-    def explains(self) -> bool:
+    def has_cue_p_values(self) -> bool:
         return True
 
     def update(self, outputs: Outputs, labels: Tensor) -> Self:
         """Add training images, in any chunks; what was calibrated before is forgotten."""
+        if self.bank_ is None:
+            self.bank_ = Bank(self.layers or tuple(outputs.features), self.rows)
         self.bank_.update(outputs, labels)
         self.id_cues_, self.ood_cues_ = None, {}
         return self
 
     def cues(self, outputs: Outputs) -> Tensor:
         """The distance in each layer, then the entropy, ``(N, K)`` float64."""
-        distances = [self.bank_.distance(outputs, layer) for layer in self.bank_.layers]
+        distances = [self.bank.distance(outputs, layer) for layer in self.bank.layers]
         return torch.stack([*distances, entropy(outputs.logits)], dim=1)
 
     def calibrate(self, id_cues: Tensor, ood_cues: Mapping[str, Tensor] | None = None) -> Self:
@@ -111,8 +153,8 @@ class Monotone:
         spread = torch.where(flat, torch.ones_like(spread), spread)
         weights, bias = torch.full_like(mean, 1 / len(mean)), 0.0
         if kinds:
-            strange = [(cues - mean) / spread for cues in kinds.values()]
-            weights, bias = fuse((id_cues - mean) / spread, strange)
+            unlike = [(cues - mean) / spread for cues in kinds.values()]
+            weights, bias = fuse((id_cues - mean) / spread, unlike)
         if not bool((weights > 0).any()):
             raise FitError(
                 f"No cue is higher for the OOD images ({', '.join(kinds)}) than for the "
@@ -126,85 +168,90 @@ class Monotone:
     def _standardised(self, cues: Tensor) -> Tensor:
         return (cues - self.mean_) / self.std_
 
-    def judge(self, cues: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Score ``(N,)`` and, with OOD images, P(OOD) at a prevalence of one half."""
+    def score_cues(self, cues: Tensor) -> Tensor:
+        """The weighted sum of the standardised cues."""
         self._calibrated()
-        score = self._standardised(cues) @ self.weights_ + self.bias_
-        return score, torch.sigmoid(score) if self.ood_cues_ else None
+        return self._standardised(cues) @ self.weights_ + self.bias_
+
+    def probability(self, score: Tensor) -> Tensor | None:
+        """P(OOD) where half of the images are OOD; known with OOD images in the fit."""
+        return torch.sigmoid(score) if self.ood_cues_ else None
 
     def cue_p_values(self, cues: Tensor) -> Tensor:
         """Each cue against those of the ID images that standardise it."""
-        return conformal_columns(cues, self._calibrated())
+        return column_p_values(cues, self._calibrated())
 
     def _calibrated(self) -> Tensor:
         if self.id_cues_ is None:
             raise NotFittedError(
-                "This Monotone is not calibrated. Call calibrate(id_cues) after the last update."
+                "This GoenM is not calibrated. Call calibrate(id_cues) after the last update."
             )
         return self.id_cues_
 
     def traceable(self) -> nn.Module:
         return _Traced(self)
 
-    def config(self) -> dict[str, Any]:
+    def config(self) -> JsonObject:
         """The layers, the kinds of OOD and, for people to read, the weights."""
         self._calibrated()
         return {
-            "layers": list(self.bank_.layers),
+            "layers": list(self.bank.layers),
             "ood": list(self.ood_cues_),
             "weights": dict(zip(self.cue_names, self.weights_.tolist(), strict=True)),
-            "rows": len(self.bank_),
-            "neighbour": self.bank_.neighbour,
+            "rows": len(self.bank),
+            "neighbour": self.bank.neighbour,
         }
 
     def state(self) -> dict[str, Tensor]:
         """The bank, and all cues that were calibrated with."""
-        state = {f"bank.{k}": v for k, v in self.bank_.state().items()}
+        state = {f"bank.{k}": v for k, v in self.bank.state().items()}
         state["id_cues"] = self._calibrated()
         bias = torch.tensor([self.bias_], dtype=torch.float64)
         state["fusion"] = torch.cat([self.mean_, self.std_, self.weights_, bias])
         return state | {f"ood_cues.{i}": v for i, v in enumerate(self.ood_cues_.values())}
 
     @classmethod
-    def from_state(cls, config: Mapping[str, Any], state: Mapping[str, Tensor]) -> Self:
-        """The scorer again, to the last bit: the weights are taken, not computed anew."""
-        scorer = cls(config["layers"])
+    def from_state(cls, config: JsonObject, state: Mapping[str, Tensor]) -> Self:
+        """The detector again, to the last bit: the weights are taken, not computed anew."""
+        settings = Manifest(config)
+        detector = cls(settings.texts("layers"))
         if "bank.counts" not in state:
             raise ValueError("an earlier goen-m, which measured otherwise, made it; fit it again")
-        scorer.bank_.load_state(
+        detector.bank_ = Bank(settings.texts("layers")).load_state(
             {k.removeprefix("bank."): v for k, v in state.items() if k.startswith("bank.")}
         )
-        scorer.id_cues_ = state["id_cues"]
-        scorer.ood_cues_ = {k: state[f"ood_cues.{i}"] for i, k in enumerate(config["ood"])}
-        columns = len(scorer.cue_names)
+        detector.rows = detector.bank_.rows
+        detector.id_cues_ = state["id_cues"]
+        names = settings.texts("ood")
+        detector.ood_cues_ = {name: state[f"ood_cues.{i}"] for i, name in enumerate(names)}
+        columns = len(detector.cue_names)
         fusion = state["fusion"]
-        scorer.mean_, scorer.std_, scorer.weights_ = fusion[:-1].view(3, columns)
-        scorer.bias_ = float(fusion[-1])
-        return scorer
+        detector.mean_, detector.std_, detector.weights_ = fusion[:-1].view(3, columns)
+        detector.bias_ = float(fusion[-1])
+        return detector
 
-    def check(self, num_classes: int, widths: Mapping[str, int]) -> None:
-        """Raise a ``ValueError`` unless it was fitted on such a network."""
-        for layer in self.bank_.layers:
-            found = (self.bank_.num_classes, self.bank_.width(layer))
+    def check_network(self, num_classes: int, widths: Mapping[str, int]) -> None:
+        for layer in self.bank.layers:
+            found = (self.bank.num_classes, self.bank.width(layer))
             if found != (num_classes, widths.get(layer)):
                 raise ValueError(f"layer {layer!r} was fitted on another network")
 
 
 class _Traced(nn.Module):
-    """See ``Scorer.traceable``."""
+    """See ``CueDetector.traceable``."""
 
     scale: Tensor
     shift: Tensor
 
-    def __init__(self, scorer: Monotone) -> None:
+    def __init__(self, detector: GoenM) -> None:
         super().__init__()
-        bank = scorer.bank_
+        bank = detector.bank
         self.distances = nn.ModuleList(
             TracedNeighbour(layer, bank.unit(layer), bank.neighbour) for layer in bank.layers
         )
-        scale = scorer.weights_ / scorer.std_
+        scale = detector.weights_ / detector.std_
         self.register_buffer("scale", scale)
-        self.register_buffer("shift", scorer.bias_ - (scale * scorer.mean_).sum())
+        self.register_buffer("shift", detector.bias_ - (scale * detector.mean_).sum())
 
     def forward(self, outputs: Outputs) -> Tensor:
         cues = [distance(outputs) for distance in self.distances]

@@ -6,7 +6,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from goen.detectors._base import Detector
+from goen.detectors._base import SimpleDetector
 from goen.errors import FitError, UsageError
 from goen.functional._rows import blocks, check_features, check_finite_for_fit
 from goen.functional.cues import normalise
@@ -15,7 +15,7 @@ from goen.outputs import Outputs
 
 
 @final
-class KNN(Detector):
+class KNN(SimpleDetector):
     r"""Cosine distance to the k-th nearest training row; high for OOD.
 
     :math:`1 - \cos(x, x_{(k)})`. With several features it is the mean of their cosine distances,
@@ -24,7 +24,8 @@ class KNN(Detector):
 
     Args:
         k: which neighbour; as many training rows are needed.
-        feature: which of the outputs' features to measure, or several of them.
+        feature: which of the outputs' features to measure, or several of them; the last if not
+            given.
 
     Paper: Sun et al. 2022, "Out-of-Distribution Detection with Deep Nearest Neighbors".
     Departs from the paper: the cosine distance in place of the Euclidean distance of unit vectors,
@@ -37,12 +38,12 @@ class KNN(Detector):
         tensor([0.4000], dtype=torch.float64)
     """
 
-    def __init__(self, *, k: int = 50, feature: str | tuple[str, ...] = "z") -> None:
+    def __init__(self, *, k: int = 50, feature: str | tuple[str, ...] | None = None) -> None:
         self.k = k
         self.feature = feature
         if k < 1:
             raise UsageError(f"k counts neighbours, at least 1, got {k}.")
-        if not feature:
+        if feature is not None and not feature:
             raise UsageError("KNN needs the name of at least one feature.")
 
     def _learn(self, outputs: Outputs, labels: Tensor) -> Mapping[str, Tensor]:
@@ -60,8 +61,7 @@ class KNN(Detector):
         return kth_cosine_distance(self._unit_rows(outputs), bank, self.k)
 
     def _chosen(self, outputs: Outputs) -> list[Tensor]:
-        names = (self.feature,) if isinstance(self.feature, str) else self.feature
-        chosen = [outputs.features[name] for name in names]
+        chosen = [outputs.features[name] for name in self.feature_names(outputs)]
         for rows in chosen:
             check_features(rows)
         return chosen

@@ -1,30 +1,30 @@
 """The Mahalanobis distance to the nearest class."""
 
-import math
 from collections.abc import Mapping
 from typing import final
 
-import torch
 from torch import Tensor
 
-from goen.detectors._base import Detector
-from goen.errors import FitError, UsageError
-from goen.functional._rows import blocks, check_features, check_labels
-from goen.functional.covariance import tied_covariance
+from goen.detectors._base import SimpleDetector
+from goen.detectors._gaussians import (
+    ClassGaussians,
+    check_relative_ridge,
+    whitening_from_tensors,
+    whitening_tensors,
+)
+from goen.functional._rows import blocks
 from goen.functional.cues import normalise
-from goen.functional.gaussian import ClassStatistics
-from goen.functional.whitening import Whitening, whitener
 from goen.outputs import Outputs
 
 
 @final
-class Mahalanobis(Detector):
+class Mahalanobis(SimpleDetector):
     r"""Squared Mahalanobis distance to the nearest class mean; high for OOD.
 
     :math:`\min_c (x - \mu_c)^\top \Sigma^{-1} (x - \mu_c)`, with one covariance for all classes.
 
     Args:
-        feature: which of the outputs' features to measure.
+        feature: which of the outputs' features to measure; the last if not given.
         normalise: divide every feature vector by its length first (Mahalanobis++).
         ridge: added to the diagonal of the covariance, as a share of the mean variance: scaling
             all features changes no score. It also keeps features that never vary from breaking
@@ -36,6 +36,7 @@ class Mahalanobis(Detector):
     perturbing the images and without a regression over layers.
 
     Example:
+        >>> import torch
         >>> z = torch.tensor([[-1.0, -2.0], [1.0, 2.0], [8.0, 2.0], [10.0, -2.0]])
         >>> outputs = Outputs(torch.zeros(4, 2), {"z": z})
         >>> detector = Mahalanobis(ridge=0.0).fit(outputs, torch.tensor([0, 0, 1, 1]))
@@ -43,73 +44,24 @@ class Mahalanobis(Detector):
         tensor([10.], dtype=torch.float64)
     """
 
-    def __init__(self, *, feature: str = "z", normalise: bool = False, ridge: float = 1e-6) -> None:
+    def __init__(
+        self, *, feature: str | None = None, normalise: bool = False, ridge: float = 1e-6
+    ) -> None:
         self.feature = feature
         self.normalise = normalise
         self.ridge = ridge
-        check_ridge(ridge)
+        check_relative_ridge(ridge)
 
     def _learn(self, outputs: Outputs, labels: Tensor) -> Mapping[str, Tensor]:
-        statistics = class_statistics(outputs, labels, self.feature, self.normalise)
-        ridge = self.ridge * mean_variance(statistics)
-        return as_tensors(whitener(statistics.means_, tied_covariance(statistics, ridge)))
+        (feature,) = self.feature_names(outputs)
+        gaussians = ClassGaussians(
+            feature, unit_length=self.normalise, ridge=self.ridge, relative_ridge=True
+        )
+        for block in blocks(len(outputs)):
+            gaussians.update(outputs[block], labels[block])
+        return whitening_tensors(gaussians.whitening_)
 
     def _measure(self, outputs: Outputs) -> Tensor:
-        rows = outputs.features[self.feature]
-        whitening = from_tensors(self.fitted_ or {})
+        rows = self.rows(outputs)
+        whitening = whitening_from_tensors(self.fitted_ or {})
         return whitening.nearest(normalise(rows) if self.normalise else rows).distance
-
-
-def check_ridge(ridge: float) -> None:
-    if not (math.isfinite(ridge) and ridge >= 0):
-        raise UsageError(f"ridge is a share of the mean variance, at least 0, got {ridge}.")
-
-
-def class_statistics(
-    outputs: Outputs, labels: Tensor, feature: str, unit_length: bool
-) -> ClassStatistics:
-    """The statistics of one feature, of its unit vectors if asked for."""
-    rows = outputs.features[feature]
-    check_features(rows)
-    check_labels(labels, len(rows), outputs.logits.shape[1])
-    statistics = ClassStatistics(outputs.logits.shape[1], rows.shape[1], device=rows.device)
-    for block in blocks(len(rows)):
-        part = normalise(rows[block]) if unit_length else rows[block]
-        statistics.update(part, labels[block])
-    return statistics
-
-
-def mean_variance(statistics: ClassStatistics) -> float:
-    """Variance within a class, averaged over the features."""
-    trace = float(statistics.within_scatter_.trace())
-    if trace == 0:
-        raise FitError(
-            f"No feature varies within a class ({statistics.num_rows} rows in "
-            f"{int((statistics.counts_ > 0).sum())} classes), so there is no covariance to measure "
-            "by. Give more than one row per class, or check the features."
-        )
-    return trace / (statistics.num_rows * statistics.dim)
-
-
-def as_tensors(whitening: Whitening) -> dict[str, Tensor]:
-    """All that a ``Whitening`` holds, by name."""
-    return {
-        "precision_chol": whitening.precision_chol,
-        "centre": whitening.centre,
-        "whitened_means": whitening.whitened_means,
-        "classes": whitening.classes,
-        "num_classes": torch.tensor([whitening.num_classes]),
-        "condition_number": torch.tensor([whitening.condition_number], dtype=torch.float64),
-    }
-
-
-def from_tensors(tensors: Mapping[str, Tensor]) -> Whitening:
-    """The ``Whitening`` again."""
-    return Whitening(
-        precision_chol=tensors["precision_chol"],
-        centre=tensors["centre"],
-        whitened_means=tensors["whitened_means"],
-        classes=tensors["classes"],
-        num_classes=int(tensors["num_classes"]),
-        condition_number=float(tensors["condition_number"]),
-    )

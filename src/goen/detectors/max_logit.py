@@ -6,12 +6,12 @@ from typing import final
 import torch
 from torch import Tensor
 
-from goen.detectors._base import Detector
+from goen.detectors._base import SimpleDetector
 from goen.outputs import Outputs
 
 
 @final
-class MaxLogit(Detector):
+class MaxLogit(SimpleDetector):
     """Minus the largest logit; high for OOD.
 
     Paper: Hendrycks et al. 2022, "Scaling Out-of-Distribution Detection for Real-World Settings".

@@ -5,13 +5,13 @@ from typing import final
 
 from torch import Tensor
 
-from goen.detectors._base import Detector
+from goen.detectors._base import SimpleDetector
 from goen.functional.logits import check_several_classes, max_softmax_score
 from goen.outputs import Outputs
 
 
 @final
-class MaxSoftmax(Detector):
+class MaxSoftmax(SimpleDetector):
     r"""How unsure the classifier is of its answer: the log-odds of its being wrong; high for OOD.
 
     :math:`\log \frac{1 - p}{p}` of the largest softmax probability p.

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from goen.detectors._base import Detector
+from goen.detectors._base import SimpleDetector
 from goen.errors import UsageError
 from goen.functional.logits import check_several_classes, check_temperature, max_softmax_score
 from goen.outputs import Outputs
@@ -93,7 +93,7 @@ def _as_floats(images: Tensor) -> Tensor:
 
 
 @final
-class ODIN(Detector):
+class ODIN(SimpleDetector):
     r"""The largest softmax probability at a high temperature, of perturbed images; high for OOD.
 
     What ``Perturbed(network)`` says is to be scored:

@@ -1,40 +1,42 @@
 """Detectors of pytorch-ood as detectors of goen."""
 
 import importlib
-from typing import Any, Self
+from typing import Any, Self, final
 
 import torch
 from torch import Tensor
 
+from goen.detectors._base import Detector
 from goen.errors import ExtraMissing, UsageError
 from goen.outputs import Outputs
 
 LOGITS = "logits"
 
 
-class Bridge:
-    """A pytorch-ood detector on goen's outputs: ``fit``, then ``score``; higher means more OOD.
+@final
+class PytorchOod(Detector):
+    """A detector of pytorch-ood on goen's outputs; higher means more OOD in both libraries.
 
-    Any detector with ``fit_features`` and ``predict_features``, or ``fit_logits`` and
-    ``predict_logits``, will do: pytorch-ood's sign is ours. It keeps its own precision, and its
-    state cannot be saved.
+    Works with any detector that has ``fit_features`` and ``predict_features``, or ``fit_logits``
+    and ``predict_logits``. It keeps its own precision, and its state cannot be saved.
 
     Args:
         detector: from pytorch-ood 0.4 or later, or anything with the same methods.
-        feature: which of the outputs' features it reads; ``logits`` for the logits.
+        feature: which of the outputs' features it reads, the last if not given; ``logits`` for the
+            logits.
     """
 
-    def __init__(self, detector: Any, *, feature: str = "z") -> None:
-        kind = LOGITS if feature == LOGITS else "features"
-        for method in (f"fit_{kind}", f"predict_{kind}"):
-            if not callable(getattr(detector, method, None)):
-                raise UsageError(
-                    f"{type(detector).__name__} has no {method}, so it cannot read {feature}. "
-                    "Only detectors that work on features or on logits can cross the bridge."
-                )
+    def __init__(self, detector: Any, *, feature: str | None = None) -> None:
         self.detector = detector
         self.feature = feature
-        self._kind = kind
+        self._kind = LOGITS if feature == LOGITS else "features"
+        for method in (f"fit_{self._kind}", f"predict_{self._kind}"):
+            if not callable(getattr(detector, method, None)):
+                raise UsageError(
+                    f"{type(detector).__name__} has no {method}, so it cannot read "
+                    f"{feature or 'features'}. Only detectors that work on features or on logits "
+                    "can be used."
+                )
 
     def fit(self, outputs: Outputs, labels: Tensor) -> Self:
         """Let the detector learn from these outputs."""
@@ -48,16 +50,18 @@ class Bridge:
         return torch.as_tensor(scores).to(torch.float64)
 
     def _read(self, outputs: Outputs) -> Tensor:
-        return outputs.logits if self._kind == LOGITS else outputs.features[self.feature]
+        if self._kind == LOGITS:
+            return outputs.logits
+        return outputs.features[self.feature or list(outputs.features)[-1]]
 
 
-def pytorch_ood(name: str, *, feature: str | None = None, **arguments: Any) -> Bridge:
+def pytorch_ood(name: str, *, feature: str | None = None, **arguments: Any) -> PytorchOod:
     """The pytorch-ood detector of this class name, ready to ``fit``.
 
     Args:
         name: a class in ``pytorch_ood.detector``, such as ``KNN`` or ``EnergyBased``.
-        feature: as for ``Bridge``; if not given, ``z`` for detectors that read features, else the
-            logits.
+        feature: as for ``PytorchOod``; if not given, the last feature for detectors that read
+            features, else the logits.
         arguments: for its constructor; the model it asks for is ``None``: goen has run it already.
 
     Raises:
@@ -74,12 +78,12 @@ def pytorch_ood(name: str, *, feature: str | None = None, **arguments: Any) -> B
         raise UsageError(f"pytorch_ood.detector has no {name!r}.")
     chosen = getattr(classes, name)
     if feature is None:
-        feature = "z" if hasattr(chosen, "predict_features") else LOGITS
+        feature = None if hasattr(chosen, "predict_features") else LOGITS
     try:
         detector = chosen(None, **arguments)
     except TypeError as error:
         raise UsageError(
             f"{name} cannot be made of its name alone ({error}). Make it yourself and wrap it: "
-            "Bridge(detector, feature=...)."
+            "PytorchOod(detector, feature=...)."
         ) from error
-    return Bridge(detector, feature=feature)
+    return PytorchOod(detector, feature=feature)

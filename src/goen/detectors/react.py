@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from goen.detectors._base import Detector
+from goen.detectors._base import SimpleDetector
 from goen.errors import NotFittedError, UsageError
 from goen.functional._rows import check_finite_for_fit
 from goen.functional.logits import check_classified, check_classifier, energy_score
@@ -15,7 +15,7 @@ from goen.outputs import Outputs
 
 
 @final
-class ReAct(Detector):
+class ReAct(SimpleDetector):
     r"""The energy of the logits after large features were clipped; high for OOD.
 
     :math:`-\log \sum_c e^{w_c \cdot \min(x, t) + b_c}`, with the threshold t a percentile of all
@@ -25,7 +25,7 @@ class ReAct(Detector):
     Args:
         weight: of the linear classifier behind the feature, ``(C, D)``.
         bias: of the same, ``(C,)``.
-        feature: what the classifier sees.
+        feature: what the classifier reads; the last of the outputs' features if not given.
         percentile: above 0, at most 100.
 
     Paper: Sun, Guo and Li 2021, "ReAct: Out-of-distribution Detection With Rectified Activations".
@@ -41,7 +41,7 @@ class ReAct(Detector):
     """
 
     def __init__(
-        self, *, weight: Tensor, bias: Tensor, feature: str = "z", percentile: float = 90.0
+        self, *, weight: Tensor, bias: Tensor, feature: str | None = None, percentile: float = 90.0
     ) -> None:
         self.weight = weight
         self.bias = bias
@@ -59,7 +59,7 @@ class ReAct(Detector):
         return float(self.fitted_["threshold"])
 
     def _learn(self, outputs: Outputs, labels: Tensor) -> Mapping[str, Tensor]:
-        rows = outputs.features[self.feature]
+        rows = self.rows(outputs)
         check_classified(rows, outputs.logits, self.weight)
         check_finite_for_fit(rows)
         # NumPy's, since torch's refuses more than 2^24 numbers. Not in float16, which would round.
@@ -69,7 +69,7 @@ class ReAct(Detector):
         return {"threshold": torch.tensor([threshold], dtype=torch.float64)}
 
     def _measure(self, outputs: Outputs) -> Tensor:
-        rows = outputs.features[self.feature]
+        rows = self.rows(outputs)
         check_classified(rows, outputs.logits, self.weight)
         weight, bias = (t.detach().to(rows.device, torch.float64) for t in (self.weight, self.bias))
         clipped = rows.to(torch.float64).clamp(max=self.threshold_)

@@ -5,30 +5,30 @@ from typing import final
 
 from torch import Tensor
 
-from goen.detectors._base import Detector
-from goen.detectors.mahalanobis import (
-    as_tensors,
-    check_ridge,
-    class_statistics,
-    from_tensors,
-    mean_variance,
+from goen.detectors._base import SimpleDetector
+from goen.detectors._gaussians import (
+    ClassGaussians,
+    check_relative_ridge,
+    whitening_from_tensors,
+    whitening_tensors,
 )
-from goen.functional.covariance import tied_covariance, total_covariance
+from goen.functional._rows import blocks
+from goen.functional.covariance import total_covariance
 from goen.functional.cues import normalise
 from goen.functional.whitening import whitener
 from goen.outputs import Outputs
 
 
 @final
-class RelativeMahalanobis(Detector):
+class RelativeMahalanobis(SimpleDetector):
     r"""Distance to the nearest class, less that to one Gaussian of everything; high for OOD.
 
     :math:`\min_c d_c(x) - d_0(x)`, squared Mahalanobis distances: :math:`d_c` under the covariance
     all classes share, :math:`d_0` under the mean and covariance of all rows, whatever their class.
-    What is strange to every class alike, and so to both, cancels.
+    What is unusual for every class alike, and so for both, cancels.
 
     Args:
-        feature: which of the outputs' features to measure.
+        feature: which of the outputs' features to measure; the last if not given.
         normalise: divide every feature vector by its length first.
         ridge: added to the diagonal of each covariance, as a share of the mean variance within a
             class.
@@ -45,31 +45,39 @@ class RelativeMahalanobis(Detector):
         tensor([25.], dtype=torch.float64)
     """
 
-    def __init__(self, *, feature: str = "z", normalise: bool = False, ridge: float = 1e-6) -> None:
+    def __init__(
+        self, *, feature: str | None = None, normalise: bool = False, ridge: float = 1e-6
+    ) -> None:
         self.feature = feature
         self.normalise = normalise
         self.ridge = ridge
-        check_ridge(ridge)
+        check_relative_ridge(ridge)
 
     def _learn(self, outputs: Outputs, labels: Tensor) -> Mapping[str, Tensor]:
-        statistics = class_statistics(outputs, labels, self.feature, self.normalise)
-        ridge = self.ridge * mean_variance(statistics)
+        (feature,) = self.feature_names(outputs)
+        gaussians = ClassGaussians(
+            feature, unit_length=self.normalise, ridge=self.ridge, relative_ridge=True
+        )
+        for block in blocks(len(outputs)):
+            gaussians.update(outputs[block], labels[block])
+        statistics = gaussians.statistics
+        background = total_covariance(statistics, gaussians.absolute_ridge)
         whitenings = {
-            "classes": whitener(statistics.means_, tied_covariance(statistics, ridge)),
-            "all": whitener(statistics.total_mean_[None], total_covariance(statistics, ridge)),
+            "classes": gaussians.whitening_,
+            "all": whitener(statistics.total_mean_[None], background),
         }
         return {
             f"{whose}.{name}": tensor
             for whose, whitening in whitenings.items()
-            for name, tensor in as_tensors(whitening).items()
+            for name, tensor in whitening_tensors(whitening).items()
         }
 
     def _measure(self, outputs: Outputs) -> Tensor:
-        rows = outputs.features[self.feature]
+        rows = self.rows(outputs)
         rows = normalise(rows) if self.normalise else rows
         return self._distance("classes", rows) - self._distance("all", rows)
 
     def _distance(self, whose: str, rows: Tensor) -> Tensor:
         fitted = (self.fitted_ or {}).items()
         own = {k.removeprefix(f"{whose}."): v for k, v in fitted if k.startswith(f"{whose}.")}
-        return from_tensors(own).nearest(rows).distance
+        return whitening_from_tensors(own).nearest(rows).distance

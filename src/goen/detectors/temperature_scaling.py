@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from goen.detectors._base import Detector
+from goen.detectors._base import SimpleDetector
 from goen.errors import NotFittedError
 from goen.functional._rows import check_finite_for_fit
 from goen.functional.logits import check_several_classes, max_softmax_score
@@ -19,7 +19,7 @@ TEMPERATURES = (0.01, 100.0)
 
 
 @final
-class TemperatureScaling(Detector):
+class TemperatureScaling(SimpleDetector):
     r"""The largest softmax probability at the temperature that fits best; high for OOD.
 
     One number T is fitted on held-out ID images: it minimises the negative log-likelihood of
@@ -60,11 +60,11 @@ class TemperatureScaling(Detector):
         if self.fitted_ is None:
             raise NotFittedError(
                 "This TemperatureScaling is not fitted. Call fit(outputs, labels) or load an "
-                "artefact."
+                "artifact."
             )
         return float(self.fitted_["temperature"])
 
-    def calibrate(self, outputs: Outputs) -> Outputs:
+    def calibrated(self, outputs: Outputs) -> Outputs:
         """The same outputs with logits / T: what accuracy and calibration are measured on."""
         return Outputs(outputs.logits / self.temperature_, outputs.features, outputs.uncertainty)
 

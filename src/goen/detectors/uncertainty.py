@@ -5,13 +5,13 @@ from typing import final
 
 from torch import Tensor
 
-from goen.detectors._base import Detector
+from goen.detectors._base import SimpleDetector
 from goen.errors import UsageError
 from goen.outputs import Outputs
 
 
 @final
-class Uncertainty(Detector):
+class Uncertainty(SimpleDetector):
     """What the network itself says of its doubt, as it says it; high for OOD.
 
     The mutual information of MC dropout or an EpiNet, the variance of an ensemble, the vacuity of

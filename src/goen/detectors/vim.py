@@ -6,7 +6,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from goen.detectors._base import Detector
+from goen.detectors._base import SimpleDetector
 from goen.errors import FitError, UsageError
 from goen.functional._rows import blocks, check_finite_for_fit
 from goen.functional.logits import check_classified, check_classifier, energy_score
@@ -14,7 +14,7 @@ from goen.outputs import Outputs
 
 
 @final
-class ViM(Detector):
+class ViM(SimpleDetector):
     r"""The virtual logit of the residual, against the logits of the classes; high for OOD.
 
     :math:`\alpha \lVert R^\top (x - o) \rVert - \log \sum_c e^{z_c}`, with R the directions in
@@ -25,7 +25,7 @@ class ViM(Detector):
     Args:
         weight: of the linear classifier behind the feature, ``(C, D)``.
         bias: of the same, ``(C,)``.
-        feature: what the classifier sees.
+        feature: what the classifier reads; the last of the outputs' features if not given.
         dim: how many principal directions are not residual. By default 1000 of more than 1500, 512
             of 768 to 1500, half of fewer.
 
@@ -44,7 +44,7 @@ class ViM(Detector):
     """
 
     def __init__(
-        self, *, weight: Tensor, bias: Tensor, feature: str = "z", dim: int | None = None
+        self, *, weight: Tensor, bias: Tensor, feature: str | None = None, dim: int | None = None
     ) -> None:
         self.weight = weight
         self.bias = bias
@@ -59,7 +59,7 @@ class ViM(Detector):
             )
 
     def _learn(self, outputs: Outputs, labels: Tensor) -> Mapping[str, Tensor]:
-        rows = outputs.features[self.feature]
+        rows = self.rows(outputs)
         check_classified(rows, outputs.logits, self.weight)
         check_finite_for_fit(rows)
         check_finite_for_fit(outputs.logits)
@@ -88,7 +88,7 @@ class ViM(Detector):
         return {"origin": origin, "residual": residual, "alpha": alpha}
 
     def _measure(self, outputs: Outputs) -> Tensor:
-        rows = outputs.features[self.feature]
+        rows = self.rows(outputs)
         check_classified(rows, outputs.logits, self.weight)
         fitted = self.fitted_ or {}
         length = _residual_length(rows, fitted["origin"], fitted["residual"])

@@ -1,8 +1,7 @@
-"""The gate: a network, a scorer, and a threshold with a guarantee."""
+"""The gate: a network, a detector, and a threshold with a guarantee."""
 
-from goen.detectors.goen import score_cues
-from goen.gate.bundled import DEFAULT_GATE, shipped_folder
-from goen.gate.gate import Gate
+from goen.gate.bundled import DEFAULT_GATE, bundled_folder, bundled_gates
+from goen.gate.gate import Gate, HeldOut
 from goen.gate.prediction import Prediction, concatenate
 from goen.gate.saving import gate_folder, load
 from goen.gate.update import Change
@@ -11,10 +10,11 @@ __all__ = [
     "DEFAULT_GATE",
     "Change",
     "Gate",
+    "HeldOut",
     "Prediction",
+    "bundled_folder",
+    "bundled_gates",
     "concatenate",
     "gate_folder",
     "load",
-    "score_cues",
-    "shipped_folder",
 ]

@@ -1,28 +1,30 @@
-"""A gate's network in a manifest: built again from settings, or from a model the user brings."""
+"""A gate's network on disk: rebuilt from settings, or from a model that the user supplies."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from goen.errors import ArtifactError, UsageError
 from goen.models import NetworkConfig, ResNet18
-from goen.models.flip_averaging import Mirrored
+from goen.models.flip_averaging import FlipAveraged
 from goen.models.placement import evaluating, placement
+from goen.models.tapping.pooling import Layout, Tokens
 from goen.models.tapping.preprocess import Preprocess, Preprocessing
 from goen.models.tapping.tapped import Tapped
 from goen.outputs import Outputs
 from goen.runs.artifacts import part
+from goen.runs.manifest import JsonObject, Manifest
 
 # Outputs in half precision differ between machines by about this share; another model by more.
 _SAME = 0.05
 
 
-def network_manifest(network: nn.Module) -> dict[str, Any]:
-    """What JSON can hold of a network."""
-    if isinstance(network, Mirrored):
+def network_manifest(network: nn.Module) -> JsonObject:
+    """The settings that rebuild a network."""
+    if isinstance(network, FlipAveraged):
         return {**network_manifest(network.network), "mirrored": True}
     if isinstance(network, ResNet18):
         return {"kind": "resnet18", **asdict(network.config)}
@@ -32,7 +34,7 @@ def network_manifest(network: nn.Module) -> dict[str, Any]:
             "Wrap it: goen.Tapped(model, layers)."
         )
     model, preprocess = network.model, network.preprocess
-    kept: dict[str, Any] | None = None
+    kept: JsonObject | None = None
     if isinstance(preprocess, Preprocess):
         kept = asdict(preprocess)
     elif preprocess is not None:
@@ -50,78 +52,81 @@ def network_manifest(network: nn.Module) -> dict[str, Any]:
 
 
 def network_tensors(network: nn.Module, image_size: tuple[int, int]) -> dict[str, Tensor]:
-    """The weights, and what the network says of two images that need not be kept."""
-    inner = network.network if isinstance(network, Mirrored) else network
+    """The weights, and the outputs for two images of a fixed pattern, to compare with later."""
+    inner = network.network if isinstance(network, FlipAveraged) else network
     model = inner.model if isinstance(inner, Tapped) else inner
     tensors = {}
     for name, value in model.state_dict().items():
         if not isinstance(value, Tensor):
             raise UsageError(f"The model's state {name!r} is no tensor and cannot be saved.")
         tensors[f"network.{name}"] = value.detach().cpu().clone()  # tied weights share memory
-    return {**tensors, "probe": _said(network, image_size)}
+    return {**tensors, "probe": torch.cat(_probe_outputs(network, image_size), dim=1)}
+
+
+@dataclass(frozen=True)
+class Supplied:
+    """What the user supplies for a saved gate.
+
+    Attributes:
+        model: freshly built, for a gate of ``Gate.fit``.
+        preprocess: the function that the gate was fitted with, if it was one.
+        made_by: where the code of the model is, as far as the manifest says, for errors.
+    """
+
+    model: nn.Module | None
+    preprocess: Preprocessing | None
+    made_by: str
 
 
 def build_network(
-    manifest: Mapping[str, Any],
+    manifest: Manifest,
     tensors: Mapping[str, Tensor],
     image_size: tuple[int, int],
-    model: nn.Module | None,
-    preprocess: Preprocessing | None,
-    hint: str,
+    supplied: Supplied,
 ) -> nn.Module:
-    """The network, with its weights, checked to say what it said when it was saved."""
-    config = dict(manifest)
-    kind, mirrored = config.pop("kind"), config.pop("mirrored", False)
+    """The network with its weights, checked to give the outputs it gave when it was saved."""
     weights = part(tensors, "network.")
+    kind = manifest.text("kind")
     network: nn.Module
     if kind == "resnet18":
-        if model is not None or preprocess is not None:
+        if supplied.model is not None or supplied.preprocess is not None:
             raise UsageError(
                 "This gate has goen's own network and takes no model or preprocessing of yours. Is "
                 "it the gate you meant? Name another (--gate), or leave them out."
             )
-        config["mean"], config["std"] = tuple(config["mean"]), tuple(config["std"])
-        network = ResNet18(NetworkConfig(**config))
+        network = ResNet18(_resnet_config(manifest))
         network.load_state_dict(weights)
     elif kind == "tapped":
-        network = _tapped(config, weights, model, preprocess, hint)
+        network = _tapped(manifest, weights, supplied)
     else:
         raise ValueError(f"its network is of unknown kind {kind!r}")
-    network = Mirrored(network) if mirrored else network
-    if not _says(network.eval(), tensors["probe"], image_size):
+    network = FlipAveraged(network) if manifest.flag("mirrored", False) else network
+    if not _same_outputs(network.eval(), tensors["probe"], image_size):
         raise ArtifactError(
-            "The network does not say what it said when the gate was saved: the model (or its "
-            "preprocessing) has the same weights but is built differently. Use the code that the "
-            f"gate was fitted with: {hint}."
+            "The outputs of the network differ from those recorded when the gate was saved: the "
+            "model (or its preprocessing) has the same weights but is built differently. Use the "
+            f"code that the gate was fitted with: {supplied.made_by}."
         )
     return network
 
 
-def _tapped(
-    config: Mapping[str, Any],
-    weights: Mapping[str, Tensor],
-    model: nn.Module | None,
-    preprocess: Preprocessing | None,
-    hint: str,
-) -> Tapped:
+def _resnet_config(manifest: Manifest) -> NetworkConfig:
+    settings = {k: v for k, v in manifest.content.items() if k not in ("kind", "mirrored")}
+    settings |= {name: manifest.numbers(name) for name in ("mean", "std")}
+    return NetworkConfig(**settings)  # type: ignore[arg-type]  (it checks its own values)
+
+
+def _tapped(manifest: Manifest, weights: Mapping[str, Tensor], supplied: Supplied) -> Tapped:
+    model = supplied.model
     if model is None:
         raise ArtifactError(
             "This gate is for a model of your own, and goen runs no code that a file names: give "
-            f"the model, goen.load(folder, model=...) or --model; it was made by {hint}."
+            f"the model, goen.load(folder, model=...) or --model; it was made by "
+            f"{supplied.made_by}."
         )
-    settings = config["preprocess"]
-    if settings is not None and "function" in settings:
-        if preprocess is None:
-            raise ArtifactError(
-                f"This gate's preprocessing is a function of your own, {settings['function']}: "
-                "give it, goen.load(folder, model=..., preprocess=...) or --preprocess."
-            )
-    elif settings is not None:
-        size = settings["size"]
-        size = tuple(size) if isinstance(size, list) else size
-        preprocess = Preprocess(settings["mean"], settings["std"], size)
+    preprocess = _preprocess(manifest, supplied)
     try:
-        model.to(getattr(torch, config["dtype"]))
+        model.to(getattr(torch, manifest.text("dtype")))
         for name, own in [*model.named_parameters(), *model.named_buffers()]:
             if name in weights:  # of a model of mixed precision, each as it was
                 own.data = own.data.to(weights[name].dtype)
@@ -130,16 +135,35 @@ def _tapped(
         first = str(error).strip().splitlines()[1:2] or [str(error)]
         raise ArtifactError(
             f"The model given does not fit the weights of this gate: {first[0].strip()} It was "
-            f"made by {hint}."
+            f"made by {supplied.made_by}."
         ) from error
+    logits = manifest.content["logits"]
+    if not isinstance(logits, (str, int, type(None))):
+        raise ValueError(f"its logits should be a name or an index, got {logits!r}")
     return Tapped(
         model,
-        config["layers"],
-        logits=config["logits"],
+        manifest.texts("layers"),
+        logits=logits,
         preprocess=preprocess,
-        tokens=config["tokens"],
-        layout=config["layout"],
+        tokens=cast(Tokens, manifest.text("tokens")),  # Tapped checks it
+        layout=cast(Layout, manifest.text("layout")),
     )
+
+
+def _preprocess(manifest: Manifest, supplied: Supplied) -> Preprocessing | None:
+    if "preprocess" not in manifest:
+        return supplied.preprocess
+    settings = manifest.part("preprocess")
+    if "function" not in settings:
+        size = settings.content["size"]
+        whole = settings.counts("size") if isinstance(size, list) else size
+        return Preprocess(settings.numbers("mean"), settings.numbers("std"), whole)  # type: ignore[arg-type]  (it checks the size)
+    if supplied.preprocess is None:
+        raise ArtifactError(
+            f"This gate's preprocessing is a function of your own, {settings.text('function')}: "
+            "give it, goen.load(folder, model=..., preprocess=...) or --preprocess."
+        )
+    return supplied.preprocess
 
 
 def widths(network: nn.Module, image_size: tuple[int, int]) -> tuple[int, dict[str, int]]:
@@ -148,27 +172,23 @@ def widths(network: nn.Module, image_size: tuple[int, int]) -> tuple[int, dict[s
     return outputs.logits.shape[1], {k: v.shape[1] for k, v in outputs.features.items()}
 
 
-def _said(network: nn.Module, image_size: tuple[int, int]) -> Tensor:
-    return torch.cat(_answers(network, image_size), dim=1)
-
-
-def _says(network: nn.Module, expected: Tensor, image_size: tuple[int, int]) -> bool:
-    """Whether logits and features are what they were, each measured by its own size."""
-    answers = _answers(network, image_size)
-    widths = [answer.shape[1] for answer in answers]
-    if expected.shape != (len(answers[0]), sum(widths)):
+def _same_outputs(network: nn.Module, expected: Tensor, image_size: tuple[int, int]) -> bool:
+    """Whether logits and features are those recorded, each within a share of its own size."""
+    outputs = _probe_outputs(network, image_size)
+    widths = [output.shape[1] for output in outputs]
+    if expected.shape != (len(outputs[0]), sum(widths)):
         return False
-    pairs = zip(answers, torch.split(expected, widths, dim=1), strict=True)
+    pairs = zip(outputs, torch.split(expected, widths, dim=1), strict=True)
     return all((a - b).abs().max() <= _SAME * b.abs().max() for a, b in pairs)
 
 
-def _answers(network: nn.Module, image_size: tuple[int, int]) -> list[Tensor]:
+def _probe_outputs(network: nn.Module, image_size: tuple[int, int]) -> list[Tensor]:
     outputs = _outputs(network, image_size)
-    return [answer.float().cpu() for answer in (outputs.logits, *outputs.features.values())]
+    return [output.float().cpu() for output in (outputs.logits, *outputs.features.values())]
 
 
 def _outputs(network: nn.Module, image_size: tuple[int, int]) -> Outputs:
-    """What it says of two images of a fixed pattern."""
+    """For two images of a fixed pattern."""
     pattern = torch.arange(2 * 3 * image_size[0] * image_size[1]) * 97 % 251
     images = pattern.view(2, 3, *image_size).to(torch.uint8)
     with evaluating(network), torch.no_grad():

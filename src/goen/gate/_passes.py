@@ -1,4 +1,4 @@
-"""A network over streams of images: what training learns, and the cues of everything else."""
+"""Passes of a network over streams of images: fitting a detector, and the cues of other images."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -8,101 +8,119 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from goen.data.inputs import Batch, Feed
-from goen.detectors.goen_m import Monotone
+from goen.data.inputs import Batch, BatchStream
+from goen.detectors import CueDetector, GoenM
 from goen.errors import FitError, UsageError
-from goen.extraction import run
+from goen.extraction import run_network
 from goen.functional.conformal import required_held_out
 from goen.models.placement import placement
 from goen.outputs import Outputs
 
-# The least number of images with which a mean and a spread say anything.
+# The least number of images from which a mean and a spread can be estimated.
 _FEWEST = 10
-# Enough to see what rounding does, few enough to cost nothing.
-_ALONE = 8
+# Enough to measure the rounding, few enough to cost nothing.
+ALONE = 8
 
 
-def learn(scorer: Monotone, network: nn.Module, train: Feed) -> int:
-    """Stream the training images through the scorer's statistics; how many there were."""
+def fit_detector(detector: GoenM, network: nn.Module, train: BatchStream) -> int:
+    """Update the detector with the training images, batch by batch; the number of images."""
     count = 0
-    for outputs, labels in run(network, train, name=train.name, total=train.count):
+    for outputs, labels in run_network(network, train, name=train.name, total=train.count):
         if labels is None:
             raise UsageError(
-                f"{train.name} needs labels, whole numbers: every class has its share of the "
-                "images that are kept. Give a pair (images, labels), or batches of them."
+                f"{train.name} needs labels, whole numbers: the images that are kept are drawn "
+                "evenly from every class. Give a pair (images, labels), or batches of them."
             )
-        scorer.update(outputs.keep(scorer.needs), labels)
+        detector.update(outputs, labels)
         count += len(outputs)
     return count
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What was seen of N images: cues ``(N, K)`` by each scorer asked, the classifier's answers.
+class CuePass:
+    """What one pass over N images gave.
 
-    ``alone`` has the cues of the first few again, each image seen by itself.
+    Attributes:
+        cues: ``(N, K)`` by each detector.
+        predicted: the classifier's labels, ``(N,)``.
+        truth: the true labels, where all are known.
+        alone: cues of the first few images again, each image passed by itself.
     """
 
     cues: tuple[Tensor, ...]
-    label: Tensor
+    predicted: Tensor
     truth: Tensor | None
     alone: tuple[Tensor, ...]
 
     def __len__(self) -> int:
-        return len(self.label)
+        return len(self.predicted)
 
     @property
     def accuracy(self) -> float | None:
         """Of the classifier, where the truth is known."""
         if self.truth is None:
             return None
-        return float((self.label == self.truth).double().mean())
+        return float((self.predicted == self.truth).double().mean())
 
-    def rounding(self, scorer: Monotone) -> float:
-        """How far the last scorer's scores of one image lie apart, alone and in a batch."""
-        alone = self.alone[-1]
-        together = self.cues[-1][: len(alone)]
-        return float((scorer.judge(alone)[0] - scorer.judge(together)[0]).abs().max())
+    def rounding(self, detector: CueDetector) -> float:
+        """The largest difference between scores of one image alone and in a batch.
+
+        The detector is the last of those whose cues were computed.
+        """
+        return score_rounding(detector, self.cues[-1], self.alone[-1])
 
 
-def look(network: nn.Module, images: Feed, *scorers: Monotone) -> Seen:
+def score_rounding(detector: CueDetector, together: Tensor, alone: Tensor) -> float:
+    """The largest difference between scores of images in a batch and the first of them alone."""
+    difference = detector.score_cues(alone) - detector.score_cues(together[: len(alone)])
+    return float(difference.abs().max())
+
+
+def measure_cues(network: nn.Module, images: BatchStream, *detectors: CueDetector) -> CuePass:
     """One pass over the images; only cues and labels are kept."""
-    cues: list[list[Tensor]] = [[] for _ in scorers]
-    labels: list[Tensor] = []
+    cues: list[list[Tensor]] = [[] for _ in detectors]
+    predicted: list[Tensor] = []
     truths: list[Tensor] = []
-    first, images = peek(images)
-    device = placement(network)[0]
-    with torch.no_grad():
-        single = [network(image[None].to(device)) for image in first[:_ALONE]]
-    for outputs, truth in run(network, images, name=images.name, total=images.count):
-        for scorer, kept in zip(scorers, cues, strict=True):
-            kept.append(scorer.cues(outputs))
-        labels.append(outputs.logits.argmax(dim=1))
+    first, images = first_images(images)
+    single = list(one_by_one(network, first[:ALONE]))
+    for outputs, truth in run_network(network, images, name=images.name, total=images.count):
+        for detector, kept in zip(detectors, cues, strict=True):
+            kept.append(detector.cues(outputs))
+        predicted.append(outputs.logits.argmax(dim=1))
         if truth is not None:
             truths.append(truth)
-    known = len(truths) == len(labels)
-    return Seen(
+    all_known = len(truths) == len(predicted)
+    return CuePass(
         tuple(torch.cat(kept) for kept in cues),
-        torch.cat(labels),
-        torch.cat(truths).cpu() if known else None,
-        tuple(torch.cat([scorer.cues(outputs.cpu()) for outputs in single]) for scorer in scorers),
+        torch.cat(predicted),
+        torch.cat(truths).cpu() if all_known else None,
+        tuple(torch.cat([detector.cues(outputs) for outputs in single]) for detector in detectors),
     )
 
 
-def parted(count: int, false_alarm_rate: float) -> tuple[Tensor, Tensor]:
-    """Which of the held-out images standardise the cues (3/5), and which give the threshold (2/5).
+def one_by_one(network: nn.Module, images: Tensor) -> Iterator[Outputs]:
+    """The outputs of each image passed by itself, on the CPU."""
+    device = placement(network)[0]
+    for image in images:
+        with torch.no_grad():
+            outputs: Outputs = network(image[None].to(device))
+        yield outputs.cpu()
 
-    One permutation that the count fixes, so that a set sorted by class is parted evenly.
+
+def split_held_out(count: int, false_alarm_rate: float) -> tuple[Tensor, Tensor]:
+    """Rows of the held-out images that standardise the cues (3/5) and that give the threshold.
+
+    One permutation that the count fixes, so that a set sorted by class is split evenly.
 
     Raises:
         FitError: there are too few for the rate.
     """
-    check_enough(count, false_alarm_rate)
+    require_held_out(count, false_alarm_rate)
     order = torch.from_numpy(np.random.RandomState(0).permutation(count))
     return order[: 3 * count // 5], order[3 * count // 5 :]
 
 
-def check_enough(count: int | None, false_alarm_rate: float) -> None:
+def require_held_out(count: int | None, false_alarm_rate: float) -> None:
     """Raise a FitError when so many held-out images cannot guarantee the rate."""
     needed = required_held_out(false_alarm_rate)
     least = max(5 * (needed - 1) // 2 + 1, _FEWEST)
@@ -114,31 +132,31 @@ def check_enough(count: int | None, false_alarm_rate: float) -> None:
         )
 
 
-def peek(feed: Feed) -> tuple[Tensor, Feed]:
+def first_images(stream: BatchStream) -> tuple[Tensor, BatchStream]:
     """The first two images or more, and the same stream with them still in it."""
-    stream = iter(feed)
+    batches = iter(stream)
     held: list[Batch] = []
-    for batch in stream:
+    for batch in batches:
         held.append(batch)
         if sum(len(images) for images, _ in held) > 1:
             break
     first = torch.cat([images for images, _ in held])
 
-    def batches() -> Iterator[Batch]:
-        return chain(held, stream)
+    def restarted() -> Iterator[Batch]:
+        return chain(held, batches)
 
-    return first, replace(feed, batches=batches)
+    return first, replace(stream, batches=restarted)
 
 
-def check_logits(network: nn.Module, images: Tensor) -> int:
-    """The number of classes; an error if the model gives probabilities in place of logits."""
+def count_classes(network: nn.Module, images: Tensor) -> int:
+    """The number of logits; an error if the model outputs probabilities instead."""
     with torch.no_grad():
         outputs: Outputs = network(images.to(placement(network)[0]))
     logits = outputs.logits.double()
     within = bool(((logits >= 0) & (logits <= 1)).all())
     if within and bool(((logits.sum(dim=1) - 1).abs() < 1e-3).all()):
         raise UsageError(
-            "The model's output lies in [0, 1] and adds up to 1: it ends in a softmax. goen wants "
+            "The model's output lies in [0, 1] and adds up to 1: it ends in a softmax. goen needs "
             "the logits before it. Leave the softmax out, or return its logarithm."
         )
     return logits.shape[1]

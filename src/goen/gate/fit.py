@@ -1,146 +1,184 @@
-"""A gate for a classifier that goen never saw: one pass over each set, nothing of them kept."""
+"""Fitting a gate to a trained classifier: one pass over each set; no image is kept."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from logging import getLogger
 
 import torch
 from torch import Tensor, nn
 
-from goen.data.inputs import Feed, Images, feed, require_apart
-from goen.detectors.goen_m import Monotone
-from goen.errors import UsageError, unknown
-from goen.functional.conformal import raised
-from goen.gate._passes import Seen, check_enough, check_logits, learn, look, parted, peek
+from goen.data.inputs import BatchStream, Images, as_stream, require_disjoint_streams
+from goen.detectors import GoenM
+from goen.errors import UsageError
+from goen.gate._passes import (
+    CuePass,
+    count_classes,
+    first_images,
+    fit_detector,
+    measure_cues,
+    require_held_out,
+    split_held_out,
+)
+from goen.gate.gate import Gate, HeldOut
 from goen.models import ResNet18
-from goen.models.flip_averaging import Mirrored
+from goen.models.flip_averaging import FlipAveraged
 from goen.models.placement import evaluating, placement
 from goen.models.tapping.deterministic import check_deterministic
-from goen.models.tapping.pooling import Layout, Tokens
-from goen.models.tapping.preprocess import Preprocessing
 from goen.models.tapping.tapped import Tapped
-from goen.progress import note
+from goen.runs.manifest import JsonObject
 
-SCORERS = (Monotone.kind,)
 # Enough to see whether outputs repeat, few enough to cost nothing.
 _TRIED = 8
+_log = getLogger(__name__)
 
 
-def fit_parts(
-    model: nn.Module,
-    train: Images,
-    held_out: Images,
-    *,
-    layers: str | Sequence[str],
-    ood: Images | Mapping[str, Images] | None,
-    false_alarm_rate: float,
-    logits: str | int | None,
-    preprocess: Preprocessing | None,
-    tokens: Tokens,
-    layout: Layout,
-    classes: Sequence[str] | None,
-    mirror: bool,
-    scorer: str,
-    batch_size: int,
-) -> dict[str, Any]:
-    """The fields of a fitted gate; see ``Gate.fit``."""
-    if scorer not in SCORERS:
-        raise unknown("scorer", scorer, SCORERS)
-    feeds = {
-        "train": feed(train, "train", batch_size),
-        "held_out": feed(held_out, "held_out", batch_size),
-    }
-    strangers = ood_feeds(ood, batch_size)
-    check_enough(feeds["held_out"].count, false_alarm_rate)
-    apart = {**feeds, **{f"ood {kind!r}": f for kind, f in strangers.items()}}
-    require_apart(apart)
-    first, training = peek(feeds["train"])
-    with evaluating(model):
-        tapped = Tapped(
-            model,
-            layers,
-            logits=logits,
-            preprocess=preprocess,
-            tokens=tokens,
-            layout=layout,
-            example=first[:2],
-        )
-        plain = preprocess is None and logits is None
-        network: nn.Module = model if plain and gives_itself(model, tapped.layers) else tapped
-        network = Mirrored(network) if mirror else network
-        count = check_logits(network, first)
-        check_deterministic(network, first[:_TRIED].to(placement(network)[0]))
-        names = class_names(classes, training, count)
-        method = Monotone(tapped.layers)
-        seen_in_training = learn(method, network, training)
+@dataclass(frozen=True)
+class FitSets:
+    """The images a gate is fitted on.
+
+    Attributes:
+        train: what the classifier was trained on, with labels.
+        held_out: ID images that trained nothing.
+        ood: each kind of OOD images by its name.
+        first: two training images or more.
+    """
+
+    train: BatchStream
+    held_out: BatchStream
+    ood: Mapping[str, BatchStream]
+    first: Tensor
+
+    @classmethod
+    def open(
+        cls,
+        train: Images,
+        held_out: Images,
+        ood: Images | Mapping[str, Images] | None,
+        *,
+        false_alarm_rate: float,
+        batch_size: int,
+    ) -> "FitSets":
+        """The sets as streams, checked to be disjoint and enough for the rate."""
+        training = as_stream(train, "train", batch_size)
+        holding = as_stream(held_out, "held_out", batch_size)
+        kinds = ood_streams(ood, batch_size)
+        require_held_out(holding.count, false_alarm_rate)
+        sets = cls(training, holding, kinds, torch.empty(0))
+        sets.require_disjoint()
+        first, training = first_images(training)
         size = tuple(first.shape[2:])
-        known = look(network, replace(feeds["held_out"], size=size), method)
-        strange = {k: look(network, replace(f, size=size), method) for k, f in strangers.items()}
-    require_apart(apart)
-    if not strange:
-        note(
-            "No OOD images were given: the gate decides by its p-values, with the same guarantee, "
-            "but it cannot say a probability, and its cues count the same."
+        return cls(
+            training,
+            replace(holding, size=size),
+            {kind: replace(stream, size=size) for kind, stream in kinds.items()},
+            first,
         )
-    cues = {kind: seen.cues[0] for kind, seen in strange.items()}
-    fitted = calibrated_parts(method, known, cues, false_alarm_rate)
-    facts = {
-        "model": f"{type(model).__module__}:{type(model).__qualname__}",
-        "splits": {
-            role: described(f, n)
-            for role, f, n in [
-                ("train", training, seen_in_training),
-                ("held_out", feeds["held_out"], len(known)),
-                *((f"ood {kind}", strangers[kind], len(s)) for kind, s in strange.items()),
-            ]
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        """(height, width)."""
+        height, width = self.first.shape[2:]
+        return height, width
+
+    def require_disjoint(self) -> None:
+        """Raise a LeakError if an image was read from two of the sets."""
+        kinds = {f"ood {kind!r}": stream for kind, stream in self.ood.items()}
+        require_disjoint_streams({"train": self.train, "held_out": self.held_out, **kinds})
+
+
+def fit_gate(
+    tapped: Tapped,
+    sets: FitSets,
+    *,
+    false_alarm_rate: float,
+    classes: Sequence[str] | None,
+    flip_averaging: bool,
+) -> Gate:
+    """A gate for the tapped classifier; see ``Gate.fit``."""
+    network = gate_network(tapped, flip_averaging)
+    with evaluating(network):
+        count = count_classes(network, sets.first)
+        check_deterministic(network, sets.first[:_TRIED].to(placement(network)[0]))
+        names = name_classes(classes, sets.train, count)
+        detector = GoenM(tapped.layers)
+        num_train = fit_detector(detector, network, sets.train)
+        held_out = measure_cues(network, sets.held_out, detector)
+        ood = {kind: measure_cues(network, s, detector) for kind, s in sets.ood.items()}
+    sets.require_disjoint()
+    if not ood:
+        _log.info(
+            "No OOD images were given: the gate decides by its p-values, with the same guarantee, "
+            "its cues are weighted equally, and it returns no probability."
+        )
+    ood_cues = {kind: found.cues[0] for kind, found in ood.items()}
+    model = type(tapped.model)
+    described = {
+        "train": describe(sets.train, num_train),
+        "held_out": describe(sets.held_out, len(held_out)),
+        **{f"ood {kind}": describe(sets.ood[kind], len(found)) for kind, found in ood.items()},
+    }
+    return Gate(
+        network=network,
+        detector=detector,
+        held_out=calibrate(detector, held_out, ood_cues, false_alarm_rate),
+        false_alarm_rate=false_alarm_rate,
+        classes=names,
+        image_size=sets.image_size,
+        facts={
+            "model": f"{model.__module__}:{model.__qualname__}",
+            "splits": described,
+            "held_out_accuracy": held_out.accuracy,
         },
-        "held_out_accuracy": known.accuracy,
-    }
-    return {
-        "network": network,
-        "classes": names,
-        "image_size": size,
-        "facts": facts,
-        "false_alarm_rate": false_alarm_rate,
-        **fitted,
-    }
+    )
 
 
-def gives_itself(model: nn.Module, layers: Sequence[str]) -> bool:
-    """Whether this is goen's own network and these its own features: it needs no tapping then, and
-    is saved whole, without code from outside."""
-    if type(model) is not ResNet18 or placement(model)[1] is not torch.float32:
-        return False
-    return {*layers} <= {scale.name for scale in model.scales}
+def gate_network(tapped: Tapped, flip_averaging: bool) -> nn.Module:
+    """The network of the gate: goen's own as it is, any other model tapped.
+
+    goen's own network outputs its features itself, and a gate with it is saved whole, without code
+    from outside.
+    """
+    model = tapped.model
+    network: nn.Module = tapped
+    if (
+        type(model) is ResNet18
+        and tapped.preprocess is None
+        and tapped.logits is None
+        and placement(model)[1] is torch.float32
+        and {*tapped.layers} <= {scale.name for scale in model.scales}
+    ):
+        network = model
+    return FlipAveraged(network) if flip_averaging else network
 
 
-def calibrated_parts(
-    method: Monotone, known: Seen, strange: Mapping[str, Tensor], false_alarm_rate: float
-) -> dict[str, Any]:
-    """Standardise and weigh by three fifths of the held-out images; the rest give the scores."""
-    standard, threshold = parted(len(known), false_alarm_rate)
-    cues = known.cues[-1]
-    method.calibrate(cues[standard], strange)
-    scores, _ = method.judge(cues[threshold])
-    return {
-        "scorer": method,
-        "held_out_scores": raised(scores, known.rounding(method)),
-        "held_out_labels": known.label[threshold].numpy(),
-        "held_out_cues": cues[threshold].numpy(),
-    }
+def calibrate(
+    detector: GoenM, held_out: CuePass, ood_cues: Mapping[str, Tensor], false_alarm_rate: float
+) -> HeldOut:
+    """Standardise and weight the cues by three fifths of the images; the rest set the threshold."""
+    standard, threshold = split_held_out(len(held_out), false_alarm_rate)
+    cues = held_out.cues[-1]
+    detector.calibrate(cues[standard], ood_cues)
+    return HeldOut.from_cues(
+        detector,
+        cues[threshold],
+        labels=held_out.predicted[threshold],
+        rounding=held_out.rounding(detector),
+    )
 
 
-def ood_feeds(ood: Images | Mapping[str, Images] | None, batch_size: int) -> dict[str, Feed]:
+def ood_streams(
+    ood: Images | Mapping[str, Images] | None, batch_size: int
+) -> dict[str, BatchStream]:
     """Each kind of OOD images by its name."""
     if ood is None:
         return {}
     if not isinstance(ood, Mapping):
-        one = feed(ood, "ood", batch_size)
+        one = as_stream(ood, "ood", batch_size)
         return {one.name: one}
-    return {str(kind): feed(images, str(kind), batch_size) for kind, images in ood.items()}
+    return {str(kind): as_stream(images, str(kind), batch_size) for kind, images in ood.items()}
 
 
-def class_names(classes: Sequence[str] | None, train: Feed, count: int) -> tuple[str, ...]:
+def name_classes(classes: Sequence[str] | None, train: BatchStream, count: int) -> tuple[str, ...]:
     """The names given, else those of the set, else numbers; as many as there are logits."""
     given = classes if classes is not None else (train.images and train.images.classes)
     names = tuple(map(str, given or range(count)))
@@ -153,9 +191,7 @@ def class_names(classes: Sequence[str] | None, train: Feed, count: int) -> tuple
     return names
 
 
-def described(images: Feed, count: int) -> dict[str, Any]:
-    """What is known of the images, for the manifest."""
-    known: dict[str, Any] = {"name": images.name, "images": count}
-    if images.images is not None:
-        known["fingerprint"] = images.images.fingerprint
-    return known
+def describe(stream: BatchStream, count: int) -> JsonObject:
+    """The name, the size and, for an ``ImageSet``, the fingerprint, for the manifest."""
+    fingerprint = {} if stream.images is None else {"fingerprint": stream.images.fingerprint}
+    return {"name": stream.name, "images": count, **fingerprint}

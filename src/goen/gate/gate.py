@@ -1,9 +1,9 @@
-"""The gate: a network, a scorer, and a threshold with a guarantee."""
+"""The gate: a network, a detector, and a threshold with a guarantee."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import torch
@@ -11,29 +11,71 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from goen.data.imageset import ImageSet
-from goen.data.inputs import Images, check_images
-from goen.detectors.calibration_head import CalibrationHead
-from goen.detectors.density import Density
-from goen.detectors.goen import Goen
-from goen.detectors.goen_m import Monotone
-from goen.detectors.scorer import Scorer
+from goen.data.inputs import Array, Images, as_stream, check_images
+from goen.detectors import CueDetector
 from goen.errors import FitError, UsageError
-from goen.extraction import stream
+from goen.extraction import BATCH_SIZE, run_network
 from goen.functional import conformal
-from goen.gate._network import network_manifest, network_tensors
-from goen.gate.fit import fit_parts
 from goen.gate.prediction import Floats, Prediction, concatenate
-from goen.gate.update import Change, updated_parts
 from goen.models.placement import evaluating, placement
 from goen.models.tapping.pooling import Layout, Tokens
 from goen.models.tapping.preprocess import Preprocessing
+from goen.models.tapping.tapped import Tapped, as_tapped
 from goen.outputs import Outputs
-from goen.runs import artifacts
+from goen.runs.manifest import JsonObject
+
+if TYPE_CHECKING:
+    from goen.gate.update import Change
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """The held-out ID images that set a gate's threshold and do nothing else.
+
+    Attributes:
+        scores: ``(n,)``, sorted; above the images' own by a tolerance (``conformal.raised``).
+        labels: ``(n,)``, the classifier's labels.
+        cues: ``(n, K)``, for ``Gate.update``.
+    """
+
+    scores: Floats
+    labels: NDArray[np.int64] | None = None
+    cues: Floats | None = None
+
+    def __post_init__(self) -> None:
+        order = np.argsort(self.scores, kind="stable")
+        for name in ("scores", "labels", "cues"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, np.asarray(getattr(self, name))[order])
+
+    @classmethod
+    def from_cues(
+        cls, detector: CueDetector, cues: Tensor, *, labels: Tensor | None, rounding: float
+    ) -> Self:
+        """The scores of cues ``(n, K)``, increased by a tolerance above numerical noise.
+
+        Args:
+            detector: fitted and calibrated.
+            cues: of images that fitted, calibrated and chose nothing.
+            labels: the classifier's labels of the same images.
+            rounding: the largest difference seen between scores of one image alone and in a batch.
+        """
+        scores = conformal.raised(detector.score_cues(cues), rounding)
+        return cls(scores, None if labels is None else labels.numpy(), cues.numpy())
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    def require_cues(self) -> Floats:
+        """The cues; an error where the gate was saved without them."""
+        if self.cues is None:
+            raise UsageError("This gate was saved without its held-out cues: give held_out again.")
+        return self.cues
 
 
 @dataclass(frozen=True, eq=False)
 class Gate:
-    """Decides for each image whether it is one the classifier knows.
+    """Classifies images, scores them, and flags OOD inputs.
 
     With n held-out ID images that trained, calibrated and chose nothing, an ID image is flagged
     with probability at most ``false_alarm_rate``, for every n, every network and every score: split
@@ -41,55 +83,45 @@ class Gate:
 
     Attributes:
         network: gives ``Outputs``.
-        scorer: turns them into cues and a score.
-        held_out_scores: ``(n,)``, sorted; raised by what rounding may do (``conformal.raised``).
+        detector: turns them into cues and a score.
+        held_out: the held-out ID images that set the threshold.
         false_alarm_rate: the share of ID images that may be flagged.
         classes: names of the classes.
         image_size: (height, width) the gate was fitted on.
-        facts: where everything came from: splits with their hashes, metrics, recipe.
-        held_out_labels: ``(n,)``, the classifier's answers for the held-out images.
-        held_out_cues: ``(n, K)``, for ``update``.
+        facts: where everything came from: splits with their hashes, metrics, configuration.
         per_class: whether the rate holds within every class; see ``with_per_class``.
     """
 
     network: nn.Module
-    scorer: Scorer
-    held_out_scores: Floats
+    detector: CueDetector
+    held_out: HeldOut
     false_alarm_rate: float
     classes: tuple[str, ...]
     image_size: tuple[int, int]
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    held_out_labels: NDArray[np.int64] | None = None
-    held_out_cues: Floats | None = None
+    facts: JsonObject = field(default_factory=dict)
     per_class: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "false_alarm_rate", float(self.false_alarm_rate))
-        order = np.argsort(self.held_out_scores, kind="stable")
-        for name in ("held_out_scores", "held_out_labels", "held_out_cues"):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, np.asarray(getattr(self, name))[order])
-        conformal.threshold(self.held_out_scores, self.false_alarm_rate)  # enough of them, or error
+        conformal.threshold(self.held_out.scores, self.false_alarm_rate)  # enough, or an error
         if self.per_class:
-            self.class_thresholds  # noqa: B018  (enough of each class, or error)
+            self.class_thresholds  # noqa: B018  (enough of each class, or an error)
 
     def __repr__(self) -> str:
         return (
-            f"Gate({len(self.classes)} classes, {self.scorer}, {len(self.held_out_scores)} "
+            f"Gate({len(self.classes)} classes, {self.detector}, {len(self.held_out)} "
             f"held-out scores, false_alarm_rate={self.false_alarm_rate:g}"
             f"{', per class' if self.per_class else ''})"
         )
 
-    # -- making one --------------------------------------------------------------------------
-
     @classmethod
     def fit(
         cls,
-        model: nn.Module,
+        model: nn.Module | Tapped,
         train: Images,
         held_out: Images,
         *,
-        layers: str | Sequence[str],
+        layers: str | Sequence[str] | None = None,
         ood: Images | Mapping[str, Images] | None = None,
         false_alarm_rate: float = 0.05,
         logits: str | int | None = None,
@@ -97,29 +129,29 @@ class Gate:
         tokens: Tokens = "mean",
         layout: Layout = "auto",
         classes: Sequence[str] | None = None,
-        mirror: bool = False,
-        scorer: str = "goen-m",
+        flip_averaging: bool = False,
         batch_size: int = 128,
-    ) -> Self:
+    ) -> "Gate":
         """A gate for a classifier you already have; its weights are not touched.
 
         Every set passes through the model once, batch by batch, and no image is kept. The model is
         left as it was found: mode, gradients, hooks and device, also after an error. It stays the
         gate's network: train it further, and the gate must be fitted again.
 
-        Of the held-out images three fifths standardise the cues, and weigh them when there are OOD
-        images; two fifths give the threshold and nothing else, so that its guarantee holds.
+        Of the held-out images three fifths standardise the cues, and weight them when there are
+        OOD images; two fifths set the threshold and do nothing else, so that its guarantee holds.
 
         Args:
-            model: any classifier: images in, logits (or something that holds them) out.
+            model: any classifier: images in, logits (or something that holds them) out. Or a
+                ``goen.Tapped``, which holds the layers, logits, preprocessing, tokens and layout.
             train: what it was trained on, with labels: an ``ImageSet``, a pair (images, labels), or
                 an iterable of such batches, a ``DataLoader`` for one. Images are ``(N, 3, H, W)``,
                 uint8 or floats in [0, 1], before any normalisation.
             held_out: the same of ID images that trained nothing; labels are not needed.
             layers: where to measure, names as in ``model.named_modules()``; ``goen.layers(model,
                 example)`` lists them. One in the middle and the last make a good start.
-            ood: images that should be flagged, or a mapping of several kinds by name. They weigh
-                the cues and give a probability; without them the cues count the same.
+            ood: images that should be flagged, or a mapping of several kinds by name. They weight
+                the cues and give a probability; without them the cues are weighted equally.
             false_alarm_rate: the share of ID images that may be flagged.
             logits: where they are in the model's output, if it does not say itself.
             preprocess: what the model needs done to images in [0, 1]: ``goen.Preprocess(mean, std,
@@ -127,33 +159,36 @@ class Gate:
             tokens: of transformers: ``mean`` of all tokens, or the first (``class``).
             layout: of maps whose shape does not say it; see ``Tapped``.
             classes: their names, in the order of the logits.
-            mirror: look at each image's mirror image as well and take the mean: surer, at twice the
-                time. Not for things that a mirror changes, such as digits.
-            scorer: the method; ``goen-m``.
+            flip_averaging: average logits and features over each image and its mirror image:
+                more accurate, at twice the time. Not for classes that a flip changes, such as
+                digits.
             batch_size: of sets and arrays; iterables come with their own.
 
         Raises:
-            UsageError: layers, labels, images or a model that cannot be meant.
+            UsageError: layers, labels, images or a model that cannot be used.
             FitError: too few held-out images, or features that cannot be measured.
             LeakError: an image in two of the sets.
         """
-        return cls(
-            **fit_parts(
-                model,
-                train,
-                held_out,
-                layers=layers,
-                ood=ood,
-                false_alarm_rate=false_alarm_rate,
-                logits=logits,
-                preprocess=preprocess,
-                tokens=tokens,
-                layout=layout,
-                classes=classes,
-                mirror=mirror,
-                scorer=scorer,
-                batch_size=batch_size,
-            )
+        from goen.gate.fit import FitSets, fit_gate  # it makes gates, so it imports this module
+
+        sets = FitSets.open(
+            train, held_out, ood, false_alarm_rate=false_alarm_rate, batch_size=batch_size
+        )
+        tapped = as_tapped(
+            model,
+            layers,
+            logits=logits,
+            preprocess=preprocess,
+            tokens=tokens,
+            layout=layout,
+            example=sets.first[:2],
+        )
+        return fit_gate(
+            tapped,
+            sets,
+            false_alarm_rate=false_alarm_rate,
+            classes=classes,
+            flip_averaging=flip_averaging,
         )
 
     def update(
@@ -163,59 +198,42 @@ class Gate:
         held_out: Images | None = None,
         ood: Images | Mapping[str, Images] | None = None,
         batch_size: int = 128,
-    ) -> tuple[Self, Change]:
-        """The gate with what was learnt later, and what that changed. This one stays as it is.
+    ) -> tuple["Gate", "Change"]:
+        """The updated gate, and what the update changed. This gate stays as it is.
 
         Args:
-            train: more ID images, with labels. The statistics are then those of a fit on all of
-                them, old and new. All distances move, so ``held_out`` and every kind of OOD must be
-                given again.
-            held_out: ID images in place of the held-out ones before.
-            ood: new kinds of OOD; the old ones keep their say, their cues being kept. A kind of the
-                same name is replaced.
+            train: more ID images, with labels. The bank is then that of a fit on all of them, old
+                and new. All distances change, so ``held_out`` and every kind of OOD must be given
+                again.
+            held_out: ID images that replace the held-out ones before.
+            ood: new kinds of OOD; the old ones stay, their cues being kept. A kind of the same
+                name is replaced.
             batch_size: as for ``fit``.
 
         Raises:
             UsageError: images missing that are needed again, or a gate made by ``goen run``.
         """
-        if not isinstance(self.scorer, Monotone):
-            raise UsageError(
-                "Only gates of Gate.fit can be updated. This one has the paper's head, which is "
-                "trained by goen run: run it again with the new images."
-            )
-        parts, change = updated_parts(
-            self.network,
-            self.scorer,
-            self.held_out_scores,
-            self.held_out_cues,
-            self.false_alarm_rate,
-            self.image_size,
-            self.facts,
-            train=train,
-            held_out=held_out,
-            ood=ood,
-            batch_size=batch_size,
-        )
-        return replace(self, **parts), change
+        from goen.gate.update import update_gate  # it makes gates, so it imports this module
+
+        return update_gate(self, train=train, held_out=held_out, ood=ood, batch_size=batch_size)
 
     def with_false_alarm_rate(self, rate: float) -> Self:
         """The same gate at another rate; nothing is fitted again."""
         return replace(self, false_alarm_rate=rate)
 
     def with_per_class(self, per_class: bool = True) -> Self:
-        """The same gate with the rate guaranteed within every class the classifier may answer.
+        """The same gate with the rate guaranteed within every predicted class.
 
-        Each image is compared only with held-out images of the same answer (Mondrian), so no class
-        pays for another. Every class needs as many held-out images as a whole gate would.
+        Each image is compared only with held-out images of the same predicted class (Mondrian
+        conformal prediction), so no class has more false alarms than another. Every class needs as
+        many held-out images as a whole gate would.
         """
         return replace(self, per_class=per_class)
-
-    # -- deciding ----------------------------------------------------------------------------
 
     @property
     def threshold(self) -> float:
         """Images that score above it are flagged."""
-        return conformal.threshold(self.held_out_scores, self.false_alarm_rate)
+        return conformal.threshold(self.held_out.scores, self.false_alarm_rate)
 
     @property
     def class_thresholds(self) -> Floats:
@@ -224,52 +242,63 @@ class Gate:
         Raises:
             FitError: a class has too few held-out images for the rate.
         """
-        if self.held_out_labels is None:
+        if self.held_out.labels is None:
             raise FitError(
-                "This gate does not know which classes its held-out images were given. Fit it "
+                "This gate was saved without the predicted classes of its held-out images. Fit it "
                 "again with Gate.fit."
             )
-        counts = np.bincount(self.held_out_labels, minlength=len(self.classes))
+        counts = np.bincount(self.held_out.labels, minlength=len(self.classes))
         needed = conformal.required_held_out(self.false_alarm_rate)
         few = [f"{name} ({n})" for name, n in zip(self.classes, counts, strict=True) if n < needed]
         if few:
             raise FitError(
                 f"A false-alarm rate of {self.false_alarm_rate:g} within every class needs "
-                f"{needed} held-out images of each to give the threshold. Too few: "
+                f"{needed} held-out images of each to set the threshold. Too few: "
                 f"{', '.join(few[:10])}{', ...' if len(few) > 10 else ''}. Hold out more, or allow "
                 "a higher rate."
             )
         return np.array(
             [
                 conformal.threshold(
-                    self.held_out_scores[self.held_out_labels == label], self.false_alarm_rate
+                    self.held_out.scores[self.held_out.labels == label], self.false_alarm_rate
                 )
                 for label in range(len(self.classes))
             ]
         )
 
-    def predict(self, images: Tensor | NDArray[Any]) -> Prediction:
+    def predict(self, images: Images, *, batch_size: int = BATCH_SIZE) -> Prediction:
         """Label, score, p-value, probability and decision for each image.
 
         Args:
-            images: ``(N, 3, H, W)`` or one image ``(3, H, W)``; uint8, or floats in [0, 1].
+            images: what ``fit`` takes: a batch ``(N, 3, H, W)``, uint8 or floats in [0, 1], an
+                ``ImageSet``, or an iterable of batches; or one image ``(3, H, W)``. Labels are
+                ignored.
+            batch_size: of an ``ImageSet``; an array is one batch, and iterables bring their own.
 
         Raises:
             UsageError: images of another shape, type or range, or with NaN in them.
         """
+        if isinstance(images, (Tensor, np.ndarray)):
+            return self._predict_batch(images)
+        if isinstance(images, ImageSet) and not len(images):
+            raise UsageError(f"{images.name} has no images.")
+        return concatenate(list(self._predict_stream(images, batch_size)))
+
+    def _predict_batch(self, images: Array) -> Prediction:
         batch = check_images(images)
         self._check_size(batch.shape)
         device, _ = placement(self.network)
         with evaluating(self.network), torch.inference_mode():
             outputs: Outputs = self.network(batch.to(device))
-            return self.judge(outputs.keep(self.scorer.needs).cpu())
+            return self.predict_outputs(outputs.keep(self.detector.features).cpu())
 
-    def predict_set(self, images: ImageSet) -> Prediction:
-        """``predict`` for a whole set, batch by batch."""
-        if not len(images):
-            raise UsageError(f"{images.name} has no images.")
-        self._check_size((len(images), *images.image_shape))
-        return concatenate([self.judge(outputs) for outputs in stream(self.network, images)])
+    def _predict_stream(self, images: Images, batch_size: int) -> Iterator[Prediction]:
+        stream = as_stream(images, "images", batch_size)
+        if stream.images is not None:
+            self._check_size((len(stream.images), *stream.images.image_shape))
+        stream = replace(stream, size=self.image_size)
+        for outputs, _ in run_network(self.network, stream, name=stream.name, total=stream.count):
+            yield self.predict_outputs(outputs)
 
     def _check_size(self, shape: Sequence[int]) -> None:
         if tuple(shape[2:]) != self.image_size:
@@ -278,16 +307,17 @@ class Gate:
                 f"{shape[2]}×{shape[3]}. Resize them; it promises nothing at others."
             )
 
-    def judge(self, outputs: Outputs) -> Prediction:
+    def predict_outputs(self, outputs: Outputs) -> Prediction:
         """The prediction for outputs of this gate's network."""
-        cues = self.scorer.cues(outputs)
-        score, probability = self.scorer.judge(cues)
+        cues = self.detector.cues(outputs)
+        score = self.detector.score_cues(cues)
+        probability = self.detector.probability(score)
         confidence, label = torch.softmax(outputs.logits.double(), dim=1).max(dim=1)
         p_value = self.p_values(score.numpy(), label.numpy())
-        cue_p_values = self.scorer.cue_p_values(cues)
+        cue_p_values = self.detector.cue_p_values(cues)
 
         def named(columns: Tensor) -> dict[str, Floats]:
-            return dict(zip(self.scorer.cue_names, columns.numpy().T, strict=True))
+            return dict(zip(self.detector.cue_names, columns.numpy().T, strict=True))
 
         return Prediction(
             label=label.numpy(),
@@ -303,61 +333,14 @@ class Gate:
 
     def p_values(self, score: Floats, label: NDArray[np.int64]) -> Floats:
         """Of scores ``(N,)`` among the held-out ones: of all, or of the same class."""
-        if not self.per_class or self.held_out_labels is None:
-            return conformal.p_values(score, self.held_out_scores)
+        if not self.per_class or self.held_out.labels is None:
+            return conformal.p_values(score, self.held_out.scores)
         return conformal.class_conditional_p_values(
-            score, label, self.held_out_scores, self.held_out_labels
+            score, label, self.held_out.scores, self.held_out.labels
         )
-
-    # -- parts of a gate with the paper's head -----------------------------------------------
-
-    @property
-    def head(self) -> CalibrationHead | None:
-        """The paper's head, if this gate has one."""
-        return self.scorer.head if isinstance(self.scorer, Goen) else None
-
-    @property
-    def density(self) -> Density:
-        """The one density of a gate that ``goen run`` made."""
-        if not isinstance(self.scorer, Goen):
-            raise UsageError("This gate measures distances to a bank of images: gate.scorer.bank_.")
-        return self.scorer.density
-
-    # -- saving ------------------------------------------------------------------------------
 
     def save(self, folder: Path | str) -> None:
         """Write the gate as a folder, whole or not at all."""
-        tensors = network_tensors(self.network, self.image_size)
-        tensors |= {f"scorer.{k}": v for k, v in self.scorer.state().items()}
-        for name in ("held_out_scores", "held_out_labels", "held_out_cues"):
-            if getattr(self, name) is not None:
-                tensors[name] = torch.from_numpy(np.ascontiguousarray(getattr(self, name)))
-        manifest = {
-            "network": network_manifest(self.network),
-            "scorer": {"kind": self.scorer.kind, **self.scorer.config()},
-            "classes": list(self.classes),
-            "image_size": list(self.image_size),
-            "false_alarm_rate": self.false_alarm_rate,
-            "per_class": self.per_class,
-            "threshold": self.threshold,
-            "guarantee": self._guarantee(),
-            "facts": dict(self.facts),
-        }
-        artifacts.save(Path(folder), "gate", tensors, manifest)
+        from goen.gate.saving import save_gate  # it makes gates, so it imports this module
 
-    def _guarantee(self) -> dict[str, Any]:
-        """What the rate promises and how far this gate's own may lie from it; of each class if the
-        promise is made to each."""
-
-        def of(count: int) -> dict[str, Any]:
-            low, mean, high = conformal.false_alarm_interval(count, self.false_alarm_rate)
-            return {
-                "held_out_images": count,
-                "expected_false_alarm_rate": mean,
-                "of_this_gate_90_percent": [low, high],
-            }
-
-        if not self.per_class or self.held_out_labels is None:
-            return of(len(self.held_out_scores))
-        counts = np.bincount(self.held_out_labels, minlength=len(self.classes))
-        return {"by_class": [of(count) for count in counts.tolist()]}
+        save_gate(self, Path(folder))

@@ -1,28 +1,72 @@
-"""A saved gate, ready to decide."""
+"""Saving gates and loading them: a folder of tensors and a manifest, never code."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from goen.detectors.goen import Goen
-from goen.detectors.goen_m import Monotone
-from goen.detectors.scorer import Scorer
+from goen.detectors import CueDetector, Goen, GoenM
 from goen.errors import ArtifactError
-from goen.gate._network import build_network, widths
-from goen.gate.bundled import shipped, shipped_folder
-from goen.gate.gate import Gate
+from goen.functional import conformal
+from goen.gate._network import Supplied, build_network, network_manifest, network_tensors, widths
+from goen.gate.bundled import bundled_folder, bundled_gates
+from goen.gate.gate import Gate, HeldOut
 from goen.models.tapping.preprocess import Preprocessing
 from goen.runs import artifacts
+from goen.runs.manifest import JsonObject, Manifest
 
-_SCORERS: Mapping[str, type[Goen] | type[Monotone]] = {"goen": Goen, "goen-m": Monotone}
+_DETECTORS: Mapping[str, type[CueDetector]] = {"goen": Goen, "goen-m": GoenM}
+
+
+def save_gate(gate: Gate, folder: Path) -> None:
+    """Write the gate as a folder, whole or not at all."""
+    tensors = network_tensors(gate.network, gate.image_size)
+    tensors |= {f"scorer.{name}": value for name, value in gate.detector.state().items()}
+    held_out = gate.held_out
+    arrays = {"scores": held_out.scores, "labels": held_out.labels, "cues": held_out.cues}
+    for name, values in arrays.items():
+        if values is not None:
+            tensors[f"held_out_{name}"] = torch.from_numpy(np.ascontiguousarray(values))
+    manifest = {
+        "network": network_manifest(gate.network),
+        "scorer": {"kind": gate.detector.kind, **gate.detector.config()},
+        "classes": list(gate.classes),
+        "image_size": list(gate.image_size),
+        "false_alarm_rate": gate.false_alarm_rate,
+        "per_class": gate.per_class,
+        "threshold": gate.threshold,
+        "guarantee": _guarantee(gate),
+        "facts": dict(gate.facts),
+    }
+    artifacts.save(folder, "gate", tensors, manifest)
+
+
+def _guarantee(gate: Gate) -> JsonObject:
+    """The expected false-alarm rate and an interval for this gate's own; of each class if the rate
+    is guaranteed for each."""
+
+    def with_images(count: int) -> JsonObject:
+        low, mean, high = conformal.false_alarm_interval(count, gate.false_alarm_rate)
+        return {
+            "held_out_images": count,
+            "expected_false_alarm_rate": mean,
+            "of_this_gate_90_percent": [low, high],
+        }
+
+    if not gate.per_class or gate.held_out.labels is None:
+        return with_images(len(gate.held_out))
+    counts = np.bincount(gate.held_out.labels, minlength=len(gate.classes))
+    return {"by_class": [with_images(count) for count in counts.tolist()]}
 
 
 def load(
     folder: Path | str, model: nn.Module | None = None, preprocess: Preprocessing | None = None
 ) -> Gate:
-    """The gate that was saved in this folder or in the folder of a run, or that goen brings along.
+    """The gate that was saved in this folder or in the folder of a run, or a bundled gate.
 
     Args:
         folder: of the gate, or of a run; or, as a string, the name of a gate that comes with goen,
@@ -41,12 +85,12 @@ def load(
     try:
         tensors, manifest = artifacts.load(path, "gate")
     except ArtifactError as error:
-        if isinstance(folder, Path) or path.exists() or not shipped():
+        if isinstance(folder, Path) or path.exists() or not bundled_gates():
             raise
-        known = ", ".join(f'goen.load("{name}")' for name in shipped())
-        raise ArtifactError(f"{error} Or take one that comes with goen: {known}.") from error
+        known = ", ".join(f'goen.load("{name}")' for name in bundled_gates())
+        raise ArtifactError(f"{error} Or load a bundled gate: {known}.") from error
     try:
-        return _gate(tensors, manifest, model, preprocess)
+        return _rebuilt(tensors, Manifest(manifest), model, preprocess)
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
         raise ArtifactError(
             f"{path} is not a gate that this goen can use: {error}. Save it again."
@@ -54,8 +98,8 @@ def load(
 
 
 def gate_folder(gate: Path | str) -> Path:
-    """The folder that ``load`` reads: the one given, its ``gate/`` if a run's, or a shipped one."""
-    own = shipped_folder(gate) if isinstance(gate, str) else None
+    """The folder that ``load`` reads: the one given, its ``gate/`` if a run's, or a bundled one."""
+    own = bundled_folder(gate) if isinstance(gate, str) else None
     path = Path(gate)
     if own is not None and not path.exists():
         return own
@@ -64,41 +108,45 @@ def gate_folder(gate: Path | str) -> Path:
     return path
 
 
-def _gate(
+def _rebuilt(
     tensors: Mapping[str, Tensor],
-    manifest: Mapping[str, Any],
+    manifest: Manifest,
     model: nn.Module | None,
     preprocess: Preprocessing | None,
 ) -> Gate:
-    height, width = manifest["image_size"]
-    classes = tuple(manifest["classes"])
-    facts = manifest["facts"]
-    hint = facts.get("factory") or manifest["network"].get("model") or "goen run"
-    network = build_network(manifest["network"], tensors, (height, width), model, preprocess, hint)
-    settings = dict(manifest["scorer"])
-    scorer: Scorer = _SCORERS[settings.pop("kind")].from_state(
-        settings, artifacts.part(tensors, "scorer.")
-    )
+    height, width = manifest.counts("image_size")
+    classes = manifest.texts("classes")
+    facts = manifest.part("facts")
+    network_settings = manifest.part("network")
+    made_by = facts.content.get("factory") or network_settings.content.get("model") or "goen run"
+    supplied = Supplied(model, preprocess, str(made_by))
+    network = build_network(network_settings, tensors, (height, width), supplied)
+    settings = manifest.part("scorer")
+    kind = settings.text("kind")
+    if kind not in _DETECTORS:
+        raise ValueError(f"its detector is of unknown kind {kind!r}")
+    state = artifacts.part(tensors, "scorer.")
+    detector = _DETECTORS[kind].from_state(settings.content, state)
     count, feature_widths = widths(network, (height, width))
     if len(classes) != count:
         raise ValueError(f"{len(classes)} class names for {count} classes")
-    scorer.check(count, feature_widths)
+    detector.check_network(count, feature_widths)
 
-    def array(name: str) -> Any:
+    def array(name: str) -> NDArray[Any] | None:
         return tensors[name].numpy() if name in tensors else None
 
     gate = Gate(
         network=network,
-        scorer=scorer,
-        held_out_scores=tensors["held_out_scores"].numpy(),
-        false_alarm_rate=manifest["false_alarm_rate"],
+        detector=detector,
+        held_out=HeldOut(
+            tensors["held_out_scores"].numpy(), array("held_out_labels"), array("held_out_cues")
+        ),
+        false_alarm_rate=manifest.number("false_alarm_rate"),
         classes=classes,
         image_size=(height, width),
-        facts=facts,
-        held_out_labels=array("held_out_labels"),
-        held_out_cues=array("held_out_cues"),
-        per_class=manifest["per_class"],
+        facts=facts.content,
+        per_class=manifest.flag("per_class"),
     )
-    if gate.threshold != manifest["threshold"]:
-        raise ValueError(f"its threshold is {gate.threshold}, not {manifest['threshold']}")
+    if gate.threshold != manifest.number("threshold"):
+        raise ValueError(f"its threshold is {gate.threshold}, not {manifest.number('threshold')}")
     return gate

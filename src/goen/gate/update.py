@@ -1,32 +1,30 @@
-"""What was learnt later: more ID images into the statistics, more kinds of OOD into the weights."""
+"""Updating a gate: more training images in its bank, new held-out images, more kinds of OOD."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from goen.data.inputs import Feed, Images, feed, require_apart
-from goen.detectors.goen_m import Monotone
+from goen.data.inputs import BatchStream, Images, as_stream, require_disjoint_streams
+from goen.detectors import GoenM
 from goen.errors import LeakError, UsageError
-from goen.functional import conformal
-from goen.functional.conformal import raised
-from goen.gate._passes import Seen, learn, look, parted
-from goen.gate.fit import calibrated_parts, described, ood_feeds
-from goen.gate.prediction import Floats
+from goen.gate._passes import CuePass, fit_detector, measure_cues, split_held_out
+from goen.gate.fit import calibrate, describe, ood_streams
+from goen.gate.gate import Gate, HeldOut
 from goen.models.placement import evaluating
+from goen.runs.manifest import JsonObject, JsonValue
 
 
 @dataclass(frozen=True)
 class Change:
-    """What an update did: the same images judged by the gate before it and after it.
+    """What an update changed: the same images under the gate before it and after it.
 
     Attributes:
         before: by name: ``flagged/held_out`` (of the images that give the threshold), and
             ``auroc/KIND`` and ``flagged/KIND`` of every kind of OOD that took part, at the one
-            threshold of all classes. Those images have been seen in fitting, so they show what was
-            kept, not what to expect of others.
+            threshold of all classes. These images took part in the fit, so they show what changed,
+            not what to expect of other images.
         after: the same, afterwards.
     """
 
@@ -40,134 +38,151 @@ class Change:
         return "\n".join(lines)
 
 
-def updated_parts(
-    network: nn.Module,
-    scorer: Monotone,
-    held_out_scores: Floats,
-    held_out_cues: Floats | None,
-    false_alarm_rate: float,
-    image_size: tuple[int, int],
-    facts: Mapping[str, Any],
+@dataclass(frozen=True)
+class _NewSets:
+    """The images of an update; what is not given stays as it was."""
+
+    train: BatchStream | None
+    held_out: BatchStream | None
+    ood: Mapping[str, BatchStream]
+
+    def by_role(self) -> dict[str, BatchStream]:
+        given = {"train": self.train, "held_out": self.held_out}
+        roles = {role: stream for role, stream in given.items() if stream is not None}
+        return roles | {f"ood {kind}": stream for kind, stream in self.ood.items()}
+
+
+def update_gate(
+    gate: Gate,
     *,
     train: Images | None,
     held_out: Images | None,
     ood: Images | Mapping[str, Images] | None,
     batch_size: int,
-) -> tuple[dict[str, Any], Change]:
-    """The fields of the gate that change, and what that changed; see ``Gate.update``."""
+) -> tuple[Gate, Change]:
+    """The updated gate and what changed; see ``Gate.update``."""
+    if not isinstance(gate.detector, GoenM):
+        raise UsageError(
+            "Only gates of Gate.fit can be updated. This one has the paper's head, which goen run "
+            "trains: run it again with the new images."
+        )
     if train is None and held_out is None and ood is None:
         raise UsageError("There is nothing to update: give train, held_out or ood images.")
-    strangers = {k: replace(f, size=image_size) for k, f in ood_feeds(ood, batch_size).items()}
-    if train is not None:
-        _check_given_again(scorer, held_out, list(strangers))
-    given = {"train": train, "held_out": held_out}
-    feeds = {
-        role: replace(feed(images, role, batch_size), size=image_size)
-        for role, images in given.items()
-        if images is not None
-    }
-    apart = {**feeds, **{f"ood {kind}": f for kind, f in strangers.items()}}
-    require_apart(apart)
-    _check_not_used(apart, facts.get("splits", {}))
 
-    method = Monotone.from_state(scorer.config(), scorer.state())
-    splits = dict(facts.get("splits", {}))
-    with evaluating(network):
-        if train is not None:
-            count = learn(method, network, feeds["train"])
-            splits[f"train, added {len(splits)}"] = described(feeds["train"], count)
-        known = look(network, feeds["held_out"], scorer, method) if held_out is not None else None
-        strange = {kind: look(network, f, scorer, method) for kind, f in strangers.items()}
-    require_apart(apart)
-    splits |= {f"ood {kind}": described(strangers[kind], len(s)) for kind, s in strange.items()}
+    def stream(images: Images | None, role: str) -> BatchStream | None:
+        if images is None:
+            return None
+        return replace(as_stream(images, role, batch_size), size=gate.image_size)
 
-    old_cues = {**scorer.ood_cues_, **{kind: s.cues[0] for kind, s in strange.items()}}
-    kept = {} if train is not None else scorer.ood_cues_
-    new_cues = {**kept, **{kind: s.cues[1] for kind, s in strange.items()}}
-    if known is not None:
-        parts = calibrated_parts(method, known, new_cues, false_alarm_rate)
-        splits["held_out"] = described(feeds["held_out"], len(known))
-        facts = {**facts, "held_out_accuracy": known.accuracy}
-    else:
-        parts = _weighed_again(method, scorer, held_out_cues, new_cues, strange)
-    threshold = conformal.threshold(held_out_scores, false_alarm_rate)
-    change = Change(
-        _measured(scorer, threshold, _old_id_cues(known, parts, false_alarm_rate), old_cues),
-        _measured(
-            method,
-            conformal.threshold(parts["held_out_scores"], false_alarm_rate),
-            torch.from_numpy(parts["held_out_cues"]),
-            new_cues,
-        ),
+    kinds = ood_streams(ood, batch_size)
+    sets = _NewSets(
+        stream(train, "train"),
+        stream(held_out, "held_out"),
+        {kind: replace(s, size=gate.image_size) for kind, s in kinds.items()},
     )
-    return {**parts, "facts": {**facts, "splits": splits}}, change
+    _check(gate, gate.detector, sets)
+    return _updated(gate, gate.detector, sets)
 
 
-def _check_given_again(scorer: Monotone, held_out: Images | None, kinds: list[str]) -> None:
-    if held_out is None:
+def _updated(gate: Gate, old: GoenM, sets: _NewSets) -> tuple[Gate, Change]:
+    new = GoenM.from_state(old.config(), old.state())
+    splits = _splits(gate.facts)
+    facts = dict(gate.facts)
+    with evaluating(gate.network):
+        if sets.train is not None:
+            count = fit_detector(new, gate.network, sets.train)
+            splits[f"train, added {len(splits)}"] = describe(sets.train, count)
+        known: CuePass | None = None
+        if sets.held_out is not None:
+            known = measure_cues(gate.network, sets.held_out, old, new)
+        ood = {kind: measure_cues(gate.network, s, old, new) for kind, s in sets.ood.items()}
+    require_disjoint_streams(sets.by_role())
+    splits |= {f"ood {kind}": describe(sets.ood[kind], len(found)) for kind, found in ood.items()}
+
+    kept = {} if sets.train is not None else old.ood_cues_
+    old_ood = {**old.ood_cues_, **{kind: found.cues[0] for kind, found in ood.items()}}
+    new_ood = {**kept, **{kind: found.cues[1] for kind, found in ood.items()}}
+    if known is not None and sets.held_out is not None:
+        held_out = calibrate(new, known, new_ood, gate.false_alarm_rate)
+        splits["held_out"] = describe(sets.held_out, len(known))
+        facts["held_out_accuracy"] = known.accuracy
+        old_id = known.cues[0][split_held_out(len(known), gate.false_alarm_rate)[1]]
+    else:
+        held_out = _weighted_again(new, old, gate.held_out, new_ood, ood)
+        old_id = torch.from_numpy(held_out.require_cues())
+    facts["splits"] = splits
+    updated = replace(gate, detector=new, held_out=held_out, facts=facts)
+    new_id = torch.from_numpy(updated.held_out.require_cues())
+    change = Change(
+        _numbers(old, gate.threshold, old_id, old_ood),
+        _numbers(new, updated.threshold, new_id, new_ood),
+    )
+    return updated, change
+
+
+def _check(gate: Gate, detector: GoenM, sets: _NewSets) -> None:
+    if sets.train is not None and sets.held_out is None:
         raise UsageError(
-            "More training images move every distance, and with it the scores of the held-out "
+            "More training images change every distance, and with it the scores of the held-out "
             "images: give held_out again, the same images or better more of them."
         )
-    missing = [kind for kind in scorer.ood_cues_ if kind not in kinds]
-    if missing:
+    missing = [kind for kind in detector.ood_cues_ if kind not in sets.ood]
+    if sets.train is not None and missing:
         raise UsageError(
-            "More training images move every distance, also those of the OOD images: give each "
+            "More training images change every distance, also those of the OOD images: give each "
             f"kind again. Missing: {', '.join(missing)}."
         )
-
-
-def _check_not_used(feeds: Mapping[str, Feed], splits: Mapping[str, Mapping[str, Any]]) -> None:
-    """Refuse a set that the gate already has in another role, as far as it was named by content."""
-    for role, images in feeds.items():
-        if images.images is None:
-            continue
-        for other, split in splits.items():
-            stays = other not in feeds and other.partition(",")[0] != role
-            if stays and split.get("fingerprint") == images.images.fingerprint:
+    roles = sets.by_role()
+    require_disjoint_streams(roles)
+    for role, stream in roles.items():
+        for other, split in _splits(gate.facts).items():
+            stays = other not in roles and other.partition(",")[0] != role
+            same = (
+                stream.images is not None
+                and isinstance(split, Mapping)
+                and split.get("fingerprint") == stream.images.fingerprint
+            )
+            if stays and same:
                 raise LeakError(
-                    f"{role} is {images.name}, which is the gate's {other} already. What fits, "
-                    "what decides and what is strange must be different images."
+                    f"{role} is {stream.name}, which is the gate's {other} already. The training, "
+                    "held-out and OOD sets must be disjoint."
                 )
 
 
-def _weighed_again(
-    method: Monotone,
-    scorer: Monotone,
-    held_out_cues: Floats | None,
-    ood: Mapping[str, Tensor],
-    seen: Mapping[str, Seen],
-) -> dict[str, Any]:
+def _splits(facts: JsonObject) -> dict[str, JsonValue]:
+    splits = facts.get("splits", {})
+    return dict(splits) if isinstance(splits, Mapping) else {}
+
+
+def _weighted_again(
+    new: GoenM,
+    old: GoenM,
+    held_out: HeldOut,
+    ood_cues: Mapping[str, Tensor],
+    passes: Mapping[str, CuePass],
+) -> HeldOut:
     """The same distances and the same held-out images under new weights."""
-    if held_out_cues is None or scorer.id_cues_ is None:
+    if held_out.cues is None or old.id_cues_ is None:
         raise UsageError("This gate was saved without its held-out cues: give held_out again.")
-    method.calibrate(scorer.id_cues_, ood)
-    scores, _ = method.judge(torch.from_numpy(held_out_cues))
-    rounding = max(one.rounding(method) for one in seen.values())
-    return {
-        "scorer": method,
-        "held_out_scores": raised(scores, rounding),
-        "held_out_cues": held_out_cues,
-    }
+    new.calibrate(old.id_cues_, ood_cues)
+    return HeldOut.from_cues(
+        new,
+        torch.from_numpy(held_out.cues),
+        labels=None if held_out.labels is None else torch.from_numpy(held_out.labels),
+        rounding=max(found.rounding(new) for found in passes.values()),
+    )
 
 
-def _old_id_cues(known: Seen | None, parts: Mapping[str, Any], false_alarm_rate: float) -> Tensor:
-    """The old scorer's cues of the images that give the new threshold."""
-    if known is None:
-        return torch.from_numpy(parts["held_out_cues"])
-    return known.cues[0][parted(len(known), false_alarm_rate)[1]]
-
-
-def _measured(
-    method: Monotone, threshold: float, known: Tensor, strange: Mapping[str, Tensor]
+def _numbers(
+    detector: GoenM, threshold: float, id_cues: Tensor, ood_cues: Mapping[str, Tensor]
 ) -> dict[str, float]:
-    """How a scorer and its threshold do on the cues of known and of strange images."""
+    """Shares flagged and AUROCs of a detector with its threshold."""
     from goen.metrics import ood_metrics  # slow to import, and a gate that only scores needs none
 
-    scores, _ = method.judge(known)
+    scores = detector.score_cues(id_cues)
     numbers = {"flagged/held_out": float((scores > threshold).double().mean())}
-    for kind, cues in strange.items():
-        other, _ = method.judge(cues)
+    for kind, cues in ood_cues.items():
+        other = detector.score_cues(cues)
         numbers[f"auroc/{kind}"] = ood_metrics(scores.numpy(), other.numpy()).auroc
         numbers[f"flagged/{kind}"] = float((other > threshold).double().mean())
     return numbers

@@ -1,4 +1,4 @@
-"""What a network says of an image and of its mirror image, together."""
+"""Horizontal-flip averaging: the mean of a network's outputs for an image and its mirror image."""
 
 from torch import Tensor, nn
 
@@ -6,11 +6,11 @@ from goen.errors import UsageError
 from goen.outputs import Outputs
 
 
-class Mirrored(nn.Module):
+class FlipAveraged(nn.Module):
     """Logits and features of an image and of its mirror image, averaged.
 
-    A network's answer depends a little on which way an object looks; the mean does not. It costs a
-    second pass. Not for things that change their meaning in a mirror, such as digits.
+    The outputs of a network depend a little on which way an object faces; the mean does not. It
+    costs a second pass. Not for classes that a flip changes, such as digits.
 
     Paper: none; a common refinement, as in Krizhevsky et al. 2012, who average probabilities.
 
@@ -20,7 +20,7 @@ class Mirrored(nn.Module):
     Example:
         >>> import torch
         >>> from goen.models import NetworkConfig, ResNet18
-        >>> network = Mirrored(ResNet18(NetworkConfig(width=4))).eval()
+        >>> network = FlipAveraged(ResNet18(NetworkConfig(width=4))).eval()
         >>> image = torch.arange(3 * 32 * 32).view(1, 3, 32, 32) / (3 * 32 * 32)
         >>> torch.allclose(network(image).logits, network(image.flip(3)).logits)
         True
@@ -35,7 +35,8 @@ class Mirrored(nn.Module):
         other: Outputs = self.network(images.flip(3))
         if one.uncertainty is not None:
             raise UsageError(
-                "This network has a doubt of its own, which does not average: do not mirror it."
+                "This network has an uncertainty estimate of its own, which cannot be averaged over "
+                "flips: use it without flip averaging."
             )
         features = {name: (one.features[name] + other.features[name]) / 2 for name in one.features}
         return Outputs((one.logits + other.logits) / 2, features)

@@ -24,13 +24,13 @@ from goen.detectors import (
     Uncertainty,
     ViM,
 )
+from goen.detectors.calibration_head import HeadConfig, train_head
 from goen.detectors.goen import Goen
 from goen.detectors.goen_m import Monotone
 from goen.detectors.scorer import Scorer
 from goen.errors import UsageError
 from goen.models import ResNet18
 from goen.outputs import Outputs
-from goen.training import HeadConfig, train_head
 
 Kind = Literal["predictive", "post-hoc", "newer", "goen", "other"]
 Role = Literal["train", "calibration", "ood"]

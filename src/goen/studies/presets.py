@@ -6,9 +6,10 @@ from typing import Literal
 
 from goen.data.imageset import ImageSet
 from goen.data.protocol import Protocol
+from goen.detectors.calibration_head import HeadConfig
 from goen.errors import UsageError, unknown
 from goen.models import NetworkConfig
-from goen.training import HeadConfig, TrainingConfig
+from goen.training import TrainingConfig
 
 Fairness = Literal["full", "paper"]
 """Which protocol trains: the whole schedule for everyone, or the paper's early stopping."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from goen.data.imageset import ImageSet
 from goen.data.protocol import Protocol
-from goen.detectors.calibration_head import CalibrationHead
+from goen.detectors.calibration_head import CalibrationHead, HeadConfig, train_head
 from goen.detectors.density import Density
 from goen.detectors.goen import Goen
 from goen.errors import UsageError
@@ -25,7 +25,6 @@ from goen.runs.results import Stages, alone_in, summarised
 from goen.studies.evaluate import Subject, evaluate
 from goen.studies.networks import read_story, train, write_story
 from goen.studies.presets import Fairness, Preset, Roles, recipe
-from goen.training import HeadConfig, train_head
 
 
 @dataclass(frozen=True)

@@ -138,6 +138,46 @@ class Tapped(nn.Module):
         return (values[:, 0] if values.ndim == 3 else values).clone()
 
 
+def as_tapped(
+    model: nn.Module,
+    layers: str | Sequence[str] | None,
+    *,
+    logits: str | int | None,
+    preprocess: Preprocessing | None,
+    tokens: Tokens,
+    layout: Layout,
+    example: Tensor,
+) -> Tapped:
+    """The model, tapped with these settings; a ``Tapped`` as it is. Tried on the example.
+
+    Raises:
+        UsageError: no layers, or settings beside a ``Tapped``, which has its own.
+    """
+    if not isinstance(model, Tapped):
+        if layers is None:
+            raise UsageError(
+                "Name the layers to measure, such as layers=('layer2', 'layer4'); "
+                "goen.layers(model, example) lists them."
+            )
+        return Tapped(
+            model,
+            layers,
+            logits=logits,
+            preprocess=preprocess,
+            tokens=tokens,
+            layout=layout,
+            example=example,
+        )
+    if (layers, logits, preprocess, tokens, layout) != (None, None, None, "mean", "auto"):
+        raise UsageError(
+            "A Tapped model holds its own layers, logits, preprocess, tokens and layout: give them "
+            "to goen.Tapped, not beside it."
+        )
+    with evaluating(model), torch.no_grad():
+        model(example_images(example, model))
+    return model
+
+
 def _not_once(name: str, calls: int) -> UsageError:
     if not calls:
         return UsageError(

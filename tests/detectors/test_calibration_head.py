@@ -4,7 +4,7 @@ import torch
 
 from goen.detectors.calibration_head import CalibrationHead
 from goen.errors import FitError, UsageError
-from goen.training import HeadConfig, train_head
+from goen.detectors.calibration_head import HeadConfig, train_head
 from goen.training import head as head_module
 
 

@@ -1,0 +1,173 @@
+"""One Gaussian per class with a shared covariance, fitted in a stream: behind GOEN and Mahalanobis."""
+
+import math
+from collections.abc import Mapping
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from goen.errors import FitError, NotFittedError, UsageError, unknown
+from goen.functional.covariance import ledoit_wolf_shrinkage, oas_shrinkage, tied_covariance
+from goen.functional.cues import normalise
+from goen.functional.gaussian import ClassStatistics
+from goen.functional.whitening import Whitening, whitener
+from goen.outputs import Outputs
+
+SHRINKAGES = ("none", "oas", "ledoit_wolf")
+
+
+class ClassGaussians:
+    """Class means and one covariance of a feature, and the distance to the nearest class.
+
+    Args:
+        feature: which of the outputs' features to measure.
+        unit_length: divide every feature vector by its length first.
+        ridge: added to the diagonal of the covariance.
+        relative_ridge: the ridge is a share of the mean variance within a class.
+        shrinkage: ``none``, or towards a multiple of the identity by the share that ``oas`` (Chen
+            et al. 2010) or ``ledoit_wolf`` (2004) finds. Ledoit and Wolf's needs the features
+            twice, so it works with ``fit`` alone.
+
+    Example:
+        >>> outputs = Outputs(torch.zeros(4, 2), {"z": torch.eye(2).repeat(2, 1)})
+        >>> gaussians = ClassGaussians("z", ridge=0.5).fit(outputs, torch.tensor([0, 1, 0, 1]))
+        >>> gaussians.distance(Outputs(torch.zeros(1, 2), {"z": torch.tensor([[3.0, 4.0]])}))
+        tensor([0.8000], dtype=torch.float64)
+    """
+
+    def __init__(
+        self,
+        feature: str,
+        *,
+        unit_length: bool = True,
+        ridge: float = 1e-5,
+        relative_ridge: bool = False,
+        shrinkage: str = "none",
+    ) -> None:
+        if shrinkage not in SHRINKAGES:
+            raise unknown("shrinkage", shrinkage, SHRINKAGES)
+        self.feature = feature
+        self.unit_length = unit_length
+        self.ridge = ridge
+        self.relative_ridge = relative_ridge
+        self.shrinkage = shrinkage
+        self.statistics_: ClassStatistics | None = None
+        self._whitening: Whitening | None = None
+        self._share = 0.0
+
+    def fit(self, outputs: Outputs, labels: Tensor) -> Self:
+        """Forget everything and fit these outputs."""
+        self.statistics_ = None
+        self._add(outputs, labels)
+        if self.shrinkage == "ledoit_wolf":
+            rows = [(self.rows(outputs), labels)]
+            self._share = ledoit_wolf_shrinkage(self.statistics, rows)
+        return self
+
+    def update(self, outputs: Outputs, labels: Tensor) -> Self:
+        """Add these outputs to what was seen: in any chunks, the same result as all at once."""
+        if self.shrinkage == "ledoit_wolf":
+            raise UsageError("Ledoit-Wolf needs all features at once: use fit, or shrinkage='oas'.")
+        return self._add(outputs, labels)
+
+    def _add(self, outputs: Outputs, labels: Tensor) -> Self:
+        rows = self.rows(outputs)
+        if self.statistics_ is None:
+            classes = outputs.logits.shape[1]
+            self.statistics_ = ClassStatistics(classes, rows.shape[1], device=rows.device)
+        self.statistics_.update(rows, labels)
+        self._whitening = None
+        return self
+
+    def rows(self, outputs: Outputs) -> Tensor:
+        """The feature vectors as they are measured, ``(N, D)``."""
+        rows = outputs.features[self.feature]
+        return normalise(rows) if self.unit_length else rows
+
+    @property
+    def statistics(self) -> ClassStatistics:
+        """What was fitted.
+
+        Raises:
+            NotFittedError: nothing was.
+        """
+        if self.statistics_ is None:
+            raise NotFittedError(
+                "The class Gaussians are not fitted. Call fit(outputs, labels) or load an artifact."
+            )
+        return self.statistics_
+
+    @property
+    def absolute_ridge(self) -> float:
+        """What is added to the diagonal of a covariance."""
+        return self.ridge * (mean_variance(self.statistics) if self.relative_ridge else 1.0)
+
+    @property
+    def whitening_(self) -> Whitening:
+        """The fitted distance, computed when first asked for after an update."""
+        statistics = self.statistics
+        if self._whitening is None:
+            share = oas_shrinkage(statistics) if self.shrinkage == "oas" else self._share
+            cov = tied_covariance(statistics, self.absolute_ridge, shrinkage=share)
+            self._whitening = whitener(statistics.means_, cov)
+        return self._whitening
+
+    def distance(self, outputs: Outputs) -> Tensor:
+        """Squared Mahalanobis distance to the nearest class mean, ``(N,)`` float64."""
+        return self.whitening_.nearest(self.rows(outputs)).distance
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything that was learnt, for an artifact."""
+        share = torch.tensor([self._share], dtype=torch.float64)
+        return {**self.statistics.state(), "shrinkage": share}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> Self:
+        """Take what ``state`` gave."""
+        rest = dict(state)
+        self._share = float(rest.pop("shrinkage", torch.zeros(1)))
+        self.statistics_ = ClassStatistics.from_state(rest)
+        self._whitening = None
+        return self
+
+
+def check_relative_ridge(ridge: float) -> None:
+    """Raise a ``UsageError`` unless it is a share."""
+    if not (math.isfinite(ridge) and ridge >= 0):
+        raise UsageError(f"ridge is a share of the mean variance, at least 0, got {ridge}.")
+
+
+def mean_variance(statistics: ClassStatistics) -> float:
+    """Variance within a class, averaged over the features."""
+    trace = float(statistics.within_scatter_.trace())
+    if trace == 0:
+        raise FitError(
+            f"No feature varies within a class ({statistics.num_rows} rows in "
+            f"{int((statistics.counts_ > 0).sum())} classes), so there is no covariance to measure "
+            "by. Give more than one row per class, or check the features."
+        )
+    return trace / (statistics.num_rows * statistics.dim)
+
+
+def whitening_tensors(whitening: Whitening) -> dict[str, Tensor]:
+    """All that a ``Whitening`` holds, by name."""
+    return {
+        "precision_chol": whitening.precision_chol,
+        "centre": whitening.centre,
+        "whitened_means": whitening.whitened_means,
+        "classes": whitening.classes,
+        "num_classes": torch.tensor([whitening.num_classes]),
+        "condition_number": torch.tensor([whitening.condition_number], dtype=torch.float64),
+    }
+
+
+def whitening_from_tensors(tensors: Mapping[str, Tensor]) -> Whitening:
+    """What ``whitening_tensors`` gave, as a ``Whitening`` again."""
+    return Whitening(
+        precision_chol=tensors["precision_chol"],
+        centre=tensors["centre"],
+        whitened_means=tensors["whitened_means"],
+        classes=tensors["classes"],
+        num_classes=int(tensors["num_classes"]),
+        condition_number=float(tensors["condition_number"]),
+    )

@@ -1,0 +1,89 @@
+"""The JSON beside an artifact: what it may hold, and reading it field by field with its type."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+JsonValue: TypeAlias = (
+    "None | bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue]"
+)
+JsonObject: TypeAlias = Mapping[str, JsonValue]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A JSON object whose fields are read with their type.
+
+    Every method raises a ``ValueError`` that names the field, what was expected and what came.
+
+    Example:
+        >>> Manifest({"layers": ["a", "b"], "rate": 0.05}).texts("layers")
+        ('a', 'b')
+        >>> Manifest({"rate": "high"}).number("rate")
+        Traceback (most recent call last):
+        ...
+        ValueError: its rate should be a number, got 'high'
+    """
+
+    content: JsonObject
+
+    def __contains__(self, name: str) -> bool:
+        return self.content.get(name) is not None
+
+    def text(self, name: str) -> str:
+        """A text."""
+        value = self.content.get(name)
+        if not isinstance(value, str):
+            raise self._expected(name, "text")
+        return value
+
+    def flag(self, name: str, default: bool | None = None) -> bool:
+        """True or false; ``default`` where it is missing."""
+        value = self.content.get(name, default)
+        if not isinstance(value, bool):
+            raise self._expected(name, "true or false")
+        return value
+
+    def number(self, name: str) -> float:
+        """A finite number."""
+        value = self.content.get(name)
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise self._expected(name, "a number")
+        if not math.isfinite(value):
+            raise self._expected(name, "a finite number")
+        return float(value)
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """A list of texts."""
+        value = self.content.get(name)
+        if not isinstance(value, list) or not all(isinstance(part, str) for part in value):
+            raise self._expected(name, "a list of texts")
+        return tuple(value)
+
+    def numbers(self, name: str) -> tuple[float, ...]:
+        """A list of finite numbers."""
+        value = self.content.get(name)
+        if not isinstance(value, list):
+            raise self._expected(name, "a list of numbers")
+        return tuple(Manifest({name: part}).number(name) for part in value)
+
+    def counts(self, name: str) -> tuple[int, ...]:
+        """A list of whole numbers above 0."""
+        value = self.content.get(name)
+        whole = isinstance(value, list) and all(type(part) is int and part > 0 for part in value)
+        if not isinstance(value, list) or not whole:
+            raise self._expected(name, "a list of whole numbers above 0")
+        return tuple(value)
+
+    def part(self, name: str) -> "Manifest":
+        """An object within this one."""
+        value = self.content.get(name)
+        if not isinstance(value, dict):
+            raise self._expected(name, "an object")
+        return Manifest(value)
+
+    def _expected(self, name: str, kind: str) -> ValueError:
+        if name not in self.content:
+            return ValueError(f"it has no {name}, which should be {kind}")
+        return ValueError(f"its {name} should be {kind}, got {str(self.content[name])[:80]!r}")
