@@ -53,10 +53,8 @@ def main(arguments: list[str]) -> int:
             print(f"{name:<13} not offered by this machine", flush=True)
             continue
         for threads in ("1", "2"):
-            environment = SETTINGS[name] | {
-                "GOEN_TEST_THREADS": threads,
-                "OMP_NUM_THREADS": threads,
-            }
+            count = {"GOEN_TEST_THREADS": threads, "OMP_NUM_THREADS": threads}
+            environment = SETTINGS[name] | count
             started = time.monotonic()
             tests = run("-m", "pytest", "-n", "2", "--dist", "loadgroup", environment=environment)
             failed += tests.returncode != 0

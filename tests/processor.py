@@ -28,13 +28,8 @@ _HALVES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 def _convolve(dtype: torch.dtype) -> None:
     for layout in (torch.contiguous_format, torch.channels_last):
         for width in (3, 4, 7, 8, 12, 16, 32):
-            for kernel, stride, groups in (
-                (1, 1, 1),
-                (3, 1, 1),
-                (3, 2, 1),
-                (3, 4, 1),
-                (3, 1, width),
-            ):
+            kinds = ((1, 1, 1), (3, 1, 1), (3, 2, 1), (3, 4, 1), (3, 1, width))
+            for kernel, stride, groups in kinds:
                 conv = nn.Conv2d(width, 2 * width, kernel, stride, 1, groups=groups)
                 images = torch.rand(2, width, 16, 16).to(dtype, memory_format=layout)
                 conv.to(dtype, memory_format=layout)(images)
