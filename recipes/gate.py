@@ -19,7 +19,7 @@ from goen.data import protocol
 from goen.detectors.goen_m import Monotone
 from goen.functional.conformal import raised
 from goen.gate import Gate
-from goen.gate.published import measure, publish
+from goen.gate.published import measure_gate, publish
 from goen.models.flip_averaging import Mirrored
 from goen.runs.results import Stages
 from goen.studies.experiment import Panel
@@ -78,7 +78,7 @@ def main(data_dir: Path | None = None, stages: Path = Path("runs/stages")) -> No
         FOLDER.mkdir(parents=True, exist_ok=True)
         for file in (Path(temporary) / "gate").iterdir():
             shutil.copy(file, FOLDER / file.name)  # the card beside it stays
-    for row in (rows := measure(gate, p)):
+    for row in (rows := measure_gate(gate, p)):
         print(f"{row.dataset:15} {row.metric:20} {row.value:.4f}")
     publish(rows, FOLDER)
 

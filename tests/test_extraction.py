@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from goen.data import ImageSet, load
+from goen.data import ImageSet, load_set
 from goen.errors import UsageError
 from goen.extraction import extract, stream
 from goen.models import NetworkConfig, ResNet18
@@ -16,7 +16,7 @@ def network() -> ResNet18:
 
 @pytest.fixture
 def images() -> ImageSet:
-    return load("digits").take(range(0, 330, 11))
+    return load_set("digits").take(range(0, 330, 11))
 
 
 def test_it_is_what_the_network_says_in_evaluation_mode(

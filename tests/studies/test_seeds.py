@@ -9,7 +9,7 @@ import pytest
 from goen.errors import UsageError
 from goen.report.tables import seeds_tables
 from goen.runs.results import Stages, read_results
-from goen.studies import PRESETS, RunConfig, over_seeds
+from goen.studies import PRESETS, RunConfig, seeds
 
 from ..tiny import FAST, tiny_protocol
 
@@ -24,7 +24,7 @@ def test_every_seed_is_a_run_and_the_table_is_their_mean(
 ) -> None:
     protocol, stages = tiny_protocol(), Stages(tmp_path / "stages")
     config = RunConfig(preset="fast", calibration="none")
-    results = over_seeds(config, protocol, tmp_path / "s", stages, seeds=(1, 2, 3))
+    results = seeds(config, protocol, tmp_path / "s", stages, seeds=(1, 2, 3))
     assert read_results(tmp_path / "s" / "results.jsonl") == results
     assert {r.seed for r in results} == {1, 2, 3}
     assert len({r.network for r in results}) == 3
@@ -45,10 +45,10 @@ def test_every_seed_is_a_run_and_the_table_is_their_mean(
     assert accuracy.rows[0].cells[0].spread is not None
 
     monkeypatch.setattr("goen.studies.networks.train_backbone", None)
-    assert over_seeds(config, protocol, tmp_path / "t", stages, seeds=(2, 3))[0].seed == 2
+    assert seeds(config, protocol, tmp_path / "t", stages, seeds=(2, 3))[0].seed == 2
 
 
 def test_a_spread_needs_two_seeds(tmp_path: Path) -> None:
     for seeds in ((1,), (1, 1)):
         with pytest.raises(UsageError, match="at least two different seeds"):
-            over_seeds(RunConfig(), tiny_protocol(), tmp_path, seeds=seeds)
+            seeds(RunConfig(), tiny_protocol(), tmp_path, seeds=seeds)

@@ -1,6 +1,5 @@
 """``goen ablate``: which part of GOEN does what."""
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Annotated
 
@@ -10,13 +9,7 @@ from goen.cli.study import Place, carry_out
 from goen.studies import AblateConfig, ablate
 
 
-def main(argv: Sequence[str]) -> int:
-    """Parse and run."""
-    code: int = tyro.cli(ablation, prog="goen ablate", args=list(argv))
-    return code
-
-
-def ablation(
+def ablate_command(
     config: Annotated[AblateConfig, tyro.conf.arg(name="")] = AblateConfig(),  # noqa: B008
     place: Annotated[Place, tyro.conf.arg(name="")] = Place(),  # noqa: B008
     json_: Annotated[bool, tyro.conf.arg(name="json")] = False,

@@ -1,6 +1,5 @@
 """``goen bench``: every method, one table."""
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Annotated
 
@@ -10,13 +9,7 @@ from goen.cli.study import Place, carry_out
 from goen.studies import BenchConfig, bench
 
 
-def main(argv: Sequence[str]) -> int:
-    """Parse and run."""
-    code: int = tyro.cli(benchmark, prog="goen bench", args=list(argv))
-    return code
-
-
-def benchmark(
+def bench_command(
     config: Annotated[BenchConfig, tyro.conf.arg(name="")] = BenchConfig(),  # noqa: B008  (frozen)
     place: Annotated[Place, tyro.conf.arg(name="")] = Place(),  # noqa: B008
     json_: Annotated[bool, tyro.conf.arg(name="json")] = False,
@@ -28,8 +21,8 @@ def benchmark(
     CSV; every number, with its origin, is a line of results.jsonl.
 
     For example: goen bench                                          (digits, a few minutes)
-                 goen bench --methods softmax energy knn goen
-                 goen bench --data cifar10 --protocol paper          (hours on two cores)
+                 goen bench --methods max_softmax energy knn goen
+                 goen bench --data cifar10 --budget paper          (hours on two cores)
                  goen bench --methods knn pytorch_ood.KNN            (needs goen[bridge])
 
     Args:

@@ -13,20 +13,14 @@ from goen.cli.options import OptionalFunction, OptionalPath
 from goen.cli.tables import print_table
 from goen.data.protocol import EXTRA_SETS, protocol
 from goen.gate import DEFAULT_GATE, gate_folder
-from goen.gate.published import Compared, compare, measure, read_published
+from goen.gate.published import Compared, compare, measure_gate, read_published
 from goen.progress import note, warn
 from goen.report.table import Cell, Row, Table
 
 _METRICS = {"auroc": "AUROC", "fpr95_ood_positive": "FPR95"}
 
 
-def main(argv: Sequence[str]) -> int:
-    """Parse and run."""
-    code: int = tyro.cli(check, prog="goen check", args=list(argv))
-    return code
-
-
-def check(
+def check_command(
     gate: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[GATE]")] = DEFAULT_GATE,
     data_dir: OptionalPath = None,
     model: OptionalFunction = None,
@@ -56,7 +50,7 @@ def check(
     sets = protocol("cifar10", data_dir=data_dir, download=True, extra=extra, warn=warn)
     count = len(sets.test) + sum(len(ood.images) for ood in sets.evaluation.values())
     note(f"measuring {gate} on {1 + len(sets.evaluation)} sets, {count:,} images")
-    rows = compare(published, measure(judge, sets))
+    rows = compare(published, measure_gate(judge, sets))
     code, sentence = conclusion(rows)
     if json_:
         for row in rows:

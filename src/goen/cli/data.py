@@ -1,4 +1,4 @@
-"""``goen data``: list, get, check and look at image sets."""
+"""``goen data``: list, download, check and show image sets."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ from goen.data.catalogue import KNOWN, Known
 from goen.data.contact_sheet import class_sheet, save_png, sheet
 from goen.data.embedded import EMBEDDED
 from goen.data.imageset import ImageSet, digest_images
-from goen.data.sources import data_folder, find, load, names
+from goen.data.sources import data_folder, find, load_set, names
 from goen.errors import DataError, UsageError, unknown
 from goen.progress import note
 
@@ -35,24 +35,6 @@ class _Row:
     obtainable: str
     title: str
     licence: str
-
-
-def main(argv: Sequence[str]) -> int:
-    """Parse and run one of the four."""
-    commands: dict[str, Callable[..., int]] = {
-        "list": list_sets,
-        "get": get,
-        "check": check,
-        "show": show,
-    }
-    code: int = tyro.extras.subcommand_cli_from_dict(
-        commands,
-        prog="goen data",
-        args=list(argv),
-        description="Image sets: what is here, what "
-        "can be had, whether it is whole, and what it looks like.",
-    )
-    return code
 
 
 def list_sets(
@@ -96,7 +78,7 @@ def list_sets(
     return 0
 
 
-def get(sets: Names, data_dir: OptionalPath = None) -> int:
+def get_sets(sets: Names, data_dir: OptionalPath = None) -> int:
     """Fetch sets that are not here, check them and keep them ready for use.
 
     For example: goen data get cifar10
@@ -109,12 +91,12 @@ def get(sets: Names, data_dir: OptionalPath = None) -> int:
         raise UsageError(f"Name the sets to get: {', '.join(KNOWN)}.")
     for name in _known_names(sets):
         for split in _splits(name):
-            images = load(name, split, data_dir=data_dir, download=True)
+            images = load_set(name, split, data_dir=data_dir, download=True)
             print(f"{images.name}: {len(images):,} images, {_verdict(name, split, images)}")
     return 0
 
 
-def check(sets: Names = (), data_dir: OptionalPath = None) -> int:
+def check_sets(sets: Names = (), data_dir: OptionalPath = None) -> int:
     """Read every image of the sets that are here: hashes, counts and class balance.
 
     Exit code 2 if a set is damaged, or if a set named on the command line is not here.
@@ -133,7 +115,7 @@ def check(sets: Names = (), data_dir: OptionalPath = None) -> int:
             if not sets and name in KNOWN and find(KNOWN[name], split or "", folder).source is None:
                 continue
             try:
-                images = load(name, split, data_dir=folder)
+                images = load_set(name, split, data_dir=folder)
                 if (digest_images(images.batches(4096)) != images.digests).any():
                     raise DataError(
                         f"{name}: pixels changed since it was prepared; delete it from the cache "
@@ -161,7 +143,7 @@ def check(sets: Names = (), data_dir: OptionalPath = None) -> int:
     return 2 if failures else 0
 
 
-def show(
+def show_sets(
     sets: Names,
     split: OptionalName = None,
     corruption: OptionalName = None,
@@ -184,7 +166,7 @@ def show(
         raise UsageError(f"Name the sets to show: {', '.join(names())}.")
     for name in _known_names(sets):
         for each in [split] if split else _splits_here(name, data_folder(data_dir)):
-            images = load(name, each, data_dir=data_dir)
+            images = load_set(name, each, data_dir=data_dir)
             stem = images.name.replace("/", "-")
             if corruption:
                 picture = _corruption_sheet(images, corruption)
@@ -244,3 +226,11 @@ def _verdict(name: str, split: str | None, images: ImageSet) -> str:
     if pinned is None:
         return "readable"
     return "as published" if pinned == images.fingerprint else "NOT as published"
+
+
+SUBCOMMANDS: dict[str, Callable[..., int]] = {
+    "list": list_sets,
+    "get": get_sets,
+    "check": check_sets,
+    "show": show_sets,
+}

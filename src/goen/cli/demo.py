@@ -1,11 +1,10 @@
-"""``goen demo``: the gate in the box on pictures that are at hand, and then ``goen run``."""
+"""``goen demo``: the bundled gate on a few OOD pictures, and then ``goen run``."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 
 import numpy as np
-import tyro
 from PIL import Image
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -13,22 +12,16 @@ from rich.markup import escape
 from rich.table import Table
 
 from goen.cli.options import OptionalPath
-from goen.cli.run import main_job
+from goen.cli.run import run_command
 from goen.cli.study import Place
 from goen.data.embedded import digits, noise
 from goen.data.imageset import Pixels
 from goen.data.pictures import read_picture
-from goen.gate import DEFAULT_GATE, Gate, Prediction, load, shipped_folder
+from goen.gate import DEFAULT_GATE, Gate, Prediction, bundled_folder, load
 
 
-def main(argv: Sequence[str]) -> int:
-    """Parse and run."""
-    code: int = tyro.cli(demo, prog="goen demo", args=list(argv))
-    return code
-
-
-def demo(out: OptionalPath = None) -> int:
-    """Show the gate in the box a few strangers, then train and evaluate one on embedded digits.
+def demo_command(out: OptionalPath = None) -> int:
+    """Score a few OOD pictures with the bundled gate, then train a gate on embedded digits.
 
     Nothing is downloaded: the pictures come with scikit-learn and Matplotlib. The second part is
     goen run, with its report.
@@ -38,34 +31,34 @@ def demo(out: OptionalPath = None) -> int:
     Args:
         out: the folder of the run (default runs/digits).
     """
-    folder = shipped_folder(DEFAULT_GATE)
+    folder = bundled_folder(DEFAULT_GATE)
     if folder is not None:
-        show(DEFAULT_GATE, load(folder))
-    return main_job(place=Place(out=out))
+        show_gate(DEFAULT_GATE, load(folder))
+    return run_command(place=Place(out=out))
 
 
-def show(name: str, gate: Gate) -> None:
-    """What the gate says of the strangers, as a table and two sentences."""
-    pictures = strangers(gate.image_size)
+def show_gate(name: str, gate: Gate) -> None:
+    """The gate's predictions for a few OOD pictures, as a table and two sentences."""
+    pictures = ood_pictures(gate.image_size)
     prediction = gate.predict(np.stack(list(pictures.values())))
     console = Console()
     console.print(
-        f"The gate in the box, {name}, knows {', '.join(gate.classes)}. Every picture below is a "
-        "stranger to it: it shows none of these.",
+        f"The bundled gate {name} classifies {', '.join(gate.classes)}. None of the pictures below "
+        "shows one of these: they are out of distribution (OOD).",
         highlight=False,
         markup=False,
     )
     console.print(_table(pictures, prediction))
     console.print(
-        f"{prediction.is_ood.sum()} of {len(prediction)} strangers flagged. Of pictures like those "
-        f"it was fitted on it flags at most {gate.false_alarm_rate:.1%} on average: the "
-        "false-alarm rate. Yours: goen score PICTURES\n",
+        f"{prediction.is_ood.sum()} of {len(prediction)} OOD pictures flagged. Of in-distribution "
+        f"pictures it flags at most {gate.false_alarm_rate:.1%} on average: the false-alarm rate. "
+        "For your own pictures: goen score PICTURES\n",
         highlight=False,
         markup=False,
     )
 
 
-def strangers(size: tuple[int, int]) -> dict[str, Pixels]:
+def ood_pictures(size: tuple[int, int]) -> dict[str, Pixels]:
     """Pictures that need no download, ``(3, H, W)`` each, by what they show."""
     from matplotlib.cbook import get_sample_data
 
@@ -95,7 +88,7 @@ def _resized(pixels: Pixels, size: tuple[int, int]) -> Pixels:
 def _table(names: Mapping[str, Pixels], prediction: Prediction) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.add_column("picture", no_wrap=True)
-    table.add_column("classifier says", no_wrap=True)
+    table.add_column("classifier", no_wrap=True)
     table.add_column("p-value", justify="right", no_wrap=True)
     table.add_column("decision", no_wrap=True)
     table.add_column("why")
@@ -106,12 +99,12 @@ def _table(names: Mapping[str, Pixels], prediction: Prediction) -> Table:
             f"{escape(label)}, {prediction.confidence[row]:.0%}",
             f"{prediction.p_value[row]:.2g}",
             "flagged" if prediction.is_ood[row] else "passed",
-            escape(loudest(prediction, row)),
+            escape(most_unusual_cue(prediction, row)),
         )
     return table
 
 
-def loudest(prediction: Prediction, row: int) -> str:
+def most_unusual_cue(prediction: Prediction, row: int) -> str:
     """The cue, or the cues, with the smallest p-value; all of them if they have none."""
     values = {name: float(p[row]) for name, p in prediction.cue_p_values.items()}
     if not values:

@@ -1,6 +1,5 @@
 """``goen export``: a gate as one file that decides without goen."""
 
-from collections.abc import Sequence
 from typing import Annotated
 
 import numpy as np
@@ -15,13 +14,7 @@ from goen.gate.score_files import find_files
 from goen.progress import note
 
 
-def main(argv: Sequence[str]) -> int:
-    """Parse and run."""
-    code: int = tyro.cli(export, prog="goen export", args=list(argv))
-    return code
-
-
-def export(
+def export_command(
     gate: Annotated[str, tyro.conf.Positional],
     out: OptionalPath = None,
     program: OptionalPath = None,

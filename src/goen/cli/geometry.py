@@ -1,22 +1,15 @@
 """``goen geometry``: the shape of the features."""
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Annotated
 
 import tyro
 
 from goen.cli.study import Place, carry_out
-from goen.studies import AblateConfig, measure_geometry
+from goen.studies import AblateConfig, geometry
 
 
-def main(argv: Sequence[str]) -> int:
-    """Parse and run."""
-    code: int = tyro.cli(shape, prog="goen geometry", args=list(argv))
-    return code
-
-
-def shape(
+def geometry_command(
     config: Annotated[AblateConfig, tyro.conf.arg(name="")] = AblateConfig(),  # noqa: B008
     place: Annotated[Place, tyro.conf.arg(name="")] = Place(),  # noqa: B008
     json_: Annotated[bool, tyro.conf.arg(name="json")] = False,
@@ -35,4 +28,4 @@ def shape(
         place: on which images, and where.
         json_: print the results as JSON lines instead of tables.
     """
-    return carry_out(place, "geometry", partial(measure_geometry, config), as_json=json_)
+    return carry_out(place, "geometry", partial(geometry, config), as_json=json_)

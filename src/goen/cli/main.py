@@ -6,6 +6,9 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
+
+import tyro
 
 from goen import __version__
 from goen.errors import GoenError, unknown
@@ -13,7 +16,7 @@ from goen.progress import note, spinner
 
 # A command's module is imported when it is called: `goen data list` must not wait for torch.
 COMMANDS = {
-    "demo": "the gate in the box on pictures at hand, then goen run on the embedded digits",
+    "demo": "the bundled gate on a few pictures, then goen run on the embedded digits",
     "run": "train, fit, calibrate, evaluate, report: the main job (embedded digits by default)",
     "bench": "every method, one table: the eleven baselines and what came since",
     "ablate": "which part of GOEN does what: the paper's variants, and those it leaves out",
@@ -22,7 +25,7 @@ COMMANDS = {
     "geometry": "the shape of the features: what the paper's argument rests on",
     "report": "one page, tables and figures from the folder of a finished run",
     "fit": "a gate for your own model and images, at a false-alarm rate you choose",
-    "score": "your images, by the gate in the box or your own: JSON lines, CSV or Parquet",
+    "score": "your images, by the bundled gate or your own: JSON lines, CSV or Parquet",
     "check": "a gate's published numbers, measured again on this machine",
     "export": "a gate as one ONNX file that decides without goen",
     "data": "list, get, check and look at image sets",
@@ -31,7 +34,7 @@ COMMANDS = {
 _GO_ON = ("demo", "run", "bench", "ablate", "seeds", "robust", "geometry", "data")
 
 _USAGE = """\
-goen {version}: a gate for image classifiers that knows when it does not know.
+goen {version}: out-of-distribution detection for image classifiers, at a false-alarm rate you choose.
 
 usage: goen COMMAND [options]      goen COMMAND --help explains it with examples
 
@@ -78,8 +81,21 @@ def _run(name: str, rest: Sequence[str]) -> int:
     if name not in COMMANDS:
         raise unknown("command", name, COMMANDS)
     with spinner("loading"):  # torch alone takes two seconds
-        command = importlib.import_module(f"goen.cli.{name}")
-    return int(command.main(rest))
+        module = importlib.import_module(f"goen.cli.{name}")
+    return _parse(name, module, rest)
+
+
+def _parse(name: str, module: ModuleType, arguments: Sequence[str]) -> int:
+    """Run ``NAME_command`` of the command's module, or one of its ``SUBCOMMANDS``."""
+    prog, args = f"goen {name}", list(arguments)
+    if hasattr(module, "SUBCOMMANDS"):
+        description = str(module.__doc__).partition(": ")[2]
+        code = tyro.extras.subcommand_cli_from_dict(
+            module.SUBCOMMANDS, prog=prog, args=args, description=description
+        )
+    else:
+        code = tyro.cli(getattr(module, f"{name}_command"), prog=prog, args=args)
+    return int(code)
 
 
 def _drop_output() -> None:

@@ -2,18 +2,15 @@
 
 import importlib
 import sys
-import warnings
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
-from torch import Tensor, nn
+from torch import nn
 
-from goen.errors import ArtifactError, UsageError
+from goen.errors import UsageError
 from goen.gate import Gate, load
 from goen.models.tapping.preprocess import Preprocessing
+from goen.models.weights import load_weights
 
 
 def make_model(factory: str, weights: Path | None = None) -> nn.Module:
@@ -36,7 +33,7 @@ def make_model(factory: str, weights: Path | None = None) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise UsageError(f"--model {factory} gave a {type(model).__name__}, not a torch module.")
     if weights is not None:
-        _load_weights(model, weights)
+        load_weights(model, weights)
     return model
 
 
@@ -84,42 +81,3 @@ def _find(flag: str, name: str) -> Any:
             "installed packages."
         ) from error
     return found
-
-
-def _load_weights(model: nn.Module, path: Path) -> None:
-    state = read_weights(path)
-    try:
-        model.load_state_dict(state)
-    except RuntimeError as error:
-        lines = [line.strip() for line in str(error).splitlines()[1:3]]
-        raise ArtifactError(
-            f"{path} does not fit this model. {' '.join(lines) or error}"
-        ) from error
-
-
-def read_weights(path: Path) -> dict[str, Tensor]:
-    """A state dictionary from a ``.safetensors`` file, or from a ``.pt`` that runs no code."""
-    if not path.is_file():
-        raise ArtifactError(f"{path} {'is not a file' if path.exists() else 'does not exist'}.")
-    if path.suffix == ".safetensors":
-        try:
-            return load_file(path)
-        except SafetensorError as error:
-            raise ArtifactError(f"{path} cannot be read: {error}.") from error
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about protocols; what cannot be read is an error
-            content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # of bytes that are something else, the reader raises anything
-        raise ArtifactError(
-            f"{path} holds more than weights (a whole model, or objects), or is damaged; goen runs "
-            "no code from files. Save the weights alone: torch.save(model.state_dict(), path), or "
-            "safetensors."
-        ) from error
-    for key in ("state_dict", "model_state_dict", "model"):
-        if isinstance(content, dict) and isinstance(content.get(key), dict):
-            content = content[key]
-    if not isinstance(content, dict) or not all(isinstance(v, Tensor) for v in content.values()):
-        raise ArtifactError(f"{path} holds no weights by name: save model.state_dict().")
-    # DataParallel puts this before every name.
-    return {str(name).removeprefix("module."): value for name, value in content.items()}

@@ -1,6 +1,5 @@
 """``goen report``: a page, tables and figures from a run's folder."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -9,13 +8,7 @@ import tyro
 from goen.report import write_report
 
 
-def main(argv: Sequence[str]) -> int:
-    """Parse and write."""
-    code: int = tyro.cli(report, prog="goen report", args=list(argv))
-    return code
-
-
-def report(
+def report_command(
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
     beside: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="[FOLDER ...]")] = (),
 ) -> int:

@@ -1,6 +1,5 @@
 """``goen robust``: corruption by severity."""
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Annotated
 
@@ -10,13 +9,7 @@ from goen.cli.study import Place, carry_out
 from goen.studies import RobustConfig, robust
 
 
-def main(argv: Sequence[str]) -> int:
-    """Parse and run."""
-    code: int = tyro.cli(corrupted, prog="goen robust", args=list(argv))
-    return code
-
-
-def corrupted(
+def robust_command(
     config: Annotated[RobustConfig, tyro.conf.arg(name="")] = RobustConfig(),  # noqa: B008
     place: Annotated[Place, tyro.conf.arg(name="")] = Place(),  # noqa: B008
     json_: Annotated[bool, tyro.conf.arg(name="json")] = False,
@@ -27,7 +20,7 @@ def corrupted(
     networks are those of goen bench and are not trained again.
 
     For example: goen robust                                         (digits, a minute)
-                 goen robust --methods softmax deep_ensemble goen --corruptions fog frost snow
+                 goen robust --methods max_softmax deep_ensemble goen --corruptions fog frost snow
                  goen robust --data cifar10 --images 2000
 
     Args:

@@ -1,6 +1,5 @@
 """``goen run``: train, fit, calibrate, evaluate, report."""
 
-from collections.abc import Sequence
 from typing import Annotated
 
 import tyro
@@ -11,13 +10,7 @@ from goen.runs.results import alone_in, read_results
 from goen.studies import RunConfig, run
 
 
-def main(argv: Sequence[str]) -> int:
-    """Parse and run."""
-    code: int = tyro.cli(main_job, prog="goen run", args=list(argv))
-    return code
-
-
-def main_job(
+def run_command(
     config: Annotated[RunConfig, tyro.conf.arg(name="")] = RunConfig(),  # noqa: B008  (frozen)
     place: Annotated[Place, tyro.conf.arg(name="")] = Place(),  # noqa: B008
 ) -> int:
@@ -28,7 +21,7 @@ def main_job(
 
     For example: goen run
                  goen run --data cifar10            (about 45 minutes on two cores)
-                 goen run --calibration none        (no OOD image is used for anything)
+                 goen run --calibration-ood none      (no OOD image is used for anything)
 
     Args:
         config: what to do.

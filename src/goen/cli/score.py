@@ -1,7 +1,6 @@
 """``goen score``: a gate over files and folders of images."""
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -15,13 +14,7 @@ from goen.gate.score_files import columns, find_files, open_writer, score_files
 from goen.progress import note
 
 
-def main(argv: Sequence[str]) -> int:
-    """Parse and run."""
-    code: int = tyro.cli(score, prog="goen score", args=list(argv))
-    return code
-
-
-def score(
+def score_command(
     paths: Annotated[tuple[Path, ...], tyro.conf.Positional],
     gate: str = DEFAULT_GATE,
     out: OptionalPath = None,

@@ -1,22 +1,16 @@
 """``goen seeds``: one configuration over several seeds."""
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Annotated
 
 import tyro
 
 from goen.cli.study import Place, carry_out
-from goen.studies import SEEDS, RunConfig, over_seeds
+from goen.studies import SEEDS, RunConfig
+from goen.studies.seeds import seeds as run_seeds
 
 
-def main(argv: Sequence[str]) -> int:
-    """Parse and run."""
-    code: int = tyro.cli(over, prog="goen seeds", args=list(argv))
-    return code
-
-
-def over(
+def seeds_command(
     config: Annotated[RunConfig, tyro.conf.arg(name="")] = RunConfig(),  # noqa: B008
     place: Annotated[Place, tyro.conf.arg(name="")] = Place(),  # noqa: B008
     seeds: tuple[int, ...] = SEEDS,
@@ -28,7 +22,7 @@ def over(
 
     For example: goen seeds                                          (digits, the paper's five)
                  goen seeds --seeds 1 2 3 --center-loss 0.01
-                 goen seeds --data cifar10 --calibration none        (hours on two cores)
+                 goen seeds --data cifar10 --calibration-ood none      (hours on two cores)
 
     Args:
         config: the configuration; its own seed is not used.
@@ -36,4 +30,4 @@ def over(
         seeds: at least two.
         json_: print the results as JSON lines instead of tables.
     """
-    return carry_out(place, "seeds", partial(over_seeds, config, seeds=seeds), as_json=json_)
+    return carry_out(place, "seeds", partial(run_seeds, config, seeds=seeds), as_json=json_)

@@ -154,6 +154,10 @@ class ImageSet:
         content.update(self.labels.astype("<i8").tobytes())
         return content.hexdigest()
 
+    def to_json(self) -> dict[str, str | int]:
+        """Its name, its size and the hash of its content, for manifests."""
+        return {"name": self.name, "images": len(self), "fingerprint": self.fingerprint}
+
     @property
     def identity(self) -> str:
         """``name:fingerprint``, as results name what they used."""

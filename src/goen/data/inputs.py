@@ -82,10 +82,12 @@ def as_stream(value: Images | BatchStream, name: str, batch_size: int) -> BatchS
                 yield torch.from_numpy(value.read(rows)), torch.from_numpy(value.labels[rows])
 
         return BatchStream(value.name, batches, len(value), value, lambda: value.digests)
-    if _is_array(value):
+    if isinstance(value, (Tensor, np.ndarray)):
         return _from_arrays(name, value, None, batch_size)
-    if isinstance(value, (tuple, list)) and len(value) == 2 and all(map(_is_array, value)):
-        return _from_arrays(name, value[0], value[1], batch_size)
+    if isinstance(value, (tuple, list)) and len(value) == 2:
+        images, labels = value
+        if isinstance(images, (Tensor, np.ndarray)) and isinstance(labels, (Tensor, np.ndarray)):
+            return _from_arrays(name, images, labels, batch_size)
     if isinstance(value, Dataset) and not isinstance(value, IterableDataset):
         raise _one_at_a_time(name)
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):

@@ -1,24 +1,26 @@
-"""Who trains, who calibrates, who is evaluated: the paper's protocol, as values."""
+"""The data splits: which images train, calibrate and evaluate, as the paper's protocol says."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
 from goen.data.catalogue import CIFAR100_UNLIKE_CIFAR10
 from goen.data.embedded import digits, noise, photographs
 from goen.data.imageset import ImageSet, require_disjoint
-from goen.data.sources import load
+from goen.data.sources import load_set
 from goen.errors import DataCorrupt, DataMissing, UsageError, unknown
 
-Group = Literal["near", "far", "noise"]
+OodGroup = Literal["near", "far", "noise"]
 
 # One seed for every split and all noise: changing the training seed must not change the data.
 SPLIT_SEED = 42
+VALIDATION_SEED = 7
 
 CIFAR100_REST = "cifar100-rest"
 
-EXTRA_SETS: Mapping[str, Group] = {
+EXTRA_SETS: Mapping[str, OodGroup] = {
     "tiny-imagenet": "near",
     "mnist": "far",
     "textures": "far",
@@ -32,7 +34,7 @@ class OodSet:
     """A set the classifier was never trained on, and how far away it is."""
 
     images: ImageSet
-    group: Group
+    group: OodGroup
 
 
 @dataclass(frozen=True)
@@ -41,34 +43,51 @@ class Protocol:
 
     Attributes:
         name: ``cifar10`` or ``digits``.
-        train: trains the network and fits the densities.
-        validation: stops training early, and calibrates. Later stages split it further.
-        test: in-distribution images that only evaluation sees.
-        calibration: OOD sets that may calibrate, by name.
-        evaluation: OOD sets that only evaluation sees, by name.
-        missing: sets that could not be had, with the reason and what to do.
+        train: trains the network and fits the detectors.
+        validation: ID images that the network is not trained on; see ``calibration_id`` and
+            ``held_out``.
+        test: ID images for evaluation alone.
+        calibration_ood: OOD sets that may calibrate, by name.
+        evaluation: OOD sets for evaluation alone, by name.
+        missing: sets that are not available, with the reason and what to do.
     """
 
     name: str
     train: ImageSet
     validation: ImageSet
     test: ImageSet
-    calibration: Mapping[str, ImageSet]
+    calibration_ood: Mapping[str, ImageSet]
     evaluation: Mapping[str, OodSet]
     missing: Mapping[str, str]
 
     def __post_init__(self) -> None:
-        every = (self.train, self.validation, self.test, *self.calibration.values())
+        every = (self.train, self.validation, self.test, *self.calibration_ood.values())
         for images in (*every, *(ood.images for ood in self.evaluation.values())):
             if images.image_shape != self.train.image_shape:
                 raise DataCorrupt(
                     f"{images.name} has images of {_size(images)}, {self.train.name} of "
                     f"{_size(self.train)}. Resize them, or leave the set out."
                 )
-        used = (self.train, self.validation, *self.calibration.values())
+        used = (self.train, self.validation, *self.calibration_ood.values())
         for evaluated in (self.test, *(ood.images for ood in self.evaluation.values())):
             require_disjoint(evaluated, *used)
         require_disjoint(self.validation, self.train)
+
+    @cached_property
+    def calibration_id(self) -> ImageSet:
+        """Three fifths of the validation images: stop training early, train the calibration head."""
+        return self._validation_parts["calibration"]
+
+    @cached_property
+    def held_out(self) -> ImageSet:
+        """Two fifths of the validation images: set the threshold and do nothing else."""
+        return self._validation_parts["held-out"]
+
+    @cached_property
+    def _validation_parts(self) -> dict[str, ImageSet]:
+        kept = len(self.validation) * 2 // 5
+        sizes = {"calibration": len(self.validation) - kept, "held-out": kept}
+        return self.validation.split(sizes, VALIDATION_SEED)
 
 
 def protocol(
@@ -126,7 +145,7 @@ def _digits() -> Protocol:
         train=parts["train"],
         validation=parts["validation"],
         test=parts["test"],
-        calibration={"photographs": temple, "noise": noise(400, SPLIT_SEED, stream=1)},
+        calibration_ood={"photographs": temple, "noise": noise(400, SPLIT_SEED, stream=1)},
         evaluation={
             "unseen-digits": OodSet(unseen, "near"),
             "photographs": OodSet(flower, "far"),
@@ -142,8 +161,8 @@ def _cifar10(
     for name in extra:
         if name not in EXTRA_SETS:
             raise unknown("extra set", name, EXTRA_SETS)
-    training = load("cifar10", "train", data_dir=data_dir, download=download)
-    test = load("cifar10", "test", data_dir=data_dir, download=download)
+    training = load_set("cifar10", "train", data_dir=data_dir, download=download)
+    test = load_set("cifar10", "test", data_dir=data_dir, download=download)
     parts = training.split({"train": 45_000, "validation": 5_000}, SPLIT_SEED)
     calibration: dict[str, ImageSet] = {}
     evaluation: dict[str, OodSet] = {}
@@ -151,7 +170,7 @@ def _cifar10(
 
     def attempt(name: str) -> ImageSet | None:
         try:
-            return load(
+            return load_set(
                 name,
                 "test" if name in ("svhn", "cifar100") else None,
                 data_dir=data_dir,

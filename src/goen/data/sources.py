@@ -26,7 +26,7 @@ from goen.data.readers import (
     members_of,
     npz_file,
 )
-from goen.data.store import cache_folder, prepare, prepared
+from goen.data.store import cache_folder, prepare_set, prepared
 from goen.errors import DataCorrupt, DataMissing, UsageError, unknown
 
 
@@ -58,7 +58,7 @@ def names() -> list[str]:
     return [*EMBEDDED, *KNOWN]
 
 
-def load(
+def load_set(
     name: str, split: str | None = None, *, data_dir: Path | None = None, download: bool = False
 ) -> ImageSet:
     """The images of a known set.
@@ -93,7 +93,7 @@ def load(
         _fetch(search)
     if search.source is None:
         raise DataMissing(_missing(search, download))
-    images = prepare(search.source, f"{name}/{split}", _pinned(search))
+    images = prepare_set(search.source, f"{name}/{split}", _pinned(search))
     expected = known.splits[split]
     if expected is not None and len(images) != expected:
         raise DataCorrupt(

@@ -26,7 +26,7 @@ def prepared(identity: str) -> Path:
     return cache_folder() / "sets" / f"{identity}-{_FORM}"
 
 
-def prepare(source: Source, name: str, fingerprint: str | None = None) -> ImageSet:
+def prepare_set(source: Source, name: str, fingerprint: str | None = None) -> ImageSet:
     """The set of this source, memory-mapped; written on the first call, found on the next.
 
     Memory stays at one chunk of the reading. Two processes that prepare the same set at once

@@ -1,4 +1,4 @@
-"""One Gaussian per class with a shared covariance, fitted in a stream: behind GOEN and Mahalanobis."""
+"""One Gaussian per class with a shared covariance: the distance of GOEN and Mahalanobis."""
 
 import math
 from collections.abc import Mapping

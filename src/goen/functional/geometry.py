@@ -1,6 +1,6 @@
 """The shape of a feature space: how tight, how far apart, how flat, how collapsed.
 
-    g = geometry(statistics, weight)                  from streamed ClassStatistics alone
+    g = feature_geometry(statistics, weight)                  from streamed ClassStatistics alone
     nearest_mean_agreement(features, logits, means)   NC4, needs the features
     mean_distance_ratio(features, labels, means)      needs the features
 
@@ -60,7 +60,7 @@ class Geometry:
     scaled to length 1, in [0, 4]; None if no weights were given."""
 
 
-def geometry(
+def feature_geometry(
     statistics: ClassStatistics, weight: Tensor | None = None, *, ridge: float = 1e-5
 ) -> Geometry:
     r"""All measures that class statistics can give, without a second look at the features.
@@ -94,7 +94,7 @@ def geometry(
 
     Example:
         >>> rows = torch.tensor([[1.0, 1.0], [1.0, -1.0], [-3.0, 1.0], [-3.0, -1.0]])
-        >>> g = geometry(ClassStatistics(2, 2).update(rows, torch.tensor([0, 0, 1, 1])))
+        >>> g = feature_geometry(ClassStatistics(2, 2).update(rows, torch.tensor([0, 0, 1, 1])))
         >>> g.inter_intra_ratio, g.total_top_share, g.nc1
         (4.0, 0.8, 0.0)
     """

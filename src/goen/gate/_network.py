@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +27,7 @@ def network_manifest(network: nn.Module) -> JsonObject:
     if isinstance(network, FlipAveraged):
         return {**network_manifest(network.network), "mirrored": True}
     if isinstance(network, ResNet18):
-        return {"kind": "resnet18", **asdict(network.config)}
+        return {"kind": "resnet18", **network.config.to_json()}
     if not isinstance(network, Tapped):
         raise UsageError(
             f"Only goen's ResNet18 and tapped models can be saved, got {type(network).__name__}. "
@@ -113,7 +113,7 @@ def build_network(
 def _resnet_config(manifest: Manifest) -> NetworkConfig:
     settings = {k: v for k, v in manifest.content.items() if k not in ("kind", "mirrored")}
     settings |= {name: manifest.numbers(name) for name in ("mean", "std")}
-    return NetworkConfig(**settings)  # type: ignore[arg-type]  (it checks its own values)
+    return NetworkConfig.from_json(settings)  # it checks its own values
 
 
 def _tapped(manifest: Manifest, weights: Mapping[str, Tensor], supplied: Supplied) -> Tapped:
@@ -155,9 +155,9 @@ def _preprocess(manifest: Manifest, supplied: Supplied) -> Preprocessing | None:
         return supplied.preprocess
     settings = manifest.part("preprocess")
     if "function" not in settings:
-        size = settings.content["size"]
-        whole = settings.counts("size") if isinstance(size, list) else size
-        return Preprocess(settings.numbers("mean"), settings.numbers("std"), whole)  # type: ignore[arg-type]  (it checks the size)
+        size = settings.counts("size") if isinstance(settings.content["size"], list) else None
+        whole = cast(Any, size or settings.content["size"])  # Preprocess checks it
+        return Preprocess(settings.numbers("mean"), settings.numbers("std"), whole)
     if supplied.preprocess is None:
         raise ArtifactError(
             f"This gate's preprocessing is a function of your own, {settings.text('function')}: "

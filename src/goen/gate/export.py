@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from goen.data import load
+from goen.data import load_set
 from goen.errors import ArtifactError, UsageError
 from goen.files import whole_file
 from goen.gate import Gate, Prediction, concatenate
@@ -54,10 +54,10 @@ class Deployed(nn.Module):
     def __init__(self, gate: Gate) -> None:
         super().__init__()
         self.network = gate.network
-        self.scorer = gate.scorer.traceable()
+        self.scorer = gate.detector.traceable()
         self.per_class = gate.per_class
-        self.register_buffer("held_out", torch.from_numpy(gate.held_out_scores.copy()))
-        labels = gate.held_out_labels
+        self.register_buffer("held_out", torch.from_numpy(gate.held_out.scores.copy()))
+        labels = gate.held_out.labels
         known = np.zeros(0, np.int64) if labels is None else labels.copy()
         self.register_buffer("held_out_labels", torch.from_numpy(known))
         # Set when it has been measured; not 0, or a translator would leave it out.
@@ -114,7 +114,7 @@ def to_program(
     images = _real_images(gate, images)
     threshold = fitted_threshold(gate)
     with whole_file(Path(path)) as temporary, spinner("comparing with the gate"):
-        slack = measure(gate, _torch_runner(program, threshold), images, tolerance)
+        slack = measure_differences(gate, _torch_runner(program, threshold), images, tolerance)
         program.state_dict["slack"].fill_(slack)
         with _quiet(), temporary.open("wb") as file:
             torch.export.save(program, file, extra_files={"gate.json": json.dumps(about(gate))})
@@ -184,7 +184,7 @@ def to_onnx(
     images = _real_images(gate, images)
     with whole_file(Path(path)) as temporary, spinner("comparing with the gate"):
         onnx.save(model, temporary)
-        slack = measure(gate, _onnx_runner(onnxruntime, temporary), images, tolerance)
+        slack = measure_differences(gate, _onnx_runner(onnxruntime, temporary), images, tolerance)
         (place,) = (tensor for tensor in model.graph.initializer if tensor.name == "slack")
         place.CopyFrom(onnx.numpy_helper.from_array(np.array(slack), "slack"))
         onnx.save(model, temporary)
@@ -217,13 +217,13 @@ def about(gate: Gate) -> dict[str, Any]:
         "false_alarm_rate": gate.false_alarm_rate,
         "threshold": fitted_threshold(gate).tolist(),
         "per_class": gate.per_class,
-        "held_out_images": len(gate.held_out_scores),
-        "cues": list(gate.scorer.cue_names),
+        "held_out_images": len(gate.held_out.scores),
+        "cues": list(gate.detector.cue_names),
         "versions": versions(),
     }
 
 
-def measure(
+def measure_differences(
     gate: Gate, run: Runner, images: NDArray[np.uint8], tolerance: float = TOLERANCE
 ) -> float:
     """How far an exported gate's scores lie from the gate's own, and half as much again.
@@ -308,7 +308,10 @@ def _real_images(gate: Gate, images: NDArray[np.uint8] | None) -> NDArray[np.uin
     """The images given, else digits and photographs that scikit-learn brings, and noise."""
     if images is not None:
         return images
-    sets = [load("digits").read(range(0, 1700, 17)), load("photographs").read(range(0, 500, 5))]
+    sets = [
+        load_set("digits").read(range(0, 1700, 17)),
+        load_set("photographs").read(range(0, 500, 5)),
+    ]
     noise = np.random.default_rng(0).integers(0, 256, (100, 3, 32, 32), dtype=np.uint8)
     small = torch.from_numpy(np.concatenate([*sets, noise])).float()
     sized = interpolate(small, gate.image_size, mode="bilinear", align_corners=False)

@@ -61,21 +61,21 @@ class Compared:
     verdict: Verdict
 
 
-def measure(gate: Gate, protocol: Protocol) -> list[Measured]:
+def measure_gate(gate: Gate, protocol: Protocol) -> list[Measured]:
     """What the gate does on the test images and the OOD sets of a protocol, one pass over each.
 
     Raises:
         UsageError: a gate for another number of classes, or for images of another size.
     """
     _check_fits(gate, protocol.test)
-    test = gate.predict_set(protocol.test)
+    test = gate.predict(protocol.test)
     right = float((test.label == protocol.test.labels).mean())
     rows = [
         _row(TEST, protocol.test, "accuracy", right),
         _row(TEST, protocol.test, "flagged", _flagged(test)),
     ]
     for name, ood in protocol.evaluation.items():
-        other = gate.predict_set(ood.images)
+        other = gate.predict(ood.images)
         m = ood_metrics(test.score, other.score)
         rows += [
             _row(name, ood.images, "auroc", m.auroc, m.auroc_low, m.auroc_high),

@@ -42,7 +42,7 @@ def save_gate(gate: Gate, folder: Path) -> None:
         "guarantee": _guarantee(gate),
         "facts": dict(gate.facts),
     }
-    artifacts.save(folder, "gate", tensors, manifest)
+    artifacts.save_artifact(folder, "gate", tensors, manifest)
 
 
 def _guarantee(gate: Gate) -> JsonObject:
@@ -83,7 +83,7 @@ def load(
     """
     path = gate_folder(folder)
     try:
-        tensors, manifest = artifacts.load(path, "gate")
+        tensors, manifest = artifacts.load_artifact(path, "gate")
     except ArtifactError as error:
         if isinstance(folder, Path) or path.exists() or not bundled_gates():
             raise

@@ -25,7 +25,7 @@ FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".parquet": "pa
 
 
 @dataclass(frozen=True)
-class Tally:
+class FileCounts:
     """How many files were scored, flagged, and could not be read."""
 
     scored: int
@@ -50,7 +50,7 @@ def find_files(paths: Sequence[Path]) -> list[Path]:
     return found
 
 
-def score_files(gate: Gate, files: Sequence[Path], write: Callable[[Row], None]) -> Tally:
+def score_files(gate: Gate, files: Sequence[Path], write: Callable[[Row], None]) -> FileCounts:
     """Score every file, hand each row to ``write`` in the files' order, and count.
 
     A file that cannot be read gets a row with its error; nothing else is lost.
@@ -70,7 +70,7 @@ def score_files(gate: Gate, files: Sequence[Path], write: Callable[[Row], None])
                 flagged += bool(row["is_ood"])
                 write({"path": _printable(file), **row, "error": error})
             progress.advance(task, len(batch))
-    return Tally(scored, flagged, len(files) - scored)
+    return FileCounts(scored, flagged, len(files) - scored)
 
 
 def _printable(file: Path) -> str:
@@ -80,9 +80,9 @@ def _printable(file: Path) -> str:
 
 def columns(gate: Gate) -> list[str]:
     """The columns of a row between ``path`` and ``error``."""
-    probability = ["probability"] if gate.scorer.gives_probability else []
-    cues = [f"cue_{name}" for name in gate.scorer.cue_names]
-    whys = [f"p_{name}" for name in gate.scorer.cue_names if gate.scorer.explains]
+    probability = ["probability"] if gate.detector.has_probability else []
+    cues = [f"cue_{name}" for name in gate.detector.cue_names]
+    whys = [f"p_{name}" for name in gate.detector.cue_names if gate.detector.has_cue_p_values]
     return ["label", "confidence", "score", "p_value", *probability, "is_ood", *cues, *whys]
 
 

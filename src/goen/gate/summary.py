@@ -1,54 +1,57 @@
-"""One page about a gate that was fitted to somebody's own model."""
+"""A text summary of a gate that was fitted to a user's own model."""
 
 from collections.abc import Mapping
 
 import numpy as np
 
 from goen.data.imageset import ImageSet
+from goen.detectors import GoenM
 from goen.functional.conformal import false_alarm_interval
 from goen.gate import Gate
 from goen.metrics import ood_metrics
+from goen.runs.manifest import Manifest
 
 
-def report(gate: Gate, ood: Mapping[str, ImageSet]) -> str:
-    """What was fitted on what, what is promised, and what was seen of the OOD images.
+def fit_summary(gate: Gate, ood: Mapping[str, ImageSet]) -> str:
+    """What the gate was fitted on, what it guarantees, and how it does on the OOD images.
 
     Args:
         gate: fitted.
-        ood: the OOD images it was fitted with: numbers about them are about images it has seen.
+        ood: the OOD images it was fitted with, so that the numbers are about images it has seen.
     """
-    low, mean, high = false_alarm_interval(len(gate.held_out_scores), gate.false_alarm_rate)
+    low, mean, high = false_alarm_interval(len(gate.held_out), gate.false_alarm_rate)
+    facts = Manifest(gate.facts)
+    splits = facts.part("splits")
     lines = [
-        "A gate for " + str(gate.facts.get("factory", gate.facts["model"])),
+        "A gate for " + facts.text("factory" if "factory" in facts else "model"),
         "",
         f"  classes            {len(gate.classes)}",
         f"  images             {gate.image_size[0]}×{gate.image_size[1]}",
         *(
-            f"  {role:<18} {split['images']:,} images ({split['name']})"
-            for role, split in gate.facts["splits"].items()
+            f"  {role:<18} {split.number('images'):,.0f} images ({split.text('name')})"
+            for role in splits.content
+            for split in [splits.part(role)]
         ),
     ]
-    accuracy = gate.facts.get("held_out_accuracy")
-    if accuracy is not None:
-        lines.append(f"  accuracy           {accuracy:.3f} on held_out")
+    if "held_out_accuracy" in facts:
+        lines.append(f"  accuracy           {facts.number('held_out_accuracy'):.3f} on held_out")
     lines += [
         "",
-        f"  false-alarm rate   {gate.false_alarm_rate:g} promised, {mean:.4f} expected, "
-        f"{low:.4f} to {high:.4f} for this gate with 90 %",
-        f"  threshold          {gate.threshold:.4f}, from {len(gate.held_out_scores)} images that "
-        "did nothing else",
+        f"  false-alarm rate   {gate.false_alarm_rate:g} guaranteed, {mean:.4f} expected, "
+        f"{low:.4f} to {high:.4f} for this gate with 90 % probability",
+        f"  threshold          {gate.threshold:.4f}, from {len(gate.held_out)} held-out images",
         "",
         "  cue                weight   (each is standardised; the score can only rise with it)",
     ]
-    weights = gate.scorer.config().get("weights", {})
-    lines += [f"  {name:<18} {weight:6.3f}" for name, weight in weights.items()]
+    if isinstance(gate.detector, GoenM):
+        weights = zip(gate.detector.cue_names, gate.detector.weights_.tolist(), strict=True)
+        lines += [f"  {name:<18} {weight:6.3f}" for name, weight in weights]
     if ood:
         lines += ["", "  OOD, seen in fitting          AUROC   flagged"]
-    known = gate.held_out_scores
     for kind, images in ood.items():
-        strange = gate.predict_set(images)
-        auroc = ood_metrics(known, strange.score).auroc
-        lines.append(f"  {kind:<28} {auroc:6.3f}   {np.mean(strange.is_ood):6.1%}")
+        prediction = gate.predict(images)
+        auroc = ood_metrics(gate.held_out.scores, prediction.score).auroc
+        lines.append(f"  {kind:<28} {auroc:6.3f}   {np.mean(prediction.is_ood):6.1%}")
     if not ood:
-        lines += ["", "  No OOD images: no probability, and every cue counts the same."]
+        lines += ["", "  No OOD images: no probability, and the cues are weighted equally."]
     return "\n".join(lines)

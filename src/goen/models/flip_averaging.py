@@ -35,7 +35,7 @@ class FlipAveraged(nn.Module):
         other: Outputs = self.network(images.flip(3))
         if one.uncertainty is not None:
             raise UsageError(
-                "This network has an uncertainty estimate of its own, which cannot be averaged over "
+                "This network provides its own uncertainty estimate, which cannot be averaged over "
                 "flips: use it without flip averaging."
             )
         features = {name: (one.features[name] + other.features[name]) / 2 for name in one.features}

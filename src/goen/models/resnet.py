@@ -1,7 +1,8 @@
-"""ResNet-18 for small images, and the four heads the paper compares."""
+"""ResNet-18 for small images, and the four representations that the paper compares."""
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -11,8 +12,8 @@ from goen.errors import UsageError, unknown
 from goen.models.classifiers import CLASSIFIERS, ClassifierKind
 from goen.outputs import Outputs
 
-Head = Literal["multi_scale", "single_scale", "concat", "plain"]
-HEADS: tuple[Head, ...] = ("multi_scale", "single_scale", "concat", "plain")
+Representation = Literal["multi_scale", "single_scale", "concat", "plain"]
+REPRESENTATIONS: tuple[Representation, ...] = ("multi_scale", "single_scale", "concat", "plain")
 
 # The paper's figures. Its standard deviation is not CIFAR-10's (0.2470, 0.2435, 0.2616), but it is
 # what the paper trained with.
@@ -27,7 +28,8 @@ class NetworkConfig:
     Attributes:
         num_classes: classes of the classifier.
         width: channels of the first stage; the paper's network has 64.
-        head: ``multi_scale`` (the paper's text: pooled layer2 and layer4, concatenated, projected
+        representation: of an image, which the classifier and the detectors read:
+            ``multi_scale`` (the paper's text: pooled layer2 and layer4, concatenated, projected
             to z), ``single_scale`` (the same on layer4 alone), ``concat`` (the paper's figure: no
             projection, each scale normalised apart), ``plain`` (an ordinary ResNet-18).
         mean: subtracted from each channel of the image in [0, 1].
@@ -38,7 +40,7 @@ class NetworkConfig:
 
     num_classes: int = 10
     width: int = 64
-    head: Head = "multi_scale"
+    representation: Representation = "multi_scale"
     mean: tuple[float, float, float] = CIFAR10_MEAN
     std: tuple[float, float, float] = CIFAR10_STD
     classifier: ClassifierKind = "linear"
@@ -49,10 +51,20 @@ class NetworkConfig:
                 f"A network needs at least one class and width 1, got {self.num_classes} classes "
                 f"and width {self.width}."
             )
-        if self.head not in HEADS:
-            raise UsageError(f"head must be one of {', '.join(HEADS)}, got {self.head!r}.")
+        if self.representation not in REPRESENTATIONS:
+            raise unknown("representation", self.representation, REPRESENTATIONS)
         if self.classifier not in CLASSIFIERS:
             raise unknown("classifier", self.classifier, CLASSIFIERS)
+
+    def to_json(self) -> dict[str, Any]:
+        """The settings as manifests and stage keys have them: the representation is ``head``."""
+        settings = asdict(self)
+        return {"head" if k == "representation" else k: v for k, v in settings.items()}
+
+    @classmethod
+    def from_json(cls, settings: Mapping[str, Any]) -> Self:
+        """What ``to_json`` gave."""
+        return cls(**{"representation" if k == "head" else k: v for k, v in settings.items()})
 
 
 @dataclass(frozen=True)
@@ -91,7 +103,7 @@ class ResNet18(nn.Module):
 
     Images are uint8, or floats that say the same in [0, 1].
     The stem is a 3×3 convolution of stride 1 without pooling, as for 32×32 images. ``z`` is what
-    the classifier and the density see; see ``NetworkConfig.head`` for what it is made of.
+    the classifier and the density see; see ``NetworkConfig.representation`` for what it is made of.
 
     Paper: §4.1 and §5.1.
     Departs from the paper: with ``concat`` the classifier sees the two pooled scales as they are,
@@ -135,9 +147,9 @@ class ResNet18(nn.Module):
             "single_scale": widths[3],
             "concat": widths[1] + widths[3],
             "plain": widths[3],
-        }[config.head]
+        }[config.representation]
         self.projection: nn.Module | None = None
-        if config.head in ("multi_scale", "single_scale"):
+        if config.representation in ("multi_scale", "single_scale"):
             self.projection = nn.Sequential(
                 nn.Linear(pooled, widths[3]), nn.BatchNorm1d(widths[3]), nn.ReLU()
             )
@@ -167,15 +179,15 @@ class ResNet18(nn.Module):
         for scale in self.scales:
             x = self.get_submodule(scale.name)(x)
             features[scale.name] = x.mean((2, 3))
-        hidden, z = self._head(features["layer2"], features["layer4"])
+        hidden, z = self._represent(features["layer2"], features["layer4"])
         return hidden, {**features, "z": z}
 
-    def _head(self, texture: Tensor, semantics: Tensor) -> tuple[Tensor, Tensor]:
+    def _represent(self, texture: Tensor, semantics: Tensor) -> tuple[Tensor, Tensor]:
         """What the classifier sees and what the density sees."""
-        if self.config.head == "concat":
+        if self.config.representation == "concat":
             apart = [normalize(texture), normalize(semantics)]
             return torch.cat([texture, semantics], 1), torch.cat(apart, 1)
-        multi = self.config.head == "multi_scale"
+        multi = self.config.representation == "multi_scale"
         hidden = torch.cat([texture, semantics], 1) if multi else semantics
         if self.projection is not None:
             hidden = self.projection(hidden)

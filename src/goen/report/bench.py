@@ -50,12 +50,11 @@ def _summary(run: RunFolder) -> list[Block]:
         best.append(
             Markup("{} on {} ({}{})").format(bold(top.value), name, run.label(top.method), seen)
         )
-    protocols = ", ".join(dict.fromkeys(r.protocol for r in run.results))
+    budgets = ", ".join(dict.fromkeys(r.budget for r in run.results))
     seeds = ", ".join(dict.fromkeys(str(r.seed) for r in run.results))
     lead = Markup(
-        "{} {} were compared on the same images of {}, protocol {}, seed {}. The highest AUROC is "
-        "{}."
-    ).format(len(_methods(run)), what, run.summary["data"], protocols, seeds, listed(best))
+        "{} {} were compared on the same images of {}, budget {}, seed {}. The highest AUROC is {}."
+    ).format(len(_methods(run)), what, run.summary["data"], budgets, seeds, listed(best))
     words = (
         "One training of each network: the intervals are over images and know nothing of the "
         "spread over seeds, so a small lead is not a ranking."

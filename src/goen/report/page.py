@@ -13,7 +13,7 @@ from goen.errors import ArtifactError
 from goen.files import make_folder, record_own, storage_errors, whole_file
 from goen.report.bench import comparison_page
 from goen.report.blocks import Drawing, Gallery, Page, Photographs
-from goen.report.figures.style import save
+from goen.report.figures.style import save_figure
 from goen.report.geometry import geometry_page
 from goen.report.provenance import provenance
 from goen.report.robust import robustness_page
@@ -76,7 +76,7 @@ def _draw(drawings: Sequence[Drawing], folder: Path) -> dict[str, str]:
     make_folder(folder)
     with storage_errors(folder), TemporaryDirectory(dir=folder, prefix=".") as temporary:
         for drawing in drawings:
-            svg = save(drawing.figure, Path(temporary), drawing.name)
+            svg = save_figure(drawing.figure, Path(temporary), drawing.name)
             drawn[drawing.name] = _embedded(svg.encode(), "svg+xml")
         files = list(Path(temporary).iterdir())
         for file in files:

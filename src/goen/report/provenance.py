@@ -16,7 +16,7 @@ def provenance(run: RunFolder) -> Section:
     hardware = facts.get("hardware") or run.summary.get("hardware", {})
     rows = [
         ("command, every choice spelt out", command(run)),
-        ("protocol", ", ".join(dict.fromkeys(r.protocol for r in run.results))),
+        ("training budget", ", ".join(dict.fromkeys(r.budget for r in run.results))),
         ("seeds", ", ".join(dict.fromkeys(str(r.seed) for r in run.results))),
         ("networks", ", ".join(dict.fromkeys(r.network for r in run.results))),
         ("versions", ", ".join(f"{k} {v}" for k, v in versions.items()) or "not recorded"),

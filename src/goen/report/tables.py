@@ -224,7 +224,7 @@ class _Comparison:
         # The same sets for every method, or the averages could not be compared.
         self.seen = {r.dataset for r in results if r.seen_in_calibration}
         first = results[0]
-        self.where = f"{summary['data']}, protocol {first.protocol}, seed {first.seed}"
+        self.where = f"{summary['data']}, budget {first.budget}, seed {first.seed}"
 
     def left_out(self) -> tuple[str, ...]:
         """A note for each set or method that could not be had."""

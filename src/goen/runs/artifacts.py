@@ -75,7 +75,7 @@ def _is_artefact(manifest: Path) -> bool:
     return isinstance(content, dict) and {"kind", "form", "tensors_sha256"} <= content.keys()
 
 
-def save(
+def save_artifact(
     folder: Path, kind: str, tensors: Mapping[str, Tensor], manifest: Mapping[str, Any]
 ) -> None:
     """Write an artefact, whole or not at all, in place of what was there.
@@ -103,7 +103,7 @@ def save(
         (temporary / _MANIFEST).write_text(text + "\n", encoding="utf-8")
 
 
-def load(folder: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def load_artifact(folder: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors and the manifest of an artefact, checked to be whole and of this kind.
 
     Raises:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 JsonValue: TypeAlias = (
-    "None | bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue]"
+    "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
 )
 JsonObject: TypeAlias = Mapping[str, JsonValue]
 

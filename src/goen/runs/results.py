@@ -46,7 +46,7 @@ class Result:
     """
 
     method: str
-    protocol: str
+    budget: str
     seed: int
     dataset: str
     group: Group
@@ -66,7 +66,7 @@ class Origin:
     """What the numbers of one method by one network have in common; see ``Result``."""
 
     method: str
-    protocol: str
+    budget: str
     seed: int
     network: str
     fitted_on: tuple[str, ...]
@@ -88,7 +88,7 @@ class Origin:
         return [
             Result(
                 method=self.method,
-                protocol=self.protocol,
+                budget=self.budget,
                 seed=self.seed,
                 dataset=dataset,
                 group=group,

@@ -2,12 +2,12 @@
 
 from goen.studies.ablate import VARIANTS, AblateConfig, ablate
 from goen.studies.bench import BenchConfig, bench
-from goen.studies.geometry import measure_geometry
+from goen.studies.geometry import geometry
 from goen.studies.methods import METHODS, Material, Method
-from goen.studies.presets import PRESETS, SEEDS, Preset, Roles
+from goen.studies.presets import PRESETS, SEEDS, Preset
 from goen.studies.robust import RobustConfig, robust
 from goen.studies.run import RunConfig, run
-from goen.studies.seeds import over_seeds
+from goen.studies.seeds import seeds
 
 __all__ = [
     "METHODS",
@@ -20,12 +20,11 @@ __all__ = [
     "Method",
     "Preset",
     "RobustConfig",
-    "Roles",
     "RunConfig",
     "ablate",
     "bench",
-    "measure_geometry",
-    "over_seeds",
+    "geometry",
     "robust",
     "run",
+    "seeds",
 ]

@@ -7,7 +7,7 @@ from typing import Any
 
 from goen.data.protocol import Protocol
 from goen.errors import unknown
-from goen.metrics import paired_auroc_test
+from goen.metrics import holm, paired_auroc_test
 from goen.progress import note
 from goen.runs.results import (
     Result,
@@ -19,8 +19,8 @@ from goen.runs.results import (
     write_results,
     write_scores,
 )
-from goen.studies.bench import Arrays, holm
-from goen.studies.presets import Fairness
+from goen.studies.bench import Arrays
+from goen.studies.presets import Budget
 from goen.studies.run import RunConfig, run
 
 CENTER_LOSS = 0.01
@@ -39,19 +39,24 @@ VARIANTS: Mapping[str, Variant] = {
     "default": Variant("default, with CenterLoss", {"center_loss": CENTER_LOSS}),
     "no_center_loss": Variant("NoCenterLoss"),
     "single_scale": Variant(
-        "SingleScale-L4, with CenterLoss", {"center_loss": CENTER_LOSS, "head": "single_scale"}
+        "SingleScale-L4, with CenterLoss",
+        {"center_loss": CENTER_LOSS, "representation": "single_scale"},
     ),
-    "single_scale_no_center_loss": Variant("SingleScale-L4", {"head": "single_scale"}),
+    "single_scale_no_center_loss": Variant("SingleScale-L4", {"representation": "single_scale"}),
     "no_svhn": Variant(
         "NoSVHN (noise alone calibrates), with CenterLoss",
-        {"center_loss": CENTER_LOSS, "calibration": "noise"},
+        {"center_loss": CENTER_LOSS, "calibration_ood": "noise"},
     ),
-    "no_svhn_no_center_loss": Variant("NoSVHN (noise alone calibrates)", {"calibration": "noise"}),
+    "no_svhn_no_center_loss": Variant(
+        "NoSVHN (noise alone calibrates)", {"calibration_ood": "noise"}
+    ),
     "concat": Variant(
         "concatenation as in the figure, with CenterLoss",
-        {"center_loss": CENTER_LOSS, "head": "concat"},
+        {"center_loss": CENTER_LOSS, "representation": "concat"},
     ),
-    "concat_no_center_loss": Variant("concatenation as in the figure", {"head": "concat"}),
+    "concat_no_center_loss": Variant(
+        "concatenation as in the figure", {"representation": "concat"}
+    ),
 }
 """The paper's four are default, no_center_loss, single_scale and no_svhn."""
 
@@ -63,18 +68,18 @@ class AblateConfig:
     Attributes:
         variants: which, by name; all if none is named. default is always among them.
         preset: digits, cpu, short or paper; auto takes digits for digits, cpu for CIFAR-10.
-        protocol: full trains the whole schedule; paper stops early.
+        budget: full trains the whole schedule; paper stops early.
         seed: of all trainings.
     """
 
     variants: tuple[str, ...] = ()
     preset: str = "auto"
-    protocol: Fairness = "full"
+    budget: Budget = "full"
     seed: int = 42
 
     def run(self, variant: str) -> RunConfig:
         """The main job for this variant."""
-        plain = RunConfig(preset=self.preset, protocol=self.protocol, seed=self.seed)
+        plain = RunConfig(preset=self.preset, budget=self.budget, seed=self.seed)
         return replace(plain, **VARIANTS[variant].changes)
 
 
@@ -140,8 +145,8 @@ def ablate(
 def _rows_of(variant: str) -> list[tuple[str, str, str]]:
     """(row, section, method of the main job) for each row that the variant gives."""
     rows = [(variant, _HEAD, "goen")]
-    if "calibration" not in VARIANTS[variant].changes:
-        rows.append((f"{variant}_distance", _DISTANCE, "mahalanobis_z"))
+    if "calibration_ood" not in VARIANTS[variant].changes:
+        rows.append((f"{variant}_distance", _DISTANCE, "goen_distance"))
     return rows
 
 

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from goen.data.protocol import Protocol
-from goen.detectors import TemperatureScaling
+from goen.detectors import Detector
 from goen.detectors.pytorch_ood import pytorch_ood
 from goen.errors import ExtraMissing, UsageError, unknown
-from goen.metrics import id_metrics, ood_metrics, paired_auroc_test
+from goen.metrics import holm, paired_auroc_test
 from goen.progress import note, warn
 from goen.runs.results import (
     Result,
@@ -21,9 +21,10 @@ from goen.runs.results import (
     write_results,
     write_scores,
 )
-from goen.studies.experiment import Panel
-from goen.studies.methods import METHODS, Material, Method, Scores
-from goen.studies.presets import Fairness
+from goen.studies.evaluate import id_rows, ood_rows
+from goen.studies.experiment import Experiment
+from goen.studies.methods import METHODS, Material, Method
+from goen.studies.presets import Budget
 
 Arrays = dict[str, NDArray[np.float64]]
 _BRIDGE = "pytorch_ood."
@@ -38,7 +39,7 @@ class BenchConfig:
             of pytorch-ood.
         sets: which OOD sets; all if none is named.
         preset: digits, cpu, short or paper; auto takes digits for digits, cpu for CIFAR-10.
-        protocol: full gives every network the same whole schedule; paper stops early with a
+        budget: full gives every network the same whole schedule; paper stops early with a
             patience of ten epochs and gives the baselines 2.5 times GOEN's epochs, as written.
         seed: of all trainings; the ensemble adds four of the paper's other seeds.
     """
@@ -46,7 +47,7 @@ class BenchConfig:
     methods: tuple[str, ...] = ()
     sets: tuple[str, ...] = ()
     preset: str = "auto"
-    protocol: Fairness = "full"
+    budget: Budget = "full"
     seed: int = 42
 
 
@@ -76,22 +77,22 @@ def bench(
     methods, skipped = _chosen(config, own)
     protocol = _with_sets(protocol, config.sets)
     with alone_in(out):
-        panel = Panel(
-            config.preset, config.protocol, config.seed, protocol, stages or Stages(out / "stages")
+        experiment = Experiment(
+            config.preset, config.budget, config.seed, protocol, stages or Stages(out / "stages")
         )
         asked = {*config.methods, *(method.key for method in own)}
-        methods = [m for m in methods if m.key in asked or _makes_sense(m, panel)]
+        methods = [m for m in methods if m.key in asked or _makes_sense(m, experiment)]
         scores: dict[str, Arrays] = {}
         results: list[Result] = []
         for method in methods:
-            scores[method.key], rows = _measure(method, panel)
+            scores[method.key], rows = _measure(method, experiment)
             results += rows
         results += _against_the_best(scores, results)
         summary = {
             "study": "bench",
             "data": protocol.name,
             "config": asdict(config),
-            "recipe": asdict(panel.preset),
+            "recipe": experiment.preset.to_json(),
             "titles": {method.key: [method.title, method.kind] for method in methods},
             "uses_ood": [method.key for method in methods if method.uses_ood],
             "skipped": skipped,
@@ -103,9 +104,9 @@ def bench(
     return results
 
 
-def _makes_sense(method: Method, panel: Panel) -> bool:
-    """A network that never learnt from mirrored images is not asked about them unasked."""
-    return method.view != "mirrored" or panel.preset.training.flip != "never"
+def _makes_sense(method: Method, experiment: Experiment) -> bool:
+    """Flip averaging is skipped for networks trained without flips, unless asked for by name."""
+    return method.view != "flip_averaged" or experiment.preset.training.flip != "never"
 
 
 def _chosen(config: BenchConfig, own: Sequence[Method]) -> tuple[list[Method], dict[str, str]]:
@@ -131,7 +132,7 @@ def _chosen(config: BenchConfig, own: Sequence[Method]) -> tuple[list[Method], d
 def _bridged(name: str) -> Method:
     detector = pytorch_ood(name)
 
-    def fit(material: Material) -> Scores:
+    def fit(material: Material) -> Detector:
         return detector.fit(*material["train"])
 
     return Method(f"pytorch_ood_{name.lower()}", f"pytorch-ood {name}", fit)
@@ -145,27 +146,22 @@ def _with_sets(protocol: Protocol, names: Sequence[str]) -> Protocol:
     return replace(protocol, evaluation=kept)
 
 
-def _measure(method: Method, panel: Panel) -> tuple[Arrays, list[Result]]:
+def _measure(method: Method, experiment: Experiment) -> tuple[Arrays, list[Result]]:
     """The method's scores by set and all its numbers but the comparison with the best."""
-    protocol = panel.protocol
-    fitted = panel.fit(method)
+    protocol = experiment.protocol
+    fitted = experiment.fit(method)
     sets = {"test": protocol.test, **{n: ood.images for n, ood in protocol.evaluation.items()}}
-    scored = {name: panel.score(fitted, images) for name, images in sets.items()}
+    scored = {name: experiment.score(fitted, images) for name, images in sets.items()}
     scores = {name: values for name, (values, _) in scored.items()}
     seconds = (fitted.origin.seconds or 0.0) + sum(taken for _, taken in scored.values())
     note(f"{method.title}: {seconds:.2f} s")
     origin = replace(fitted.origin, seconds=seconds)
-    test, _ = panel.outputs(method.network, protocol.test, method.answers_to)
-    if isinstance(fitted.scores, TemperatureScaling):
-        test = fitted.scores.calibrate(test)
-    right = asdict(id_metrics(logits=test.logits.numpy(), labels=protocol.test.labels))
-    numbers = {**right, "training_seconds": fitted.training_seconds}
-    results = origin.rows("test", "id", numbers)
-    for name, ood in protocol.evaluation.items():
-        seen = method.uses_ood and name in protocol.calibration
-        measured = asdict(ood_metrics(scores["test"], scores[name]))
-        results += origin.rows(name, ood.group, measured, seen=seen)
-    return scores, results
+    test, _ = experiment.outputs(method.network, protocol.test, method.classified_view)
+    test = fitted.detector.calibrated(test)
+    seconds = fitted.training_seconds
+    rows = id_rows(origin, test.logits.numpy(), protocol.test, training_seconds=seconds)
+    seen = protocol.calibration_ood if method.uses_ood else ()
+    return scores, rows + ood_rows(origin, scores, protocol, seen)
 
 
 def _against_the_best(scores: Mapping[str, Arrays], results: Sequence[Result]) -> list[Result]:
@@ -192,21 +188,6 @@ def _against_the_best(scores: Mapping[str, Arrays], results: Sequence[Result]) -
         for row, p in zip(others, holm(p_values), strict=True):
             found.append(replace(row, metric="p_against_best", value=p, low=None, high=None))
     return found
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """The p-values corrected for their number so that any false rejection is as rare (Holm 1979).
-
-    Example:
-        >>> [round(p, 3) for p in holm([0.01, 0.04, 0.03])]
-        [0.03, 0.06, 0.06]
-    """
-    order = np.argsort(p_values, kind="stable")
-    factors = np.arange(len(order), 0, -1)
-    raised = np.maximum.accumulate(np.asarray(p_values)[order] * factors)
-    corrected = np.empty(len(order))
-    corrected[order] = np.minimum(raised, 1.0)
-    return [float(p) for p in corrected]
 
 
 def _by_set(scores: Mapping[str, Arrays]) -> dict[str, Arrays]:

@@ -1,6 +1,6 @@
-"""One gate against every set of a protocol: numbers, scores, a map and pictures of its mistakes."""
+"""From outputs to rows: the numbers of any method on the sets of a protocol, and those of a gate."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,16 +14,15 @@ from torch import Tensor
 from goen.data.contact_sheet import save_png, sheet
 from goen.data.imageset import ImageSet
 from goen.data.protocol import Protocol
+from goen.detectors import Detector, Goen, MaxSoftmax
 from goen.extraction import stream
 from goen.files import whole_file
-from goen.functional.cues import normalise
 from goen.functional.gaussian import ClassStatistics
-from goen.functional.logits import max_softmax_score
 from goen.gate import Gate
 from goen.metrics import id_metrics, ood_calibration, ood_metrics
 from goen.progress import note
 from goen.runs.artifacts import hardware
-from goen.runs.results import Group, Origin, Result, write_results, write_scores
+from goen.runs.results import Origin, Result, write_results, write_scores
 
 Arrays = dict[str, NDArray[Any]]
 _MISTAKES = 12
@@ -31,82 +30,138 @@ _SHEET_COLUMNS = 6  # as many as a phone shows at full size
 _MAP_POINTS = 500
 
 
-@dataclass(frozen=True)
-class Subject:
-    """Who is evaluated, and what has already been used to make it."""
+def id_rows(origin: Origin, logits: NDArray[Any], images: ImageSet, **more: float) -> list[Result]:
+    """Accuracy, ECE, NLL and Brier score of a classifier on ID images, and further numbers."""
+    numbers = asdict(id_metrics(logits=logits, labels=images.labels))
+    return origin.rows("test", "id", {**numbers, **more})
+
+
+def ood_rows(
+    origin: Origin, scores: Mapping[str, NDArray[Any]], protocol: Protocol, seen: Collection[str]
+) -> list[Result]:
+    """Every OOD metric of one method on every OOD set of the protocol.
+
+    Args:
+        origin: what the numbers come from.
+        scores: of the ID images (``test``) and of each OOD set, by name.
+        protocol: the sets.
+        seen: the sets of a kind that calibrated the method.
+    """
+    rows: list[Result] = []
+    for name, ood in protocol.evaluation.items():
+        measured = asdict(ood_metrics(scores["test"], scores[name]))
+        rows += origin.rows(name, ood.group, measured, seen=name in seen)
+    return rows
+
+
+@dataclass(frozen=True, eq=False)
+class GateStudy:
+    """A gate to evaluate, and what it was made from.
+
+    Attributes:
+        gate: with the detector ``Goen``.
+        budget: of the training.
+        seed: of the training.
+        network: the key of the trained network.
+        trained_on: the sets behind the network.
+        calibrated_on: the ID set and the OOD sets that trained the head; empty without one.
+        held_out: gives the threshold.
+        ood_seen: names of the OOD sets that trained the head.
+    """
 
     gate: Gate
-    protocol: str
+    budget: str
     seed: int
     network: str
-    fitted_on: tuple[ImageSet, ...]
-    calibration: ImageSet
-    calibrating: Mapping[str, ImageSet]
+    trained_on: tuple[ImageSet, ...]
+    calibrated_on: tuple[ImageSet, ...]
+    held_out: ImageSet
+    ood_seen: tuple[str, ...]
 
     @property
-    def methods(self) -> tuple[str, ...]:
-        """The scores that one pass of the network gives."""
-        return ("max_softmax", "mahalanobis_z", *(("goen",) if self.gate.head else ()))
+    def goen(self) -> Goen:
+        """The gate's detector."""
+        assert isinstance(self.gate.detector, Goen)
+        return self.gate.detector
+
+    @property
+    def detectors(self) -> dict[str, Detector]:
+        """The methods that one pass of the network is scored by."""
+        without_head = self.goen.with_head(None, None)
+        found: dict[str, Detector] = {"max_softmax": MaxSoftmax(), "goen_distance": without_head}
+        return found | ({"goen": self.goen} if self.goen.has_probability else {})
+
+    def origin(self, method: str) -> Origin:
+        """What the numbers of this method come from."""
+        used = self.calibrated_on if method in ("goen", "gate") else ()
+        if method == "gate":
+            used = (*used, self.held_out)
+        return Origin(
+            method,
+            self.budget,
+            self.seed,
+            self.network,
+            tuple(images.identity for images in self.trained_on),
+            tuple(images.identity for images in used),
+        )
 
 
-def evaluate(subject: Subject, protocol: Protocol, held_out: ImageSet, out: Path) -> Gate:
+def evaluate_gate(study: GateStudy, protocol: Protocol, out: Path) -> Gate:
     """The gate with its metrics among its facts; results, scores and pictures lie in ``out``."""
     sets = {"test": protocol.test, **{n: o.images for n, o in protocol.evaluation.items()}}
     note(f"scoring {len(sets)} sets, {sum(len(images) for images in sets.values()):,} images")
     scores, points = {}, {}
     for name, images in sets.items():
-        scores[name], points[name] = _score(subject.gate, images)
+        scores[name], points[name] = _score(study, images)
     scores["test"]["truth"] = np.asarray(protocol.test.labels)
-    results = _results(subject, protocol, scores, held_out)
+    results = _results(study, protocol, scores)
     write_results(out / "results.jsonl", results)
     write_scores(out / "scores.safetensors", scores)
     with whole_file(out / "map.safetensors") as temporary:
-        save_file(_map(subject.gate, points), temporary)
+        save_file(_map(study.goen, points), temporary)
     for name, images in sets.items():
         _draw_mistakes(name, images, scores[name], out / "mistakes" / f"{name}.png")
-    told = ("auroc", "accuracy", "false_alarm_rate", "flagged")
-    metrics = {f"{r.method}/{r.dataset}/{r.metric}": r.value for r in results if r.metric in told}
-    known = {"metrics": metrics, "hardware": hardware()}
-    gate = replace(subject.gate, facts={**subject.gate.facts, **known})
+    kept = ("auroc", "accuracy", "false_alarm_rate", "flagged")
+    metrics = {f"{r.method}/{r.dataset}/{r.metric}": r.value for r in results if r.metric in kept}
+    facts = {**study.gate.facts, "metrics": metrics, "hardware": hardware()}
+    gate = replace(study.gate, facts=facts)
     gate.save(out / "gate")
     return gate
 
 
-def _score(gate: Gate, images: ImageSet) -> tuple[Arrays, Tensor]:
+def _score(study: GateStudy, images: ImageSet) -> tuple[Arrays, Tensor]:
     """The scores of every method, and features for the map, from one pass of the network."""
     parts: list[Arrays] = []
     mapped: list[Tensor] = []
-    # Evenly spaced, so that a set sorted by class is seen whole.
+    # Evenly spaced, so that a set sorted by class is represented as a whole.
     chosen = torch.linspace(0, len(images) - 1, min(len(images), _MAP_POINTS)).round().long()
     start = 0
-    for outputs in stream(gate.network, images):
+    for outputs in stream(study.gate.network, images):
         rows = chosen[(chosen >= start) & (chosen < start + len(outputs))] - start
-        mapped.append(normalise(outputs.features[gate.density.feature][rows]))
+        mapped.append(study.goen.gaussians.rows(outputs[rows]))
         start += len(outputs)
-        prediction = gate.judge(outputs)
+        prediction = study.gate.predict_outputs(outputs)
         part: Arrays = {
-            "max_softmax": max_softmax_score(outputs.logits).numpy(),
-            "mahalanobis_z": prediction.cues["log_distance"],
+            **{key: d.score(outputs).numpy() for key, d in study.detectors.items()},
             "p_value": prediction.p_value,
             "is_ood": prediction.is_ood,
             "label": prediction.label,
             "logits": outputs.logits.numpy(),
         }
         if prediction.probability is not None:
-            part |= {"goen": prediction.score, "probability": prediction.probability}
+            part["probability"] = prediction.probability
         parts.append(part)
     scores = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
     return scores, torch.cat(mapped)
 
 
-def _map(gate: Gate, features: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _map(detector: Goen, features: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Points ``(n, 2)`` of each set on the first two principal axes of the training images.
 
     Beside them ``classes``, the class means, and ``share`` of the training images' variance that
     either axis shows. No OOD image and no test image chose the axes.
     """
-    statistics = gate.density.statistics_
-    assert statistics is not None  # a gate's density is fitted
+    statistics = detector.gaussians.statistics
     centre, axes, share = _principal_axes(statistics)
     means = statistics.means_
     points = {f"{name}/points": (rows - centre) @ axes for name, rows in features.items()}
@@ -123,65 +178,46 @@ def _principal_axes(statistics: ClassStatistics) -> tuple[Tensor, Tensor, Tensor
     return statistics.total_mean_, axes, values[-2:].flip(0) / values.sum()
 
 
-def _results(
-    subject: Subject, protocol: Protocol, scores: Mapping[str, Arrays], held_out: ImageSet
-) -> list[Result]:
+def _results(study: GateStudy, protocol: Protocol, scores: Mapping[str, Arrays]) -> list[Result]:
     test = scores["test"]
-    head_on: tuple[str, ...] = ()
-    if subject.gate.head:
-        head_on = tuple(
-            images.identity for images in (subject.calibration, *subject.calibrating.values())
-        )
-    gate_on = (*head_on, held_out.identity)
-
-    def rows(
-        method: str,
-        dataset: str,
-        group: Group,
-        numbers: Mapping[str, float],
-        calibrated_on: tuple[str, ...] = (),
-    ) -> list[Result]:
-        origin = Origin(
-            method,
-            subject.protocol,
-            subject.seed,
-            subject.network,
-            tuple(images.identity for images in subject.fitted_on),
-            calibrated_on,
-        )
-        seen = bool(calibrated_on) and dataset in subject.calibrating
-        return origin.rows(dataset, group, numbers, seen=seen)
-
-    right = asdict(id_metrics(logits=test["logits"], labels=protocol.test.labels))
-    found = rows("classifier", "test", "id", right)
-    found += rows("gate", "test", "id", {"false_alarm_rate": test["is_ood"].mean()}, gate_on)
+    gate = study.origin("gate")
+    found = id_rows(study.origin("classifier"), test["logits"], protocol.test)
+    found += gate.rows("test", "id", {"false_alarm_rate": test["is_ood"].mean()})
+    for method in study.detectors:
+        by_set = {name: arrays[method] for name, arrays in scores.items()}
+        seen = study.ood_seen if method == "goen" else ()
+        found += ood_rows(study.origin(method), by_set, protocol, seen)
     for name, ood in protocol.evaluation.items():
-        other = scores[name]
-        for method in subject.methods:
-            measured = asdict(ood_metrics(test[method], other[method]))
-            used = head_on if method == "goen" else ()
-            found += rows(method, name, ood.group, measured, used)
-        found += rows("gate", name, ood.group, {"flagged": other["is_ood"].mean()}, gate_on)
-        if subject.gate.head:
-            probability = np.concatenate([test["probability"], other["probability"]])
-            is_ood = np.arange(len(probability)) >= len(test["probability"])
-            honest = ood_calibration(probability, is_ood)
-            # Calibration depends on how much OOD there is; the head was trained at one half.
-            share = float(is_ood.mean())
-            numbers = {"ood_ece": honest.ece, "ood_brier": honest.brier, "ood_prevalence": share}
-            found += rows("goen", name, ood.group, numbers, head_on)
+        seen_here = name in study.ood_seen
+        flagged = {"flagged": scores[name]["is_ood"].mean()}
+        found += gate.rows(name, ood.group, flagged, seen=seen_here)
+        if study.goen.has_probability:
+            numbers = _probability_numbers(test["probability"], scores[name]["probability"])
+            found += study.origin("goen").rows(name, ood.group, numbers, seen=seen_here)
     return found
 
 
+def _probability_numbers(id_: NDArray[Any], ood: NDArray[Any]) -> dict[str, float]:
+    """Calibration of P(OOD), which depends on how much OOD there is: the head had one half."""
+    probability = np.concatenate([id_, ood])
+    is_ood = np.arange(len(probability)) >= len(id_)
+    measured = ood_calibration(probability, is_ood)
+    return {
+        "ood_ece": measured.ece,
+        "ood_brier": measured.brier,
+        "ood_prevalence": float(is_ood.mean()),
+    }
+
+
 def _draw_mistakes(name: str, images: ImageSet, scores: Arrays, path: Path) -> None:
-    """The worst mistakes: ID images flagged with the least p-value, OOD passed with the largest."""
+    """The worst errors: flagged ID images of the least p-value, unflagged OOD of the largest."""
     wrong = np.flatnonzero(scores["is_ood"] if name == "test" else ~scores["is_ood"])
     if not len(wrong):
         path.unlink(missing_ok=True)
         return
     p = scores["p_value"][wrong]
     worst = wrong[np.argsort(p if name == "test" else -p, kind="stable")][:_MISTAKES]
-    verdict = "flagged, though in distribution" if name == "test" else "passed, though OOD"
+    verdict = "ID images flagged" if name == "test" else "OOD images not flagged"
     title = f"{images.name}: {len(wrong)} of {len(images)} {verdict}"
     rows = [worst[i : i + _SHEET_COLUMNS] for i in range(0, len(worst), _SHEET_COLUMNS)]
     save_png(sheet(title, [("", images.read(row)) for row in rows]), path)

@@ -1,4 +1,4 @@
-"""The networks of one study, what they say of every set, and methods fitted on that."""
+"""The trained networks of one study, their outputs for every set, and the methods fitted on them."""
 
 import time
 from collections.abc import Mapping
@@ -12,24 +12,24 @@ from torch import nn
 
 from goen.data.imageset import ImageSet
 from goen.data.protocol import Protocol
-from goen.detectors import Perturbed
+from goen.detectors import Detector, Perturbed
 from goen.models import NetworkConfig
 from goen.models.ensemble import ensemble
-from goen.models.flip_averaging import Mirrored
+from goen.models.flip_averaging import FlipAveraged
 from goen.outputs import Outputs
 from goen.progress import note
 from goen.runs.results import Origin, Stages
-from goen.studies.methods import Labelled, Material, Method, Scores, View, labels_of
+from goen.studies.methods import Labelled, Material, Method, View, labels_of
 from goen.studies.networks import Trained, outputs, train
-from goen.studies.presets import SEEDS, Fairness, Preset, Roles, recipe
+from goen.studies.presets import SEEDS, Budget, Preset, choose_preset
 
 NETWORKS: Mapping[str, Mapping[str, Any]] = {
-    "standard": {"head": "plain"},
-    "dropout": {"head": "plain", "classifier": "dropout"},
-    "evidential": {"head": "plain", "classifier": "evidential"},
-    "epinet": {"head": "plain", "classifier": "epinet"},
-    "experts": {"head": "plain", "classifier": "experts"},
-    "goen": {"head": "multi_scale"},
+    "standard": {"representation": "plain"},
+    "dropout": {"representation": "plain", "classifier": "dropout"},
+    "evidential": {"representation": "plain", "classifier": "evidential"},
+    "epinet": {"representation": "plain", "classifier": "epinet"},
+    "experts": {"representation": "plain", "classifier": "experts"},
+    "goen": {"representation": "multi_scale"},
 }
 """What each network changes of the preset's."""
 
@@ -41,7 +41,7 @@ _FEATURES = {
 _PAPER_EPOCHS = 100 / 40
 
 
-def variant_of(preset: Preset, network: str, fairness: Fairness) -> Preset:
+def variant_of(preset: Preset, network: str, budget: Budget) -> Preset:
     """The preset for one of ``NETWORKS``.
 
     The baselines have no label smoothing: the paper gives it to GOEN alone.
@@ -49,47 +49,46 @@ def variant_of(preset: Preset, network: str, fairness: Fairness) -> Preset:
     config: NetworkConfig = replace(preset.network, **NETWORKS[network])
     training = preset.training
     if network != "goen":
-        longer = _PAPER_EPOCHS if fairness == "paper" else 1
+        longer = _PAPER_EPOCHS if budget == "paper" else 1
         training = replace(training, label_smoothing=0.0, epochs=round(training.epochs * longer))
     return Preset(config, training, preset.head)
 
 
 @dataclass(frozen=True, eq=False)
-class Fitted:
+class FittedMethod:
     """A method fitted on its network's outputs.
 
     Attributes:
         method: itself.
-        scores: scores outputs of its network.
+        detector: scores outputs of its network.
         origin: what its numbers come from; the seconds are those of the fit.
         training_seconds: of all its networks.
     """
 
     method: Method
-    scores: Scores
+    detector: Detector
     origin: Origin
     training_seconds: float
 
 
-class Panel:
-    """The networks of one study and what they say, each made when first asked for.
+class Experiment:
+    """The networks of one study and their outputs, each computed when first asked for.
 
     Args:
-        preset: the recipe's name.
-        fairness: the protocol of training.
+        preset: its name.
+        budget: of training.
         seed: of all trainings; the ensemble adds four of the paper's other seeds.
         protocol: the images.
         stages: finished work.
     """
 
     def __init__(
-        self, preset: str, fairness: Fairness, seed: int, protocol: Protocol, stages: Stages
+        self, preset: str, budget: Budget, seed: int, protocol: Protocol, stages: Stages
     ) -> None:
-        self.fairness = fairness
+        self.budget = budget
         self.seed = seed
         self.protocol = protocol
-        self.roles = Roles.of(protocol)
-        self.preset = recipe(preset, protocol, fairness, seed)
+        self.preset = choose_preset(preset, protocol, budget, seed)
         self._stages = stages
         self._trained: dict[tuple[str, int], Trained] = {}
         self._outputs: dict[tuple[str, str, View], tuple[Outputs, float]] = {}
@@ -99,8 +98,8 @@ class Panel:
         """What may be fitted on, by role; ``ood:NAME`` for the OOD sets."""
         return {
             "train": self.protocol.train,
-            "calibration": self.roles.calibration,
-            **{f"ood:{name}": images for name, images in self.protocol.calibration.items()},
+            "calibration": self.protocol.calibration_id,
+            **{f"ood:{name}": images for name, images in self.protocol.calibration_ood.items()},
         }
 
     def members(self, network: str) -> list[Trained]:
@@ -112,13 +111,13 @@ class Panel:
 
     def _train(self, network: str, seed: int) -> Trained:
         if (network, seed) not in self._trained:
-            variant = variant_of(self.preset, network, self.fairness)
+            variant = variant_of(self.preset, network, self.budget)
             note(f"network {network}, seed {seed}")
             self._trained[network, seed] = train(
                 variant.network,
                 replace(variant.training, seed=seed),
                 self.protocol.train,
-                self.roles.calibration,
+                self.protocol.calibration_id,
                 self._stages,
             )
         return self._trained[network, seed]
@@ -126,16 +125,16 @@ class Panel:
     def outputs(
         self, network: str, images: ImageSet, view: View = "plain"
     ) -> tuple[Outputs, float]:
-        """What the network says of the set, and how many seconds its pass took."""
+        """The network's outputs for the set, and the seconds its pass took."""
         key = (network, images.fingerprint, view)
         if key not in self._outputs:
-            said = [self._pass(m, network, images, view) for m in self.members(network)]
-            whole = said[0][0] if network != "ensemble" else ensemble([o for o, _ in said])
-            self._outputs[key] = (whole, sum(seconds for _, seconds in said))
+            passes = [self._pass(m, network, images, view) for m in self.members(network)]
+            whole = passes[0][0] if network != "ensemble" else ensemble([o for o, _ in passes])
+            self._outputs[key] = (whole, sum(seconds for _, seconds in passes))
         return self._outputs[key]
 
     def forget(self, images: ImageSet) -> None:
-        """Let go of what was said of this set; it is still among the finished stages."""
+        """Free the outputs for this set; the finished stages still hold them."""
         for key in [key for key in self._outputs if key[1] == images.fingerprint]:
             del self._outputs[key]
 
@@ -144,17 +143,17 @@ class Panel:
     ) -> tuple[Outputs, float]:
         kind = "standard" if network == "ensemble" else network
         features = _FEATURES.get(kind, ())
-        seen_by: nn.Module = trained.network
+        shown_to: nn.Module = trained.network
         key = trained.key
         if view == "perturbed":
-            seen_by = moved = Perturbed(trained.network)
+            shown_to = moved = Perturbed(trained.network)
             key = f"{key} perturbed {moved.epsilon} {moved.temperature}"
             features = ()
-        elif view == "mirrored":
-            seen_by, key = Mirrored(trained.network), f"{key} mirrored"
-        return outputs(seen_by, key, images, self._stages, features=features)
+        elif view == "flip_averaged":
+            shown_to, key = FlipAveraged(trained.network), f"{key} mirrored"
+        return outputs(shown_to, key, images, self._stages, features=features)
 
-    def fit(self, method: Method) -> Fitted:
+    def fit(self, method: Method) -> FittedMethod:
         """The method, fitted on what it declared and nothing else."""
         members = self.members(method.network)
         used = {
@@ -169,11 +168,11 @@ class Panel:
             for role, images in used.items()
         }
         started = time.perf_counter()
-        scores = method.fit(Material(members[0].network, self.preset.head, sets))
+        detector = method.fit(Material(members[0].network, self.preset.head, sets))
         seconds = time.perf_counter() - started
         origin = Origin(
             method=method.key,
-            protocol=self.fairness,
+            budget=self.budget,
             seed=self.seed,
             network="+".join(member.key for member in members),
             fitted_on=tuple(images.identity for images in members[0].trained_on),
@@ -181,16 +180,16 @@ class Panel:
             seconds=seconds,
         )
         trained_for = sum(row["seconds"] for member in members for row in member.story)
-        return Fitted(method, scores, origin, trained_for)
+        return FittedMethod(method, detector, origin, trained_for)
 
-    def score(self, fitted: Fitted, images: ImageSet) -> tuple[NDArray[np.float64], float]:
+    def score(self, fitted: FittedMethod, images: ImageSet) -> tuple[NDArray[np.float64], float]:
         """The method's scores of the set, and the seconds that are this method's own.
 
-        A pass over perturbed or mirrored images is one method's alone and counts; the plain pass is
-        everybody's and does not.
+        A pass over perturbed or flipped images belongs to one method and counts; all methods share
+        the plain pass, so it does not.
         """
         view = fitted.method.view
-        said, passed = self.outputs(fitted.method.network, images, view)
+        outputs, seconds = self.outputs(fitted.method.network, images, view)
         started = time.perf_counter()
-        scores = fitted.scores.score(said).numpy()
-        return scores, time.perf_counter() - started + (0.0 if view == "plain" else passed)
+        scores = fitted.detector.score(outputs).numpy()
+        return scores, time.perf_counter() - started + (0.0 if view == "plain" else seconds)

@@ -10,16 +10,15 @@ from goen.data.protocol import Protocol
 from goen.errors import unknown
 from goen.functional.cues import normalise
 from goen.functional.gaussian import ClassStatistics
-from goen.functional.geometry import geometry, nearest_mean_agreement
+from goen.functional.geometry import feature_geometry, nearest_mean_agreement
 from goen.outputs import Outputs
 from goen.progress import note
 from goen.runs.results import Origin, Result, Stages, alone_in, summarised, write_results
 from goen.studies.ablate import VARIANTS, AblateConfig
 from goen.studies.networks import Trained, outputs, train, write_story
-from goen.studies.presets import Roles
 
 # Variants that differ only in their calibration have the same network.
-NETWORK_VARIANTS = tuple(k for k, v in VARIANTS.items() if "calibration" not in v.changes)
+NETWORK_VARIANTS = tuple(k for k, v in VARIANTS.items() if "calibration_ood" not in v.changes)
 FEATURES = ("layer2", "layer4", "z")
 
 
@@ -32,7 +31,7 @@ class _Seen:
     labels: torch.Tensor
 
 
-def measure_geometry(
+def geometry(
     config: AblateConfig, protocol: Protocol, out: Path, stages: Stages | None = None
 ) -> list[Result]:
     """The geometry of every variant's features, on training and test images, raw and normalised.
@@ -48,7 +47,6 @@ def measure_geometry(
         stages: finished work, shared between studies; in out if not given.
     """
     store = stages or Stages(out / "stages")
-    roles = Roles.of(protocol)
     for name in config.variants:
         if name not in NETWORK_VARIANTS:
             raise unknown("variant with a network of its own", name, NETWORK_VARIANTS)
@@ -59,14 +57,14 @@ def measure_geometry(
         story: list[dict[str, object]] = []
         for name in variants:
             note(f"variant {name}")
-            recipe = config.run(name).recipe(protocol)
+            preset = config.run(name).preset_for(protocol)
             trained = train(
-                recipe.network, recipe.training, protocol.train, roles.calibration, store
+                preset.network, preset.training, protocol.train, protocol.calibration_id, store
             )
             story += [{"variant": name, **row} for row in trained.story]
             origin = Origin(
                 method=name,
-                protocol=config.protocol,
+                budget=config.budget,
                 seed=config.seed,
                 network=trained.key,
                 fitted_on=tuple(images.identity for images in trained.trained_on),
@@ -99,7 +97,7 @@ def _rows(origin: Origin, trained: Trained, seen: _Seen) -> list[Result]:
             statistics.update(values, seen.labels)
             # The classifier reads z as it is (for concat: the same scales, not normalised).
             own = weight if feature == "z" and weight.shape[1] == values.shape[1] else None
-            found = asdict(geometry(statistics, own))
+            found = asdict(feature_geometry(statistics, own))
             if feature == "z":
                 logits = seen.outputs.logits
                 found["nc4"] = nearest_mean_agreement(values, logits, statistics.means_)

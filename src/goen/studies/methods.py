@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -12,9 +12,10 @@ from goen.detectors import (
     GEN,
     KNN,
     ODIN,
-    Density,
     Detector,
     Energy,
+    Goen,
+    GoenM,
     Mahalanobis,
     MaxLogit,
     MaxSoftmax,
@@ -24,32 +25,22 @@ from goen.detectors import (
     Uncertainty,
     ViM,
 )
-from goen.detectors.calibration_head import HeadConfig, train_head
-from goen.detectors.goen import Goen
-from goen.detectors.goen_m import Monotone
-from goen.detectors.scorer import Scorer
+from goen.detectors.calibration_head import HeadConfig
 from goen.errors import UsageError
 from goen.models import ResNet18
 from goen.outputs import Outputs
 
 Kind = Literal["predictive", "post-hoc", "newer", "goen", "other"]
 Role = Literal["train", "calibration", "ood"]
-View = Literal["plain", "perturbed", "mirrored"]
+View = Literal["plain", "perturbed", "flip_averaged"]
 SCALES = ("layer2", "layer4")
 """What goen-m measures: texture and semantics, as the paper's multi-scale head sees them."""
 
 _Detector = TypeVar("_Detector", bound=Detector)
 
 
-class Scores(Protocol):
-    """What fitting returns: something that scores; higher means more OOD."""
-
-    def score(self, outputs: Outputs) -> Tensor:
-        """``(N,)``."""
-
-
 class Labelled(NamedTuple):
-    """What the network says of a set, and the set's labels (of no meaning for OOD sets)."""
+    """The network's outputs for a set, and the set's labels (without meaning for OOD sets)."""
 
     outputs: Outputs
     labels: Tensor
@@ -57,7 +48,7 @@ class Labelled(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Material:
-    """What one method may fit on: the roles it declared, and nothing else.
+    """The outputs one method may be fitted on: those of the roles it declared, and no others.
 
     Attributes:
         network: whose outputs these are; its classifier's weights are what some methods need.
@@ -95,57 +86,44 @@ class Method:
     Attributes:
         key: its name in results and on the command line.
         title: its name in tables.
-        fit: makes something that scores.
+        fit: makes a fitted detector.
         kind: its section in the table.
-        network: whose outputs it reads: a name in ``bench.NETWORKS``, or ``ensemble``.
+        network: whose outputs it reads: a name in ``experiment.NETWORKS``, or ``ensemble``.
         fits_on: what it may see: training images, ID images for calibration, OOD images.
-        view: what the network is shown: the images, the images perturbed as ODIN does, or the
-            images and their mirror images.
+        view: the network's input: the images, the images perturbed as ODIN does, or the images and
+            their mirror images (flip averaging).
     """
 
     key: str
     title: str
-    fit: Callable[[Material], Scores]
+    fit: Callable[[Material], Detector]
     kind: Kind = "other"
     network: str = "standard"
     fits_on: tuple[Role, ...] = ("train",)
     view: View = "plain"
 
     @property
-    def answers_to(self) -> View:
-        """What the classifier's own answer is given to: a perturbation is for the score alone."""
+    def classified_view(self) -> View:
+        """The input that accuracy is measured on: a perturbation is for the score alone."""
         return "plain" if self.view == "perturbed" else self.view
 
     @property
     def uses_ood(self) -> bool:
-        """Whether OOD images helped to make it."""
+        """Whether it is fitted with OOD images."""
         return "ood" in self.fits_on
 
 
-@dataclass(frozen=True, eq=False)
-class Judged:
-    """A gate's scorer as something that scores."""
-
-    scorer: Scorer
-
-    def score(self, outputs: Outputs) -> Tensor:
-        """What the scorer makes of its cues."""
-        return self.scorer.judge(self.scorer.cues(outputs))[0]
+def _goen(material: Material) -> Detector:
+    held_out = material["calibration"].outputs if material.ood else None
+    return Goen(feature="z", head=material.head).fit(
+        *material["train"], held_out=held_out, ood=material.ood
+    )
 
 
-def _goen(material: Material) -> Judged:
-    density = Density().fit(*material["train"])
-    ood = {name: density.cues(outputs) for name, outputs in material.ood.items()}
-    head = None
-    if ood:
-        head, _ = train_head(density.cues(material["calibration"].outputs), ood, material.head)
-    return Judged(Goen(density, head))
-
-
-def _goen_m(material: Material) -> Judged:
-    scorer = Monotone(SCALES).update(*material["train"])
-    ood = {name: scorer.cues(outputs) for name, outputs in material.ood.items()}
-    return Judged(scorer.calibrate(scorer.cues(material["calibration"].outputs), ood))
+def _goen_m(material: Material) -> Detector:
+    return GoenM(SCALES).fit(
+        *material["train"], held_out=material["calibration"].outputs, ood=material.ood
+    )
 
 
 def _on(role: Role, make: Callable[[], _Detector]) -> Callable[[Material], _Detector]:
@@ -166,13 +144,13 @@ def _nothing(make: Callable[[], _Detector]) -> Callable[[Material], _Detector]:
     return lambda material: make()
 
 
-def _own_word(key: str, title: str, network: str) -> Method:
-    """A network that has a word for its own doubt."""
+def _own_uncertainty(key: str, title: str, network: str) -> Method:
+    """A network that provides its own uncertainty estimate."""
     return Method(key, title, _nothing(Uncertainty), "predictive", network, ())
 
 
 _ALL = (
-    Method("softmax", "Softmax", _nothing(MaxSoftmax), "predictive", fits_on=()),
+    Method("max_softmax", "Softmax", _nothing(MaxSoftmax), "predictive", fits_on=()),
     Method(
         "temperature_scaling",
         "Temperature scaling",
@@ -180,11 +158,11 @@ _ALL = (
         "predictive",
         fits_on=("calibration",),
     ),
-    _own_word("mc_dropout", "MC dropout", "dropout"),
-    _own_word("deep_ensemble", "Deep ensemble", "ensemble"),
-    _own_word("evidential", "Evidential", "evidential"),
-    _own_word("epinet", "EpiNet", "epinet"),
-    _own_word("mixture_of_experts", "Mixture of experts", "experts"),
+    _own_uncertainty("mc_dropout", "MC dropout", "dropout"),
+    _own_uncertainty("deep_ensemble", "Deep ensemble", "ensemble"),
+    _own_uncertainty("evidential", "Evidential", "evidential"),
+    _own_uncertainty("epinet", "EpiNet", "epinet"),
+    _own_uncertainty("mixture_of_experts", "Mixture of experts", "experts"),
     Method("energy", "Energy", _nothing(Energy), "post-hoc", fits_on=()),
     Method("odin", "ODIN", _nothing(ODIN), "post-hoc", fits_on=(), view="perturbed"),
     Method("mahalanobis", "Mahalanobis", _on("train", Mahalanobis), "post-hoc"),
@@ -215,13 +193,13 @@ _ALL = (
     ),
     Method("goen_m", "goen-m", _goen_m, "goen", "goen", ("train", "calibration")),
     Method(
-        "goen_m_mirrored",
-        "goen-m, mirrored",
+        "goen_m_flip_averaged",
+        "goen-m, flip-averaged",
         _goen_m,
         "goen",
         "goen",
         ("train", "calibration"),
-        view="mirrored",
+        view="flip_averaged",
     ),
     Method(
         "goen_m_ood", "goen-m, calibrated", _goen_m, "goen", "goen", ("train", "calibration", "ood")

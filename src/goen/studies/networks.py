@@ -1,11 +1,11 @@
-"""Trained networks and what they say about image sets, each made once for all studies."""
+"""Trained networks and their outputs for image sets, each computed once for all studies."""
 
 import json
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 import torch
 from safetensors.torch import save_file
@@ -18,8 +18,12 @@ from goen.models import NetworkConfig, ResNet18
 from goen.outputs import Outputs
 from goen.progress import note
 from goen.runs.artifacts import load_tensors, part
+from goen.runs.manifest import JsonValue
 from goen.runs.results import Stages
 from goen.training import EpochRow, TrainingConfig, train_backbone
+
+StoryRow: TypeAlias = Mapping[str, JsonValue]
+"""One epoch of a training, as JSON."""
 
 # Counted up when the code behind a stage changes what the stage gives.
 _TRAINING_REVISION = 1
@@ -39,7 +43,7 @@ class Trained:
 
     network: ResNet18
     key: str
-    story: list[dict[str, Any]]
+    story: list[StoryRow]
     trained_on: tuple[ImageSet, ...]
 
 
@@ -53,7 +57,7 @@ def train(
     """The network of this configuration, trained now unless some study has done so before."""
     inputs = {
         "revision": _TRAINING_REVISION,
-        "network": asdict(network),
+        "network": network.to_json(),
         "training": asdict(training),
         "train": images.fingerprint,
         "validation": validation.fingerprint,
@@ -70,7 +74,7 @@ def train(
             validation,
             checkpoint=work / "checkpoint.safetensors",
             device=device(),
-            on_epoch=_say,
+            on_epoch=_note_epoch,
         )
         plain = {k: v.cpu().contiguous() for k, v in trained.state_dict().items()}
         save_file(plain, result / "network.safetensors")
@@ -87,7 +91,7 @@ def train(
 def outputs(
     network: nn.Module, key: str, images: ImageSet, stages: Stages, *, features: Collection[str]
 ) -> tuple[Outputs, float]:
-    """What the network says of the set, and the seconds its pass took; from disk the second time.
+    """The network's outputs for the set, and the seconds its pass took; from disk the second time.
 
     Args:
         network: gives ``Outputs``.
@@ -105,19 +109,20 @@ def outputs(
 
     def make(result: Path, work: Path) -> None:
         started = time.perf_counter()
-        said = Outputs.concatenate(o.keep(features) for o in stream(network, images))
+        whole = Outputs.concatenate(o.keep(features) for o in stream(network, images))
         seconds = time.perf_counter() - started
-        tensors = {"logits": said.logits} | {f"feature.{k}": v for k, v in said.features.items()}
-        if said.uncertainty is not None:
-            tensors["uncertainty"] = said.uncertainty
+        tensors = {"logits": whole.logits} | {f"feature.{k}": v for k, v in whole.features.items()}
+        if whole.uncertainty is not None:
+            tensors["uncertainty"] = whole.uncertainty
         tensors["seconds"] = torch.tensor(seconds, dtype=torch.float64)
         plain = {name: tensor.contiguous() for name, tensor in tensors.items()}
         save_file(plain, result / "outputs.safetensors")
 
     folder = stages.run("outputs", inputs, make, about=images.name)
     tensors = load_tensors(folder / "outputs.safetensors")
-    said = Outputs(tensors["logits"], part(tensors, "feature."), tensors.get("uncertainty"))
-    return said, tensors["seconds"].item()
+    whole = Outputs(tensors["logits"], part(tensors, "feature."), tensors.get("uncertainty"))
+    # In the order asked for: a file has its own, and the last feature is a detector's default.
+    return whole.keep(tuple(features)), tensors["seconds"].item()
 
 
 def device() -> str:
@@ -125,18 +130,18 @@ def device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def write_story(path: Path, rows: list[dict[str, Any]]) -> None:
+def write_story(path: Path, rows: list[StoryRow]) -> None:
     """Rows as JSON lines, whole or not at all."""
     with whole_file(path) as temporary:
         temporary.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def read_story(path: Path) -> list[dict[str, Any]]:
+def read_story(path: Path) -> list[StoryRow]:
     """What ``write_story`` wrote."""
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def _say(row: EpochRow) -> None:
+def _note_epoch(row: EpochRow) -> None:
     note(
         f"epoch {row.epoch + 1:>3}  loss {row.loss:.3f}  accuracy {row.accuracy:.1%}  "
         f"validation {row.validation_accuracy:.2%}  {row.seconds:.1f} s"

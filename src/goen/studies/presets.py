@@ -1,32 +1,39 @@
-"""Recipes that fit a machine and a data set, and who does what among the validation images."""
+"""Presets: network and training settings that suit a machine and a data set."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
-from goen.data.imageset import ImageSet
 from goen.data.protocol import Protocol
 from goen.detectors.calibration_head import HeadConfig
 from goen.errors import UsageError, unknown
 from goen.models import NetworkConfig
+from goen.runs.manifest import JsonValue
 from goen.training import TrainingConfig
 
-Fairness = Literal["full", "paper"]
-"""Which protocol trains: the whole schedule for everyone, or the paper's early stopping."""
+Budget = Literal["full", "paper"]
+"""How long networks train: the whole schedule for each, or the paper's early stopping."""
 
 PATIENCE = 10
 # The paper's five, in its order.
 SEEDS = (42, 123, 2024, 777, 314)
-_VALIDATION_SEED = 7
 
 
 @dataclass(frozen=True)
 class Preset:
-    """A recipe that fits a machine and a data set."""
+    """Settings of the network, of its training and of the calibration head's training."""
 
     network: NetworkConfig
     training: TrainingConfig
     head: HeadConfig
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """All settings, for manifests."""
+        return {
+            "network": self.network.to_json(),
+            "training": asdict(self.training),
+            "head": asdict(self.head),
+        }
 
 
 # Two cores, at most 45 minutes: narrow, smaller images first, one cycle.
@@ -59,13 +66,13 @@ PRESETS: Mapping[str, Preset] = {
 }
 
 
-def recipe(preset: str, protocol: Protocol, fairness: Fairness, seed: int) -> Preset:
-    """The preset for these images: their classes, this seed, the protocol's way to stop.
+def choose_preset(name: str, protocol: Protocol, budget: Budget, seed: int) -> Preset:
+    """The preset for these images: with their classes, this seed and this budget.
 
     Args:
-        preset: a name in ``PRESETS``, or auto: digits for digits, cpu for CIFAR-10.
+        name: in ``PRESETS``, or auto: digits for digits, cpu for CIFAR-10.
         protocol: the images.
-        fairness: whether training stops early.
+        budget: whether training stops early.
         seed: of everything that is trained.
 
     Raises:
@@ -73,34 +80,14 @@ def recipe(preset: str, protocol: Protocol, fairness: Fairness, seed: int) -> Pr
     """
     if not 0 <= seed < 2**32:
         raise UsageError(f"A seed lies in 0..{2**32 - 1}, got {seed}.")
-    name = preset
     if name == "auto":
         name = "digits" if protocol.name == "digits" else "cpu"
     if name not in PRESETS:
         raise unknown("preset", name, ["auto", *PRESETS])
     chosen = PRESETS[name]
-    patience = PATIENCE if fairness == "paper" else None
+    patience = PATIENCE if budget == "paper" else None
     return Preset(
         replace(chosen.network, num_classes=len(protocol.train.classes)),
         replace(chosen.training, seed=seed, patience=patience),
         replace(chosen.head, seed=seed),
     )
-
-
-@dataclass(frozen=True)
-class Roles:
-    """Who does what: the protocol's validation images, parted once more.
-
-    calibration stops training early and is the head's ID side; held_out only ever gives the
-    threshold.
-    """
-
-    calibration: ImageSet
-    held_out: ImageSet
-
-    @staticmethod
-    def of(protocol: Protocol) -> "Roles":
-        kept = len(protocol.validation) * 2 // 5
-        sizes = {"calibration": len(protocol.validation) - kept, "held-out": kept}
-        parts = protocol.validation.split(sizes, _VALIDATION_SEED)
-        return Roles(parts["calibration"], parts["held-out"])

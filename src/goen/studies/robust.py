@@ -9,15 +9,14 @@ import numpy as np
 from goen.data.corruptions import CORRUPTIONS, SEVERITIES, corrupt, read_cifar10c
 from goen.data.imageset import ImageSet
 from goen.data.protocol import Protocol
-from goen.detectors import TemperatureScaling
 from goen.errors import UsageError, unknown
 from goen.functional.conformal import threshold
 from goen.metrics import id_metrics
 from goen.progress import note
 from goen.runs.results import Result, Stages, alone_in, summarised, write_results
-from goen.studies.experiment import Fitted, Panel
+from goen.studies.experiment import Experiment, FittedMethod
 from goen.studies.methods import METHODS
-from goen.studies.presets import Fairness
+from goen.studies.presets import Budget
 
 CLEAN = "clean"
 
@@ -33,13 +32,13 @@ class RobustConfig:
         images: how many test images; all if 0.
         false_alarm_rate: what share of clean ID images may be flagged.
         preset: digits, cpu, short or paper; auto takes digits for digits, cpu for CIFAR-10.
-        protocol: full gives every network the same whole schedule; paper stops early.
+        budget: full gives every network the same whole schedule; paper stops early.
         seed: of all trainings.
         cifar10c: a folder with the official CIFAR-10-C files, instead of our own corruptions.
     """
 
     methods: tuple[str, ...] = (
-        "softmax",
+        "max_softmax",
         "temperature_scaling",
         "knn",
         "goen_distance",
@@ -51,7 +50,7 @@ class RobustConfig:
     images: int = 0
     false_alarm_rate: float = 0.05
     preset: str = "auto"
-    protocol: Fairness = "full"
+    budget: Budget = "full"
     seed: int = 42
     cifar10c: Path | None = None
 
@@ -76,13 +75,13 @@ def robust(
     methods = [METHODS[name] for name in config.methods]
     with alone_in(out):
         store = stages or Stages(out / "stages")
-        panel = Panel(config.preset, config.protocol, config.seed, protocol, store)
+        experiment = Experiment(config.preset, config.budget, config.seed, protocol, store)
         # Raised before anything is trained where the held-out images are too few for the rate.
-        threshold(np.zeros(len(panel.roles.held_out)), config.false_alarm_rate)
-        fitted = [panel.fit(method) for method in methods]
+        threshold(np.zeros(len(protocol.held_out)), config.false_alarm_rate)
+        fitted = [experiment.fit(method) for method in methods]
         limits = {
             f.method.key: threshold(
-                panel.score(f, panel.roles.held_out)[0], config.false_alarm_rate
+                experiment.score(f, protocol.held_out)[0], config.false_alarm_rate
             )
             for f in fitted
         }
@@ -90,13 +89,13 @@ def robust(
         for images in _corrupted(protocol.test, config):
             note(f"scoring {images.name}")
             for f in fitted:
-                results += _measure(panel, f, images, limits[f.method.key])
-            panel.forget(images)
+                results += _measure(experiment, f, images, limits[f.method.key])
+            experiment.forget(images)
         summary = {
             "study": "robust",
             "data": protocol.name,
             "config": {**asdict(config), "cifar10c": str(config.cifar10c or "")},
-            "recipe": asdict(panel.preset),
+            "recipe": experiment.preset.to_json(),
             "titles": {m.key: [m.title, m.kind] for m in methods},
             "skipped": {},
             "missing": dict(protocol.missing),
@@ -142,11 +141,12 @@ def _corrupted(test: ImageSet, config: RobustConfig) -> Iterator[ImageSet]:
             yield ImageSet(f"{name}-{severity}", pixels, chosen.labels, chosen.classes)
 
 
-def _measure(panel: Panel, fitted: Fitted, images: ImageSet, limit: float) -> list[Result]:
-    scores, _ = panel.score(fitted, images)
-    said = panel.outputs(fitted.method.network, images, fitted.method.answers_to)[0]
-    if isinstance(fitted.scores, TemperatureScaling):
-        said = fitted.scores.calibrate(said)
-    numbers = asdict(id_metrics(logits=said.logits.numpy(), labels=images.labels))
+def _measure(
+    experiment: Experiment, fitted: FittedMethod, images: ImageSet, limit: float
+) -> list[Result]:
+    scores, _ = experiment.score(fitted, images)
+    outputs = experiment.outputs(fitted.method.network, images, fitted.method.classified_view)[0]
+    outputs = fitted.detector.calibrated(outputs)
+    numbers = asdict(id_metrics(logits=outputs.logits.numpy(), labels=images.labels))
     numbers |= {"mean_score": scores.mean(), "flagged": (scores > limit).mean()}
     return fitted.origin.rows(images.name, "id", numbers)

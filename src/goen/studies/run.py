@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -12,19 +12,23 @@ from torch import Tensor
 
 from goen.data.imageset import ImageSet
 from goen.data.protocol import Protocol
+from goen.detectors import Goen
+from goen.detectors._gaussians import ClassGaussians
 from goen.detectors.calibration_head import CalibrationHead, HeadConfig, train_head
-from goen.detectors.density import Density
-from goen.detectors.goen import Goen
 from goen.errors import UsageError
 from goen.extraction import stream
-from goen.functional.conformal import raised, threshold
-from goen.gate import Gate, score_cues
+from goen.functional.conformal import threshold
+from goen.gate import Gate, HeldOut
+from goen.gate._passes import ALONE, one_by_one, score_rounding
 from goen.models import ResNet18
+from goen.models.placement import evaluating, placement
+from goen.outputs import Outputs
 from goen.runs.artifacts import load_tensors
+from goen.runs.manifest import JsonValue
 from goen.runs.results import Stages, alone_in, summarised
-from goen.studies.evaluate import Subject, evaluate
-from goen.studies.networks import read_story, train, write_story
-from goen.studies.presets import Fairness, Preset, Roles, recipe
+from goen.studies.evaluate import GateStudy, evaluate_gate
+from goen.studies.networks import StoryRow, Trained, read_story, train, write_story
+from goen.studies.presets import Budget, Preset, choose_preset
 
 
 @dataclass(frozen=True)
@@ -33,21 +37,21 @@ class RunConfig:
 
     Attributes:
         preset: digits, cpu, short or paper; auto takes digits for digits, cpu for CIFAR-10.
-        protocol: full trains the whole schedule; paper stops early, with a patience of ten
-            epochs, as the paper says.
-        head: of the network.
+        budget: full trains the whole schedule; paper stops early, with a patience of ten epochs, as
+            the paper says.
+        representation: the features of the network that z is made of.
         center_loss: weight of the centre loss.
-        calibration: which OOD sets calibrate the head; all that the protocol offers, noise
-            alone (the paper's NoSVHN), or none: no head, and no OOD image is used at all.
+        calibration_ood: which OOD sets train the calibration head: all that the protocol offers,
+            noise alone (the paper's NoSVHN), or none: no head, and no OOD image is used at all.
         false_alarm_rate: the share of ID images that may be flagged.
         seed: of the training.
     """
 
     preset: str = "auto"
-    protocol: Fairness = "full"
-    head: Literal["multi_scale", "single_scale", "concat"] = "multi_scale"
+    budget: Budget = "full"
+    representation: Literal["multi_scale", "single_scale", "concat"] = "multi_scale"
     center_loss: float = 0.0
-    calibration: Literal["all", "noise", "none"] = "all"
+    calibration_ood: Literal["all", "noise", "none"] = "all"
     false_alarm_rate: float = 0.05
     seed: int = 42
 
@@ -57,11 +61,11 @@ class RunConfig:
                 f"The weight of the centre loss is at least 0, got {self.center_loss}."
             )
 
-    def recipe(self, protocol: Protocol) -> Preset:
-        """The preset with this run's choices put in."""
-        preset = recipe(self.preset, protocol, self.protocol, self.seed)
+    def preset_for(self, protocol: Protocol) -> Preset:
+        """The preset with the choices of this run."""
+        preset = choose_preset(self.preset, protocol, self.budget, self.seed)
         return Preset(
-            replace(preset.network, head=self.head),
+            replace(preset.network, representation=self.representation),
             replace(preset.training, center_loss=self.center_loss),
             preset.head,
         )
@@ -86,127 +90,136 @@ def run(config: RunConfig, protocol: Protocol, out: Path, stages: Stages | None 
 
 
 def _run(config: RunConfig, protocol: Protocol, out: Path, stages: Stages) -> Gate:
-    recipe = config.recipe(protocol)
-    roles = Roles.of(protocol)
-    threshold(np.zeros(len(roles.held_out)), config.false_alarm_rate)  # enough, or an error now
-    trained = train(recipe.network, recipe.training, protocol.train, roles.calibration, stages)
-    network = trained.network
-    density, fitted = _fit(network, protocol.train, trained.key, stages)
-    sets = {"train": protocol.train, "calibration": roles.calibration, "held-out": roles.held_out}
-    calibrating = _calibrating(config, protocol)
-    cues = {
-        key: _cues(network, density, images, fitted, stages)
-        for key, images in {
-            "id": roles.calibration,
-            "held-out": roles.held_out,
-            **{f"ood:{name}": images for name, images in calibrating.items()},
-        }.items()
-    }
-    head: CalibrationHead | None = None
-    gaps: list[dict[str, Any]] = []
-    if calibrating:
-        head, gaps = _calibrate(cues, roles.calibration, calibrating, fitted, recipe.head, stages)
-    held_out_scores, _ = score_cues(cues["held-out"], head)
-    used = {**sets, **{f"calibration OOD {name}": s for name, s in calibrating.items()}}
+    preset = config.preset_for(protocol)
+    held_out, calibration = protocol.held_out, protocol.calibration_id
+    threshold(np.zeros(len(held_out)), config.false_alarm_rate)  # enough, or an error now
+    trained = train(preset.network, preset.training, protocol.train, calibration, stages)
+    fitted = _fit(trained, protocol.train, stages)
+    ood = _ood_for_calibration(config, protocol)
+    head, gaps = _train_head(fitted, calibration, ood, preset.head, stages)
+    cues = _cues(fitted, held_out, stages)
+    detector = fitted.detector.with_head(head, cues)
+    used = {"train": protocol.train, "calibration": calibration, "held-out": held_out}
+    used |= {f"calibration OOD {name}": images for name, images in ood.items()}
+    rounding = _rounding(fitted, detector, held_out)
     gate = Gate(
-        network=network,
-        scorer=Goen(density, head, cues["held-out"]),
-        held_out_scores=raised(held_out_scores),
+        network=trained.network,
+        detector=detector,
+        held_out=HeldOut.from_cues(detector, cues, labels=None, rounding=rounding),
         false_alarm_rate=config.false_alarm_rate,
         classes=protocol.train.classes,
         image_size=protocol.train.image_shape[1:],
         facts={
-            "recipe": asdict(recipe),
+            "recipe": preset.to_json(),
             "run": asdict(config),
-            "splits": {
-                role: {"name": s.name, "images": len(s), "fingerprint": s.fingerprint}
-                for role, s in used.items()
-            },
+            "splits": {role: images.to_json() for role, images in used.items()},
         },
     )
-    subject = Subject(
+    study = GateStudy(
         gate=gate,
-        protocol=config.protocol,
+        budget=config.budget,
         seed=config.seed,
         network=trained.key,
-        fitted_on=trained.trained_on,
-        calibration=roles.calibration,
-        calibrating=calibrating,
+        trained_on=trained.trained_on,
+        calibrated_on=(calibration, *ood.values()) if ood else (),
+        held_out=held_out,
+        ood_seen=tuple(ood),
     )
-    summary = {
+    summary: dict[str, JsonValue] = {
         "study": "run",
         "data": protocol.name,
         "config": asdict(config),
         "missing": dict(protocol.missing),
         "threshold": gate.threshold,
-        "condition_number": density.whitening_.condition_number,
-        "held_out": len(roles.held_out),
+        "condition_number": detector.gaussians.whitening_.condition_number,
+        "held_out": len(held_out),
     }
     with summarised(out, summary):
-        gate = evaluate(subject, protocol, roles.held_out, out)
+        gate = evaluate_gate(study, protocol, out)
         write_story(out / "training.jsonl", trained.story)
         write_story(out / "head.jsonl", gaps)
         summary["facts"] = dict(gate.facts)
     return gate
 
 
-def _fit(network: ResNet18, train: ImageSet, backbone: str, stages: Stages) -> tuple[Density, Path]:
+@dataclass(frozen=True, eq=False)
+class _FittedGaussians:
+    """A trained network, the Gaussians fitted on its features, and the stage that holds them."""
+
+    network: ResNet18
+    detector: Goen
+    stage: Path
+
+
+def _fit(trained: Trained, images: ImageSet, stages: Stages) -> _FittedGaussians:
     def make(result: Path, work: Path) -> None:
-        density, start = Density(), 0
-        for outputs in stream(network, train):
-            labels = torch.from_numpy(train.labels[start : start + len(outputs)])
-            density.update(outputs, labels)
+        detector, start = Goen(feature="z"), 0
+        for outputs in stream(trained.network, images):
+            labels = torch.from_numpy(images.labels[start : start + len(outputs)])
+            detector.update(outputs, labels)
             start += len(outputs)
-        save_file(density.state(), result / "density.safetensors")
+        save_file(detector.gaussians.state(), result / "density.safetensors")
 
-    inputs = {"backbone": backbone, "train": train.fingerprint, "density": "z, ridge 1e-5"}
+    inputs = {"backbone": trained.key, "train": images.fingerprint, "density": "z, ridge 1e-5"}
     folder = stages.run("density", inputs, make)
-    return Density().load_state(load_tensors(folder / "density.safetensors")), folder
+    detector = Goen(feature="z")
+    tensors = load_tensors(folder / "density.safetensors")
+    detector.gaussians_ = ClassGaussians("z").load_state(tensors)
+    return _FittedGaussians(trained.network, detector, folder)
 
 
-def _cues(
-    network: ResNet18, density: Density, images: ImageSet, fitted: Path, stages: Stages
-) -> Tensor:
+def _cues(fitted: _FittedGaussians, images: ImageSet, stages: Stages) -> Tensor:
     def make(result: Path, work: Path) -> None:
-        rows = [density.cues(outputs) for outputs in stream(network, images)]
+        rows = [fitted.detector.cues(outputs) for outputs in stream(fitted.network, images)]
         save_file({"cues": torch.cat(rows)}, result / "cues.safetensors")
 
-    inputs = {"density": fitted.name, "images": images.fingerprint}
+    inputs = {"density": fitted.stage.name, "images": images.fingerprint}
     folder = stages.run("cues", inputs, make)
     return load_tensors(folder / "cues.safetensors")["cues"]
 
 
-def _calibrating(config: RunConfig, protocol: Protocol) -> dict[str, ImageSet]:
-    if config.calibration == "none":
+def _ood_for_calibration(config: RunConfig, protocol: Protocol) -> dict[str, ImageSet]:
+    if config.calibration_ood == "none":
         return {}
-    if config.calibration == "noise":
-        return {"noise": protocol.calibration["noise"]}
-    return dict(protocol.calibration)
+    if config.calibration_ood == "noise":
+        return {"noise": protocol.calibration_ood["noise"]}
+    return dict(protocol.calibration_ood)
 
 
-def _calibrate(
-    cues: Mapping[str, Tensor],
-    calibration: ImageSet,
-    calibrating: Mapping[str, ImageSet],
-    fitted: Path,
+def _train_head(
+    fitted: _FittedGaussians,
+    id_images: ImageSet,
+    ood: Mapping[str, ImageSet],
     config: HeadConfig,
     stages: Stages,
-) -> tuple[CalibrationHead, list[dict[str, Any]]]:
-    """The head, and its gap after each epoch."""
+) -> tuple[CalibrationHead | None, list[StoryRow]]:
+    """The head, and its gap after each epoch; no head without OOD images."""
+    if not ood:
+        return None, []
 
     def make(result: Path, work: Path) -> None:
-        ood = {name: cues[f"ood:{name}"] for name in calibrating}
-        head, gaps = train_head(cues["id"], ood, config)
+        ood_cues = {name: _cues(fitted, images, stages) for name, images in ood.items()}
+        head, gaps = train_head(_cues(fitted, id_images, stages), ood_cues, config)
         save_file(head.state_dict(), result / "head.safetensors")
         write_story(result / "head.jsonl", [{"epoch": i, "gap": g} for i, g in enumerate(gaps)])
 
     inputs = {
-        "density": fitted.name,
+        "density": fitted.stage.name,
         "head": asdict(config),
-        "id": calibration.fingerprint,
-        "ood": {name: images.fingerprint for name, images in calibrating.items()},
+        "id": id_images.fingerprint,
+        "ood": {name: images.fingerprint for name, images in ood.items()},
     }
     folder = stages.run("head", inputs, make)
     head = CalibrationHead()
     head.load_state_dict(load_tensors(folder / "head.safetensors"))
     return head.eval(), read_story(folder / "head.jsonl")
+
+
+def _rounding(fitted: _FittedGaussians, detector: Goen, images: ImageSet) -> float:
+    """The largest difference between scores of a few images in a batch and each alone."""
+    few = torch.from_numpy(images.read(range(min(ALONE, len(images)))))
+    device, _ = placement(fitted.network)
+    with evaluating(fitted.network), torch.no_grad():
+        together: Outputs = fitted.network(few.to(device))
+        alone = [detector.cues(outputs) for outputs in one_by_one(fitted.network, few)]
+    return score_rounding(detector, detector.cues(together.cpu()), torch.cat(alone))

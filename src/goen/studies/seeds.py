@@ -11,7 +11,7 @@ from goen.studies.presets import SEEDS
 from goen.studies.run import RunConfig, run
 
 
-def over_seeds(
+def seeds(
     config: RunConfig,
     protocol: Protocol,
     out: Path,

@@ -18,7 +18,6 @@ from goen.data.imageset import ImageSet
 from goen.errors import FitError, UsageError
 from goen.extraction import stream
 from goen.functional.gaussian import ClassStatistics
-from goen.functional.geometry import geometry
 from goen.models import NetworkConfig, ResNet18
 from goen.progress import bar
 from goen.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
@@ -315,7 +314,7 @@ def _measure(
 
 
 def _shape(statistics: ClassStatistics) -> dict[str, float | None]:
-    found = asdict(geometry(statistics))
+    found = asdict(feature_geometry(statistics))
     measures = {name: found[name] for name in ("inter_intra_ratio", "total_top_share", "nc1")}
     return {name: value if math.isfinite(value) else None for name, value in measures.items()}
 

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from goen.models.classifiers.classifier import Classifier, Prediction
+from goen.models.classifiers.classifier import Classifier, ClassifierOutput
 from goen.models.classifiers.dropout import MCDropout
 from goen.models.classifiers.epinet import EpiNet
 from goen.models.classifiers.evidential import Evidential
@@ -22,10 +22,10 @@ __all__ = [
     "CLASSIFIERS",
     "Classifier",
     "ClassifierKind",
+    "ClassifierOutput",
     "EpiNet",
     "Evidential",
     "LinearClassifier",
     "MCDropout",
     "MixtureOfExperts",
-    "Prediction",
 ]

@@ -13,7 +13,7 @@ from goen.functional.predictive import log_mean, mutual_information
 NUM_SAMPLES, SAMPLES_SEED = 20, 0
 
 
-class Prediction(NamedTuple):
+class ClassifierOutput(NamedTuple):
     """Logits ``(N, C)`` whose softmax is the probability of each class, and the method's doubt.
 
     ``uncertainty`` is ``(N,)`` float64, higher means more; ``None`` where a method has none.
@@ -32,7 +32,7 @@ class Classifier(nn.Module, ABC):
     """
 
     @abstractmethod
-    def predict(self, hidden: Tensor) -> Prediction:
+    def predict(self, hidden: Tensor) -> ClassifierOutput:
         """Logits and uncertainty of each row."""
 
     @abstractmethod
@@ -59,10 +59,10 @@ class SamplingClassifier(Classifier):
     def samples(self, hidden: Tensor) -> Tensor:
         """Logits ``(S, N, C)``: in evaluation the same S functions for every row, every time."""
 
-    def predict(self, hidden: Tensor) -> Prediction:
+    def predict(self, hidden: Tensor) -> ClassifierOutput:
         log_probabilities = torch.log_softmax(self.samples(hidden).to(torch.float64), dim=2)
         logits = log_mean(log_probabilities).to(hidden.dtype)
-        return Prediction(logits, mutual_information(log_probabilities))
+        return ClassifierOutput(logits, mutual_information(log_probabilities))
 
     def loss(
         self, hidden: Tensor, labels: Tensor, *, label_smoothing: float = 0.0, progress: float = 1.0

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn.functional import relu
 
 from goen.functional.predictive import dirichlet_kl_to_uniform, dirichlet_nll, vacuity
-from goen.models.classifiers.classifier import Classifier, Prediction
+from goen.models.classifiers.classifier import Classifier, ClassifierOutput
 
 # Share of the training after which the divergence has its full weight.
 ANNEALED_AT = 0.5
@@ -40,9 +40,9 @@ class Evidential(Classifier):
         super().__init__()
         self.linear = nn.Linear(inputs, num_classes)
 
-    def predict(self, hidden: Tensor) -> Prediction:
+    def predict(self, hidden: Tensor) -> ClassifierOutput:
         alpha = relu(self.linear(hidden)) + 1
-        return Prediction(_log_expectation(alpha), vacuity(alpha))
+        return ClassifierOutput(_log_expectation(alpha), vacuity(alpha))
 
     def loss(
         self, hidden: Tensor, labels: Tensor, *, label_smoothing: float = 0.0, progress: float = 1.0

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from goen.functional.logits import max_softmax_score
-from goen.models.classifiers.classifier import Classifier, Prediction
+from goen.models.classifiers.classifier import Classifier, ClassifierOutput
 
 NUM_EXPERTS, HIDDEN = 5, 64
 
@@ -34,11 +34,11 @@ class MixtureOfExperts(Classifier):
         )
         self.gate = nn.Linear(inputs, NUM_EXPERTS)
 
-    def predict(self, hidden: Tensor) -> Prediction:
+    def predict(self, hidden: Tensor) -> ClassifierOutput:
         gate = self.gate(hidden)
         # The sigmoid of log((1 - g) / g) is 1 - g.
         doubt = torch.sigmoid(max_softmax_score(gate.detach()))
-        return Prediction(self._mixture(hidden, gate), doubt)
+        return ClassifierOutput(self._mixture(hidden, gate), doubt)
 
     def loss(
         self, hidden: Tensor, labels: Tensor, *, label_smoothing: float = 0.0, progress: float = 1.0

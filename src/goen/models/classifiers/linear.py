@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from goen.models.classifiers.classifier import Classifier, Prediction
+from goen.models.classifiers.classifier import Classifier, ClassifierOutput
 
 
 class LinearClassifier(nn.Linear, Classifier):
@@ -20,8 +20,8 @@ class LinearClassifier(nn.Linear, Classifier):
         (torch.Size([2, 3]), None)
     """
 
-    def predict(self, hidden: Tensor) -> Prediction:
-        return Prediction(self(hidden), None)
+    def predict(self, hidden: Tensor) -> ClassifierOutput:
+        return ClassifierOutput(self(hidden), None)
 
     def loss(
         self, hidden: Tensor, labels: Tensor, *, label_smoothing: float = 0.0, progress: float = 1.0

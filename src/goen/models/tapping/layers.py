@@ -12,7 +12,7 @@ from goen.models.placement import evaluating, example_images, placement
 from goen.models.tapping._hooks import listening
 from goen.models.tapping._returned import batched, find_logits, first_float
 from goen.models.tapping.pooling import Layout, channel_axis
-from goen.models.tapping.preprocess import Preprocessing, prepare
+from goen.models.tapping.preprocess import Preprocessing, prepare_images
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def _watch(
         heard.append((name, inputs[0] if inputs else None, first_float(output)))
 
     with evaluating(model), torch.no_grad():
-        x = prepare(example_images(example, model), preprocess, placement(model)[1])
+        x = prepare_images(example_images(example, model), preprocess, placement(model)[1])
         with listening(modules, hear):
             whole = model(x)
     names = [name for name, _, _ in heard]
@@ -160,3 +160,15 @@ def _finishes(later: _Call, call: _Call) -> bool:
         and later.takes is call.gives
         and later.gives.shape == call.gives.shape
     )
+
+
+def suggest_layers(table: LayerTable) -> tuple[str, ...]:
+    """The last layer of the middle scale, and the last of all: where the output's size changes."""
+    usable = [info for info in table if info.width is not None]
+    ends = [
+        info.name
+        for info, after in zip(usable, [*usable[1:], None], strict=True)
+        if after is None or after.shape[1:] != info.shape[1:]
+    ]
+    chosen = [ends[(len(ends) - 1) // 2], ends[-1]] if ends else ["NAME"]
+    return tuple(dict.fromkeys(chosen))

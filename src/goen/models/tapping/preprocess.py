@@ -73,7 +73,7 @@ def _per_channel(name: str, values: tuple[float, ...], images: Tensor) -> Tensor
     return torch.tensor(values, dtype=images.dtype, device=images.device).view(1, -1, 1, 1)
 
 
-def prepare(images: Tensor, preprocess: Preprocessing | None, dtype: torch.dtype) -> Tensor:
+def prepare_images(images: Tensor, preprocess: Preprocessing | None, dtype: torch.dtype) -> Tensor:
     """A new tensor of this dtype for the model, from uint8 images or floats in [0, 1].
 
     Preprocessing is done in float32 or better, whatever the model's own precision. The caller's

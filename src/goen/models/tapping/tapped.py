@@ -13,7 +13,7 @@ from goen.models.tapping._hooks import listening
 from goen.models.tapping._returned import batched, describe, find_logits, first_float, full
 from goen.models.tapping.layers import layers as layers_of
 from goen.models.tapping.pooling import Layout, Tokens, channel_axis
-from goen.models.tapping.preprocess import Preprocessing, prepare
+from goen.models.tapping.preprocess import Preprocessing, prepare_images
 from goen.outputs import Outputs
 
 # Lets torch.export return Outputs from a program.
@@ -98,7 +98,7 @@ class Tapped(nn.Module):
                 self(example_images(example, model))
 
     def forward(self, images: Tensor) -> Outputs:
-        x = prepare(images, self.preprocess, placement(self.model)[1])
+        x = prepare_images(images, self.preprocess, placement(self.model)[1])
         heard: dict[str, list[Tensor]] = {name: [] for name in self.layers}
 
         def hear(name: str, _: Any, output: Any) -> None:

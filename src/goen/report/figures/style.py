@@ -77,7 +77,7 @@ def marker(number: int) -> str:
     return MARKERS[number % len(MARKERS)]
 
 
-def save(figure: Figure, folder: Path, name: str) -> str:
+def save_figure(figure: Figure, folder: Path, name: str) -> str:
     """Write the figure as SVG, PNG and PDF; the SVG comes back. The same bytes every time."""
     nameless: dict[str, dict[str, Any]] = {
         "svg": {"Date": None},

@@ -1,0 +1,49 @@
+"""Image sets on the command line: a folder of pictures, or the name of a known set."""
+
+from logging import getLogger
+from pathlib import Path
+
+from goen.data.imageset import ImageSet
+from goen.data.readers import class_folders, class_names
+from goen.data.sources import load_set, names
+from goen.data.store import prepare_set
+from goen.errors import UsageError
+
+_log = getLogger(__name__)
+
+
+def open_image_set(
+    name: str, size: tuple[int, int] | None, classes: tuple[str, ...] | None
+) -> ImageSet:
+    """A folder of pictures, or a known set; ``()`` for ``classes`` means there are none."""
+    folder = Path(name)
+    if not folder.is_dir():
+        known, _, split = name.partition("/")
+        if known in names():
+            images = load_set(known, split or None)
+            if size is not None and images.image_shape[1:] != size:
+                height, width = images.image_shape[1:]
+                raise UsageError(
+                    f"{name} has images of {height}×{width}, and {size[0]}×{size[1]} are needed. "
+                    "Only folders of pictures are resized; let --preprocess do it for sets."
+                )
+            return images.of_classes(classes, images.name) if classes else images
+        raise UsageError(f"{name} is neither a folder nor a known set ({', '.join(names())}).")
+    folder = folder.resolve()
+    if classes == ():
+        # All pictures below the folder, as one class of its own name.
+        return prepare_set(class_folders(folder.parent, size, (folder.name,)), folder.name)
+    there = class_names(folder)
+    if not there:
+        raise UsageError(
+            f"{folder} has no class folders: put the pictures of each class into a folder of its "
+            "name."
+        )
+    others = [name for name in there if classes and name not in classes]
+    if others:
+        _log.warning(
+            "%s: these folders are not among the classes and are left out: %s",
+            folder,
+            ", ".join(others[:10]),
+        )
+    return prepare_set(class_folders(folder, size, classes), folder.name)

@@ -1,0 +1,53 @@
+"""Weights from a file into a model, without running code from the file."""
+
+import warnings
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from goen.errors import ArtifactError
+
+
+def load_weights(model: nn.Module, path: Path) -> None:
+    """Load the weights in this file into the model."""
+    state = read_weights(path)
+    try:
+        model.load_state_dict(state)
+    except RuntimeError as error:
+        lines = [line.strip() for line in str(error).splitlines()[1:3]]
+        raise ArtifactError(
+            f"{path} does not fit this model. {' '.join(lines) or error}"
+        ) from error
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """A state dictionary from a ``.safetensors`` file, or from a ``.pt`` that runs no code."""
+    if not path.is_file():
+        raise ArtifactError(f"{path} {'is not a file' if path.exists() else 'does not exist'}.")
+    if path.suffix == ".safetensors":
+        try:
+            return load_file(path)
+        except SafetensorError as error:
+            raise ArtifactError(f"{path} cannot be read: {error}.") from error
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore"
+            )  # about pickle versions; what cannot be read is an error
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # of bytes that are something else, the reader raises anything
+        raise ArtifactError(
+            f"{path} holds more than weights (a whole model, or objects), or is damaged; goen runs "
+            "no code from files. Save the weights alone: torch.save(model.state_dict(), path), or "
+            "safetensors."
+        ) from error
+    for key in ("state_dict", "model_state_dict", "model"):
+        if isinstance(content, dict) and isinstance(content.get(key), dict):
+            content = content[key]
+    if not isinstance(content, dict) or not all(isinstance(v, Tensor) for v in content.values()):
+        raise ArtifactError(f"{path} holds no weights by name: save model.state_dict().")
+    # DataParallel puts this before every name.
+    return {str(name).removeprefix("module."): value for name, value in content.items()}
