@@ -93,9 +93,8 @@ def fit_command(
     if not layers:
         table = layers_of(network, training.image_shape, preprocess=prepared, layout=layout)
         print(table)
-        raise UsageError(
-            f"Choose where to measure, for example: --layers {' '.join(suggest_layers(table))}"
-        )
+        suggested = " ".join(suggest_layers(table))
+        raise UsageError(f"Choose where to measure, for example: --layers {suggested}")
     gate = Gate.fit(
         network,
         training,

@@ -34,7 +34,7 @@ COMMANDS = {
 _GO_ON = ("demo", "run", "bench", "ablate", "seeds", "robust", "geometry", "data")
 
 _USAGE = """\
-goen {version}: out-of-distribution detection for image classifiers, at a false-alarm rate you choose.
+goen {version}: out-of-distribution detection for image classifiers
 
 usage: goen COMMAND [options]      goen COMMAND --help explains it with examples
 

@@ -75,12 +75,12 @@ class Protocol:
 
     @cached_property
     def calibration_id(self) -> ImageSet:
-        """Three fifths of the validation images: stop training early, train the calibration head."""
+        """Three fifths of the validation images, for early stopping and the calibration head."""
         return self._validation_parts["calibration"]
 
     @cached_property
     def held_out(self) -> ImageSet:
-        """Two fifths of the validation images: set the threshold and do nothing else."""
+        """Two fifths of the validation images, for the threshold alone."""
         return self._validation_parts["held-out"]
 
     @cached_property

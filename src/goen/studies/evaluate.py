@@ -1,4 +1,4 @@
-"""From outputs to rows: the numbers of any method on the sets of a protocol, and those of a gate."""
+"""From outputs to rows: the numbers of any method on a protocol's sets, and those of a gate."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace

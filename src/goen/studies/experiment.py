@@ -1,4 +1,4 @@
-"""The trained networks of one study, their outputs for every set, and the methods fitted on them."""
+"""The trained networks of one study, their outputs, and the methods fitted on them."""
 
 import time
 from collections.abc import Mapping
@@ -18,6 +18,7 @@ from goen.models.ensemble import ensemble
 from goen.models.flip_averaging import FlipAveraged
 from goen.outputs import Outputs
 from goen.progress import note
+from goen.runs.manifest import Manifest
 from goen.runs.results import Origin, Stages
 from goen.studies.methods import Labelled, Material, Method, View, labels_of
 from goen.studies.networks import Trained, outputs, train
@@ -179,7 +180,9 @@ class Experiment:
             calibrated_on=tuple(used[role].identity for role in used if role != "train"),
             seconds=seconds,
         )
-        trained_for = sum(row["seconds"] for member in members for row in member.story)
+        trained_for = sum(
+            Manifest(row).number("seconds") for member in members for row in member.story
+        )
         return FittedMethod(method, detector, origin, trained_for)
 
     def score(self, fitted: FittedMethod, images: ImageSet) -> tuple[NDArray[np.float64], float]:

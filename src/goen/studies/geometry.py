@@ -15,7 +15,7 @@ from goen.outputs import Outputs
 from goen.progress import note
 from goen.runs.results import Origin, Result, Stages, alone_in, summarised, write_results
 from goen.studies.ablate import VARIANTS, AblateConfig
-from goen.studies.networks import Trained, outputs, train, write_story
+from goen.studies.networks import StoryRow, Trained, outputs, train, write_story
 
 # Variants that differ only in their calibration have the same network.
 NETWORK_VARIANTS = tuple(k for k, v in VARIANTS.items() if "calibration_ood" not in v.changes)
@@ -54,7 +54,7 @@ def geometry(
     variants = [name for name in NETWORK_VARIANTS if name in wanted]
     with alone_in(out):
         results: list[Result] = []
-        story: list[dict[str, object]] = []
+        story: list[StoryRow] = []
         for name in variants:
             note(f"variant {name}")
             preset = config.run(name).preset_for(protocol)

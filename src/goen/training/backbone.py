@@ -18,6 +18,7 @@ from goen.data.imageset import ImageSet
 from goen.errors import FitError, UsageError
 from goen.extraction import stream
 from goen.functional.gaussian import ClassStatistics
+from goen.functional.geometry import feature_geometry
 from goen.models import NetworkConfig, ResNet18
 from goen.progress import bar
 from goen.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
