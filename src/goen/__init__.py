@@ -1,6 +1,7 @@
 """goen: a gate for image classifiers that knows when it does not know."""
 
 from importlib import import_module
+from logging import NullHandler, getLogger
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -11,6 +12,9 @@ if TYPE_CHECKING:
     from goen.models.tapping.preprocess import Preprocess
     from goen.models.tapping.tapped import Tapped
     from goen.outputs import Outputs
+
+# Messages are logged; an application decides whether to show them, as the command line does.
+getLogger("goen").addHandler(NullHandler())
 
 __version__ = "0.1.0.dev0"
 

@@ -1,7 +1,7 @@
-"""Progress on the terminal: one look for every long piece of work.
+"""Progress bars for long work, off unless asked for.
 
-Bars go to standard error, so that standard output stays clean for results, and vanish when
-standard error is not a terminal.
+The command line shows them; in a notebook, ``goen.progress.show()`` does. Bars go to standard
+error, so that standard output stays clean for results.
 """
 
 import sys
@@ -14,6 +14,7 @@ from rich.progress import (
     DownloadColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     SpinnerColumn,
     TextColumn,
     TimeElapsedColumn,
@@ -21,65 +22,61 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-
-def console() -> Console:
-    """The console for everything that is not a result."""
-    return Console(stderr=True)
+_enabled = False
 
 
-def note(message: str) -> None:
-    """Say one line to the person watching."""
-    console().print(message, highlight=False, soft_wrap=True, markup=False)
+def show(enabled: bool = True) -> None:
+    """Show progress bars from now on, or stop showing them."""
+    global _enabled
+    _enabled = enabled
 
 
-def warn(message: str) -> None:
-    """Say one line that the person watching should not miss."""
-    console().print(
-        f"warning: {message}", style="yellow", highlight=False, soft_wrap=True, markup=False
-    )
+@contextmanager
+def shown() -> Iterator[None]:
+    """Show progress bars within this block."""
+    before = _enabled
+    show()
+    try:
+        yield
+    finally:
+        show(before)
 
 
 def bar() -> Progress:
     """A progress bar to use as a context; the caller adds tasks, each with a ``status``."""
-    return Progress(
+    return _progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("{task.fields[status]}", markup=False),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
-        console=console(),
-        transient=True,
-        disable=not sys.stderr.isatty(),
     )
 
 
 @contextmanager
 def download_bar(description: str) -> Iterator[Progress]:
     """A bar in bytes, with speed and time left."""
-    with Progress(
-        TextColumn(description),
+    with _progress(
+        TextColumn(description, markup=False),
         BarColumn(),
         DownloadColumn(),
         TransferSpeedColumn(),
         TimeRemainingColumn(),
-        console=console(),
-        transient=True,
-        disable=not sys.stderr.isatty(),
     ) as progress:
         yield progress
 
 
 @contextmanager
 def spinner(description: str) -> Iterator[None]:
-    """For work whose length nobody can know."""
-    with Progress(
-        SpinnerColumn(),
-        TextColumn(description),
-        TimeElapsedColumn(),
-        console=console(),
-        transient=True,
-        disable=not sys.stderr.isatty(),
-    ) as progress:
+    """For work whose length is not known."""
+    columns = (SpinnerColumn(), TextColumn(description, markup=False), TimeElapsedColumn())
+    with _progress(*columns) as progress:
         progress.add_task(description, total=None)
         yield
+
+
+def _progress(*columns: ProgressColumn) -> Progress:
+    console = Console(stderr=True)
+    visible = _enabled and (sys.stderr.isatty() or console.is_jupyter)
+    return Progress(*columns, console=console, transient=True, disable=not visible)

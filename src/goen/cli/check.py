@@ -11,10 +11,10 @@ import tyro
 from goen.cli.model import open_gate
 from goen.cli.options import OptionalFunction, OptionalPath
 from goen.cli.tables import print_table
+from goen.cli.terminal import note
 from goen.data.protocol import EXTRA_SETS, protocol
 from goen.gate import DEFAULT_GATE, gate_folder
 from goen.gate.published import Compared, compare, measure_gate, read_published
-from goen.progress import note, warn
 from goen.report.table import Cell, Row, Table
 
 _METRICS = {"auroc": "AUROC", "fpr95_ood_positive": "FPR95"}
@@ -47,7 +47,7 @@ def check_command(
     published = read_published(gate_folder(gate))
     wanted = {row.dataset for row in published}
     extra = tuple(name for name in EXTRA_SETS if name in wanted)
-    sets = protocol("cifar10", data_dir=data_dir, download=True, extra=extra, warn=warn)
+    sets = protocol("cifar10", data_dir=data_dir, download=True, extra=extra)
     count = len(sets.test) + sum(len(ood.images) for ood in sets.evaluation.values())
     note(f"measuring {gate} on {1 + len(sets.evaluation)} sets, {count:,} images")
     rows = compare(published, measure_gate(judge, sets))

@@ -15,13 +15,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from goen.cli.options import OptionalName, OptionalPath
+from goen.cli.terminal import note
 from goen.data.catalogue import KNOWN, Known
 from goen.data.contact_sheet import class_sheet, save_png, sheet
 from goen.data.embedded import EMBEDDED
 from goen.data.imageset import ImageSet, digest_images
 from goen.data.sources import data_folder, find, load_set, names
 from goen.errors import DataError, UsageError, unknown
-from goen.progress import note
 
 Names = Annotated[tuple[str, ...], tyro.conf.Positional]
 

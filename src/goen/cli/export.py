@@ -7,11 +7,11 @@ import tyro
 
 from goen.cli.model import open_gate
 from goen.cli.options import OptionalFunction, OptionalPath, OptionalRate
+from goen.cli.terminal import note
 from goen.data.pictures import read_picture
 from goen.errors import UsageError
 from goen.gate.export import TOLERANCE, to_onnx, to_program
 from goen.gate.score_files import find_files
-from goen.progress import note
 
 
 def export_command(

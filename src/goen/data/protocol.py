@@ -1,8 +1,9 @@
 """The data splits: which images train, calibrate and evaluate, as the paper's protocol says."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from logging import getLogger
 from pathlib import Path
 from typing import Literal
 
@@ -12,6 +13,7 @@ from goen.data.imageset import ImageSet, require_disjoint
 from goen.data.sources import load_set
 from goen.errors import DataCorrupt, DataMissing, UsageError, unknown
 
+_log = getLogger(__name__)
 OodGroup = Literal["near", "far", "noise"]
 
 # One seed for every split and all noise: changing the training seed must not change the data.
@@ -96,23 +98,21 @@ def protocol(
     data_dir: Path | None = None,
     download: bool = False,
     extra: tuple[str, ...] = (),
-    warn: Callable[[str], None] | None = None,
 ) -> Protocol:
     """The protocol of the paper on CIFAR-10, or its small twin on embedded digits.
 
     CIFAR-10: training images 45,000 / 5,000 by a fixed permutation, 10,000 test images; SVHN test
     5,000 for calibration and 21,032 for evaluation; CIFAR-100 test images of fifty classes unlike
     CIFAR-10's; noise, 2,000 and 5,000 others. The extra set ``cifar100-rest`` is CIFAR-100's other
-    fifty classes, without images that CIFAR-10 has as well (two). A set that cannot be had is
-    reported to ``warn``, left out and named in ``missing``; without CIFAR-10 itself there is
-    nothing to do.
+    fifty classes, without images that CIFAR-10 has as well (two). A set that
+    is not available is left out with a warning and named in ``missing``; without CIFAR-10 itself
+    there is nothing to do.
 
     Args:
         name: ``cifar10`` or ``digits``.
         data_dir: a folder of local sets; else ``$GOEN_DATA``.
         download: whether sets may be fetched.
         extra: further sets to evaluate on, of ``EXTRA_SETS``.
-        warn: called with one sentence for each set that is left out.
 
     Example:
         >>> p = protocol("digits")
@@ -124,7 +124,7 @@ def protocol(
             raise UsageError(f"Extra sets ({', '.join(extra)}) go with cifar10, not with digits.")
         return _digits()
     if name == "cifar10":
-        return _cifar10(data_dir, download, extra, warn or (lambda _: None))
+        return _cifar10(data_dir, download, extra)
     raise unknown("protocol", name, ["cifar10", "digits"])
 
 
@@ -155,9 +155,7 @@ def _digits() -> Protocol:
     )
 
 
-def _cifar10(
-    data_dir: Path | None, download: bool, extra: tuple[str, ...], warn: Callable[[str], None]
-) -> Protocol:
+def _cifar10(data_dir: Path | None, download: bool, extra: tuple[str, ...]) -> Protocol:
     for name in extra:
         if name not in EXTRA_SETS:
             raise unknown("extra set", name, EXTRA_SETS)
@@ -178,7 +176,7 @@ def _cifar10(
             )
         except DataMissing as error:
             missing[name] = str(error)
-            warn(f"{error} It is left out.")
+            _log.warning("%s It is left out.", error)
             return None
 
     svhn = attempt("svhn")

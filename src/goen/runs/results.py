@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
+from logging import getLogger
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,8 +18,9 @@ from safetensors.numpy import load_file, save_file
 
 from goen.errors import ArtifactError, UsageError
 from goen.files import make_folder, storage_errors, whole_file, whole_folder
-from goen.progress import note
 from goen.runs.artifacts import hardware, versions
+
+_log = getLogger(__name__)
 
 Group = Literal["id", "near", "far", "noise"]
 # What metrics carry beside the metrics; an AUROC's interval stands in the row of the AUROC.
@@ -229,9 +231,9 @@ class Stages:
         with storage_errors(work), _turn(work.with_name(f".{work.name}.lock"), title):
             if done.is_dir():
                 if not about:  # of many alike, only what is being done is worth a line
-                    note(f"{title}: done before ({done})")
+                    _log.info(f"{title}: done before ({done})")
             else:
-                note(f"{title}: working")
+                _log.info(f"{title}: working")
                 with whole_folder(done) as temporary:
                     (temporary / "inputs.json").write_text(text + "\n", encoding="utf-8")
                     make(temporary, work)
@@ -246,7 +248,7 @@ def _turn(lock: Path, title: str) -> Iterator[None]:
     try:
         held.acquire(timeout=0)
     except Timeout:
-        note(f"{title}: another goen is at it; waiting")
+        _log.info(f"{title}: another process is computing it; waiting")
         held.acquire()
     try:
         yield

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from logging import getLogger
 from pathlib import Path
 from typing import Any
 
 from goen.data.protocol import Protocol
 from goen.errors import unknown
 from goen.metrics import holm, paired_auroc_test
-from goen.progress import note
 from goen.runs.results import (
     Result,
     Stages,
@@ -22,6 +22,8 @@ from goen.runs.results import (
 from goen.studies.bench import Arrays
 from goen.studies.presets import Budget
 from goen.studies.run import RunConfig, run
+
+_log = getLogger(__name__)
 
 CENTER_LOSS = 0.01
 _HEAD, _DISTANCE = "with the calibrated head", "distance alone"
@@ -110,7 +112,7 @@ def ablate(
         scores: dict[str, dict[str, Any]] = {}
         titles: dict[str, list[str]] = {}
         for name in variants:
-            note(f"variant {name}")
+            _log.info(f"variant {name}")
             folder = out / "variants" / name
             run(config.run(name), protocol, folder, store)
             for row, section, old in _rows_of(name):

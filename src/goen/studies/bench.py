@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from logging import getLogger
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,6 @@ from goen.detectors import Detector
 from goen.detectors.pytorch_ood import pytorch_ood
 from goen.errors import ExtraMissing, UsageError, unknown
 from goen.metrics import holm, paired_auroc_test
-from goen.progress import note, warn
 from goen.runs.results import (
     Result,
     Stages,
@@ -25,6 +25,8 @@ from goen.studies.evaluate import id_rows, ood_rows
 from goen.studies.experiment import Experiment
 from goen.studies.methods import METHODS, Material, Method
 from goen.studies.presets import Budget
+
+_log = getLogger(__name__)
 
 Arrays = dict[str, NDArray[np.float64]]
 _BRIDGE = "pytorch_ood."
@@ -119,7 +121,7 @@ def _chosen(config: BenchConfig, own: Sequence[Method]) -> tuple[list[Method], d
                 bridged.append(_bridged(name.removeprefix(_BRIDGE)))
             except ExtraMissing as error:
                 skipped[name] = str(error)
-                warn(f"{name} is left out: {error}")
+                _log.warning(f"{name} is left out: {error}")
         elif name not in known:
             raise unknown("method", name, known)
     wanted = {*(config.methods or METHODS), *(method.key for method in own)}
@@ -154,7 +156,7 @@ def _measure(method: Method, experiment: Experiment) -> tuple[Arrays, list[Resul
     scored = {name: experiment.score(fitted, images) for name, images in sets.items()}
     scores = {name: values for name, (values, _) in scored.items()}
     seconds = (fitted.origin.seconds or 0.0) + sum(taken for _, taken in scored.values())
-    note(f"{method.title}: {seconds:.2f} s")
+    _log.info(f"{method.title}: {seconds:.2f} s")
     origin = replace(fitted.origin, seconds=seconds)
     test, _ = experiment.outputs(method.network, protocol.test, method.classified_view)
     test = fitted.detector.calibrated(test)

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
+from logging import getLogger
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,10 @@ from goen.files import whole_file
 from goen.functional.gaussian import ClassStatistics
 from goen.gate import Gate
 from goen.metrics import id_metrics, ood_calibration, ood_metrics
-from goen.progress import note
 from goen.runs.artifacts import hardware
 from goen.runs.results import Origin, Result, write_results, write_scores
+
+_log = getLogger(__name__)
 
 Arrays = dict[str, NDArray[Any]]
 _MISTAKES = 12
@@ -109,7 +111,7 @@ class GateStudy:
 def evaluate_gate(study: GateStudy, protocol: Protocol, out: Path) -> Gate:
     """The gate with its metrics among its facts; results, scores and pictures lie in ``out``."""
     sets = {"test": protocol.test, **{n: o.images for n, o in protocol.evaluation.items()}}
-    note(f"scoring {len(sets)} sets, {sum(len(images) for images in sets.values()):,} images")
+    _log.info(f"scoring {len(sets)} sets, {sum(len(images) for images in sets.values()):,} images")
     scores, points = {}, {}
     for name, images in sets.items():
         scores[name], points[name] = _score(study, images)

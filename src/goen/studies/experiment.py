@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from logging import getLogger
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,13 @@ from goen.models import NetworkConfig
 from goen.models.ensemble import ensemble
 from goen.models.flip_averaging import FlipAveraged
 from goen.outputs import Outputs
-from goen.progress import note
 from goen.runs.manifest import Manifest
 from goen.runs.results import Origin, Stages
 from goen.studies.methods import Labelled, Material, Method, View, labels_of
 from goen.studies.networks import Trained, outputs, train
 from goen.studies.presets import SEEDS, Budget, Preset, choose_preset
+
+_log = getLogger(__name__)
 
 NETWORKS: Mapping[str, Mapping[str, Any]] = {
     "standard": {"representation": "plain"},
@@ -113,7 +115,7 @@ class Experiment:
     def _train(self, network: str, seed: int) -> Trained:
         if (network, seed) not in self._trained:
             variant = variant_of(self.preset, network, self.budget)
-            note(f"network {network}, seed {seed}")
+            _log.info(f"network {network}, seed {seed}")
             self._trained[network, seed] = train(
                 variant.network,
                 replace(variant.training, seed=seed),

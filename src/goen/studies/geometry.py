@@ -1,6 +1,7 @@
 """The shape of each variant's features: what the paper's argument rests on, measured."""
 
 from dataclasses import asdict, dataclass
+from logging import getLogger
 from math import isfinite
 from pathlib import Path
 
@@ -12,10 +13,11 @@ from goen.functional.cues import normalise
 from goen.functional.gaussian import ClassStatistics
 from goen.functional.geometry import feature_geometry, nearest_mean_agreement
 from goen.outputs import Outputs
-from goen.progress import note
 from goen.runs.results import Origin, Result, Stages, alone_in, summarised, write_results
 from goen.studies.ablate import VARIANTS, AblateConfig
 from goen.studies.networks import StoryRow, Trained, outputs, train, write_story
+
+_log = getLogger(__name__)
 
 # Variants that differ only in their calibration have the same network.
 NETWORK_VARIANTS = tuple(k for k, v in VARIANTS.items() if "calibration_ood" not in v.changes)
@@ -56,7 +58,7 @@ def geometry(
         results: list[Result] = []
         story: list[StoryRow] = []
         for name in variants:
-            note(f"variant {name}")
+            _log.info(f"variant {name}")
             preset = config.run(name).preset_for(protocol)
             trained = train(
                 preset.network, preset.training, protocol.train, protocol.calibration_id, store

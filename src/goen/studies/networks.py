@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
+from logging import getLogger
 from pathlib import Path
 from typing import TypeAlias
 
@@ -16,11 +17,12 @@ from goen.extraction import stream
 from goen.files import whole_file
 from goen.models import NetworkConfig, ResNet18
 from goen.outputs import Outputs
-from goen.progress import note
 from goen.runs.artifacts import load_tensors, part
 from goen.runs.manifest import JsonValue
 from goen.runs.results import Stages
 from goen.training import EpochRow, TrainingConfig, train_backbone
+
+_log = getLogger(__name__)
 
 StoryRow: TypeAlias = Mapping[str, JsonValue]
 """One epoch of a training, as JSON."""
@@ -142,7 +144,7 @@ def read_story(path: Path) -> list[StoryRow]:
 
 
 def _note_epoch(row: EpochRow) -> None:
-    note(
+    _log.info(
         f"epoch {row.epoch + 1:>3}  loss {row.loss:.3f}  accuracy {row.accuracy:.1%}  "
         f"validation {row.validation_accuracy:.2%}  {row.seconds:.1f} s"
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from logging import getLogger
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +13,12 @@ from goen.data.protocol import Protocol
 from goen.errors import UsageError, unknown
 from goen.functional.conformal import threshold
 from goen.metrics import id_metrics
-from goen.progress import note
 from goen.runs.results import Result, Stages, alone_in, summarised, write_results
 from goen.studies.experiment import Experiment, FittedMethod
 from goen.studies.methods import METHODS
 from goen.studies.presets import Budget
+
+_log = getLogger(__name__)
 
 CLEAN = "clean"
 
@@ -87,7 +89,7 @@ def robust(
         }
         results: list[Result] = []
         for images in _corrupted(protocol.test, config):
-            note(f"scoring {images.name}")
+            _log.info(f"scoring {images.name}")
             for f in fitted:
                 results += _measure(experiment, f, images, limits[f.method.key])
             experiment.forget(images)

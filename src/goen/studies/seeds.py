@@ -1,14 +1,16 @@
 """One configuration over several seeds: how much of a difference is luck."""
 
 from dataclasses import asdict, replace
+from logging import getLogger
 from pathlib import Path
 
 from goen.data.protocol import Protocol
 from goen.errors import UsageError
-from goen.progress import note
 from goen.runs.results import Result, Stages, alone_in, read_results, summarised, write_results
 from goen.studies.presets import SEEDS
 from goen.studies.run import RunConfig, run
+
+_log = getLogger(__name__)
 
 
 def seeds(
@@ -37,7 +39,7 @@ def seeds(
     with alone_in(out):
         results: list[Result] = []
         for seed in seeds:
-            note(f"seed {seed}")
+            _log.info(f"seed {seed}")
             folder = out / "seeds" / str(seed)
             run(replace(config, seed=seed), protocol, folder, store)
             results += read_results(folder / "results.jsonl")

@@ -1,0 +1,46 @@
+"""Messages on the terminal: standard error, so that standard output holds results alone."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+
+
+def note(message: str) -> None:
+    """Print one line."""
+    _print(message)
+
+
+def warn(message: str) -> None:
+    """Print one line that should not be missed."""
+    _print(f"warning: {message}", style="yellow")
+
+
+def _print(message: str, style: str | None = None) -> None:
+    # Markup, emoji codes and highlighting off: file names and other foreign text stay as they are.
+    Console(stderr=True, emoji=False).print(
+        message, style=style, highlight=False, soft_wrap=True, markup=False
+    )
+
+
+class _Handler(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        show = warn if record.levelno >= logging.WARNING else note
+        show(record.getMessage())
+
+
+@contextmanager
+def log_messages_shown() -> Iterator[None]:
+    """Print what the library logs, from INFO on; afterwards its logger is as it was."""
+    logger = logging.getLogger("goen")
+    handler, level, propagate = _Handler(), logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False  # a root handler would print it again
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+        logger.propagate = propagate
