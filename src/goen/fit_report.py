@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from goen.artifacts import FIT_REPORT_TITLE
 from goen.data.imageset import ImageSet
 from goen.functional.conformal import false_alarm_interval
 from goen.metrics import ood_metrics
@@ -19,7 +20,7 @@ def report(gate: Gate, ood: Mapping[str, ImageSet]) -> str:
     """
     low, mean, high = false_alarm_interval(len(gate.held_out_scores), gate.false_alarm_rate)
     lines = [
-        "A gate for " + str(gate.facts.get("factory", gate.facts["model"])),
+        FIT_REPORT_TITLE + str(gate.facts.get("factory", gate.facts["model"])),
         "",
         f"  classes            {len(gate.classes)}",
         f"  images             {gate.image_size[0]}×{gate.image_size[1]}",

@@ -21,7 +21,9 @@ from goen.data.embedded import EMBEDDED
 from goen.data.imageset import ImageSet, digest_images
 from goen.data.sources import data_folder, find, load, names
 from goen.errors import DataError, UsageError, unknown
+from goen.files import check_free
 from goen.progress import note
+from goen.recognise import SHEET
 
 Names = Annotated[tuple[str, ...], tyro.conf.Positional]
 
@@ -185,14 +187,13 @@ def show(
     for name in _known_names(sets):
         for each in [split] if split else _splits_here(name, data_folder(data_dir)):
             images = load(name, each, data_dir=data_dir)
-            stem = images.name.replace("/", "-")
+            ending = f"-{corruption}.png" if corruption else ".png"
+            path = out / (images.name.replace("/", "-") + ending)
+            check_free(path, SHEET)
             if corruption:
-                picture = _corruption_sheet(images, corruption)
-                stem += f"-{corruption}"
+                save_png(_corruption_sheet(images, corruption), path)
             else:
-                picture = class_sheet(images)
-            path = out / f"{stem}.png"
-            save_png(picture, path)
+                save_png(class_sheet(images), path)
             print(path)
     return 0
 

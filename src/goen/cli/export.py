@@ -10,7 +10,8 @@ from goen.cli.model import open_gate
 from goen.cli.options import OptionalFunction, OptionalPath, OptionalRate
 from goen.data.pictures import read_picture
 from goen.errors import UsageError
-from goen.export import TOLERANCE, to_onnx, to_program
+from goen.export import ONNX, PROGRAM, TOLERANCE, to_onnx, to_program
+from goen.files import check_free
 from goen.progress import note
 from goen.score_files import find_files
 
@@ -54,6 +55,12 @@ def export(
     """
     if out is None and program is None:
         raise UsageError("Name a file to write: --out gate.onnx, or --program gate.pt2.")
+    if out is not None:
+        check_free(out, ONNX)
+    if program is not None:
+        check_free(program, PROGRAM)
+    if out is not None and program is not None and out.resolve() == program.resolve():
+        raise UsageError(f"--out and --program are two files, got {out} for both.")
     judge = open_gate(gate, model, preprocess, false_alarm_rate, per_class=per_class)
     pictures = None
     if images is not None:

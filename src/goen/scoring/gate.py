@@ -326,7 +326,11 @@ class Gate:
     # -- saving ------------------------------------------------------------------------------
 
     def save(self, folder: Path | str) -> None:
-        """Write the gate as a folder, whole or not at all."""
+        """Write the gate as a folder, whole or not at all; an earlier gate there is replaced.
+
+        Raises:
+            UsageError: something else lies there, such as a file or a folder with notes.
+        """
         tensors = network_tensors(self.network, self.image_size)
         tensors |= {f"scorer.{k}": v for k, v in self.scorer.state().items()}
         for name in ("held_out_scores", "held_out_labels", "held_out_cues"):

@@ -11,17 +11,18 @@ from numpy.typing import NDArray
 from safetensors.torch import save_file
 from torch import Tensor
 
-from goen.artifacts import hardware
+from goen.artifacts import hardware, saved
 from goen.data.contact_sheet import save_png, sheet
 from goen.data.imageset import ImageSet
 from goen.data.protocol import Protocol
 from goen.extraction import stream
-from goen.files import whole_file
+from goen.files import check_free, remove_own, whole_file
 from goen.functional.cues import normalise
 from goen.functional.gaussian import ClassStatistics
 from goen.functional.logits import max_softmax_score
 from goen.metrics import id_metrics, ood_calibration, ood_metrics
 from goen.progress import note
+from goen.recognise import MAP, SHEET
 from goen.results import Group, Origin, Result, write_results, write_scores
 from goen.scoring import Gate
 
@@ -49,6 +50,17 @@ class Subject:
         return ("max_softmax", "mahalanobis_z", *(("goen",) if self.gate.head else ()))
 
 
+def check_outputs(protocol: Protocol, out: Path) -> None:
+    """Raise a UsageError if ``evaluate`` would replace what goen did not write."""
+    check_free(out / "gate", saved("gate"), folder=True)
+    for name in ("test", *protocol.evaluation):
+        check_free(_sheet_of(name, out), SHEET)
+
+
+def _sheet_of(name: str, out: Path) -> Path:
+    return out / "mistakes" / f"{name}.png"
+
+
 def evaluate(subject: Subject, protocol: Protocol, held_out: ImageSet, out: Path) -> Gate:
     """The gate with its metrics among its facts; results, scores and pictures lie in ``out``."""
     sets = {"test": protocol.test, **{n: o.images for n, o in protocol.evaluation.items()}}
@@ -60,10 +72,10 @@ def evaluate(subject: Subject, protocol: Protocol, held_out: ImageSet, out: Path
     results = _results(subject, protocol, scores, held_out)
     write_results(out / "results.jsonl", results)
     write_scores(out / "scores.safetensors", scores)
-    with whole_file(out / "map.safetensors") as temporary:
+    with whole_file(out / "map.safetensors", MAP) as temporary:
         save_file(_map(subject.gate, points), temporary)
     for name, images in sets.items():
-        _draw_mistakes(name, images, scores[name], out / "mistakes" / f"{name}.png")
+        _draw_mistakes(name, images, scores[name], _sheet_of(name, out))
     told = ("auroc", "accuracy", "false_alarm_rate", "flagged")
     metrics = {f"{r.method}/{r.dataset}/{r.metric}": r.value for r in results if r.metric in told}
     known = {"metrics": metrics, "hardware": hardware()}
@@ -177,7 +189,7 @@ def _draw_mistakes(name: str, images: ImageSet, scores: Arrays, path: Path) -> N
     """The worst mistakes: ID images flagged with the least p-value, OOD passed with the largest."""
     wrong = np.flatnonzero(scores["is_ood"] if name == "test" else ~scores["is_ood"])
     if not len(wrong):
-        path.unlink(missing_ok=True)
+        remove_own(path, SHEET)
         return
     p = scores["p_value"][wrong]
     worst = wrong[np.argsort(p if name == "test" else -p, kind="stable")][:_MISTAKES]

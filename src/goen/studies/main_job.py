@@ -22,7 +22,7 @@ from goen.models import ResNet18
 from goen.models.head import CalibrationHead
 from goen.results import Stages, alone_in, summarised
 from goen.scoring import Gate, score_cues
-from goen.studies.evaluate import Subject, evaluate
+from goen.studies.evaluate import Subject, check_outputs, evaluate
 from goen.studies.networks import read_story, train, write_story
 from goen.studies.recipes import Fairness, Preset, Roles, recipe
 from goen.training import HeadConfig, train_head
@@ -87,6 +87,7 @@ def run(config: RunConfig, protocol: Protocol, out: Path, stages: Stages | None 
 
 
 def _run(config: RunConfig, protocol: Protocol, out: Path, stages: Stages) -> Gate:
+    check_outputs(protocol, out)
     recipe = config.recipe(protocol)
     roles = Roles.of(protocol)
     threshold(np.zeros(len(roles.held_out)), config.false_alarm_rate)  # enough, or an error now

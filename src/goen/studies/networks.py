@@ -18,6 +18,7 @@ from goen.files import whole_file
 from goen.models import NetworkConfig, ResNet18
 from goen.outputs import Outputs
 from goen.progress import note
+from goen.recognise import STORY
 from goen.results import Stages
 from goen.training import EpochRow, TrainingConfig, train_backbone
 
@@ -127,7 +128,7 @@ def device() -> str:
 
 def write_story(path: Path, rows: list[dict[str, Any]]) -> None:
     """Rows as JSON lines, whole or not at all."""
-    with whole_file(path) as temporary:
+    with whole_file(path, STORY) as temporary:
         temporary.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
