@@ -22,9 +22,21 @@ from rich.progress import (
 )
 
 
+class PipeConsole(Console):
+    """A console whose broken pipe is an exception: rich would end the process with code 1."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def console() -> Console:
     """The console for everything that is not a result."""
-    return Console(stderr=True)
+    return PipeConsole(stderr=True)
+
+
+def output() -> Console:
+    """The console for results."""
+    return PipeConsole()
 
 
 def note(message: str) -> None:

@@ -154,6 +154,7 @@ def summarised(out: Path, summary: Mapping[str, Any]) -> Iterator[None]:
     has results leaves the earlier one whole, and nothing of two is ever mixed. A gate stays until
     there is another.
     """
+    check_run_folder(out)  # all of them, before the first is removed
     for name, ours in RUN_FILES.items():
         remove_own(out / name, ours)
     yield

@@ -10,7 +10,6 @@ import numpy as np
 import tyro
 from PIL.Image import Image as Picture
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -22,7 +21,7 @@ from goen.data.imageset import ImageSet, digest_images
 from goen.data.sources import data_folder, find, load, names
 from goen.errors import DataError, UsageError, unknown
 from goen.files import check_free
-from goen.progress import note
+from goen.progress import note, output
 from goen.recognise import SHEET
 
 Names = Annotated[tuple[str, ...], tyro.conf.Positional]
@@ -94,7 +93,7 @@ def list_sets(
         number = f"{row.images:,}" if row.images else "any"
         here = f"[green]{escape(row.here)}[/]" if row.here else f"[dim]{escape(row.obtainable)}[/]"
         table.add_row(label, number, here, row.licence)
-    Console().print(table)
+    output().print(table)
     return 0
 
 
@@ -159,7 +158,7 @@ def check(sets: Names = (), data_dir: OptionalPath = None) -> int:
                 images.fingerprint[:12],
                 _verdict(name, split, images),
             )
-    Console().print(table)
+    output().print(table)
     return 2 if failures else 0
 
 

