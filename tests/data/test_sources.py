@@ -160,9 +160,7 @@ def test_mnist_is_read_plain_and_packed_as_torchvision_lays_it_out(
     assert loaded.image_shape == (3, 32, 32)
 
 
-def test_a_gzip_bomb_is_refused(
-    mnist: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gzip_bomb_is_refused(mnist: dict[str, bytes], tmp_path: Path) -> None:
     for name, content in mnist.items():
         (tmp_path / f"{name}.gz").write_bytes(gzip.compress(content))
     bomb = io.BytesIO()

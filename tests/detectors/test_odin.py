@@ -102,7 +102,7 @@ def test_pixels_may_leave_0_to_1() -> None:
 
 
 class ByChannel(nn.Module):
-    """Two classes by two channels: the step on white images goes up in one and down in the other."""
+    """Two classes by two channels: the step goes up in the first and down in the second."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x.mean(dim=(2, 3))[:, :2] * torch.tensor([2.0, 1.0])
@@ -125,9 +125,7 @@ def test_images_outside_0_to_1_are_still_refused_by_a_tapped_model() -> None:
     network = Perturbed(Tapped(ByChannel(), []), epsilon=0.25)
     with pytest.raises(UsageError, match=r"Float images lie in \[0, 1\]; got 1\.1\.\.1\.1"):
         network(torch.full((1, 3, 4, 4), 1.1))
-    with pytest.raises(
-        UsageError, match=r"got 1\.1\.\.1\.1"
-    ):  # the step is over, and so is the room
+    with pytest.raises(UsageError, match=r"got 1\.1\.\.1\.1"):  # outside a step
         network.network(torch.full((1, 3, 4, 4), 1.1))
 
 
