@@ -4,14 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from goen.errors import StorageError
-from goen.files import make_folder, whole_file, whole_folder
+from goen.errors import StorageError, UsageError
+from goen.files import Own, make_folder, whole_file, whole_folder
+
+ANY = Own("anything", lambda path: True)
 
 
 def test_a_failing_block_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     target = tmp_path / "file"
     target.write_text("old")
-    with pytest.raises(RuntimeError), whole_file(target) as temporary:
+    with pytest.raises(RuntimeError), whole_file(target, ANY) as temporary:
         temporary.write_text("half")
         raise RuntimeError
     assert target.read_text() == "old"
@@ -60,7 +62,7 @@ def test_a_file_in_the_way_is_one_clear_sentence(tmp_path: Path) -> None:
 
 def test_replacing_takes_the_old_folder_away(tmp_path: Path) -> None:
     for content in ("old", "new"):
-        with whole_folder(tmp_path / "f", replace=True) as temporary:
+        with whole_folder(tmp_path / "f", ANY) as temporary:
             (temporary / content).touch()
     assert [p.name for p in (tmp_path / "f").iterdir()] == ["new"]
     assert [p.name for p in tmp_path.iterdir()] == ["f"]
@@ -69,7 +71,7 @@ def test_replacing_takes_the_old_folder_away(tmp_path: Path) -> None:
 def test_a_failed_replacement_brings_the_old_folder_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with whole_folder(tmp_path / "f", replace=True) as temporary:
+    with whole_folder(tmp_path / "f", ANY) as temporary:
         (temporary / "old").touch()
     rename = Path.rename
 
@@ -81,7 +83,7 @@ def test_a_failed_replacement_brings_the_old_folder_back(
     monkeypatch.setattr(Path, "rename", fail_for_new)
     with (
         pytest.raises(StorageError),
-        whole_folder(tmp_path / "f", replace=True) as temporary,
+        whole_folder(tmp_path / "f", ANY) as temporary,
     ):
         (temporary / "new").touch()
     assert [p.name for p in (tmp_path / "f").iterdir()] == ["old"]
@@ -95,11 +97,90 @@ def test_a_name_with_stars_is_a_name(tmp_path: Path) -> None:
 
 def test_a_folder_where_a_file_should_go_is_said(tmp_path: Path) -> None:
     (tmp_path / "taken.csv").mkdir()
+    for ours in (None, ANY):
+        with (
+            pytest.raises(UsageError, match=r"taken\.csv exists and is an empty folder"),
+            whole_file(tmp_path / "taken.csv", ours) as temporary,
+        ):
+            temporary.write_text("x")
+
+
+def test_without_a_kind_nothing_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("old")
     with (
-        pytest.raises(StorageError, match="A folder stands where"),
-        whole_file(tmp_path / "taken.csv") as temporary,
+        pytest.raises(UsageError, match=r"f exists and is a file of 3 bytes\. goen replaces only"),
+        whole_file(tmp_path / "f"),
     ):
-        temporary.write_text("x")
+        pytest.fail("the block has begun")
+    for ours in (None, ANY):
+        with (
+            pytest.raises(UsageError, match="a file of 3 bytes"),
+            whole_folder(tmp_path / "f", ours),
+        ):
+            pytest.fail("the block has begun")
+    assert (tmp_path / "f").read_text() == "old"
+
+
+@pytest.mark.parametrize("links", [True, False])
+@pytest.mark.parametrize("ours", [None, Own("a list", lambda path: path.read_text() == "list")])
+def test_a_file_that_appears_meanwhile_is_kept(
+    tmp_path: Path, ours: Own | None, links: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not links:  # as on a FAT file system
+        monkeypatch.setattr(os, "link", unsupported)
+    with (
+        pytest.raises(UsageError, match="f exists and is a file of 5 bytes"),
+        whole_file(tmp_path / "f", ours) as temporary,
+    ):
+        temporary.write_text("list")
+        (tmp_path / "f").write_text("their")
+    assert [p.name for p in tmp_path.iterdir()] == ["f"]
+    assert (tmp_path / "f").read_text() == "their"
+
+
+def unsupported(*_: object) -> None:
+    raise OSError(95, "Operation not supported")
+
+
+def test_without_hard_links_a_file_is_still_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "link", unsupported)
+    with whole_file(tmp_path / "f") as temporary:
+        temporary.write_text("new")
+    assert (tmp_path / "f").read_text() == "new"
+
+
+def test_a_folder_that_was_exchanged_meanwhile_is_kept(tmp_path: Path) -> None:
+    ours = Own("a marked folder", lambda path: (path / "mark").exists())
+    with whole_folder(tmp_path / "f", ours) as temporary:
+        (temporary / "mark").touch()
+    with (
+        pytest.raises(UsageError, match=r"f exists and is a folder that holds thesis\.txt"),
+        whole_folder(tmp_path / "f", ours) as temporary,
+    ):
+        (temporary / "mark").touch()
+        (tmp_path / "f" / "mark").unlink()
+        (tmp_path / "f" / "thesis.txt").write_text("years of work")
+    assert (tmp_path / "f" / "thesis.txt").read_text() == "years of work"
+    assert [p.name for p in tmp_path.iterdir()] == ["f"]
+
+
+def test_a_test_that_raises_recognises_nothing(tmp_path: Path) -> None:
+    def fail(path: Path) -> bool:
+        raise RuntimeError
+
+    assert not Own("anything", fail).recognises(tmp_path)
+
+
+def test_somebodys_own_temporary_file_is_not_cleared_away(tmp_path: Path) -> None:
+    names = (".f.backup.tmp", ".f.1.tmp", ".f.1.xyz.tmp", ".f.1.a.old.tmp")
+    for name in names:
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (time.time() - 2 * 86400,) * 2)
+    with whole_file(tmp_path / "f") as temporary:
+        temporary.touch()
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([*names, "f"])
 
 
 def test_files_get_the_rights_any_new_file_has(tmp_path: Path) -> None:

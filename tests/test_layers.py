@@ -8,7 +8,7 @@ import pytest
 import goen
 
 LAYERS = [
-    {"errors", "files", "outputs", "progress"},
+    {"errors", "files", "outputs", "progress", "recognise"},
     {"functional"},
     {"data", "metrics", "models", "runs"},
     {"detectors"},

@@ -13,7 +13,12 @@ from scipy.stats import chi2, multivariate_normal, ncx2, norm
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
 
-from goen.detectors.calibration_head import CalibrationHead, probability_of_ood
+from goen.detectors.calibration_head import (
+    CalibrationHead,
+    HeadConfig,
+    probability_of_ood,
+    train_head,
+)
 from goen.functional.bounds import log_density_bounds, mixture_log_density
 from goen.functional.covariance import tied_covariance
 from goen.functional.cues import normalise
@@ -21,7 +26,6 @@ from goen.functional.gaussian import ClassStatistics
 from goen.functional.geometry import condition_number, feature_geometry
 from goen.functional.whitening import whitener
 from goen.metrics import ood_calibration, ood_metrics
-from goen.detectors.calibration_head import HeadConfig, train_head
 
 Array = NDArray[np.float64]
 DOCS = Path(__file__).parent.parent / "docs"
@@ -214,7 +218,9 @@ def two_condition_numbers(rows: Array, labels: NDArray[np.int64]) -> tuple[float
     """Of the tied covariance of the rows, and of their unit vectors."""
     x, y = torch.from_numpy(rows), torch.from_numpy(labels)
     raw, unit = (
-        feature_geometry(ClassStatistics(int(y.max()) + 1, x.shape[1]).update(z, y)).condition_number
+        feature_geometry(
+            ClassStatistics(int(y.max()) + 1, x.shape[1]).update(z, y)
+        ).condition_number
         for z in (x, normalise(x))
     )
     return raw, unit

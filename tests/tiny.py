@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from goen.data import OodSet, Protocol, protocol
+from goen.detectors.calibration_head import HeadConfig
 from goen.models import NetworkConfig
 from goen.studies import PRESETS, Preset
-from goen.detectors.calibration_head import HeadConfig
 from goen.training import TrainingConfig
 
 TINY = Preset(

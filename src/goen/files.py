@@ -1,15 +1,17 @@
-"""Files and folders that appear whole or not at all."""
+"""Files and folders that appear whole or not at all, and never in place of somebody else's."""
 
 import errno
 import glob
 import os
+import re
 import shutil
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from goen.errors import StorageError
+from goen.errors import StorageError, UsageError
 
 _STALE_SECONDS = 24 * 3600
 _RECORD = ".goen-wrote"
@@ -17,44 +19,162 @@ _UMASK = os.umask(0)  # it can only be read by setting it
 os.umask(_UMASK)
 
 
-@contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
-    """Yield a temporary path that takes ``path``'s place when the block ends well.
+@dataclass(frozen=True)
+class Own:
+    """One kind of output of goen, and how to recognise an earlier one: only that is replaced.
 
-    A block that fails leaves neither the temporary file nor a changed ``path``.
+    Attributes:
+        name: for people, such as ``a saved gate``.
+        test: whether what lies at a path is of this kind; an exception means that it is not.
+        parts: of a folder, the names that belong to it.
     """
-    with _temporary_beside(path) as temporary:
+
+    name: str
+    test: Callable[[Path], bool]
+    parts: frozenset[str] = frozenset()
+
+    def recognises(self, path: Path) -> bool:
+        """Whether goen wrote what lies there, as this kind of output."""
+        try:
+            return self.test(path)
+        except Exception:  # a stranger's file can make a parser raise anything
+            return False
+
+
+def check_free(path: Path, ours: Own | None = None, *, folder: bool = False) -> Path:
+    """The path to write to, links followed, if nothing would be lost by it.
+
+    Free is a path where nothing lies, an empty folder where a folder is needed, and what ``ours``
+    recognises. ``whole_file`` and ``whole_folder`` call this at their start and at their end; call
+    it yourself before long work.
+
+    Raises:
+        UsageError: something else lies there, or a link that leads nowhere.
+    """
+    place = Path(os.path.realpath(path))
+    if path.is_symlink() and not place.exists():
+        raise UsageError(f"{path} is a link to {place}, which does not exist. Choose another path.")
+    if not os.path.lexists(place):
+        return place
+    if folder and place.is_dir() and not any(place.iterdir()):
+        return place
+    if ours is None or place.is_dir() != folder or not ours.recognises(place):
+        raise _taken(path, place, ours)
+    return place
+
+
+def _taken(path: Path, place: Path, ours: Own | None) -> UsageError:
+    what = _described(place, ours.parts if ours else frozenset())
+    kind = f", not {ours.name}" if ours else ""
+    return UsageError(
+        f"{path} exists and is {what}{kind}. goen replaces only its own output. Choose another "
+        "path, or move away what is there."
+    )
+
+
+def _described(place: Path, parts: Collection[str]) -> str:
+    if place.is_file():
+        return f"a file of {place.stat().st_size:,} bytes"
+    if not place.is_dir():
+        return "neither a file nor a folder"
+    names = sorted(child.name for child in place.iterdir())
+    others = [name for name in names if name not in parts] or names
+    more = ", ..." if len(others) > 3 else ""
+    return f"a folder that holds {', '.join(others[:3])}{more}" if others else "an empty folder"
+
+
+@contextmanager
+def whole_file(path: Path, ours: Own | None = None) -> Iterator[Path]:
+    """Yield a temporary path that becomes ``path`` when the block ends well.
+
+    A block that fails leaves neither the temporary file nor a changed ``path``. A link stays a
+    link; the file it leads to is written.
+
+    Args:
+        path: where nothing lies, or what ``ours`` recognises.
+        ours: the kind of output that may be replaced; nothing may if it is not given.
+
+    Raises:
+        UsageError: something else lies at ``path``, before the block or after it.
+    """
+    with storage_errors(path):
+        place = check_free(path, ours)
+    with _temporary_beside(place) as temporary:
         yield temporary
         _settle(temporary)
-        temporary.replace(path)
+        if not _linked(temporary, place):
+            check_free(place, ours)
+            temporary.replace(place)
+
+
+def _linked(temporary: Path, place: Path) -> bool:
+    """Give the file its name unless something has that name by now; whether that was done."""
+    try:
+        os.link(temporary, place)
+    except OSError:  # the name is taken, or a file system without hard links
+        return False
+    return True
 
 
 @contextmanager
-def whole_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
+def whole_folder(path: Path, ours: Own | None = None) -> Iterator[Path]:
     """Yield a temporary folder that becomes ``path`` when the block ends well.
 
-    If ``path`` exists by then and ``replace`` is not set, whoever made it was first and theirs
-    stays: with a name that is a hash of the content both are the same, so two processes need no
-    lock. With ``replace`` the old folder goes, between two renames.
+    Without ``ours`` nothing is replaced. If a folder is there by the end, whoever made it was first
+    and theirs stays: with a name that is a hash of the content both are the same, so two processes
+    need no lock. With ``ours`` an earlier output of that kind goes, between two renames.
+
+    Raises:
+        UsageError: a file lies at ``path``, or with ``ours`` something that it does not recognise.
     """
-    with _temporary_beside(path) as temporary:
+    with storage_errors(path):
+        place = Path(os.path.realpath(path))
+        if ours is not None or not place.is_dir():
+            place = check_free(path, ours, folder=True)
+    with _temporary_beside(place) as temporary:
         temporary.mkdir()
         yield temporary
         for file in temporary.rglob("*"):
             if file.is_file():
                 _settle(file)
         old = temporary.with_name(f"{temporary.name}.old.tmp")
-        if replace:
-            with suppress(FileNotFoundError):
-                path.rename(old)
+        if ours is not None:
+            _set_aside(place, old, ours)
         try:
-            temporary.rename(path)
+            temporary.rename(place)
         except OSError as error:
-            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY) or not path.is_dir():
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY) or not place.is_dir():
                 if old.is_dir():
-                    old.rename(path)
+                    old.rename(place)
                 raise
+            if ours is not None:
+                check_free(place, ours, folder=True)
         _remove(old)
+
+
+def _set_aside(place: Path, old: Path, ours: Own) -> None:
+    """Move what lies at ``place`` away, and back if it is not ours; nobody can swap it between."""
+    with suppress(FileNotFoundError):
+        place.rename(old)
+        try:
+            check_free(old, ours, folder=True)
+        except UsageError as error:
+            old.rename(place)
+            raise _taken(place, place, ours) from error
+
+
+def remove_own(path: Path, ours: Own) -> None:
+    """Delete the file if it is there.
+
+    Raises:
+        UsageError: it is not of this kind.
+    """
+    place = check_free(path, ours)
+    place.unlink(missing_ok=True)
+
+
+LOCK = Own("a lock of goen", lambda path: path.is_file() and not path.stat().st_size)
+"""Empty: some versions of filelock truncate what they find at a lock's path."""
 
 
 def make_folder(path: Path) -> Path:
@@ -64,17 +184,38 @@ def make_folder(path: Path) -> Path:
     return path
 
 
-def record_own(folder: Path, names: Collection[str]) -> None:
-    """Remember that goen wrote these files, and remove what it wrote before and did not now.
+@contextmanager
+def own_files(folder: Path, names: Collection[str]) -> Iterator[Own]:
+    """Write these files into a folder that others use as well; yields how to recognise goen's own.
 
-    What others put into the folder stays.
+    A record in the folder names the files that goen wrote. Those it does not write this time are
+    removed at the end; what others put there stays.
+
+    Raises:
+        UsageError: a file of such a name is there and goen did not write it.
     """
-    record = folder / _RECORD
-    before = record.read_text(encoding="utf-8").split("\n") if record.is_file() else []
-    for name in before:
-        if name and name not in names and Path(name).name == name:
+    make_folder(folder)
+    before = _recorded(folder)
+    ours = Own("a file that goen wrote there", lambda path: path.name in before)
+    for name in names:
+        check_free(folder / name, ours)
+    # Before the files: if this process is killed, the next one still knows them as goen's.
+    _record(folder, {*before, *names})
+    yield ours
+    for name in before - {*names}:
+        if not (folder / name).is_dir():
             (folder / name).unlink(missing_ok=True)
-    with whole_file(record) as temporary:
+    _record(folder, names)
+
+
+def _recorded(folder: Path) -> set[str]:
+    record = folder / _RECORD
+    lines = record.read_text(encoding="utf-8").split("\n") if record.is_file() else []
+    return {name for name in lines if name and Path(name).name == name}
+
+
+def _record(folder: Path, names: Collection[str]) -> None:
+    with whole_file(folder / _RECORD, Own("a record of goen", Path.is_file)) as temporary:
         temporary.write_text("\n".join(sorted(names)), encoding="utf-8")
 
 
@@ -127,7 +268,10 @@ def _settle(file: Path) -> None:
 
 def _remove_stale(path: Path) -> None:
     """Clear away what a killed process left, once nobody can still be writing it."""
+    left = re.compile(re.escape(f".{path.name}.") + r"\d+\.[0-9a-f]+\.tmp(\.old\.tmp)?")
     for leftover in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+        if not left.fullmatch(leftover.name):
+            continue  # somebody's own file
         try:
             if time.time() - leftover.stat().st_mtime > _STALE_SECONDS:
                 _remove(leftover)

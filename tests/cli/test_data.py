@@ -74,6 +74,18 @@ def test_show_writes_a_picture_and_prints_its_path(
             assert picture.width > 200
 
 
+def test_show_replaces_its_own_sheets_and_no_photograph(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["data", "show", "digits", "--out", str(tmp_path)]
+    assert main(arguments) == main(arguments) == 0
+    Image.new("RGB", (40, 40), "red").save(tmp_path / "digits.png")
+    photograph = (tmp_path / "digits.png").read_bytes()
+    assert main(arguments) == 2
+    assert "not a contact sheet of goen" in capsys.readouterr().err
+    assert (tmp_path / "digits.png").read_bytes() == photograph
+
+
 @pytest.mark.parametrize("corruption", ["fog", "all"])
 def test_show_corruptions(corruption: str, tmp_path: Path) -> None:
     arguments = ["data", "show", "photographs", "--corruption", corruption, "--out", str(tmp_path)]

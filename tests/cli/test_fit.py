@@ -180,7 +180,50 @@ def test_a_folder_that_would_be_lost_is_said_before_anything_is_fitted(
     (tmp_path / "thesis.txt").write_text("years of work")
     everything = [*ARGUMENTS, "--layers", *LAYERS, "--out", tmp_path]
     assert goen(*everything, "--weights", "nowhere.pt") == 2
-    assert "holds other things (thesis.txt)" in capsys.readouterr().err
+    assert "holds thesis.txt, not a saved gate" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["thesis.txt", "w.pt", "w.safetensors", "link.pt", "dangling.pt"])
+def test_fit_replaces_no_file_and_says_so_before_anything_is_fitted(
+    goen: Callable[..., int],
+    desk: Path,
+    tmp_path: Path,
+    name: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("goen.cli.fit.make_model", lambda *_: pytest.fail("the fit has begun"))
+    (tmp_path / "thesis.txt").write_text("years of work")
+    for weights in ("w.pt", "w.safetensors"):
+        (tmp_path / weights).write_bytes((desk / weights).read_bytes())
+    (tmp_path / "link.pt").symlink_to("w.pt")
+    (tmp_path / "dangling.pt").symlink_to("nothing")
+    out = tmp_path / name
+    before = out.read_bytes() if out.exists() else None
+    words = ["--layers", *LAYERS, "--weights", tmp_path / "w.pt", "--out", out]
+    assert goen(*ARGUMENTS, *words) == 2
+    assert "Choose another path" in capsys.readouterr().err
+    assert (out.read_bytes() if out.exists() else None) == before
+    assert out.is_symlink() == (name in ("link.pt", "dangling.pt"))
+
+
+@pytest.mark.parametrize("option", ["--out", "--program"])
+def test_export_replaces_no_weights_and_says_so_before_anything_is_traced(
+    goen: Callable[..., int],
+    desk: Path,
+    tmp_path: Path,
+    option: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("goen.cli.export.open_gate", lambda *_, **__: pytest.fail("it has begun"))
+    weights = tmp_path / "w.pt"
+    weights.write_bytes((desk / "w.pt").read_bytes())
+    assert goen("export", "cifar10-w16", option, weights) == 2
+    assert "that goen exported. goen replaces only" in capsys.readouterr().err
+    assert weights.read_bytes() == (desk / "w.pt").read_bytes()
+    assert goen("export", "cifar10-w16", "--out", "g.onnx", "--program", "./g.onnx") == 2
+    assert "are two files" in capsys.readouterr().err
 
 
 def test_a_model_may_be_named_by_its_file_and_classes_left_out_are_said(

@@ -1,3 +1,5 @@
+import os
+import re
 import signal
 import subprocess
 import sys
@@ -63,10 +65,49 @@ def test_an_interrupt_is_not_a_traceback(
     assert capsys.readouterr().err == "goen: stopped.\n"
 
 
-def test_a_reader_that_goes_away_is_no_error() -> None:
-    command = f"{sys.executable} -m goen.cli.main data list --json | head -n 1"
-    done = subprocess.run(command, shell=True, capture_output=True, text=True)
-    assert done.stderr == ""
+@pytest.mark.parametrize(
+    "words", ["data list", "data list --json", "data check digits", "--help", "data get --help"]
+)
+@pytest.mark.parametrize("both", [False, True])
+def test_a_reader_that_goes_away_is_no_error(words: str, both: bool) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)  # nobody reads, from the first byte on
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "goen.cli.main", *words.split()],
+            stdout=writer,
+            stderr=writer if both else subprocess.PIPE,
+            text=True,
+        )
+    finally:
+        os.close(writer)
+    assert done.returncode == 0
+    assert both or done.stderr == ""
+
+
+def test_a_table_whose_reader_goes_away_is_no_error() -> None:
+    script = (
+        "import sys; from goen.cli import data, main, tables\n"
+        "from goen.report.table import Cell, Row, Table\n"
+        "table = Table('t', 'A table', ('x',), (Row('r', (Cell(1.0),)),) * 9999)\n"
+        "data.main = lambda argv: tables.print_table(table) or 0\n"
+        "sys.exit(main.main(['data']))"
+    )
+    command = f'{sys.executable} -c "$SCRIPT" | head -n 1; exit ${{PIPESTATUS[0]}}'
+    done = subprocess.run(
+        ["bash", "-c", command],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "SCRIPT": script},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("A table")
+
+
+def test_rich_prints_through_consoles_that_raise_on_a_broken_pipe() -> None:
+    plain = re.compile(r"(?<!class Pipe)\bConsole\(|rich\.print|from rich import print")
+    root = Path(goen.__file__).parent
+    assert not [path for path in root.rglob("*.py") if plain.search(path.read_text())]
 
 
 def test_an_output_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:

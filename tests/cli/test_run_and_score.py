@@ -106,6 +106,30 @@ def test_the_three_forms_say_the_same(
     assert np.allclose(gate_says[:3], direct, atol=1e-5)
 
 
+@pytest.mark.parametrize("ending", [".jsonl", ".csv", ".parquet"])
+def test_scores_replace_scores_and_nothing_else(
+    finished: Path,
+    pictures: Path,
+    tmp_path: Path,
+    ending: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    out = tmp_path / f"scores{ending}"
+    command = ["score", str(pictures), "--gate", str(finished), "--out", str(out)]
+    assert main(command) == main(command) == 1
+    with monkeypatch.context() as patch:
+        patch.setattr("goen.cli.score.score_files", lambda *_: pytest.fail("it has begun"))
+        earlier = out.read_bytes()
+        assert main([*command, str(out)]) == 2
+        assert "is one of the files to score" in capsys.readouterr().err
+        assert out.read_bytes() == earlier
+        out.write_text("name,mark\nAda,1\n")
+        assert main(command) == 2
+        assert "a file of 16 bytes, not" in capsys.readouterr().err
+    assert out.read_text() == "name,mark\nAda,1\n"
+
+
 def test_another_rate_moves_only_the_decision(
     finished: Path, pictures: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,6 +1,8 @@
 import io
 import os
+import re
 import struct
+import subprocess
 import zlib
 from pathlib import Path
 
@@ -8,7 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from goen.data.pictures import find_pictures, read_picture
+import goen
+from goen.data.pictures import FORMATS, SUFFIXES, find_pictures, read_picture
 from goen.errors import DataCorrupt
 
 COLOUR = np.random.default_rng(0).integers(0, 256, (12, 20, 3), dtype=np.uint8)
@@ -106,6 +109,107 @@ def test_nan_in_a_picture_is_said() -> None:
     values[1, 1] = np.nan
     with pytest.raises(DataCorrupt, match="NaN"):
         read_picture(encoded(Image.fromarray(values), "TIFF"), None)
+
+
+Image.init()
+OTHERS = sorted(set(Image.OPEN) - set(FORMATS))
+
+
+def test_the_formats_are_those_of_the_suffixes() -> None:
+    assert {Image.registered_extensions()[suffix] for suffix in SUFFIXES} == set(FORMATS)
+
+
+@pytest.mark.parametrize("form", OTHERS)
+def test_no_other_decoder_is_reached(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reached(*_: object) -> Image.Image:
+        pytest.fail(f"the decoder of {form} was asked")
+
+    for name in OTHERS:  # one that takes everything, and one that nobody may ask
+        accept = (lambda prefix: True) if name == form else None
+        monkeypatch.setitem(Image.OPEN, name, (reached, accept))
+    for name in ("cat.png", "cat.jpg", "cat"):
+        (tmp_path / name).write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n" + bytes(200))
+        with pytest.raises(DataCorrupt, match=rf"{name} is not a picture that goen reads \(BMP, "):
+            read_picture(tmp_path / name, (32, 32))
+    with pytest.raises(DataCorrupt, match="is not a picture that goen reads"):
+        read_picture((tmp_path / "cat").read_bytes(), None)
+
+
+EPS = b"""%!PS-Adobe-3.0 EPSF-3.0
+%%BoundingBox: 0 0 8 8
+%%EndComments
+0 0 8 8 rectfill
+showpage
+%%EOF
+"""
+
+
+@pytest.mark.parametrize("name", ["cat.png", "cat.jpg", "cat.eps", "cat"])
+def test_an_eps_file_starts_no_other_program(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def started(*_: object, **__: object) -> None:
+        pytest.fail("another program was started")
+
+    for function in ("Popen", "run", "call", "check_call", "check_output"):
+        monkeypatch.setattr(subprocess, function, started)
+    monkeypatch.setattr(os, "system", started)
+    (tmp_path / name).write_bytes(EPS)
+    with pytest.raises(DataCorrupt, match=rf"{name} is not a picture that goen reads"):
+        read_picture(tmp_path / name, (32, 32))
+
+
+@pytest.mark.parametrize("form", ["AVIF", "ICO", "JPEG2000", "TGA", "PCX", "SGI", "DDS"])
+def test_a_whole_picture_of_another_format_is_refused(form: str) -> None:
+    if form not in Image.SAVE:
+        pytest.skip(f"this Pillow cannot write {form}")
+    data = encoded(Image.fromarray(COLOUR).resize((16, 16)), form)
+    with Image.open(io.BytesIO(data)) as picture:
+        assert picture.format == form
+    with pytest.raises(DataCorrupt, match=r"BMP, GIF, JPEG, PNG, PPM, TIFF, WEBP\)\. Convert it"):
+        read_picture(data, None)
+
+
+def test_the_pictures_of_phones_are_jpegs() -> None:
+    frames = [Image.new("RGB", (16, 16), colour) for colour in ("red", "blue")]
+    data = encoded(frames[0], "MPO", save_all=True, append_images=frames[1:])
+    with Image.open(io.BytesIO(data)) as picture:
+        assert picture.format == "MPO"
+    red, green, blue = read_picture(data, None)[:, 0, 0].tolist()
+    assert red > 250
+    assert max(green, blue) < 5
+
+
+@pytest.mark.parametrize("form", ["GIF", "TIFF", "WEBP"])
+def test_of_many_frames_the_first_alone_is_read(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    frames = [Image.new("RGB", (4, 4), colour) for colour in ("red", "blue", "lime")]
+    extra = {"lossless": True} if form == "WEBP" else {}
+    data = encoded(frames[0], form, save_all=True, append_images=frames[1:], **extra)
+    with Image.open(io.BytesIO(data)) as picture:
+        assert getattr(picture, "n_frames", 1) == 3
+        kind = type(picture)
+    asked: list[int] = []
+    seek = kind.seek
+
+    def noted(self: Image.Image, frame: int) -> None:
+        asked.append(frame)
+        seek(self, frame)
+
+    monkeypatch.setattr(kind, "seek", noted)
+    assert read_picture(data, None)[:, 0, 0].tolist() == [255, 0, 0]
+    assert not any(asked)
+
+
+def test_pictures_are_opened_in_one_place() -> None:
+    root = Path(goen.__file__).parent
+    places = [
+        path.name
+        for path in root.rglob("*.py")
+        for _ in re.findall(r"\bImage\.open\(|\bimread\(|import open as", path.read_text())
+    ]
+    assert places == ["pictures.py"]
 
 
 def test_text_and_absence_have_their_sentences(tmp_path: Path) -> None:

@@ -1,9 +1,14 @@
 """Every usual form of a set leads to the same images; every broken one to one clear sentence."""
 
+import gzip
+import io
 import json
 import os
 import pickle
+import struct
+import tracemalloc
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -106,6 +111,83 @@ def test_svhn_calls_ten_zero_and_turns_the_axes(
     loaded = load_set("svhn", data_dir=tmp_path)
     assert loaded.labels.tolist() == [1, 0, 9]
     assert loaded.read()[2, 1, 4, 7] == X[4, 7, 1, 2]
+
+
+def idx_images(images: np.ndarray) -> bytes:
+    return struct.pack(">4i", 2051, *images.shape) + images.tobytes()
+
+
+def idx_labels(labels: np.ndarray) -> bytes:
+    return struct.pack(">2i", 2049, len(labels)) + labels.astype(np.uint8).tobytes()
+
+
+DIGITS = np.random.default_rng(0).integers(0, 256, (3, 28, 28), dtype=np.uint8)
+
+
+@pytest.fixture
+def mnist(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
+    """The two files of a test split of three digits."""
+    shrink(monkeypatch, "mnist", test=3)
+    return {
+        "t10k-images-idx3-ubyte": idx_images(DIGITS),
+        "t10k-labels-idx1-ubyte": idx_labels(np.array([7, 2, 1])),
+    }
+
+
+@pytest.mark.parametrize("packed", [(), ("images",), ("labels",), ("images", "labels")])
+@pytest.mark.parametrize(
+    ("place", "named"),
+    [
+        ("MNIST/raw", ""),
+        ("MNIST/raw", "MNIST"),
+        ("MNIST/raw", "MNIST/raw"),
+        ("mnist", ""),
+        ("", ""),
+    ],
+)
+def test_mnist_is_read_plain_and_packed_as_torchvision_lays_it_out(
+    mnist: dict[str, bytes], packed: tuple[str, ...], place: str, named: str, tmp_path: Path
+) -> None:
+    (tmp_path / place).mkdir(parents=True, exist_ok=True)
+    for name, content in mnist.items():
+        if any(part in name for part in packed):
+            (tmp_path / place / f"{name}.gz").write_bytes(gzip.compress(content))
+        else:
+            (tmp_path / place / name).write_bytes(content)
+    loaded = load_set("mnist", data_dir=tmp_path / named)
+    assert loaded.labels.tolist() == [7, 2, 1]
+    assert (loaded.read()[:, 1, 2:-2, 2:-2] == DIGITS).all()
+    assert loaded.image_shape == (3, 32, 32)
+
+
+def test_a_gzip_bomb_is_refused(mnist: dict[str, bytes], tmp_path: Path) -> None:
+    for name, content in mnist.items():
+        (tmp_path / f"{name}.gz").write_bytes(gzip.compress(content))
+    bomb = io.BytesIO()
+    with gzip.GzipFile(fileobj=bomb, mode="wb") as file:
+        for _ in range(300):
+            file.write(bytes(1 << 20))
+    (tmp_path / "t10k-images-idx3-ubyte.gz").write_bytes(bomb.getvalue())
+    tracemalloc.start()
+    with pytest.raises(DataCorrupt, match=r"ubyte\.gz holds more than 67,108,864 bytes"):
+        load_set("mnist", data_dir=tmp_path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 200 * 2**20  # 300 MB were announced
+
+
+@pytest.mark.parametrize(
+    "harm", [lambda d: d[:-9], lambda d: b"no gzip", lambda d: d[:20] + b"x" * 9]
+)
+def test_a_damaged_gzip_file_is_said(
+    harm: Callable[[bytes], bytes], mnist: dict[str, bytes], tmp_path: Path
+) -> None:
+    for name, content in mnist.items():
+        (tmp_path / f"{name}.gz").write_bytes(gzip.compress(content))
+    file = tmp_path / "t10k-images-idx3-ubyte.gz"
+    file.write_bytes(harm(file.read_bytes()))
+    with pytest.raises(DataCorrupt, match=r"images-idx3-ubyte\.gz is not a whole gzip file"):
+        load_set("mnist", data_dir=tmp_path)
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC", "NHW"])

@@ -2,9 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from goen.detectors.calibration_head import CalibrationHead
+from goen.detectors.calibration_head import CalibrationHead, HeadConfig, train_head
 from goen.errors import FitError, UsageError
-from goen.detectors.calibration_head import HeadConfig, train_head
 from goen.training import head as head_module
 
 

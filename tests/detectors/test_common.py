@@ -16,13 +16,13 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 from goen.detectors import Detector
+from goen.detectors.calibration_head import HeadConfig
 from goen.errors import NotFittedError, UsageError
 from goen.models.classifiers import CLASSIFIERS, Classifier, MixtureOfExperts
 from goen.models.ensemble import ensemble
 from goen.outputs import Outputs
 from goen.studies import METHODS, Material, Method
 from goen.studies.methods import Judged, Labelled
-from goen.detectors.calibration_head import HeadConfig
 
 CLASSES, DIM = 4, 16
 KINDS = {"standard": "linear", "goen": "linear"}

@@ -1,6 +1,8 @@
 import numpy as np
 import pytest
 import torch
+from goen.detectors.density import Density
+from goen.detectors.scorer import conformal_columns
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import entropy as scipy_entropy
@@ -8,10 +10,8 @@ from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
 from goen.detectors.calibration_head import CalibrationHead
-from goen.detectors.density import Density
 from goen.detectors.goen import Goen
 from goen.detectors.goen_m import Monotone
-from goen.detectors.scorer import conformal_columns
 from goen.errors import FitError, NotFittedError, UsageError
 from goen.outputs import Outputs
 

@@ -1,6 +1,10 @@
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
+from goen.models.mirrored import Mirrored
+from goen.models.tapped import Tapped
 from scipy.special import softmax
 from torch import Tensor, nn
 
@@ -95,6 +99,34 @@ def test_bytes_are_images_in_0_to_1() -> None:
 def test_pixels_may_leave_0_to_1() -> None:
     moved = Perturbed(Linear(), epsilon=0.1).move(grey(1.0, 0.0, 0.0))
     assert torch.allclose(moved, grey(1.1, -0.1, 0.0))
+
+
+class ByChannel(nn.Module):
+    """Two classes by two channels: the step goes up in the first and down in the second."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mean(dim=(2, 3))[:, :2] * torch.tensor([2.0, 1.0])
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
+@pytest.mark.parametrize("wrap", [lambda network: network, Mirrored])
+def test_a_large_step_on_white_and_black_images_of_a_tapped_model(
+    dtype: torch.dtype, wrap: Callable[[nn.Module], nn.Module]
+) -> None:
+    network = Perturbed(wrap(Tapped(ByChannel(), [], preprocess=lambda x: x)), epsilon=0.25)
+    white = torch.ones(2, 3, 4, 4) * (255 if dtype == torch.uint8 else 1)
+    # (1.25 · 2, 0.75 · 1): the second pixel of white goes down, the first leaves [0, 1].
+    assert torch.allclose(network(white.to(dtype)).logits, torch.tensor([[2.5, 0.75]]))
+    black = torch.zeros(1, 3, 4, 4, dtype=dtype)
+    assert torch.allclose(network(black).logits, torch.tensor([[0.5, -0.25]]))
+
+
+def test_images_outside_0_to_1_are_still_refused_by_a_tapped_model() -> None:
+    network = Perturbed(Tapped(ByChannel(), []), epsilon=0.25)
+    with pytest.raises(UsageError, match=r"Float images lie in \[0, 1\]; got 1\.1\.\.1\.1"):
+        network(torch.full((1, 3, 4, 4), 1.1))
+    with pytest.raises(UsageError, match=r"got 1\.1\.\.1\.1"):  # outside a step
+        network.network(torch.full((1, 3, 4, 4), 1.1))
 
 
 def test_no_step_gives_the_networks_own_outputs() -> None:

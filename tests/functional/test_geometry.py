@@ -227,7 +227,10 @@ def test_turning_scaling_and_moving_change_nothing_but_the_ridge() -> None:
     rows, labels = blobs(2)
     turn, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(6, 6)))
     moved = 2.5 * rows @ torch.from_numpy(turn) + torch.arange(6)
-    before, after = feature_geometry(seen(rows, labels, 4)), feature_geometry(seen(moved, labels, 4))
+    before, after = (
+        feature_geometry(seen(rows, labels, 4)),
+        feature_geometry(seen(moved, labels, 4)),
+    )
     for name in Geometry.__dataclass_fields__:
         if name not in ("condition_number_ridged", "nc3"):
             assert getattr(after, name) == pytest.approx(getattr(before, name), rel=1e-9), name
@@ -236,7 +239,9 @@ def test_turning_scaling_and_moving_change_nothing_but_the_ridge() -> None:
 def test_tighter_classes_have_a_higher_ratio_and_a_lower_nc1() -> None:
     rows, labels = blobs(1)
     means = seen(rows, labels, 4).means_[labels]
-    loose, tight = (feature_geometry(seen(means + s * (rows - means), labels, 4)) for s in (1.0, 0.5))
+    loose, tight = (
+        feature_geometry(seen(means + s * (rows - means), labels, 4)) for s in (1.0, 0.5)
+    )
     assert tight.inter_intra_ratio == pytest.approx(2 * loose.inter_intra_ratio)
     assert tight.nc1 == pytest.approx(loose.nc1 / 4)
     assert tight.condition_number == pytest.approx(loose.condition_number)

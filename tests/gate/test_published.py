@@ -13,7 +13,7 @@ from goen.cli.main import main
 from goen.data import ImageSet, OodSet, Protocol
 from goen.errors import ArtifactError, UsageError
 from goen.gate import Gate
-from goen.gate.published import Measured, compare, measure_gate, publish, read_published
+from goen.gate.published import Measured, compare, publish, read_published
 from goen.runs.artifacts import versions
 
 from .scoring.test_shipped import ship, stand_in
@@ -29,7 +29,7 @@ def sets() -> Protocol:
 
 @pytest.fixture(scope="module")
 def rows(sets: Protocol) -> list[Measured]:
-    return measure(stand_in(), sets)
+    return measure_gate(stand_in(), sets)
 
 
 def number(rows: list[Measured], dataset: str, metric: str) -> Measured:
@@ -100,7 +100,7 @@ def by_hand() -> Protocol:
 
 def test_numbers_worked_by_hand_from_one_pass_over_each_set() -> None:
     oracle = Oracle()
-    rows = measure(cast(Gate, oracle), by_hand())
+    rows = measure_gate(cast(Gate, oracle), by_hand())
     assert oracle.asked == ["known", "strange"]
     # Labels 0 1 0 1 against 0 1 1 1. Of eight pairs only 0.6 against 0.4 stands the wrong way
     # round. To catch both strangers one flags from 0.4 on, and one of four known ones with them.
@@ -124,7 +124,7 @@ def test_a_gate_for_other_images_is_refused(change: dict[str, Any], message: str
     oracle = Oracle()
     vars(oracle).update(change)
     with pytest.raises(UsageError, match=message):
-        measure(cast(Gate, oracle), by_hand())
+        measure_gate(cast(Gate, oracle), by_hand())
     assert not oracle.asked
 
 

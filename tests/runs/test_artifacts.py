@@ -75,7 +75,7 @@ def test_nothing_there_is_said(tmp_path: Path) -> None:
 def test_a_folder_of_other_things_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "thesis.txt").write_text("years of work")
-    with pytest.raises(UsageError, match="they would be lost"):
+    with pytest.raises(UsageError, match=r"holds thesis\.txt, not a saved thing"):
         artifacts.save_artifact(tmp_path / "precious", "thing", TENSORS, {})
     assert (tmp_path / "precious" / "thesis.txt").read_text() == "years of work"
 
@@ -94,16 +94,16 @@ def test_what_only_looks_like_ours_is_not_replaced(
 ) -> None:
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    with pytest.raises(UsageError, match=rf"other things \({named}\); they would be lost"):
+    with pytest.raises(UsageError, match=rf"holds {named}.*, not a saved thing"):
         artifacts.save_artifact(tmp_path, "thing", TENSORS, {})
     assert {file.name: file.read_text() for file in tmp_path.iterdir()} == files
 
 
 def test_notes_beside_a_saved_thing_are_not_lost(saved: Path) -> None:
-    (saved / "report.txt").write_text("of goen fit")
-    artifacts.check_free(saved)
+    (saved / "report.txt").write_text("A gate for my_nets:resnet20\n")  # as goen fit does
+    artifacts.save(saved, "thing", TENSORS, {})
     (saved / "notes.txt").write_text("mine")
-    with pytest.raises(UsageError, match=r"other things \(notes.txt\)"):
+    with pytest.raises(UsageError, match=r"holds notes.txt, not"):
         artifacts.save_artifact(saved, "thing", TENSORS, {})
     assert (saved / "notes.txt").read_text() == "mine"
 

@@ -3,10 +3,19 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
 
+import numpy as np
 import pytest
 
 from goen.errors import ArtifactError, UsageError
-from goen.runs.results import Result, Stages, alone_in, read_results, summarised, write_results
+from goen.runs.results import (
+    Result,
+    Stages,
+    alone_in,
+    read_results,
+    summarised,
+    write_results,
+    write_scores,
+)
 
 ROW = Result(
     "goen",
@@ -142,8 +151,10 @@ def test_names_with_odd_line_ends_come_back_and_damage_is_said(tmp_path: Path) -
 
 
 def test_nothing_of_an_earlier_run_stays_when_a_study_has_results(tmp_path: Path) -> None:
-    for name in ("run.json", "scores.safetensors", "map.safetensors", "mine.txt"):
-        (tmp_path / name).write_text("earlier")
+    with summarised(tmp_path, {"study": "bench"}):
+        write_results(tmp_path / "results.jsonl", [ROW])
+        write_scores(tmp_path / "scores.safetensors", {"test": {"knn": np.zeros(2)}})
+    (tmp_path / "mine.txt").write_text("mine")
     with summarised(tmp_path, {"study": "geometry"}):
         assert [file.name for file in tmp_path.iterdir()] == ["mine.txt"]
     assert {file.name for file in tmp_path.iterdir()} == {"mine.txt", "run.json"}

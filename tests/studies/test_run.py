@@ -170,6 +170,18 @@ def test_an_interrupted_second_run_cannot_be_mixed_with_the_first(
         write_report(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["gate/thesis.txt", "mistakes/test.png", "results.jsonl", "gate"])
+def test_what_goen_did_not_write_is_found_before_anything_is_trained(
+    protocol: Protocol, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("goen.studies.main_job.train", lambda *_: pytest.fail("it has begun"))
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("years of work")
+    with pytest.raises(UsageError, match="goen replaces only its own output"):
+        run(RunConfig(preset="tiny"), protocol, tmp_path)
+    assert (tmp_path / name).read_text() == "years of work"
+
+
 def test_a_mistake_or_a_stopped_training_leaves_the_earlier_run_whole(
     protocol: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,6 +49,6 @@ def test_every_seed_is_a_run_and_the_table_is_their_mean(
 
 
 def test_a_spread_needs_two_seeds(tmp_path: Path) -> None:
-    for seeds in ((1,), (1, 1)):
+    for few in ((1,), (1, 1)):
         with pytest.raises(UsageError, match="at least two different seeds"):
-            seeds(RunConfig(), tiny_protocol(), tmp_path, seeds=seeds)
+            seeds(RunConfig(), tiny_protocol(), tmp_path, seeds=few)

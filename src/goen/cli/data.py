@@ -10,18 +10,19 @@ import numpy as np
 import tyro
 from PIL.Image import Image as Picture
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from goen.cli.options import OptionalName, OptionalPath
-from goen.cli.terminal import note
+from goen.cli.terminal import note, output
 from goen.data.catalogue import KNOWN, Known
 from goen.data.contact_sheet import class_sheet, save_png, sheet
 from goen.data.embedded import EMBEDDED
 from goen.data.imageset import ImageSet, digest_images
 from goen.data.sources import data_folder, find, load_set, names
 from goen.errors import DataError, UsageError, unknown
+from goen.files import check_free
+from goen.runs.recognise import SHEET
 
 Names = Annotated[tuple[str, ...], tyro.conf.Positional]
 
@@ -74,7 +75,7 @@ def list_sets(
         number = f"{row.images:,}" if row.images else "any"
         here = f"[green]{escape(row.here)}[/]" if row.here else f"[dim]{escape(row.obtainable)}[/]"
         table.add_row(label, number, here, row.licence)
-    Console().print(table)
+    output().print(table)
     return 0
 
 
@@ -139,7 +140,7 @@ def check_sets(sets: Names = (), data_dir: OptionalPath = None) -> int:
                 images.fingerprint[:12],
                 _verdict(name, split, images),
             )
-    Console().print(table)
+    output().print(table)
     return 2 if failures else 0
 
 
@@ -167,14 +168,13 @@ def show_sets(
     for name in _known_names(sets):
         for each in [split] if split else _splits_here(name, data_folder(data_dir)):
             images = load_set(name, each, data_dir=data_dir)
-            stem = images.name.replace("/", "-")
+            ending = f"-{corruption}.png" if corruption else ".png"
+            path = out / (images.name.replace("/", "-") + ending)
+            check_free(path, SHEET)
             if corruption:
-                picture = _corruption_sheet(images, corruption)
-                stem += f"-{corruption}"
+                save_png(_corruption_sheet(images, corruption), path)
             else:
-                picture = class_sheet(images)
-            path = out / f"{stem}.png"
-            save_png(picture, path)
+                save_png(class_sheet(images), path)
             print(path)
     return 0
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from goen.cli.options import OptionalPath
 from goen.cli.run import run_command
 from goen.cli.study import Place
+from goen.cli.terminal import output
 from goen.data.embedded import digits, noise
 from goen.data.imageset import Pixels
 from goen.data.pictures import read_picture
@@ -41,7 +41,7 @@ def show_gate(name: str, gate: Gate) -> None:
     """The gate's predictions for a few OOD pictures, as a table and two sentences."""
     pictures = ood_pictures(gate.image_size)
     prediction = gate.predict(np.stack(list(pictures.values())))
-    console = Console()
+    console = output()
     console.print(
         f"The bundled gate {name} classifies {', '.join(gate.classes)}. None of the pictures below "
         "shows one of these: they are out of distribution (OOD).",

@@ -10,7 +10,8 @@ from goen.cli.options import OptionalFunction, OptionalPath, OptionalRate
 from goen.cli.terminal import note
 from goen.data.pictures import read_picture
 from goen.errors import UsageError
-from goen.gate.export import TOLERANCE, to_onnx, to_program
+from goen.files import check_free
+from goen.gate.export import ONNX, PROGRAM, TOLERANCE, to_onnx, to_program
 from goen.gate.score_files import find_files
 
 
@@ -47,6 +48,12 @@ def export_command(
     """
     if out is None and program is None:
         raise UsageError("Name a file to write: --out gate.onnx, or --program gate.pt2.")
+    if out is not None:
+        check_free(out, ONNX)
+    if program is not None:
+        check_free(program, PROGRAM)
+    if out is not None and program is not None and out.resolve() == program.resolve():
+        raise UsageError(f"--out and --program are two files, got {out} for both.")
     judge = open_gate(gate, model, preprocess, false_alarm_rate, per_class=per_class)
     pictures = None
     if images is not None:

@@ -12,14 +12,14 @@ from goen.cli.options import OptionalFunction, OptionalName, OptionalPath
 from goen.cli.terminal import note
 from goen.data.folders import open_image_set
 from goen.errors import UsageError
-from goen.files import whole_file
+from goen.files import check_free, whole_file
 from goen.gate import Gate
 from goen.gate.summary import fit_summary
 from goen.models.tapping.layers import layers as layers_of
 from goen.models.tapping.layers import suggest_layers
 from goen.models.tapping.pooling import Layout, Tokens
 from goen.models.tapping.preprocess import Preprocess
-from goen.runs.artifacts import check_free
+from goen.runs.artifacts import saved
 
 
 def fit_command(
@@ -76,7 +76,7 @@ def fit_command(
         batch_size: images at once.
         device: cpu, or cuda.
     """
-    check_free(out)
+    check_free(out, saved("gate"), folder=True)
     if len({*classes}) != len(classes):
         raise UsageError(f"--classes names each class once, got {' '.join(classes)}.")
     network = make_model(model, weights).to(_device(device))

@@ -47,7 +47,16 @@ environment: GOEN_DATA   a folder that holds image sets in any of their usual fo
 
 def main(argv: Sequence[str]) -> int:
     """Run one command; 0 when all went well, 2 for anything the user can mend."""
-    name, *rest = argv or ["--help"]
+    try:
+        return _guarded(*(argv or ["--help"]))
+    except BrokenPipeError:
+        # The reader went away (`goen data list | head`): not an error of ours or theirs.
+        _drop_output()
+        return 0
+
+
+def _guarded(name: str, *rest: str) -> int:
+    """Run one command; errors become a sentence on standard error."""
     try:
         with shown(), log_messages_shown():
             code = _run(name, rest)
@@ -57,9 +66,7 @@ def main(argv: Sequence[str]) -> int:
         note(f"goen: {error}")
         return 2
     except BrokenPipeError:
-        # The reader went away (`goen data list | head`): not an error of ours or theirs.
-        _drop_output()
-        return 0
+        raise
     except OSError as error:
         _drop_output()
         # The system's own refusals: a file that may not be read, a name too long.
@@ -102,10 +109,11 @@ def _parse(name: str, module: ModuleType, arguments: Sequence[str]) -> int:
 
 def _drop_output() -> None:
     """Let what cannot be written any more go nowhere, or Python would try again at its end."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def entry() -> None:

@@ -6,7 +6,7 @@ import tyro
 
 from goen.cli.study import Place, told
 from goen.cli.tables import print_table
-from goen.runs.results import alone_in, read_results
+from goen.runs.results import alone_in, check_run_folder, read_results
 from goen.studies import RunConfig, run
 
 
@@ -28,6 +28,7 @@ def run_command(
         place: on which images, and where.
     """
     folder = place.folder()
+    check_run_folder(folder)  # before sets are fetched
     images = place.protocol()
     with alone_in(folder):  # to the end: nobody else's numbers may come between
         run(config, images, folder, place.finished(folder))

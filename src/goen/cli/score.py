@@ -11,7 +11,7 @@ from goen.cli.options import OptionalFunction, OptionalPath, OptionalRate
 from goen.cli.terminal import note
 from goen.errors import UsageError
 from goen.gate import DEFAULT_GATE
-from goen.gate.score_files import columns, find_files, open_writer, score_files
+from goen.gate.score_files import check_not_scored, columns, find_files, open_writer, score_files
 
 
 def score_command(
@@ -25,9 +25,9 @@ def score_command(
 ) -> int:
     """Say what each image is, how far it lies from all that is known, and whether to flag it.
 
-    Takes files and folders, in any size and mode that Pillow opens; pictures are resized to the
-    gate's size. Exit code 0 if every file was read, 1 if some were not (their rows say why), 2 if
-    nothing could be done.
+    Takes BMP, GIF, JPEG, PNG, PPM, TIFF and WebP files and folders of them, in any size and mode;
+    pictures are resized to the gate's size. Exit code 0 if every file was read, 1 if some were not
+    (their rows say why), 2 if nothing could be done.
 
     For example: goen score photo.png      (the gate in the box: CIFAR-10's ten classes)
                  goen score photos/ --gate runs/digits --out scores.csv
@@ -49,6 +49,8 @@ def score_command(
     files = find_files(paths)
     if not files:
         raise UsageError(f"There are no pictures in {', '.join(map(str, paths))}.")
+    if out is not None:
+        check_not_scored(out, files)
     with open_writer(out, sys.stdout, ["path", *columns(judge), "error"]) as write:
         tally = score_files(judge, files, write)
     note(

@@ -12,7 +12,7 @@ from goen.cli.tables import print_table
 from goen.data.protocol import Protocol, protocol
 from goen.report.table import Table
 from goen.report.tables import study_tables
-from goen.runs.results import Result, Stages, alone_in
+from goen.runs.results import Result, Stages, alone_in, check_run_folder
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,7 @@ def carry_out(
 ) -> int:
     """Do the study, write its tables and its report, and print the tables or the results."""
     folder = place.folder(study)
+    check_run_folder(folder)  # before sets are fetched
     images = place.protocol()
     with alone_in(folder):  # to the end: nobody else's numbers may come between
         results = work(images, folder, place.finished(folder))

@@ -1,19 +1,19 @@
 """Tables on the terminal."""
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table as RichTable
 
+from goen.cli.terminal import PipeConsole, output
 from goen.report.table import Cell, Table
 
-_WIDE = Console(width=10_000).options
+_WIDE = PipeConsole(width=10_000).options
 
 
 def print_table(table: Table) -> None:
     """The table on standard output, as wide as it needs to be where that is not a terminal."""
-    console = Console()
+    console = output()
     rich = RichTable(
         title=escape(table.title),
         title_justify="left",
@@ -36,7 +36,7 @@ def print_table(table: Table) -> None:
             rich.add_row(escape(row.label), *map(_written, row.cells))
         rich.add_section()
     # Wider than the terminal rather than with columns cut off.
-    wide = Console(width=max(console.width, Measurement.get(console, _WIDE, rich).maximum))
+    wide = PipeConsole(width=max(console.width, Measurement.get(console, _WIDE, rich).maximum))
     wide.print(rich)
     for note in table.notes:
         console.print(note, style="dim", highlight=False, markup=False)

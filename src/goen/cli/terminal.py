@@ -7,6 +7,18 @@ from contextlib import contextmanager
 from rich.console import Console
 
 
+class PipeConsole(Console):
+    """A console whose broken pipe is an exception: rich would end the process with code 1."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
+def output() -> Console:
+    """The console for results."""
+    return PipeConsole(emoji=False)
+
+
 def note(message: str) -> None:
     """Print one line."""
     _print(message)
@@ -19,7 +31,7 @@ def warn(message: str) -> None:
 
 def _print(message: str, style: str | None = None) -> None:
     # Markup, emoji codes and highlighting off: file names and other foreign text stay as they are.
-    Console(stderr=True, emoji=False).print(
+    PipeConsole(stderr=True, emoji=False).print(
         message, style=style, highlight=False, soft_wrap=True, markup=False
     )
 

@@ -4,9 +4,11 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
+from PIL.PngImagePlugin import PngInfo
 
 from goen.data.imageset import ImageSet, Pixels
 from goen.files import whole_file
+from goen.runs.recognise import SHEET, SHEET_MARK
 
 _TILE = 64  # a 32-pixel image, doubled
 _GAP = 4
@@ -55,6 +57,8 @@ def sheet(title: str, rows: list[tuple[str, Pixels]]) -> Image.Image:
 
 
 def save_png(picture: Image.Image, path: Path) -> None:
-    """Write the picture, whole or not at all."""
-    with whole_file(path) as temporary:
-        picture.save(temporary, format="PNG")
+    """Write a contact sheet, whole or not at all; an earlier one there is replaced."""
+    marked = PngInfo()
+    marked.add_text("Software", SHEET_MARK)
+    with whole_file(path, SHEET) as temporary:
+        picture.save(temporary, format="PNG", pnginfo=marked)

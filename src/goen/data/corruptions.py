@@ -26,6 +26,7 @@ from PIL import Image
 from scipy import ndimage
 
 from goen.data._weather import frost_crops, plasma
+from goen.data.pictures import open_picture
 from goen.errors import DataCorrupt, DataMissing, UsageError, unknown
 
 Pixels = NDArray[np.uint8]
@@ -411,7 +412,7 @@ def _jpeg_compression(images: Pixels, severity: int, streams: Streams) -> Pixels
     def through_jpeg(image: Image.Image) -> Image.Image:
         file = BytesIO()
         image.save(file, "JPEG", quality=_JPEG_QUALITY[severity - 1])
-        return Image.open(file)
+        return open_picture(file)
 
     return _each(images, through_jpeg)
 

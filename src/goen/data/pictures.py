@@ -6,6 +6,7 @@ import stat
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -17,6 +18,20 @@ SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", "
 
 # A picture of more pixels than this is a bomb or a mistake; Pillow's own limit is the same size.
 MAX_PIXELS = 89_478_485
+
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+"""What is decoded, in Pillow's names; a phone's MPO is a JPEG. One format per suffix above."""
+
+
+def open_picture(file: Path | BinaryIO) -> Image.Image:
+    """The picture, opened but not decoded, if it is of one of ``FORMATS``, whatever its name.
+
+    Pillow by itself tries every decoder it has, and the one for EPS starts Ghostscript.
+
+    Raises:
+        UnidentifiedImageError: it is of no such format.
+    """
+    return Image.open(file, formats=FORMATS)
 
 
 def find_pictures(folder: Path) -> Iterator[Path]:
@@ -45,13 +60,13 @@ def find_pictures(folder: Path) -> Iterator[Path]:
 def read_picture(source: Path | bytes, size: tuple[int, int] | None, name: str = "") -> Pixels:
     """The picture as RGB, ``(3, H, W)`` uint8, resized to ``size`` (height, width) if given.
 
-    Takes what Pillow opens, in any mode: grey, palette, CMYK, 16 bit and transparent pictures
+    Takes the ``FORMATS``, in any mode: grey, palette, CMYK, 16 bit and transparent pictures
     become RGB (transparency over black), an EXIF orientation is applied, of an animation the
     first frame counts.
 
     Raises:
-        DataCorrupt: the file is no picture, ends early, or would unpack to more than
-            ``MAX_PIXELS`` pixels.
+        DataCorrupt: the file is no picture of these formats, ends early, or would unpack to more
+            than ``MAX_PIXELS`` pixels.
     """
     name = name or (str(source) if isinstance(source, Path) else "picture")
     opened = io.BytesIO(source) if isinstance(source, bytes) else source
@@ -61,7 +76,7 @@ def read_picture(source: Path | bytes, size: tuple[int, int] | None, name: str =
         with warnings.catch_warnings():
             # Pillow only warns between one and two times its limit, and about odd metadata.
             warnings.simplefilter("ignore")
-            with Image.open(opened) as picture:
+            with open_picture(opened) as picture:
                 pixels = picture.width * picture.height
                 if pixels > MAX_PIXELS:
                     raise DataCorrupt(
@@ -75,7 +90,10 @@ def read_picture(source: Path | bytes, size: tuple[int, int] | None, name: str =
     except FileNotFoundError as error:
         raise DataCorrupt(f"{name} does not exist.") from error
     except UnidentifiedImageError as error:
-        raise DataCorrupt(f"{name} is not a picture that Pillow can read.") from error
+        raise DataCorrupt(
+            f"{name} is not a picture that goen reads ({', '.join(FORMATS)}). Convert it to PNG, "
+            "if it is a picture."
+        ) from error
     except Image.DecompressionBombError as error:
         raise DataCorrupt(
             f"{name} claims more than {2 * MAX_PIXELS:,} pixels; at most {MAX_PIXELS:,} are read. "

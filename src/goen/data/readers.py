@@ -1,5 +1,6 @@
 """The usual forms in which image sets lie on a disk, each to the same chunks of pixels."""
 
+import gzip
 import hashlib
 import json
 import os
@@ -18,6 +19,7 @@ from goen.errors import DataCorrupt
 Chunks = Iterator[tuple[Pixels, Labels]]
 _FOLDER_CHUNK = 512
 _MOST_CLASSES = 100_000
+_MOST_IDX_BYTES = 1 << 26  # MNIST's largest file, its training images, has 47,040,016
 
 
 @dataclass(frozen=True)
@@ -163,7 +165,21 @@ def npz_file(path: Path, classes: tuple[str, ...] | None) -> Reading:
 
 def idx_files(images: Path, labels: Path, classes: tuple[str, ...]) -> Reading:
     """MNIST's form; the 28×28 digits are set into 32×32 with a black rim of two pixels."""
-    return idx_bytes(images.read_bytes(), labels.read_bytes(), classes, str(images))
+    return idx_bytes(_idx_content(images), _idx_content(labels), classes, str(images))
+
+
+def _idx_content(path: Path) -> bytes:
+    """The file's bytes, unpacked if it is a ``.gz``; a bomb is refused before it fills memory."""
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            content = file.read(_MOST_IDX_BYTES + 1)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataCorrupt(f"{path} is not a whole gzip file: {error}. Get it again.") from error
+    if len(content) > _MOST_IDX_BYTES:
+        raise DataCorrupt(
+            f"{path} holds more than {_MOST_IDX_BYTES:,} bytes; no file of MNIST does. Replace it."
+        )
+    return content
 
 
 def idx_bytes(images: bytes, labels: bytes, classes: tuple[str, ...], where: str) -> Reading:

@@ -166,7 +166,7 @@ def local_forms(known: Known, split: str) -> list[str]:
     if split in known.mat:
         forms.append(known.mat[split])
     if split in known.idx:
-        forms.append(" with ".join(known.idx[split]))
+        forms.append(" with ".join(known.idx[split]) + " (or each as .gz)")
     only = len(known.splits) == 1
     forms.append(f"{known.name}.npz" if only else f"{known.name}_{split}.npz")
     forms.append(f"{known.name}/<class>/*.png" if only else f"{known.name}/{split}/<class>/*.png")
@@ -188,11 +188,24 @@ def _find_in(folder: Path, search: Search) -> Source | None:
             file = base / known.mat[split]
             return _from_files("mat", [file], classes, partial(mat_file, file, classes))
         if split in known.idx:
-            images, labels = (base / file for file in known.idx[split])
-            if images.is_file() and labels.is_file():
+            files = _find_idx(base, known.idx[split])
+            if files:
+                images, labels = files
                 read = partial(idx_files, images, labels, classes)
                 return _from_files("idx", [images, labels], classes, read)
     return _find_npz(folder, own, search) or _find_pictures(own, search)
+
+
+def _find_idx(base: Path, names: tuple[str, str]) -> tuple[Path, Path] | None:
+    """Images and labels, plain or as ``.gz``, there or in ``raw/`` as torchvision has them."""
+    for folder in (base, base / "raw"):
+        images, labels = (
+            next(filter(Path.is_file, (folder / name, folder / f"{name}.gz")), None)
+            for name in names
+        )
+        if images and labels:
+            return images, labels
+    return None
 
 
 def _find_cifar(base: Path, form: CifarFiles, search: Search) -> Source | None:

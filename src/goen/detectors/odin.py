@@ -10,6 +10,7 @@ from torch.nn.functional import cross_entropy
 from goen.detectors._base import SimpleDetector
 from goen.errors import UsageError
 from goen.functional.logits import check_several_classes, check_temperature, max_softmax_score
+from goen.models.tapping.preprocess import perturbed_by
 from goen.outputs import Outputs
 
 EPSILON = 0.0014
@@ -38,7 +39,8 @@ class Perturbed(nn.Module):
     Detection in Neural Networks", equation 2.
     Departs from the paper: a pixel without gradient is not moved, where the paper's code takes the
     sign of 0 for +1. Moved pixels are not clipped to [0, 1], as in the paper: at pure black and
-    white the step would be lost.
+    white the step would be lost. A tapped model therefore receives pixels of up to 1 + epsilon and
+    down to -epsilon; the images given to ``Perturbed`` themselves lie in [0, 1].
 
     Example:
         >>> class Linear(nn.Module):
@@ -63,7 +65,9 @@ class Perturbed(nn.Module):
             )
 
     def forward(self, images: Tensor) -> Outputs:
-        outputs: Outputs = self.network(self.move(images))
+        moved = self.move(images)
+        with perturbed_by(self.epsilon):
+            outputs: Outputs = self.network(moved)
         return outputs
 
     def move(self, images: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ flagged that the gate would not flag.
 import json
 import logging
 import warnings
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,7 +30,7 @@ from torch.nn.functional import interpolate
 
 from goen.data import load_set
 from goen.errors import ArtifactError, UsageError
-from goen.files import whole_file
+from goen.files import Own, whole_file
 from goen.gate import Gate, Prediction, concatenate
 from goen.models.placement import evaluating, placement
 from goen.outputs import Outputs
@@ -40,8 +41,27 @@ OUTPUTS = ("label", "confidence", "score", "p_value", "is_ood")
 TOLERANCE = 1e-5
 _BATCH = 64
 
+MADE_BY = "goen"
+
 Answers = dict[str, NDArray[Any]]
 Runner = Callable[[NDArray[np.uint8]], Answers]
+
+
+def _is_program(path: Path) -> bool:
+    with zipfile.ZipFile(path) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith("extra/gate.json"))
+        return bool(json.loads(archive.read(name))["made_by"] == MADE_BY)
+
+
+def _is_onnx(path: Path) -> bool:
+    import onnx
+
+    properties = onnx.load(path, load_external_data=False).metadata_props
+    return any((entry.key, entry.value) == ("made_by", MADE_BY) for entry in properties)
+
+
+PROGRAM = Own("a program that goen exported", _is_program)
+ONNX = Own("an ONNX file that goen exported", _is_onnx)
 
 
 class Deployed(nn.Module):
@@ -58,7 +78,8 @@ class Deployed(nn.Module):
         self.per_class = gate.per_class
         self.register_buffer("held_out", torch.from_numpy(gate.held_out.scores.copy()))
         labels = gate.held_out.labels
-        known = np.zeros(0, np.int64) if labels is None else labels.copy()
+        # Not empty where there are none: torch.export cannot save an empty tensor.
+        known = np.zeros(1, np.int64) if labels is None else labels.copy()
         self.register_buffer("held_out_labels", torch.from_numpy(known))
         # Set when it has been measured; not 0, or a translator would leave it out.
         self.register_buffer("slack", torch.tensor(TOLERANCE, dtype=torch.float64))
@@ -106,21 +127,23 @@ def to_program(
         tolerance: how far scores and confidences may lie apart, relative above 1.
 
     Raises:
-        UsageError: a model that cannot be traced.
+        UsageError: a model that cannot be traced, or a path where something else lies.
         ArtifactError: a program that says something else than the gate.
     """
-    with spinner("tracing the gate"):
-        program = _trace(gate)
-    images = _real_images(gate, images)
-    threshold = fitted_threshold(gate)
-    with whole_file(Path(path)) as temporary, spinner("comparing with the gate"):
-        slack = measure_differences(gate, _torch_runner(program, threshold), images, tolerance)
-        program.state_dict["slack"].fill_(slack)
-        with _quiet(), temporary.open("wb") as file:
-            torch.export.save(program, file, extra_files={"gate.json": json.dumps(about(gate))})
-        with temporary.open("rb") as written:
-            loaded = torch.export.load(written)
-        check(gate, _torch_runner(loaded, threshold), images, slack)
+    with whole_file(Path(path), PROGRAM) as temporary:
+        with spinner("tracing the gate"):
+            program = _trace(gate)
+        images = _real_images(gate, images)
+        threshold = fitted_threshold(gate)
+        with spinner("comparing with the gate"):
+            slack = measure_differences(gate, _torch_runner(program, threshold), images, tolerance)
+            program.state_dict["slack"].fill_(slack)
+            metadata = {"gate.json": json.dumps(about(gate))}
+            with _quiet(), temporary.open("wb") as file:
+                torch.export.save(program, file, extra_files=metadata)
+            with temporary.open("rb") as written:
+                loaded = torch.export.load(written)
+            check(gate, _torch_runner(loaded, threshold), images, slack)
 
 
 def _torch_runner(program: torch.export.ExportedProgram, threshold: Tensor) -> Runner:
@@ -150,7 +173,8 @@ def to_onnx(
         tolerance: how far scores and confidences may lie apart, relative above 1.
 
     Raises:
-        UsageError: onnx, onnxscript or onnxruntime is missing, or a model that ONNX cannot hold.
+        UsageError: onnx, onnxscript or onnxruntime is missing, a model that ONNX cannot hold, or a
+            path where something else lies.
         ArtifactError: a file that says something else than the gate.
     """
     try:
@@ -159,6 +183,26 @@ def to_onnx(
         import onnxscript  # noqa: F401  (torch.onnx needs it)
     except ImportError as error:
         raise UsageError(f"Exporting needs {error.name}: pip install 'goen[onnx]'.") from error
+    with whole_file(Path(path), ONNX) as temporary:
+        model = _translated(gate)
+        _finish(model.graph, onnx.numpy_helper, fitted_threshold(gate))
+        for key, value in about(gate).items():
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            model.metadata_props.add(key=key, value=text)
+        images = _real_images(gate, images)
+        with spinner("comparing with the gate"):
+            onnx.save(model, temporary)
+            slack = measure_differences(
+                gate, _onnx_runner(onnxruntime, temporary), images, tolerance
+            )
+            (place,) = (tensor for tensor in model.graph.initializer if tensor.name == "slack")
+            place.CopyFrom(onnx.numpy_helper.from_array(np.array(slack), "slack"))
+            onnx.save(model, temporary)
+            check(gate, _onnx_runner(onnxruntime, temporary), images, slack)
+
+
+def _translated(gate: Gate) -> Any:
+    """The gate as ONNX's ``ModelProto``."""
     with spinner("tracing the gate"):
         program = _trace(gate)
     with spinner("translating to ONNX"), _quiet():
@@ -176,19 +220,7 @@ def to_onnx(
                 "of torch.export instead."
             ) from error
     assert translated is not None  # dynamo=True returns it
-    model = translated.model_proto
-    _finish(model.graph, onnx.numpy_helper, fitted_threshold(gate))
-    for key, value in about(gate).items():
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        model.metadata_props.add(key=key, value=text)
-    images = _real_images(gate, images)
-    with whole_file(Path(path)) as temporary, spinner("comparing with the gate"):
-        onnx.save(model, temporary)
-        slack = measure_differences(gate, _onnx_runner(onnxruntime, temporary), images, tolerance)
-        (place,) = (tensor for tensor in model.graph.initializer if tensor.name == "slack")
-        place.CopyFrom(onnx.numpy_helper.from_array(np.array(slack), "slack"))
-        onnx.save(model, temporary)
-        check(gate, _onnx_runner(onnxruntime, temporary), images, slack)
+    return translated.model_proto
 
 
 def _onnx_runner(onnxruntime: Any, path: Path) -> Runner:
@@ -211,7 +243,7 @@ def _onnx_runner(onnxruntime: Any, path: Path) -> Runner:
 def about(gate: Gate) -> dict[str, Any]:
     """What the file says of itself."""
     return {
-        "made_by": "goen",
+        "made_by": MADE_BY,
         "classes": list(gate.classes),
         "image_size": list(gate.image_size),
         "false_alarm_rate": gate.false_alarm_rate,

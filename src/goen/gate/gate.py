@@ -340,7 +340,11 @@ class Gate:
         )
 
     def save(self, folder: Path | str) -> None:
-        """Write the gate as a folder, whole or not at all."""
+        """Write the gate as a folder, whole or not at all; an earlier gate there is replaced.
+
+        Raises:
+            UsageError: something else is there, such as a file or a folder with other files.
+        """
         from goen.gate.saving import save_gate  # it makes gates, so it imports this module
 
         save_gate(self, Path(folder))

@@ -9,10 +9,11 @@ from typing import Any, Literal
 from goen.data.imageset import ImageSet
 from goen.data.protocol import Protocol
 from goen.errors import ArtifactError, UsageError
-from goen.files import whole_file
+from goen.files import Own, whole_file
 from goen.gate import Gate, Prediction
 from goen.metrics import ood_metrics
 from goen.runs.artifacts import hardware, versions
+from goen.runs.recognise import json_object
 
 PUBLISHED = "published.json"
 TEST = "test"
@@ -20,6 +21,11 @@ TEST = "test"
 SAME_FILES = 0.0005
 # The same set decoded or resized by other software.
 OTHER_FILES = 0.005
+
+_NUMBERS = Own(
+    "published numbers of a gate",
+    lambda path: json_object(path).keys() == {"versions", "hardware", "rows"},
+)
 
 Verdict = Literal["agrees", "agrees (other files)", "differs", "not here", "not published"]
 
@@ -120,7 +126,7 @@ def publish(rows: Iterable[Measured], folder: Path) -> Path:
         "rows": [asdict(row) for row in rows],
     }
     text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
-    with whole_file(folder / PUBLISHED) as temporary:
+    with whole_file(folder / PUBLISHED, _NUMBERS) as temporary:
         temporary.write_text(text + "\n", encoding="utf-8")
     return folder / PUBLISHED
 

@@ -15,12 +15,14 @@ import numpy as np
 from goen.data.imageset import Pixels
 from goen.data.pictures import find_pictures, read_picture
 from goen.errors import DataError, UsageError
-from goen.files import whole_file
+from goen.files import Own, whole_file
 from goen.gate import Gate, Prediction
 from goen.progress import bar
+from goen.runs.recognise import first_row
 
 Row = dict[str, Any]
 BATCH_SIZE = 128
+_LONGEST_HEADER = 1 << 16
 FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".parquet": "parquet"}
 
 
@@ -108,6 +110,35 @@ def _rows(prediction: Prediction) -> Iterator[Row]:
         yield row | {f"p_{name}": float(p[i]) for name, p in prediction.cue_p_values.items()}
 
 
+def _are_columns(names: Sequence[str]) -> bool:
+    """Whether these are the columns of a file of scores, by whichever gate: no more, no fewer."""
+    fixed = [name for name in names if not name.startswith(("cue_", "p_")) or name == "p_value"]
+    fixed = [name for name in fixed if name != "probability"]
+    return fixed == ["path", "label", "confidence", "score", "p_value", "is_ood", "error"]
+
+
+def _is_csv(path: Path) -> bool:
+    with path.open(newline="", encoding="utf-8") as file:
+        return _are_columns(next(csv.reader([file.readline(_LONGEST_HEADER)])))
+
+
+def _is_parquet(path: Path) -> bool:
+    import pyarrow.parquet as pq
+
+    return _are_columns(pq.read_schema(path).names)
+
+
+_CSV = Own("a CSV file of scores that goen wrote", _is_csv)
+_JSONL = Own("JSON lines of scores that goen wrote", lambda p: _are_columns([*first_row(p)]))
+_PARQUET = Own("a Parquet file of scores that goen wrote", _is_parquet)
+
+
+def check_not_scored(out: Path, files: Sequence[Path]) -> None:
+    """Raise a UsageError if the file to write is one of the files to score."""
+    if out.exists() and any(file.exists() and file.samefile(out) for file in files):
+        raise UsageError(f"{out} is one of the files to score. Choose another path for --out.")
+
+
 def open_writer(
     out: Path | None, stdout: TextIO, names: Sequence[str]
 ) -> AbstractContextManager[Callable[[Row], None]]:
@@ -119,7 +150,8 @@ def open_writer(
         names: all columns, in order.
 
     Raises:
-        UsageError: an ending goen does not know, or Parquet without pyarrow.
+        UsageError: an ending goen does not know, Parquet without pyarrow, or something at ``out``
+            that is not an earlier file of scores.
     """
     if out is None:
         return nullcontext(lambda row: print(json.dumps(row, ensure_ascii=False), file=stdout))
@@ -131,7 +163,11 @@ def open_writer(
 
 @contextmanager
 def _text(out: Path, form: str, names: Sequence[str]) -> Iterator[Callable[[Row], None]]:
-    with whole_file(out) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+    ours = _JSONL if form == "jsonl" else _CSV
+    with (
+        whole_file(out, ours) as temporary,
+        temporary.open("w", newline="", encoding="utf-8") as file,
+    ):
         if form == "jsonl":
             yield lambda row: print(json.dumps(row, ensure_ascii=False), file=file)
         else:
@@ -152,7 +188,7 @@ def _parquet(out: Path, names: Sequence[str]) -> Iterator[Callable[[Row], None]]
     kinds = {name: pa.string() if name in text else pa.float64() for name in names}
     schema = pa.schema(list({**kinds, "is_ood": pa.bool_()}.items()))
     held: list[Row] = []
-    with whole_file(out) as temporary, pq.ParquetWriter(temporary, schema) as file:
+    with whole_file(out, _PARQUET) as temporary, pq.ParquetWriter(temporary, schema) as file:
 
         def write(row: Row) -> None:
             held.append(row)

@@ -9,6 +9,7 @@ from goen.detectors import GoenM
 from goen.functional.conformal import false_alarm_interval
 from goen.gate import Gate
 from goen.metrics import ood_metrics
+from goen.runs.artifacts import FIT_REPORT_TITLE
 from goen.runs.manifest import Manifest
 
 
@@ -23,7 +24,7 @@ def fit_summary(gate: Gate, ood: Mapping[str, ImageSet]) -> str:
     facts = Manifest(gate.facts)
     splits = facts.part("splits")
     lines = [
-        "A gate for " + facts.text("factory" if "factory" in facts else "model"),
+        FIT_REPORT_TITLE + facts.text("factory" if "factory" in facts else "model"),
         "",
         f"  classes            {len(gate.classes)}",
         f"  images             {gate.image_size[0]}×{gate.image_size[1]}",

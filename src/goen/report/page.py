@@ -1,6 +1,7 @@
 """One self-contained HTML page about a run, whatever study it was."""
 
 import base64
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,7 +11,7 @@ import jinja2
 from safetensors import SafetensorError
 
 from goen.errors import ArtifactError
-from goen.files import make_folder, record_own, storage_errors, whole_file
+from goen.files import check_free, make_folder, own_files, storage_errors, whole_file
 from goen.report.bench import comparison_page
 from goen.report.blocks import Drawing, Gallery, Page, Photographs
 from goen.report.figures.style import save_figure
@@ -21,6 +22,7 @@ from goen.report.run import main_job_page
 from goen.report.run_folder import RunFolder, read_run
 from goen.report.seeds import seeds_page
 from goen.report.table import write_tables
+from goen.runs.recognise import REPORT
 
 PAGES: dict[str, Callable[[RunFolder, Sequence[RunFolder]], Page]] = {
     "run": main_job_page,
@@ -35,6 +37,7 @@ PAGES: dict[str, Callable[[RunFolder, Sequence[RunFolder]], Page]] = {
 
 def write_page(folder: Path, beside: Sequence[Path]) -> Path:
     """See ``goen.report.write_report``."""
+    check_free(folder / "report.html", REPORT)
     run = read_run(folder)
     if run.study not in PAGES:
         raise ArtifactError(
@@ -65,7 +68,7 @@ def write_page(folder: Path, beside: Sequence[Path]) -> Path:
             photographs={path: _embedded(path.read_bytes(), "png") for path in _photographs(page)},
         )
     )
-    with whole_file(folder / "report.html") as temporary:
+    with whole_file(folder / "report.html", REPORT) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return folder / "report.html"
 
@@ -78,10 +81,11 @@ def _draw(drawings: Sequence[Drawing], folder: Path) -> dict[str, str]:
         for drawing in drawings:
             svg = save_figure(drawing.figure, Path(temporary), drawing.name)
             drawn[drawing.name] = _embedded(svg.encode(), "svg+xml")
-        files = list(Path(temporary).iterdir())
-        for file in files:
-            file.replace(folder / file.name)
-    record_own(folder, {file.name for file in files})
+        files = {file.name: file for file in Path(temporary).iterdir()}
+        with own_files(folder, files) as ours:
+            for name, file in files.items():
+                with whole_file(folder / name, ours) as place:
+                    shutil.move(file, place)  # figures/ may be a link to another disk
     return drawn
 
 

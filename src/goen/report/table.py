@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from goen.files import make_folder, record_own, whole_file
+from goen.files import own_files, whole_file
 
 Mark = Literal["", "best", "tied"]
 
@@ -188,10 +188,9 @@ def as_csv(table: Table) -> str:
 
 def write_tables(tables: Sequence[Table], folder: Path) -> None:
     """Each table as Markdown, LaTeX and CSV, in place of what was written there before."""
-    make_folder(folder)
     forms = {"md": markdown, "tex": latex, "csv": as_csv}
-    for table in tables:
-        for suffix, render in forms.items():
-            with whole_file(folder / f"{table.name}.{suffix}") as temporary:
-                temporary.write_text(render(table), encoding="utf-8")
-    record_own(folder, {f"{table.name}.{suffix}" for table in tables for suffix in forms})
+    files = {f"{table.name}.{suffix}": (table, suffix) for table in tables for suffix in forms}
+    with own_files(folder, files) as ours:
+        for name, (table, suffix) in files.items():
+            with whole_file(folder / name, ours) as temporary:
+                temporary.write_text(forms[suffix](table), encoding="utf-8")

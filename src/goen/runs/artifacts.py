@@ -14,13 +14,14 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from goen.errors import ArtifactError, UsageError
-from goen.files import whole_folder
+from goen.errors import ArtifactError
+from goen.files import Own, whole_folder
+from goen.runs.recognise import json_object
 
 FORM = 2
 _TENSORS, _MANIFEST = "tensors.safetensors", "manifest.json"
-# What a folder may hold that is replaced by saving: an artefact, and what goen fit says of it.
-_OWN = {_TENSORS, _MANIFEST, "report.txt"}
+_FIT_REPORT = "report.txt"
+FIT_REPORT_TITLE = "A gate for "
 
 
 def versions() -> dict[str, str]:
@@ -52,42 +53,41 @@ def _processor() -> str:
     return models[0] if models else platform.processor() or "unknown"
 
 
-def check_free(folder: Path) -> None:
-    """Raise a UsageError if saving there would lose anything but an earlier artefact."""
-    if not folder.is_dir() or not any(folder.iterdir()):
-        return
-    others = sorted(file.name for file in folder.iterdir() if file.name not in _OWN)
-    if not others and not _is_artefact(folder / _MANIFEST):
-        others = [_MANIFEST if (folder / _MANIFEST).is_file() else next(folder.iterdir()).name]
-    if others:
-        more = ", ..." if len(others) > 3 else ""
-        raise UsageError(
-            f"{folder} exists and holds other things ({', '.join(others[:3])}{more}); they would "
-            "be lost. Choose another folder."
-        )
+def saved(kind: str) -> Own:
+    """How to recognise an artefact of this kind with nothing in its folder that saving would lose.
 
+    Beside the artefact there may be the report of ``goen fit``, which is written anew with it.
+    """
+    parts = frozenset({_TENSORS, _MANIFEST, _FIT_REPORT})
 
-def _is_artefact(manifest: Path) -> bool:
-    try:
-        content = json.loads(manifest.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return isinstance(content, dict) and {"kind", "form", "tensors_sha256"} <= content.keys()
+    def recognise(folder: Path) -> bool:
+        found = {file.name: file for file in folder.iterdir()}
+        report = found.get(_FIT_REPORT)
+        if not found.keys() <= parts or not all(file.is_file() for file in found.values()):
+            return False
+        if report is not None and not report.read_text("utf-8").startswith(FIT_REPORT_TITLE):
+            return False
+        manifest = json_object(folder / _MANIFEST)
+        return manifest["kind"] == kind and {"form", "tensors_sha256"} <= manifest.keys()
+
+    return Own(f"a saved {kind}", recognise, parts)
 
 
 def save_artifact(
     folder: Path, kind: str, tensors: Mapping[str, Tensor], manifest: Mapping[str, Any]
 ) -> None:
-    """Write an artefact, whole or not at all, in place of what was there.
+    """Write an artefact, whole or not at all, in place of an earlier one of its kind.
 
     Args:
-        folder: becomes the artefact.
+        folder: becomes the artefact; a link to a folder stays a link.
         kind: what it is, such as ``gate``; loading asks for it.
         tensors: by name.
         manifest: what JSON can hold; the hash of the tensors and the versions are added.
+
+    Raises:
+        UsageError: something else lies there.
     """
-    check_free(folder)
-    with whole_folder(folder.resolve(), replace=True) as temporary:
+    with whole_folder(folder, saved(kind)) as temporary:
         plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         save_file(plain, temporary / _TENSORS)
         with (temporary / _TENSORS).open("rb") as file:

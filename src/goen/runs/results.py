@@ -17,22 +17,22 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from goen.errors import ArtifactError, UsageError
-from goen.files import make_folder, storage_errors, whole_file, whole_folder
+from goen.files import (
+    LOCK,
+    check_free,
+    make_folder,
+    remove_own,
+    storage_errors,
+    whole_file,
+    whole_folder,
+)
 from goen.runs.artifacts import hardware, versions
+from goen.runs.recognise import RESULTS, RUN_FILES, SCORES, SUMMARY
 
 _log = getLogger(__name__)
 
 Group = Literal["id", "near", "far", "noise"]
 # What metrics carry beside the metrics; an AUROC's interval stands in the row of the AUROC.
-_OF_A_RUN = (
-    "run.json",
-    "report.html",
-    "results.jsonl",
-    "scores.safetensors",
-    "map.safetensors",
-    "training.jsonl",
-    "head.jsonl",
-)
 _NOT_METRICS = frozenset(
     {"auroc_low", "auroc_high", "level", "threshold", "num_id", "num_ood", "num_images"}
 )
@@ -111,7 +111,7 @@ class Origin:
 
 def write_results(path: Path, results: Iterable[Result]) -> None:
     """The results as JSON lines, whole or not at all."""
-    with whole_file(path) as temporary:
+    with whole_file(path, RESULTS) as temporary:
         lines = (json.dumps(asdict(r), ensure_ascii=False, allow_nan=False) for r in results)
         temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
@@ -156,10 +156,11 @@ def summarised(out: Path, summary: Mapping[str, Any]) -> Iterator[None]:
     has results leaves the earlier one whole, and nothing of two is ever mixed. A gate stays until
     there is another.
     """
-    for name in _OF_A_RUN:
-        (out / name).unlink(missing_ok=True)
+    check_run_folder(out)  # all of them, before the first is removed
+    for name, ours in RUN_FILES.items():
+        remove_own(out / name, ours)
     yield
-    with whole_file(out / "run.json") as temporary:
+    with whole_file(out / "run.json", SUMMARY) as temporary:
         whole = {**summary, "versions": versions(), "hardware": hardware()}
         text = json.dumps(whole, indent=2, ensure_ascii=False)
         temporary.write_text(text + "\n", encoding="utf-8")
@@ -172,7 +173,7 @@ def write_scores(path: Path, scores: Mapping[str, Mapping[str, NDArray[Any]]]) -
         for dataset, named in scores.items()
         for name, values in named.items()
     }
-    with whole_file(path) as temporary:
+    with whole_file(path, SCORES) as temporary:
         save_file(arrays, temporary)
 
 
@@ -230,6 +231,7 @@ class Stages:
         make_folder(work)
         with storage_errors(work), _turn(work.with_name(f".{work.name}.lock"), title):
             if done.is_dir():
+                _check_stage(done)
                 if not about:  # of many alike, only what is being done is worth a line
                     _log.info(f"{title}: done before ({done})")
             else:
@@ -241,9 +243,17 @@ class Stages:
         return done
 
 
+def _check_stage(folder: Path) -> None:
+    if not (folder / "inputs.json").is_file():
+        raise UsageError(
+            f"{folder} exists and is not a stage that goen made. Choose another folder for stages."
+        )
+
+
 @contextmanager
 def _turn(lock: Path, title: str) -> Iterator[None]:
     """Hold the lock; when another process has it, say so and wait."""
+    check_free(lock, LOCK)
     held = FileLock(lock)
     try:
         held.acquire(timeout=0)
@@ -260,13 +270,27 @@ def _clear(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
+def check_run_folder(folder: Path) -> None:
+    """Raise a UsageError if a study in this folder would lose anything but an earlier study.
+
+    Other files may be in the folder; they stay.
+    """
+    if folder.exists() and not folder.is_dir():
+        check_free(folder)
+    check_free(folder / ".lock", LOCK)
+    for name, ours in RUN_FILES.items():
+        check_free(folder / name, ours)
+
+
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
     """Work in a run's folder, and nobody else with us.
 
     Raises:
-        UsageError: another process is at work in it.
+        UsageError: another process is at work in it, or files that a study would replace and that
+            goen did not write are in it.
     """
+    check_run_folder(folder)
     make_folder(folder)
     try:
         # One lock for each folder: who holds it may ask again, for the report of the run.

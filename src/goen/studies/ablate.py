@@ -13,6 +13,7 @@ from goen.runs.results import (
     Result,
     Stages,
     alone_in,
+    check_run_folder,
     read_results,
     read_scores,
     summarised,
@@ -107,6 +108,8 @@ def ablate(
     wanted = {"default", *(config.variants or VARIANTS)}
     variants = [name for name in VARIANTS if name in wanted]
     store = stages or Stages(out / "stages")
+    for name in variants:
+        check_run_folder(out / "variants" / name)
     with alone_in(out):
         results: list[Result] = []
         scores: dict[str, dict[str, Any]] = {}

@@ -17,11 +17,12 @@ from goen.data.imageset import ImageSet
 from goen.data.protocol import Protocol
 from goen.detectors import Detector, Goen, MaxSoftmax
 from goen.extraction import stream
-from goen.files import whole_file
+from goen.files import check_free, remove_own, whole_file
 from goen.functional.gaussian import ClassStatistics
 from goen.gate import Gate
 from goen.metrics import id_metrics, ood_calibration, ood_metrics
-from goen.runs.artifacts import hardware
+from goen.runs.artifacts import hardware, saved
+from goen.runs.recognise import MAP, SHEET
 from goen.runs.results import Origin, Result, write_results, write_scores
 
 _log = getLogger(__name__)
@@ -108,6 +109,17 @@ class GateStudy:
         )
 
 
+def check_outputs(protocol: Protocol, out: Path) -> None:
+    """Raise a UsageError if ``evaluate_gate`` would replace what goen did not write."""
+    check_free(out / "gate", saved("gate"), folder=True)
+    for name in ("test", *protocol.evaluation):
+        check_free(_sheet_of(name, out), SHEET)
+
+
+def _sheet_of(name: str, out: Path) -> Path:
+    return out / "mistakes" / f"{name}.png"
+
+
 def evaluate_gate(study: GateStudy, protocol: Protocol, out: Path) -> Gate:
     """The gate with its metrics among its facts; results, scores and pictures lie in ``out``."""
     sets = {"test": protocol.test, **{n: o.images for n, o in protocol.evaluation.items()}}
@@ -119,10 +131,10 @@ def evaluate_gate(study: GateStudy, protocol: Protocol, out: Path) -> Gate:
     results = _results(study, protocol, scores)
     write_results(out / "results.jsonl", results)
     write_scores(out / "scores.safetensors", scores)
-    with whole_file(out / "map.safetensors") as temporary:
+    with whole_file(out / "map.safetensors", MAP) as temporary:
         save_file(_map(study.goen, points), temporary)
     for name, images in sets.items():
-        _draw_mistakes(name, images, scores[name], out / "mistakes" / f"{name}.png")
+        _draw_mistakes(name, images, scores[name], _sheet_of(name, out))
     kept = ("auroc", "accuracy", "false_alarm_rate", "flagged")
     metrics = {f"{r.method}/{r.dataset}/{r.metric}": r.value for r in results if r.metric in kept}
     facts = {**study.gate.facts, "metrics": metrics, "hardware": hardware()}
@@ -215,7 +227,7 @@ def _draw_mistakes(name: str, images: ImageSet, scores: Arrays, path: Path) -> N
     """The worst errors: flagged ID images of the least p-value, unflagged OOD of the largest."""
     wrong = np.flatnonzero(scores["is_ood"] if name == "test" else ~scores["is_ood"])
     if not len(wrong):
-        path.unlink(missing_ok=True)
+        remove_own(path, SHEET)
         return
     p = scores["p_value"][wrong]
     worst = wrong[np.argsort(p if name == "test" else -p, kind="stable")][:_MISTAKES]

@@ -19,6 +19,7 @@ from goen.models import NetworkConfig, ResNet18
 from goen.outputs import Outputs
 from goen.runs.artifacts import load_tensors, part
 from goen.runs.manifest import JsonValue
+from goen.runs.recognise import STORY
 from goen.runs.results import Stages
 from goen.training import EpochRow, TrainingConfig, train_backbone
 
@@ -134,7 +135,7 @@ def device() -> str:
 
 def write_story(path: Path, rows: list[StoryRow]) -> None:
     """Rows as JSON lines, whole or not at all."""
-    with whole_file(path) as temporary:
+    with whole_file(path, STORY) as temporary:
         temporary.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 

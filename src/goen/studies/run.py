@@ -26,7 +26,7 @@ from goen.outputs import Outputs
 from goen.runs.artifacts import load_tensors
 from goen.runs.manifest import JsonValue
 from goen.runs.results import Stages, alone_in, summarised
-from goen.studies.evaluate import GateStudy, evaluate_gate
+from goen.studies.evaluate import GateStudy, check_outputs, evaluate_gate
 from goen.studies.networks import StoryRow, Trained, read_story, train, write_story
 from goen.studies.presets import Budget, Preset, choose_preset
 
@@ -90,6 +90,7 @@ def run(config: RunConfig, protocol: Protocol, out: Path, stages: Stages | None 
 
 
 def _run(config: RunConfig, protocol: Protocol, out: Path, stages: Stages) -> Gate:
+    check_outputs(protocol, out)
     preset = config.preset_for(protocol)
     held_out, calibration = protocol.held_out, protocol.calibration_id
     threshold(np.zeros(len(held_out)), config.false_alarm_rate)  # enough, or an error now

@@ -6,7 +6,15 @@ from pathlib import Path
 
 from goen.data.protocol import Protocol
 from goen.errors import UsageError
-from goen.runs.results import Result, Stages, alone_in, read_results, summarised, write_results
+from goen.runs.results import (
+    Result,
+    Stages,
+    alone_in,
+    check_run_folder,
+    read_results,
+    summarised,
+    write_results,
+)
 from goen.studies.presets import SEEDS
 from goen.studies.run import RunConfig, run
 
@@ -36,6 +44,8 @@ def seeds(
     if len(set(seeds)) != len(seeds) or len(seeds) < 2:
         raise UsageError(f"A spread needs at least two different seeds, got {list(seeds)}.")
     store = stages or Stages(out / "stages")
+    for seed in seeds:
+        check_run_folder(out / "seeds" / str(seed))
     with alone_in(out):
         results: list[Result] = []
         for seed in seeds:

@@ -11,9 +11,15 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from goen.errors import ArtifactError
-from goen.files import whole_file
+from goen.files import Own, whole_file
 from goen.models import ResNet18
 from goen.runs import artifacts
+from goen.runs.recognise import tensor_names
+
+_CHECKPOINT = Own(
+    "a checkpoint of goen",
+    lambda path: tensor_names(path)[1].keys() == {"epoch", "history", "settings"},
+)
 
 
 @dataclass
@@ -52,7 +58,7 @@ def save_checkpoint(path: Path, state: Checkpoint) -> None:
     }
     # safetensors keeps rows, not memory layouts: the layout comes back from the network itself.
     plain = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
-    with whole_file(path) as temporary:
+    with whole_file(path, _CHECKPOINT) as temporary:
         save_file(plain, temporary, metadata=story)
 
 

@@ -1,6 +1,8 @@
 """What is done to images before a model of one's own sees them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 import torch
@@ -9,8 +11,9 @@ from torch.nn.functional import interpolate
 
 from goen.errors import UsageError
 
-# A perturbed image (ODIN's step) or a rounding may leave [0, 1] by this much; 0-255 does not.
+# A rounding may leave [0, 1] by this much; 0-255 does not.
 SLACK = 0.02
+_step: ContextVar[float] = ContextVar("step", default=0.0)
 
 Preprocessing = Callable[[Tensor], Tensor]
 
@@ -73,6 +76,16 @@ def _per_channel(name: str, values: tuple[float, ...], images: Tensor) -> Tensor
     return torch.tensor(values, dtype=images.dtype, device=images.device).view(1, -1, 1, 1)
 
 
+@contextmanager
+def perturbed_by(step: float) -> Iterator[None]:
+    """Within this block, in this thread, images may leave [0, 1] by ``step``, as ODIN's do."""
+    before = _step.set(step)
+    try:
+        yield
+    finally:
+        _step.reset(before)
+
+
 def prepare_images(images: Tensor, preprocess: Preprocessing | None, dtype: torch.dtype) -> Tensor:
     """A new tensor of this dtype for the model, from uint8 images or floats in [0, 1].
 
@@ -111,7 +124,8 @@ def _check(images: Tensor) -> None:
     if torch.compiler.is_compiling() or not images.numel():
         return
     low, high = (float(value) for value in images.detach().aminmax())
-    if not (low >= -SLACK and high <= 1 + SLACK):
+    slack = SLACK + _step.get()
+    if not (low >= -slack and high <= 1 + slack):
         raise UsageError(
             f"Float images lie in [0, 1]; got {low:.3g}..{high:.3g}. Are they 0-255 (then pass "
             "uint8), normalised already (then pass them before that), or is there NaN in them?"

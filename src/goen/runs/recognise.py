@@ -1,0 +1,111 @@
+"""How goen recognises what it wrote before: by content, since anybody can use the same names."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from goen.files import Own
+
+_MOST_JSON = 1 << 26
+_LONGEST_ROW = 1 << 20
+REPORT_MARK = '<meta name="generator" content="goen report">'
+SHEET_MARK = "goen contact sheet"
+
+
+def json_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file.
+
+    Raises:
+        ValueError: there is none, or a larger one than goen writes.
+    """
+    if path.stat().st_size > _MOST_JSON:
+        raise ValueError(f"{path} is too large")
+    return _object(path.read_bytes())
+
+
+def first_row(path: Path) -> dict[str, Any]:
+    """The first object of a file of JSON lines; empty if the file is.
+
+    Raises:
+        ValueError: it is not one.
+    """
+    with path.open("rb") as file:
+        line = file.readline(_LONGEST_ROW)
+    return _object(line) if line else {}
+
+
+def tensor_names(path: Path) -> tuple[set[str], dict[str, str]]:
+    """The names of the tensors in a safetensors file, and its metadata, without reading a tensor.
+
+    Raises:
+        ValueError: it is no such file.
+    """
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = _object(file.read(min(length, _MOST_JSON)))
+    metadata = header.pop("__metadata__", {})
+    return set(header), metadata
+
+
+def _object(text: bytes) -> dict[str, Any]:
+    found = json.loads(text.decode("utf-8"))
+    if not isinstance(found, dict):
+        raise ValueError("not a JSON object")
+    return found
+
+
+def _is_summary(path: Path) -> bool:
+    found = json_object(path)
+    return "goen" in found["versions"] and bool({"study", "data"} & found.keys())
+
+
+def _is_results(path: Path) -> bool:
+    named = {"method", "dataset", "group", "metric", "value", "seen_in_calibration", "fitted_on"}
+    return named <= first_row(path).keys() or not path.stat().st_size
+
+
+def _is_scores(path: Path) -> bool:
+    names, _ = tensor_names(path)
+    return all("/" in name for name in names) and any(name.startswith("test/") for name in names)
+
+
+def _is_map(path: Path) -> bool:
+    names, _ = tensor_names(path)
+    points = names - {"classes", "share"}
+    return len(names) == len(points) + 2 and all(name.endswith("/points") for name in points)
+
+
+def _is_story(path: Path) -> bool:
+    row = first_row(path)
+    return ("epoch" in row and bool({"gap", "loss"} & row.keys())) or not path.stat().st_size
+
+
+def _is_report(path: Path) -> bool:
+    with path.open("rb") as file:
+        return REPORT_MARK.encode() in file.read(1000)
+
+
+def _is_sheet(path: Path) -> bool:
+    with path.open("rb") as file:
+        head = file.read(200)
+    return head.startswith(b"\x89PNG") and b"tEXtSoftware\0" + SHEET_MARK.encode() in head
+
+
+RESULTS = Own("results of a goen study", _is_results)
+SUMMARY = Own("the summary of a goen study", _is_summary)
+SCORES = Own("scores of a goen study", _is_scores)
+MAP = Own("the map of a goen run", _is_map)
+STORY = Own("the story of a goen training", _is_story)
+REPORT = Own("a report of goen", _is_report)
+SHEET = Own("a contact sheet of goen", _is_sheet)
+
+RUN_FILES = {
+    "run.json": SUMMARY,
+    "report.html": REPORT,
+    "results.jsonl": RESULTS,
+    "scores.safetensors": SCORES,
+    "map.safetensors": MAP,
+    "training.jsonl": STORY,
+    "head.jsonl": STORY,
+}
+"""The files of a study's folder, by name."""
