@@ -13,7 +13,10 @@ PIPFLAGS := --disable-pip-version-check $(shell test -t 2 || echo --quiet)
 HAS_BROWSER := { command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null
 APT := DEBIAN_FRONTEND=noninteractive timeout 300 apt-get -qq -o Acquire::Retries=0 -o Acquire::http::Timeout=15 -o Acquire::https::Timeout=15 -o DPkg::Lock::Timeout=30
 
-.PHONY: demo test test-processors format clean help
+# The Pythons that pyproject.toml names; the tests run on the first.
+PYTHONS := 3.11 3.12 3.13 3.14
+
+.PHONY: demo test test-processors format pythons clean help
 .DELETE_ON_ERROR:
 
 help:  ## what there is
@@ -35,6 +38,12 @@ test-processors: $(VENV)/.ready-dev $(VENV)/.browser  ## the tests and goen chec
 format: $(VENV)/.ready-dev  ## put every file in order
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+pythons: $(BIN)/python  ## has every pin a wheel for each Python? asks the package index, installs nothing
+	@for version in $(PYTHONS); do \
+		$(BIN)/python -m pip install --disable-pip-version-check --quiet --dry-run --no-deps --ignore-installed \
+			--only-binary=:all: --python-version $$version --target $(VENV)/unused -r constraints.txt \
+		&& echo "Python $$version: every pin has a wheel." || exit 1; done
 
 clean:  ## remove the environment and what the demo wrote
 	rm -rf $(VENV) runs

@@ -21,7 +21,7 @@ from goen.functional.conformal import raised
 from goen.gate import Gate
 from goen.gate.published import measure_gate, publish
 from goen.models.flip_averaging import Mirrored
-from goen.runs.results import Stages
+from goen.runs.stages import Stages
 from goen.studies.experiment import Panel
 from goen.studies.methods import SCALES, labels_of
 

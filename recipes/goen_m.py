@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import tyro
+from goen.detectors.density import Density
 from numpy.typing import NDArray
 from scipy.stats import norm
 from sets import EXTRA
@@ -24,13 +25,12 @@ from torch import Tensor, nn
 from goen.data import ImageSet, protocol
 from goen.detectors import GEN, RelativeMahalanobis
 from goen.detectors._bank import Bank
-from goen.detectors.density import Density
 from goen.functional.conformal import p_values
 from goen.functional.cues import entropy
 from goen.functional.fusion import fuse
 from goen.metrics import ood_metrics
 from goen.outputs import Outputs
-from goen.runs.results import Stages
+from goen.runs.stages import Stages
 from goen.studies.experiment import Panel
 from goen.studies.methods import labels_of
 

@@ -13,7 +13,7 @@ from keep import keep
 from sets import EXTRA
 
 from goen.data import protocol
-from goen.runs.results import Stages
+from goen.runs.stages import Stages
 from goen.studies import BenchConfig, bench
 from goen.studies.methods import METHODS
 

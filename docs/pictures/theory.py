@@ -17,11 +17,10 @@ from matplotlib.figure import Figure
 from PIL import Image
 from scipy.stats import chi2, ncx2, norm
 
-from goen.detectors.calibration_head import probability_of_ood
+from goen.detectors.calibration_head import HeadConfig, probability_of_ood, train_head
 from goen.functional.bounds import log_density_bounds, mixture_log_density
 from goen.functional.whitening import whitener
 from goen.metrics import reliability_curve
-from goen.detectors.calibration_head import HeadConfig, train_head
 
 BLUE, ORANGE, GREEN, DARK, GREY = "#0072B2", "#D55E00", "#009E73", "#222222", "#888888"
 STYLE = {"axes.spines.top": False, "axes.spines.right": False, "font.size": 10}

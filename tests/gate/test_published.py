@@ -13,8 +13,8 @@ from goen.cli.main import main
 from goen.data import ImageSet, OodSet, Protocol
 from goen.errors import ArtifactError, UsageError
 from goen.gate import Gate
-from goen.gate.published import Measured, compare, publish, read_published
-from goen.runs.artifacts import versions
+from goen.gate.published import Measured, compare, measure_gate, publish, read_published
+from goen.runs.provenance import versions
 
 from .scoring.test_shipped import ship, stand_in
 from .tiny import tiny_protocol

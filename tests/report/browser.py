@@ -1,81 +1,109 @@
-"""A page in headless Chromium, looked at from outside: nothing of the page is changed for it."""
+"""Open a page in headless Chromium and measure it there, without any network."""
 
-import html
-import json
-import re
 import shutil
-import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from playwright.sync_api import Browser, Page, Route, sync_playwright
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
-WIDTHS = (1200, 390)
+WIDTHS = (1200, 390)  # a desktop and a phone
+SECONDS = 180  # a limit for a machine under heavy load; an idle one needs about one second
 
-# The page stands in frames as wide as a desktop and a phone: its media queries see the frame.
-# What a script in the frame may not do by the page's own policy, this one outside may.
-_HARNESS = """<!doctype html><meta charset="utf-8"><body>{frames}<pre id="findings"></pre><script>
-addEventListener("load", async () => {{
-  const findings = [];
-  for (const frame of document.querySelectorAll("iframe")) {{
-    const page = frame.contentDocument;
-    await Promise.all([...page.images].map(image => image.decode().catch(() => null)));
-    const wide = [...page.querySelectorAll("body *")].filter(e => !e.closest(".scroll"));
-    const width = page.documentElement.clientWidth;
-    findings.push({{
-      width: width,
-      overflow: page.documentElement.scrollWidth - width,
-      beyond: wide.filter(e => e.getBoundingClientRect().right > width + 1).map(e => e.outerHTML),
-      pictures: [...page.images].map(i => [i.naturalWidth, i.getBoundingClientRect().width]),
-      tables: page.querySelectorAll("table").length,
-      title: page.title,
-      requests: frame.contentWindow.performance.getEntriesByType("resource").map(e => e.name)
-        .filter(name => !name.startsWith("data:")),
-      colour: ["color", "backgroundColor"].map(kind => getComputedStyle(page.body)[kind]),
-    }});
-  }}
-  document.getElementById("findings").textContent = JSON.stringify(findings);
-}});
-</script>"""
+# Chromium runs this in the page after the load event. The page's own policy does not apply to it.
+_MEASURE = """async () => {
+  await document.fonts.ready;
+  await Promise.all([...document.images].map(image => image.decode().catch(() => null)));
+  const outside = [...document.querySelectorAll("body *")].filter(e => !e.closest(".scroll"));
+  const width = document.documentElement.clientWidth;
+  const style = getComputedStyle(document.body);
+  return {
+    width: width,
+    overflow: document.documentElement.scrollWidth - width,
+    beyond: outside.filter(e => e.getBoundingClientRect().right > width + 1).map(e => e.outerHTML),
+    pictures: [...document.images].map(i => [i.naturalWidth, i.getBoundingClientRect().width]),
+    tables: document.querySelectorAll("table").length,
+    title: document.title,
+    colour: [style.color, style.backgroundColor],
+  };
+}"""
 
 
 @dataclass(frozen=True)
 class Look:
-    """What was found at each width, and what the browser's console said."""
+    """What was measured at each width, and the messages on the browser's console.
+
+    Each finding also lists the page's ``requests``: every address except its own and ``data:``.
+    """
 
     findings: list[dict[str, Any]]
     console: list[str]
 
 
-def look_at(page: Path, work: Path) -> Look:
-    """Open the page at both widths, without any network."""
-    source = html.escape(page.read_text(encoding="utf-8"), quote=True)
-    frames = "".join(
-        f'<iframe style="border:0;width:{w}px;height:900px" srcdoc="{source}"></iframe>'
-        for w in WIDTHS
-    )
-    harness = work / "harness.html"
-    harness.write_text(_HARNESS.format(frames=frames), encoding="utf-8")
-    assert CHROMIUM is not None
-    command = [
-        CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-        "--hide-scrollbars",
-        "--no-first-run", "--disable-background-networking",
-        "--host-resolver-rules=MAP * ~NOTFOUND",
-        "--enable-logging=stderr", "--log-level=0",
-        "--window-size=1300,1000", "--virtual-time-budget=20000", "--timeout=60000",
-        "--dump-dom", harness.as_uri(),
-    ]  # fmt: skip
-    # On a busy machine the browser may give up before the script has looked; then it looks again,
-    # with nothing left of the time before.
-    for attempt in range(6):
-        fresh = [*command, f"--user-data-dir={work / f'profile {attempt}'}"]
-        done = subprocess.run(fresh, capture_output=True, text=True, timeout=180)
-        written = re.search(r'<pre id="findings">(.+?)</pre>', done.stdout, re.DOTALL)
-        if written is not None:
-            break
-    assert written is not None, f"the page was not looked at: {done.stderr[-2000:]}"
-    console = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-    return Look(json.loads(html.unescape(written.group(1))), console)
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """A running Chromium; Playwright waits until it is ready."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM,
+            args=["--disable-gpu", "--host-resolver-rules=MAP * ~NOTFOUND"],
+            timeout=SECONDS * 1000,
+        )
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+def look_at(browser: Browser, file: Path, scheme: Literal["light", "dark"] = "light") -> Look:
+    """Measure the page once at each width; ``scheme`` is what the system of the reader prefers."""
+    findings, console = [], []
+    for width in WIDTHS:
+        context = browser.new_context(
+            viewport={"width": width, "height": 900}, color_scheme=scheme, service_workers="block"
+        )
+        try:
+            page = context.new_page()
+            messages = _record_console(page)
+            requests = _record_requests(page, file.as_uri())
+            context.route("**/*", _stay_on_this_machine)
+            page.goto(file.as_uri(), wait_until="load", timeout=SECONDS * 1000)
+            found = page.evaluate(_MEASURE)
+        finally:
+            context.close()
+        # Read after closing: by then every event of the page has been delivered.
+        findings.append({**found, "requests": requests})
+        console.extend(messages)
+    return Look(findings, console)
+
+
+def _record_console(page: Page) -> list[str]:
+    messages: list[str] = []
+    page.on("console", lambda message: messages.append(f"{message.type}: {message.text}"))
+    page.on("pageerror", lambda error: messages.append(f"uncaught: {error}"))
+    return messages
+
+
+def _record_requests(page: Page, own: str) -> list[str]:
+    requests: list[str] = []
+
+    def record(url: str) -> None:
+        if url != own and not url.startswith("data:"):
+            requests.append(url)
+
+    page.on("request", lambda request: record(request.url))
+    # These do not pass through routes; no name resolves, so they cannot connect.
+    page.on("websocket", lambda socket: record(socket.url))
+    return requests
+
+
+def _stay_on_this_machine(route: Route) -> None:
+    if route.request.url.startswith(("file:", "data:")):
+        route.continue_()
+    else:
+        route.abort()

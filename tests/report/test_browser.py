@@ -1,10 +1,13 @@
 """The pages in a real browser, at the width of a desktop and of a phone."""
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
+from playwright.sync_api import Browser
 
-from .browser import CHROMIUM, WIDTHS, look_at
+from .browser import CHROMIUM, WIDTHS, chromium, look_at
 from .by_hand import STUDIES
 
 pytestmark = [
@@ -17,9 +20,18 @@ pytestmark = [
 ]
 
 
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as running:
+        yield running
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("study", ["run", "no_head", *STUDIES])
-def test_it_renders_whole_and_alone(study: str, reports: dict[str, Path], tmp_path: Path) -> None:
-    look = look_at(reports[study] / "report.html", tmp_path)
+def test_it_renders_whole_and_alone(
+    study: str, scheme: Literal["light", "dark"], reports: dict[str, Path], browser: Browser
+) -> None:
+    look = look_at(browser, reports[study] / "report.html", scheme)
     assert look.console == []
     assert [found["width"] for found in look.findings] == list(WIDTHS)
     for found in look.findings:
@@ -33,16 +45,32 @@ def test_it_renders_whole_and_alone(study: str, reports: dict[str, Path], tmp_pa
         assert found["colour"] == ["rgb(26, 26, 26)", "rgb(255, 255, 255)"]
 
 
-def test_a_bad_page_would_be_noticed(tmp_path: Path) -> None:
+def test_a_bad_page_would_be_noticed(tmp_path: Path, browser: Browser) -> None:
     page = tmp_path / "bad.html"
+    (tmp_path / "beside.css").write_text("table { color: red }")
     page.write_text(
-        "<!doctype html><title>bad</title><img src='https://example.com/a.png' alt=''>"
-        "<div style='width:2000px'>wide</div><script>console.error('broken')</script>"
+        "<!doctype html><title>bad</title><link rel='stylesheet' href='beside.css'>"
+        "<img src='https://example.com/a.png' alt=''><div style='width:2000px'>wide</div>"
+        "<script>console.error('broken'); new WebSocket('wss://example.com/s'); nowhere()</script>"
     )
-    look = look_at(page, tmp_path)
-    assert any("broken" in line for line in look.console)
+    look = look_at(browser, page)
+    assert look.console.count("error: broken") == len(WIDTHS)
+    assert sum("nowhere is not defined" in message for message in look.console) == len(WIDTHS)
     for found in look.findings:
         assert found["overflow"] > 0
         assert found["beyond"]
-        assert found["requests"] == ["https://example.com/a.png"]
+        beside = (tmp_path / "beside.css").as_uri()
+        outside = [beside, "https://example.com/a.png", "wss://example.com/s"]
+        assert sorted(found["requests"]) == outside
         assert found["pictures"][0][0] == 0
+
+
+def test_a_dark_scheme_would_be_noticed(tmp_path: Path, browser: Browser) -> None:
+    page = tmp_path / "dark.html"
+    page.write_text(
+        "<!doctype html><title>dark</title><style>@media (prefers-color-scheme: dark)"
+        "{ body { color: rgb(1, 2, 3) } }</style><p>text"
+    )
+    for scheme in ("light", "dark"):
+        for found in look_at(browser, page, scheme).findings:
+            assert (found["colour"][0] == "rgb(1, 2, 3)") == (scheme == "dark")

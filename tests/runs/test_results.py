@@ -7,15 +7,8 @@ import numpy as np
 import pytest
 
 from goen.errors import ArtifactError, UsageError
-from goen.runs.results import (
-    Result,
-    Stages,
-    alone_in,
-    read_results,
-    summarised,
-    write_results,
-    write_scores,
-)
+from goen.runs.results import Result, read_results, write_results, write_scores
+from goen.runs.stages import Stages, alone_in, summarised
 
 ROW = Result(
     "goen",

@@ -10,7 +10,8 @@ from goen.data import Protocol
 from goen.errors import UsageError
 from goen.metrics import paired_auroc_test
 from goen.report.tables import ablate_tables
-from goen.runs.results import Result, Stages, read_results, read_scores
+from goen.runs.results import Result, read_results, read_scores
+from goen.runs.stages import Stages
 from goen.studies import PRESETS, VARIANTS, AblateConfig, ablate
 from goen.studies.bench import holm
 

@@ -19,7 +19,8 @@ from goen.detectors import Detector
 from goen.errors import UsageError
 from goen.metrics import id_metrics, ood_metrics
 from goen.outputs import Outputs
-from goen.runs.results import Result, Stages, read_results
+from goen.runs.results import Result, read_results
+from goen.runs.stages import Stages
 from goen.studies import METHODS, PRESETS, BenchConfig, Method, Roles, RunConfig, bench, run
 from goen.studies.bench import holm
 from goen.studies.experiment import NETWORKS, Panel, variant_of

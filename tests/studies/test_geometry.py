@@ -9,7 +9,7 @@ from safetensors.numpy import load_file
 
 from goen.errors import UsageError
 from goen.report.tables import geometry_tables
-from goen.runs.results import Stages
+from goen.runs.stages import Stages
 from goen.studies import PRESETS, AblateConfig, geometry
 from goen.studies.geometry import NETWORK_VARIANTS
 

@@ -11,7 +11,7 @@ from goen.data.corruptions import CORRUPTIONS, corrupt
 from goen.errors import UsageError
 from goen.functional.conformal import threshold
 from goen.report.tables import robust_tables
-from goen.runs.results import Stages
+from goen.runs.stages import Stages
 from goen.studies import METHODS, PRESETS, RobustConfig, robust
 from goen.studies.experiment import Panel
 

@@ -8,7 +8,8 @@ import pytest
 
 from goen.errors import UsageError
 from goen.report.tables import seeds_tables
-from goen.runs.results import Stages, read_results
+from goen.runs.results import read_results
+from goen.runs.stages import Stages
 from goen.studies import PRESETS, RunConfig, seeds
 
 from ..tiny import FAST, tiny_protocol

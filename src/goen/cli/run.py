@@ -6,7 +6,8 @@ import tyro
 
 from goen.cli.study import Place, told
 from goen.cli.tables import print_table
-from goen.runs.results import alone_in, check_run_folder, read_results
+from goen.runs.results import read_results
+from goen.runs.stages import alone_in, check_run_folder
 from goen.studies import RunConfig, run
 
 

@@ -12,7 +12,8 @@ from goen.cli.tables import print_table
 from goen.data.protocol import Protocol, protocol
 from goen.report.table import Table
 from goen.report.tables import study_tables
-from goen.runs.results import Result, Stages, alone_in, check_run_folder
+from goen.runs.results import Result
+from goen.runs.stages import Stages, alone_in, check_run_folder
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from goen.gate import Gate, Prediction, concatenate
 from goen.models.placement import evaluating, placement
 from goen.outputs import Outputs
 from goen.progress import spinner
-from goen.runs.artifacts import versions
+from goen.runs.provenance import versions
 
 OUTPUTS = ("label", "confidence", "score", "p_value", "is_ood")
 TOLERANCE = 1e-5

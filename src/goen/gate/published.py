@@ -12,7 +12,7 @@ from goen.errors import ArtifactError, UsageError
 from goen.files import Own, whole_file
 from goen.gate import Gate, Prediction
 from goen.metrics import ood_metrics
-from goen.runs.artifacts import hardware, versions
+from goen.runs.provenance import hardware, versions
 from goen.runs.recognise import json_object
 
 PUBLISHED = "published.json"

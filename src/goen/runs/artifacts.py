@@ -1,56 +1,24 @@
 """Saved things: tensors as safetensors, everything else as JSON beside them, never a pickle."""
 
 import json
-import os
-import platform
 from collections.abc import Mapping
 from hashlib import file_digest
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from goen.errors import ArtifactError
 from goen.files import Own, whole_folder
+from goen.runs.provenance import versions
 from goen.runs.recognise import json_object
 
 FORM = 2
 _TENSORS, _MANIFEST = "tensors.safetensors", "manifest.json"
 _FIT_REPORT = "report.txt"
 FIT_REPORT_TITLE = "A gate for "
-
-
-def versions() -> dict[str, str]:
-    """The versions a result depends on."""
-    packages = {name: version(name) for name in ("goen", "numpy", "scipy", "scikit-learn")}
-    # Its own word names the build (CPU or CUDA); the package's metadata may not.
-    return {"python": platform.python_version(), "torch": str(torch.__version__), **packages}
-
-
-def hardware() -> dict[str, str | int]:
-    """The machine that the numbers were made on."""
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU only"
-    return {
-        "system": f"{platform.system()} {platform.machine()}",
-        "processor": _processor(),
-        "cores": os.cpu_count() or 1,
-        "threads": torch.get_num_threads(),
-        "accelerator": device,
-    }
-
-
-def _processor() -> str:
-    """Its model, which only Linux tells in a file; elsewhere what Python knows."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return models[0] if models else platform.processor() or "unknown"
 
 
 def saved(kind: str) -> Own:

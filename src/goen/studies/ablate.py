@@ -9,17 +9,9 @@ from typing import Any
 from goen.data.protocol import Protocol
 from goen.errors import unknown
 from goen.metrics import holm, paired_auroc_test
-from goen.runs.results import (
-    Result,
-    Stages,
-    alone_in,
-    check_run_folder,
-    read_results,
-    read_scores,
-    summarised,
-    write_results,
-    write_scores,
-)
+from goen.runs.manifest import JsonObject
+from goen.runs.results import Result, read_results, read_scores, write_results, write_scores
+from goen.runs.stages import Stages, alone_in, check_run_folder, summarised
 from goen.studies.bench import Arrays
 from goen.studies.presets import Budget
 from goen.studies.run import RunConfig, run
@@ -131,7 +123,7 @@ def ablate(
         results = [r for row in order for r in results if r.method == row]
         twins = {row: _with_center_loss(row) for row in order if _with_center_loss(row) in order}
         results += _tests(order, twins, scores, results)
-        summary = {
+        summary: JsonObject = {
             "study": "ablate",
             "data": protocol.name,
             "config": asdict(config),

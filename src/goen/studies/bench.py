@@ -13,14 +13,9 @@ from goen.detectors import Detector
 from goen.detectors.pytorch_ood import pytorch_ood
 from goen.errors import ExtraMissing, UsageError, unknown
 from goen.metrics import holm, paired_auroc_test
-from goen.runs.results import (
-    Result,
-    Stages,
-    alone_in,
-    summarised,
-    write_results,
-    write_scores,
-)
+from goen.runs.manifest import JsonObject
+from goen.runs.results import Result, write_results, write_scores
+from goen.runs.stages import Stages, alone_in, summarised
 from goen.studies.evaluate import id_rows, ood_rows
 from goen.studies.experiment import Experiment
 from goen.studies.methods import METHODS, Material, Method
@@ -90,7 +85,7 @@ def bench(
             scores[method.key], rows = _measure(method, experiment)
             results += rows
         results += _against_the_best(scores, results)
-        summary = {
+        summary: JsonObject = {
             "study": "bench",
             "data": protocol.name,
             "config": asdict(config),

@@ -21,7 +21,8 @@ from goen.files import check_free, remove_own, whole_file
 from goen.functional.gaussian import ClassStatistics
 from goen.gate import Gate
 from goen.metrics import id_metrics, ood_calibration, ood_metrics
-from goen.runs.artifacts import hardware, saved
+from goen.runs.artifacts import saved
+from goen.runs.provenance import hardware
 from goen.runs.recognise import MAP, SHEET
 from goen.runs.results import Origin, Result, write_results, write_scores
 

@@ -19,7 +19,8 @@ from goen.models.ensemble import ensemble
 from goen.models.flip_averaging import FlipAveraged
 from goen.outputs import Outputs
 from goen.runs.manifest import Manifest
-from goen.runs.results import Origin, Stages
+from goen.runs.results import Origin
+from goen.runs.stages import Stages
 from goen.studies.methods import Labelled, Material, Method, View, labels_of
 from goen.studies.networks import Trained, outputs, train
 from goen.studies.presets import SEEDS, Budget, Preset, choose_preset

@@ -13,7 +13,9 @@ from goen.functional.cues import normalise
 from goen.functional.gaussian import ClassStatistics
 from goen.functional.geometry import feature_geometry, nearest_mean_agreement
 from goen.outputs import Outputs
-from goen.runs.results import Origin, Result, Stages, alone_in, summarised, write_results
+from goen.runs.manifest import JsonObject
+from goen.runs.results import Origin, Result, write_results
+from goen.runs.stages import Stages, alone_in, summarised
 from goen.studies.ablate import VARIANTS, AblateConfig
 from goen.studies.networks import StoryRow, Trained, outputs, train, write_story
 
@@ -75,7 +77,7 @@ def geometry(
                 said, _ = outputs(trained.network, trained.key, images, store, features=FEATURES)
                 seen = _Seen(dataset, said, torch.from_numpy(images.labels))
                 results += _rows(origin, trained, seen)
-        summary = {
+        summary: JsonObject = {
             "study": "geometry",
             "data": protocol.name,
             "config": asdict(config),

@@ -18,9 +18,9 @@ from goen.files import whole_file
 from goen.models import NetworkConfig, ResNet18
 from goen.outputs import Outputs
 from goen.runs.artifacts import load_tensors, part
-from goen.runs.manifest import JsonValue
+from goen.runs.manifest import JsonObject, JsonValue
 from goen.runs.recognise import STORY
-from goen.runs.results import Stages
+from goen.runs.stages import Stages
 from goen.training import EpochRow, TrainingConfig, train_backbone
 
 _log = getLogger(__name__)
@@ -58,7 +58,7 @@ def train(
     stages: Stages,
 ) -> Trained:
     """The network of this configuration, trained now unless some study has done so before."""
-    inputs = {
+    inputs: JsonObject = {
         "revision": _TRAINING_REVISION,
         "network": network.to_json(),
         "training": asdict(training),
@@ -103,7 +103,7 @@ def outputs(
         stages: where it is kept.
         features: the features to keep.
     """
-    inputs = {
+    inputs: JsonObject = {
         "revision": _OUTPUTS_REVISION,
         "network": key,
         "images": images.fingerprint,

@@ -13,7 +13,9 @@ from goen.data.protocol import Protocol
 from goen.errors import UsageError, unknown
 from goen.functional.conformal import threshold
 from goen.metrics import id_metrics
-from goen.runs.results import Result, Stages, alone_in, summarised, write_results
+from goen.runs.manifest import JsonObject
+from goen.runs.results import Result, write_results
+from goen.runs.stages import Stages, alone_in, summarised
 from goen.studies.experiment import Experiment, FittedMethod
 from goen.studies.methods import METHODS
 from goen.studies.presets import Budget
@@ -93,7 +95,7 @@ def robust(
             for f in fitted:
                 results += _measure(experiment, f, images, limits[f.method.key])
             experiment.forget(images)
-        summary = {
+        summary: JsonObject = {
             "study": "robust",
             "data": protocol.name,
             "config": {**asdict(config), "cifar10c": str(config.cifar10c or "")},

@@ -24,8 +24,8 @@ from goen.models import ResNet18
 from goen.models.placement import evaluating, placement
 from goen.outputs import Outputs
 from goen.runs.artifacts import load_tensors
-from goen.runs.manifest import JsonValue
-from goen.runs.results import Stages, alone_in, summarised
+from goen.runs.manifest import JsonObject, JsonValue
+from goen.runs.stages import Stages, alone_in, summarised
 from goen.studies.evaluate import GateStudy, check_outputs, evaluate_gate
 from goen.studies.networks import StoryRow, Trained, read_story, train, write_story
 from goen.studies.presets import Budget, Preset, choose_preset
@@ -161,7 +161,11 @@ def _fit(trained: Trained, images: ImageSet, stages: Stages) -> _FittedGaussians
             start += len(outputs)
         save_file(detector.gaussians.state(), result / "density.safetensors")
 
-    inputs = {"backbone": trained.key, "train": images.fingerprint, "density": "z, ridge 1e-5"}
+    inputs: JsonObject = {
+        "backbone": trained.key,
+        "train": images.fingerprint,
+        "density": "z, ridge 1e-5",
+    }
     folder = stages.run("density", inputs, make)
     detector = Goen(feature="z")
     tensors = load_tensors(folder / "density.safetensors")
@@ -174,7 +178,7 @@ def _cues(fitted: _FittedGaussians, images: ImageSet, stages: Stages) -> Tensor:
         rows = [fitted.detector.cues(outputs) for outputs in stream(fitted.network, images)]
         save_file({"cues": torch.cat(rows)}, result / "cues.safetensors")
 
-    inputs = {"density": fitted.stage.name, "images": images.fingerprint}
+    inputs: JsonObject = {"density": fitted.stage.name, "images": images.fingerprint}
     folder = stages.run("cues", inputs, make)
     return load_tensors(folder / "cues.safetensors")["cues"]
 
@@ -204,7 +208,7 @@ def _train_head(
         save_file(head.state_dict(), result / "head.safetensors")
         write_story(result / "head.jsonl", [{"epoch": i, "gap": g} for i, g in enumerate(gaps)])
 
-    inputs = {
+    inputs: JsonObject = {
         "density": fitted.stage.name,
         "head": asdict(config),
         "id": id_images.fingerprint,

@@ -6,15 +6,9 @@ from pathlib import Path
 
 from goen.data.protocol import Protocol
 from goen.errors import UsageError
-from goen.runs.results import (
-    Result,
-    Stages,
-    alone_in,
-    check_run_folder,
-    read_results,
-    summarised,
-    write_results,
-)
+from goen.runs.manifest import JsonObject
+from goen.runs.results import Result, read_results, write_results
+from goen.runs.stages import Stages, alone_in, check_run_folder, summarised
 from goen.studies.presets import SEEDS
 from goen.studies.run import RunConfig, run
 
@@ -53,7 +47,7 @@ def seeds(
             folder = out / "seeds" / str(seed)
             run(replace(config, seed=seed), protocol, folder, store)
             results += read_results(folder / "results.jsonl")
-        summary = {
+        summary: JsonObject = {
             "study": "seeds",
             "data": protocol.name,
             "config": asdict(config),
