@@ -1,4 +1,4 @@
-"""The main job's page: its numbers are the results', it needs nobody else, it can be read aloud."""
+"""The page of ``goen run``: its numbers are the results', it is self-contained."""
 
 import html
 import json
@@ -9,8 +9,8 @@ import pytest
 
 from goen.errors import ArtifactError
 from goen.report import write_report
-from goen.report.tables import RUN_TITLES
 from goen.runs.results import Result, read_results
+from goen.studies import METHODS
 
 from .reading import plain, tables
 
@@ -34,7 +34,7 @@ def results_of(folder: Path) -> dict[tuple[str, str, str], Result]:
 def test_every_number_of_every_table_is_that_of_the_results(folder: Path) -> None:
     found = tables(folder / "report.html")
     results = results_of(folder)
-    methods = {title: method for method, (title, _) in RUN_TITLES.items()}
+    methods = {method.title: key for key, method in METHODS.items()}
     compared = 0
     for metric in BY_SET:
         for (_, label, column), cell in found[metric].cells().items():
@@ -62,14 +62,14 @@ def test_every_number_of_every_table_is_that_of_the_results(folder: Path) -> Non
             r = results["goen", label.partition(" (")[0], f"ood_{column}"]
             assert plain(cell.text) == f"{r.value:.4f}"
     known = {*BY_SET, "flagged", "classifier", "ood_probability"}
-    assert set(found) <= known, "a table that nobody compares"
+    assert set(found) <= known, "a table that this test does not compare"
 
 
 def test_the_averages_are_means_of_results(folder: Path) -> None:
     results = results_of(folder)
     groups = {r.dataset: r.group for r in results.values() if r.group != "id"}
     seen = {r.dataset for r in results.values() if r.seen_in_calibration}
-    methods = {title: method for method, (title, _) in RUN_TITLES.items()}
+    methods = {method.title: key for key, method in METHODS.items()}
     for metric in ("auroc", "fpr95_ood_positive"):
         for (_, label, column), cell in tables(folder / "report.html")[metric].cells().items():
             if not column.startswith("mean"):
@@ -85,13 +85,13 @@ def test_the_averages_are_means_of_results(folder: Path) -> None:
             assert plain(cell.text) == f"{sum(values) / len(values):.4f}"
 
 
-def test_the_words_have_the_numbers_of_the_results(folder: Path) -> None:
+def test_the_text_has_the_numbers_of_the_results(folder: Path) -> None:
     text = page(folder)
     for r in read_results(folder / "results.jsonl"):
         if r.metric in ("false_alarm_rate", "flagged"):
             assert f"<b>{r.value:.1%}</b>" in text
     accuracy = results_of(folder)["classifier", "test", "accuracy"].value
-    assert f"is right on <b>{accuracy:.1%}</b>" in text
+    assert f"accuracy on the test images is <b>{accuracy:.1%}</b>" in text
 
 
 def test_the_best_of_each_set_is_bold(folder: Path) -> None:
@@ -102,7 +102,7 @@ def test_the_best_of_each_set_is_bold(folder: Path) -> None:
             assert cell.bold == (plain(cell.text) == f"{max(here):.4f}")
 
 
-def test_it_asks_nothing_of_the_network(folder: Path) -> None:
+def test_it_requests_nothing_from_the_network(folder: Path) -> None:
     text = page(folder)
     sources = re.findall(r"""(?:src|href)=["']([^"']+)""", text)
     assert sources
@@ -119,7 +119,7 @@ def test_every_entry_of_the_contents_leads_somewhere(folder: Path) -> None:
     assert all(f'id="{target}"' in text for target in targets)
 
 
-def test_every_picture_says_what_it_shows(folder: Path) -> None:
+def test_every_picture_has_an_alternative_text(folder: Path) -> None:
     pictures = re.findall(r"<img [^>]*>", page(folder))
     assert len(pictures) >= 10
     for picture in pictures:
@@ -128,11 +128,11 @@ def test_every_picture_says_what_it_shows(folder: Path) -> None:
         assert len(html.unescape(alt.group(1))) > 15
 
 
-def test_a_missing_set_is_said(folder: Path) -> None:
+def test_a_missing_dataset_is_named(folder: Path) -> None:
     assert "places is missing." in page(folder)
 
 
-def test_missing_panels_are_said(folder: Path) -> None:
+def test_missing_panels_are_named(folder: Path) -> None:
     without_head = "calibration, " if folder.name == "no_head" else ""
     assert f"Missing here: {without_head}ablation, seeds." in page(folder)
 
@@ -144,7 +144,7 @@ def test_the_prevalence_stands_beside_precision(folder: Path) -> None:
 def test_the_provenance_is_there(folder: Path) -> None:
     text = html.unescape(page(folder))
     summary = json.loads((folder / "run.json").read_text())
-    assert "goen run --data digits --preset tiny --protocol full" in text
+    assert "goen run --data digits --preset tiny --budget full" in text
     for split in summary["facts"]["splits"].values():
         assert split["fingerprint"] in text
     for fact in summary["facts"]["hardware"].values():
@@ -165,6 +165,6 @@ def test_the_page_is_the_same_every_time(folder: Path, monkeypatch: pytest.Monke
     assert page(folder) == before
 
 
-def test_an_unfinished_run_is_said(tmp_path: Path) -> None:
+def test_an_unfinished_run_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="Has the run finished"):
         write_report(tmp_path)

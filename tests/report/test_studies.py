@@ -1,4 +1,4 @@
-"""Every other study's page: its numbers, what is missing, its files."""
+"""The pages of the other studies: their numbers, what is missing, their files."""
 
 import html
 import json
@@ -10,9 +10,11 @@ import pytest
 
 from goen.errors import ArtifactError
 from goen.report import write_report
+from goen.report.ablate import ablate_page
 from goen.report.provenance import command
+from goen.report.registry import study_tables
 from goen.report.run_folder import read_run
-from goen.report.tables import study_tables
+from goen.report.summary import Summary
 from goen.runs.results import read_results
 
 from .by_hand import STUDIES, ablate, bench, geometry, seeds
@@ -61,7 +63,9 @@ def test_the_cost_is_that_of_the_results(reports: dict[str, Path]) -> None:
             assert cell.text == f"{values[method, 'test', 'training_seconds']:.0f}"
         if column == "accuracy":
             assert cell.text == f"{values[method, 'test', 'accuracy']:.4f}"
-    assert "Softmax 60.5 s, 0.9315" in (folder / "report.html").read_text()  # (.9371 + .9258) / 2
+    assert (
+        "Max softmax 60.5 s, 0.9315" in (folder / "report.html").read_text()
+    )  # (.9371 + .9258) / 2
 
 
 def test_differences_in_the_ablation_are_of_results(reports: dict[str, Path]) -> None:
@@ -83,13 +87,13 @@ def test_seeds_show_mean_spread_and_each(reports: dict[str, Path]) -> None:
     values = [
         r.value for r in rows if r.method == "goen" and (r.dataset, r.metric) == ("noise", "auroc")
     ]
-    cells = {c: cell for (_, label, c), cell in found["auroc"].cells().items() if "GOEN (" in label}
+    cells = {c: cell for (_, label, c), cell in found["auroc"].cells().items() if label == "GOEN"}
     assert plain(cells["noise"].text) == f"{fmean(values):.4f} ± {stdev(values):.4f}"
     assert cells["noise least"].text == f"{min(values):.4f}"
     each = [
         c.text
         for (section, _, column), c in found["each_seed"].cells().items()
-        if "GOEN (" in section and column == "noise"
+        if section == "GOEN" and column == "noise"
     ]
     assert each == [f"{value:.4f}" for value in values]
 
@@ -97,7 +101,7 @@ def test_seeds_show_mean_spread_and_each(reports: dict[str, Path]) -> None:
 def test_robustness_shows_means_over_corruptions(reports: dict[str, Path]) -> None:
     folder = reports["robust"]
     values = numbers(folder)
-    by_label = {"Softmax": "softmax", "KNN": "knn"}
+    by_label = {"Max softmax": "max_softmax", "KNN": "knn"}
     found = tables(folder / "report.html")
     for metric in ("accuracy", "ece", "nll", "brier", "mean_score", "flagged"):
         for (_, label, column), cell in found[metric].cells().items():
@@ -114,7 +118,7 @@ def test_robustness_shows_means_over_corruptions(reports: dict[str, Path]) -> No
 def test_geometry_shows_the_results_and_fills_nothing_in(reports: dict[str, Path]) -> None:
     folder = reports["geometry"]
     values, by_title = numbers(folder), methods(folder)
-    kinds = {"as they are": "raw", "divided by their length": "unit"}
+    kinds = {"raw": "raw", "scaled to unit length": "unit"}
     texts = set()
     for (section, label, column), cell in tables(folder / "report.html")["z_train"].cells().items():
         metric = f"z/{kinds[section]}/{column.replace(' ', '_')}"
@@ -125,7 +129,7 @@ def test_geometry_shows_the_results_and_fills_nothing_in(reports: dict[str, Path
 
 
 @pytest.mark.parametrize("study", STUDIES)
-def test_what_is_missing_is_said_and_alternatives_are_there(
+def test_what_is_missing_is_named_and_figures_have_alternative_texts(
     study: str, reports: dict[str, Path]
 ) -> None:
     text = (reports[study] / "report.html").read_text()
@@ -136,7 +140,7 @@ def test_what_is_missing_is_said_and_alternatives_are_there(
     assert len(text) < 3_000_000
 
 
-def test_a_skipped_method_is_said(reports: dict[str, Path]) -> None:
+def test_a_skipped_method_is_named(reports: dict[str, Path]) -> None:
     text = (reports["bench"] / "report.html").read_text()
     assert "<b>pytorch_ood.KNN is missing.</b> pytorch-ood cannot be imported." in text
 
@@ -169,19 +173,13 @@ def test_the_same_figures_every_time_and_none_of_an_earlier_report(
     assert (folder / "run.json").is_file()
 
 
-def test_a_set_that_one_method_lacks_is_said_in_the_picture(tmp_path: Path) -> None:
-    from goen.report.bench import comparison_page
-    from goen.report.run_folder import read_run
-
+def test_a_dataset_that_one_method_lacks_is_marked_in_the_figure(tmp_path: Path) -> None:
     folder = ablate(tmp_path / "a")
     lines = (folder / "results.jsonl").read_text().splitlines()
     gone = [i for i, line in enumerate(lines) if '"concat"' in line and "far-set" in line]
     kept = [line for i, line in enumerate(lines) if i not in gone]
     (folder / "results.jsonl").write_text("\n".join(kept) + "\n")
-    run = read_run(folder)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("goen.report.run_folder.study_tables", lambda *_: [])
-        page = comparison_page(run, [])
+    page = ablate_page(read_run(folder), [])
     alts = [d.alt for block in page.sections[0].blocks for d in getattr(block, "drawings", ())]
     assert any("far-set" in alt and "CenterLoss not measured" in alt for alt in alts)
 
@@ -194,14 +192,14 @@ def test_the_five_panels_take_what_lies_beside(
     text = html.unescape(write_report(reports["run"], beside=others).read_text())
     assert "Missing here" not in text
     assert "ablation is drawn; seeds is drawn" in text
-    write_report(reports["run"])  # as the other tests know it
+    write_report(reports["run"])  # as the other tests expect it
 
 
-def test_a_study_of_a_later_version_is_said(tmp_path: Path) -> None:
+def test_a_study_of_a_later_version_is_an_error(tmp_path: Path) -> None:
     folder = bench(tmp_path / "b")
     summary = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps({**summary, "study": "sweep"}))
-    with pytest.raises(ArtifactError, match="'sweep', which this goen cannot report"):
+    with pytest.raises(ArtifactError, match="'sweep', which this version of goen cannot report"):
         write_report(folder)
 
 
@@ -228,4 +226,4 @@ def test_an_ablation_without_a_pair_to_compare_has_no_table_of_pairs(tmp_path: P
     results = [r for r in read_results(folder / "results.jsonl") if r.method == "default"]
     summary = json.loads((folder / "run.json").read_text())
     summary["titles"] = {"default": summary["titles"]["default"]}
-    assert all(table.rows for table in study_tables(results, summary))
+    assert all(table.rows for table in study_tables(results, Summary.from_json(summary)))

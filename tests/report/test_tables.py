@@ -1,4 +1,4 @@
-"""Tables say what the results say, in every form."""
+"""Tables hold the numbers of the results, in every file format."""
 
 import csv
 import io
@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from goen.report.bench import bench_tables
+from goen.report.summary import Summary
 from goen.report.table import Cell, Row, Table, as_csv, latex, markdown, write_tables
-from goen.report.tables import bench_tables
 from goen.runs.results import Origin, Result
 
 SETS = {"svhn": ("far", True), "cifar100": ("near", False), "noise": ("noise", True)}
-AUROC = {"softmax": (0.8, 0.7, 0.9), "goen": (0.9, 0.6, 1.0), "knn": (0.85, 0.75, 0.95)}
+AUROC = {"max_softmax": (0.8, 0.7, 0.9), "goen": (0.9, 0.6, 1.0), "knn": (0.85, 0.75, 0.95)}
 
 
 def results() -> list[Result]:
@@ -33,15 +34,17 @@ def results() -> list[Result]:
             found += origin.rows(name, group, measured, seen=seen_here)  # type: ignore[arg-type]
             if method == "knn" and name == "svhn":
                 found += origin.rows(name, "far", {"p_against_best": 0.2})
-            if method == "softmax" and name == "svhn":
+            if method == "max_softmax" and name == "svhn":
                 found += origin.rows(name, "far", {"p_against_best": 0.01})
     return found
 
 
-SUMMARY = {
+CONTENT = {
+    "study": "bench",
     "data": "cifar10",
+    "config": {},
     "titles": {
-        "softmax": ["Softmax", "predictive"],
+        "max_softmax": ["Max softmax", "predictive"],
         "knn": ["KNN", "post-hoc"],
         "goen": ["GOEN", "goen"],
     },
@@ -49,11 +52,12 @@ SUMMARY = {
     "missing": {"places": "places is not here."},
     "skipped": {"pytorch_ood.KNN": "pytorch-ood cannot be imported."},
 }
+SUMMARY = Summary.from_json(CONTENT)
 
 
 def test_the_auroc_table_holds_every_number_its_mark_and_its_averages() -> None:
     table = bench_tables(results(), SUMMARY)[0]
-    assert table.title == "AUROC: cifar10, protocol full, seed 42"
+    assert table.title == "AUROC: cifar10, budget full, seed 42"
     assert table.columns == (
         "svhn (far)",
         "cifar100 (near)",
@@ -63,10 +67,14 @@ def test_the_auroc_table_holds_every_number_its_mark_and_its_averages() -> None:
         "OOD data",
     )
     by_label = {row.label: row.cells for row in table.rows}
-    assert [row.label for row in table.rows] == ["Softmax", "KNN", "GOEN"]
+    assert [row.label for row in table.rows] == ["Max softmax", "KNN", "GOEN"]
     svhn = {label: cells[0] for label, cells in by_label.items()}
-    assert {k: c.value for k, c in svhn.items()} == {"Softmax": 0.8, "KNN": 0.85, "GOEN": 0.9}
-    assert {k: c.mark for k, c in svhn.items()} == {"Softmax": "", "KNN": "tied", "GOEN": "best"}
+    assert {k: c.value for k, c in svhn.items()} == {"Max softmax": 0.8, "KNN": 0.85, "GOEN": 0.9}
+    assert {k: c.mark for k, c in svhn.items()} == {
+        "Max softmax": "",
+        "KNN": "tied",
+        "GOEN": "best",
+    }
     assert (svhn["GOEN"].low, svhn["GOEN"].high) == (0.9 - 0.01, 0.9 + 0.01)
     assert [c.seen for c in by_label["GOEN"][:3]] == [True, False, True]
     assert not any(c.seen for c in by_label["KNN"])
@@ -78,7 +86,7 @@ def test_the_auroc_table_holds_every_number_its_mark_and_its_averages() -> None:
 
 
 def test_a_number_is_written_without_a_negative_zero() -> None:
-    assert [Cell(v, f).words for v, f in ((-0.0, ".4f"), (-1e-9, "+.2f"), (-0.5, "+.1f"))] == [
+    assert [Cell(v, f).formatted for v, f in ((-0.0, ".4f"), (-1e-9, "+.2f"), (-0.5, "+.1f"))] == [
         "0.0000",
         "+0.00",
         "-0.5",
@@ -89,9 +97,9 @@ def test_lower_is_better_where_it_is() -> None:
     tables = {table.name: table for table in bench_tables(results(), SUMMARY)}
     assert list(tables) == ["auroc", "fpr95_ood_positive", "fpr95_id_positive", "classifier"]
     fpr = {row.label: row.cells[0] for row in tables["fpr95_ood_positive"].rows}
-    assert {k: c.mark for k, c in fpr.items()} == {"Softmax": "", "KNN": "", "GOEN": "best"}
+    assert {k: c.mark for k, c in fpr.items()} == {"Max softmax": "", "KNN": "", "GOEN": "best"}
     cost = tables["classifier"].rows[0].cells
-    assert [c.words for c in cost] == ["0.9000", "0.0200", "0.3000", "0.1000", "60", "1.25"]
+    assert [c.formatted for c in cost] == ["0.9000", "0.0200", "0.3000", "0.1000", "60", "1.25"]
 
 
 TABLE = Table(

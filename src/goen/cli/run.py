@@ -4,8 +4,8 @@ from typing import Annotated
 
 import tyro
 
-from goen.cli.study import Place, told
-from goen.cli.tables import print_table
+from goen.cli.print_table import print_table
+from goen.cli.study import Place, report_study
 from goen.runs.results import read_results
 from goen.runs.stages import alone_in, check_run_folder
 from goen.studies import RunConfig, run
@@ -34,7 +34,7 @@ def run_command(
     with alone_in(folder):  # to the end: nobody else's numbers may come between
         run(config, images, folder, place.finished(folder))
         results = read_results(folder / "results.jsonl")
-        tables, page = told(folder, results)
+        tables, page = report_study(folder, results)
     for table in tables:
         if table.name in ("auroc", "flagged"):
             print_table(table)

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Literal
 
 from goen.cli.options import OptionalPath
-from goen.cli.tables import print_table
+from goen.cli.print_table import print_table
 from goen.data.protocol import Protocol, protocol
 from goen.report.table import Table
-from goen.report.tables import study_tables
 from goen.runs.results import Result
 from goen.runs.stages import Stages, alone_in, check_run_folder
 
@@ -35,7 +34,7 @@ class Place:
     data_dir: OptionalPath = None
 
     def protocol(self) -> Protocol:
-        """The sets, fetched where they may be; what cannot be had is said."""
+        """The image sets; missing ones are downloaded or, failing that, skipped with a warning."""
         return protocol(self.data, data_dir=self.data_dir, download=True, extra=self.extra)
 
     def folder(self, study: str = "") -> Path:
@@ -60,7 +59,7 @@ def carry_out(
     images = place.protocol()
     with alone_in(folder):  # to the end: nobody else's numbers may come between
         results = work(images, folder, place.finished(folder))
-        tables, page = told(folder, results)
+        tables, page = report_study(folder, results)
     if as_json:
         for result in results:
             sys.stdout.write(json.dumps(asdict(result), ensure_ascii=False) + "\n")
@@ -73,9 +72,11 @@ def carry_out(
     return 0
 
 
-def told(folder: Path, results: Sequence[Result]) -> tuple[list[Table], Path]:
+def report_study(folder: Path, results: Sequence[Result]) -> tuple[list[Table], Path]:
     """The tables of a finished study, and its report."""
-    from goen.report import write_report  # Matplotlib: not before there is something to draw
+    # Matplotlib is imported when there is something to draw.
+    from goen.report import write_report
+    from goen.report.registry import study_tables
+    from goen.report.summary import read_summary
 
-    summary = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    return study_tables(results, summary), write_report(folder)
+    return study_tables(results, read_summary(folder)), write_report(folder)

@@ -1,4 +1,4 @@
-"""Robustness: what corruption does to the classifier, and to what is flagged."""
+"""``goen robust``: accuracy, calibration and the share flagged under corruptions."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -12,10 +12,10 @@ from goen.data.imageset import ImageSet
 from goen.data.protocol import Protocol
 from goen.errors import UsageError, unknown
 from goen.functional.conformal import threshold
-from goen.metrics import id_metrics
 from goen.runs.manifest import JsonObject
 from goen.runs.results import Result, write_results
 from goen.runs.stages import Stages, alone_in, summarised
+from goen.studies.evaluate import id_rows
 from goen.studies.experiment import Experiment, FittedMethod
 from goen.studies.methods import METHODS
 from goen.studies.presets import Budget
@@ -34,7 +34,7 @@ class RobustConfig:
         corruptions: which of the fifteen; all if none is named.
         severities: of 1 to 5.
         images: how many test images; all if 0.
-        false_alarm_rate: what share of clean ID images may be flagged.
+        false_alarm_rate: the share of clean ID images that may be flagged.
         preset: digits, cpu, short or paper; auto takes digits for digits, cpu for CIFAR-10.
         budget: full gives every network the same whole schedule; paper stops early.
         seed: of all trainings.
@@ -64,10 +64,10 @@ def robust(
 ) -> list[Result]:
     """Accuracy, calibration, mean score and share flagged, by corruption and severity.
 
-    A corrupted image still has its class, so it is not OOD; what a gate should make of it is a
-    matter of taste, and the share flagged says what it does make of it. The threshold is conformal
+    A corrupted image still belongs to its class, so it is not OOD; whether a gate should flag it
+    depends on the application. The threshold is conformal
     at the false-alarm rate on clean held-out images. Rows have the set ``NAME-SEVERITY``; ``clean``
-    is the test set as it is.
+    is the uncorrupted test set.
 
     Args:
         config: what to do.
@@ -128,11 +128,11 @@ def _check(config: RobustConfig, protocol: Protocol) -> None:
         if severity not in SEVERITIES:
             raise UsageError(f"A severity is 1 to 5, got {severity}.")
     if not 0 <= config.images <= available:
-        raise UsageError(f"There are {available} test images, {config.images} were asked for.")
+        raise UsageError(f"There are {available} test images, {config.images} were requested.")
 
 
 def _corrupted(test: ImageSet, config: RobustConfig) -> Iterator[ImageSet]:
-    """The test images as they are, then under every corruption; named for their rows."""
+    """The clean test images, then each corruption of them, with the names of their rows."""
     count = config.images or len(test)
     chosen = test.take(np.arange(count), CLEAN)
     yield chosen
@@ -151,6 +151,11 @@ def _measure(
     scores, _ = experiment.score(fitted, images)
     outputs = experiment.outputs(fitted.method.network, images, fitted.method.classified_view)[0]
     outputs = fitted.detector.calibrated(outputs)
-    numbers = asdict(id_metrics(logits=outputs.logits.numpy(), labels=images.labels))
-    numbers |= {"mean_score": scores.mean(), "flagged": (scores > limit).mean()}
-    return fitted.origin.rows(images.name, "id", numbers)
+    return id_rows(
+        fitted.origin,
+        outputs.logits.numpy(),
+        images,
+        images.name,
+        mean_score=scores.mean(),
+        flagged=(scores > limit).mean(),
+    )
