@@ -28,3 +28,9 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             if name != "bench":
                 write_report(root / name)
     return {name: root / name for name in ("run", "no_head", *STUDIES)}
+
+
+@pytest.fixture(params=["run", "no_head"])
+def folder(request: pytest.FixtureRequest, reports: dict[str, Path]) -> Path:
+    """A run with a calibration head, and one without."""
+    return reports[request.param]

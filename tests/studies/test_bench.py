@@ -21,9 +21,9 @@ from goen.outputs import Outputs
 from goen.runs.results import Result, read_results
 from goen.runs.stages import Stages
 from goen.studies import METHODS, PRESETS, BenchConfig, Method, RunConfig, bench, run
-from goen.studies.experiment import NETWORKS, Experiment, variant_of
+from goen.studies.experiment import Experiment
 
-from ..tiny import FAST, TINY, tiny_protocol
+from ..tiny import FAST, tiny_protocol
 
 # All named, since this preset trains without flips and skips flip averaging otherwise.
 EVERY = BenchConfig(preset="fast", methods=tuple(METHODS))
@@ -235,16 +235,6 @@ def test_a_mistyped_detector_of_pytorch_ood_is_an_error(
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
     with pytest.raises(UsageError, match="has no 'KNM'"):
         bench(BenchConfig(("max_softmax", "pytorch_ood.KNM")), finished[1], tmp_path)
-
-
-def test_the_papers_budget_trains_baselines_longer_and_stops_early() -> None:
-    standard = variant_of(TINY, "standard", "paper")
-    assert (standard.training.epochs, standard.network.representation) == (8, "plain")
-    assert standard.training.label_smoothing == 0
-    goen = variant_of(TINY, "goen", "paper")
-    assert (goen.training.epochs, goen.training.label_smoothing) == (3, 0.1)
-    same = {variant_of(TINY, name, "full").training.epochs for name in NETWORKS}
-    assert same == {3}
 
 
 def test_the_ensembles_numbers_are_those_of_its_members_mean(

@@ -1,7 +1,6 @@
 """``goen run`` on a tiny scale: complete, with the origin of every number, safe to kill."""
 
 import contextlib
-import dataclasses
 import hashlib
 import random
 import signal
@@ -134,17 +133,6 @@ def test_another_calibration_shares_the_network(
     assert {r.method for r in rows} == {"classifier", "gate", "max_softmax", "goen_distance"}
 
 
-def test_the_paper_budget_stops_early_and_the_full_one_does_not(protocol: Protocol) -> None:
-    assert RunConfig(preset="tiny").preset_for(protocol).training.patience is None
-    assert RunConfig(preset="tiny", budget="paper").preset_for(protocol).training.patience == 10
-    paper = RunConfig(preset="paper").preset_for(protocol)
-    assert paper.network.width == 64
-    assert paper.training.epochs == 40
-    assert paper.training.label_smoothing == 0.1
-    with pytest.raises(UsageError, match="Did you mean 'paper'"):
-        RunConfig(preset="papr").preset_for(protocol)
-
-
 def test_what_stopped_the_training_is_named_in_every_row(
     protocol: Protocol, tmp_path: Path
 ) -> None:
@@ -257,11 +245,3 @@ def test_killed_at_random_moments_it_ends_with_the_same_bytes(tmp_path: Path) ->
         process.wait()
     assert start(tmp_path / "killed").wait(120) == 0
     assert digest(tmp_path / "killed") == digest(tmp_path / "whole")
-
-
-def test_presets_are_what_they_say() -> None:
-    assert PRESETS["digits"].training.flip == "never"
-    assert PRESETS["cpu"].network.width == 16
-    for preset in PRESETS.values():
-        assert sum(epochs for epochs, _ in preset.training.sizes) < preset.training.epochs
-        assert dataclasses.is_dataclass(preset)

@@ -105,8 +105,10 @@ def _texts(manifest: Manifest, name: str) -> dict[str, str]:
 
 
 def _title(titles: Manifest, method: str) -> tuple[str, str]:
-    title, section = titles.texts(method)
-    return title, section
+    texts = titles.texts(method)
+    if len(texts) != 2:
+        raise ValueError(f"the title of {method} should be a title and a section, got {texts}")
+    return texts[0], texts[1]
 
 
 def _split(split: Manifest) -> Split:

@@ -1,16 +1,17 @@
-"""Tables hold the numbers of the results, in every file format."""
+"""Tables and page of ``goen bench``."""
 
-import csv
-import io
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from goen.report.bench import bench_tables
 from goen.report.summary import Summary
-from goen.report.table import Cell, Row, Table, as_csv, latex, markdown, write_tables
 from goen.runs.results import Origin, Result
+
+from .reading import methods_by_title, tables, values_by_key
+
+pytestmark = pytest.mark.xdist_group("report")
+
 
 SETS = {"svhn": ("far", True), "cifar100": ("near", False), "noise": ("noise", True)}
 AUROC = {"max_softmax": (0.8, 0.7, 0.9), "goen": (0.9, 0.6, 1.0), "knn": (0.85, 0.75, 0.95)}
@@ -85,14 +86,6 @@ def test_the_auroc_table_holds_every_number_its_mark_and_its_averages() -> None:
     assert any("pytorch-ood cannot be imported" in note for note in table.notes)
 
 
-def test_a_number_is_written_without_a_negative_zero() -> None:
-    assert [Cell(v, f).formatted for v, f in ((-0.0, ".4f"), (-1e-9, "+.2f"), (-0.5, "+.1f"))] == [
-        "0.0000",
-        "+0.00",
-        "-0.5",
-    ]
-
-
 def test_lower_is_better_where_it_is() -> None:
     tables = {table.name: table for table in bench_tables(results(), SUMMARY)}
     assert list(tables) == ["auroc", "fpr95_ood_positive", "fpr95_id_positive", "classifier"]
@@ -102,66 +95,22 @@ def test_lower_is_better_where_it_is() -> None:
     assert [c.formatted for c in cost] == ["0.9000", "0.0200", "0.3000", "0.1000", "60", "1.25"]
 
 
-TABLE = Table(
-    "t",
-    "A & B_1",
-    ("x %", "y"),
-    (
-        Row("one", (Cell(0.5, low=0.4, high=0.6, mark="best"), Cell(None)), "first"),
-        Row("two", (Cell(0.25, low=0.2, high=0.3, mark="tied", seen=True), Cell(text="no")), "b"),
-    ),
-    ("Mind the gap.",),
-)
+def test_the_cost_is_that_of_the_results(reports: dict[str, Path]) -> None:
+    folder = reports["bench"]
+    values, by_title = values_by_key(folder), methods_by_title(folder)
+    for (section, label, column), cell in (
+        tables(folder / "report.html")["classifier"].cells().items()
+    ):
+        method = by_title[section, label]
+        if column == "training s":
+            assert cell.text == f"{values[method, 'test', 'training_seconds']:.0f}"
+        if column == "accuracy":
+            assert cell.text == f"{values[method, 'test', 'accuracy']:.4f}"
+    assert (
+        "Max softmax 60.5 s, 0.9315" in (folder / "report.html").read_text()
+    )  # (.9371 + .9258) / 2
 
 
-def test_markdown() -> None:
-    assert markdown(TABLE).splitlines() == [
-        "**A & B_1**",
-        "",
-        "| | x % | y |",
-        "|---|---:|---:|",
-        "| *first* | | |",
-        "| one | **0.5000** (0.4000-0.6000) | n/a |",
-        "| *b* | | |",
-        "| two | ≈ 0.2500† (0.2000-0.3000) | no |",
-        "",
-        "Mind the gap.",
-    ]
-
-
-def test_an_interval_with_signs_has_no_dash_between_its_ends() -> None:
-    assert Cell(0.01, "+.2f", low=-0.02, high=0.04).interval == "-0.02 to +0.04"
-
-
-def test_latex_is_escaped_and_uses_booktabs() -> None:
-    text = latex(TABLE)
-    assert r"\caption{A \& B\_1. Mind the gap.}" in text
-    assert r" & x \% & y \\" in text
-    assert r"one & \textbf{0.5000} {\scriptsize 0.4000-0.6000} & n/a \\" in text
-    assert r"two & $\approx$ 0.2500$^\dagger$ {\scriptsize 0.2000-0.3000} & no \\" in text
-    assert text.index(r"\toprule") < text.index(r"\midrule") < text.index(r"\bottomrule")
-
-
-def test_csv_keeps_every_digit(tmp_path: object) -> None:
-    table = Table("t", "t", ("x",), (Row("one", (Cell(1 / 3, low=0.1, high=0.5),)),))
-    rows = list(csv.reader(io.StringIO(as_csv(table))))
-    assert rows[0] == ["section", "row", "x", "x low", "x high"]
-    assert float(rows[1][2]) == 1 / 3
-    spread = Table("t", "t", ("x",), (Row("one", (Cell(0.5, spread=0.125),)),))
-    assert as_csv(spread).splitlines() == ["section,row,x,x spread", ",one,0.5,0.125"]
-    assert "| one | 0.5000 ± 0.1250 |" in markdown(spread)
-    assert r"one & 0.5000 $\pm$ 0.1250 \\" in latex(spread)
-
-
-def test_tables_are_written_in_three_forms(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    write_tables([TABLE], tmp_path / "tables")
-    assert {p.name for p in (tmp_path / "tables").glob("[!.]*")} == {"t.md", "t.tex", "t.csv"}
-    assert (tmp_path / "tables" / "t.md").read_text(encoding="utf-8") == markdown(TABLE)
-
-
-def test_tables_of_another_day_go_and_what_others_put_there_stays(tmp_path: Path) -> None:
-    write_tables([TABLE, replace(TABLE, name="u")], tmp_path)
-    (tmp_path / "mine.md").write_text("mine")
-    write_tables([TABLE], tmp_path)
-    names = {p.name for p in tmp_path.glob("[!.]*")}
-    assert names == {"t.md", "t.tex", "t.csv", "mine.md"}
+def test_a_skipped_method_is_named(reports: dict[str, Path]) -> None:
+    text = (reports["bench"] / "report.html").read_text()
+    assert "<b>pytorch_ood.KNN is missing.</b> pytorch-ood cannot be imported." in text
