@@ -76,7 +76,7 @@ class TrainingConfig:
 class EpochRow:
     """What one epoch did.
 
-    The last three say what shape the validation images' z has after it, as ``Geometry`` does;
+    The last three describe the geometry of the validation images' z after it, as ``Geometry`` does;
     ``None`` where a measure has no meaning.
     """
 
@@ -123,8 +123,8 @@ def train_backbone(
     device = torch.device(device)
     state = _begin(network_config, config, len(train.classes), device)
     if checkpoint is not None:
-        told = [asdict(network_config), asdict(config), train.fingerprint]
-        state.settings = json.dumps(told, sort_keys=True)
+        settings = [network_config.to_json(), asdict(config), train.fingerprint]
+        state.settings = json.dumps(settings, sort_keys=True)
         load_checkpoint(checkpoint, state)
     steps_per_epoch = max(1, len(train) // config.batch_size)
     with bar() as progress:
@@ -166,7 +166,7 @@ def train_backbone(
 
 
 def _pass(
-    state: Checkpoint, train: ImageSet, config: TrainingConfig, say: Callable[[str], None]
+    state: Checkpoint, train: ImageSet, config: TrainingConfig, report: Callable[[str], None]
 ) -> tuple[float, float, float]:
     """Every step of one epoch; its mean loss, its accuracy and the last learning rate."""
     losses, hits, seen, done = 0.0, 0, 0, 0.0
@@ -176,7 +176,7 @@ def _pass(
         losses += loss * len(labels)
         hits += right
         seen += len(labels)
-        say(f"loss {losses / seen:.3f} accuracy {hits / seen:.1%}")
+        report(f"loss {losses / seen:.3f} accuracy {hits / seen:.1%}")
     if not math.isfinite(losses):
         raise FitError(
             f"Training diverged: the loss of epoch {state.epoch + 1} is not a number. Lower the "

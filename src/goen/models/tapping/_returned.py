@@ -36,8 +36,8 @@ def find_logits(output: Any, where: str | int | None, count: int) -> Tensor:
         )
     if logits.shape[1] < 2:
         raise UsageError(
-            "The model gives one logit per image; goen wants one per class. For two classes return "
-            "torch.cat([torch.zeros_like(logit), logit], 1)."
+            "The model outputs one logit per image; goen needs one per class. For two classes "
+            "return torch.cat([torch.zeros_like(logit), logit], 1)."
         )
     return cast(Tensor, logits)
 
