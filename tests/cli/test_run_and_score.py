@@ -121,7 +121,7 @@ def test_scores_replace_scores_and_nothing_else(
     with monkeypatch.context() as patch:
         patch.setattr("goen.cli.score.score_files", lambda *_: pytest.fail("it has begun"))
         earlier = out.read_bytes()
-        assert main([*command, str(out)]) == 2
+        assert main(["score", str(out), *command[1:]]) == 2
         assert "is one of the files to score" in capsys.readouterr().err
         assert out.read_bytes() == earlier
         out.write_text("name,mark\nAda,1\n")
