@@ -49,9 +49,7 @@ def test_the_cues_are_the_papers() -> None:
 def test_two_classes_worked_by_hand() -> None:
     # Unit vectors (1, 0), (0, 1), each twice: no spread, so the covariance is the ridge alone.
     z = torch.tensor([[2.0, 0.0], [5.0, 0.0], [0.0, 1.0], [0.0, 3.0]])
-    detector = Goen(ridge=0.5).fit(
-        Outputs(torch.zeros(4, 2), {"z": z}), torch.tensor([0, 0, 1, 1])
-    )
+    detector = Goen(ridge=0.5).fit(Outputs(torch.zeros(4, 2), {"z": z}), torch.tensor([0, 0, 1, 1]))
     probe = Outputs(torch.zeros(1, 2), {"z": torch.tensor([[3.0, 4.0]])})
     # (0.6, 0.8): nearest mean (0, 1), squared distance (0.36 + 0.04) / 0.5 = 0.8.
     assert np.allclose(detector.cues(probe).numpy(), [[np.log(1.8), 0.8, np.log(2)]])

@@ -3,8 +3,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from goen.models.flip_averaging import FlipAveraged
-from goen.models.tapping.tapped import Tapped
 from scipy.special import softmax
 from torch import Tensor, nn
 
@@ -13,6 +11,8 @@ from goen.detectors import ODIN, Perturbed
 from goen.errors import UsageError
 from goen.extraction import extract
 from goen.models import NetworkConfig, ResNet18
+from goen.models.flip_averaging import FlipAveraged
+from goen.models.tapping.tapped import Tapped
 from goen.outputs import Outputs
 
 

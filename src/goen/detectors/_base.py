@@ -38,6 +38,14 @@ class Detector(ABC):
         return outputs
 
     @final
+    def _check_fit(self, outputs: Outputs, labels: Tensor) -> None:
+        """Raise a ``UsageError`` unless these are outputs, at least one, with a label each."""
+        check_features(outputs.logits)
+        check_labels(labels, len(outputs), outputs.logits.shape[1])
+        if not len(outputs):
+            raise UsageError(f"{type(self).__name__} was given no outputs to fit.")
+
+    @final
     def _finite(self, scores: Tensor) -> Tensor:
         """The scores; a ``UsageError`` if one is NaN or infinite, because the outputs are."""
         bad = int((~torch.isfinite(scores)).sum())
@@ -104,9 +112,7 @@ class SimpleDetector(Detector):
         try:
             self.feature_ = outputs.last_feature if self._chooses_feature else None
             self._check(outputs)
-            check_labels(labels, len(outputs), outputs.logits.shape[1])
-            if not len(outputs):
-                raise UsageError(f"{type(self).__name__} was given no outputs to fit.")
+            self._check_fit(outputs, labels)
             with torch.no_grad():
                 self.fitted_ = dict(self._learn(outputs, labels))
         except BaseException:

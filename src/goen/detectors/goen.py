@@ -89,6 +89,7 @@ class Goen(CueDetector):
         """
         if ood and held_out is None:
             raise UsageError("The calibration head needs held_out ID images beside the OOD images.")
+        self._check_fit(outputs, labels)
         gaussians = self._new(outputs).fit(outputs, labels)
         id_cues = None if held_out is None else _cues(gaussians, held_out)
         head = None

@@ -11,7 +11,6 @@ from goen.detectors._bank import ROWS, Bank, check_rows
 from goen.detectors._base import CueDetector, column_p_values
 from goen.detectors._tracing import TracedNeighbour, traced_entropy
 from goen.errors import FitError, NotFittedError, UsageError
-from goen.functional._rows import check_labels
 from goen.functional.cues import entropy
 from goen.functional.fusion import fuse
 from goen.outputs import Outputs
@@ -80,8 +79,8 @@ class GoenM(CueDetector):
                 fifth of the training images does, and stays out of the bank.
             ood: of each OOD set that weights the cues.
         """
+        self._check_fit(outputs, labels)
         if held_out is None:
-            check_labels(labels, len(outputs), outputs.logits.shape[1])
             order = torch.from_numpy(np.random.RandomState(0).permutation(len(outputs)))
             rest, chosen = order[len(order) // 5 :], order[: len(order) // 5]
             outputs, labels, held_out = outputs[rest], labels[rest], outputs[chosen]
