@@ -84,16 +84,18 @@ def test_what_cifar100_shares_with_cifar10_is_no_stranger(full_size: Path, tmp_p
     assert not shared.keys() & set(rest.rows.tolist())
 
 
-def test_a_set_that_cannot_be_had_is_said_and_left_out(tmp_path: Path) -> None:
+def test_a_missing_set_is_left_out_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     fake_cifar(tmp_path, "cifar10", "train", 50_000, 10)
     fake_cifar(tmp_path, "cifar10", "test", 10_000, 10)
-    said: list[str] = []
-    p = protocol("cifar10", data_dir=tmp_path, extra=("places", "cifar100-rest"), warn=said.append)
+    p = protocol("cifar10", data_dir=tmp_path, extra=("places", "cifar100-rest"))
     assert list(p.evaluation) == ["noise"]
     assert list(p.calibration_ood) == ["noise"]
     assert sorted(p.missing) == ["cifar100", "cifar100-rest", "places", "svhn"]
-    assert len(said) == 3  # CIFAR-100 once
-    assert all("left out" in sentence for sentence in said)
+    assert [record.levelname for record in caplog.records] == 3 * ["WARNING"]  # CIFAR-100 once
+    assert all(record.name == "goen.data.protocol" for record in caplog.records)
+    assert all(message.endswith("It is left out.") for message in caplog.messages)
     assert "goen data get svhn" in p.missing["svhn"]
 
 

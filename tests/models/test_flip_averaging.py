@@ -25,7 +25,7 @@ def test_the_mean_of_both_corners() -> None:
     assert outputs.uncertainty is None
 
 
-def test_a_network_with_a_doubt_of_its_own_is_refused() -> None:
+def test_a_network_with_an_uncertainty_of_its_own_is_refused() -> None:
     network = FlipAveraged(ResNet18(NetworkConfig(width=4, classifier="dropout"))).eval()
-    with pytest.raises(UsageError, match="do not mirror it"):
+    with pytest.raises(UsageError, match="use it without flip averaging"):
         network(torch.zeros(1, 3, 32, 32, dtype=torch.uint8))

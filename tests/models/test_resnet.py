@@ -57,6 +57,14 @@ def test_concat_normalises_each_scale_apart_for_the_density_only() -> None:
     assert torch.allclose(network(IMAGES).logits, logits, atol=1e-6)
 
 
+@pytest.mark.parametrize("representation", REPRESENTATIONS)
+def test_manifests_and_stage_keys_call_the_representation_head(representation: str) -> None:
+    config = NetworkConfig(width=3, representation=representation)
+    assert list(config.to_json()) == ["num_classes", "width", "head", "mean", "std", "classifier"]
+    assert config.to_json()["head"] == representation
+    assert NetworkConfig.from_json(config.to_json()) == config
+
+
 def test_uint8_and_unit_floats_say_the_same() -> None:
     network = ResNet18(NetworkConfig(width=2)).eval()
     assert torch.allclose(network(IMAGES).logits, network(IMAGES.float() / 255).logits, atol=1e-5)
@@ -78,7 +86,8 @@ def test_other_sizes_work() -> None:
 @pytest.mark.parametrize("kind", CLASSIFIERS)
 @pytest.mark.parametrize("representation", REPRESENTATIONS)
 def test_the_classifier_speaks_on_what_the_network_hands_it(kind: str, representation: str) -> None:
-    network = ResNet18(NetworkConfig(width=2, representation=representation, classifier=kind)).eval()
+    config = NetworkConfig(width=2, representation=representation, classifier=kind)
+    network = ResNet18(config).eval()
     outputs = network(IMAGES)
     hidden, features = network.encode(IMAGES)
     logits, doubt = network.classifier.predict(hidden)
@@ -93,7 +102,8 @@ def test_the_classifier_changes_nothing_before_it() -> None:
     states = []
     for kind in CLASSIFIERS:
         torch.manual_seed(0)
-        state = ResNet18(NetworkConfig(width=1, representation="plain", classifier=kind)).state_dict()
+        config = NetworkConfig(width=1, representation="plain", classifier=kind)
+        state = ResNet18(config).state_dict()
         states.append({k: v.shape for k, v in state.items() if not k.startswith("classifier")})
     assert all(state == states[0] for state in states)
     linear = ResNet18(NetworkConfig(width=1)).state_dict()

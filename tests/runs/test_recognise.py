@@ -390,7 +390,7 @@ _ALLOWED = {
     ("detectors/odin.py", "forward"): "moves pixels",
     ("report/figures/style.py", "save_figure"): "into a temporary folder",
     ("runs/stages.py", "_clear"): "the work folder of a finished stage, named by a hash",
-        ("studies/networks.py", "outputs"): "into the folder of a stage",
+    ("studies/networks.py", "outputs"): "into the folder of a stage",
     ("studies/networks.py", "train"): "into the folder of a stage",
     ("studies/run.py", "_cues"): "into the folder of a stage",
     ("studies/run.py", "_fit"): "into the folder of a stage",

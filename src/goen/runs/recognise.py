@@ -9,7 +9,6 @@ from goen.files import Own
 _MOST_JSON = 1 << 26
 _LONGEST_ROW = 1 << 20
 REPORT_MARK = '<meta name="generator" content="goen report">'
-SHEET_MARK = "goen contact sheet"
 
 
 def json_object(path: Path) -> dict[str, Any]:
@@ -85,19 +84,12 @@ def _is_report(path: Path) -> bool:
         return REPORT_MARK.encode() in file.read(1000)
 
 
-def _is_sheet(path: Path) -> bool:
-    with path.open("rb") as file:
-        head = file.read(200)
-    return head.startswith(b"\x89PNG") and b"tEXtSoftware\0" + SHEET_MARK.encode() in head
-
-
 RESULTS = Own("results of a goen study", _is_results)
 SUMMARY = Own("the summary of a goen study", _is_summary)
 SCORES = Own("scores of a goen study", _is_scores)
 MAP = Own("the map of a goen run", _is_map)
 STORY = Own("the story of a goen training", _is_story)
 REPORT = Own("a report of goen", _is_report)
-SHEET = Own("a contact sheet of goen", _is_sheet)
 
 RUN_FILES = {
     "run.json": SUMMARY,
