@@ -13,7 +13,9 @@ GETTERS: dict[str, Callable[[Manifest], object]] = {
     "texts": lambda m: m.texts("x"),
     "numbers": lambda m: m.numbers("x"),
     "counts": lambda m: m.counts("x"),
+    "count": lambda m: m.count("x"),
     "part": lambda m: m.part("x").content,
+    "parts": lambda m: [part.content for part in m.parts("x")],
 }
 
 
@@ -32,6 +34,9 @@ GETTERS: dict[str, Callable[[Manifest], object]] = {
         ("numbers", [], ()),
         ("counts", [1, 32], (1, 32)),
         ("counts", [], ()),
+        ("count", 32, 32),
+        ("parts", [{"y": 1}, {}], [{"y": 1}, {}]),
+        ("parts", [], []),
         ("part", {"y": 1}, {"y": 1}),
         ("part", {}, {}),
     ],
@@ -65,6 +70,11 @@ def test_a_field_of_its_type_is_read(getter: str, value: JsonValue, expected: ob
         ("counts", [3, 0], "its x should be a list of whole numbers above 0, got '[3, 0]'"),
         ("counts", [2.0], "its x should be a list of whole numbers above 0, got '[2.0]'"),
         ("counts", [True], "its x should be a list of whole numbers above 0, got '[True]'"),
+        ("count", 0, "its x should be a whole number above 0, got '0'"),
+        ("count", 2.0, "its x should be a whole number above 0, got '2.0'"),
+        ("count", True, "its x should be a whole number above 0, got 'True'"),
+        ("parts", {"y": 1}, "its x should be a list of objects, got \"{'y': 1}\""),
+        ("parts", [{}, 1], "its x should be an object, got '1'"),
         ("part", [], "its x should be an object, got '[]'"),
         ("part", "y", "its x should be an object, got 'y'"),
     ],
@@ -84,7 +94,9 @@ def test_a_field_of_another_type_is_named(getter: str, value: JsonValue, message
         ("texts", "a list of texts"),
         ("numbers", "a list of numbers"),
         ("counts", "a list of whole numbers above 0"),
+        ("count", "a whole number above 0"),
         ("part", "an object"),
+        ("parts", "a list of objects"),
     ],
 )
 def test_a_missing_field_is_named(getter: str, kind: str) -> None:
