@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from goen.errors import UsageError
+from goen.errors import UsageError, unknown
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,30 @@ class Outputs:
         features = {name: values[rows] for name, values in self.features.items()}
         uncertainty = None if self.uncertainty is None else self.uncertainty[rows]
         return Outputs(self.logits[rows], features, uncertainty)
+
+    @property
+    def last_feature(self) -> str:
+        """The name of the last feature: the one nearest to the logits.
+
+        Raises:
+            UsageError: there are logits alone.
+        """
+        if not self.features:
+            raise UsageError(
+                "A feature is to be measured, and these outputs have logits alone. Extract them "
+                "with features."
+            )
+        return list(self.features)[-1]
+
+    def feature(self, name: str) -> Tensor:
+        """The feature of this name, ``(N, D)``.
+
+        Raises:
+            UsageError: there is none.
+        """
+        if name not in self.features:
+            raise unknown("feature", name, self.features)
+        return self.features[name]
 
     def keep(self, names: Collection[str]) -> "Outputs":
         """These outputs with no more than the named features."""

@@ -105,7 +105,7 @@ class Bank:
         A row of zeros has no direction: it is as far as a right angle from everything.
         """
         k = self.neighbour
-        unit = normalise(outputs.features[layer])
+        unit = normalise(outputs.feature(layer))
         cosine = kth_cosine_distance(unit, self._unit[layer], k)
         return (2 * cosine).clamp_min(0).sqrt()
 

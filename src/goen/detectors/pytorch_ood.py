@@ -29,6 +29,7 @@ class PytorchOod(Detector):
     def __init__(self, detector: Any, *, feature: str | None = None) -> None:
         self.detector = detector
         self.feature = feature
+        self.feature_: str | None = None
         self._kind = LOGITS if feature == LOGITS else "features"
         for method in (f"fit_{self._kind}", f"predict_{self._kind}"):
             if not callable(getattr(detector, method, None)):
@@ -40,6 +41,7 @@ class PytorchOod(Detector):
 
     def fit(self, outputs: Outputs, labels: Tensor) -> Self:
         """Let the detector learn from these outputs."""
+        self.feature_ = self.feature or outputs.last_feature
         getattr(self.detector, f"fit_{self._kind}")(self._read(outputs), labels)
         return self
 
@@ -52,7 +54,7 @@ class PytorchOod(Detector):
     def _read(self, outputs: Outputs) -> Tensor:
         if self._kind == LOGITS:
             return outputs.logits
-        return outputs.features[self.feature or list(outputs.features)[-1]]
+        return outputs.feature(self.feature_ or self.feature or outputs.last_feature)
 
 
 def pytorch_ood(name: str, *, feature: str | None = None, **arguments: Any) -> PytorchOod:

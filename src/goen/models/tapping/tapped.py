@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from goen.errors import UsageError, unknown
 from goen.models.placement import evaluating, example_images, placement
 from goen.models.tapping._hooks import listening
-from goen.models.tapping._returned import batched, describe, find_logits, first_float, full
+from goen.models.tapping._returned import batched, describe_output, find_logits, first_float, full
 from goen.models.tapping.layers import layers as layers_of
 from goen.models.tapping.pooling import Layout, Tokens, channel_axis
 from goen.models.tapping.preprocess import Preprocessing, prepare_images
@@ -117,7 +117,7 @@ class Tapped(nn.Module):
         found = first_float(output)
         if found is None or found.ndim not in (2, 3, 4) or found.shape[0] != x.shape[0]:
             raise UsageError(
-                f"Layer {name!r} gives {describe(output)} for {x.shape[0]} images; a layer to tap "
+                f"Layer {name!r} gives {describe_output(output)} for {x.shape[0]} images; a layer to tap "
                 "gives a float tensor of 2 to 4 dimensions, the first of them the images. "
                 "goen.layers(model, example) lists those that do."
             )
