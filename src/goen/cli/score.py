@@ -11,7 +11,13 @@ from goen.cli.options import OptionalFunction, OptionalPath, OptionalRate
 from goen.cli.terminal import note
 from goen.errors import UsageError
 from goen.gate import DEFAULT_GATE
-from goen.gate.score_files import check_not_scored, columns, find_files, open_writer, score_files
+from goen.gate.score_files import (
+    check_not_scored,
+    find_files,
+    open_writer,
+    score_columns,
+    score_files,
+)
 
 
 def score_command(
@@ -51,7 +57,7 @@ def score_command(
         raise UsageError(f"There are no pictures in {', '.join(map(str, paths))}.")
     if out is not None:
         check_not_scored(out, files)
-    with open_writer(out, sys.stdout, ["path", *columns(judge), "error"]) as write:
+    with open_writer(out, sys.stdout, ["path", *score_columns(judge), "error"]) as write:
         tally = score_files(judge, files, write)
     note(
         f"{tally.scored} scored, {tally.flagged} flagged at a false-alarm rate of "

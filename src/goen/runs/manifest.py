@@ -76,6 +76,20 @@ class Manifest:
             raise self._expected(name, "a list of whole numbers above 0")
         return tuple(value)
 
+    def count(self, name: str) -> int:
+        """A whole number above 0."""
+        value = self.content.get(name)
+        if type(value) is not int or value < 1:
+            raise self._expected(name, "a whole number above 0")
+        return value
+
+    def parts(self, name: str) -> list["Manifest"]:
+        """A list of objects."""
+        value = self.content.get(name)
+        if not isinstance(value, list):
+            raise self._expected(name, "a list of objects")
+        return [Manifest({name: part}).part(name) for part in value]
+
     def part(self, name: str) -> "Manifest":
         """An object within this one."""
         value = self.content.get(name)

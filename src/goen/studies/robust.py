@@ -12,6 +12,7 @@ from goen.data.imageset import ImageSet
 from goen.data.protocol import Protocol
 from goen.errors import UsageError, unknown
 from goen.functional.conformal import threshold
+from goen.gate import HeldOut
 from goen.metrics import id_metrics
 from goen.runs.manifest import JsonObject
 from goen.runs.results import Result, write_results
@@ -64,10 +65,10 @@ def robust(
 ) -> list[Result]:
     """Accuracy, calibration, mean score and share flagged, by corruption and severity.
 
-    A corrupted image still has its class, so it is not OOD; what a gate should make of it is a
-    matter of taste, and the share flagged says what it does make of it. The threshold is conformal
-    at the false-alarm rate on clean held-out images. Rows have the set ``NAME-SEVERITY``; ``clean``
-    is the test set as it is.
+    A corrupted image still has its class, so it is not OOD; whether a gate should flag it depends
+    on the application, and the share flagged is reported without a judgement. The threshold is
+    that of a gate: conformal, from clean held-out images, with the same tolerance above numerical
+    noise. Rows have the set ``NAME-SEVERITY``; ``clean`` is the test set as it is.
 
     Args:
         config: what to do.
@@ -84,8 +85,8 @@ def robust(
         threshold(np.zeros(len(protocol.held_out)), config.false_alarm_rate)
         fitted = [experiment.fit(method) for method in methods]
         limits = {
-            f.method.key: threshold(
-                experiment.score(f, protocol.held_out)[0], config.false_alarm_rate
+            f.method.key: HeldOut.from_scores(experiment.score(f, protocol.held_out)[0]).threshold(
+                config.false_alarm_rate
             )
             for f in fitted
         }
