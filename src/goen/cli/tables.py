@@ -12,7 +12,7 @@ _WIDE = PipeConsole(width=10_000).options
 
 
 def print_table(table: Table) -> None:
-    """The table on standard output, as wide as it needs to be where that is not a terminal."""
+    """Print the table on standard output, wider than the terminal if it needs to be."""
     console = output()
     rich = RichTable(
         title=escape(table.title),

@@ -31,15 +31,16 @@ class RobustConfig:
     """What goen robust does.
 
     Attributes:
-        methods: which methods, by the names of goen bench.
-        corruptions: which of the fifteen; all if none is named.
-        severities: of 1 to 5.
-        images: how many test images; all if 0.
-        false_alarm_rate: what share of clean ID images may be flagged.
-        preset: digits, cpu, short or paper; auto takes digits for digits, cpu for CIFAR-10.
+        methods: by name, as in goen bench.
+        corruptions: by name; all fifteen if none is given.
+        severities: from 1 to 5.
+        images: number of test images; all if 0.
+        false_alarm_rate: the share of clean ID images that may be flagged.
+        preset: network and training settings: digits, cpu, short or paper; auto is digits for
+            digits and cpu for CIFAR-10.
         budget: full gives every network the same whole schedule; paper stops early.
         seed: of all trainings.
-        cifar10c: a folder with the official CIFAR-10-C files, instead of our own corruptions.
+        cifar10c: a folder with the official CIFAR-10-C files, to use instead of goen's corruptions.
     """
 
     methods: tuple[str, ...] = (

@@ -33,15 +33,16 @@ class RunConfig:
     """What goen run does.
 
     Attributes:
-        preset: digits, cpu, short or paper; auto takes digits for digits, cpu for CIFAR-10.
-        budget: full trains the whole schedule; paper stops early, with a patience of ten epochs, as
-            the paper says.
-        representation: the features of the network that z is made of.
-        center_loss: weight of the centre loss.
-        calibration_ood: which OOD sets train the calibration head: all that the protocol offers,
-            noise alone (the paper's NoSVHN), or none: no head, and no OOD image is used at all.
+        preset: network and training settings: digits, cpu, short or paper; auto is digits for
+            digits and cpu for CIFAR-10.
+        budget: full trains the whole schedule; paper stops early with a patience of ten epochs, as
+            in the paper.
+        representation: how the feature vector z combines the scales of the network.
+        center_loss: weight of the center loss.
+        calibration_ood: which OOD sets train the calibration head: all of the protocol, noise alone
+            (the paper's NoSVHN), or none: no head, and no OOD image is used.
         false_alarm_rate: the share of ID images that may be flagged.
-        seed: of the training.
+        seed: of training and calibration.
     """
 
     preset: str = "auto"
