@@ -24,7 +24,7 @@ def tiny_protocol() -> Protocol:
         p.train.take(range(200)),
         p.validation.take(range(120)),
         p.test.take(range(80)),
-        {name: images.take(range(60)) for name, images in p.calibration.items()},
+        {name: images.take(range(60)) for name, images in p.calibration_ood.items()},
         {n: OodSet(o.images.take(range(50)), o.group) for n, o in p.evaluation.items()},
         {"places": "places/val is not here: it was left out of this test."},
     )
