@@ -5,7 +5,8 @@ from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table as RichTable
 
-from goen.cli.terminal import PipeConsole, output
+from goen.cli.terminal import output
+from goen.progress import PipeConsole
 from goen.report.table import Cell, Table
 
 _WIDE = PipeConsole(width=10_000).options

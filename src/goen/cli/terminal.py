@@ -6,12 +6,7 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
-
-class PipeConsole(Console):
-    """A console whose broken pipe is an exception: rich would end the process with code 1."""
-
-    def on_broken_pipe(self) -> None:
-        raise BrokenPipeError
+from goen.progress import PipeConsole
 
 
 def output() -> Console:

@@ -90,7 +90,7 @@ def build_network(
     network: nn.Module
     if kind == "resnet18":
         if supplied.model is not None or supplied.preprocess is not None:
-            raise UsageError(
+            raise ArtifactError(
                 "This gate contains its own network, so model and preprocess must not be given. "
                 "Leave them out, or choose another gate (--gate)."
             )

@@ -80,7 +80,7 @@ def load(
 
     Raises:
         ArtifactError: there is no gate, it is damaged or of another version, or the model is
-            missing or a different one.
+            missing, a different one, or not needed.
     """
     path = gate_folder(folder)
     try:

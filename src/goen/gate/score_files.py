@@ -155,13 +155,17 @@ def open_writer(
             an earlier file of scores.
     """
     if out is None:
-        return nullcontext(lambda row: print(json.dumps(row, ensure_ascii=False), file=stdout))
+        return nullcontext(lambda row: _write_json(row, stdout))
     form = OUTPUT_FORMATS.get(out.suffix.lower())
     if form is None:
         raise UsageError(
             f"{out} should end in {', '.join(OUTPUT_FORMATS)}: the suffix selects the format."
         )
     return _parquet(out, names) if form == "parquet" else _text(out, form, names)
+
+
+def _write_json(row: ScoreRow, file: TextIO) -> None:
+    file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
 @contextmanager
@@ -172,7 +176,7 @@ def _text(out: Path, form: str, names: Sequence[str]) -> Iterator[Callable[[Scor
         temporary.open("w", newline="", encoding="utf-8") as file,
     ):
         if form == "jsonl":
-            yield lambda row: print(json.dumps(row, ensure_ascii=False), file=file)
+            yield lambda row: _write_json(row, file)
         else:
             table = csv.DictWriter(file, names)
             table.writeheader()
