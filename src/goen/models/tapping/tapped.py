@@ -154,7 +154,7 @@ def as_tapped(
         UsageError: no layers, or settings beside a ``Tapped``, which has its own.
     """
     if not isinstance(model, Tapped):
-        if layers is None:
+        if not layers:
             raise UsageError(
                 "Name the layers to measure, such as layers=('layer2', 'layer4'); "
                 "goen.layers(model, example) lists them."
