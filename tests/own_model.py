@@ -63,4 +63,4 @@ def trained() -> DigitNet:
 
 
 def ood() -> dict[str, ImageSet]:
-    return dict(digits().calibration)
+    return dict(digits().calibration_ood)

@@ -1,6 +1,6 @@
 """The JSON beside an artifact: what it may hold, and reading it field by field with its type."""
 
-import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -50,7 +50,7 @@ class Manifest:
         value = self.content.get(name)
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise self._expected(name, "a number")
-        if not math.isfinite(value):
+        if not abs(value) <= sys.float_info.max:  # NaN, infinite, or a JSON integer too large
             raise self._expected(name, "a finite number")
         return float(value)
 
@@ -75,6 +75,20 @@ class Manifest:
         if not isinstance(value, list) or not whole:
             raise self._expected(name, "a list of whole numbers above 0")
         return tuple(value)
+
+    def count(self, name: str) -> int:
+        """A whole number above 0."""
+        value = self.content.get(name)
+        if type(value) is not int or value < 1:
+            raise self._expected(name, "a whole number above 0")
+        return value
+
+    def parts(self, name: str) -> list["Manifest"]:
+        """A list of objects."""
+        value = self.content.get(name)
+        if not isinstance(value, list):
+            raise self._expected(name, "a list of objects")
+        return [Manifest({name: part}).part(name) for part in value]
 
     def part(self, name: str) -> "Manifest":
         """An object within this one."""
