@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from .test_scoring import make_gate
+from .gate.test_gate import make_gate
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -25,6 +25,13 @@ from rich.progress import (
 _enabled = False
 
 
+class PipeConsole(Console):
+    """A console whose broken pipe is an exception: rich would end the process with code 1."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def show(enabled: bool = True) -> None:
     """Show progress bars from now on, or stop showing them."""
     global _enabled
@@ -77,6 +84,6 @@ def spinner(description: str) -> Iterator[None]:
 
 
 def _progress(*columns: ProgressColumn) -> Progress:
-    console = Console(stderr=True)
+    console = PipeConsole(stderr=True)
     visible = _enabled and (sys.stderr.isatty() or console.is_jupyter)
     return Progress(*columns, console=console, transient=True, disable=not visible)

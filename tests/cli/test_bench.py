@@ -22,16 +22,16 @@ def test_tables_on_the_terminal_and_in_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "runs" / "b"
-    command = ["bench", "--preset", "fast", "--out", str(out), "--methods", "softmax", "knn"]
+    command = ["bench", "--preset", "fast", "--out", str(out), "--methods", "max_softmax", "knn"]
     assert main(command) == 0
     printed = capsys.readouterr().out
-    assert "AUROC: digits, protocol full, seed 42" in printed
+    assert "AUROC: digits, budget full, seed 42" in printed
     assert "fpr95_id_positive" in printed
     assert (out / "tables" / "auroc.tex").is_file()
     assert (tmp_path / "runs" / "stages").is_dir()  # beside the run: other studies find it
     assert main([*command, "--json"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert {row["method"] for row in rows} == {"softmax", "knn"}
+    assert {row["method"] for row in rows} == {"max_softmax", "knn"}
     text = (out / "results.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in text] == rows
 
@@ -39,5 +39,5 @@ def test_tables_on_the_terminal_and_in_files(
 def test_a_mistyped_method_is_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["bench", "--out", str(tmp_path / "b"), "--methods", "sofmax"]) == 2
-    assert "Did you mean 'softmax'" in capsys.readouterr().err
+    assert main(["bench", "--out", str(tmp_path / "b"), "--methods", "max_sofmax"]) == 2
+    assert "Did you mean 'max_softmax'" in capsys.readouterr().err

@@ -29,7 +29,7 @@ def test_list_names_every_set_and_where_it_is(
     assert by_name["svhn"]["licence"].startswith("non-commercial")
 
 
-def test_list_is_a_table_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["data", "list"]) == 0
     text = capsys.readouterr().out
     for name in names():
@@ -97,8 +97,8 @@ def test_show_corruptions(corruption: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["show"], "Name the sets to show"),
-        (["get"], "Name the sets to get"),
+        (["show"], "Name the datasets to show"),
+        (["get"], "Name the datasets to get"),
         (["show", "digit"], "Did you mean 'digits'?"),
         (["show", "digits", "--corruption", "frog"], "Did you mean 'fog'?"),
         (["list", "--data-dir", "nowhere"], "--data-dir names nowhere, which is not a folder"),
@@ -112,7 +112,7 @@ def test_mistakes_get_a_sentence_and_code_two(
     assert message in " ".join(capsys.readouterr().err.split())
 
 
-def test_a_folder_that_cannot_be_written_is_said(
+def test_a_folder_that_cannot_be_written_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").touch()

@@ -8,64 +8,68 @@ import pytest
 
 import goen.cli.demo
 import goen.cli.run
-from goen.cli.demo import loudest, strangers
+from goen.cli.demo import most_unusual_cue, ood_pictures
 from goen.cli.main import main
-from goen.cli.study import Place
+from goen.cli.study import StudyOptions
 from goen.data.pictures import read_picture
 from goen.gate import Prediction
 
-from ..scoring.test_shipped import ship, stand_in
+from ..gate.test_bundled import bundle, stand_in
 
 NAMES = ["temple", "flower", "Grace Hopper", "digit 3", "digit 5", "digit 8", "noise"]
 
 
 def test_the_second_part_is_goen_run() -> None:
-    assert goen.cli.demo.main_job is goen.cli.run.main_job
+    assert goen.cli.demo.run_command is goen.cli.run.run_command
 
 
-def test_strangers_first_and_then_the_main_job(
+def test_ood_pictures_first_and_then_goen_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ran: list[Place] = []
+    ran: list[StudyOptions] = []
 
-    def main_job(*, place: Place) -> int:
-        ran.append(place)
-        print("the main job")
+    def run_command(*, options: StudyOptions) -> int:
+        ran.append(options)
+        print("goen run")
         return 0
 
-    monkeypatch.setattr("goen.cli.demo.main_job", main_job)
-    monkeypatch.setattr("goen.gate.bundled.GATES", tmp_path / "gates")
+    monkeypatch.setattr("goen.cli.demo.run_command", run_command)
+    monkeypatch.setattr("goen.gate.bundled._FOLDER", tmp_path / "gates")
     monkeypatch.setenv("COLUMNS", "80")
-    assert main(["demo", "--out", str(tmp_path / "out")]) == 0  # nothing is shipped: it just runs
-    assert capsys.readouterr().out == "the main job\n"
-    ship(tmp_path / "gates", monkeypatch)
+    assert main(["demo", "--out", str(tmp_path / "out")]) == 0  # no gate is bundled: it just runs
+    assert capsys.readouterr().out == "goen run\n"
+    bundle(tmp_path / "gates", monkeypatch)
     assert main(["demo"]) == 0
-    assert ran == [Place(out=tmp_path / "out"), Place()]
+    assert ran == [StudyOptions(out=tmp_path / "out"), StudyOptions()]
     out = capsys.readouterr().out
-    assert out.endswith("\n\nthe main job\n")
-    shown = out.removesuffix("the main job\n")
+    assert out.endswith("\n\ngoen run\n")
+    shown = out.removesuffix("goen run\n")
     assert max(map(len, shown.splitlines())) <= 80
-    told = " ".join(shown.split())
-    assert "cifar10-w16, knows 0, 1, 2, 3, 4, 5, 6. Every picture below is a stranger" in told
-    assert "at most 5.0% on average: the false-alarm rate" in told
-    said = stand_in().predict(np.stack(list(strangers((32, 32)).values())))
-    assert f"{said.is_ood.sum()} of 7 strangers flagged" in told
+    text = " ".join(shown.split())
+    assert (
+        "cifar10-w16 classifies 0, 1, 2, 3, 4, 5, 6. None of the pictures below shows one of these"
+        in text
+    )
+    assert "at most 5.0% on average: the false-alarm rate" in text
+    found = stand_in().predict(np.stack(list(ood_pictures((32, 32)).values())))
+    assert f"{found.is_ood.sum()} of 7 OOD pictures flagged" in text
 
     monkeypatch.setenv("COLUMNS", "120")
     assert main(["demo"]) == 0
     lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
     for row, name in enumerate(NAMES):
-        decision = "flagged" if said.p_value[row] <= 0.05 else "passed"
-        label = f"{said.classes[said.label[row]]}, {said.confidence[row]:.0%}"
-        pattern = rf"{name} +{label} +{said.p_value[row]:.2g} +{decision} +{loudest(said, row)}"
+        decision = "flagged" if found.p_value[row] <= 0.05 else "passed"
+        label = f"{found.classes[found.label[row]]}, {found.confidence[row]:.0%}"
+        why = most_unusual_cue(found, row)
+        pattern = rf"{name} +{label} +{found.p_value[row]:.2g} +{decision} +{why}"
         assert any(re.fullmatch(pattern, line) for line in lines), pattern
 
 
 def test_pictures_come_in_any_size_and_are_what_they_are_called(tmp_path: Path) -> None:
-    small = strangers((32, 32))
+    small = ood_pictures((32, 32))
     assert list(small) == NAMES
     assert len({pixels.tobytes() for pixels in small.values()}) == 7
-    for name, pixels in strangers((24, 40)).items():
+    for name, pixels in ood_pictures((24, 40)).items():
         assert (pixels.shape, pixels.dtype) == ((3, 24, 40), np.uint8), name
     from sklearn.datasets import images
 
@@ -75,18 +79,18 @@ def test_pictures_come_in_any_size_and_are_what_they_are_called(tmp_path: Path) 
 
 def test_matplotlib_without_its_samples_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("matplotlib.cbook.get_sample_data", lambda *_, **__: "/nowhere.jpg")
-    assert list(strangers((32, 32))) == [n for n in NAMES if n != "Grace Hopper"]
+    assert list(ood_pictures((32, 32))) == [n for n in NAMES if n != "Grace Hopper"]
 
 
-def test_the_cue_with_the_smallest_p_value_speaks() -> None:
+def test_the_cue_with_the_smallest_p_value_is_named() -> None:
     cues = {"layer2": [0.5, 0.002, 0.5], "layer4": [0.04, 0.002, 0.6], "entropy": [0.3, 0.9, 0.7]}
     arrays = {name: np.array(values) for name, values in cues.items()}
     none = np.zeros(3)
-    said = Prediction(none.astype(int), none, none, none, None, none > 0, arrays, ("a",), arrays)
-    assert [loudest(said, row) for row in range(3)] == [
+    found = Prediction(none.astype(int), none, none, none, None, none > 0, arrays, ("a",), arrays)
+    assert [most_unusual_cue(found, row) for row in range(3)] == [
         "layer4: p = 0.04",
         "layer2, layer4: p = 0.002",
         "layer2: p = 0.5",
     ]
     unexplained = Prediction(none.astype(int), none, none, none, None, none > 0, arrays, ("a",))
-    assert loudest(unexplained, 0) == "layer2: 0.5, layer4: 0.04, entropy: 0.3"
+    assert most_unusual_cue(unexplained, 0) == "layer2: 0.5, layer4: 0.04, entropy: 0.3"

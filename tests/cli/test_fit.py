@@ -65,7 +65,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.save({"weight": Trap(desk / "sprung")}, desk / "evil.pt")
     write(p.train.take(range(300)), desk / "train")
     write(p.validation.take(range(120)), desk / "held")
-    write(p.calibration["noise"].take(range(40)), desk / "noise", by_class=False)
+    write(p.calibration_ood["noise"].take(range(40)), desk / "noise", by_class=False)
     write(p.evaluation["photographs"].images.take(range(10)), desk / "photos", by_class=False)
     return desk
 
@@ -89,12 +89,12 @@ def test_fit_then_score_then_export(
     gate = tmp_path / "gate"
     assert goen(*ARGUMENTS, "--weights", weights, "--layers", *LAYERS, "--ood", "noise",
                 "--out", gate) == 0  # fmt: skip
-    page, said = capsys.readouterr()
+    page, notes = capsys.readouterr()
     assert "A gate for my_nets:digit_net" in page
-    assert "0.1 promised" in page
+    assert "0.1 guaranteed" in page
     assert "noise" in page
     assert page.strip() == (gate / "report.txt").read_text().strip()
-    assert f"goen score PICTURES --gate {gate} --model my_nets:digit_net" in said
+    assert f"goen score PICTURES --gate {gate} --model my_nets:digit_net" in notes
     facts = json.loads((gate / "manifest.json").read_text())["facts"]
     assert facts["factory"] == "my_nets:digit_net"
     assert facts["held_out_accuracy"] > 0.8
@@ -107,7 +107,7 @@ def test_fit_then_score_then_export(
     assert rows[0]["label"].startswith("digit-")
 
     assert goen("score", "photos", "--gate", gate) == 2
-    assert "it was made by my_nets:digit_net" in capsys.readouterr().err
+    assert "It was made by my_nets:digit_net" in capsys.readouterr().err
 
     if weights == "w.pt":
         program = tmp_path / "gate.pt2"
@@ -122,9 +122,9 @@ def test_without_layers_there_is_a_table_and_a_suggestion(
     goen: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert goen(*ARGUMENTS, "--weights", "w.pt", "--out", tmp_path / "gate") == 2
-    table, said = capsys.readouterr()
+    table, notes = capsys.readouterr()
     assert "early    Sequential  (N, 16, 8, 8)       16" in table
-    assert "for example: --layers early late" in said
+    assert "for example: --layers early late" in notes
     assert not (tmp_path / "gate").exists()
 
 
@@ -137,24 +137,24 @@ def test_without_layers_there_is_a_table_and_a_suggestion(
         (["--model", "my_nots:digit_net"], "No module named 'my_nots'"),
         (["--model", "my_nets:digit_not"], "has no attribute 'digit_not'"),
         (["--model", "my_nets:needs_more"], "is called without arguments"),
-        (["--model", "my_nets:no_model"], "gave a int, not a torch module"),
+        (["--model", "my_nets:no_model"], "returned a int, not a torch module"),
         (["--preprocess", "my_nets:prepare"], "Give --preprocess, or --mean and --std, not both"),
         (["--preprocess", "my_nets:number"], "--preprocess my_nets:number is a int"),
-        (["--train", "nowhere"], "neither a folder nor a set goen knows"),
+        (["--train", "nowhere"], "neither a folder nor a known set"),
         (["--train", "noise"], "has no class folders"),
         (["--ood", "train"], "ood 'train' shares 300 of its 300 images with train"),
         (["--layers", "erly"], "no layer 'erly'. Did you mean 'early'"),
         (["--size", "0"], "--size is one number"),
-        (["--device", "cuda"], "torch sees no CUDA device here"),
+        (["--device", "cuda"], "torch finds no CUDA device"),
         (["--device", "abacus"], "--device is cpu or cuda"),
         (["--held-out", "digits"], "has no class"),
         (["--weights", "train"], "train is not a file"),
         (["--weights", "my_nets.py"], "or is damaged"),
         (["--model", "../my_nets.py:digit_net"], "--model ../my_nets.py:digit_net"),
         (["--batch-size", "0"], "batch_size is at least 1"),
-        (["--classes", "digit-0", "digit-0"], "--classes names each class once"),
+        (["--classes", "digit-0", "digit-0"], "--classes must name each class once"),
         (["--ood", "noise", "./noise"], "shares"),
-        (["--ood", "noise", "noise"], "--ood names each set once"),
+        (["--ood", "noise", "noise"], "--ood must name each dataset once"),
         (["--train", "digits", "--size", "64"], "has images of 32×32, and 64×64 are needed"),
     ],
 )
@@ -174,7 +174,7 @@ def test_mistakes_get_a_sentence_and_code_two(
     assert not Path("sprung").exists()
 
 
-def test_a_folder_that_would_be_lost_is_said_before_anything_is_fitted(
+def test_a_folder_that_would_be_lost_is_reported_before_anything_is_fitted(
     goen: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
@@ -184,7 +184,7 @@ def test_a_folder_that_would_be_lost_is_said_before_anything_is_fitted(
 
 
 @pytest.mark.parametrize("name", ["thesis.txt", "w.pt", "w.safetensors", "link.pt", "dangling.pt"])
-def test_fit_replaces_no_file_and_says_so_before_anything_is_fitted(
+def test_fit_replaces_no_file_and_reports_it_before_anything_is_fitted(
     goen: Callable[..., int],
     desk: Path,
     tmp_path: Path,
@@ -208,7 +208,7 @@ def test_fit_replaces_no_file_and_says_so_before_anything_is_fitted(
 
 
 @pytest.mark.parametrize("option", ["--out", "--program"])
-def test_export_replaces_no_weights_and_says_so_before_anything_is_traced(
+def test_export_replaces_no_weights_and_reports_it_before_anything_is_traced(
     goen: Callable[..., int],
     desk: Path,
     tmp_path: Path,
@@ -223,10 +223,10 @@ def test_export_replaces_no_weights_and_says_so_before_anything_is_traced(
     assert "that goen exported. goen replaces only" in capsys.readouterr().err
     assert weights.read_bytes() == (desk / "w.pt").read_bytes()
     assert goen("export", "cifar10-w16", "--out", "g.onnx", "--program", "./g.onnx") == 2
-    assert "are two files" in capsys.readouterr().err
+    assert "must be different files" in capsys.readouterr().err
 
 
-def test_a_model_may_be_named_by_its_file_and_classes_left_out_are_said(
+def test_a_model_may_be_named_by_its_file_and_classes_left_out_are_reported(
     goen: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "held").mkdir()
@@ -236,17 +236,19 @@ def test_a_model_may_be_named_by_its_file_and_classes_left_out_are_said(
     words = ["--model", "./my_nets.py:digit_net", "--held-out", tmp_path / "held"]
     assert goen(*ARGUMENTS, *words, "--weights", "w.pt", "--layers", *LAYERS,
                 "--out", tmp_path / "gate") == 0  # fmt: skip
-    assert "none of the classes: another" in capsys.readouterr().err
+    assert "not among the classes and are left out: another" in capsys.readouterr().err
 
 
-def test_the_gate_in_the_box_takes_no_model_of_yours(
+def test_the_bundled_gate_takes_no_model(
     goen: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert goen("score", "photos", "--model", "my_nets:digit_net") == 2
-    assert "takes no model or preprocessing of yours" in capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert message.startswith("goen: This gate contains its own network, so model and preprocess")
+    assert "Save it again" not in message
 
 
-def test_weights_of_another_model_are_said(
+def test_weights_of_another_model_are_reported(
     goen: Callable[..., int], desk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     save_file({"other.weight": torch.zeros(2, 2)}, tmp_path / "other.safetensors")

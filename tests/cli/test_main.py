@@ -11,7 +11,7 @@ import goen
 from goen.cli.main import COMMANDS, main
 
 
-def test_without_a_command_it_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_command_it_prints_its_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     text = capsys.readouterr().out
     for command, purpose in COMMANDS.items():
@@ -38,7 +38,7 @@ def test_every_command_has_help() -> None:
         assert stop.value.code == 0
 
 
-def test_help_says_what_to_write_and_not_that_it_may_be_none(
+def test_help_shows_what_to_write_and_not_that_it_may_be_none(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     commands = [[c] for c in COMMANDS if c not in ("data", "robust")]  # robust: the study's own
@@ -54,13 +54,13 @@ def test_an_interrupt_is_not_a_traceback(
     import goen.cli.data
     import goen.cli.export
 
-    def interrupted(argv: list[str]) -> int:
+    def interrupted() -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(goen.cli.data, "main", interrupted)
-    assert main(["data"]) == 130
-    assert "goen: stopped. What was finished is kept" in capsys.readouterr().err
-    monkeypatch.setattr(goen.cli.export, "main", interrupted)
+    monkeypatch.setitem(goen.cli.data.SUBCOMMANDS, "list", interrupted)
+    assert main(["data", "list"]) == 130
+    assert "goen: stopped. Finished steps are kept" in capsys.readouterr().err
+    monkeypatch.setattr(goen.cli.export, "export_command", interrupted)
     assert main(["export"]) == 130
     assert capsys.readouterr().err == "goen: stopped.\n"
 
@@ -74,7 +74,7 @@ def test_a_reader_that_goes_away_is_no_error(words: str, both: bool) -> None:
     os.close(reader)  # nobody reads, from the first byte on
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "goen.cli.main", *words.split()],
+            [sys.executable, "-m", "goen", *words.split()],
             stdout=writer,
             stderr=writer if both else subprocess.PIPE,
             text=True,
@@ -90,8 +90,8 @@ def test_a_table_whose_reader_goes_away_is_no_error() -> None:
         "import sys; from goen.cli import data, main, tables\n"
         "from goen.report.table import Cell, Row, Table\n"
         "table = Table('t', 'A table', ('x',), (Row('r', (Cell(1.0),)),) * 9999)\n"
-        "data.main = lambda argv: tables.print_table(table) or 0\n"
-        "sys.exit(main.main(['data']))"
+        "data.SUBCOMMANDS['list'] = lambda: tables.print_table(table) or 0\n"
+        "sys.exit(main.main(['data', 'list']))"
     )
     command = f'{sys.executable} -c "$SCRIPT" | head -n 1; exit ${{PIPESTATUS[0]}}'
     done = subprocess.run(
@@ -115,7 +115,7 @@ def test_an_output_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> Non
     for words in (["--help"], ["data", "list", "--json"]):
         with (tmp_path / "out").open("rb") as unwritable:  # as a full disk: found at the flush
             done = subprocess.run(
-                [sys.executable, "-m", "goen.cli.main", *words],
+                [sys.executable, "-m", "goen", *words],
                 stdout=unwritable,
                 stderr=subprocess.PIPE,
                 text=True,
@@ -124,15 +124,15 @@ def test_an_output_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> Non
         assert done.stderr == "goen: bad file descriptor.\n"
 
 
-def test_nobody_need_listen() -> None:
-    command = f"{sys.executable} -m goen.cli.main data list --json 2>&-"
+def test_a_closed_standard_error_is_no_error() -> None:
+    command = f"{sys.executable} -m goen data list --json 2>&-"
     done = subprocess.run(command, shell=True, capture_output=True, text=True)
     assert done.returncode == 0
     assert '"name": "digits"' in done.stdout
 
 
-def test_sigterm_is_as_tidy_as_an_interrupt(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "goen.cli.main", "run", "--out", str(tmp_path / "run")]
+def test_sigterm_cleans_up_as_an_interrupt_does(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "goen", "run", "--out", str(tmp_path / "run")]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     assert "backbone: working" in process.stderr.readline()

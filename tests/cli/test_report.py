@@ -9,7 +9,7 @@ from goen.cli.main import main
 from ..report.by_hand import bench
 
 
-def test_it_says_where_everything_lies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_prints_where_everything_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = bench(tmp_path / "bench")
     assert main(["report", str(folder)]) == 0
     out = capsys.readouterr().out
@@ -25,7 +25,7 @@ def test_a_folder_without_a_run_is_one_sentence(
     assert "results.jsonl is not there. Has the run finished?" in capsys.readouterr().err
 
 
-def test_a_study_beside_it_that_is_none_is_said(
+def test_a_study_beside_it_that_is_none_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = bench(tmp_path / "bench")

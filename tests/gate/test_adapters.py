@@ -10,7 +10,7 @@ from goen.gate.adapters import GateDetector, GateEstimator
 from goen.metrics import ood_metrics
 
 from ..own_model import LAYERS, digits, preprocess, trained
-from ..test_scoring import make_gate
+from .test_gate import make_gate
 
 
 def estimator(**changes: object) -> GateEstimator:
@@ -32,9 +32,9 @@ def test_an_estimator_has_sklearns_signs(fitted: GateEstimator) -> None:
     assert np.allclose(margin, fitted.score_samples(images) + fitted.gate_.threshold)
     p = fitted.gate_.predict(images)
     assert np.array_equal(answer == -1, p.is_ood)
-    known = len(digits().test)
-    assert ood_metrics(-margin[:known], -margin[known:]).auroc > 0.98
-    assert len(fitted.gate_.held_out_scores) == 80
+    count = len(digits().test)
+    assert ood_metrics(-margin[:count], -margin[count:]).auroc > 0.98
+    assert len(fitted.gate_.held_out.scores) == 80
 
 
 def test_it_goes_through_a_pipeline_of_rows(fitted: GateEstimator) -> None:
@@ -53,13 +53,13 @@ def test_it_goes_through_a_pipeline_of_rows(fitted: GateEstimator) -> None:
 def test_mistakes_get_a_sentence() -> None:
     with pytest.raises(NotFittedError, match="not fitted"):
         estimator().predict(digits().test.read([0]))
-    with pytest.raises(UsageError, match="fitted with labels"):
+    with pytest.raises(UsageError, match="needs labels: fit"):
         estimator().fit(digits().train.read())
     with pytest.raises(UsageError, match="held_out_share lies between"):
         estimator(held_out_share=1.5).fit(digits().train.read(), digits().train.labels)
 
 
-def test_a_detector_has_pytorch_oods_words() -> None:
+def test_a_detector_has_the_interface_of_pytorch_ood() -> None:
     gate, images = make_gate(), torch.from_numpy(digits().test.read(range(8)))
     detector = GateDetector(gate)
     assert detector.fit(None) is detector

@@ -1,8 +1,9 @@
-"""Gates that come with the package, here a small stand-in for them."""
+"""Bundled gates: a small stand-in for them, and the real one."""
 
 import json
 import shutil
 from functools import cache
+from importlib import resources
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,13 @@ from PIL import Image
 
 import goen
 from goen.cli.main import main
+from goen.data import load_set
+from goen.data.embedded import noise
 from goen.errors import ArtifactError
-from goen.gate import DEFAULT_GATE, Gate, gate_folder, shipped_folder
-from goen.gate.bundled import GATES, shipped
+from goen.gate import DEFAULT_GATE, Gate, bundled_folder, bundled_gates, gate_folder
+from goen.gate.published import read_published
 from goen.models import NetworkConfig, ResNet18
+from goen.models.flip_averaging import FlipAveraged
 
 from ..own_model import digits
 
@@ -29,17 +33,17 @@ def stand_in() -> Gate:
     return Gate.fit(network, train, held_out, layers=("layer2", "layer4"))
 
 
-def ship(folder: Path, patch: pytest.MonkeyPatch) -> Path:
-    """Put the stand-in where shipped gates lie, under the name of the real one."""
-    patch.setattr("goen.gate.bundled.GATES", folder)
+def bundle(folder: Path, patch: pytest.MonkeyPatch) -> Path:
+    """Put the stand-in where bundled gates lie, under the name of the real one."""
+    patch.setattr("goen.gate.bundled._FOLDER", folder)
     stand_in().save(folder / DEFAULT_GATE)
     return folder / DEFAULT_GATE
 
 
 @pytest.fixture
-def box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def bundled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    return ship(tmp_path / "gates", monkeypatch)
+    return bundle(tmp_path / "gates", monkeypatch)
 
 
 @pytest.fixture
@@ -49,34 +53,35 @@ def photo(tmp_path: Path) -> Path:
     return tmp_path / "photo.png"
 
 
-def test_the_folder_of_shipped_gates_is_inside_the_package() -> None:
-    assert Path(goen.__file__).parent / "gates" == GATES
+def test_the_folder_of_bundled_gates_is_inside_the_package() -> None:
+    folder = bundled_folder(DEFAULT_GATE)
+    assert folder == Path(goen.__file__).parent / "gate" / "bundled" / DEFAULT_GATE
 
 
-def test_a_shipped_gate_is_named_by_its_folder(box: Path) -> None:
-    (box.parent / "another").mkdir()
-    shutil.copy(box / "manifest.json", box.parent / "another")
-    (box.parent / "unfinished").mkdir()
-    (box.parent / "README.md").write_text("no gate")
-    assert shipped() == ("another", "cifar10-w16")
-    assert shipped_folder("cifar10-w16") == box
+def test_a_bundled_gate_is_named_by_its_folder(bundled: Path) -> None:
+    (bundled.parent / "another").mkdir()
+    shutil.copy(bundled / "manifest.json", bundled.parent / "another")
+    (bundled.parent / "unfinished").mkdir()
+    (bundled.parent / "README.md").write_text("no gate")
+    assert bundled_gates() == ("another", "cifar10-w16")
+    assert bundled_folder("cifar10-w16") == bundled
     for name in ("unfinished", "README.md", "", ".", "..", "../gates/cifar10-w16"):
-        assert shipped_folder(name) is None
+        assert bundled_folder(name) is None
 
 
-def test_nothing_is_shipped_where_there_is_no_folder(
+def test_no_gate_is_bundled_where_there_is_no_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("goen.gate.bundled.GATES", tmp_path / "none")
-    assert shipped() == ()
-    assert shipped_folder("cifar10-w16") is None
+    monkeypatch.setattr("goen.gate.bundled._FOLDER", tmp_path / "none")
+    assert bundled_gates() == ()
+    assert bundled_folder("cifar10-w16") is None
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ArtifactError, match=r"cifar10-w16 is not a folder") as refusal:
         goen.load("cifar10-w16")
-    assert "comes with goen" not in str(refusal.value)
+    assert "bundled" not in str(refusal.value)
 
 
-@pytest.mark.usefixtures("box")
+@pytest.mark.usefixtures("bundled")
 def test_a_name_loads_the_gate_without_a_model() -> None:
     images = digits().test.read(range(20))
     found, expected = goen.load("cifar10-w16").predict(images), stand_in().predict(images)
@@ -84,7 +89,7 @@ def test_a_name_loads_the_gate_without_a_model() -> None:
     assert np.array_equal(found.is_ood, expected.is_ood)
 
 
-def test_what_exists_at_the_path_comes_before_the_name(box: Path) -> None:
+def test_what_exists_at_the_path_comes_before_the_name(bundled: Path) -> None:
     other = stand_in().with_false_alarm_rate(0.25)
     other.save("cifar10-w16")
     assert goen.load("cifar10-w16").false_alarm_rate == 0.25
@@ -93,31 +98,29 @@ def test_what_exists_at_the_path_comes_before_the_name(box: Path) -> None:
     Path("cifar10-w16").mkdir()
     with pytest.raises(ArtifactError, match="without manifest") as refusal:
         goen.load("cifar10-w16")
-    assert "comes with goen" not in str(refusal.value)
+    assert "bundled" not in str(refusal.value)
     Path("cifar10-w16").rmdir()
     assert goen.load("cifar10-w16").false_alarm_rate == 0.05
-    assert gate_folder("cifar10-w16") == box
+    assert gate_folder("cifar10-w16") == bundled
 
 
-@pytest.mark.usefixtures("box")
+@pytest.mark.usefixtures("bundled")
 def test_a_path_is_never_a_name() -> None:
     with pytest.raises(ArtifactError, match="cifar10-w16 is not a folder") as refusal:
         goen.load(Path("cifar10-w16"))
-    assert "comes with goen" not in str(refusal.value)
+    assert "bundled" not in str(refusal.value)
     assert gate_folder(Path("cifar10-w16")) == Path("cifar10-w16")
 
 
-@pytest.mark.usefixtures("box")
-def test_an_unknown_name_is_told_the_known_ones() -> None:
-    expected = r'cifar10-w61 is not a folder.*comes with goen: goen\.load\("cifar10-w16"\)\.'
+@pytest.mark.usefixtures("bundled")
+def test_an_unknown_name_lists_the_bundled_gates() -> None:
+    expected = r'cifar10-w61 is not a folder.*load a bundled gate: goen\.load\("cifar10-w16"\)\.'
     with pytest.raises(ArtifactError, match=expected):
         goen.load("cifar10-w61")
 
 
-@pytest.mark.usefixtures("box")
-def test_goen_score_asks_the_gate_in_the_box(
-    photo: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.usefixtures("bundled")
+def test_goen_score_uses_the_bundled_gate(photo: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["score", str(photo)]) == 0
     by_default = capsys.readouterr().out
     row = json.loads(by_default)
@@ -129,7 +132,7 @@ def test_goen_score_asks_the_gate_in_the_box(
     assert 'goen.load("cifar10-w16")' in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("box")
+@pytest.mark.usefixtures("bundled")
 def test_goen_export_takes_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def written(gate: Gate, out: Path, *_: object, **__: object) -> None:
         out.write_text(repr(gate))
@@ -137,3 +140,64 @@ def test_goen_export_takes_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("goen.cli.export.to_onnx", written)
     assert main(["export", "cifar10-w16", "--out", str(tmp_path / "gate.onnx")]) == 0
     assert (tmp_path / "gate.onnx").read_text() == repr(stand_in())
+
+
+# cifar10-w16 itself
+
+FOLDER = bundled_folder(DEFAULT_GATE)
+SETS = {"svhn", "cifar100", "noise", "tiny-imagenet", "mnist", "textures", "places"}
+
+
+@pytest.fixture(scope="module")
+def cifar10() -> Gate:
+    return goen.load("cifar10-w16")
+
+
+def test_it_is_there_with_its_card_and_its_table_and_small() -> None:
+    assert bundled_gates() == ("cifar10-w16",)
+    assert FOLDER is not None
+    files = {file.name: file.stat().st_size for file in FOLDER.iterdir()}
+    assert set(files) == {"manifest.json", "tensors.safetensors", "published.json", "CARD.md"}
+    assert sum(files.values()) <= 8_000_000
+
+
+def test_no_ood_image_made_it(cifar10: Gate) -> None:
+    splits = cifar10.facts["splits"]
+    assert {role: split["images"] for role, split in splits.items()} == {
+        "train": 45_000,
+        "calibration": 3_000,
+        "held-out": 2_000,
+    }
+    assert all(split["name"].startswith("cifar10/train") for split in splits.values())
+    assert isinstance(cifar10.network, FlipAveraged)
+    assert not cifar10.detector.has_probability
+    assert cifar10.false_alarm_rate == 0.05
+    assert len(cifar10.held_out.scores) == 2_000
+
+
+def test_what_was_published_has_every_set_and_agrees_with_the_page() -> None:
+    assert FOLDER is not None
+    rows = {(row.dataset, row.metric): row.value for row in read_published(FOLDER)}
+    assert {name for name, metric in rows if metric == "auroc"} == SETS
+    assert rows["test", "flagged"] < 0.06
+    assert rows["noise", "auroc"] > 0.99
+
+
+def test_ood_images_that_need_no_download_are_flagged(cifar10: Gate) -> None:
+    some = load_set("digits").read(range(0, 1700, 50))
+    assert cifar10.predict(some).is_ood.mean() > 0.8
+    assert cifar10.predict(noise(40, seed=3).read()).is_ood.all()
+    flat = np.full((1, 3, 32, 32), 128, np.uint8)
+    assert np.isfinite(cifar10.predict(flat).score).all()
+
+
+def test_a_picture_is_scored_with_no_more_than_its_name(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    picture = tmp_path / "photo.jpg"
+    picture.write_bytes((resources.files("sklearn.datasets.images") / "china.jpg").read_bytes())
+    assert main(["score", str(picture)]) == 0
+    row = json.loads(capsys.readouterr().out)
+    assert row["label"] in goen.load("cifar10-w16").classes
+    assert 0 < row["p_value"] <= 1
+    assert {"p_layer2", "p_layer4", "p_entropy"} <= set(row)

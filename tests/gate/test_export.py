@@ -13,15 +13,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from goen import export
 from goen.errors import ArtifactError, UsageError
-from goen.gate import Gate
+from goen.gate import Gate, export
 from goen.models.tapping.preprocess import Preprocess
 
-from .models.architectures import CASES, build
-from .own_model import LAYERS, DigitNet, digits, ood, preprocess, trained
-from .test_docs import EXAMPLE, ROOT
-from .test_scoring import make_gate
+from ..models.tapping.architectures import CASES, build
+from ..own_model import LAYERS, DigitNet, digits, ood, preprocess, trained
+from ..test_docs import EXAMPLE, ROOT
+from .test_gate import make_gate
 
 
 def own_gate(**changes: object) -> Gate:
@@ -54,15 +53,15 @@ def exported(
 
 
 def thousand() -> NDArray[np.uint8]:
-    """ID images that nothing was fitted on, those that gave the threshold, and strangers."""
+    """ID images that nothing was fitted on, the held-out images, and OOD images."""
     p = digits()
-    strange = [o.images.read(range(min(len(o.images), 200))) for o in p.evaluation.values()]
-    images = np.concatenate([p.test.read(), p.validation.read(), *strange])
+    ood_images = [o.images.read(range(min(len(o.images), 200))) for o in p.evaluation.values()]
+    images = np.concatenate([p.test.read(), p.validation.read(), *ood_images])
     assert len(images) >= 1000
     return images
 
 
-def test_a_thousand_images_are_judged_as_the_gate_judges_them(
+def test_a_thousand_images_get_the_outputs_of_the_gate(
     exported: tuple[Gate, Path],
 ) -> None:
     gate, path = exported
@@ -74,9 +73,9 @@ def test_a_thousand_images_are_judged_as_the_gate_judges_them(
     assert np.allclose(score, expected.score, rtol=1e-5, atol=1e-5)
     # A p-value is a count: once in hundreds an image lies as close to a held-out one as rounding.
     one_more = 1 / (
-        1 + np.bincount(gate.held_out_labels).min()
+        1 + np.bincount(gate.held_out.labels).min()
         if gate.per_class
-        else 1 + len(gate.held_out_scores)
+        else 1 + len(gate.held_out.scores)
     )
     assert np.abs(p_value - expected.p_value).max() <= one_more + 1e-9
     assert (np.abs(p_value - expected.p_value) < 1e-9).mean() > 0.99
@@ -97,13 +96,13 @@ def test_the_threshold_is_an_input_that_may_be_left_out(exported: tuple[Gate, Pa
     assert moved[4].sum() == 25
 
 
-def test_the_file_says_what_it_is(exported: tuple[Gate, Path]) -> None:
+def test_the_file_has_its_metadata(exported: tuple[Gate, Path]) -> None:
     gate, path = exported
     one = session(path)
-    told = one.get_modelmeta().custom_metadata_map
-    assert json.loads(told["classes"]) == list(gate.classes)
-    assert float(told["false_alarm_rate"]) == gate.false_alarm_rate
-    assert json.loads(told["versions"])["torch"] == torch.__version__
+    stored = one.get_modelmeta().custom_metadata_map
+    assert json.loads(stored["classes"]) == list(gate.classes)
+    assert float(stored["false_alarm_rate"]) == gate.false_alarm_rate
+    assert json.loads(stored["versions"])["torch"] == torch.__version__
     (images,) = one.get_inputs()
     assert (images.name, images.shape, images.type) == ("images", ["N", 3, 32, 32], "tensor(uint8)")
     assert [o.name for o in one.get_outputs()] == list(export.OUTPUTS)
@@ -114,7 +113,7 @@ def test_the_file_says_what_it_is(exported: tuple[Gate, Path]) -> None:
 
 def test_a_tie_with_the_threshold_is_not_flagged() -> None:
     gate, images = own_gate(), torch.from_numpy(digits().test.read(range(4)))
-    deployed = export.Deployed(gate).eval()
+    deployed = export.TraceableGate(gate).eval()
     with torch.no_grad():
         score = deployed(images, torch.tensor(0.0, dtype=torch.float64))[2]
         for i in range(4):
@@ -195,16 +194,16 @@ def test_other_architectures_with_resizing_inside(name: str, tmp_path: Path) -> 
     assert np.array_equal(found[4], expected.is_ood)
 
 
-def test_a_file_that_says_something_else_never_appears(
+def test_a_file_with_other_outputs_is_never_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = export.Deployed.forward
+    honest = export.TraceableGate.forward
 
     def wrong(self: nn.Module, images: Tensor, threshold: Tensor) -> tuple[Tensor, ...]:
         label, confidence, score, p_value, is_ood = honest(self, images, threshold)
         return label, confidence, score + 1e-4, p_value, is_ood
 
-    monkeypatch.setattr(export.Deployed, "forward", wrong)
+    monkeypatch.setattr(export.TraceableGate, "forward", wrong)
     with pytest.raises(ArtifactError, match=r"score differs .* Nothing was written"):
         export.to_program(own_gate(), tmp_path / "gate.pt2")
     assert not list(tmp_path.iterdir())
@@ -213,31 +212,31 @@ def test_a_file_that_says_something_else_never_appears(
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        ("label", lambda v: 6 - v, "another label"),
+        ("label", lambda v: 6 - v, "label differs from the gate's"),
         ("confidence", lambda v: v + 2e-5, "confidence differs from the gate's by 2e-05"),
         ("score", lambda v: v * np.nan, "score differs"),
-        ("p_value", lambda v: v + 0.1, "another p-value"),
-        ("p_value", lambda v: v - 0.1, "another p-value"),
-        ("is_ood", np.logical_not, "decides otherwise"),
+        ("p_value", lambda v: v + 0.1, "p-value differs from the gate's"),
+        ("p_value", lambda v: v - 0.1, "p-value differs from the gate's"),
+        ("is_ood", np.logical_not, "decision differs from the gate's"),
     ],
 )
-def test_every_answer_is_compared(
+def test_every_output_is_compared(
     name: str, change: Callable[[NDArray[Any]], NDArray[Any]], message: str
 ) -> None:
     gate, images = own_gate(), digits().test.read(range(70))
 
-    def honest(batch: NDArray[np.uint8]) -> export.Answers:
+    def honest(batch: NDArray[np.uint8]) -> export.ExportOutputs:
         return {key: getattr(gate.predict(batch), key) for key in export.OUTPUTS}
 
-    def wrong(batch: NDArray[np.uint8]) -> export.Answers:
+    def wrong(batch: NDArray[np.uint8]) -> export.ExportOutputs:
         found = honest(batch)
         return {**found, name: change(found[name])}
 
-    slack = export.measure(gate, honest, images)
+    slack = export.measure_differences(gate, honest, images)
     assert slack < 1e-9
-    export.check(gate, honest, images, slack)
+    export.check_decisions(gate, honest, images, slack)
     with pytest.raises(ArtifactError, match=f"{message}.*Nothing was written"):
-        export.check(gate, wrong, images, export.measure(gate, wrong, images))
+        export.check_decisions(gate, wrong, images, export.measure_differences(gate, wrong, images))
 
 
 class Branching(DigitNet):

@@ -1,20 +1,21 @@
-import json
-import shutil
-from pathlib import Path
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import DataLoader, TensorDataset
 
-import goen
 from goen.data import ImageSet, protocol
-from goen.detectors import Density
+from goen.data.inputs import Images
+from goen.detectors import Goen
 from goen.detectors.calibration_head import CalibrationHead
-from goen.detectors.goen import Goen
-from goen.errors import ArtifactError, FitError, UsageError
+from goen.errors import DataError, FitError, UsageError
 from goen.extraction import extract
-from goen.gate import Gate
+from goen.functional import conformal
+from goen.gate import Gate, HeldOut, Prediction
 from goen.models import NetworkConfig, ResNet18
+
+from ..own_model import LAYERS, digits, preprocess, trained
 
 
 def make_gate(with_head: bool = True, held_out: int = 200) -> Gate:
@@ -22,13 +23,12 @@ def make_gate(with_head: bool = True, held_out: int = 200) -> Gate:
     p = protocol("digits")
     train = p.train.take(range(120))
     network = ResNet18(NetworkConfig(num_classes=7, width=2)).eval()
-    density = Density().fit(extract(network, train), torch.from_numpy(train.labels))
-    head = CalibrationHead().eval() if with_head else None
+    detector = Goen(feature="z").fit(extract(network, train), torch.from_numpy(train.labels))
+    detector = detector.with_head(CalibrationHead().eval() if with_head else None, None)
     rest = p.validation.take(range(held_out))
-    scorer = Goen(density, head)
-    draft = Gate(network, scorer, np.arange(200.0), 0.05, train.classes, (32, 32))
-    scores = draft.predict_set(rest).score
-    return Gate(network, scorer, scores, 0.05, train.classes, (32, 32), {"why": "a test"})
+    draft = Gate(network, detector, HeldOut(np.arange(200.0)), 0.05, train.classes, (32, 32))
+    scores = HeldOut(draft.predict(rest).score)
+    return Gate(network, detector, scores, 0.05, train.classes, (32, 32), {"why": "a test"})
 
 
 @pytest.fixture(scope="module")
@@ -37,11 +37,18 @@ def gate() -> Gate:
 
 
 @pytest.fixture(scope="module")
+def own_gate() -> Gate:
+    return Gate.fit(
+        trained(), digits().train, digits().validation, layers=LAYERS, preprocess=preprocess
+    )
+
+
+@pytest.fixture(scope="module")
 def some_images() -> ImageSet:
     return protocol("digits").test.take(range(60))
 
 
-def test_a_prediction_says_everything(gate: Gate, some_images: ImageSet) -> None:
+def test_a_prediction_has_every_field(gate: Gate, some_images: ImageSet) -> None:
     p = gate.predict(some_images.read())
     assert len(p) == 60
     assert p.label.min() >= 0
@@ -58,9 +65,10 @@ def test_a_prediction_says_everything(gate: Gate, some_images: ImageSet) -> None
 def test_the_score_is_the_heads_logit_of_the_cues(gate: Gate, some_images: ImageSet) -> None:
     p = gate.predict(some_images.read())
     cues = np.stack([p.cues[c] for c in ("log_distance", "similarity", "entropy")], axis=1)
-    assert gate.head is not None
+    assert isinstance(gate.detector, Goen)
+    assert gate.detector.head_ is not None
     with torch.no_grad():
-        expected = gate.head(torch.from_numpy(cues).float()).numpy()
+        expected = gate.detector.head_(torch.from_numpy(cues).float()).numpy()
     assert np.allclose(p.score, expected, atol=1e-6)
     u = 1 / (1 + np.exp(-p.score))
     assert np.allclose(p.probability, np.clip((u - 0.05) / 0.9, 0, 1))
@@ -68,9 +76,9 @@ def test_the_score_is_the_heads_logit_of_the_cues(gate: Gate, some_images: Image
 
 def test_p_values_are_counted(gate: Gate, some_images: ImageSet) -> None:
     p = gate.predict(some_images.read())
-    n = len(gate.held_out_scores)
+    n = len(gate.held_out.scores)
     for score, p_value in zip(p.score, p.p_value, strict=True):
-        assert p_value == (1 + sum(h >= score for h in gate.held_out_scores)) / (n + 1)
+        assert p_value == (1 + sum(h >= score for h in gate.held_out.scores)) / (n + 1)
 
 
 def test_without_a_head_the_distance_decides(some_images: ImageSet) -> None:
@@ -81,7 +89,7 @@ def test_without_a_head_the_distance_decides(some_images: ImageSet) -> None:
 
 def test_one_image_equals_the_same_image_among_many(gate: Gate, some_images: ImageSet) -> None:
     many = gate.predict(some_images.read())
-    whole = gate.predict_set(some_images)
+    whole = gate.predict(some_images)
     for i in (0, 17, 59):
         for one in (gate.predict(some_images.read([i])), gate.predict(some_images.read([i])[0])):
             assert one.label[0] == many.label[i]
@@ -112,16 +120,16 @@ def test_a_held_out_set_too_small_for_the_rate_says_how_many(gate: Gate) -> None
         gate.with_false_alarm_rate(0.001)
 
 
-def test_false_alarms_stay_within_the_promise(gate: Gate) -> None:
+def test_false_alarms_stay_within_the_guarantee(gate: Gate) -> None:
     # Held-out and new ID scores of the same kind, split at random again and again.
     p = protocol("digits")
-    scores = np.concatenate([gate.predict_set(p.validation).score, gate.predict_set(p.test).score])
+    scores = np.concatenate([gate.predict(p.validation).score, gate.predict(p.test).score])
     rng = np.random.default_rng(0)
     rates = []
     for _ in range(300):
         order = rng.permutation(len(scores))
         held_out, new = scores[order[:99]], scores[order[99:]]
-        again = Gate(gate.network, gate.scorer, held_out, 0.1, gate.classes, (32, 32))
+        again = Gate(gate.network, gate.detector, HeldOut(held_out), 0.1, gate.classes, (32, 32))
         rates.append((new > again.threshold).mean())
     error = np.std(rates) / np.sqrt(len(rates))
     assert np.mean(rates) <= 0.1 + 2 * error
@@ -142,9 +150,7 @@ def test_false_alarms_stay_within_the_promise(gate: Gate) -> None:
         ),
     ],
 )
-def test_images_that_cannot_be_meant_are_said(
-    gate: Gate, images: torch.Tensor, message: str
-) -> None:
+def test_invalid_images_are_refused(gate: Gate, images: torch.Tensor, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         gate.predict(images)
 
@@ -154,56 +160,112 @@ def test_another_size_than_the_fitted_one_is_refused(gate: Gate) -> None:
         gate.predict(torch.zeros(1, 3, 96, 64, dtype=torch.uint8))
 
 
-def test_a_gate_introduces_itself_in_a_line(gate: Gate) -> None:
-    expected = "Gate(7 classes, with a head, 200 held-out scores, false_alarm_rate=0.05)"
+def test_the_repr_is_one_line(gate: Gate) -> None:
+    expected = "Gate(7 classes, Goen(feature='z'), 200 held-out scores, false_alarm_rate=0.05)"
     assert repr(gate) == expected
 
 
-def test_an_empty_set_is_said(gate: Gate, some_images: ImageSet) -> None:
+def test_an_empty_set_is_refused(gate: Gate, some_images: ImageSet) -> None:
     with pytest.raises(UsageError, match="has no images"):
-        gate.predict_set(some_images.take([]))
+        gate.predict(some_images.take([]))
 
 
-def test_floats_and_bytes_say_the_same(gate: Gate, some_images: ImageSet) -> None:
+def test_floats_and_bytes_give_the_same_scores(gate: Gate, some_images: ImageSet) -> None:
     batch = some_images.read(slice(0, 5))
     assert np.allclose(gate.predict(batch / 255).score, gate.predict(batch).score, atol=1e-4)
 
 
-def test_a_saved_gate_predicts_the_same(gate: Gate, some_images: ImageSet, tmp_path: Path) -> None:
-    gate.save(tmp_path / "gate")
-    loaded = goen.load(tmp_path / "gate")
-    a, b = gate.predict(some_images.read()), loaded.predict(some_images.read())
-    for name in ("label", "confidence", "score", "p_value", "probability", "is_ood"):
-        assert (getattr(a, name) == getattr(b, name)).all(), name
-    assert loaded.facts == {"why": "a test"}
-    assert loaded.classes == gate.classes
-    manifest = json.loads((tmp_path / "gate" / "manifest.json").read_text())
-    assert manifest["threshold"] == gate.threshold
-    assert manifest["guarantee"]["held_out_images"] == 200
-    names = {p.suffix for p in (tmp_path / "gate").iterdir()}
-    assert names == {".safetensors", ".json"}
+# Every form of images that Gate.fit takes
+
+FORMS: dict[str, Callable[[ImageSet], Images]] = {
+    "set": lambda s: s,
+    "bytes": lambda s: s.read(),
+    "tensor": lambda s: torch.from_numpy(s.read()),
+    "pair": lambda s: (s.read(), s.labels),
+    "pair in a list": lambda s: [s.read(), s.labels],
+    "loader of images": lambda s: DataLoader(TensorDataset(torch.from_numpy(s.read())), 25),
+    "loader of pairs": lambda s: DataLoader(
+        TensorDataset(torch.from_numpy(s.read()), torch.from_numpy(s.labels)), batch_size=7
+    ),
+    "generator": lambda s: (s.read(rows) for rows in np.array_split(np.arange(len(s)), 4)),
+    "generator of pairs": lambda s: (
+        (s.read(rows), s.labels[rows]) for rows in np.array_split(np.arange(len(s)), 4)
+    ),
+    "list of batches": lambda s: list(s.batches(20)),
+    "list of two batches": lambda s: list(s.batches(30)),
+    "one batch in a list": lambda s: [s.read()],
+}
 
 
-def test_a_gate_that_does_not_fit_its_manifest_is_refused(gate: Gate, tmp_path: Path) -> None:
-    folder = tmp_path / "gate"
-    gate.save(folder)
-    manifest = json.loads((folder / "manifest.json").read_text())
-    for path, value in [
-        (("network", "width"), 3),
-        (("network", "colour"), "red"),
-        (("scorer", "head"), None),
-        (("classes",), ["only one"]),
-        (("threshold",), -99.0),
-        (("false_alarm_rate",), None),
-    ]:
-        changed = json.loads(json.dumps(manifest))
-        inner = changed
-        for key in path[:-1]:
-            inner = inner[key]
-        inner[path[-1]] = value
-        (folder / "manifest.json").write_text(json.dumps(changed))
-        with pytest.raises(ArtifactError, match="not a gate that this goen can use"):
-            goen.load(folder)
-    shutil.rmtree(folder)
-    with pytest.raises(ArtifactError, match="no saved gate"):
-        goen.load(folder)
+def same(one: Prediction, other: Prediction) -> bool:
+    """Equal but for the float32 of the network, which depends on the size of a batch."""
+    assert list(one.cues) == list(other.cues)
+    assert one.probability is not None
+    assert other.probability is not None
+    return (
+        np.array_equal(one.label, other.label)
+        and np.array_equal(one.is_ood, other.is_ood)
+        and np.array_equal(one.p_value, other.p_value)
+        and np.allclose(one.score, other.score, atol=1e-5)
+        and np.allclose(one.confidence, other.confidence, atol=1e-5)
+        and np.allclose(one.probability, other.probability, atol=1e-5)
+        and all(np.allclose(one.cues[k], other.cues[k], atol=1e-4) for k in one.cues)
+    )
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_predict_takes_whatever_fit_takes(gate: Gate, some_images: ImageSet, form: str) -> None:
+    expected = gate.predict(some_images.read())
+    found = gate.predict(FORMS[form](some_images), batch_size=32)
+    assert len(found) == 60
+    assert same(found, expected)
+
+
+def test_one_image_has_no_batch_axis(gate: Gate, some_images: ImageSet) -> None:
+    image = some_images.read([4])[0]
+    for one in (image, torch.from_numpy(image), image / 255):
+        assert len(gate.predict(one)) == 1
+    expected = gate.predict(some_images.read([4, 5]))
+    assert gate.predict(image).label[0] == expected.label[0]
+    assert gate.predict(image).score[0] == pytest.approx(expected.score[0], abs=1e-5)
+
+
+def test_images_of_another_size_are_refused_in_every_form(gate: Gate) -> None:
+    small = ImageSet("small", np.zeros((4, 3, 16, 16), np.uint8), np.zeros(4, np.int64), ("a",))
+    for name, form in FORMS.items():
+        with pytest.raises(UsageError, match=r"32×32.* got 16×16"):
+            gate.predict(form(small))
+            pytest.fail(name)
+
+
+def test_no_images_and_a_generator_that_was_read_before_are_refused(
+    gate: Gate, some_images: ImageSet
+) -> None:
+    batches = some_images.batches(30)
+    assert len(gate.predict(batches)) == 60
+    for nothing in (batches, [], iter(())):
+        with pytest.raises(DataError, match=r"no images\. A generator can be read only once"):
+            gate.predict(nothing)
+
+
+# Thresholds per class
+
+
+def test_per_class_p_values_are_counted_within_the_class(own_gate: Gate) -> None:
+    mondrian = own_gate.with_false_alarm_rate(0.25).with_per_class()
+    p = mondrian.predict(digits().test.read(range(40)))
+    for score, label, p_value in zip(p.score, p.label, p.p_value, strict=True):
+        own = own_gate.held_out.scores[own_gate.held_out.labels == label]
+        assert p_value == (1 + (own >= score).sum()) / (len(own) + 1)
+    assert (p.is_ood == (p.p_value <= 0.25)).all()
+    assert (p.is_ood == (p.score > mondrian.class_thresholds[p.label])).all()
+    plain = mondrian.with_per_class(False).predict(digits().test.read(range(40)))
+    assert (plain.p_value == conformal.p_values(p.score, own_gate.held_out.scores)).all()
+    assert "per class" in repr(mondrian)
+
+
+def test_a_class_with_too_few_held_out_images_is_named(own_gate: Gate) -> None:
+    with pytest.raises(FitError, match=r"needs 99 held-out images of each .* Too few: 0 \("):
+        own_gate.with_false_alarm_rate(0.01).with_per_class()
+    with pytest.raises(FitError, match="without the predicted classes"):
+        make_gate().with_per_class()

@@ -6,13 +6,13 @@ import torch
 
 import goen
 from goen.data import ImageSet
-from goen.detectors.goen_m import Monotone
+from goen.detectors import GoenM
 from goen.errors import LeakError, UsageError
 from goen.extraction import extract
 from goen.gate import Gate
 
 from ..own_model import LAYERS, digits, ood, preprocess, trained
-from ..test_scoring import make_gate
+from .test_gate import make_gate
 
 
 def fit(train: ImageSet, **changes: object) -> Gate:
@@ -32,8 +32,8 @@ def test_new_training_images_equal_a_fit_on_all_of_them(gate: Gate) -> None:
         train=rest, held_out=digits().validation, ood={"noise": ood()["noise"]}
     )
     whole = fit(digits().train, ood={"noise": ood()["noise"]})
-    found = updated.scorer.bank_.state()
-    for name, value in whole.scorer.bank_.state().items():
+    found = updated.detector.bank_.state()
+    for name, value in whole.detector.bank_.state().items():
         assert torch.allclose(found[name], value, rtol=0, atol=1e-6), name
     probe = digits().test.read(range(20))
     assert np.allclose(updated.predict(probe).score, whole.predict(probe).score, atol=1e-3)
@@ -46,10 +46,10 @@ def test_the_bank_of_the_same_outputs_equals_a_refit(gate: Gate) -> None:
     # The network's own float32 depends on the size of a batch; the bank does not.
     train = digits().train
     outputs, labels = extract(gate.network, train), torch.from_numpy(train.labels)
-    whole = Monotone(LAYERS).update(outputs, labels)
-    first = Monotone(LAYERS).update(outputs[:400], labels[:400])
+    whole = GoenM(LAYERS).update(outputs, labels)
+    first = GoenM(LAYERS).update(outputs[:400], labels[:400])
     first.calibrate(first.cues(outputs[:50]))
-    later = Monotone.from_state(first.config(), first.state())
+    later = GoenM.from_state(first.config(), first.state())
     later.update(outputs[400:], labels[400:])
     for name, value in whole.bank_.state().items():
         assert torch.equal(later.bank_.state()[name], value), name
@@ -62,20 +62,20 @@ def test_new_kinds_do_not_forget_the_old(gate: Gate) -> None:
         digits().train.take(range(400)),
         ood={"noise": ood()["noise"], "photographs": ood()["photographs"]},
     )
-    assert list(updated.scorer.ood_cues_) == ["noise", "photographs"]
-    assert torch.allclose(updated.scorer.weights_, both.scorer.weights_, atol=1e-6)
-    assert np.allclose(updated.held_out_scores, both.held_out_scores, atol=1e-6)
+    assert list(updated.detector.ood_cues_) == ["noise", "photographs"]
+    assert torch.allclose(updated.detector.weights_, both.detector.weights_, atol=1e-6)
+    assert np.allclose(updated.held_out.scores, both.held_out.scores, atol=1e-6)
     assert change.after["auroc/noise"] > change.before["auroc/noise"] - 0.02
     assert change.after["auroc/photographs"] >= change.before["auroc/photographs"] - 1e-9
     # The gate that was updated is as it was.
-    assert list(gate.scorer.ood_cues_) == ["noise"]
+    assert list(gate.detector.ood_cues_) == ["noise"]
     assert change.before["flagged/held_out"] <= 0.05
 
 
 def test_other_held_out_images_take_the_place_of_the_old(gate: Gate) -> None:
     updated, _ = gate.update(held_out=digits().test)
-    assert len(updated.held_out_scores) == len(digits().test) - 3 * len(digits().test) // 5
-    assert list(updated.scorer.ood_cues_) == ["noise"]
+    assert len(updated.held_out.scores) == len(digits().test) - 3 * len(digits().test) // 5
+    assert list(updated.detector.ood_cues_) == ["noise"]
     assert updated.facts["splits"]["held_out"]["name"] == digits().test.name
 
 
@@ -85,9 +85,9 @@ def test_what_must_be_given_again_is_said(gate: Gate) -> None:
         gate.update(train=more)
     with pytest.raises(UsageError, match=r"give each kind again. Missing: noise"):
         gate.update(train=more, held_out=digits().validation)
-    with pytest.raises(UsageError, match="nothing to update"):
+    with pytest.raises(UsageError, match="Nothing to update"):
         gate.update()
-    with pytest.raises(UsageError, match="goen run: run it again"):
+    with pytest.raises(UsageError, match="goen run trains: run it again"):
         make_gate().update(ood=ood())
     with pytest.raises(LeakError, match="shares 100"):
         gate.update(train=more, held_out=more, ood=ood())
@@ -98,14 +98,14 @@ def test_a_saved_gate_can_be_updated(gate: Gate, tmp_path: Path) -> None:
     loaded = goen.load(tmp_path / "gate", model=trained(), preprocess=preprocess)
     one, _ = gate.update(ood=ood())
     other, _ = loaded.update(ood=ood())
-    assert np.array_equal(one.held_out_scores, other.held_out_scores)
+    assert np.array_equal(one.held_out.scores, other.held_out.scores)
 
 
 def test_a_set_that_already_has_another_role_is_refused(gate: Gate) -> None:
     train, held_out = digits().train.take(range(400)), digits().validation
-    with pytest.raises(LeakError, match="which is the gate's train already"):
+    with pytest.raises(LeakError, match="which already is the gate's train set"):
         gate.update(held_out=train)
-    with pytest.raises(LeakError, match="which is the gate's held_out already"):
+    with pytest.raises(LeakError, match="which already is the gate's held_out set"):
         gate.update(ood=held_out)
     gate.update(held_out=held_out)  # the same role again
     gate.update(ood={"noise": ood()["noise"]})

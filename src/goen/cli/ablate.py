@@ -1,32 +1,32 @@
-"""``goen ablate``: which part of GOEN does what."""
+"""``goen ablate``: an ablation of GOEN."""
 
 from functools import partial
 from typing import Annotated
 
 import tyro
 
-from goen.cli.study import Place, carry_out
+from goen.cli.study import StudyOptions, run_study
 from goen.studies import AblateConfig, ablate
 
 
 def ablate_command(
     config: Annotated[AblateConfig, tyro.conf.arg(name="")] = AblateConfig(),  # noqa: B008
-    place: Annotated[Place, tyro.conf.arg(name="")] = Place(),  # noqa: B008
+    options: Annotated[StudyOptions, tyro.conf.arg(name="")] = StudyOptions(),  # noqa: B008
     json_: Annotated[bool, tyro.conf.arg(name="json")] = False,
 ) -> int:
-    """Train GOEN's variants and compare them: Table 2 of the paper, untangled.
+    """Train variants of GOEN and compare them: the ablation of the paper's Table 2, extended.
 
-    The paper's four are default (with CenterLoss), no_center_loss, single_scale and no_svhn. Its
-    last two keep CenterLoss; each is run without it as well, and so is the concatenation of the
-    paper's figure. On digits, noise alone calibrates the no_svhn variants.
+    The paper's variants are default (with center loss), no_center_loss, single_scale and no_svhn.
+    Its last two keep the center loss; here each is also run without it, as is a variant that
+    concatenates the scales. On digits, the no_svhn variants are calibrated on noise alone.
 
-    For example: goen ablate                                         (digits, two minutes)
+    For example: goen ablate                                         (digits, about two minutes)
                  goen ablate --variants no_center_loss single_scale_no_center_loss
                  goen ablate --data cifar10                          (hours on two cores)
 
     Args:
-        config: which variants.
-        place: on which images, and where.
+        config: variants and training.
+        options: datasets and folders.
         json_: print the results as JSON lines instead of tables.
     """
-    return carry_out(place, "ablate", partial(ablate, config), as_json=json_)
+    return run_study(options, "ablate", partial(ablate, config), as_json=json_)

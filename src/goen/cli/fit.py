@@ -1,4 +1,4 @@
-"""``goen fit``: a gate for a classifier of one's own."""
+"""``goen fit``: fit a gate to a user's own classifier."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +8,7 @@ import torch
 import tyro
 
 from goen.cli.model import find_preprocess, make_model
-from goen.cli.options import OptionalFunction, OptionalName, OptionalPath
+from goen.cli.options import OptionalFunction, OptionalName, OptionalPath, SomeNames, several
 from goen.cli.terminal import note
 from goen.data.folders import open_image_set
 from goen.errors import UsageError
@@ -23,62 +23,62 @@ from goen.runs.artifacts import saved
 
 
 def fit_command(
-    model: str,
-    train: str,
-    held_out: str,
+    model: Annotated[str, tyro.conf.arg(metavar="MODULE:FUNCTION")],
+    train: Annotated[str, tyro.conf.arg(metavar="DATASET")],
+    held_out: Annotated[str, tyro.conf.arg(metavar="DATASET")],
     out: Path,
     weights: OptionalPath = None,
-    ood: tuple[str, ...] = (),
-    layers: tuple[str, ...] = (),
-    size: tuple[int, ...] = (),
-    mean: tuple[float, ...] = (),
-    std: tuple[float, ...] = (),
+    ood: Annotated[tuple[str, ...], several("DATASET")] = (),
+    layers: SomeNames = (),
+    size: Annotated[tuple[int, ...], several("INT")] = (),
+    mean: Annotated[tuple[float, ...], several("FLOAT")] = (),
+    std: Annotated[tuple[float, ...], several("FLOAT")] = (),
     preprocess: OptionalFunction = None,
     false_alarm_rate: float = 0.05,
-    classes: tuple[str, ...] = (),
+    classes: SomeNames = (),
     logits: OptionalName = None,
     tokens: Tokens = "mean",
     layout: Layout = "auto",
     flip_averaging: bool = False,
     batch_size: int = 128,
-    device: Annotated[str, tyro.conf.arg(help_behavior_hint="(cpu or cuda)")] = "cpu",
+    device: str = "cpu",
 ) -> int:
-    """Fit a gate to a classifier you already have; nothing of the classifier is trained.
+    """Fit a gate to a classifier you already have; the classifier itself is not changed.
 
-    A set of images is a folder with one folder of pictures per class, or the name of a set, such as
-    cifar10/train; for OOD images any folder of pictures will do. Classes are numbered in the order
-    of their folders' names unless --classes gives another. Without --layers the places to choose
-    from are printed.
+    A dataset is a folder with one folder of pictures per class, or the name of a dataset of goen,
+    such as cifar10/train; OOD images may be any folder of pictures. Classes are numbered in the
+    alphabetical order of their folders unless --classes gives another. Without --layers, the layers
+    of the model are listed.
 
     For example: goen fit --model my_nets:resnet20 --weights resnet20.safetensors
                  --train photos/train --held-out photos/val --ood photos/other --size 224
                  --mean 0.485 0.456 0.406 --std 0.229 0.224 0.225 --layers layer2 layer4 --out gate
 
     Args:
-        model: module:function that returns the model; looked for in the current folder too.
-        train: the images it was trained on.
-        held_out: ID images it was not trained on; they standardise the cues and set the threshold.
-        out: the folder that becomes the gate.
-        weights: .safetensors, or a .pt file of weights alone.
-        ood: kinds of images that should be flagged, if you have any.
-        layers: where to measure; one in the middle and the last make a good start.
-        size: height and width (or one number) that pictures are resized to; else the first's.
+        model: a function that returns the model; the current folder is searched too.
+        train: the images the model was trained on.
+        held_out: ID images the model was not trained on; they set the threshold.
+        out: the folder to write the gate to.
+        weights: of the model: a .safetensors file, or a .pt file that holds weights only.
+        ood: datasets of images that should be flagged, if available; they weight the cues.
+        layers: whose features to use; a middle layer and the last one are a good start.
+        size: height and width (or one number) to resize pictures to (default: that of the first).
         mean: per channel, subtracted from images in [0, 1] before they enter the model.
-        std: per channel, then divided by.
-        preprocess: module:function of float images in [0, 1], in place of mean and std.
+        std: per channel, images are divided by it after that.
+        preprocess: a function of float images in [0, 1], instead of --mean and --std.
         false_alarm_rate: the share of ID images that may be flagged.
-        classes: the folders to read, in the order of the model's logits.
+        classes: the class folders, in the order of the model's logits.
         logits: key, attribute or index of the logits in the model's output, if it is ambiguous.
-        tokens: of transformers: the mean of all tokens, or the class token.
-        layout: of maps, where their shape does not say it.
-        flip_averaging: average over each image and its mirror image: more accurate, at twice the
-            time; not for classes that a flip changes, such as digits.
-        batch_size: images at once.
-        device: cpu, or cuda.
+        tokens: pooling of transformer tokens: the mean of all tokens, or the class token.
+        layout: of feature maps, where their shape is ambiguous.
+        flip_averaging: average outputs over each image and its horizontal flip, at twice the time;
+            not for classes that a flip changes, such as digits.
+        batch_size: of the forward passes.
+        device: cpu or cuda.
     """
     check_free(out, saved("gate"), folder=True)
     if len({*classes}) != len(classes):
-        raise UsageError(f"--classes names each class once, got {' '.join(classes)}.")
+        raise UsageError(f"--classes must name each class once, got {' '.join(classes)}.")
     network = make_model(model, weights).to(_device(device))
     sides = _sides(size)
     training = open_image_set(train, sides, classes or None)
@@ -94,7 +94,7 @@ def fit_command(
         table = layers_of(network, training.image_shape, preprocess=prepared, layout=layout)
         print(table)
         suggested = " ".join(suggest_layers(table))
-        raise UsageError(f"Choose where to measure, for example: --layers {suggested}")
+        raise UsageError(f"Choose the layers to use, for example: --layers {suggested}")
     gate = Gate.fit(
         network,
         training,
@@ -121,17 +121,17 @@ def fit_command(
 
 
 def _kinds(ood: tuple[str, ...]) -> dict[str, str]:
-    """Each set of OOD images by a name of its own: of a folder its last part, if that will do."""
+    """Each OOD dataset by a unique name: the last part of a folder's path, if that is unique."""
     short = [Path(name).resolve().name if Path(name).is_dir() else name for name in ood]
     kinds = dict(zip(short if len({*short}) == len(ood) else ood, ood, strict=True))
     if len(kinds) != len(ood):
-        raise UsageError(f"--ood names each set once, got {' '.join(ood)}.")
+        raise UsageError(f"--ood must name each dataset once, got {' '.join(ood)}.")
     return kinds
 
 
 def _sides(size: tuple[int, ...]) -> tuple[int, int] | None:
     if len(size) > 2 or any(side < 1 for side in size):
-        raise UsageError(f"--size is one number, or height and width; got {size}.")
+        raise UsageError(f"--size is one number, or height and width, got {size}.")
     return (size[0], size[-1]) if size else None
 
 
@@ -141,5 +141,5 @@ def _device(name: str) -> torch.device:
     except RuntimeError as error:
         raise UsageError(f"--device is cpu or cuda, got {name!r}.") from error
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise UsageError("--device cuda: torch sees no CUDA device here.")
+        raise UsageError("--device cuda: torch finds no CUDA device.")
     return device

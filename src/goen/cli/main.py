@@ -1,4 +1,4 @@
-"""``goen COMMAND ...``: find the command, run it, turn its errors into one sentence and a code."""
+"""``goen COMMAND ...``: run a command; errors become one sentence and an exit code."""
 
 import importlib
 import os
@@ -15,42 +15,42 @@ from goen.cli.terminal import log_messages_shown, note
 from goen.errors import GoenError, unknown
 from goen.progress import shown, spinner
 
-# A command's module is imported when it is called: `goen data list` must not wait for torch.
+# A command's module is imported when it is run: `goen data list` must not wait for torch.
 COMMANDS = {
-    "demo": "the bundled gate on a few pictures, then goen run on the embedded digits",
-    "run": "train, fit, calibrate, evaluate, report: the main job (embedded digits by default)",
-    "bench": "every method, one table: the eleven baselines and what came since",
-    "ablate": "which part of GOEN does what: the paper's variants, and those it leaves out",
-    "seeds": "one configuration over several seeds: mean, spread, range",
-    "robust": "fifteen corruptions at five severities: accuracy, calibration, share flagged",
-    "geometry": "the shape of the features: what the paper's argument rests on",
-    "report": "one page, tables and figures from the folder of a finished run",
-    "fit": "a gate for your own model and images, at a false-alarm rate you choose",
-    "score": "your images, by the bundled gate or your own: JSON lines, CSV or Parquet",
-    "check": "a gate's published numbers, measured again on this machine",
-    "export": "a gate as one ONNX file that decides without goen",
-    "data": "list, get, check and look at image sets",
+    "demo": "score a few pictures with the bundled gate, then goen run on embedded digits",
+    "run": "train a classifier, fit its gate, evaluate it, write a report (default: digits)",
+    "bench": "compare OOD detection methods on the same networks and datasets",
+    "ablate": "compare variants of GOEN: the paper's ablation, extended",
+    "seeds": "repeat goen run with several seeds: mean, standard deviation, range",
+    "robust": "evaluate methods under fifteen corruptions at five severities",
+    "geometry": "measure the feature geometry of the variants of GOEN",
+    "report": "write the report, tables and figures of a finished run",
+    "fit": "fit a gate to your own classifier, at a false-alarm rate you choose",
+    "score": "classify and score image files: JSON lines, CSV or Parquet",
+    "check": "reproduce the published numbers of a gate on this machine",
+    "export": "export a gate to one ONNX file that runs without goen",
+    "data": "list, download, check and display image datasets",
 }
 
-_GO_ON = ("demo", "run", "bench", "ablate", "seeds", "robust", "geometry", "data")
+_RESUMABLE = ("demo", "run", "bench", "ablate", "seeds", "robust", "geometry", "data")
 
 _USAGE = """\
 goen {version}: out-of-distribution detection for image classifiers
 
-usage: goen COMMAND [options]      goen COMMAND --help explains it with examples
+usage: goen COMMAND [options]      goen COMMAND --help shows options and examples
 
 {commands}
 
-environment: GOEN_DATA   a folder that holds image sets in any of their usual forms
-             GOEN_CACHE  where fetched and prepared sets are kept"""
+environment: GOEN_DATA   a folder of datasets, in their original or another common format
+             GOEN_CACHE  the folder for downloaded and converted datasets"""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run one command; 0 when all went well, 2 for anything the user can mend."""
+    """Run one command; its exit code: 0 on success, 2 for an error the user can fix."""
     try:
         return _guarded(*(argv or ["--help"]))
     except BrokenPipeError:
-        # The reader went away (`goen data list | head`): not an error of ours or theirs.
+        # The reader closed the pipe (`goen data list | head`): not an error.
         _drop_output()
         return 0
 
@@ -60,7 +60,7 @@ def _guarded(name: str, *rest: str) -> int:
     try:
         with shown(), log_messages_shown():
             code = _run(name, rest)
-        sys.stdout.flush()  # a full disk is to be said now
+        sys.stdout.flush()  # a full disk is reported now
         return code
     except GoenError as error:
         note(f"goen: {error}")
@@ -69,13 +69,13 @@ def _guarded(name: str, *rest: str) -> int:
         raise
     except OSError as error:
         _drop_output()
-        # The system's own refusals: a file that may not be read, a name too long.
+        # From the system: no permission to read a file, a name that is too long.
         where = f"{error.filename}: " if error.filename else ""
         note(f"goen: {where}{(error.strerror or str(error)).lower()}.")
         return 2
     except KeyboardInterrupt:
-        kept = " What was finished is kept; the same command goes on from there."
-        note(f"goen: stopped.{kept if name in _GO_ON else ''}")
+        kept = " Finished steps are kept; the same command continues from there."
+        note(f"goen: stopped.{kept if name in _RESUMABLE else ''}")
         return 130
 
 
@@ -108,7 +108,7 @@ def _parse(name: str, module: ModuleType, arguments: Sequence[str]) -> int:
 
 
 def _drop_output() -> None:
-    """Let what cannot be written any more go nowhere, or Python would try again at its end."""
+    """Discard unwritten output, or Python would try to write it again at exit."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -118,11 +118,11 @@ def _drop_output() -> None:
 
 def entry() -> None:
     """The console script."""
-    # A parent may have closed them (`2>&-`); then nobody listens.
+    # A parent may have closed them (`2>&-`); then output is discarded.
     nowhere = Path(os.devnull)
     sys.stdout = sys.stdout or nowhere.open("w", encoding="utf-8")
     sys.stderr = sys.stderr or nowhere.open("w", encoding="utf-8")
-    # Service managers stop with SIGTERM: it must leave things as tidy as Ctrl-C does.
+    # Service managers stop with SIGTERM: it must clean up as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main(sys.argv[1:]))
 

@@ -1,9 +1,9 @@
-"""A user's own model on the command line: ``pkg.module:factory``, and its weights."""
+"""The options --model, --weights and --preprocess: a user's own model."""
 
 import importlib
 import sys
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from torch import nn
 
@@ -16,22 +16,24 @@ from goen.models.weights import load_weights
 def make_model(factory: str, weights: Path | None = None) -> nn.Module:
     """The model that ``pkg.module:factory`` returns, with these weights.
 
-    The module is looked for in the current folder first, as ``python -m`` does.
+    The current folder is searched for the module first, as by ``python -m``.
 
     Raises:
-        UsageError: no such module or function, or one that gives no model.
-        ArtifactError: weights that cannot be read, or are another model's.
+        UsageError: no such module or function, or it does not return a model.
+        ArtifactError: the weights cannot be read, or belong to another model.
     """
     made = _find("--model", factory)
     try:
-        model = made if isinstance(made, nn.Module) else made()
+        model = made() if callable(made) and not isinstance(made, nn.Module) else made
     except TypeError as error:
         raise UsageError(
-            f"--model {factory} is called without arguments, which failed: {error}. Write a small "
-            "function that fills them in."
+            f"--model {factory} is called without arguments, which failed: {error}. Write a "
+            "small function that calls it with its arguments."
         ) from error
     if not isinstance(model, nn.Module):
-        raise UsageError(f"--model {factory} gave a {type(model).__name__}, not a torch module.")
+        raise UsageError(
+            f"--model {factory} returned a {type(model).__name__}, not a torch module."
+        )
     if weights is not None:
         load_weights(model, weights)
     return model
@@ -45,7 +47,7 @@ def open_gate(
     *,
     per_class: bool = False,
 ) -> Gate:
-    """The gate of this name or folder, with the user's own code where it needs some."""
+    """The gate of this name or folder, with the user's model and preprocessing if given."""
     gate = load(name, make_model(model) if model else None, find_preprocess(preprocess))
     if false_alarm_rate is not None:
         gate = gate.with_false_alarm_rate(false_alarm_rate)
@@ -59,12 +61,11 @@ def find_preprocess(name: str | None) -> Preprocessing | None:
     function = _find("--preprocess", name)
     if not callable(function):
         raise UsageError(f"--preprocess {name} is a {type(function).__name__}, not a function.")
-    found: Preprocessing = function
-    return found
+    return cast(Preprocessing, function)  # its tensors are checked when it is called
 
 
-def _find(flag: str, name: str) -> Any:
-    """What ``pkg.module:name`` is."""
+def _find(flag: str, name: str) -> object:
+    """The object ``pkg.module:name``."""
     module, _, path = name.partition(":")
     module = module.removeprefix("./").removesuffix(".py").replace("/", ".")
     if not module or not path:
@@ -72,12 +73,12 @@ def _find(flag: str, name: str) -> Any:
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
-        found: Any = importlib.import_module(module)
+        found: object = importlib.import_module(module)
         for part in path.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise UsageError(
-            f"{flag} {name}: {error}. The module is looked for in {Path.cwd()} and among the "
+            f"{flag} {name}: {error}. Modules are searched in {Path.cwd()} and among the "
             "installed packages."
         ) from error
     return found

@@ -1,11 +1,18 @@
-"""Options that may be left out, as --help shows them: what to write, not "{None}|STR"."""
+"""Types of optional command-line options, shown by --help as PATH or NAME, not "{None}|STR"."""
 
 from pathlib import Path
 from typing import Annotated
 
 from tyro.conf import arg
 
+
+def several(metavar: str) -> object:
+    """The marker of an option with any number of values."""
+    return arg(metavar=f"[{metavar} ...]", help_behavior_hint="")
+
+
 OptionalPath = Annotated[Path | None, arg(metavar="PATH", help_behavior_hint="")]
+SomeNames = Annotated[tuple[str, ...], several("NAME")]
 OptionalName = Annotated[str | None, arg(metavar="NAME", help_behavior_hint="")]
 OptionalFunction = Annotated[str | None, arg(metavar="MODULE:FUNCTION", help_behavior_hint="")]
 OptionalRate = Annotated[float | None, arg(metavar="RATE", help_behavior_hint="")]

@@ -1,4 +1,4 @@
-"""``goen report``: a page, tables and figures from a run's folder."""
+"""``goen report``: the report, tables and figures of a finished run."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,17 +12,17 @@ def report_command(
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
     beside: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="[FOLDER ...]")] = (),
 ) -> int:
-    """Write the report of a finished run: one HTML file that needs nothing else.
+    """Write the report of a finished run: one self-contained HTML file, figures and tables.
 
-    Works for every study. Beside report.html the folder then holds figures/ (each as SVG, PNG and
-    PDF) and tables/ (each as Markdown, LaTeX and CSV). Nothing is trained or measured again.
+    Works for every study. Writes report.html, figures/ (SVG, PNG, PDF) and tables/ (Markdown,
+    LaTeX, CSV) to the folder of the run. Nothing is trained or evaluated again.
 
     For example: goen report runs/digits
                  goen report runs/digits --beside runs/digits-ablate runs/digits-seeds
 
     Args:
         run: the folder of a finished goen run, bench, ablate, seeds, robust or geometry.
-        beside: folders of goen ablate, seeds and geometry, for the paper's five-panel figure.
+        beside: folders of goen ablate, seeds and geometry, to add the paper's five-panel figure.
     """
     page = write_report(run, beside=beside)
     print(f"figures: {run / 'figures'} (SVG, PNG, PDF)")

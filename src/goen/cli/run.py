@@ -1,10 +1,10 @@
-"""``goen run``: train, fit, calibrate, evaluate, report."""
+"""``goen run``: train a classifier, fit and evaluate its gate, write a report."""
 
 from typing import Annotated
 
 import tyro
 
-from goen.cli.study import Place, told
+from goen.cli.study import StudyOptions, write_tables_and_report
 from goen.cli.tables import print_table
 from goen.runs.results import read_results
 from goen.runs.stages import alone_in, check_run_folder
@@ -13,28 +13,28 @@ from goen.studies import RunConfig, run
 
 def run_command(
     config: Annotated[RunConfig, tyro.conf.arg(name="")] = RunConfig(),  # noqa: B008  (frozen)
-    place: Annotated[Place, tyro.conf.arg(name="")] = Place(),  # noqa: B008
+    options: Annotated[StudyOptions, tyro.conf.arg(name="")] = StudyOptions(),  # noqa: B008
 ) -> int:
-    """Train a classifier, fit its gate, calibrate it, evaluate it and write a report.
+    """Train a classifier, fit and calibrate its gate, evaluate it and write a report.
 
-    Without options it runs on the embedded digits, in about a minute and without a network. The
-    same command again goes on where it was interrupted and repeats nothing that is finished.
+    Without options it runs on embedded digits, offline, in about a minute. Finished steps are
+    cached: after an interruption, the same command continues where it stopped.
 
     For example: goen run
-                 goen run --data cifar10            (about 45 minutes on two cores)
-                 goen run --calibration-ood none      (no OOD image is used for anything)
+                 goen run --data cifar10              (about 45 minutes on two cores)
+                 goen run --calibration-ood none      (fitted without OOD images)
 
     Args:
-        config: what to do.
-        place: on which images, and where.
+        config: network, training and gate.
+        options: datasets and folders.
     """
-    folder = place.folder()
-    check_run_folder(folder)  # before sets are fetched
-    images = place.protocol()
-    with alone_in(folder):  # to the end: nobody else's numbers may come between
-        run(config, images, folder, place.finished(folder))
+    folder = options.run_folder()
+    check_run_folder(folder)  # before datasets are downloaded
+    datasets = options.load_protocol()
+    with alone_in(folder):  # to the end: no other process may write results in between
+        run(config, datasets, folder, options.shared_stages(folder))
         results = read_results(folder / "results.jsonl")
-        tables, page = told(folder, results)
+        tables, page = write_tables_and_report(folder, results)
     for table in tables:
         if table.name in ("auroc", "flagged"):
             print_table(table)

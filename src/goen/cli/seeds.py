@@ -5,29 +5,29 @@ from typing import Annotated
 
 import tyro
 
-from goen.cli.study import Place, carry_out
+from goen.cli.study import StudyOptions, run_study
 from goen.studies import SEEDS, RunConfig
 from goen.studies.seeds import seeds as run_seeds
 
 
 def seeds_command(
     config: Annotated[RunConfig, tyro.conf.arg(name="")] = RunConfig(),  # noqa: B008
-    place: Annotated[Place, tyro.conf.arg(name="")] = Place(),  # noqa: B008
+    options: Annotated[StudyOptions, tyro.conf.arg(name="")] = StudyOptions(),  # noqa: B008
     seeds: tuple[int, ...] = SEEDS,
     json_: Annotated[bool, tyro.conf.arg(name="json")] = False,
 ) -> int:
-    """Run one configuration with several seeds: mean, standard deviation, range, every seed.
+    """Repeat goen run with several seeds: mean, standard deviation, range, and each seed.
 
-    Images and splits stay the same; only training and calibration change with the seed.
+    Images and splits stay the same; only training and calibration depend on the seed.
 
-    For example: goen seeds                                          (digits, the paper's five)
+    For example: goen seeds                                          (digits, five seeds)
                  goen seeds --seeds 1 2 3 --center-loss 0.01
-                 goen seeds --data cifar10 --calibration-ood none      (hours on two cores)
+                 goen seeds --data cifar10 --calibration-ood none    (hours on two cores)
 
     Args:
-        config: the configuration; its own seed is not used.
-        place: on which images, and where.
-        seeds: at least two.
+        config: as for goen run; --seed is ignored.
+        options: datasets and folders.
+        seeds: at least two different ones.
         json_: print the results as JSON lines instead of tables.
     """
-    return carry_out(place, "seeds", partial(run_seeds, config, seeds=seeds), as_json=json_)
+    return run_study(options, "seeds", partial(run_seeds, config, seeds=seeds), as_json=json_)

@@ -1,4 +1,4 @@
-"""What the commands of all studies share: which images, where to, and how they end."""
+"""What the commands of all studies share: datasets, folders, tables and the report."""
 
 import json
 import sys
@@ -7,60 +7,62 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from goen.cli.options import OptionalPath
+from goen.cli.options import OptionalPath, SomeNames
 from goen.cli.tables import print_table
 from goen.data.protocol import Protocol, protocol
 from goen.report.table import Table
 from goen.report.tables import study_tables
+from goen.runs.recognise import json_object
 from goen.runs.results import Result
 from goen.runs.stages import Stages, alone_in, check_run_folder
 
 
 @dataclass(frozen=True)
-class Place:
-    """Which images, and where the run goes.
+class StudyOptions:
+    """Datasets and folders of a study.
 
     Attributes:
-        data: the protocol: embedded digits, or CIFAR-10 as in the paper.
-        extra: further sets to evaluate on: tiny-imagenet mnist textures places cifar100-rest.
-        out: the run's folder (default runs/DATA, or runs/DATA-STUDY).
-        stages: where finished work is kept for all studies (default: stages/ beside the run).
-        data_dir: a folder that holds image sets (else GOEN_DATA).
+        data: the datasets: embedded digits, or CIFAR-10 and its OOD sets as in the paper.
+        extra: further OOD sets to evaluate on: tiny-imagenet mnist textures places cifar100-rest.
+        out: the folder of the run (default: runs/DATA for goen run, else runs/DATA-COMMAND).
+        stages: the cache of finished steps, shared by all studies (default: stages/ beside the
+            folder of the run).
+        data_dir: a folder of datasets (default: the environment variable GOEN_DATA).
     """
 
     data: Literal["digits", "cifar10"] = "digits"
-    extra: tuple[str, ...] = ()
+    extra: SomeNames = ()
     out: OptionalPath = None
     stages: OptionalPath = None
     data_dir: OptionalPath = None
 
-    def protocol(self) -> Protocol:
-        """The sets, fetched where they may be; what cannot be had is said."""
+    def load_protocol(self) -> Protocol:
+        """The datasets; missing ones are downloaded where possible, else skipped with a warning."""
         return protocol(self.data, data_dir=self.data_dir, download=True, extra=self.extra)
 
-    def folder(self, study: str = "") -> Path:
-        """The run's folder."""
+    def run_folder(self, study: str = "") -> Path:
+        """The folder of the run."""
         return self.out or Path("runs") / (f"{self.data}-{study}" if study else self.data)
 
-    def finished(self, folder: Path) -> Stages:
-        """The work that studies share."""
+    def shared_stages(self, folder: Path) -> Stages:
+        """The cache of finished steps."""
         return Stages(self.stages or folder.parent / "stages")
 
 
-def carry_out(
-    place: Place,
-    study: str,
-    work: Callable[[Protocol, Path, Stages], Sequence[Result]],
+def run_study(
+    options: StudyOptions,
+    name: str,
+    study: Callable[[Protocol, Path, Stages], Sequence[Result]],
     *,
     as_json: bool,
 ) -> int:
-    """Do the study, write its tables and its report, and print the tables or the results."""
-    folder = place.folder(study)
-    check_run_folder(folder)  # before sets are fetched
-    images = place.protocol()
-    with alone_in(folder):  # to the end: nobody else's numbers may come between
-        results = work(images, folder, place.finished(folder))
-        tables, page = told(folder, results)
+    """Run the study, write its tables and report, and print the tables, or the results as JSON."""
+    folder = options.run_folder(name)
+    check_run_folder(folder)  # before datasets are downloaded
+    datasets = options.load_protocol()
+    with alone_in(folder):  # to the end: no other process may write results in between
+        results = study(datasets, folder, options.shared_stages(folder))
+        tables, page = write_tables_and_report(folder, results)
     if as_json:
         for result in results:
             sys.stdout.write(json.dumps(asdict(result), ensure_ascii=False) + "\n")
@@ -73,9 +75,8 @@ def carry_out(
     return 0
 
 
-def told(folder: Path, results: Sequence[Result]) -> tuple[list[Table], Path]:
-    """The tables of a finished study, and its report."""
-    from goen.report import write_report  # Matplotlib: not before there is something to draw
+def write_tables_and_report(folder: Path, results: Sequence[Result]) -> tuple[list[Table], Path]:
+    """Write the tables and the report of a finished study; the tables, and the report's path."""
+    from goen.report import write_report  # imports Matplotlib: not before there is a result
 
-    summary = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    return study_tables(results, summary), write_report(folder)
+    return study_tables(results, json_object(folder / "run.json")), write_report(folder)

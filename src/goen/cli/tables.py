@@ -5,14 +5,15 @@ from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table as RichTable
 
-from goen.cli.terminal import PipeConsole, output
+from goen.cli.terminal import output
+from goen.progress import PipeConsole
 from goen.report.table import Cell, Table
 
 _WIDE = PipeConsole(width=10_000).options
 
 
 def print_table(table: Table) -> None:
-    """The table on standard output, as wide as it needs to be where that is not a terminal."""
+    """Print the table on standard output, wider than the terminal if it needs to be."""
     console = output()
     rich = RichTable(
         title=escape(table.title),

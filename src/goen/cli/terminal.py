@@ -1,4 +1,4 @@
-"""Messages on the terminal: standard error, so that standard output holds results alone."""
+"""Messages on standard error; standard output holds results only."""
 
 import logging
 from collections.abc import Iterator
@@ -6,12 +6,7 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
-
-class PipeConsole(Console):
-    """A console whose broken pipe is an exception: rich would end the process with code 1."""
-
-    def on_broken_pipe(self) -> None:
-        raise BrokenPipeError
+from goen.progress import PipeConsole
 
 
 def output() -> Console:
@@ -25,12 +20,12 @@ def note(message: str) -> None:
 
 
 def warn(message: str) -> None:
-    """Print one line that should not be missed."""
+    """Print one line as a warning."""
     _print(f"warning: {message}", style="yellow")
 
 
 def _print(message: str, style: str | None = None) -> None:
-    # Markup, emoji codes and highlighting off: file names and other foreign text stay as they are.
+    # No markup, emoji codes or highlighting: file names may contain any of their syntax.
     PipeConsole(stderr=True, emoji=False).print(
         message, style=style, highlight=False, soft_wrap=True, markup=False
     )
@@ -44,7 +39,7 @@ class _Handler(logging.Handler):
 
 @contextmanager
 def log_messages_shown() -> Iterator[None]:
-    """Print what the library logs, from INFO on; afterwards its logger is as it was."""
+    """Print the library's log messages, from INFO on; restores its logger afterwards."""
     logger = logging.getLogger("goen")
     handler, level, propagate = _Handler(), logger.level, logger.propagate
     logger.addHandler(handler)

@@ -1,4 +1,4 @@
-"""A picture of a set: what a person looks at before they trust it."""
+"""Contact sheets: one picture that shows images of a set by class."""
 
 from pathlib import Path
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 import torch
@@ -86,7 +86,8 @@ def as_stream(value: Images | BatchStream, name: str, batch_size: int) -> BatchS
         return _from_arrays(name, value, None, batch_size)
     if isinstance(value, (tuple, list)) and len(value) == 2:
         images, labels = value
-        if isinstance(images, (Tensor, np.ndarray)) and isinstance(labels, (Tensor, np.ndarray)):
+        # Two batches of images are no pair (images, labels): they are an iterable of batches.
+        if _is_array(images) and _is_array(labels) and labels.ndim < 3:
             return _from_arrays(name, images, labels, batch_size)
     if isinstance(value, Dataset) and not isinstance(value, IterableDataset):
         raise _one_at_a_time(name)
@@ -98,7 +99,7 @@ def as_stream(value: Images | BatchStream, name: str, batch_size: int) -> BatchS
     return _from_iterable(name, value)
 
 
-def _is_array(value: object) -> bool:
+def _is_array(value: object) -> TypeGuard[Array]:
     return isinstance(value, (Tensor, np.ndarray))
 
 
@@ -188,7 +189,7 @@ def _one_at_a_time(name: str) -> UsageError:
 
 
 def check_images(images: Tensor | NDArray[Any]) -> Tensor:
-    """The images as a batch for the network, or an error that says what is wrong with them."""
+    """The images as a batch for the network, or an error that names what is wrong with them."""
     batch = _tensor(images)
     if batch.ndim == 3:
         batch = batch[None]

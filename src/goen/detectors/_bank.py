@@ -57,7 +57,7 @@ class Bank:
 
         Raises:
             FitError: a feature is NaN or infinite.
-            UsageError: a shape, type or label that cannot be meant.
+            UsageError: an invalid shape, type or label.
         """
         count = outputs.logits.shape[1]
         if self._seen and count != self.num_classes:

@@ -72,7 +72,7 @@ class Detector(ABC):
 class SimpleDetector(Detector):
     """A detector whose fitted values are plain tensors.
 
-    A method of one's own has a constructor that stores its arguments, and two methods: ``_learn``
+    A subclass has a constructor that stores its arguments, and two methods: ``_learn``
     returns everything it takes from the training outputs as named tensors, ``_measure`` turns
     outputs into scores by means of ``fitted_``. This class checks what comes in, and saves and
     loads the state. A detector that measures a feature has an attribute ``feature``: a name,

@@ -85,7 +85,7 @@ class Goen(CueDetector):
             ood: of each OOD set that trains the head.
 
         Raises:
-            UsageError: OOD images without held-out ID images to tell them from.
+            UsageError: OOD images without held-out ID images.
         """
         if ood and held_out is None:
             raise UsageError("The calibration head needs held_out ID images beside the OOD images.")

@@ -34,9 +34,9 @@ class GoenM(CueDetector):
     An image that is farther out in every cue never scores lower. A free head can overfit the OOD
     images it was trained with and score others as ordinary; this score cannot.
 
-    Paper: none, it is ours; docs/methods/goen-m.md says how it was chosen. The distance is that of
-    Sun et al. 2022, "Out-of-Distribution Detection with Deep Nearest Neighbors", within a sample of
-    the training images; see ``Bank``.
+    Paper: none, it is ours; docs/methods/goen-m.md describes how it was chosen. The distance is
+    that of Sun et al. 2022, "Out-of-Distribution Detection with Deep Nearest Neighbors", within a
+    sample of the training images; see ``Bank``.
 
     Args:
         layers: the features to measure; all of the outputs it is fitted on if not given.
@@ -138,7 +138,7 @@ class GoenM(CueDetector):
 
         Raises:
             FitError: fewer than two ID images, cues that are not finite, or OOD images that no cue
-                tells from ID ones; what was calibrated before stays.
+                separates from ID ones; what was calibrated before stays.
         """
         if len(id_cues) < 2:
             raise FitError(f"Two ID images or more standardise the cues, got {len(id_cues)}.")
@@ -156,7 +156,7 @@ class GoenM(CueDetector):
         if not bool((weights > 0).any()):
             raise FitError(
                 f"No cue is higher for the OOD images ({', '.join(kinds)}) than for the "
-                "held-out ID images: these layers cannot tell them apart, or the two were "
+                "held-out ID images: these layers cannot separate them, or the two were "
                 "exchanged. Choose other layers, or leave these OOD images out."
             )
         self.id_cues_, self.ood_cues_ = id_cues, kinds

@@ -74,7 +74,9 @@ def pytorch_ood(name: str, *, feature: str | None = None, **arguments: Any) -> P
         classes = importlib.import_module("pytorch_ood.detector")
     except Exception as error:  # a broken torchvision beside it raises a RuntimeError
         raise ExtraMissing(
-            f"pytorch-ood cannot be imported ({error}). Install it with: pip install 'goen[bridge]'"
+            f"pytorch-ood cannot be imported ({error}). Install it with: pip install "
+            "'goen[bridge]'. If it is installed: torchvision and torch must be of one build, both "
+            "CPU or both CUDA."
         ) from error
     if not hasattr(classes, name):
         raise UsageError(f"pytorch_ood.detector has no {name!r}.")

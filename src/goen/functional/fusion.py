@@ -13,8 +13,9 @@ from goen.errors import FitError
 # The pull of the weights' mean towards 1: it only keeps cues that separate perfectly from taking
 # the weights to infinity.
 PULL = 0.01
-# The pull of each weight towards their mean. A kind of OOD that moves one cue says nothing of other
-# kinds: chosen so that what is gained on the kinds shown is not lost on others (docs/log.md).
+# The pull of each weight towards their mean. A kind of OOD that moves one cue carries no
+# information on other kinds: chosen so that what is gained on the kinds shown is not lost on others
+# (docs/log.md).
 EVENNESS = 0.3
 
 Floats = NDArray[np.float64]
@@ -31,7 +32,7 @@ def fuse(
               + \tfrac12 \frac1J \sum_j \overline{\log(1 + e^{-s})}_{OOD_j}
               + \tfrac{\lambda}{2} K (\bar w - 1)^2 + \tfrac{\mu}{2} \lVert w - \bar w \rVert^2
 
-    ID and OOD have the same say however many images there are of either, and so has each kind j.
+    ID and OOD have the same weight however many images there are of either, and so has each kind j.
     The problem is convex, strictly so in w: one answer, whatever the start.
 
     Args:

@@ -28,7 +28,7 @@ class Geometry:
     between the classes when there is one class.
 
     "Within" is the tied covariance, around each row's class mean; "total" is around the one mean of
-    all rows, which is what a PCA of the features looks at. Both are divided by N.
+    all rows, which is what a PCA of the features uses. Both are divided by N.
     """
 
     num_rows: int
@@ -63,7 +63,7 @@ class Geometry:
 def feature_geometry(
     statistics: ClassStatistics, weight: Tensor | None = None, *, ridge: float = 1e-5
 ) -> Geometry:
-    r"""All measures that class statistics can give, without a second look at the features.
+    r"""All measures that class statistics can give, without a second pass over the features.
 
     With K classes seen, their means :math:`\mu_c`, the mean of these :math:`\mu_G`, the tied
     covariance :math:`\Sigma_W` and
@@ -269,7 +269,7 @@ def nearest_mean_agreement(features: Tensor, logits: Tensor, means: Tensor) -> f
 
     Args:
         features: (N, D), those the classifier reads.
-        logits: (N, C), what it says of them.
+        logits: (N, C), its outputs for them.
         means: (C, D), such as ``statistics.means_`` of the training rows.
 
     Paper: Papyan, Han and Donoho 2020, who plot 1 minus this.

@@ -1,7 +1,8 @@
 """The gate: a network, a detector, and a threshold with a guarantee."""
 
 from goen.gate.bundled import DEFAULT_GATE, bundled_folder, bundled_gates
-from goen.gate.gate import Gate, HeldOut
+from goen.gate.gate import Gate
+from goen.gate.held_out import HeldOut, measure_rounding
 from goen.gate.prediction import Prediction, concatenate
 from goen.gate.saving import gate_folder, load
 from goen.gate.update import Change
@@ -17,4 +18,5 @@ __all__ = [
     "concatenate",
     "gate_folder",
     "load",
+    "measure_rounding",
 ]

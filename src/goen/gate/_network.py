@@ -58,7 +58,7 @@ def network_tensors(network: nn.Module, image_size: tuple[int, int]) -> dict[str
     tensors = {}
     for name, value in model.state_dict().items():
         if not isinstance(value, Tensor):
-            raise UsageError(f"The model's state {name!r} is no tensor and cannot be saved.")
+            raise UsageError(f"The model's state {name!r} is not a tensor and cannot be saved.")
         tensors[f"network.{name}"] = value.detach().cpu().clone()  # tied weights share memory
     return {**tensors, "probe": torch.cat(_probe_outputs(network, image_size), dim=1)}
 
@@ -70,7 +70,7 @@ class Supplied:
     Attributes:
         model: freshly built, for a gate of ``Gate.fit``.
         preprocess: the function that the gate was fitted with, if it was one.
-        made_by: where the code of the model is, as far as the manifest says, for errors.
+        made_by: where the code of the model is, from the manifest, for error messages.
     """
 
     model: nn.Module | None
@@ -84,15 +84,15 @@ def build_network(
     image_size: tuple[int, int],
     supplied: Supplied,
 ) -> nn.Module:
-    """The network with its weights, checked to give the outputs it gave when it was saved."""
+    """The network with its weights, checked to return the outputs recorded when it was saved."""
     weights = part(tensors, "network.")
     kind = manifest.text("kind")
     network: nn.Module
     if kind == "resnet18":
         if supplied.model is not None or supplied.preprocess is not None:
-            raise UsageError(
-                "This gate has goen's own network and takes no model or preprocessing of yours. Is "
-                "it the gate you meant? Name another (--gate), or leave them out."
+            raise ArtifactError(
+                "This gate contains its own network, so model and preprocess must not be given. "
+                "Leave them out, or choose another gate (--gate)."
             )
         network = ResNet18(_resnet_config(manifest))
         network.load_state_dict(weights)
@@ -120,21 +120,20 @@ def _tapped(manifest: Manifest, weights: Mapping[str, Tensor], supplied: Supplie
     model = supplied.model
     if model is None:
         raise ArtifactError(
-            "This gate is for a model of your own, and goen runs no code that a file names: give "
-            f"the model, goen.load(folder, model=...) or --model; it was made by "
-            f"{supplied.made_by}."
+            "This gate needs your model, because goen runs no code that a file names: give the "
+            f"model, goen.load(folder, model=...) or --model. It was made by {supplied.made_by}."
         )
     preprocess = _preprocess(manifest, supplied)
     try:
         model.to(getattr(torch, manifest.text("dtype")))
         for name, own in [*model.named_parameters(), *model.named_buffers()]:
-            if name in weights:  # of a model of mixed precision, each as it was
+            if name in weights:  # mixed precision: each tensor as it was saved
                 own.data = own.data.to(weights[name].dtype)
         model.load_state_dict(dict(weights))
     except RuntimeError as error:
         first = str(error).strip().splitlines()[1:2] or [str(error)]
         raise ArtifactError(
-            f"The model given does not fit the weights of this gate: {first[0].strip()} It was "
+            f"The model does not fit the weights of this gate: {first[0].strip()} It was "
             f"made by {supplied.made_by}."
         ) from error
     logits = manifest.content["logits"]

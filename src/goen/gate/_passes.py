@@ -13,13 +13,12 @@ from goen.detectors import CueDetector, GoenM
 from goen.errors import FitError, UsageError
 from goen.extraction import run_network
 from goen.functional.conformal import required_held_out
+from goen.gate.held_out import COMPARED_IMAGES, one_by_one, score_rounding
 from goen.models.placement import placement
 from goen.outputs import Outputs
 
 # The least number of images from which a mean and a spread can be estimated.
 _FEWEST = 10
-# Enough to measure the rounding, few enough to cost nothing.
-ALONE = 8
 
 
 def fit_detector(detector: GoenM, network: nn.Module, train: BatchStream) -> int:
@@ -28,8 +27,8 @@ def fit_detector(detector: GoenM, network: nn.Module, train: BatchStream) -> int
     for outputs, labels in run_network(network, train, name=train.name, total=train.count):
         if labels is None:
             raise UsageError(
-                f"{train.name} needs labels, whole numbers: the images that are kept are drawn "
-                "evenly from every class. Give a pair (images, labels), or batches of them."
+                f"{train.name} needs integer labels: the stored features are drawn evenly from "
+                "every class. Give a pair (images, labels), or batches of them."
             )
         detector.update(outputs, labels)
         count += len(outputs)
@@ -38,13 +37,13 @@ def fit_detector(detector: GoenM, network: nn.Module, train: BatchStream) -> int
 
 @dataclass(frozen=True)
 class CuePass:
-    """What one pass over N images gave.
+    """The results of one pass over N images.
 
     Attributes:
-        cues: ``(N, K)`` by each detector.
+        cues: ``(N, K)``, of each detector.
         predicted: the classifier's labels, ``(N,)``.
-        truth: the true labels, where all are known.
-        alone: cues of the first few images again, each image passed by itself.
+        truth: the true labels, if all images have one.
+        alone: cues of the first few images, each passed by itself, of each detector.
     """
 
     cues: tuple[Tensor, ...]
@@ -57,7 +56,7 @@ class CuePass:
 
     @property
     def accuracy(self) -> float | None:
-        """Of the classifier, where the truth is known."""
+        """Of the classifier, if all images have a label."""
         if self.truth is None:
             return None
         return float((self.predicted == self.truth).double().mean())
@@ -70,19 +69,13 @@ class CuePass:
         return score_rounding(detector, self.cues[-1], self.alone[-1])
 
 
-def score_rounding(detector: CueDetector, together: Tensor, alone: Tensor) -> float:
-    """The largest difference between scores of images in a batch and the first of them alone."""
-    difference = detector.score_cues(alone) - detector.score_cues(together[: len(alone)])
-    return float(difference.abs().max())
-
-
 def measure_cues(network: nn.Module, images: BatchStream, *detectors: CueDetector) -> CuePass:
     """One pass over the images; only cues and labels are kept."""
     cues: list[list[Tensor]] = [[] for _ in detectors]
     predicted: list[Tensor] = []
     truths: list[Tensor] = []
     first, images = first_images(images)
-    single = list(one_by_one(network, first[:ALONE]))
+    single = list(one_by_one(network, first[:COMPARED_IMAGES]))
     for outputs, truth in run_network(network, images, name=images.name, total=images.count):
         for detector, kept in zip(detectors, cues, strict=True):
             kept.append(detector.cues(outputs))
@@ -98,19 +91,10 @@ def measure_cues(network: nn.Module, images: BatchStream, *detectors: CueDetecto
     )
 
 
-def one_by_one(network: nn.Module, images: Tensor) -> Iterator[Outputs]:
-    """The outputs of each image passed by itself, on the CPU."""
-    device = placement(network)[0]
-    for image in images:
-        with torch.no_grad():
-            outputs: Outputs = network(image[None].to(device))
-        yield outputs.cpu()
-
-
 def split_held_out(count: int, false_alarm_rate: float) -> tuple[Tensor, Tensor]:
-    """Rows of the held-out images that standardise the cues (3/5) and that give the threshold.
+    """Rows of the held-out images that standardise the cues (3/5) and that set the threshold.
 
-    One permutation that the count fixes, so that a set sorted by class is split evenly.
+    One permutation, fixed by the count, so that a set sorted by class is split evenly.
 
     Raises:
         FitError: there are too few for the rate.

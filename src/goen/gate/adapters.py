@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from torch import Tensor, nn
 
+from goen.data.inputs import Images
 from goen.errors import NotFittedError, UsageError
+from goen.functional.ranking import Floats
 from goen.gate import Gate
-from goen.gate.prediction import Floats
 from goen.models.tapping.preprocess import Preprocessing
 
 
@@ -19,18 +20,20 @@ from goen.models.tapping.preprocess import Preprocessing
 # ruff: noqa: N803
 @final
 class GateEstimator(BaseEstimator):  # type: ignore[misc]
-    """Says of each image 1 (known) or −1 (strange), with scikit-learn's words and signs.
+    """A gate as an outlier detector of scikit-learn.
 
-    ``decision_function`` is negative where ``predict`` says −1, ``score_samples`` is higher for
-    known images: scikit-learn's signs, the opposite of goen's.
+    ``predict`` returns 1 for ID images and -1 for OOD images, as in scikit-learn.
+    ``decision_function`` is negative for images that are flagged, and ``score_samples`` is lower
+    for more OOD images: the opposite sign of goen's score.
 
     Args:
         model: a classifier, trained already; only the gate is fitted.
         layers: as for ``Gate.fit``.
-        false_alarm_rate: the share of known images that may be called strange.
-        held_out_share: of what ``fit`` is given, to give cues their scale and the threshold. The
-            model must not have been trained on it: give ``fit`` images it has not seen if you can.
-        image_shape: (3, H, W) if images come as rows ``(N, 3·H·W)``, as pipelines like them.
+        false_alarm_rate: the share of ID images that may be flagged.
+        held_out_share: the share of the images given to ``fit`` that is held out to standardise the
+            cues and to set the threshold. The model must not have been trained on these: if
+            possible, give ``fit`` images that the model was not trained on.
+        image_shape: (3, H, W) if images are rows ``(N, 3·H·W)``, as many transformers need them.
         preprocess: as for ``Gate.fit``.
         ood: as for ``Gate.fit``.
     """
@@ -38,13 +41,13 @@ class GateEstimator(BaseEstimator):  # type: ignore[misc]
     def __init__(
         self,
         model: nn.Module,
-        layers: Sequence[str],
+        layers: str | Sequence[str],
         *,
         false_alarm_rate: float = 0.05,
         held_out_share: float = 0.3,
         image_shape: tuple[int, int, int] | None = None,
         preprocess: Preprocessing | None = None,
-        ood: Mapping[str, Any] | None = None,
+        ood: Images | Mapping[str, Images] | None = None,
     ) -> None:
         self.model = model
         self.layers = layers
@@ -57,7 +60,7 @@ class GateEstimator(BaseEstimator):  # type: ignore[misc]
     def fit(self, X: NDArray[Any], y: NDArray[np.int64] | None = None) -> Self:
         """Fit the gate; ``y`` are the class numbers of the images ``X``."""
         if y is None:
-            raise UsageError("A gate is fitted with labels: fit(images, labels).")
+            raise UsageError("Fitting a gate needs labels: fit(images, labels).")
         if not 0 < self.held_out_share < 1:
             raise UsageError(f"held_out_share lies between 0 and 1, got {self.held_out_share}.")
         images, labels = self._images(X), np.asarray(y)
@@ -75,15 +78,15 @@ class GateEstimator(BaseEstimator):  # type: ignore[misc]
         return self
 
     def predict(self, X: NDArray[Any]) -> NDArray[np.int64]:
-        """1 for known images, −1 for strange ones, ``(N,)``."""
+        """1 for ID images, -1 for OOD images, as in scikit-learn, ``(N,)``."""
         return np.where(self._gate().predict(self._images(X)).is_ood, -1, 1)
 
     def decision_function(self, X: NDArray[Any]) -> Floats:
-        """Threshold minus score, ``(N,)``: below 0 for strange images."""
+        """Threshold minus score, ``(N,)``: below 0 for images that are flagged."""
         return self._gate().threshold - self._gate().predict(self._images(X)).score
 
     def score_samples(self, X: NDArray[Any]) -> Floats:
-        """The score with scikit-learn's sign, ``(N,)``: lower for strange images."""
+        """Minus the score, ``(N,)``: lower for more OOD images, as in scikit-learn."""
         return -self._gate().predict(self._images(X)).score
 
     def _gate(self) -> Gate:
@@ -98,17 +101,17 @@ class GateEstimator(BaseEstimator):  # type: ignore[misc]
 
 @final
 class GateDetector:
-    """``predict(x)`` gives outlier scores as pytorch-ood does: larger means more OOD.
+    """A gate as a detector of pytorch-ood: ``predict(x)`` returns scores, higher for more OOD.
 
     Args:
-        gate: fitted. Its threshold is not lost: ``detector.gate.predict(x).is_ood`` decides.
+        gate: fitted. ``detector.gate.predict(x).is_ood`` are its decisions.
     """
 
     def __init__(self, gate: Gate) -> None:
         self.gate = gate
 
-    def fit(self, *_: Any, **__: Any) -> Self:
-        """Nothing to do: a gate is fitted by ``Gate.fit``."""
+    def fit(self, *_: object, **__: object) -> Self:
+        """Does nothing: a gate is fitted by ``Gate.fit``."""
         return self
 
     def predict(self, x: Tensor) -> Tensor:

@@ -1,16 +1,16 @@
-"""A gate as one file that decides without goen: ONNX, or a program of torch.export.
+"""Export a gate to one file that runs without goen: ONNX, or a program of torch.export.
 
     images     (N, 3, H, W) uint8
     threshold  () float64, the fitted one unless another is given; (C,) of a gate per class
  →  label (N,) int64, confidence (N,), score (N,), p_value (N,) float64, is_ood (N,) bool
 
-Preprocessing, network, distances and held-out scores are inside. A file appears only after it has
-said the same as the gate on real images.
+The file contains preprocessing, network, distances and held-out scores. It is written only after
+its outputs have been compared with the gate's on real images.
 
-Another engine adds float32 up in another order, which moves a score a little. How little is
-measured before the file is finished, and scores that close count as equal: an image that ties with
-a held-out one (the same image again) is judged as the gate judges it, and at a tie nothing is
-flagged that the gate would not flag.
+Another runtime sums float32 in another order, which changes a score slightly. The difference is
+measured before the file is written, and scores that close count as equal: an image that ties with a
+held-out image (the same image again) gets the gate's decision, and at a tie the file flags nothing
+that the gate would not flag.
 """
 
 import json
@@ -35,6 +35,7 @@ from goen.gate import Gate, Prediction, concatenate
 from goen.models.placement import evaluating, placement
 from goen.outputs import Outputs
 from goen.progress import spinner
+from goen.runs.manifest import JsonObject
 from goen.runs.provenance import versions
 
 OUTPUTS = ("label", "confidence", "score", "p_value", "is_ood")
@@ -43,8 +44,8 @@ _BATCH = 64
 
 MADE_BY = "goen"
 
-Answers = dict[str, NDArray[Any]]
-Runner = Callable[[NDArray[np.uint8]], Answers]
+ExportOutputs = dict[str, NDArray[Any]]
+Runner = Callable[[NDArray[np.uint8]], ExportOutputs]
 
 
 def _is_program(path: Path) -> bool:
@@ -64,8 +65,8 @@ PROGRAM = Own("a program that goen exported", _is_program)
 ONNX = Own("an ONNX file that goen exported", _is_onnx)
 
 
-class Deployed(nn.Module):
-    """Images and a threshold to the five answers, in operations that can be traced."""
+class TraceableGate(nn.Module):
+    """A gate as a traceable module: images and a threshold in, the five outputs out."""
 
     held_out: Tensor
     held_out_labels: Tensor
@@ -74,20 +75,20 @@ class Deployed(nn.Module):
     def __init__(self, gate: Gate) -> None:
         super().__init__()
         self.network = gate.network
-        self.scorer = gate.detector.traceable()
+        self.detector = gate.detector.traceable()
         self.per_class = gate.per_class
         self.register_buffer("held_out", torch.from_numpy(gate.held_out.scores.copy()))
         labels = gate.held_out.labels
         # Not empty where there are none: torch.export cannot save an empty tensor.
-        known = np.zeros(1, np.int64) if labels is None else labels.copy()
-        self.register_buffer("held_out_labels", torch.from_numpy(known))
-        # Set when it has been measured; not 0, or a translator would leave it out.
+        kept = np.zeros(1, np.int64) if labels is None else labels.copy()
+        self.register_buffer("held_out_labels", torch.from_numpy(kept))
+        # Set when it has been measured; not 0, or the ONNX exporter would remove it.
         self.register_buffer("slack", torch.tensor(TOLERANCE, dtype=torch.float64))
 
     def forward(self, images: Tensor, threshold: Tensor) -> tuple[Tensor, ...]:
         outputs: Outputs = self.network(images)
         confidence, label = torch.softmax(outputs.logits.double(), dim=1).max(dim=1)
-        score = self.scorer(outputs)
+        score = self.detector(outputs)
         lowest = score - self.slack
         above = self.held_out >= lowest[:, None]
         if self.per_class:
@@ -103,7 +104,7 @@ class Deployed(nn.Module):
 
 
 def fitted_threshold(gate: Gate) -> Tensor:
-    """The default of the input ``threshold``."""
+    """The default of the input ``threshold``: ``()``, or ``(C,)`` for a gate per class."""
     values = gate.class_thresholds if gate.per_class else np.float64(gate.threshold)
     return torch.as_tensor(values, dtype=torch.float64)
 
@@ -115,20 +116,21 @@ def to_program(
     *,
     tolerance: float = TOLERANCE,
 ) -> None:
-    """Write the gate as a program of ``torch.export``, checked, whole or not at all.
+    """Write the gate as a program of ``torch.export``, compared with the gate first.
 
-    ``torch.export.load(path).module()(images, threshold)`` gives the five answers; the fitted
-    threshold, the classes and the rate are in the extra file ``gate.json``.
+    ``torch.export.load(path).module()(images, threshold)`` returns the five outputs; the
+    fitted threshold, the classes and the rate are in the extra file ``gate.json``.
 
     Args:
-        gate: what to write.
+        gate: fitted.
         path: a ``.pt2`` file.
-        images: uint8 ``(N, 3, H, W)`` to check it on; else images that goen brings along.
-        tolerance: how far scores and confidences may lie apart, relative above 1.
+        images: uint8 ``(N, 3, H, W)`` to compare on; by default, images embedded in goen.
+        tolerance: the largest difference allowed between scores, and between confidences:
+            absolute up to 1, relative above.
 
     Raises:
-        UsageError: a model that cannot be traced, or a path where something else lies.
-        ArtifactError: a program that says something else than the gate.
+        UsageError: the model cannot be traced, or something else exists at the path.
+        ArtifactError: the program's outputs differ from the gate's.
     """
     with whole_file(Path(path), PROGRAM) as temporary:
         with spinner("tracing the gate"):
@@ -138,18 +140,18 @@ def to_program(
         with spinner("comparing with the gate"):
             slack = measure_differences(gate, _torch_runner(program, threshold), images, tolerance)
             program.state_dict["slack"].fill_(slack)
-            metadata = {"gate.json": json.dumps(about(gate))}
+            metadata = {"gate.json": json.dumps(export_metadata(gate))}
             with _quiet(), temporary.open("wb") as file:
                 torch.export.save(program, file, extra_files=metadata)
             with temporary.open("rb") as written:
                 loaded = torch.export.load(written)
-            check(gate, _torch_runner(loaded, threshold), images, slack)
+            check_decisions(gate, _torch_runner(loaded, threshold), images, slack)
 
 
 def _torch_runner(program: torch.export.ExportedProgram, threshold: Tensor) -> Runner:
     module = program.module()
 
-    def run(batch: NDArray[np.uint8]) -> Answers:
+    def run(batch: NDArray[np.uint8]) -> ExportOutputs:
         with torch.no_grad():
             found = module(torch.from_numpy(batch), threshold)
         return {name: value.numpy() for name, value in zip(OUTPUTS, found, strict=True)}
@@ -164,18 +166,19 @@ def to_onnx(
     *,
     tolerance: float = TOLERANCE,
 ) -> None:
-    """Write the gate as one ONNX file, checked in onnxruntime, whole or not at all.
+    """Write the gate as one ONNX file, compared with the gate in onnxruntime first.
 
     Args:
-        gate: what to write.
+        gate: fitted.
         path: a ``.onnx`` file.
-        images: uint8 ``(N, 3, H, W)`` to check it on; else images that goen brings along.
-        tolerance: how far scores and confidences may lie apart, relative above 1.
+        images: uint8 ``(N, 3, H, W)`` to compare on; by default, images embedded in goen.
+        tolerance: the largest difference allowed between scores, and between confidences:
+            absolute up to 1, relative above.
 
     Raises:
-        UsageError: onnx, onnxscript or onnxruntime is missing, a model that ONNX cannot hold, or a
-            path where something else lies.
-        ArtifactError: a file that says something else than the gate.
+        UsageError: onnx, onnxscript or onnxruntime is missing, ONNX does not support the model,
+            or something else exists at the path.
+        ArtifactError: the file's outputs differ from the gate's.
     """
     try:
         import onnx
@@ -184,9 +187,9 @@ def to_onnx(
     except ImportError as error:
         raise UsageError(f"Exporting needs {error.name}: pip install 'goen[onnx]'.") from error
     with whole_file(Path(path), ONNX) as temporary:
-        model = _translated(gate)
-        _finish(model.graph, onnx.numpy_helper, fitted_threshold(gate))
-        for key, value in about(gate).items():
+        model = _converted(gate)
+        _set_inputs(model.graph, onnx.numpy_helper, fitted_threshold(gate))
+        for key, value in export_metadata(gate).items():
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
             model.metadata_props.add(key=key, value=text)
         images = _real_images(gate, images)
@@ -198,29 +201,29 @@ def to_onnx(
             (place,) = (tensor for tensor in model.graph.initializer if tensor.name == "slack")
             place.CopyFrom(onnx.numpy_helper.from_array(np.array(slack), "slack"))
             onnx.save(model, temporary)
-            check(gate, _onnx_runner(onnxruntime, temporary), images, slack)
+            check_decisions(gate, _onnx_runner(onnxruntime, temporary), images, slack)
 
 
-def _translated(gate: Gate) -> Any:
+def _converted(gate: Gate) -> Any:
     """The gate as ONNX's ``ModelProto``."""
     with spinner("tracing the gate"):
         program = _trace(gate)
-    with spinner("translating to ONNX"), _quiet():
+    with spinner("converting to ONNX"), _quiet():
         try:
-            translated = torch.onnx.export(
+            converted = torch.onnx.export(
                 program,
                 dynamo=True,
                 input_names=["images", "threshold"],
                 output_names=list(OUTPUTS),
                 verbose=False,
             )
-        except Exception as error:  # the translator has many kinds of its own
+        except Exception as error:  # the exporter raises many types of its own
             raise UsageError(
-                f"ONNX cannot hold this model: {_first_line(error)} `--program` writes a program "
-                "of torch.export instead."
+                f"This model cannot be converted to ONNX: {_first_line(error)} Export a program of "
+                "torch.export instead: --program, or goen.gate.export.to_program."
             ) from error
-    assert translated is not None  # dynamo=True returns it
-    return translated.model_proto
+    assert converted is not None  # dynamo=True returns it
+    return converted.model_proto
 
 
 def _onnx_runner(onnxruntime: Any, path: Path) -> Runner:
@@ -240,8 +243,8 @@ def _onnx_runner(onnxruntime: Any, path: Path) -> Runner:
     )
 
 
-def about(gate: Gate) -> dict[str, Any]:
-    """What the file says of itself."""
+def export_metadata(gate: Gate) -> JsonObject:
+    """Classes, rate, threshold and versions, as stored in the file."""
     return {
         "made_by": MADE_BY,
         "classes": list(gate.classes),
@@ -258,10 +261,10 @@ def about(gate: Gate) -> dict[str, Any]:
 def measure_differences(
     gate: Gate, run: Runner, images: NDArray[np.uint8], tolerance: float = TOLERANCE
 ) -> float:
-    """How far an exported gate's scores lie from the gate's own, and half as much again.
+    """1.5 times the largest difference between the exported gate's scores and the gate's.
 
     Raises:
-        ArtifactError: scores or confidences further apart than that, or another label.
+        ArtifactError: scores or confidences differ by more than the tolerance, or labels differ.
     """
     expected, found = _both(gate, run, images)
     for name in ("score", "confidence"):
@@ -272,36 +275,48 @@ def measure_differences(
                 f"The exported gate's {name} differs from the gate's by {difference.max():.2g}, "
                 f"more than {tolerance:g}. Nothing was written. Does the model compute in half "
                 "precision, or does a layer hardly vary? Make it float32, choose other layers, or "
-                "allow a larger tolerance; the decisions are compared all the same."
+                "allow a larger tolerance; decisions are compared in any case."
             )
     if not np.array_equal(found["label"], expected.label):
-        raise ArtifactError("The exported gate gives another label. Nothing was written.")
+        raise ArtifactError(
+            "The exported gate's label differs from the gate's. Nothing was written."
+        )
     return 1.5 * float(np.abs(found["score"] - expected.score).max()) + 1e-12
 
 
-def check(gate: Gate, run: Runner, images: NDArray[np.uint8], slack: float) -> None:
+def check_decisions(gate: Gate, run: Runner, images: NDArray[np.uint8], slack: float) -> None:
     """Compare the p-values and decisions of an exported gate with the gate's own.
 
     Raises:
-        ArtifactError: another decision, or a p-value that no tie explains.
+        ArtifactError: a decision differs, or a p-value by more than ties explain.
     """
     expected, found = _both(gate, run, images)
-    # A p-value counts held-out scores: of those as close as the slack, any may count.
+    # A p-value counts held-out scores; those closer than the slack may count or not.
     low, high = (
         gate.p_values(expected.score + step, expected.label) for step in (2 * slack, -2 * slack)
     )
     if not ((low <= found["p_value"]) & (found["p_value"] <= high)).all():
-        raise ArtifactError("The exported gate gives another p-value. Nothing was written.")
+        raise ArtifactError(
+            "The exported gate's p-value differs from the gate's. Nothing was written."
+        )
     sure = (low > gate.false_alarm_rate) | (high <= gate.false_alarm_rate)
     if not np.array_equal(found["is_ood"][sure], expected.is_ood[sure]):
-        raise ArtifactError("The exported gate decides otherwise. Nothing was written.")
+        raise ArtifactError(
+            "The exported gate's decision differs from the gate's. Nothing was written."
+        )
 
 
-def _both(gate: Gate, run: Runner, images: NDArray[np.uint8]) -> tuple[Prediction, Answers]:
-    """What either says, one image alone included."""
+def _differs(output: str) -> ArtifactError:
+    return ArtifactError(
+        f"The exported gate's {output} differs from the gate's. Nothing was written."
+    )
+
+
+def _both(gate: Gate, run: Runner, images: NDArray[np.uint8]) -> tuple[Prediction, ExportOutputs]:
+    """The outputs of both, for one image alone and for batches."""
     parts = [images[:1]] + [images[i : i + _BATCH] for i in range(1, len(images), _BATCH)]
     found = [run(part) for part in parts]
-    joined = {name: np.concatenate([answers[name] for answers in found]) for name in OUTPUTS}
+    joined = {name: np.concatenate([outputs[name] for outputs in found]) for name in OUTPUTS}
     return concatenate([gate.predict(part) for part in parts]), joined
 
 
@@ -313,21 +328,21 @@ def _trace(gate: Gate) -> torch.export.ExportedProgram:
     with evaluating(gate.network), torch.no_grad(), _quiet():
         try:
             return torch.export.export(
-                Deployed(gate).eval(),
+                TraceableGate(gate).eval(),
                 (example, fitted_threshold(gate)),
                 dynamic_shapes={"images": {0: torch.export.Dim("count")}, "threshold": None},
                 strict=False,
             )
-        except Exception as error:  # whatever the model's own code does under tracing
+        except Exception as error:  # the model's own code may raise anything under tracing
             raise UsageError(
                 f"torch.export cannot trace this model: {_first_line(error)} Its forward pass must "
                 "not depend on the values of the images or on the size of the batch."
             ) from error
 
 
-def _finish(graph: Any, numpy_helper: Any, threshold: Tensor) -> None:
-    """Give the threshold its default, and the batch its name."""
-    # An initialiser of an input's name is its default: onnxruntime lets it be left out.
+def _set_inputs(graph: Any, numpy_helper: Any, threshold: Tensor) -> None:
+    """Set the default of the threshold, and name the batch axis."""
+    # An initialiser with an input's name is its default: the input becomes optional.
     graph.initializer.append(numpy_helper.from_array(threshold.numpy(), "threshold"))
     count = graph.input[0].type.tensor_type.shape.dim[0].dim_param
     for value in (*graph.input, *graph.output, *graph.value_info):
@@ -337,7 +352,7 @@ def _finish(graph: Any, numpy_helper: Any, threshold: Tensor) -> None:
 
 
 def _real_images(gate: Gate, images: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
-    """The images given, else digits and photographs that scikit-learn brings, and noise."""
+    """The images given, else embedded digits and photographs, and noise."""
     if images is not None:
         return images
     sets = [
@@ -353,7 +368,7 @@ def _real_images(gate: Gate, images: NDArray[np.uint8] | None) -> NDArray[np.uin
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the exporters' talk about their own insides."""
+    """Without the exporters' log messages and warnings."""
     before = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:

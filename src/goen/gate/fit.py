@@ -19,7 +19,8 @@ from goen.gate._passes import (
     require_held_out,
     split_held_out,
 )
-from goen.gate.gate import Gate, HeldOut
+from goen.gate.gate import Gate
+from goen.gate.held_out import HeldOut
 from goen.models import ResNet18
 from goen.models.flip_averaging import FlipAveraged
 from goen.models.placement import evaluating, placement
@@ -27,7 +28,7 @@ from goen.models.tapping.deterministic import check_deterministic
 from goen.models.tapping.tapped import Tapped
 from goen.runs.manifest import JsonObject
 
-# Enough to see whether outputs repeat, few enough to cost nothing.
+# Enough to test whether outputs repeat, few enough to cost nothing.
 _TRIED = 8
 _log = getLogger(__name__)
 
@@ -38,7 +39,7 @@ class FitSets:
 
     Attributes:
         train: what the classifier was trained on, with labels.
-        held_out: ID images that trained nothing.
+        held_out: ID images it was not trained on.
         ood: each kind of OOD images by its name.
         first: two training images or more.
     """
@@ -113,9 +114,12 @@ def fit_gate(
     ood_cues = {kind: found.cues[0] for kind, found in ood.items()}
     model = type(tapped.model)
     described = {
-        "train": describe(sets.train, num_train),
-        "held_out": describe(sets.held_out, len(held_out)),
-        **{f"ood {kind}": describe(sets.ood[kind], len(found)) for kind, found in ood.items()},
+        "train": describe_stream(sets.train, num_train),
+        "held_out": describe_stream(sets.held_out, len(held_out)),
+        **{
+            f"ood {kind}": describe_stream(sets.ood[kind], len(found))
+            for kind, found in ood.items()
+        },
     }
     return Gate(
         network=network,
@@ -135,8 +139,7 @@ def fit_gate(
 def gate_network(tapped: Tapped, flip_averaging: bool) -> nn.Module:
     """The network of the gate: goen's own as it is, any other model tapped.
 
-    goen's own network outputs its features itself, and a gate with it is saved whole, without code
-    from outside.
+    goen's own network outputs its features itself, and its gate can be loaded without a model.
     """
     model = tapped.model
     network: nn.Module = tapped
@@ -191,7 +194,7 @@ def name_classes(classes: Sequence[str] | None, train: BatchStream, count: int) 
     return names
 
 
-def describe(stream: BatchStream, count: int) -> JsonObject:
+def describe_stream(stream: BatchStream, count: int) -> JsonObject:
     """The name, the size and, for an ``ImageSet``, the fingerprint, for the manifest."""
     fingerprint = {} if stream.images is None else {"fingerprint": stream.images.fingerprint}
     return {"name": stream.name, "images": count, **fingerprint}

@@ -16,7 +16,9 @@ from goen.detectors import CueDetector
 from goen.errors import FitError, UsageError
 from goen.extraction import BATCH_SIZE, run_network
 from goen.functional import conformal
-from goen.gate.prediction import Floats, Prediction, concatenate
+from goen.functional.ranking import Floats
+from goen.gate.held_out import HeldOut
+from goen.gate.prediction import Prediction, concatenate
 from goen.models.placement import evaluating, placement
 from goen.models.tapping.pooling import Layout, Tokens
 from goen.models.tapping.preprocess import Preprocessing
@@ -29,56 +31,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class HeldOut:
-    """The held-out ID images that set a gate's threshold and do nothing else.
-
-    Attributes:
-        scores: ``(n,)``, sorted; above the images' own by a tolerance (``conformal.raised``).
-        labels: ``(n,)``, the classifier's labels.
-        cues: ``(n, K)``, for ``Gate.update``.
-    """
-
-    scores: Floats
-    labels: NDArray[np.int64] | None = None
-    cues: Floats | None = None
-
-    def __post_init__(self) -> None:
-        order = np.argsort(self.scores, kind="stable")
-        for name in ("scores", "labels", "cues"):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, np.asarray(getattr(self, name))[order])
-
-    @classmethod
-    def from_cues(
-        cls, detector: CueDetector, cues: Tensor, *, labels: Tensor | None, rounding: float
-    ) -> Self:
-        """The scores of cues ``(n, K)``, increased by a tolerance above numerical noise.
-
-        Args:
-            detector: fitted and calibrated.
-            cues: of images that fitted, calibrated and chose nothing.
-            labels: the classifier's labels of the same images.
-            rounding: the largest difference seen between scores of one image alone and in a batch.
-        """
-        scores = conformal.raised(detector.score_cues(cues), rounding)
-        return cls(scores, None if labels is None else labels.numpy(), cues.numpy())
-
-    def __len__(self) -> int:
-        return len(self.scores)
-
-    def require_cues(self) -> Floats:
-        """The cues; an error where the gate was saved without them."""
-        if self.cues is None:
-            raise UsageError("This gate was saved without its held-out cues: give held_out again.")
-        return self.cues
-
-
-@dataclass(frozen=True, eq=False)
 class Gate:
     """Classifies images, scores them, and flags OOD inputs.
 
-    With n held-out ID images that trained, calibrated and chose nothing, an ID image is flagged
-    with probability at most ``false_alarm_rate``, for every n, every network and every score: split
+    With n held-out ID images that were used for nothing else, a new ID image is flagged with
+    probability at most ``false_alarm_rate``, for every n, every network and every score: split
     conformal prediction. The rate can be changed at any time without fitting again.
 
     Attributes:
@@ -88,7 +45,7 @@ class Gate:
         false_alarm_rate: the share of ID images that may be flagged.
         classes: names of the classes.
         image_size: (height, width) the gate was fitted on.
-        facts: where everything came from: splits with their hashes, metrics, configuration.
+        facts: provenance: splits with their hashes, metrics, configuration.
         per_class: whether the rate holds within every class; see ``with_per_class``.
     """
 
@@ -103,7 +60,7 @@ class Gate:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "false_alarm_rate", float(self.false_alarm_rate))
-        conformal.threshold(self.held_out.scores, self.false_alarm_rate)  # enough, or an error
+        self.held_out.threshold(self.false_alarm_rate)  # enough, or an error
         if self.per_class:
             self.class_thresholds  # noqa: B018  (enough of each class, or an error)
 
@@ -147,26 +104,28 @@ class Gate:
             train: what it was trained on, with labels: an ``ImageSet``, a pair (images, labels), or
                 an iterable of such batches, a ``DataLoader`` for one. Images are ``(N, 3, H, W)``,
                 uint8 or floats in [0, 1], before any normalisation.
-            held_out: the same of ID images that trained nothing; labels are not needed.
-            layers: where to measure, names as in ``model.named_modules()``; ``goen.layers(model,
-                example)`` lists them. One in the middle and the last make a good start.
+            held_out: ID images the classifier was not trained on, in the same forms; labels are
+                not needed.
+            layers: whose features to use, names as in ``model.named_modules()``;
+                ``goen.layers(model, example)`` lists them. A middle layer and the last one before
+                the classifier are a good start.
             ood: images that should be flagged, or a mapping of several kinds by name. They weight
                 the cues and give a probability; without them the cues are weighted equally.
             false_alarm_rate: the share of ID images that may be flagged.
-            logits: where they are in the model's output, if it does not say itself.
-            preprocess: what the model needs done to images in [0, 1]: ``goen.Preprocess(mean, std,
-                size)`` or a function.
+            logits: their key, attribute or index in the model's output, if that is ambiguous.
+            preprocess: of images in [0, 1], before they enter the model: ``goen.Preprocess(mean,
+                std, size)`` or a function.
             tokens: of transformers: ``mean`` of all tokens, or the first (``class``).
-            layout: of maps whose shape does not say it; see ``Tapped``.
+            layout: of feature maps, where their shape is ambiguous; see ``Tapped``.
             classes: their names, in the order of the logits.
             flip_averaging: average logits and features over each image and its mirror image:
                 more accurate, at twice the time. Not for classes that a flip changes, such as
                 digits.
-            batch_size: of sets and arrays; iterables come with their own.
+            batch_size: of sets and arrays; iterables have their own.
 
         Raises:
-            UsageError: layers, labels, images or a model that cannot be used.
-            FitError: too few held-out images, or features that cannot be measured.
+            UsageError: invalid layers, labels, images or settings, or an unsuitable model.
+            FitError: too few held-out images, or OOD images that no cue separates.
             LeakError: an image in two of the sets.
         """
         from goen.gate.fit import FitSets, fit_gate  # it makes gates, so it imports this module
@@ -202,12 +161,11 @@ class Gate:
         """The updated gate, and what the update changed. This gate stays as it is.
 
         Args:
-            train: more ID images, with labels. The bank is then that of a fit on all of them, old
-                and new. All distances change, so ``held_out`` and every kind of OOD must be given
+            train: more ID images, with labels. The result equals a fit on all of them, old and
+                new. All distances change, so ``held_out`` and every kind of OOD must be given
                 again.
-            held_out: ID images that replace the held-out ones before.
-            ood: new kinds of OOD; the old ones stay, their cues being kept. A kind of the same
-                name is replaced.
+            held_out: ID images that replace the previous held-out images.
+            ood: new kinds of OOD; the previous ones are kept. A kind of the same name is replaced.
             batch_size: as for ``fit``.
 
         Raises:
@@ -233,11 +191,11 @@ class Gate:
     @property
     def threshold(self) -> float:
         """Images that score above it are flagged."""
-        return conformal.threshold(self.held_out.scores, self.false_alarm_rate)
+        return self.held_out.threshold(self.false_alarm_rate)
 
     @property
     def class_thresholds(self) -> Floats:
-        """``(C,)``, the same within every class.
+        """``(C,)``: the threshold of each predicted class, for ``with_per_class``.
 
         Raises:
             FitError: a class has too few held-out images for the rate.
@@ -259,9 +217,7 @@ class Gate:
             )
         return np.array(
             [
-                conformal.threshold(
-                    self.held_out.scores[self.held_out.labels == label], self.false_alarm_rate
-                )
+                self.held_out.of_class(label).threshold(self.false_alarm_rate)
                 for label in range(len(self.classes))
             ]
         )
@@ -270,13 +226,15 @@ class Gate:
         """Label, score, p-value, probability and decision for each image.
 
         Args:
-            images: what ``fit`` takes: a batch ``(N, 3, H, W)``, uint8 or floats in [0, 1], an
-                ``ImageSet``, or an iterable of batches; or one image ``(3, H, W)``. Labels are
-                ignored.
-            batch_size: of an ``ImageSet``; an array is one batch, and iterables bring their own.
+            images: whatever ``fit`` takes: an ``ImageSet``, images ``(N, 3, H, W)``, uint8 or
+                floats in [0, 1], a pair (images, labels), or an iterable of such batches, a
+                ``DataLoader`` for one; or one image ``(3, H, W)``. Labels are ignored.
+            batch_size: of an ``ImageSet`` or a pair; an array is one batch, and iterables have
+                their own.
 
         Raises:
             UsageError: images of another shape, type or range, or with NaN in them.
+            DataError: no images, such as a generator that was read before.
         """
         if isinstance(images, (Tensor, np.ndarray)):
             return self._predict_batch(images)
@@ -304,7 +262,7 @@ class Gate:
         if tuple(shape[2:]) != self.image_size:
             raise UsageError(
                 f"This gate was fitted on images of {self.image_size[0]}×{self.image_size[1]}, got "
-                f"{shape[2]}×{shape[3]}. Resize them; it promises nothing at others."
+                f"{shape[2]}×{shape[3]}. Resize them: its guarantee holds at that size only."
             )
 
     def predict_outputs(self, outputs: Outputs) -> Prediction:
@@ -332,7 +290,7 @@ class Gate:
         )
 
     def p_values(self, score: Floats, label: NDArray[np.int64]) -> Floats:
-        """Of scores ``(N,)`` among the held-out ones: of all, or of the same class."""
+        """Of scores ``(N,)``: against all held-out scores, or those of the same class."""
         if not self.per_class or self.held_out.labels is None:
             return conformal.p_values(score, self.held_out.scores)
         return conformal.class_conditional_p_values(

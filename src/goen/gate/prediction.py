@@ -1,4 +1,4 @@
-"""What a gate says of images."""
+"""Predictions: what a gate returns for images."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,25 +7,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from goen.errors import DataError
 from goen.functional import conformal
-
-Floats = NDArray[np.float64]
+from goen.functional.ranking import Floats
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """What the gate says of N images; every array has length N.
+    """The outputs of a gate for N images; every array has length N.
 
     Attributes:
         label: the classifier's class number; ``classes[label]`` is its name.
         confidence: the classifier's probability of that class.
         score: higher means more OOD.
-        p_value: the chance that an image like the held-out ones would score at least this high.
-        probability: of being OOD, where OOD images took part in the fit; else ``None``.
-        is_ood: the decision, p_value at most the false-alarm rate.
-        cues: what the score was made of, by name.
+        p_value: conformal: the probability that an ID image scores at least this high.
+        probability: P(OOD) at 50 % prevalence, if the gate was fitted with OOD images; else
+            ``None``.
+        is_ood: the decision: whether p_value is at most the false-alarm rate.
+        cues: the quantities that the score combines, by name.
         classes: the class names.
-        cue_p_values: the p-value of each cue alone, by name: which of them spoke.
+        cue_p_values: the p-value of each cue alone, by name: which cues are unusual.
     """
 
     label: NDArray[np.int64]
@@ -42,26 +43,32 @@ class Prediction:
         return len(self.label)
 
     def explain(self, row: int = 0) -> str:
-        """Why image ``row`` was judged so, one cue after the other.
+        """The p-value of each cue of image ``row``; its value where there is no p-value.
 
-        Such as ``layer2: p = 0.0002, layer4: p = 0.31, entropy: p = 0.44``.
+        For example ``layer2: p = 0.0002, layer4: p = 0.31, entropy: p = 0.44``.
         """
-        told = self.cue_p_values or self.cues
+        shown = self.cue_p_values or self.cues
         sign = "p = " if self.cue_p_values else ""
-        return ", ".join(f"{name}: {sign}{values[row]:.2g}" for name, values in told.items())
+        return ", ".join(f"{name}: {sign}{values[row]:.2g}" for name, values in shown.items())
 
     def discoveries(self, rate: float) -> NDArray[np.bool_]:
         """Which of these images to flag so that at most ``rate`` of the flags are false.
 
-        On average, and over this batch as a whole: Benjamini and Hochberg on the p-values. The
-        false-alarm rate bounds the share of ID images that are flagged; this bounds the share of
-        flagged images that are ID. Images must be independent of each other.
+        Benjamini and Hochberg's procedure on the p-values of this batch; the bound holds on
+        average. The false-alarm rate bounds the share of ID images that are flagged; this bounds
+        the share of flagged images that are ID. Images must be independent of each other.
         """
         return conformal.benjamini_hochberg(self.p_value, rate)
 
 
 def concatenate(parts: list[Prediction]) -> Prediction:
-    """The predictions of several batches as one."""
+    """The predictions of several batches as one.
+
+    Raises:
+        DataError: there are no batches.
+    """
+    if not parts:
+        raise DataError("Cannot concatenate: there are no batches.")
 
     def joined(name: str) -> NDArray[Any]:
         return np.concatenate([getattr(part, name) for part in parts])

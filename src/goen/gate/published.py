@@ -1,10 +1,10 @@
-"""A gate against what was published of it: the same numbers, from the images that are here."""
+"""Published numbers of a gate: measuring, writing, reading and comparing them."""
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from goen.data.imageset import ImageSet
 from goen.data.protocol import Protocol
@@ -12,12 +12,13 @@ from goen.errors import ArtifactError, UsageError
 from goen.files import Own, whole_file
 from goen.gate import Gate, Prediction
 from goen.metrics import ood_metrics
+from goen.runs.manifest import Manifest
 from goen.runs.provenance import hardware, versions
 from goen.runs.recognise import json_object
 
 PUBLISHED = "published.json"
 TEST = "test"
-# Another machine adds float32 up in another order: a few images in ten thousand change sides.
+# Another machine sums float32 in another order: a few decisions in ten thousand change.
 SAME_FILES = 0.0005
 # The same set decoded or resized by other software.
 OTHER_FILES = 0.005
@@ -32,16 +33,16 @@ Verdict = Literal["agrees", "agrees (other files)", "differs", "not here", "not 
 
 @dataclass(frozen=True)
 class Measured:
-    """One number of a gate.
+    """One metric of a gate on one dataset.
 
     Attributes:
         dataset: ``test``, or the name of an OOD set of the protocol.
-        images: how many it has.
+        images: their number.
         fingerprint: of its content; see ``ImageSet.fingerprint``.
         metric: ``accuracy``, ``flagged`` (a share of the images), ``auroc`` or
             ``fpr95_ood_positive`` (both of the test images against the set).
         value: the number.
-        low: lower end of its 95 % interval, where one is known: the AUROC's.
+        low: lower end of its 95 % interval, for the AUROC.
         high: upper end.
     """
 
@@ -56,7 +57,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Compared:
-    """A published number beside the one measured here; ``None`` where there is none."""
+    """A published number and the one measured here; ``None`` where one is missing."""
 
     dataset: str
     images: int
@@ -68,10 +69,10 @@ class Compared:
 
 
 def measure_gate(gate: Gate, protocol: Protocol) -> list[Measured]:
-    """What the gate does on the test images and the OOD sets of a protocol, one pass over each.
+    """The metrics of a gate on the test images and the OOD sets of a protocol, one pass each.
 
     Raises:
-        UsageError: a gate for another number of classes, or for images of another size.
+        UsageError: the gate is for another number of classes, or for images of another size.
     """
     _check_fits(gate, protocol.test)
     test = gate.predict(protocol.test)
@@ -92,14 +93,14 @@ def measure_gate(gate: Gate, protocol: Protocol) -> list[Measured]:
 
 
 def _check_fits(gate: Gate, test: ImageSet) -> None:
-    def told(classes: int, size: Sequence[int]) -> str:
-        return f"{classes} classes of {size[0]}×{size[1]} images"
+    def described(classes: int, size: Sequence[int]) -> str:
+        return f"{classes} classes and images of {size[0]}×{size[1]}"
 
-    mine = told(len(gate.classes), gate.image_size)
-    theirs = told(len(test.classes), test.image_shape[1:])
+    mine = described(len(gate.classes), gate.image_size)
+    theirs = described(len(test.classes), test.image_shape[1:])
     if mine != theirs:
         raise UsageError(
-            f"This gate knows {mine}, {test.name} has {theirs}: it cannot be measured on it."
+            f"This gate is for {mine}, but {test.name} has {theirs}: it cannot be evaluated on it."
         )
 
 
@@ -119,7 +120,7 @@ def _flagged(prediction: Prediction) -> float:
 
 
 def publish(rows: Iterable[Measured], folder: Path) -> Path:
-    """Write the numbers beside a gate, with the versions and the machine; the file written."""
+    """Write the numbers beside a gate, with versions and hardware; the file written."""
     content = {
         "versions": versions(),
         "hardware": hardware(),
@@ -132,10 +133,10 @@ def publish(rows: Iterable[Measured], folder: Path) -> Path:
 
 
 def read_published(folder: Path) -> list[Measured]:
-    """The numbers that were published with the gate in this folder.
+    """The numbers published with the gate in this folder.
 
     Raises:
-        ArtifactError: there are none, or the file is damaged.
+        ArtifactError: there is no such file, or it is damaged.
     """
     path = folder / PUBLISHED
     if not path.is_file():
@@ -144,26 +145,35 @@ def read_published(folder: Path) -> list[Measured]:
             "were published with their numbers can be checked."
         )
     try:
-        return [_read(row) for row in json.loads(path.read_text(encoding="utf-8"))["rows"]]
-    except (ValueError, KeyError, TypeError) as error:
+        return [_read(row) for row in Manifest(json_object(path)).parts("rows")]
+    except ValueError as error:
         raise ArtifactError(
             f"{path} is damaged ({error}). Copy the gate's folder again."
         ) from error
 
 
-def _read(row: dict[str, Any]) -> Measured:
-    value, images = float(row["value"]), int(row["images"])
-    names = {key: str(row[key]) for key in ("dataset", "metric", "fingerprint")}
-    return Measured(**{**row, **names, "value": value, "images": images})
+def _read(row: Manifest) -> Measured:
+    unknown = sorted({*row.content} - {field.name for field in fields(Measured)})
+    if unknown:
+        raise ValueError(f"unknown fields {', '.join(unknown)}")
+    return Measured(
+        row.text("dataset"),
+        row.count("images"),
+        row.text("fingerprint"),
+        row.text("metric"),
+        row.number("value"),
+        row.number("low") if "low" in row else None,
+        row.number("high") if "high" in row else None,
+    )
 
 
 def compare(published: Sequence[Measured], measured: Sequence[Measured]) -> list[Compared]:
-    """Every published number beside the one measured here, and what to think of the two.
+    """Every published number, the one measured here, and whether the two agree.
 
-    ``agrees`` where they differ by at most 0.0005 on the same images, ``agrees (other files)``
-    where by at most 0.005 on others, such as the same set resized by other software; shares may
-    differ by two images. ``differs`` otherwise; ``not here`` where the set could not be had, ``not
-    published`` where only this machine had it.
+    ``agrees``: they differ by at most 0.0005 on the same images. ``agrees (other files)``: by at
+    most 0.005 on other files, such as the same set resized by other software. Shares may differ by
+    two images. ``differs`` otherwise; ``not here`` where the dataset is not available here, ``not
+    published`` where there is no published number.
 
     Example:
         >>> published = [Measured("test", 1000, "a1", "accuracy", 0.91)]
@@ -179,7 +189,7 @@ def compare(published: Sequence[Measured], measured: Sequence[Measured]) -> list
         if here is None:
             rows.append(_compared(row, row.value, None, "not here"))
             continue
-        # These two set the OOD images against the test images: either may be other files.
+        # These two compare OOD images with the test images: either may be other files.
         both = row.metric in ("auroc", "fpr95_ood_positive")
         sets = {row.dataset, TEST} if both else {row.dataset}
         same = all(files[0].get(name) == files[1].get(name) for name in sets)
@@ -195,7 +205,7 @@ def _fingerprints(rows: Iterable[Measured]) -> dict[str, str]:
 def _verdict(difference: float, same: bool, row: Measured) -> Verdict:
     most = SAME_FILES if same else OTHER_FILES
     if row.metric in ("flagged", "accuracy"):
-        most = max(most, 2 / row.images)  # a share moves by a whole image at a time
+        most = max(most, 2 / row.images)  # a share changes in steps of one image
     # Rounded, so that 0.9005 and 0.9 differ by 0.0005 and not by a rounding error more.
     if not round(abs(difference), 12) <= round(most, 12):
         return "differs"

@@ -14,7 +14,8 @@ from goen.errors import ArtifactError
 from goen.functional import conformal
 from goen.gate._network import Supplied, build_network, network_manifest, network_tensors, widths
 from goen.gate.bundled import bundled_folder, bundled_gates
-from goen.gate.gate import Gate, HeldOut
+from goen.gate.gate import Gate
+from goen.gate.held_out import HeldOut
 from goen.models.tapping.preprocess import Preprocessing
 from goen.runs import artifacts
 from goen.runs.manifest import JsonObject, Manifest
@@ -46,8 +47,8 @@ def save_gate(gate: Gate, folder: Path) -> None:
 
 
 def _guarantee(gate: Gate) -> JsonObject:
-    """The expected false-alarm rate and an interval for this gate's own; of each class if the rate
-    is guaranteed for each."""
+    """The expected false-alarm rate and an interval for the rate of this gate; for each class if
+    the rate is guaranteed per class."""
 
     def with_images(count: int) -> JsonObject:
         low, mean, high = conformal.false_alarm_interval(count, gate.false_alarm_rate)
@@ -69,17 +70,17 @@ def load(
     """The gate that was saved in this folder or in the folder of a run, or a bundled gate.
 
     Args:
-        folder: of the gate, or of a run; or, as a string, the name of a gate that comes with goen,
-            such as ``"cifar10-w16"``. What exists at that path comes before a name; a ``Path`` is
-            never a name.
-        model: for a gate of ``Gate.fit``: the model, freshly built by your own code. It is given
-            the weights that were saved. No code is ever taken from the folder. A gate for goen's
-            own network needs none.
+        folder: of the gate, or of a run; or, as a string, the name of a bundled gate, such as
+            ``"cifar10-w16"``. An existing folder takes precedence over a name; a ``Path`` is never
+            a name.
+        model: for a gate of ``Gate.fit``: the model, freshly built by your own code. The saved
+            weights are loaded into it. No code is ever loaded from the folder. A gate with goen's
+            own network needs no model.
         preprocess: if the gate was fitted with a function of your own, that function.
 
     Raises:
-        ArtifactError: there is none, or it is damaged, or of another version, or the model is
-            missing or another one.
+        ArtifactError: there is no gate, it is damaged or of another version, or the model is
+            missing, a different one, or not needed.
     """
     path = gate_folder(folder)
     try:
@@ -93,12 +94,12 @@ def load(
         return _rebuilt(tensors, Manifest(manifest), model, preprocess)
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
         raise ArtifactError(
-            f"{path} is not a gate that this goen can use: {error}. Save it again."
+            f"{path} is not a gate that this version of goen can load: {error}. Save it again."
         ) from error
 
 
 def gate_folder(gate: Path | str) -> Path:
-    """The folder that ``load`` reads: the one given, its ``gate/`` if a run's, or a bundled one."""
+    """The folder that ``load`` reads: the given one, the ``gate/`` of a run, or a bundled one."""
     own = bundled_folder(gate) if isinstance(gate, str) else None
     path = Path(gate)
     if own is not None and not path.exists():

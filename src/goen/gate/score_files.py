@@ -1,4 +1,4 @@
-"""Images in, one row each out: a gate over files and folders, in memory that does not grow."""
+"""Score image files and folders with a gate, one row per file, in constant memory."""
 
 import csv
 import json
@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import numpy as np
 
@@ -20,10 +20,10 @@ from goen.gate import Gate, Prediction
 from goen.progress import bar
 from goen.runs.recognise import first_row
 
-Row = dict[str, Any]
-BATCH_SIZE = 128
+ScoreRow = dict[str, str | float | bool | None]
+_BATCH_SIZE = 128
 _LONGEST_HEADER = 1 << 16
-FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".parquet": "parquet"}
+OUTPUT_FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".parquet": "parquet"}
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class FileCounts:
 
 
 def find_files(paths: Sequence[Path]) -> list[Path]:
-    """The files named, and all pictures below the folders named, sorted within each folder.
+    """The files given, and all pictures in the folders given, sorted within each folder.
 
     Raises:
         UsageError: a path that does not exist.
@@ -52,22 +52,22 @@ def find_files(paths: Sequence[Path]) -> list[Path]:
     return found
 
 
-def score_files(gate: Gate, files: Sequence[Path], write: Callable[[Row], None]) -> FileCounts:
-    """Score every file, hand each row to ``write`` in the files' order, and count.
+def score_files(gate: Gate, files: Sequence[Path], write: Callable[[ScoreRow], None]) -> FileCounts:
+    """Score every file and pass its row to ``write``, in the order of the files.
 
-    A file that cannot be read gets a row with its error; nothing else is lost.
+    A file that cannot be read gets a row with its error.
     """
     scored = flagged = 0
     with ThreadPoolExecutor() as pool, bar() as progress:
         task = progress.add_task("scoring", total=len(files), status="images")
-        for start in range(0, len(files), BATCH_SIZE):
-            batch = files[start : start + BATCH_SIZE]
+        for start in range(0, len(files), _BATCH_SIZE):
+            batch = files[start : start + _BATCH_SIZE]
             read = list(pool.map(lambda file: _read(file, gate.image_size), batch))
             images = [image for image in read if not isinstance(image, str)]
             rows = iter(_rows(gate.predict(np.stack(images)))) if images else iter(())
             for file, image in zip(batch, read, strict=True):
                 error = image if isinstance(image, str) else None
-                row = dict.fromkeys(columns(gate)) if error else next(rows)
+                row = dict.fromkeys(score_columns(gate)) if error else next(rows)
                 scored += error is None
                 flagged += bool(row["is_ood"])
                 write({"path": _printable(file), **row, "error": error})
@@ -80,12 +80,12 @@ def _printable(file: Path) -> str:
     return os.fsencode(file).decode("utf-8", "backslashreplace")
 
 
-def columns(gate: Gate) -> list[str]:
+def score_columns(gate: Gate) -> list[str]:
     """The columns of a row between ``path`` and ``error``."""
     probability = ["probability"] if gate.detector.has_probability else []
     cues = [f"cue_{name}" for name in gate.detector.cue_names]
-    whys = [f"p_{name}" for name in gate.detector.cue_names if gate.detector.has_cue_p_values]
-    return ["label", "confidence", "score", "p_value", *probability, "is_ood", *cues, *whys]
+    p_values = [f"p_{name}" for name in gate.detector.cue_names if gate.detector.has_cue_p_values]
+    return ["label", "confidence", "score", "p_value", *probability, "is_ood", *cues, *p_values]
 
 
 def _read(file: Path, size: tuple[int, int]) -> Pixels | str:
@@ -95,9 +95,9 @@ def _read(file: Path, size: tuple[int, int]) -> Pixels | str:
         return os.fsencode(str(error)).decode("utf-8", "backslashreplace")
 
 
-def _rows(prediction: Prediction) -> Iterator[Row]:
+def _rows(prediction: Prediction) -> Iterator[ScoreRow]:
     for i in range(len(prediction)):
-        row: Row = {
+        row: ScoreRow = {
             "label": prediction.classes[prediction.label[i]],
             "confidence": float(prediction.confidence[i]),
             "score": float(prediction.score[i]),
@@ -141,35 +141,42 @@ def check_not_scored(out: Path, files: Sequence[Path]) -> None:
 
 def open_writer(
     out: Path | None, stdout: TextIO, names: Sequence[str]
-) -> AbstractContextManager[Callable[[Row], None]]:
-    """Where rows go: JSON lines to ``stdout``, or a file whose ending says its form.
+) -> AbstractContextManager[Callable[[ScoreRow], None]]:
+    """A writer of rows: JSON lines to ``stdout``, or a file in the format of its suffix.
 
     Args:
-        out: a ``.jsonl``, ``.csv`` or ``.parquet`` file, whole or not at all; ``None`` is stdout.
-        stdout: for ``None``.
+        out: a ``.jsonl``, ``.csv`` or ``.parquet`` file, which appears when it is complete;
+            ``None`` for stdout.
+        stdout: the stream for ``None``.
         names: all columns, in order.
 
     Raises:
-        UsageError: an ending goen does not know, Parquet without pyarrow, or something at ``out``
-            that is not an earlier file of scores.
+        UsageError: an unknown suffix, Parquet without pyarrow, or something at ``out`` that is not
+            an earlier file of scores.
     """
     if out is None:
-        return nullcontext(lambda row: print(json.dumps(row, ensure_ascii=False), file=stdout))
-    form = FORMATS.get(out.suffix.lower())
+        return nullcontext(lambda row: _write_json(row, stdout))
+    form = OUTPUT_FORMATS.get(out.suffix.lower())
     if form is None:
-        raise UsageError(f"{out} should end in {', '.join(FORMATS)}: the ending says the form.")
+        raise UsageError(
+            f"{out} should end in {', '.join(OUTPUT_FORMATS)}: the suffix selects the format."
+        )
     return _parquet(out, names) if form == "parquet" else _text(out, form, names)
 
 
+def _write_json(row: ScoreRow, file: TextIO) -> None:
+    file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
 @contextmanager
-def _text(out: Path, form: str, names: Sequence[str]) -> Iterator[Callable[[Row], None]]:
+def _text(out: Path, form: str, names: Sequence[str]) -> Iterator[Callable[[ScoreRow], None]]:
     ours = _JSONL if form == "jsonl" else _CSV
     with (
         whole_file(out, ours) as temporary,
         temporary.open("w", newline="", encoding="utf-8") as file,
     ):
         if form == "jsonl":
-            yield lambda row: print(json.dumps(row, ensure_ascii=False), file=file)
+            yield lambda row: _write_json(row, file)
         else:
             table = csv.DictWriter(file, names)
             table.writeheader()
@@ -178,7 +185,7 @@ def _text(out: Path, form: str, names: Sequence[str]) -> Iterator[Callable[[Row]
 
 
 @contextmanager
-def _parquet(out: Path, names: Sequence[str]) -> Iterator[Callable[[Row], None]]:
+def _parquet(out: Path, names: Sequence[str]) -> Iterator[Callable[[ScoreRow], None]]:
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -187,10 +194,10 @@ def _parquet(out: Path, names: Sequence[str]) -> Iterator[Callable[[Row], None]]
     text = {"path", "label", "error"}
     kinds = {name: pa.string() if name in text else pa.float64() for name in names}
     schema = pa.schema(list({**kinds, "is_ood": pa.bool_()}.items()))
-    held: list[Row] = []
+    held: list[ScoreRow] = []
     with whole_file(out, _PARQUET) as temporary, pq.ParquetWriter(temporary, schema) as file:
 
-        def write(row: Row) -> None:
+        def write(row: ScoreRow) -> None:
             held.append(row)
             if len(held) >= 10_000:
                 flush()

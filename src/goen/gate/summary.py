@@ -14,11 +14,11 @@ from goen.runs.manifest import Manifest
 
 
 def fit_summary(gate: Gate, ood: Mapping[str, ImageSet]) -> str:
-    """What the gate was fitted on, what it guarantees, and how it does on the OOD images.
+    """The sets the gate was fitted on, its guarantee, and its metrics on the OOD images.
 
     Args:
         gate: fitted.
-        ood: the OOD images it was fitted with, so that the numbers are about images it has seen.
+        ood: the OOD images it was fitted with.
     """
     low, mean, high = false_alarm_interval(len(gate.held_out), gate.false_alarm_rate)
     facts = Manifest(gate.facts)
@@ -48,11 +48,14 @@ def fit_summary(gate: Gate, ood: Mapping[str, ImageSet]) -> str:
         weights = zip(gate.detector.cue_names, gate.detector.weights_.tolist(), strict=True)
         lines += [f"  {name:<18} {weight:6.3f}" for name, weight in weights]
     if ood:
-        lines += ["", "  OOD, seen in fitting          AUROC   flagged"]
+        lines += ["", "  OOD, used in the fit          AUROC   flagged"]
     for kind, images in ood.items():
         prediction = gate.predict(images)
         auroc = ood_metrics(gate.held_out.scores, prediction.score).auroc
         lines.append(f"  {kind:<28} {auroc:6.3f}   {np.mean(prediction.is_ood):6.1%}")
     if not ood:
-        lines += ["", "  No OOD images: no probability, and the cues are weighted equally."]
+        lines += [
+            "",
+            "  Fitted without OOD images: no probability, and the cues are weighted equally.",
+        ]
     return "\n".join(lines)

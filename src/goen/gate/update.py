@@ -10,22 +10,23 @@ from goen.data.inputs import BatchStream, Images, as_stream, require_disjoint_st
 from goen.detectors import GoenM
 from goen.errors import LeakError, UsageError
 from goen.gate._passes import CuePass, fit_detector, measure_cues, split_held_out
-from goen.gate.fit import calibrate, describe, ood_streams
-from goen.gate.gate import Gate, HeldOut
+from goen.gate.fit import calibrate, describe_stream, ood_streams
+from goen.gate.gate import Gate
+from goen.gate.held_out import HeldOut
 from goen.models.placement import evaluating
 from goen.runs.manifest import JsonObject, JsonValue
 
 
 @dataclass(frozen=True)
 class Change:
-    """What an update changed: the same images under the gate before it and after it.
+    """What an update changed: metrics of the same images before and after it.
 
     Attributes:
-        before: by name: ``flagged/held_out`` (of the images that give the threshold), and
-            ``auroc/KIND`` and ``flagged/KIND`` of every kind of OOD that took part, at the one
-            threshold of all classes. These images took part in the fit, so they show what changed,
-            not what to expect of other images.
-        after: the same, afterwards.
+        before: by name: ``flagged/held_out`` (the held-out images that set the threshold), and
+            ``auroc/KIND`` and ``flagged/KIND`` of every kind of OOD images, at the threshold of
+            the whole gate. The gate was fitted on these images, so the numbers show what changed,
+            not what to expect on other images.
+        after: the same after the update.
     """
 
     before: Mapping[str, float]
@@ -63,11 +64,11 @@ def update_gate(
     """The updated gate and what changed; see ``Gate.update``."""
     if not isinstance(gate.detector, GoenM):
         raise UsageError(
-            "Only gates of Gate.fit can be updated. This one has the paper's head, which goen run "
-            "trains: run it again with the new images."
+            "Only gates of Gate.fit can be updated. This one has the calibration head that "
+            "goen run trains: run it again with the new images."
         )
     if train is None and held_out is None and ood is None:
-        raise UsageError("There is nothing to update: give train, held_out or ood images.")
+        raise UsageError("Nothing to update: give train, held_out or ood images.")
 
     def stream(images: Images | None, role: str) -> BatchStream | None:
         if images is None:
@@ -91,24 +92,27 @@ def _updated(gate: Gate, old: GoenM, sets: _NewSets) -> tuple[Gate, Change]:
     with evaluating(gate.network):
         if sets.train is not None:
             count = fit_detector(new, gate.network, sets.train)
-            splits[f"train, added {len(splits)}"] = describe(sets.train, count)
-        known: CuePass | None = None
+            splits[f"train, added {len(splits)}"] = describe_stream(sets.train, count)
+        held_out_pass: CuePass | None = None
         if sets.held_out is not None:
-            known = measure_cues(gate.network, sets.held_out, old, new)
+            held_out_pass = measure_cues(gate.network, sets.held_out, old, new)
         ood = {kind: measure_cues(gate.network, s, old, new) for kind, s in sets.ood.items()}
     require_disjoint_streams(sets.by_role())
-    splits |= {f"ood {kind}": describe(sets.ood[kind], len(found)) for kind, found in ood.items()}
+    splits |= {
+        f"ood {kind}": describe_stream(sets.ood[kind], len(found)) for kind, found in ood.items()
+    }
 
     kept = {} if sets.train is not None else old.ood_cues_
     old_ood = {**old.ood_cues_, **{kind: found.cues[0] for kind, found in ood.items()}}
     new_ood = {**kept, **{kind: found.cues[1] for kind, found in ood.items()}}
-    if known is not None and sets.held_out is not None:
-        held_out = calibrate(new, known, new_ood, gate.false_alarm_rate)
-        splits["held_out"] = describe(sets.held_out, len(known))
-        facts["held_out_accuracy"] = known.accuracy
-        old_id = known.cues[0][split_held_out(len(known), gate.false_alarm_rate)[1]]
+    if held_out_pass is not None and sets.held_out is not None:
+        held_out = calibrate(new, held_out_pass, new_ood, gate.false_alarm_rate)
+        splits["held_out"] = describe_stream(sets.held_out, len(held_out_pass))
+        facts["held_out_accuracy"] = held_out_pass.accuracy
+        _, rows = split_held_out(len(held_out_pass), gate.false_alarm_rate)
+        old_id = held_out_pass.cues[0][rows]
     else:
-        held_out = _weighted_again(new, old, gate.held_out, new_ood, ood)
+        held_out = _recalibrated(new, old, gate.held_out, new_ood, ood)
         old_id = torch.from_numpy(held_out.require_cues())
     facts["splits"] = splits
     updated = replace(gate, detector=new, held_out=held_out, facts=facts)
@@ -124,7 +128,7 @@ def _check(gate: Gate, detector: GoenM, sets: _NewSets) -> None:
     if sets.train is not None and sets.held_out is None:
         raise UsageError(
             "More training images change every distance, and with it the scores of the held-out "
-            "images: give held_out again, the same images or better more of them."
+            "images: give held_out again, the same images or more."
         )
     missing = [kind for kind in detector.ood_cues_ if kind not in sets.ood]
     if sets.train is not None and missing:
@@ -144,8 +148,8 @@ def _check(gate: Gate, detector: GoenM, sets: _NewSets) -> None:
             )
             if stays and same:
                 raise LeakError(
-                    f"{role} is {stream.name}, which is the gate's {other} already. The training, "
-                    "held-out and OOD sets must be disjoint."
+                    f"{role} is {stream.name}, which already is the gate's {other} set. The "
+                    "training, held-out and OOD sets must be disjoint."
                 )
 
 
@@ -154,7 +158,7 @@ def _splits(facts: JsonObject) -> dict[str, JsonValue]:
     return dict(splits) if isinstance(splits, Mapping) else {}
 
 
-def _weighted_again(
+def _recalibrated(
     new: GoenM,
     old: GoenM,
     held_out: HeldOut,

@@ -58,7 +58,7 @@ def group_averages(
         values: the metric by set name. A set that could not be had is simply absent.
         groups: ``near``, ``far`` or ``noise`` for every set; may name absent sets.
         seen: names of the sets used in calibration, be it through other images of the same set.
-            Empty says that none was; there is no default, so nobody forgets.
+            Empty means that none was; there is no default, so that it is never forgotten.
         paper_sets: the three sets of the paper's plain average.
 
     Raises:

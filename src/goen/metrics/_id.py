@@ -47,10 +47,10 @@ def id_metrics(
 
     Give probabilities or logits, by name; goen never guesses which they are. From logits the NLL
     is computed in log space and stays finite; from probabilities, a label given exactly 0 (a
-    float32 softmax does that) makes it infinite, and ``num_zero_probability`` says how often.
+    float32 softmax does that) makes it infinite, and ``num_zero_probability`` counts how often.
     Nothing is clipped.
 
-    ECE as in the paper: 15 bins of equal width on [0, 1]; the paper does not say where an edge
+    ECE as in the paper: 15 bins of equal width on [0, 1]; the paper leaves open where an edge
     belongs, so as in Guo et al. (2017) bin b holds (b - 1) / 15 < confidence <= b / 15.
     Adaptive ECE: bin b ends at the ceil(b N / 15)-th smallest confidence; equal confidences
     share a bin.

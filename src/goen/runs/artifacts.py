@@ -1,4 +1,4 @@
-"""Saved things: tensors as safetensors, everything else as JSON beside them, never a pickle."""
+"""Artifacts on disk: tensors as safetensors, everything else as JSON beside them, no pickle."""
 
 import json
 from collections.abc import Mapping
@@ -121,7 +121,7 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
     """The tensors of one file of a finished stage.
 
     Raises:
-        ArtifactError: it is damaged; the message says which folder to delete.
+        ArtifactError: it is damaged; the message names the folder to delete.
     """
     try:
         return load_file(path)

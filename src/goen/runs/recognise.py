@@ -1,4 +1,4 @@
-"""How goen recognises what it wrote before: by content, since anybody can use the same names."""
+"""How goen recognises its earlier output: by content, since any program may use the same names."""
 
 import json
 from pathlib import Path

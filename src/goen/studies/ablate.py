@@ -61,8 +61,9 @@ class AblateConfig:
     """What goen ablate does.
 
     Attributes:
-        variants: which, by name; all if none is named. default is always among them.
-        preset: digits, cpu, short or paper; auto takes digits for digits, cpu for CIFAR-10.
+        variants: by name; all if none is given. default is always included.
+        preset: network and training settings: digits, cpu, short or paper; auto is digits for
+            digits and cpu for CIFAR-10.
         budget: full trains the whole schedule; paper stops early.
         seed: of all trainings.
     """

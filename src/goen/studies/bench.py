@@ -32,12 +32,14 @@ class BenchConfig:
     """What goen bench does.
 
     Attributes:
-        methods: which methods, by name; all if none is named. pytorch_ood.NAME takes a detector
-            of pytorch-ood.
-        sets: which OOD sets; all if none is named.
-        preset: digits, cpu, short or paper; auto takes digits for digits, cpu for CIFAR-10.
+        methods: methods by name; all if none is given. pytorch_ood.NAME is a detector of
+            pytorch-ood.
+        sets: OOD sets by name; all if none is given.
+        preset: network and training settings: digits, cpu, short or paper; auto is digits for
+            digits and cpu for CIFAR-10.
         budget: full gives every network the same whole schedule; paper stops early with a
-            patience of ten epochs and gives the baselines 2.5 times GOEN's epochs, as written.
+            patience of ten epochs and gives the baselines 2.5 times GOEN's epochs, as in the
+            paper.
         seed: of all trainings; the ensemble adds four of the paper's other seeds.
     """
 

@@ -12,6 +12,7 @@ from goen.data.imageset import ImageSet
 from goen.data.protocol import Protocol
 from goen.errors import UsageError, unknown
 from goen.functional.conformal import threshold
+from goen.gate import HeldOut
 from goen.metrics import id_metrics
 from goen.runs.manifest import JsonObject
 from goen.runs.results import Result, write_results
@@ -30,15 +31,16 @@ class RobustConfig:
     """What goen robust does.
 
     Attributes:
-        methods: which methods, by the names of goen bench.
-        corruptions: which of the fifteen; all if none is named.
-        severities: of 1 to 5.
-        images: how many test images; all if 0.
-        false_alarm_rate: what share of clean ID images may be flagged.
-        preset: digits, cpu, short or paper; auto takes digits for digits, cpu for CIFAR-10.
+        methods: by name, as in goen bench.
+        corruptions: by name; all fifteen if none is given.
+        severities: from 1 to 5.
+        images: number of test images; all if 0.
+        false_alarm_rate: the share of clean ID images that may be flagged.
+        preset: network and training settings: digits, cpu, short or paper; auto is digits for
+            digits and cpu for CIFAR-10.
         budget: full gives every network the same whole schedule; paper stops early.
         seed: of all trainings.
-        cifar10c: a folder with the official CIFAR-10-C files, instead of our own corruptions.
+        cifar10c: a folder with the official CIFAR-10-C files, to use instead of goen's corruptions.
     """
 
     methods: tuple[str, ...] = (
@@ -64,10 +66,10 @@ def robust(
 ) -> list[Result]:
     """Accuracy, calibration, mean score and share flagged, by corruption and severity.
 
-    A corrupted image still has its class, so it is not OOD; what a gate should make of it is a
-    matter of taste, and the share flagged says what it does make of it. The threshold is conformal
-    at the false-alarm rate on clean held-out images. Rows have the set ``NAME-SEVERITY``; ``clean``
-    is the test set as it is.
+    A corrupted image still has its class, so it is not OOD; whether a gate should flag it depends
+    on the application, and the share flagged is reported without a judgement. The threshold is
+    that of a gate: conformal, from clean held-out images, with the same tolerance above numerical
+    noise. Rows have the set ``NAME-SEVERITY``; ``clean`` is the test set as it is.
 
     Args:
         config: what to do.
@@ -84,8 +86,8 @@ def robust(
         threshold(np.zeros(len(protocol.held_out)), config.false_alarm_rate)
         fitted = [experiment.fit(method) for method in methods]
         limits = {
-            f.method.key: threshold(
-                experiment.score(f, protocol.held_out)[0], config.false_alarm_rate
+            f.method.key: HeldOut.from_scores(experiment.score(f, protocol.held_out)[0]).threshold(
+                config.false_alarm_rate
             )
             for f in fitted
         }

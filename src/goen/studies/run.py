@@ -18,11 +18,8 @@ from goen.detectors.calibration_head import CalibrationHead, HeadConfig, train_h
 from goen.errors import UsageError
 from goen.extraction import stream
 from goen.functional.conformal import threshold
-from goen.gate import Gate, HeldOut
-from goen.gate._passes import ALONE, one_by_one, score_rounding
+from goen.gate import Gate, HeldOut, measure_rounding
 from goen.models import ResNet18
-from goen.models.placement import evaluating, placement
-from goen.outputs import Outputs
 from goen.runs.artifacts import load_tensors
 from goen.runs.manifest import JsonObject, JsonValue
 from goen.runs.stages import Stages, alone_in, summarised
@@ -36,15 +33,16 @@ class RunConfig:
     """What goen run does.
 
     Attributes:
-        preset: digits, cpu, short or paper; auto takes digits for digits, cpu for CIFAR-10.
-        budget: full trains the whole schedule; paper stops early, with a patience of ten epochs, as
-            the paper says.
-        representation: the features of the network that z is made of.
-        center_loss: weight of the centre loss.
-        calibration_ood: which OOD sets train the calibration head: all that the protocol offers,
-            noise alone (the paper's NoSVHN), or none: no head, and no OOD image is used at all.
+        preset: network and training settings: digits, cpu, short or paper; auto is digits for
+            digits and cpu for CIFAR-10.
+        budget: full trains the whole schedule; paper stops early with a patience of ten epochs, as
+            in the paper.
+        representation: how the feature vector z combines the scales of the network.
+        center_loss: weight of the center loss.
+        calibration_ood: which OOD sets train the calibration head: all of the protocol, noise alone
+            (the paper's NoSVHN), or none: no head, and no OOD image is used.
         false_alarm_rate: the share of ID images that may be flagged.
-        seed: of the training.
+        seed: of training and calibration.
     """
 
     preset: str = "auto"
@@ -102,7 +100,7 @@ def _run(config: RunConfig, protocol: Protocol, out: Path, stages: Stages) -> Ga
     detector = fitted.detector.with_head(head, cues)
     used = {"train": protocol.train, "calibration": calibration, "held-out": held_out}
     used |= {f"calibration OOD {name}": images for name, images in ood.items()}
-    rounding = _rounding(fitted, detector, held_out)
+    rounding = measure_rounding(trained.network, detector, held_out)
     gate = Gate(
         network=trained.network,
         detector=detector,
@@ -218,13 +216,3 @@ def _train_head(
     head = CalibrationHead()
     head.load_state_dict(load_tensors(folder / "head.safetensors"))
     return head.eval(), read_story(folder / "head.jsonl")
-
-
-def _rounding(fitted: _FittedGaussians, detector: Goen, images: ImageSet) -> float:
-    """The largest difference between scores of a few images in a batch and each alone."""
-    few = torch.from_numpy(images.read(range(min(ALONE, len(images)))))
-    device, _ = placement(fitted.network)
-    with evaluating(fitted.network), torch.no_grad():
-        together: Outputs = fitted.network(few.to(device))
-        alone = [detector.cues(outputs) for outputs in one_by_one(fitted.network, few)]
-    return score_rounding(detector, detector.cues(together.cpu()), torch.cat(alone))

@@ -76,7 +76,7 @@ class TrainingConfig:
 class EpochRow:
     """What one epoch did.
 
-    The last three say what shape the validation images' z has after it, as ``Geometry`` does;
+    The last three describe the geometry of the validation images' z after it, as ``Geometry`` does;
     ``None`` where a measure has no meaning.
     """
 

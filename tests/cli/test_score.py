@@ -1,4 +1,4 @@
-"""``goen run`` and then ``goen score``, as a person would type them."""
+"""``goen score`` as a person would type it."""
 
 import csv
 import json
@@ -14,20 +14,10 @@ import goen
 from goen.cli.main import main
 from goen.data import load_set
 from goen.data.pictures import read_picture
-from goen.runs.results import read_results
-from goen.studies import PRESETS
 
-from ..tiny import TINY, tiny_protocol
+from .test_run import finished
 
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("runs") / "digits"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(PRESETS, "tiny", TINY)  # type: ignore[arg-type]
-        patch.setattr("goen.cli.study.protocol", lambda *_, **__: tiny_protocol())
-        assert main(["run", "--preset", "tiny", "--out", str(out)]) == 0
-    return out
+__all__ = ["finished"]  # a fixture
 
 
 @pytest.fixture
@@ -43,22 +33,6 @@ def pictures(tmp_path: Path) -> Path:
     (folder / "4.png").write_bytes(b"\x89PNG\r\n\x1a\n, and then the disk was full")
     (folder / "notes.txt").write_text("no picture")
     return folder
-
-
-def test_run_ends_with_the_path_of_its_report(
-    finished: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(PRESETS, "tiny", TINY)  # type: ignore[arg-type]
-    monkeypatch.setattr("goen.cli.study.protocol", lambda *_, **__: tiny_protocol())
-    assert main(["run", "--preset", "tiny", "--out", str(finished)]) == 0
-    out = capsys.readouterr().out
-    assert "protocol full" in out
-    rows = read_results(finished / "results.jsonl")
-    (accuracy,) = (r.value for r in rows if (r.method, r.metric) == ("classifier", "accuracy"))
-    assert f"accuracy on test images: {accuracy:.2%}" in out
-    last = out.strip().splitlines()[-1]
-    assert last == f"report: {finished / 'report.html'}"
-    assert Path(last.removeprefix("report: ")).is_file()
 
 
 def test_every_file_gets_a_row_and_the_code_says_whether_all_were_read(
@@ -82,7 +56,7 @@ def test_every_file_gets_a_row_and_the_code_says_whether_all_were_read(
 
 
 @pytest.mark.parametrize("ending", [".jsonl", ".csv", ".parquet"])
-def test_the_three_forms_say_the_same(
+def test_the_three_formats_hold_the_same(
     finished: Path, pictures: Path, tmp_path: Path, ending: str
 ) -> None:
     out = tmp_path / f"scores{ending}"
@@ -100,10 +74,10 @@ def test_the_three_forms_say_the_same(
         "cue_log_distance", "cue_similarity", "cue_entropy",
         "p_log_distance", "p_similarity", "p_entropy", "error",
     ]  # fmt: skip
-    gate_says = [float(r["score"]) for r in rows if not r["error"]]
+    scores = [float(r["score"]) for r in rows if not r["error"]]
     batch = np.stack([read_picture(Path(r["path"]), (32, 32)) for r in rows[:3]])
     direct = goen.load(finished).predict(batch).score
-    assert np.allclose(gate_says[:3], direct, atol=1e-5)
+    assert np.allclose(scores[:3], direct, atol=1e-5)
 
 
 @pytest.mark.parametrize("ending", [".jsonl", ".csv", ".parquet"])
@@ -121,7 +95,7 @@ def test_scores_replace_scores_and_nothing_else(
     with monkeypatch.context() as patch:
         patch.setattr("goen.cli.score.score_files", lambda *_: pytest.fail("it has begun"))
         earlier = out.read_bytes()
-        assert main([*command, str(out)]) == 2
+        assert main([command[0], str(out), *command[1:]]) == 2
         assert "is one of the files to score" in capsys.readouterr().err
         assert out.read_bytes() == earlier
         out.write_text("name,mark\nAda,1\n")
@@ -147,7 +121,7 @@ def test_another_rate_moves_only_the_decision(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--out", "scores.xls"], "the ending says the form"),
+        (["--out", "scores.xls"], "the suffix selects the format"),
         (["--false-alarm-rate", "0.0001"], "needs at least 9999 held-out scores, got 48"),
         (["--false-alarm-rate", "2"], "strictly between 0 and 1"),
         (["--gate", "nowhere"], "nowhere is not a folder"),
@@ -164,14 +138,14 @@ def test_mistakes_get_a_sentence_and_code_two(
     assert message in capsys.readouterr().err
 
 
-def test_a_path_that_does_not_exist_is_said(
+def test_a_path_that_does_not_exist_is_reported(
     finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["score", "nowhere.png", "--gate", str(finished)]) == 2
     assert "nowhere.png does not exist" in capsys.readouterr().err
 
 
-def test_nothing_to_score_is_said(
+def test_nothing_to_score_is_reported(
     finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "empty").mkdir()

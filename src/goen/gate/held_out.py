@@ -1,0 +1,134 @@
+"""The held-out ID images of a gate: their scores, the tolerance added to them, the threshold."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from goen.data.imageset import ImageSet
+from goen.detectors import CueDetector
+from goen.errors import UsageError
+from goen.functional import conformal
+from goen.functional.ranking import Floats
+from goen.models.placement import evaluating, placement
+from goen.outputs import Outputs
+
+# Enough to measure the rounding, few enough to cost nothing.
+COMPARED_IMAGES = 8
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """The held-out ID images that set a gate's threshold and do nothing else.
+
+    Attributes:
+        scores: ``(n,)``, sorted; above the images' own by a tolerance (``conformal.raised``).
+        labels: ``(n,)``, the classifier's labels.
+        cues: ``(n, K)``, for ``Gate.update``.
+    """
+
+    scores: Floats
+    labels: NDArray[np.int64] | None = None
+    cues: Floats | None = None
+
+    def __post_init__(self) -> None:
+        order = np.argsort(self.scores, kind="stable")
+        for name in ("scores", "labels", "cues"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, np.asarray(getattr(self, name))[order])
+
+    @classmethod
+    def from_cues(
+        cls, detector: CueDetector, cues: Tensor, *, labels: Tensor | None, rounding: float
+    ) -> Self:
+        """The scores of cues ``(n, K)``, increased by a tolerance above numerical noise.
+
+        Args:
+            detector: fitted and calibrated.
+            cues: of images that were used neither to fit nor to calibrate nor to select anything.
+            labels: the classifier's labels of the same images.
+            rounding: see ``from_scores``; ``measure_rounding`` measures it.
+        """
+        numbers = None if labels is None else labels.numpy()
+        return cls.from_scores(
+            detector.score_cues(cues).numpy(), rounding, labels=numbers, cues=cues.numpy()
+        )
+
+    @classmethod
+    def from_scores(
+        cls,
+        scores: Floats,
+        rounding: float = 0.0,
+        *,
+        labels: NDArray[np.int64] | None = None,
+        cues: Floats | None = None,
+    ) -> Self:
+        """Scores ``(n,)`` of any detector, increased by a tolerance above numerical noise.
+
+        Args:
+            scores: of images that were used neither to fit nor to calibrate nor to select anything.
+            rounding: the largest difference measured between scores of an image alone and in a
+                batch.
+            labels: the classifier's labels of the same images.
+            cues: of the same images, ``(n, K)``.
+
+        Example:
+            >>> HeldOut.from_scores(np.array([1.0, 2.0, 3.0, 4.0])).threshold(0.4) > 3
+            True
+        """
+        return cls(conformal.raised(scores, rounding), labels, cues)
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    def threshold(self, false_alarm_rate: float) -> float:
+        """The score above which an image is flagged; a FitError if there are too few images."""
+        return conformal.threshold(self.scores, false_alarm_rate)
+
+    def of_class(self, label: int) -> Self:
+        """The held-out images that the classifier gave this label."""
+        if self.labels is None:
+            raise UsageError("These held-out images have no labels.")
+        rows = self.labels == label
+        return type(self)(self.scores[rows], self.labels[rows])
+
+    def require_cues(self) -> Floats:
+        """The cues; an error where the gate was saved without them."""
+        if self.cues is None:
+            raise UsageError("This gate was saved without its held-out cues: give held_out again.")
+        return self.cues
+
+
+def measure_rounding(network: nn.Module, detector: CueDetector, images: ImageSet) -> float:
+    """The largest difference between the scores of a few images in a batch and each alone.
+
+    Args:
+        network: gives ``Outputs``.
+        detector: fitted and calibrated.
+        images: the first few of them are compared.
+    """
+    few = torch.from_numpy(images.read(range(min(COMPARED_IMAGES, len(images)))))
+    device, _ = placement(network)
+    with evaluating(network), torch.no_grad():
+        together: Outputs = network(few.to(device))
+        alone = [detector.cues(outputs) for outputs in one_by_one(network, few)]
+    return score_rounding(detector, detector.cues(together.cpu()), torch.cat(alone))
+
+
+def score_rounding(detector: CueDetector, together: Tensor, alone: Tensor) -> float:
+    """The largest difference between scores of images in a batch and the first of them alone."""
+    difference = detector.score_cues(alone) - detector.score_cues(together[: len(alone)])
+    return float(difference.abs().max())
+
+
+def one_by_one(network: nn.Module, images: Tensor) -> Iterator[Outputs]:
+    """The outputs of each image passed by itself, on the CPU."""
+    device = placement(network)[0]
+    for image in images:
+        with torch.no_grad():
+            outputs: Outputs = network(image[None].to(device))
+        yield outputs.cpu()

@@ -1,0 +1,106 @@
+"""The tolerance above numerical noise, and the threshold."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from goen.errors import FitError, UsageError
+from goen.functional import conformal
+from goen.gate import Gate, HeldOut, measure_rounding
+
+from ..own_model import LAYERS, DigitNet, digits, preprocess, trained
+
+
+def fit(model: DigitNet | None = None, held_out: object = None) -> Gate:
+    p = digits()
+    images = p.validation if held_out is None else held_out
+    return Gate.fit(model or trained(), p.train, images, layers=LAYERS, preprocess=preprocess)
+
+
+@pytest.fixture(scope="module")
+def gate() -> Gate:
+    return fit()
+
+
+def test_scores_and_labels_stay_together(gate: Gate) -> None:
+    order = np.random.default_rng(0).permutation(len(gate.held_out.scores))
+    assert gate.held_out.labels is not None
+    assert gate.held_out.cues is not None
+    again = HeldOut(
+        gate.held_out.scores[order], gate.held_out.labels[order], gate.held_out.cues[order]
+    )
+    shuffled = replace(gate, held_out=again)
+    assert np.array_equal(shuffled.held_out.scores, gate.held_out.scores)
+    assert np.array_equal(shuffled.held_out.labels, gate.held_out.labels)
+    assert np.array_equal(shuffled.held_out.cues, gate.held_out.cues)
+
+
+def test_the_tolerance_is_that_of_conformal_prediction(gate: Gate) -> None:
+    scores = np.array([4.0, 1.0, 3.0, 2.0])
+    held_out = HeldOut.from_scores(scores, 0.25)
+    assert held_out.scores.tolist() == np.sort(conformal.raised(scores, 0.25)).tolist()
+    assert held_out.threshold(0.4) == conformal.threshold(conformal.raised(scores, 0.25), 0.4)
+    assert 3.5 < held_out.threshold(0.4) < 3.501
+    with pytest.raises(FitError, match="needs at least 19 held-out scores, got 4"):
+        held_out.threshold(0.05)
+    cues = torch.from_numpy(gate.held_out.require_cues())
+    labels = torch.arange(len(cues))
+    by_cues = HeldOut.from_cues(gate.detector, cues, labels=labels, rounding=0.25)
+    own = gate.detector.score_cues(cues).numpy()
+    assert np.array_equal(by_cues.scores, np.sort(conformal.raised(own, 0.25)))
+    assert np.array_equal(by_cues.labels, np.argsort(own, kind="stable"))
+
+
+def test_images_of_one_class_have_a_threshold_of_their_own() -> None:
+    scores = np.arange(40.0)
+    held_out = HeldOut(scores, np.arange(40) % 2)
+    assert held_out.of_class(1).scores.tolist() == scores[1::2].tolist()
+    assert held_out.of_class(1).threshold(0.1) == 37
+    assert held_out.of_class(0).threshold(0.1) == 36
+    with pytest.raises(UsageError, match="no labels"):
+        HeldOut(scores).of_class(0)
+    with pytest.raises(UsageError, match="without its held-out cues"):
+        held_out.require_cues()
+
+
+class Wavering(DigitNet):
+    """Other outputs for an image alone than in a batch, as in half precision."""
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        return {"logits": super().forward(x)["logits"] * (1.0005 if len(x) == 1 else 1.0)}
+
+
+def test_scores_are_raised_by_the_rounding_that_was_measured() -> None:
+    model = Wavering()
+    model.load_state_dict(trained().state_dict())
+    gate, steady = fit(model=model.eval()), fit()
+    alone, together = (np.array([float(gate.predict(part).score[0]) for part in parts])
+        for parts in (digits().validation.read(range(8))[:, None],
+                      [digits().validation.read([i, i]) for i in range(8)]))  # fmt: skip
+    raised_by = gate.held_out.scores - steady.held_out.scores
+    assert np.allclose(raised_by, 2 * np.abs(alone - together).max(), rtol=0.05, atol=3e-6)
+    assert raised_by.min() > 5e-5
+    measured = measure_rounding(gate.network, gate.detector, digits().validation)
+    assert measured == pytest.approx(np.abs(alone - together).max(), rel=0.05)
+    assert measure_rounding(steady.network, steady.detector, digits().validation) < 1e-5
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_ties_are_ties_alone_and_in_a_batch(seed: int) -> None:
+    # One ID image in ten is the same test card, farther out than all others.
+    card = np.zeros((3, 32, 32), np.uint8)
+    card[:, ::2] = 255
+    held_out = digits().validation.read()
+    held_out[::10] = card
+    torch.manual_seed(seed)
+    untrained = DigitNet().eval()
+    gate = fit(model=untrained, held_out=held_out)
+    alone = gate.predict(card)
+    together = [gate.predict(np.stack([card] * count)) for count in (2, 7, 64, 128)]
+    assert gate.held_out.scores[-5] == pytest.approx(alone.score[0], abs=1e-3)
+    for found in (alone, *together):
+        assert not found.is_ood.any()
+        assert (found.p_value > 0.05).all()

@@ -1,0 +1,194 @@
+"""The network of a saved gate: rebuilt, and compared with what it was."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import goen
+from goen.errors import ArtifactError, UsageError
+from goen.gate import Gate
+from goen.models import NetworkConfig, ResNet18
+from goen.models.tapping.preprocess import Preprocess
+from goen.outputs import Outputs
+
+from ..own_model import LAYERS, DigitNet, digits, ood, preprocess, trained
+
+
+def fit(**changes: object) -> Gate:
+    settings: dict = {"layers": LAYERS, "preprocess": Preprocess((0.3,), (0.35,)), **changes}
+    model = settings.pop("model", None) or trained()
+    return Gate.fit(model, digits().train, digits().validation, **settings)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Gate, Path]:
+    gate, folder = fit(ood=ood()), tmp_path_factory.mktemp("gates") / "gate"
+    gate.save(folder)
+    return gate, folder
+
+
+class Renamed(DigitNet):
+    def __init__(self) -> None:
+        super().__init__()
+        self.extra = nn.Linear(2, 2)
+
+
+class Leaky(DigitNet):
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        return {"logits": -super().forward(x)["logits"]}
+
+
+def test_another_model_is_noticed(saved: tuple[Gate, Path]) -> None:
+    _, folder = saved
+    with pytest.raises(ArtifactError, match=r"does not fit the weights .*extra"):
+        goen.load(folder, model=Renamed())
+    with pytest.raises(ArtifactError, match="same weights but is built differently"):
+        goen.load(folder, model=Leaky())
+
+
+def test_preprocessing_of_ones_own_must_be_brought_along(tmp_path: Path) -> None:
+    gate = fit(preprocess=preprocess)
+    gate.save(tmp_path / "gate")
+    with pytest.raises(ArtifactError, match="a function of your own, preprocess: give it"):
+        goen.load(tmp_path / "gate", model=DigitNet())
+    loaded = goen.load(tmp_path / "gate", model=DigitNet(), preprocess=preprocess)
+    images = digits().test.read(range(5))
+    assert np.array_equal(gate.predict(images).score, loaded.predict(images).score)
+    with pytest.raises(ArtifactError, match="built differently"):
+        goen.load(tmp_path / "gate", model=DigitNet(), preprocess=lambda x: x * 5)
+
+
+class Tied(nn.Module):
+    """Two names for one weight, and half precision."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(3, 7, 3, 4), nn.ReLU())
+        self.one = nn.Linear(7, 7)
+        self.two = nn.Linear(7, 7)
+        self.two.weight = self.one.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.two(self.one(self.body(x).mean((2, 3))))
+
+
+@pytest.mark.needs("bfloat16 convolution")
+def test_tied_weights_and_half_precision_are_kept(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    gate = fit(model=Tied().bfloat16(), layers="body")
+    gate.save(tmp_path / "gate")
+    loaded = goen.load(tmp_path / "gate", model=Tied())
+    images = digits().test.read(range(5))
+    assert np.array_equal(gate.predict(images).score, loaded.predict(images).score)
+
+
+class Mixed(nn.Module):
+    """A body in half precision and a head that reads and computes in single."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(3, 7, 3, 4), nn.BatchNorm2d(7), nn.ReLU()).bfloat16()
+        self.head = nn.Linear(7, 7)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.body(x.bfloat16()).mean((2, 3)).float())
+
+
+@pytest.mark.needs("bfloat16 convolution")
+def test_each_part_keeps_its_precision(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    gate = fit(model=Mixed().eval(), layers="body")
+    gate.save(tmp_path / "gate")
+    loaded = goen.load(tmp_path / "gate", model=Mixed().float())
+    images = digits().test.read(range(5))
+    assert np.array_equal(gate.predict(images).score, loaded.predict(images).score)
+
+
+class Loud(DigitNet):
+    """Logits much larger than its features."""
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        return {"logits": 1000 + super().forward(x)["logits"]}
+
+
+def test_small_features_are_compared_by_their_own_size(tmp_path: Path) -> None:
+    model = Loud()
+    model.load_state_dict(trained().state_dict())
+    gate = fit(model=model.eval(), preprocess=None)
+    gate.save(tmp_path / "gate")
+    manifest = tmp_path / "gate" / "manifest.json"
+    goen.load(tmp_path / "gate", model=Loud())
+    changed = json.loads(manifest.read_text())
+    changed["network"]["preprocess"] = {"mean": [0.1], "std": [1.0], "size": None}
+    manifest.write_text(json.dumps(changed))
+    with pytest.raises(ArtifactError, match="built differently"):
+        goen.load(tmp_path / "gate", model=Loud())
+
+
+def test_only_networks_that_can_be_built_again_are_saved(
+    saved: tuple[Gate, Path], tmp_path: Path
+) -> None:
+    class Wrapped(nn.Module):
+        def __init__(self, inner: nn.Module) -> None:
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x: Tensor) -> goen.Outputs:
+            return self.inner(x)
+
+    gate, _ = saved
+    with pytest.raises(UsageError, match=r"Wrap it: goen.Tapped"):
+        replace(gate, network=Wrapped(gate.network)).save(tmp_path / "gate")
+
+
+@pytest.mark.parametrize("flipped_too", [False, True])
+def test_a_gate_of_goens_own_network_needs_no_model_to_be_loaded(
+    tmp_path: Path, flipped_too: bool
+) -> None:
+    torch.manual_seed(0)
+    network = ResNet18(NetworkConfig(num_classes=7, width=4)).eval()
+    p = digits()
+    gate = Gate.fit(
+        network, p.train, p.validation, layers=("layer2", "layer4"), flip_averaging=flipped_too
+    )
+    gate.save(tmp_path / "gate")
+    loaded = goen.load(tmp_path / "gate")
+    images = p.test.read(range(12))
+    expected, found = gate.predict(images), loaded.predict(images)
+    assert np.array_equal(found.score, expected.score)
+    flipped = loaded.predict(images[..., ::-1].copy())
+    assert np.allclose(flipped.score, found.score, atol=1e-3) == flipped_too
+
+
+def test_flip_averaging_of_a_users_own_model(tmp_path: Path) -> None:
+    p = digits()
+    gate = Gate.fit(
+        trained(), p.train, p.validation, layers=LAYERS, preprocess=preprocess, flip_averaging=True
+    )
+    gate.save(tmp_path / "gate")
+    loaded = goen.load(tmp_path / "gate", model=trained(), preprocess=preprocess)
+    images = p.test.read(range(12))
+    found = loaded.predict(images)
+    assert np.array_equal(found.score, gate.predict(images).score)
+    flipped = loaded.predict(images[..., ::-1].copy())
+    assert np.allclose(flipped.score, found.score, atol=1e-3)
+
+
+def test_a_relative_of_goens_own_network_is_not_taken_for_it(tmp_path: Path) -> None:
+    class Relative(ResNet18):
+        def forward(self, images: Tensor) -> Outputs:
+            return super().forward(images.flip(2))
+
+    torch.manual_seed(0)
+    config = NetworkConfig(num_classes=7, width=4)
+    p = digits()
+    gate = Gate.fit(Relative(config).eval(), p.train, p.validation, layers=("layer2", "layer4"))
+    gate.save(tmp_path / "gate")
+    loaded = goen.load(tmp_path / "gate", model=Relative(config))
+    images = p.test.read(range(6))
+    assert np.array_equal(loaded.predict(images).score, gate.predict(images).score)

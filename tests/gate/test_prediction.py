@@ -1,0 +1,62 @@
+import numpy as np
+import pytest
+
+from goen.errors import DataError
+from goen.gate import Gate, Prediction, concatenate
+
+from ..own_model import LAYERS, digits, preprocess, trained
+
+
+@pytest.fixture(scope="module")
+def gate() -> Gate:
+    return Gate.fit(
+        trained(), digits().train, digits().validation, layers=LAYERS, preprocess=preprocess
+    )
+
+
+def made(count: int, first: float = 0.0, probability: bool = True) -> Prediction:
+    values = first + np.arange(count) / 8
+    return Prediction(
+        label=np.arange(count),
+        confidence=values,
+        score=values + 1,
+        p_value=values + 2,
+        probability=values + 3 if probability else None,
+        is_ood=values > 0.2,
+        cues={"layer2": values + 4, "entropy": values + 5},
+        classes=("a", "b", "c"),
+        cue_p_values={"layer2": values / 100, "entropy": values / 10},
+    )
+
+
+def test_an_explanation_has_the_p_value_of_each_cue_or_its_value() -> None:
+    assert made(3).explain(2) == "layer2: p = 0.0025, entropy: p = 0.025"
+    plain = Prediction(**{**vars(made(3)), "cue_p_values": {}})
+    assert plain.explain() == "layer2: 4, entropy: 5"
+
+
+def test_batches_are_joined_in_order() -> None:
+    whole = concatenate([made(2), made(3, first=7)])
+    assert len(whole) == 5
+    assert whole.score.tolist() == [1, 1.125, 8, 8.125, 8.25]
+    assert whole.probability is not None
+    assert whole.probability.tolist() == [3, 3.125, 10, 10.125, 10.25]
+    assert whole.cues["entropy"].tolist() == [5, 5.125, 12, 12.125, 12.25]
+    assert whole.cue_p_values["layer2"][2] == 0.07
+    assert whole.is_ood.tolist() == [False, False, True, True, True]
+    assert concatenate([made(2, probability=False)] * 2).probability is None
+    with pytest.raises(DataError, match="there are no batches"):
+        concatenate([])
+
+
+def test_discoveries_are_benjamini_and_hochbergs(gate: Gate) -> None:
+    id_images, noise = digits().test.read(range(60)), digits().evaluation["noise"].images
+    p = gate.predict(np.concatenate([id_images, noise.read(range(60))]))
+    found = p.discoveries(0.1)
+    # By hand: the largest j with the j-th smallest p-value at most j / m of the rate.
+    ordered = np.sort(p.p_value)
+    passing = [j for j in range(1, 121) if ordered[j - 1] <= 0.1 * j / 120]
+    assert found.sum() == (p.p_value <= ordered[passing[-1] - 1]).sum()
+    assert found[60:].mean() > 0.9
+    assert found[:60].sum() <= 0.25 * found.sum()
+    assert not gate.predict(id_images).discoveries(0.01).any()
