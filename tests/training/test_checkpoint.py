@@ -1,9 +1,11 @@
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file
 
 from goen.data import ImageSet
@@ -107,3 +109,17 @@ def test_a_checkpoint_of_another_training_is_refused(
     part = images.take(range(len(images) - 1))
     with pytest.raises(ArtifactError, match="a training with other settings or images"):
         train_backbone(NETWORK, CONFIG, part, images, checkpoint=path)
+
+
+def test_the_settings_of_a_checkpoint_name_the_representation_as_manifests_do(
+    images: ImageSet, tmp_path: Path
+) -> None:
+    """So that a training interrupted under an earlier goen can be continued."""
+    path = tmp_path / "checkpoint"
+    train_backbone(NETWORK, dataclasses.replace(CONFIG, epochs=1), images, images, checkpoint=path)
+    with safe_open(path, framework="pt") as file:
+        network, training, fingerprint = json.loads(file.metadata()["settings"])
+    assert network == json.loads(json.dumps(NETWORK.to_json()))
+    assert network["head"] == "multi_scale"
+    assert training["epochs"] == 1
+    assert fingerprint == images.fingerprint
