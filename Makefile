@@ -19,10 +19,10 @@ PYTHONS := 3.11 3.12 3.13 3.14
 .PHONY: demo test test-processors format pythons clean help
 .DELETE_ON_ERROR:
 
-help:  ## what there is
+help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
-demo: $(VENV)/.ready-core  ## the gate in the box, then the embedded benchmark, from nothing to a picture
+demo: $(VENV)/.ready-core  ## the bundled gate on OOD pictures, then a training on embedded digits; ends with a report
 	@$(BIN)/goen demo
 
 test: $(VENV)/.ready-dev $(VENV)/.browser  ## lint, types and all tests
@@ -35,7 +35,7 @@ test: $(VENV)/.ready-dev $(VENV)/.browser  ## lint, types and all tests
 test-processors: $(VENV)/.ready-dev $(VENV)/.browser  ## the tests and goen check under other instruction sets; an hour
 	$(BIN)/python tests/on_processors.py
 
-format: $(VENV)/.ready-dev  ## put every file in order
+format: $(VENV)/.ready-dev  ## format every file
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 

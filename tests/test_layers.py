@@ -8,7 +8,7 @@ import pytest
 import goen
 
 LAYERS = [
-    {"errors", "files", "outputs", "progress", "recognise"},
+    {"errors", "files", "outputs", "progress"},
     {"functional"},
     {"data", "metrics", "models", "runs"},
     {"detectors"},
@@ -45,6 +45,11 @@ def test_imports_point_down(path: Path) -> None:
     for other in rooms_imported(path.read_text()) - {room}:
         below = RANK[other] < RANK[room] or RANK[room] == RANK[other] == 0
         assert below, f"{path.name} ({room}) imports {other}, which is not below it"
+
+
+def test_every_layer_exists() -> None:
+    rooms = {path.relative_to(ROOT).parts[0].removesuffix(".py") for path in MODULES}
+    assert RANK.keys() == rooms
 
 
 def test_an_upward_import_is_seen() -> None:

@@ -29,7 +29,7 @@ def test_public_names() -> None:
         "ImageSet",
         "OodSet",
         "Protocol",
-        "load",
+        "load_set",
         "names",
         "protocol",
         "require_disjoint",

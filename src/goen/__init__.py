@@ -1,4 +1,4 @@
-"""goen: a gate for image classifiers that knows when it does not know."""
+"""goen: out-of-distribution detection for image classifiers, at a false-alarm rate you choose."""
 
 from importlib import import_module
 from logging import NullHandler, getLogger

@@ -1,11 +1,11 @@
 """The exceptions goen raises, one tree.
 
-    GoenError              everything a user can cause and can mend
-    ├── UsageError         a value that cannot be meant: unknown name, wrong shape, wrong range
+    GoenError              everything that a user can cause and fix
+    ├── UsageError         an invalid argument: unknown name, wrong shape, wrong range
     │   └── ExtraMissing   an optional package that is not installed, or cannot be imported
     ├── DataError          images or labels that cannot be used
-    │   ├── DataMissing    not here and not to be had; the message says what to do
-    │   └── DataCorrupt    here, but truncated, of another checksum or of another form
+    │   ├── DataMissing    not available; the message says what to do
+    │   └── DataCorrupt    truncated, or with another checksum or format than expected
     ├── LeakError          evaluating on what already fitted, calibrated or chose something
     ├── FitError           a fit that cannot be trusted (too few rows, no spread, not finite)
     ├── NotFittedError     a score was asked of something that has seen no data
@@ -21,11 +21,11 @@ from difflib import get_close_matches
 
 
 class GoenError(Exception):
-    """Base of everything a user can cause and can mend."""
+    """Base of everything that a user can cause and fix."""
 
 
 class UsageError(GoenError, ValueError):
-    """A value that cannot be meant."""
+    """An invalid argument."""
 
 
 class ExtraMissing(UsageError):  # noqa: N818  (reads as a sentence in `except ExtraMissing`)
@@ -37,11 +37,11 @@ class DataError(GoenError):
 
 
 class DataMissing(DataError):  # noqa: N818  (reads as a sentence in `except DataMissing`)
-    """A set that is not here and cannot be had."""
+    """A set that is not available."""
 
 
 class DataCorrupt(DataError):  # noqa: N818
-    """A file that is not what it should be."""
+    """A file whose content is not what it should be."""
 
 
 class LeakError(GoenError):
@@ -65,7 +65,7 @@ class StorageError(GoenError):
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
-    """The error for a name nobody knows, with the nearest known one.
+    """The error for an unknown name, with the nearest known one.
 
     >>> str(unknown("set", "cifar11", ["cifar10", "svhn"]))
     "Unknown set 'cifar11'. Did you mean 'cifar10'? Known: cifar10, svhn."

@@ -17,7 +17,7 @@ Beside = TypeVar("Beside")
 
 
 def extract(network: nn.Module, images: ImageSet, *, batch_size: int = BATCH_SIZE) -> Outputs:
-    """What the network says about every image of the set, on the CPU.
+    """The outputs of the network for every image of the set, on the CPU.
 
     Example:
         >>> from goen.data import load_set
@@ -48,7 +48,7 @@ def run_network(
     name: str,
     total: int | None,
 ) -> Iterator[tuple[Outputs, Beside]]:
-    """The outputs of each batch on the CPU, with whatever came beside it.
+    """The outputs of each batch on the CPU, with whatever accompanied it.
 
     Args:
         network: put into evaluation mode and left as it was found.

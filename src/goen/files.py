@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all, and never in place of somebody else's."""
+"""Files and folders that appear whole or not at all, and never replace what goen did not write."""
 
 import errno
 import glob
@@ -37,7 +37,7 @@ class Own:
         """Whether goen wrote what lies there, as this kind of output."""
         try:
             return self.test(path)
-        except Exception:  # a stranger's file can make a parser raise anything
+        except Exception:  # a foreign file can make a parser raise anything
             return False
 
 
@@ -153,7 +153,7 @@ def whole_folder(path: Path, ours: Own | None = None) -> Iterator[Path]:
 
 
 def _set_aside(place: Path, old: Path, ours: Own) -> None:
-    """Move what lies at ``place`` away, and back if it is not ours; nobody can swap it between."""
+    """Move what is at ``place`` away, and back if it is not ours, without a gap between."""
     with suppress(FileNotFoundError):
         place.rename(old)
         try:
@@ -199,7 +199,7 @@ def own_files(folder: Path, names: Collection[str]) -> Iterator[Own]:
     ours = Own("a file that goen wrote there", lambda path: path.name in before)
     for name in names:
         check_free(folder / name, ours)
-    # Before the files: if this process is killed, the next one still knows them as goen's.
+    # Before the files: if this process is killed, the next one still recognises them as goen's.
     _record(folder, {*before, *names})
     yield ours
     for name in before - {*names}:
@@ -267,11 +267,11 @@ def _settle(file: Path) -> None:
 
 
 def _remove_stale(path: Path) -> None:
-    """Clear away what a killed process left, once nobody can still be writing it."""
+    """Remove what a killed process left, once it is too old to be still written."""
     left = re.compile(re.escape(f".{path.name}.") + r"\d+\.[0-9a-f]+\.tmp(\.old\.tmp)?")
     for leftover in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
         if not left.fullmatch(leftover.name):
-            continue  # somebody's own file
+            continue  # not a file of goen's
         try:
             if time.time() - leftover.stat().st_mtime > _STALE_SECONDS:
                 _remove(leftover)

@@ -1,4 +1,6 @@
-"""``Outputs``, the waist of the hourglass: what a network says about images, and nothing else."""
+"""``Outputs``: the logits and features of a network for a batch of images.
+
+All that lies behind a network (detectors, metrics, studies) reads ``Outputs``, never a model."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -6,16 +8,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from goen.errors import UsageError
+from goen.errors import UsageError, unknown
 
 
 @dataclass(frozen=True)
 class Outputs:
     """Logits ``(N, C)`` and pooled features ``{name: (N, D)}`` of the same N images.
 
-    ``uncertainty`` ``(N,)`` is there when the network itself has a word for its doubt (the mutual
-    information of an MC-dropout head, an evidential head's vacuity); higher means more. The softmax
-    of ``logits`` is always the network's probability of each class.
+    ``uncertainty`` ``(N,)`` is present when the network provides its own uncertainty estimate (the
+    mutual information of an MC-dropout head, an evidential head's vacuity); higher means more. The
+    softmax of ``logits`` is always the network's probability of each class.
     """
 
     logits: Tensor
@@ -27,8 +29,33 @@ class Outputs:
 
     def __getitem__(self, rows: slice | Tensor) -> "Outputs":
         """The outputs of these images."""
-        doubt = None if self.uncertainty is None else self.uncertainty[rows]
-        return Outputs(self.logits[rows], {k: v[rows] for k, v in self.features.items()}, doubt)
+        features = {name: values[rows] for name, values in self.features.items()}
+        uncertainty = None if self.uncertainty is None else self.uncertainty[rows]
+        return Outputs(self.logits[rows], features, uncertainty)
+
+    @property
+    def last_feature(self) -> str:
+        """The name of the last feature: the one nearest to the logits.
+
+        Raises:
+            UsageError: there are logits alone.
+        """
+        if not self.features:
+            raise UsageError(
+                "A feature is to be measured, and these outputs have logits alone. Extract them "
+                "with features."
+            )
+        return list(self.features)[-1]
+
+    def feature(self, name: str) -> Tensor:
+        """The feature of this name, ``(N, D)``.
+
+        Raises:
+            UsageError: there is none.
+        """
+        if name not in self.features:
+            raise unknown("feature", name, self.features)
+        return self.features[name]
 
     def keep(self, names: Collection[str]) -> "Outputs":
         """These outputs with no more than the named features."""
@@ -37,19 +64,20 @@ class Outputs:
 
     def cpu(self) -> "Outputs":
         """The same on the CPU."""
-        doubt = None if self.uncertainty is None else self.uncertainty.cpu()
-        return Outputs(self.logits.cpu(), {k: v.cpu() for k, v in self.features.items()}, doubt)
+        features = {name: values.cpu() for name, values in self.features.items()}
+        uncertainty = None if self.uncertainty is None else self.uncertainty.cpu()
+        return Outputs(self.logits.cpu(), features, uncertainty)
 
     @staticmethod
     def concatenate(parts: Iterable["Outputs"]) -> "Outputs":
         """All the parts, one after the other; at least one."""
         gathered = list(parts)
         if not gathered:
-            raise UsageError("There are no images to say anything of.")
+            raise UsageError("Cannot concatenate: there are no batches.")
         names = gathered[0].features
-        doubts = [part.uncertainty for part in gathered if part.uncertainty is not None]
+        uncertain = [part.uncertainty for part in gathered if part.uncertainty is not None]
         return Outputs(
             torch.cat([part.logits for part in gathered]),
             {name: torch.cat([part.features[name] for part in gathered]) for name in names},
-            torch.cat(doubts) if len(doubts) == len(gathered) else None,
+            torch.cat(uncertain) if len(uncertain) == len(gathered) else None,
         )

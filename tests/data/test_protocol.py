@@ -32,7 +32,7 @@ def full_size(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_cifar10_is_split_as_the_paper_says(full_size: Path) -> None:
     p = protocol("cifar10", data_dir=full_size)
     assert (len(p.train), len(p.validation), len(p.test)) == (45_000, 5_000, 10_000)
-    assert {k: len(v) for k, v in p.calibration.items()} == {"svhn": 5_000, "noise": 2_000}
+    assert {k: len(v) for k, v in p.calibration_ood.items()} == {"svhn": 5_000, "noise": 2_000}
     sizes = {k: (len(v.images), v.group) for k, v in p.evaluation.items()}
     assert sizes == {
         "svhn": (21_032, "far"),
@@ -84,16 +84,18 @@ def test_what_cifar100_shares_with_cifar10_is_no_stranger(full_size: Path, tmp_p
     assert not shared.keys() & set(rest.rows.tolist())
 
 
-def test_a_set_that_cannot_be_had_is_said_and_left_out(tmp_path: Path) -> None:
+def test_a_missing_set_is_left_out_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     fake_cifar(tmp_path, "cifar10", "train", 50_000, 10)
     fake_cifar(tmp_path, "cifar10", "test", 10_000, 10)
-    said: list[str] = []
-    p = protocol("cifar10", data_dir=tmp_path, extra=("places", "cifar100-rest"), warn=said.append)
+    p = protocol("cifar10", data_dir=tmp_path, extra=("places", "cifar100-rest"))
     assert list(p.evaluation) == ["noise"]
-    assert list(p.calibration) == ["noise"]
+    assert list(p.calibration_ood) == ["noise"]
     assert sorted(p.missing) == ["cifar100", "cifar100-rest", "places", "svhn"]
-    assert len(said) == 3  # CIFAR-100 once
-    assert all("left out" in sentence for sentence in said)
+    assert [record.levelname for record in caplog.records] == 3 * ["WARNING"]  # CIFAR-100 once
+    assert all(record.name == "goen.data.protocol" for record in caplog.records)
+    assert all(message.endswith("It is left out.") for message in caplog.messages)
     assert "goen data get svhn" in p.missing["svhn"]
 
 
@@ -106,7 +108,7 @@ def test_digits_mirror_the_paper() -> None:
     p = protocol("digits")
     assert p.train.classes == tuple("0123456")
     assert p.evaluation["unseen-digits"].images.classes == tuple("789")
-    assert p.calibration["photographs"].name == "photograph of china"
+    assert p.calibration_ood["photographs"].name == "photograph of china"
     assert p.evaluation["photographs"].images.name == "photograph of flower"
     assert set(p.train.counts().values()) <= set(range(70, 120))
 
@@ -114,7 +116,7 @@ def test_digits_mirror_the_paper() -> None:
 def test_a_protocol_that_leaks_cannot_exist() -> None:
     p = protocol("digits")
     with pytest.raises(LeakError, match=r"photograph of china shares 260 of its 260 images"):
-        dataclasses.replace(p, evaluation={"x": OodSet(p.calibration["photographs"], "far")})
+        dataclasses.replace(p, evaluation={"x": OodSet(p.calibration_ood["photographs"], "far")})
     with pytest.raises(LeakError, match=r"shares 664 of its 664 images with digits 0-6\[train\]"):
         dataclasses.replace(p, test=p.train)
     with pytest.raises(LeakError, match=r"digits 0-6\[validation\] shares 300"):

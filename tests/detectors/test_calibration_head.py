@@ -2,9 +2,14 @@ import numpy as np
 import pytest
 import torch
 
-from goen.detectors.calibration_head import CalibrationHead, HeadConfig, train_head
+from goen.detectors import calibration_head
+from goen.detectors.calibration_head import (
+    CalibrationHead,
+    HeadConfig,
+    probability_of_ood,
+    train_head,
+)
 from goen.errors import FitError, UsageError
-from goen.training import head as head_module
 
 
 def cloud(centre: float, count: int, seed: int = 0) -> torch.Tensor:
@@ -34,7 +39,7 @@ def test_every_set_has_the_same_weight_whatever_its_size(monkeypatch: pytest.Mon
                     seen[mark] += int((cues[:, 0] == mark).sum())
             return super().forward(cues)
 
-    monkeypatch.setattr(head_module, "CalibrationHead", Counting)
+    monkeypatch.setattr(calibration_head, "CalibrationHead", Counting)
     small, large = torch.full((10, 3), 1.0), torch.full((4000, 3), 2.0)
     train_head(cloud(0, 1000), {"small": small, "large": large}, HeadConfig(epochs=2))
     assert seen[1.0] == seen[2.0]
@@ -68,9 +73,20 @@ def test_too_few_images_are_said() -> None:
 
 
 def test_cues_that_cannot_be_learnt_from_are_said() -> None:
-    known, strange = torch.randn(20, 3), torch.randn(20, 3)
+    id_cues, ood_cues = torch.randn(20, 3), torch.randn(20, 3)
     with pytest.raises(UsageError, match="learns from OOD images"):
-        train_head(known, {}, HeadConfig())
-    strange[3, 1] = torch.nan
+        train_head(id_cues, {}, HeadConfig())
+    ood_cues[3, 1] = torch.nan
     with pytest.raises(FitError, match="Cues of noise are NaN"):
-        train_head(known, {"noise": strange}, HeadConfig())
+        train_head(id_cues, {"noise": ood_cues}, HeadConfig())
+
+
+def test_the_head_has_two_hidden_layers_of_64_and_32() -> None:
+    shapes = [tuple(p.shape) for p in CalibrationHead().parameters()]
+    assert shapes == [(64, 3), (64,), (32, 64), (32,), (1, 32), (1,)]
+
+
+def test_the_compression_of_the_targets_is_undone() -> None:
+    u = torch.tensor([0.01, 0.05, 0.275, 0.95, 0.99], dtype=torch.float64)
+    expected = torch.tensor([0, 0, 0.25, 1, 1], dtype=torch.float64)
+    assert torch.allclose(probability_of_ood(torch.logit(u)), expected)

@@ -1,11 +1,13 @@
-"""Every method of the benchmark goes through the same checks.
+"""Every method of the benchmark goes through the same checks, GOEN and goen-m as all others.
 
 Features are blobs; the classifiers on them are trained here with their own losses, so the
-predictive methods are checked as the rest: by what they say of strange features.
+predictive methods are checked as the rest: by their scores of OOD features.
 """
 
 import copy
-from collections.abc import Callable
+import inspect
+import json
+from collections.abc import Mapping
 from functools import cache
 from types import SimpleNamespace
 
@@ -15,19 +17,40 @@ import torch
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
-from goen.detectors import Detector
+from goen.detectors import CueDetector, Detector, SimpleDetector
 from goen.detectors.calibration_head import HeadConfig
-from goen.errors import NotFittedError, UsageError
+from goen.errors import FitError, NotFittedError, UsageError
 from goen.models.classifiers import CLASSIFIERS, Classifier, MixtureOfExperts
 from goen.models.ensemble import ensemble
 from goen.outputs import Outputs
 from goen.studies import METHODS, Material, Method
-from goen.studies.methods import Judged, Labelled
+from goen.studies.methods import Labelled
 
 CLASSES, DIM = 4, 16
 KINDS = {"standard": "linear", "goen": "linear"}
 
 every_method = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS.keys())
+
+# The checks that do not apply to a method, and why.
+LOGITS_ALONE = "it reads no feature, so none can be missing"
+NOTHING_TO_FIT = "its fit learns nothing, so there is nothing to forget and nothing to miss"
+NOT_APPLICABLE: dict[str, dict[str, str]] = {
+    "needs a fit": dict.fromkeys(
+        "max_softmax mc_dropout deep_ensemble evidential epinet mixture_of_experts energy odin "
+        "max_logit gen".split(),
+        NOTHING_TO_FIT,
+    ),
+    "needs a feature": dict.fromkeys(
+        "max_softmax temperature_scaling mc_dropout deep_ensemble evidential epinet "
+        "mixture_of_experts energy odin max_logit gen".split(),
+        LOGITS_ALONE,
+    ),
+}
+
+
+def methods_for(check: str) -> pytest.MarkDecorator:
+    chosen = {k: m for k, m in METHODS.items() if k not in NOT_APPLICABLE[check]}
+    return pytest.mark.parametrize("method", chosen.values(), ids=chosen.keys())
 
 
 @cache
@@ -42,7 +65,7 @@ def centres() -> Tensor:
     return 8 * axes()[:CLASSES]
 
 
-def known(count: int, seed: int) -> tuple[Tensor, Tensor]:
+def id_features(count: int, seed: int) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(seed)
     labels = torch.arange(count) % CLASSES
     spread = torch.linspace(0.2, 1.0, DIM)
@@ -50,7 +73,7 @@ def known(count: int, seed: int) -> tuple[Tensor, Tensor]:
     return centres()[labels] + around, labels
 
 
-def strange(count: int, seed: int) -> Tensor:
+def ood_features(count: int, seed: int) -> Tensor:
     """Between two classes, nearer to nothing, and off to a side where no class ever goes."""
     generator = torch.Generator().manual_seed(seed)
     first = torch.arange(count) % CLASSES
@@ -62,7 +85,7 @@ def strange(count: int, seed: int) -> Tensor:
 @cache
 def classifier(kind: str, seed: int) -> Classifier:
     """A classifier trained on the blobs with its own loss."""
-    features, labels = known(400, seed=1)
+    features, labels = id_features(400, seed=1)
     with torch.random.fork_rng(), torch.enable_grad():
         torch.manual_seed(seed)
         head = CLASSIFIERS[kind](DIM, CLASSES)  # type: ignore[index]
@@ -83,8 +106,8 @@ def classifier(kind: str, seed: int) -> Classifier:
     return head.eval()
 
 
-def said(method: Method, features: Tensor) -> Outputs:
-    """What the method's network says of these features."""
+def network_outputs(method: Method, features: Tensor) -> Outputs:
+    """The outputs of the method's network for these features."""
     with torch.no_grad():
         if method.network == "ensemble":
             members = [classifier("linear", seed).predict(features) for seed in range(5)]
@@ -96,13 +119,13 @@ def said(method: Method, features: Tensor) -> Outputs:
 
 
 def material(method: Method, seed: int = 1) -> Material:
-    features, labels = known(400, seed)
-    held, held_labels = known(120, seed + 100)
-    aside = strange(120, seed + 200)
+    features, labels = id_features(400, seed)
+    held, held_labels = id_features(120, seed + 100)
+    aside = ood_features(120, seed + 200)
     sets = {
-        "train": Labelled(said(method, features), labels),
-        "calibration": Labelled(said(method, held), held_labels),
-        "ood:strange": Labelled(said(method, aside), torch.zeros(120, dtype=torch.int64)),
+        "train": Labelled(network_outputs(method, features), labels),
+        "calibration": Labelled(network_outputs(method, held), held_labels),
+        "ood:aside": Labelled(network_outputs(method, aside), torch.zeros(120, dtype=torch.int64)),
     }
     declared = {r: s for r, s in sets.items() if r.partition(":")[0] in method.fits_on}
     network = SimpleNamespace(classifier=classifier("linear", 0))
@@ -110,16 +133,18 @@ def material(method: Method, seed: int = 1) -> Material:
 
 
 @cache
-def fitted(key: str):  # type: ignore[no-untyped-def]
+def fitted(key: str) -> Detector:
     return METHODS[key].fit(material(METHODS[key]))
 
 
 def far_and_near(method: Method) -> tuple[Outputs, Outputs]:
-    return said(method, strange(200, 7)), said(method, known(200, 8)[0])
+    return network_outputs(method, ood_features(200, 7)), network_outputs(
+        method, id_features(200, 8)[0]
+    )
 
 
 @every_method
-def test_strange_features_score_higher(method: Method) -> None:
+def test_ood_features_score_higher(method: Method) -> None:
     far, near = far_and_near(method)
     scores = torch.cat([fitted(method.key).score(near), fitted(method.key).score(far)])
     is_ood = np.arange(400) >= 200
@@ -138,7 +163,7 @@ def test_one_finite_float64_per_image(method: Method) -> None:
 
 @every_method
 def test_an_image_is_scored_alone(method: Method) -> None:
-    outputs = said(method, torch.cat([strange(40, 9), known(41, 10)[0]]))
+    outputs = network_outputs(method, torch.cat([ood_features(40, 9), id_features(41, 10)[0]]))
     whole = fitted(method.key).score(outputs)
     one_by_one = torch.cat([fitted(method.key).score(outputs[i : i + 1]) for i in range(81)])
     assert torch.allclose(one_by_one, whole, rtol=1e-6, atol=1e-8)
@@ -148,12 +173,12 @@ def test_an_image_is_scored_alone(method: Method) -> None:
 
 @every_method
 def test_no_images_no_scores(method: Method) -> None:
-    outputs = said(method, known(4, 10)[0])
+    outputs = network_outputs(method, id_features(4, 10)[0])
     assert fitted(method.key).score(outputs[:0]).shape == (0,)
 
 
 @every_method
-def test_what_comes_in_stays_as_it_is(method: Method) -> None:
+def test_inputs_stay_as_they_are(method: Method) -> None:
     given = material(method)
     before = copy.deepcopy(dict(given.sets))
     outputs, _ = far_and_near(method)
@@ -191,84 +216,160 @@ def test_only_declared_images_can_be_fitted_on(method: Method) -> None:
         method.fit(nothing)
 
 
-def detectors() -> list[str]:
-    return [key for key in METHODS if not key.startswith("goen")]
+def blank(detector: Detector) -> Detector:
+    """The same settings, not fitted: a constructor stores its arguments under their names."""
+    names = inspect.signature(type(detector)).parameters
+    return type(detector)(**{name: getattr(detector, name) for name in names})
 
 
-@pytest.mark.parametrize("key", detectors())
-def test_a_second_fit_forgets_the_first(key: str) -> None:
-    method = METHODS[key]
-    detector: Detector = copy.copy(fitted(key))
+def loaded(detector: Detector) -> Detector:
+    """The detector again, of what it saves."""
+    if isinstance(detector, CueDetector):
+        config = json.loads(json.dumps(detector.config()))  # as a manifest keeps it
+        return type(detector).from_state(config, detector.state())
+    assert isinstance(detector, SimpleDetector)
+    other = blank(detector)
+    assert isinstance(other, SimpleDetector)
+    return other.load_state(detector.state())
+
+
+def refit(detector: Detector, given: Material) -> Detector:
+    """Call ``fit`` with everything that the method declared."""
+    if isinstance(detector, CueDetector):
+        held_out = given.sets.get("calibration")
+        more: Mapping[str, object] = {"held_out": held_out and held_out.outputs, "ood": given.ood}
+        return detector.fit(*given["train"], **more)  # type: ignore[arg-type]
+    labelled = [*given.sets.values(), some_training_images()]
+    return detector.fit(*labelled[0])
+
+
+def some_training_images() -> Labelled:
+    features, labels = id_features(80, 5)
+    uncertainty = features.norm(dim=1)
+    return Labelled(Outputs(features[:, :CLASSES], {"z": features}, uncertainty), labels)
+
+
+@every_method
+def test_fit_returns_the_detector(method: Method) -> None:
+    detector = blank(fitted(method.key))
+    assert refit(detector, material(method)) is detector
     outputs, _ = far_and_near(method)
-    features, labels = known(300, 77)
-    other = Labelled(said(method, features * 1.5 + 0.1), labels)
-    assert detector.fit(*other) is detector
-    moved = detector.score(outputs)
-    role = method.fits_on[0] if method.fits_on else None
-    if role is None:
-        assert torch.equal(moved, fitted(key).score(outputs))
-        return
-    assert not torch.equal(moved, fitted(key).score(outputs))
-    detector.fit(*material(method)[role])
-    assert torch.equal(detector.score(outputs), fitted(key).score(outputs))
+    assert torch.equal(detector.score(outputs), fitted(method.key).score(outputs))
 
 
-@pytest.mark.parametrize("key", detectors())
-def test_a_saved_state_scores_the_same(key: str) -> None:
-    outputs, _ = far_and_near(METHODS[key])
-    blank: Detector = copy.copy(fitted(key))
-    blank.fitted_ = None
-    if blank.needs_fit:
-        for what in (lambda: blank.score(outputs), blank.state):
-            with pytest.raises(NotFittedError, match="is not fitted"):
-                what()
-    state = fitted(key).state()
-    assert all(isinstance(value, Tensor) for value in state.values())
-    assert torch.equal(blank.load_state(state).score(outputs), fitted(key).score(outputs))
+@methods_for("needs a fit")
+def test_a_second_fit_forgets_the_first(method: Method) -> None:
+    detector = blank(fitted(method.key))
+    outputs, _ = far_and_near(method)
+    moved = material(method, seed=77)
+    if "ood" in method.fits_on:  # and it forgets that there were any
+        without = {role: part for role, part in moved.sets.items() if not role.startswith("ood:")}
+        moved = Material(moved.network, moved.head, without)
+    refit(detector, moved)
+    assert not torch.equal(detector.score(outputs), fitted(method.key).score(outputs))
+    refit(detector, material(method))
+    assert torch.equal(detector.score(outputs), fitted(method.key).score(outputs))
+    refit(detector, moved)
+    fresh = refit(blank(detector), moved)
+    assert torch.equal(detector.score(outputs), fresh.score(outputs))
+    if isinstance(detector, CueDetector):
+        assert not detector.has_probability
 
 
-@pytest.mark.parametrize("key", [key for key in METHODS if key.startswith("goen")])
-def test_a_saved_scorer_scores_the_same(key: str) -> None:
-    outputs, _ = far_and_near(METHODS[key])
-    scorer = fitted(key).scorer
-    loaded = type(scorer).from_state(scorer.config(), scorer.state())
-    assert torch.equal(Judged(loaded).score(outputs), fitted(key).score(outputs))
-    assert scorer.gives_probability == METHODS[key].uses_ood
+@every_method
+def test_a_saved_state_scores_the_same(method: Method) -> None:
+    outputs, _ = far_and_near(method)
+    detector = fitted(method.key)
+    assert isinstance(detector, SimpleDetector | CueDetector)
+    assert all(isinstance(value, Tensor) for value in detector.state().values())
+    again = loaded(detector)
+    assert torch.equal(again.score(outputs), detector.score(outputs))
+    if isinstance(detector, CueDetector):
+        assert isinstance(again, CueDetector)
+        assert detector.has_probability == again.has_probability == method.uses_ood
+        assert again.has_cue_p_values == detector.has_cue_p_values
+        assert json.dumps(again.config()) == json.dumps(detector.config())
 
 
-@pytest.mark.parametrize("key", detectors())
+@methods_for("needs a fit")
+def test_without_a_fit_there_is_no_score_and_no_state(method: Method) -> None:
+    detector = blank(fitted(method.key))
+    outputs, _ = far_and_near(method)
+    for use in (lambda: detector.score(outputs), detector.state):
+        with pytest.raises(NotFittedError, match=r"is not fitted"):
+            use()
+
+
+@every_method
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
-def test_other_precisions_are_scored_too(key: str, dtype: torch.dtype) -> None:
-    method = METHODS[key]
+def test_other_precisions_are_scored_too(method: Method, dtype: torch.dtype) -> None:
     far, _ = far_and_near(method)
-    cast: Callable[[Tensor], Tensor] = lambda t: t.to(dtype)  # noqa: E731
-    features = {name: cast(f) for name, f in far.features.items()}
-    scores = fitted(key).score(Outputs(cast(far.logits), features, far.uncertainty))
-    reference = fitted(key).score(far)
+    features = {name: f.to(dtype) for name, f in far.features.items()}
+    detector = fitted(method.key)
+    scores = detector.score(Outputs(far.logits.to(dtype), features, far.uncertainty))
+    reference = detector.score(far)
+    assert scores.dtype == torch.float64
     scale = reference.std().clamp_min(1e-6)
     assert ((scores - reference).abs() / scale).max() < 0.25
 
 
-@pytest.mark.parametrize("key", detectors())
-def test_features_that_are_not_finite_are_refused(key: str) -> None:
-    method = METHODS[key]
+@every_method
+def test_outputs_that_are_not_finite_are_refused(method: Method) -> None:
     far, _ = far_and_near(method)
     broken = Outputs(far.logits.clone(), {k: v.clone() for k, v in far.features.items()})
     broken.logits[3] = torch.nan
     for values in broken.features.values():
         values[3] = torch.nan
-    doubt = None if far.uncertainty is None else far.uncertainty.clone()
-    if doubt is not None:
-        doubt[3] = torch.nan
+    uncertainty = None if far.uncertainty is None else far.uncertainty.clone()
+    if uncertainty is not None:
+        uncertainty[3] = torch.nan
     with pytest.raises(UsageError):
-        fitted(key).score(Outputs(broken.logits, broken.features, doubt))
+        fitted(method.key).score(Outputs(broken.logits, broken.features, uncertainty))
 
 
-@pytest.mark.parametrize("key", [k for k in detectors() if hasattr(fitted(k), "feature")])
-def test_a_feature_that_is_not_there_is_said(key: str) -> None:
-    far, _ = far_and_near(METHODS[key])
-    with pytest.raises(UsageError, match="Unknown feature 'z'"):
-        fitted(key).score(Outputs(far.logits, {"zz": far.features["z"]}))
+@methods_for("needs a fit")
+def test_training_images_that_are_not_finite_are_refused(method: Method) -> None:
+    given = material(method)
+    role = method.fits_on[0]
+    given[role].outputs.logits[3] = torch.nan
+    for values in given[role].outputs.features.values():
+        values[3] = torch.nan
+    with pytest.raises(FitError):
+        method.fit(given)
+
+
+@methods_for("needs a feature")
+def test_a_feature_that_is_not_there_is_named(method: Method) -> None:
+    far, _ = far_and_near(method)
+    missing = "layer2" if "goen_m" in method.key else "z"
+    with pytest.raises(UsageError, match=f"Unknown feature '{missing}'"):
+        fitted(method.key).score(Outputs(far.logits, {"zz": far.features["z"]}))
+
+
+def test_the_table_of_exceptions_is_that_of_the_detectors() -> None:
+    for check in NOT_APPLICABLE.values():
+        assert check.keys() <= METHODS.keys()
+    for key in METHODS:
+        detector = fitted(key)
+        needs_fit = isinstance(detector, CueDetector) or detector.needs_fit  # type: ignore[attr-defined]
+        assert needs_fit == (key not in NOT_APPLICABLE["needs a fit"])
+        reads = isinstance(detector, CueDetector) or hasattr(detector, "feature")
+        assert reads == (key not in NOT_APPLICABLE["needs a feature"])
+
+
+@every_method
+def test_every_method_is_printed_with_its_settings(method: Method) -> None:
+    detector = fitted(method.key)
+    printed = repr(detector)
+    assert printed.startswith(f"{type(detector).__name__}(")
+    assert printed.endswith(")")
+    assert printed == repr(blank(detector))
+    assert "tensor(" not in printed
+    assert len(printed) < 200
+    if method.key in ("vim", "react", "fdbd"):
+        assert "weight=<4×16 tensor>, bias=<4 tensor>" in printed
+    if method.key == "mahalanobis_pp":
+        assert printed == "Mahalanobis(normalise=True)"
 
 
 def test_the_table_has_the_papers_twelve_and_more() -> None:

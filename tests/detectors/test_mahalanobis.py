@@ -6,7 +6,7 @@ from scipy.spatial.distance import cdist
 from sklearn.covariance import EmpiricalCovariance
 from sklearn.preprocessing import normalize
 
-from goen.detectors import Density, Mahalanobis
+from goen.detectors import Goen, Mahalanobis
 from goen.errors import FitError, UsageError
 from goen.outputs import Outputs
 
@@ -52,11 +52,11 @@ def test_by_hand() -> None:
     assert detector.score(of([[3, 2]], 2)).item() == pytest.approx(9 / 3.5 + 4 / 6.5)
 
 
-def test_normalised_it_ranks_as_goens_density() -> None:
+def test_normalised_it_is_goens_distance() -> None:
     fit, labels = blobs(200)
     other, _ = blobs(60, seed=3)
     ours = Mahalanobis(normalise=True, ridge=0).fit(fit, labels).score(other)
-    assert torch.allclose(ours.log1p(), Density(ridge=0).fit(fit, labels).score(other))
+    assert torch.allclose(ours.log1p(), Goen(ridge=0).fit(fit, labels).score(other))
 
 
 @pytest.mark.parametrize("scale", [2.0**-40, 1e-3, 1e6])

@@ -3,8 +3,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from goen.models.mirrored import Mirrored
-from goen.models.tapped import Tapped
 from scipy.special import softmax
 from torch import Tensor, nn
 
@@ -13,6 +11,8 @@ from goen.detectors import ODIN, Perturbed
 from goen.errors import UsageError
 from goen.extraction import extract
 from goen.models import NetworkConfig, ResNet18
+from goen.models.flip_averaging import FlipAveraged
+from goen.models.tapping.tapped import Tapped
 from goen.outputs import Outputs
 
 
@@ -109,7 +109,7 @@ class ByChannel(nn.Module):
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
-@pytest.mark.parametrize("wrap", [lambda network: network, Mirrored])
+@pytest.mark.parametrize("wrap", [lambda network: network, FlipAveraged])
 def test_a_large_step_on_white_and_black_images_of_a_tapped_model(
     dtype: torch.dtype, wrap: Callable[[nn.Module], nn.Module]
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from goen.detectors.pytorch_ood import Bridge, pytorch_ood
+from goen.detectors.pytorch_ood import PytorchOod, pytorch_ood
 from goen.errors import UsageError
 from goen.outputs import Outputs
 
@@ -74,7 +74,7 @@ def test_what_is_not_there_is_said() -> None:
     with pytest.raises(UsageError, match="has no 'Centroyd'"):
         pytorch_ood("Centroyd")
     with pytest.raises(UsageError, match="Largest has no fit_features, so it cannot read z"):
-        Bridge(Largest(None), feature="z")
+        PytorchOod(Largest(None), feature="z")
     with pytest.raises(UsageError, match="cannot be made of its name alone"):
         pytorch_ood("Largest", k=3)
 

@@ -51,7 +51,7 @@ def test_by_hand() -> None:
 def test_the_score_is_max_softmax_of_the_calibrated_outputs() -> None:
     outputs, labels = overconfident(3.0)
     scaling = TemperatureScaling().fit(outputs, labels)
-    calibrated = MaxSoftmax().score(scaling.calibrate(outputs))
+    calibrated = MaxSoftmax().score(scaling.calibrated(outputs))
     assert torch.equal(scaling.score(outputs), calibrated)
     assert not torch.equal(calibrated.argsort(), MaxSoftmax().score(outputs).argsort())
 
@@ -59,7 +59,7 @@ def test_the_score_is_max_softmax_of_the_calibrated_outputs() -> None:
 def test_calibrated_outputs_are_better_calibrated_and_no_less_accurate() -> None:
     outputs, labels = overconfident(4.0)
     other, other_labels = overconfident(4.0, seed=1)
-    calibrated = TemperatureScaling().fit(outputs, labels).calibrate(other)
+    calibrated = TemperatureScaling().fit(outputs, labels).calibrated(other)
     before = id_metrics(softmax(other.logits.numpy(), axis=1), other_labels.numpy())
     after = id_metrics(softmax(calibrated.logits.numpy(), axis=1), other_labels.numpy())
     assert after.accuracy == before.accuracy
@@ -71,7 +71,7 @@ def test_calibrating_keeps_everything_else() -> None:
     outputs, labels = overconfident(2.0, rows=50)
     full = Outputs(outputs.logits.float(), {"z": torch.ones(50, 3)}, torch.ones(50))
     scaling = TemperatureScaling().fit(full, labels)
-    calibrated = scaling.calibrate(full)
+    calibrated = scaling.calibrated(full)
     assert calibrated.features is full.features
     assert calibrated.uncertainty is full.uncertainty
     assert calibrated.logits.dtype == torch.float32
@@ -118,7 +118,7 @@ def test_what_was_made_in_inference_mode_can_be_fitted(dtype: torch.dtype) -> No
 def test_errors_say_what_to_do() -> None:
     outputs, labels = overconfident(1.0, rows=10)
     with pytest.raises(NotFittedError, match="Call fit"):
-        TemperatureScaling().calibrate(outputs)
+        TemperatureScaling().calibrated(outputs)
     with pytest.raises(UsageError, match="at least two"):
         TemperatureScaling().fit(Outputs(torch.zeros(3, 1), {}), torch.zeros(3, dtype=torch.int64))
     outputs.logits[4, 2] = torch.inf

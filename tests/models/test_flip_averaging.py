@@ -4,7 +4,7 @@ from torch import nn
 
 from goen.errors import UsageError
 from goen.models import NetworkConfig, ResNet18
-from goen.models.flip_averaging import Mirrored
+from goen.models.flip_averaging import FlipAveraged
 from goen.outputs import Outputs
 
 
@@ -19,13 +19,13 @@ class Corner(nn.Module):
 def test_the_mean_of_both_corners() -> None:
     image = torch.zeros(1, 3, 2, 2)
     image[0, :, 0] = torch.tensor([[1.0, 3.0], [10.0, 30.0], [0.0, 0.0]])
-    outputs = Mirrored(Corner())(image)
+    outputs = FlipAveraged(Corner())(image)
     assert outputs.logits.tolist() == [[2.0, 20.0]]
     assert outputs.features["twice"].tolist() == [[4.0, 40.0]]
     assert outputs.uncertainty is None
 
 
-def test_a_network_with_a_doubt_of_its_own_is_refused() -> None:
-    network = Mirrored(ResNet18(NetworkConfig(width=4, classifier="dropout"))).eval()
-    with pytest.raises(UsageError, match="do not mirror it"):
+def test_a_network_with_an_uncertainty_of_its_own_is_refused() -> None:
+    network = FlipAveraged(ResNet18(NetworkConfig(width=4, classifier="dropout"))).eval()
+    with pytest.raises(UsageError, match="use it without flip averaging"):
         network(torch.zeros(1, 3, 32, 32, dtype=torch.uint8))

@@ -1,10 +1,9 @@
 import pytest
 import torch
 
-from goen.detectors.calibration_head import CalibrationHead, probability_of_ood
 from goen.errors import UsageError
 from goen.models import CLASSIFIERS, NetworkConfig, ResNet18
-from goen.models.resnet import HEADS
+from goen.models.resnet import REPRESENTATIONS
 
 IMAGES = torch.randint(
     0, 256, (3, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
@@ -13,14 +12,14 @@ IMAGES = torch.randint(
 
 def test_the_plain_network_is_the_well_known_one() -> None:
     # ResNet-18 for CIFAR-10 has 11,173,962 parameters in every public implementation.
-    network = ResNet18(NetworkConfig(head="plain"))
+    network = ResNet18(NetworkConfig(representation="plain"))
     assert sum(p.numel() for p in network.parameters()) == 11_173_962
 
 
-@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("representation", REPRESENTATIONS)
 @pytest.mark.parametrize("width", [1, 4])
-def test_features_are_as_declared(head: str, width: int) -> None:
-    network = ResNet18(NetworkConfig(width=width, head=head)).eval()
+def test_features_are_as_declared(representation: str, width: int) -> None:
+    network = ResNet18(NetworkConfig(width=width, representation=representation)).eval()
     outputs = network(IMAGES)
     maps = {}
     for scale in network.scales:
@@ -32,7 +31,7 @@ def test_features_are_as_declared(head: str, width: int) -> None:
         found = maps[scale.name]
         assert found.shape[2:] == (32 // scale.stride, 32 // scale.stride)
         assert torch.allclose(found.mean((2, 3)), outputs.features[scale.name], atol=1e-6)
-    z = {"multi_scale": 8, "single_scale": 8, "concat": 10, "plain": 8}[head] * width
+    z = {"multi_scale": 8, "single_scale": 8, "concat": 10, "plain": 8}[representation] * width
     assert outputs.features["z"].shape == (3, z)
     assert outputs.logits.shape == (3, 10)
 
@@ -50,12 +49,20 @@ def test_the_projection_is_linear_batchnorm_relu_of_both_scales() -> None:
 
 
 def test_concat_normalises_each_scale_apart_for_the_density_only() -> None:
-    network = ResNet18(NetworkConfig(width=2, head="concat")).eval()
+    network = ResNet18(NetworkConfig(width=2, representation="concat")).eval()
     f = network(IMAGES).features
     assert torch.allclose(f["z"][:, :4].norm(dim=1), torch.ones(3))
     assert torch.allclose(f["z"][:, 4:].norm(dim=1), torch.ones(3))
     logits = network.classifier(torch.cat([f["layer2"], f["layer4"]], 1))
     assert torch.allclose(network(IMAGES).logits, logits, atol=1e-6)
+
+
+@pytest.mark.parametrize("representation", REPRESENTATIONS)
+def test_manifests_and_stage_keys_call_the_representation_head(representation: str) -> None:
+    config = NetworkConfig(width=3, representation=representation)
+    assert list(config.to_json()) == ["num_classes", "width", "head", "mean", "std", "classifier"]
+    assert config.to_json()["head"] == representation
+    assert NetworkConfig.from_json(config.to_json()) == config
 
 
 def test_uint8_and_unit_floats_say_the_same() -> None:
@@ -77,9 +84,10 @@ def test_other_sizes_work() -> None:
 
 
 @pytest.mark.parametrize("kind", CLASSIFIERS)
-@pytest.mark.parametrize("head", HEADS)
-def test_the_classifier_speaks_on_what_the_network_hands_it(kind: str, head: str) -> None:
-    network = ResNet18(NetworkConfig(width=2, head=head, classifier=kind)).eval()
+@pytest.mark.parametrize("representation", REPRESENTATIONS)
+def test_the_classifier_speaks_on_what_the_network_hands_it(kind: str, representation: str) -> None:
+    config = NetworkConfig(width=2, representation=representation, classifier=kind)
+    network = ResNet18(config).eval()
     outputs = network(IMAGES)
     hidden, features = network.encode(IMAGES)
     logits, doubt = network.classifier.predict(hidden)
@@ -94,7 +102,8 @@ def test_the_classifier_changes_nothing_before_it() -> None:
     states = []
     for kind in CLASSIFIERS:
         torch.manual_seed(0)
-        state = ResNet18(NetworkConfig(width=1, head="plain", classifier=kind)).state_dict()
+        config = NetworkConfig(width=1, representation="plain", classifier=kind)
+        state = ResNet18(config).state_dict()
         states.append({k: v.shape for k, v in state.items() if not k.startswith("classifier")})
     assert all(state == states[0] for state in states)
     linear = ResNet18(NetworkConfig(width=1)).state_dict()
@@ -106,18 +115,7 @@ def test_an_unknown_classifier_is_told_its_nearest() -> None:
         NetworkConfig(classifier="dropuot")
 
 
-@pytest.mark.parametrize("bad", [{"width": 0}, {"num_classes": 0}, {"head": "double"}])
+@pytest.mark.parametrize("bad", [{"width": 0}, {"num_classes": 0}, {"representation": "double"}])
 def test_what_cannot_be_built_is_said(bad: dict[str, object]) -> None:
     with pytest.raises(UsageError):
         NetworkConfig(**bad)
-
-
-def test_the_head_has_two_hidden_layers_of_64_and_32() -> None:
-    shapes = [tuple(p.shape) for p in CalibrationHead().parameters()]
-    assert shapes == [(64, 3), (64,), (32, 64), (32,), (1, 32), (1,)]
-
-
-def test_the_compression_of_the_targets_is_undone() -> None:
-    u = torch.tensor([0.01, 0.05, 0.275, 0.95, 0.99], dtype=torch.float64)
-    expected = torch.tensor([0, 0, 0.25, 1, 1], dtype=torch.float64)
-    assert torch.allclose(probability_of_ood(torch.logit(u)), expected)

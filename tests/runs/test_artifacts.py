@@ -101,7 +101,7 @@ def test_what_only_looks_like_ours_is_not_replaced(
 
 def test_notes_beside_a_saved_thing_are_not_lost(saved: Path) -> None:
     (saved / "report.txt").write_text("A gate for my_nets:resnet20\n")  # as goen fit does
-    artifacts.save(saved, "thing", TENSORS, {})
+    artifacts.save_artifact(saved, "thing", TENSORS, {})
     (saved / "notes.txt").write_text("mine")
     with pytest.raises(UsageError, match=r"holds notes.txt, not"):
         artifacts.save_artifact(saved, "thing", TENSORS, {})

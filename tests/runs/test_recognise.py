@@ -10,29 +10,31 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from goen.results import Origin, Stages, alone_in, summarised, write_results, write_scores
-from goen.score_files import open_writer
 from PIL import Image
 
 import goen
-from goen import artifacts, check, export
 from goen.data.catalogue import Official
 from goen.data.contact_sheet import save_png
 from goen.data.fetch import download
 from goen.data.readers import Reading, Source
-from goen.data.store import prepare, prepared
+from goen.data.store import prepare_set, prepared
 from goen.errors import DataCorrupt, UsageError
 from goen.files import own_files, whole_file
+from goen.gate import export, published
+from goen.gate.score_files import open_writer
 from goen.models import NetworkConfig, ResNet18
 from goen.report import write_report
 from goen.report.page import _draw
 from goen.report.table import Cell, Row, Table, write_tables
+from goen.runs.artifacts import load_artifact, save_artifact
 from goen.runs.recognise import MAP, RUN_FILES
+from goen.runs.results import Origin, write_results, write_scores
+from goen.runs.stages import Stages, alone_in, summarised
 from goen.studies.networks import write_story
 from goen.training.checkpoint import Checkpoint, save_checkpoint
 
-from .report.by_hand import bench
-from .test_scoring import make_gate
+from ..gate.test_gate import make_gate
+from ..report.by_hand import bench
 
 ROOT = Path(goen.__file__).parent
 
@@ -99,12 +101,12 @@ def map_of(path: Path) -> None:
 
 
 ONE_TABLE = Table("auroc", "AUROC", ("far",), (Row("KNN", (Cell(0.9, ".3f"),)),))
-ONE_NUMBER = check.Measured("test", 10, "ab", "accuracy", 0.9)
+ONE_NUMBER = published.Measured("test", 10, "ab", "accuracy", 0.9)
 
 WRITERS = [
     Writer("gate", lambda p: make_gate().save(p), folder=True),
     Writer("gate.txt", lambda p: make_gate().save(str(p)), folder=True),
-    Writer("thing", lambda p: artifacts.save(p, "thing", {}, {}), folder=True),
+    Writer("thing", lambda p: save_artifact(p, "thing", {}, {}), folder=True),
     Writer("gate.onnx", lambda p: export.to_onnx(make_gate(), p), slow=True),
     Writer("gate.pt2", lambda p: export.to_program(make_gate(), p), slow=True),
     Writer("scores.csv", score_rows),
@@ -122,7 +124,7 @@ WRITERS = [
     Writer("curve.svg", draw),
     Writer("curve.pdf", draw),
     Writer("sheet.png", lambda p: save_png(Image.new("RGB", (8, 8)), p)),
-    Writer("published.json", lambda p: check.publish([ONE_NUMBER], p.parent) and None),
+    Writer("published.json", lambda p: published.publish([ONE_NUMBER], p.parent) and None),
     Writer("checkpoint.safetensors", checkpoint),
 ]
 
@@ -164,7 +166,7 @@ def other_kind(path: Path) -> None:
 
 
 def other_artefact(path: Path) -> None:
-    artifacts.save(path, "another kind", {}, {})
+    save_artifact(path, "another kind", {}, {})
 
 
 FOREIGN = [
@@ -236,8 +238,8 @@ def test_an_empty_file_is_somebodys_too(tmp_path: Path) -> None:
 
 def test_an_empty_folder_is_free_for_a_folder(tmp_path: Path) -> None:
     (tmp_path / "gate").mkdir()
-    artifacts.save(tmp_path / "gate", "thing", {}, {})
-    assert artifacts.load(tmp_path / "gate", "thing")
+    save_artifact(tmp_path / "gate", "thing", {}, {})
+    assert load_artifact(tmp_path / "gate", "thing")
 
 
 def test_scores_with_a_column_of_somebodys_own_are_kept(tmp_path: Path) -> None:
@@ -252,10 +254,10 @@ def test_scores_with_a_column_of_somebodys_own_are_kept(tmp_path: Path) -> None:
 
 
 def test_a_report_of_somebodys_own_beside_a_gate_is_kept(tmp_path: Path) -> None:
-    artifacts.save(tmp_path / "g", "thing", {}, {})
+    save_artifact(tmp_path / "g", "thing", {}, {})
     (tmp_path / "g" / "report.txt").write_text("what my supervisor said")
     with pytest.raises(UsageError, match="not a saved thing"):
-        artifacts.save(tmp_path / "g", "thing", {}, {})
+        save_artifact(tmp_path / "g", "thing", {}, {})
     assert (tmp_path / "g" / "report.txt").read_text() == "what my supervisor said"
 
 
@@ -320,7 +322,7 @@ def test_a_file_where_a_prepared_set_goes_is_kept() -> None:
     place.parent.mkdir(parents=True)
     place.write_text("years of work")
     with pytest.raises(UsageError, match="a file of 13 bytes"):
-        prepare(Source("abc", "here", read), "a set")
+        prepare_set(Source("abc", "here", read), "a set")
     assert place.read_text() == "years of work"
 
 
@@ -386,14 +388,13 @@ _ALLOWED = {
     ("data/fetch.py", "_resume"): "the .part file of a download, and pooch's temporary file",
     ("data/store.py", "_write"): "into the folder of whole_folder",
     ("detectors/odin.py", "forward"): "moves pixels",
-    ("report/figures/style.py", "save"): "into a temporary folder",
-    ("results.py", "_clear"): "the work folder of a finished stage, named by a hash",
-    ("scoring/gate.py", "save"): "through artifacts.save",
-    ("studies/main_job.py", "_calibrate"): "into the folder of a stage",
-    ("studies/main_job.py", "_cues"): "into the folder of a stage",
-    ("studies/main_job.py", "_fit"): "into the folder of a stage",
+    ("report/figures/style.py", "save_figure"): "into a temporary folder",
+    ("runs/stages.py", "_clear"): "the work folder of a finished stage, named by a hash",
     ("studies/networks.py", "outputs"): "into the folder of a stage",
     ("studies/networks.py", "train"): "into the folder of a stage",
+    ("studies/run.py", "_cues"): "into the folder of a stage",
+    ("studies/run.py", "_fit"): "into the folder of a stage",
+    ("studies/run.py", "_train_head"): "into the folder of a stage",
 }
 
 

@@ -1,14 +1,11 @@
 import dataclasses
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Event
 
 import numpy as np
 import pytest
 
-from goen.errors import ArtifactError, UsageError
-from goen.runs.results import Result, read_results, write_results, write_scores
-from goen.runs.stages import Stages, alone_in, summarised
+from goen.errors import ArtifactError
+from goen.runs.results import Origin, Result, read_results, read_scores, write_results, write_scores
 
 ROW = Result(
     "goen",
@@ -47,89 +44,6 @@ def test_a_line_that_is_no_result_is_named(tmp_path: Path) -> None:
         read_results(tmp_path / "none.jsonl")
 
 
-def test_a_finished_stage_is_not_done_again(tmp_path: Path) -> None:
-    stages, calls = Stages(tmp_path), []
-
-    def make(result: Path, work: Path) -> None:
-        calls.append(1)
-        (result / "out").write_text("done")
-
-    first = stages.run("s", {"a": 1}, make)
-    assert stages.run("s", {"a": 1}, make) == first
-    assert (first / "out").read_text() == "done"
-    assert len(calls) == 1
-    assert stages.run("s", {"a": 2}, make) != first
-    assert stages.run("t", {"a": 1}, make) != first
-    assert len(calls) == 3
-
-
-def test_an_interrupted_stage_keeps_its_work_and_no_result(tmp_path: Path) -> None:
-    stages = Stages(tmp_path)
-
-    def interrupted(result: Path, work: Path) -> None:
-        (result / "half").touch()
-        (work / "checkpoint").write_text("epoch 3")
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        stages.run("s", {}, interrupted)
-    assert [p.name for p in tmp_path.iterdir()] == ["work"]
-
-    def resumed(result: Path, work: Path) -> None:
-        assert (work / "checkpoint").read_text() == "epoch 3"
-        (result / "whole").touch()
-
-    done = stages.run("s", {}, resumed)
-    assert sorted(p.name for p in done.iterdir()) == ["inputs.json", "whole"]
-    assert [p.suffix for p in (tmp_path / "work").iterdir()] == [".lock"]
-
-
-def test_two_that_want_the_same_stage_do_it_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun, waiting, go_on, made = Event(), Event(), Event(), []
-    # Not read from standard error: what another thread writes there while it is read can be lost.
-    monkeypatch.setattr("goen.runs.results.note", lambda said: "waiting" in said and waiting.set())
-
-    def make(result: Path, work: Path) -> None:
-        begun.set()
-        assert go_on.wait(10)
-        made.append(result)
-
-    with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(Stages(tmp_path).run, "s", {}, make)
-        assert begun.wait(10)
-        second = pool.submit(Stages(tmp_path).run, "s", {}, make)
-        assert waiting.wait(10)
-        go_on.set()
-        assert first.result() == second.result()
-    assert len(made) == 1
-
-
-def test_work_left_by_a_kill_just_after_the_end_is_cleared(tmp_path: Path) -> None:
-    stages = Stages(tmp_path)
-    done = stages.run("s", {}, lambda result, work: None)
-    left = tmp_path / "work" / done.name
-    left.mkdir(parents=True)
-    (left / "checkpoint").touch()
-    stages.run("s", {}, lambda result, work: None)
-    assert not left.exists()
-
-
-def test_only_one_process_works_in_a_run(tmp_path: Path) -> None:
-    def intrude() -> None:
-        with alone_in(tmp_path / "run"):
-            pass
-
-    with ThreadPoolExecutor(1) as elsewhere:  # a lock is a thread's, as it is a process's
-        with alone_in(tmp_path / "run"):
-            with alone_in(tmp_path / "run"):  # its own report, say
-                pass
-            with pytest.raises(UsageError, match="Another goen is at work"):
-                elsewhere.submit(intrude).result()
-        elsewhere.submit(intrude).result()
-
-
 def test_names_with_odd_line_ends_come_back_and_damage_is_said(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
     odd = dataclasses.replace(ROW, dataset="one\u2028two\x85three")
@@ -143,11 +57,28 @@ def test_names_with_odd_line_ends_come_back_and_damage_is_said(tmp_path: Path) -
         read_results(path)
 
 
-def test_nothing_of_an_earlier_run_stays_when_a_study_has_results(tmp_path: Path) -> None:
-    with summarised(tmp_path, {"study": "bench"}):
-        write_results(tmp_path / "results.jsonl", [ROW])
-        write_scores(tmp_path / "scores.safetensors", {"test": {"knn": np.zeros(2)}})
-    (tmp_path / "mine.txt").write_text("mine")
-    with summarised(tmp_path, {"study": "geometry"}):
-        assert [file.name for file in tmp_path.iterdir()] == ["mine.txt"]
-    assert {file.name for file in tmp_path.iterdir()} == {"mine.txt", "run.json"}
+def test_an_origin_gives_each_metric_a_row_and_the_auroc_its_interval() -> None:
+    origin = Origin("goen", "full", 42, "net", ("a:1",), ("b:2", "c:3"))
+    numbers = {"auroc": 0.9, "auroc_low": 0.8, "auroc_high": 0.95, "num_ood": 7, "fpr95": 0.5}
+    auroc, fpr95 = origin.rows("svhn", "far", numbers, seen=True)
+    assert auroc == ROW
+    assert fpr95 == dataclasses.replace(ROW, metric="fpr95", value=0.5, low=None, high=None)
+
+
+def test_scores_come_back_by_set_and_method(tmp_path: Path) -> None:
+    path = tmp_path / "scores.safetensors"
+    scores = {"test": {"knn": np.arange(3.0)}, "a/b": {"knn": np.zeros(2), "label": np.arange(2)}}
+    write_scores(path, scores)
+    found = read_scores(path)
+    assert {name: sorted(kept) for name, kept in found.items()} == {
+        "test": ["knn"],
+        "a/b": ["knn", "label"],
+    }
+    for dataset, named in scores.items():
+        for name, values in named.items():
+            assert np.array_equal(found[dataset][name], values)
+            assert found[dataset][name].dtype == values.dtype
+    path.write_bytes(b"half")
+    for damaged in (path, tmp_path / "none"):
+        with pytest.raises(ArtifactError, match=r"cannot be read: .*Has the run finished\?"):
+            read_scores(damaged)

@@ -141,7 +141,7 @@ def test_every_classifier_resumes_with_the_same_bytes(
 
 @pytest.mark.parametrize("kind", CLASSIFIERS)
 def test_every_classifier_learns(images: ImageSet, kind: ClassifierKind) -> None:
-    network = NetworkConfig(num_classes=3, width=4, head="plain", classifier=kind)
+    network = NetworkConfig(num_classes=3, width=4, representation="plain", classifier=kind)
     config = dataclasses.replace(CONFIG, epochs=9, label_smoothing=0.0)
     _, rows = train_backbone(network, config, images, images)
     assert rows[-1].validation_accuracy > 0.9

@@ -16,13 +16,12 @@ from rich.table import Table
 from goen.cli.options import OptionalName, OptionalPath, several
 from goen.cli.terminal import note, output
 from goen.data.catalogue import KNOWN, Known
-from goen.data.contact_sheet import class_sheet, save_png, sheet
+from goen.data.contact_sheet import SHEET, class_sheet, save_png, sheet
 from goen.data.embedded import EMBEDDED
 from goen.data.imageset import ImageSet, digest_images
 from goen.data.sources import data_folder, find, load_set, names
 from goen.errors import DataError, UsageError, unknown
 from goen.files import check_free
-from goen.runs.recognise import SHEET
 
 Names = Annotated[tuple[str, ...], tyro.conf.Positional, several("NAME")]
 

@@ -1,4 +1,4 @@
-"""Image sets: one value type, where they come from, how they are split, bent and shown."""
+"""Image sets: one value type, where they come from, how they are split, corrupted and displayed."""
 
 from goen.data.imageset import ImageSet, require_disjoint
 from goen.data.protocol import OodSet, Protocol, protocol

@@ -1,4 +1,4 @@
-"""The sets goen knows by name: what they hold, where they come from, under which terms."""
+"""The image sets that can be named: content, source and licence of each."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -73,7 +73,7 @@ class NpmPackage:
 
 @dataclass(frozen=True)
 class Known:
-    """A set goen knows by name.
+    """An image set that can be loaded by its name.
 
     ``splits`` maps each split to its number of images, or to ``None`` where people use several
     selections of it. ``fingerprints`` are those of the official content, whatever form it came in.

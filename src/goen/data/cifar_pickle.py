@@ -2,7 +2,7 @@
 
 A pickle is a program. The one in these files calls exactly three names, all of NumPy. This reader
 hands it stand-ins that only remember what they were given, so no code of NumPy, and none of
-anybody else, runs on the file's behalf; every other name is refused.
+any other package, runs when the file is read; every other name is refused.
 """
 
 import io
@@ -31,7 +31,7 @@ class _Array:
 
 
 class _Dtype:
-    """Stands in for a dtype; only bytes are read, whatever it says."""
+    """Stands in for a dtype; only bytes are read."""
 
     def __init__(self, *args: object) -> None: ...
 

@@ -1,4 +1,4 @@
-"""A picture of a set: what a person looks at before they trust it."""
+"""Contact sheets: one picture that shows images of a set by class."""
 
 from pathlib import Path
 
@@ -7,13 +7,23 @@ from PIL import Image, ImageDraw, ImageFont
 from PIL.PngImagePlugin import PngInfo
 
 from goen.data.imageset import ImageSet, Pixels
-from goen.files import whole_file
-from goen.runs.recognise import SHEET, SHEET_MARK
+from goen.files import Own, whole_file
 
 _TILE = 64  # a 32-pixel image, doubled
 _GAP = 4
 _MOST_ROWS, _FEWEST_ROWS = 24, 6
 _BACKGROUND, _INK, _FAINT = "#ffffff", "#1a1a1a", "#6b6b6b"
+
+_MARK = "goen contact sheet"
+
+
+def _is_sheet(path: Path) -> bool:
+    with path.open("rb") as file:
+        head = file.read(200)
+    return head.startswith(b"\x89PNG") and b"tEXtSoftware\0" + _MARK.encode() in head
+
+
+SHEET = Own("a contact sheet of goen", _is_sheet)
 
 
 def class_sheet(images: ImageSet, columns: int = 12) -> Image.Image:
@@ -59,6 +69,6 @@ def sheet(title: str, rows: list[tuple[str, Pixels]]) -> Image.Image:
 def save_png(picture: Image.Image, path: Path) -> None:
     """Write a contact sheet, whole or not at all; an earlier one there is replaced."""
     marked = PngInfo()
-    marked.add_text("Software", SHEET_MARK)
+    marked.add_text("Software", _MARK)
     with whole_file(path, SHEET) as temporary:
         picture.save(temporary, format="PNG", pnginfo=marked)

@@ -3,7 +3,7 @@
 Paper: Hendrycks & Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and
 Perturbations", ICLR 2019. The numbers are those of its ``make_cifar_c.py``; the code is our own.
 
-``corrupt`` makes corrupted images; ``read_cifar10c`` reads the official ones where somebody has
+``corrupt`` makes corrupted images; ``read_cifar10c`` reads the official ones where they have been
 them. A corruption here is a function of the uint8 batch (N, 3, H, W), the severity, and one random
 stream per image. Its table of five published numbers stands above it. They count pixels of 32-pixel
 images and are used as they are at any size; only ``elastic_transform`` is published, and applied,
@@ -367,13 +367,13 @@ def _elastic_transform(images: Pixels, severity: int, streams: Streams) -> Pixel
     # The two edges from the middle corner give the map from after to before: (x, y) @ back.
     back = np.linalg.solve(after[:, [0, 2]] - after[:, [1]], before[[0, 2]] - before[1])
     source = (xy - after[:, None, None, 1]) @ back[:, None] + before[1]
-    bent = _bilinear(_unit(images), source[..., 1], source[..., 0], repeat_border=False)
+    warped = _bilinear(_unit(images), source[..., 1], source[..., 0], repeat_border=False)
 
     field = 2 * _uniform(streams, 2, h, w) - 1
     sigmas = (0, 0, smoothness, smoothness)
     field = length * ndimage.gaussian_filter(field, sigmas, mode="reflect", truncate=3)
     rows, cols = xy[..., 1] + field[:, 1], xy[..., 0] + field[:, 0]
-    return _pixels(_bilinear(bent, rows, cols, repeat_border=True))
+    return _pixels(_bilinear(warped, rows, cols, repeat_border=True))
 
 
 def _bilinear(

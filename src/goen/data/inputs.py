@@ -189,7 +189,7 @@ def _one_at_a_time(name: str) -> UsageError:
 
 
 def check_images(images: Tensor | NDArray[Any]) -> Tensor:
-    """The images as a batch for the network, or an error that says what is wrong with them."""
+    """The images as a batch for the network, or an error that names what is wrong with them."""
     batch = _tensor(images)
     if batch.ndim == 3:
         batch = batch[None]

@@ -1,4 +1,4 @@
-"""One picture file, from anybody, to pixels: the only place where goen decodes images."""
+"""Decoding of picture files, which may come from anyone: the only place where goen does it."""
 
 import io
 import os
@@ -81,7 +81,7 @@ def read_picture(source: Path | bytes, size: tuple[int, int] | None, name: str =
                 if pixels > MAX_PIXELS:
                     raise DataCorrupt(
                         f"{name} claims {picture.width}×{picture.height} pixels; at most "
-                        f"{MAX_PIXELS:,} are read. Shrink it first if it is meant."
+                        f"{MAX_PIXELS:,} are read. Shrink it first if it is genuine."
                     )
                 if size is not None:
                     picture.draft("RGB", (size[1], size[0]))  # JPEG: decode no more than needed
@@ -97,7 +97,7 @@ def read_picture(source: Path | bytes, size: tuple[int, int] | None, name: str =
     except Image.DecompressionBombError as error:
         raise DataCorrupt(
             f"{name} claims more than {2 * MAX_PIXELS:,} pixels; at most {MAX_PIXELS:,} are read. "
-            "Shrink it first if it is meant."
+            "Shrink it first if it is genuine."
         ) from error
     except DataCorrupt:
         raise

@@ -1,4 +1,4 @@
-"""The data splits: which images train, calibrate and evaluate, as the paper's protocol says."""
+"""The data splits: which images train, calibrate and evaluate, as in the paper."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

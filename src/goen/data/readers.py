@@ -56,7 +56,7 @@ def hash_files(files: list[Path]) -> str:
 def members_of(container: Path, names: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
     """The named files of a folder or of a tar archive, as ``(where, content)``, without unpacking.
 
-    In an archive a member is known by its last path component, so nothing it says about folders
+    In an archive a member is identified by its last path component, so nothing in its path
     can lead anywhere.
     """
     if container.is_dir():
@@ -211,7 +211,7 @@ def class_folders(
 
     ``size`` (height, width) is what every picture is resized to; ``None`` takes the first
     picture's. If ``classes`` are given, they are the only folders read, in that order. The
-    pictures are told apart by place, name, size and times, so that a large folder need not be read
+    pictures are identified by place, name, size and times, so that a large folder need not be read
     twice.
     """
     names = classes or class_names(path)
@@ -226,8 +226,8 @@ def class_folders(
     files = [file for _, file in by_class]
     found = [(str(f.relative_to(path)), f.stat()) for f in files]
     stats = [(name, s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino) for name, s in found]
-    told = json.dumps([str(path.resolve()), names, size, stats])
-    identity = hashlib.sha256(told.encode()).hexdigest()
+    facts = json.dumps([str(path.resolve()), names, size, stats])
+    identity = hashlib.sha256(facts.encode()).hexdigest()
     labels = np.array([number for number, _ in by_class], dtype=np.int64)
 
     def read() -> Reading:

@@ -123,7 +123,7 @@ def find(known: Known, split: str, folder: Path | None) -> Search:
 
 
 def _fetch(search: Search) -> None:
-    """Get the split from outside; on failure the account says what happened."""
+    """Download the split; on failure the account holds the reason."""
     known, split = search.known, search.split
     official = known.official.get(split)
     if official:
@@ -276,7 +276,7 @@ def _find_pictures(own: list[Path], search: Search) -> Source | None:
             return class_folders(folder, known.image_size, known.classes)
         if any(filled):
             nearly = nearly or folder
-    # It lacks pictures of a class, and that is said there.
+    # It lacks pictures of a class; the reader raises an error that names it.
     return class_folders(nearly, known.image_size, known.classes) if nearly else None
 
 

@@ -57,7 +57,7 @@ class Bank:
 
         Raises:
             FitError: a feature is NaN or infinite.
-            UsageError: a shape, type or label that cannot be meant.
+            UsageError: an invalid shape, type or label.
         """
         count = outputs.logits.shape[1]
         if self._seen and count != self.num_classes:
@@ -105,7 +105,7 @@ class Bank:
         A row of zeros has no direction: it is as far as a right angle from everything.
         """
         k = self.neighbour
-        unit = normalise(outputs.features[layer])
+        unit = normalise(outputs.feature(layer))
         cosine = kth_cosine_distance(unit, self._unit[layer], k)
         return (2 * cosine).clamp_min(0).sqrt()
 

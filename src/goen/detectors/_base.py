@@ -8,11 +8,14 @@ from typing import ClassVar, Self, final
 import torch
 from torch import Tensor, nn
 
-from goen.errors import NotFittedError, UsageError, unknown
+from goen.errors import NotFittedError, UsageError
 from goen.functional._rows import check_features, check_labels
 from goen.functional.conformal import p_values
 from goen.outputs import Outputs
 from goen.runs.manifest import JsonObject
+
+_FEATURE = "feature_name"
+"""In a state: the UTF-8 bytes of the feature that was chosen when it was fitted."""
 
 
 class Detector(ABC):
@@ -35,6 +38,25 @@ class Detector(ABC):
         return outputs
 
     @final
+    def _check_fit(self, outputs: Outputs, labels: Tensor) -> None:
+        """Raise a ``UsageError`` unless these are outputs, at least one, with a label each."""
+        check_features(outputs.logits)
+        check_labels(labels, len(outputs), outputs.logits.shape[1])
+        if not len(outputs):
+            raise UsageError(f"{type(self).__name__} was given no outputs to fit.")
+
+    @final
+    def _finite(self, scores: Tensor) -> Tensor:
+        """The scores; a ``UsageError`` if one is NaN or infinite, because the outputs are."""
+        bad = int((~torch.isfinite(scores)).sum())
+        if bad:
+            raise UsageError(
+                f"{bad} of {len(scores)} scores of {type(self).__name__} are not finite. Check the "
+                "images and the network that gave these outputs."
+            )
+        return scores
+
+    @final
     def __repr__(self) -> str:
         """The class and the arguments that differ from their defaults, as scikit-learn prints."""
         arguments = []
@@ -50,7 +72,7 @@ class Detector(ABC):
 class SimpleDetector(Detector):
     """A detector whose fitted values are plain tensors.
 
-    A method of one's own has a constructor that stores its arguments, and two methods: ``_learn``
+    A subclass has a constructor that stores its arguments, and two methods: ``_learn``
     returns everything it takes from the training outputs as named tensors, ``_measure`` turns
     outputs into scores by means of ``fitted_``. This class checks what comes in, and saves and
     loads the state. A detector that measures a feature has an attribute ``feature``: a name,
@@ -86,15 +108,16 @@ class SimpleDetector(Detector):
     @final
     def fit(self, outputs: Outputs, labels: Tensor) -> Self:
         """Forget everything and learn from these outputs."""
-        self.feature_ = None
-        self._check(outputs)
-        check_labels(labels, len(outputs), outputs.logits.shape[1])
-        if not len(outputs):
-            raise UsageError(f"{type(self).__name__} was given no outputs to fit.")
-        if getattr(self, "feature", "") is None:
-            (self.feature_,) = self.feature_names(outputs)
-        with torch.no_grad():
-            self.fitted_ = dict(self._learn(outputs, labels))
+        earlier = self.feature_
+        try:
+            self.feature_ = outputs.last_feature if self._chooses_feature else None
+            self._check(outputs)
+            self._check_fit(outputs, labels)
+            with torch.no_grad():
+                self.fitted_ = dict(self._learn(outputs, labels))
+        except BaseException:
+            self.feature_ = earlier  # a fit that fails changes nothing
+            raise
         return self
 
     @final
@@ -113,51 +136,49 @@ class SimpleDetector(Detector):
             )
         with torch.no_grad():
             scores = self._measure(outputs).to(torch.float64)
-        if not bool(torch.isfinite(scores).all()):
-            bad = int((~torch.isfinite(scores)).sum())
-            raise UsageError(
-                f"{bad} of {len(scores)} scores of {type(self).__name__} are not finite. Check the "
-                "images and the network that gave these outputs."
-            )
-        return scores
+        return self._finite(scores)
+
+    @property
+    def _chooses_feature(self) -> bool:
+        return getattr(self, "feature", "") is None
 
     @final
     def feature_names(self, outputs: Outputs) -> tuple[str, ...]:
         """The features it measures of these outputs."""
         wanted: str | tuple[str, ...] | None = getattr(self, "feature", ())
         if wanted is None:
-            if not outputs.features:
-                raise UsageError(
-                    f"{type(self).__name__} measures a feature, and these outputs have logits "
-                    "alone. Extract them with features."
-                )
-            wanted = self.feature_ or list(outputs.features)[-1]
+            wanted = self.feature_ or outputs.last_feature
         return (wanted,) if isinstance(wanted, str) else wanted
 
     @final
     def rows(self, outputs: Outputs) -> Tensor:
         """The one feature it measures, ``(N, D)``."""
         (name,) = self.feature_names(outputs)
-        return outputs.features[name]
+        return outputs.feature(name)
 
     @final
     def _check(self, outputs: Outputs) -> None:
         check_features(outputs.logits)
         for name in self.feature_names(outputs):
-            if name not in outputs.features:
-                raise unknown("feature", name, outputs.features)
+            outputs.feature(name)
 
     @final
     def state(self) -> dict[str, Tensor]:
         """Everything that was learnt, for an artifact."""
         if self.needs_fit and self.fitted_ is None:
             raise NotFittedError(f"This {type(self).__name__} is not fitted: nothing to save.")
-        return dict(self.fitted_ or {})
+        state = dict(self.fitted_ or {})
+        if self.feature_ is not None:
+            state[_FEATURE] = torch.tensor(list(self.feature_.encode()), dtype=torch.uint8)
+        return state
 
     @final
     def load_state(self, state: Mapping[str, Tensor]) -> Self:
         """Take what ``state`` gave."""
-        self.fitted_ = dict(state)
+        fitted = dict(state)
+        name = fitted.pop(_FEATURE, None)
+        self.feature_ = None if name is None else bytes(name.tolist()).decode()
+        self.fitted_ = fitted
         return self
 
 
@@ -231,8 +252,13 @@ class CueDetector(Detector):
 
     @final
     def score(self, outputs: Outputs) -> Tensor:
-        """One number per image, ``(N,)`` float64; higher means more OOD."""
-        return self.score_cues(self.cues(outputs))
+        """One number per image, ``(N,)`` float64; higher means more OOD.
+
+        Raises:
+            NotFittedError: nothing was fitted yet.
+            UsageError: a score is NaN or infinite, because the outputs are.
+        """
+        return self._finite(self.score_cues(self.cues(outputs)))
 
 
 def column_p_values(cues: Tensor, reference: Tensor) -> Tensor:

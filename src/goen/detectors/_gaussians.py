@@ -82,7 +82,7 @@ class ClassGaussians:
 
     def rows(self, outputs: Outputs) -> Tensor:
         """The feature vectors as they are measured, ``(N, D)``."""
-        rows = outputs.features[self.feature]
+        rows = outputs.feature(self.feature)
         return normalise(rows) if self.unit_length else rows
 
     @property

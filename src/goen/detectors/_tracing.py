@@ -1,6 +1,6 @@
 """The scorers' arithmetic once more, in operations that torch.export and ONNX can hold.
 
-Scoring itself looks at values (are they finite? which class is near enough to be measured again?)
+Scoring itself depends on values (are they finite? which class is near enough to be measured again?)
 and works in blocks; a traced program can do neither. What is here is compared with it by the tests,
 and once more by ``goen export`` before a file appears.
 """

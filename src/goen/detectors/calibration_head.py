@@ -70,7 +70,7 @@ class HeadConfig:
 def train_head(
     id_cues: Tensor, ood_cues: Mapping[str, Tensor], config: HeadConfig
 ) -> tuple[CalibrationHead, list[float]]:
-    """A head that tells the ID cues from the OOD cues, and its gap after each epoch.
+    """A head trained to separate ID cues from OOD cues, and its gap after each epoch.
 
     The gap is mean u(OOD) - mean u(ID) on the held-out share; the head with the widest is kept.
 

@@ -85,17 +85,18 @@ class Goen(CueDetector):
             ood: of each OOD set that trains the head.
 
         Raises:
-            UsageError: OOD images without held-out ID images to tell them from.
+            UsageError: OOD images without held-out ID images.
         """
         if ood and held_out is None:
             raise UsageError("The calibration head needs held_out ID images beside the OOD images.")
+        self._check_fit(outputs, labels)
         gaussians = self._new(outputs).fit(outputs, labels)
-        self.gaussians_, self.head_, self.id_cues_ = gaussians, None, None
-        if held_out is not None:
-            self.id_cues_ = self.cues(held_out)
-        if ood and self.id_cues_ is not None:
-            ood_cues = {name: self.cues(images) for name, images in ood.items()}
-            self.head_, _ = train_head(self.id_cues_, ood_cues, self.head)
+        id_cues = None if held_out is None else _cues(gaussians, held_out)
+        head = None
+        if ood and id_cues is not None:
+            ood_cues = {name: _cues(gaussians, images) for name, images in ood.items()}
+            head, _ = train_head(id_cues, ood_cues, self.head)
+        self.gaussians_, self.head_, self.id_cues_ = gaussians, head, id_cues
         return self
 
     def update(self, outputs: Outputs, labels: Tensor) -> Self:
@@ -105,7 +106,7 @@ class Goen(CueDetector):
         return self
 
     def _new(self, outputs: Outputs) -> ClassGaussians:
-        feature = self.feature or list(outputs.features)[-1]
+        feature = self.feature or outputs.last_feature
         return ClassGaussians(feature, ridge=self.ridge, shrinkage=self.shrinkage)
 
     def with_head(self, head: CalibrationHead | None, id_cues: Tensor | None) -> Self:
@@ -152,14 +153,7 @@ class Goen(CueDetector):
 
     def cues(self, outputs: Outputs) -> Tensor:
         """The paper's m = [log(distance + 1), largest similarity, entropy], ``(N, 3)`` float64."""
-        gaussians = self.gaussians
-        unit = gaussians.rows(outputs)
-        columns = [
-            log_distance(gaussians.whitening_.nearest(unit).distance),
-            max_inner_product(unit, gaussians.statistics.means_),
-            entropy(outputs.logits),
-        ]
-        return torch.stack(columns, dim=1)
+        return _cues(self.gaussians, outputs)
 
     def score_cues(self, cues: Tensor) -> Tensor:
         """The head's logit, or the log distance."""
@@ -232,6 +226,16 @@ class Goen(CueDetector):
         expected = (num_classes, widths.get(self.gaussians.feature))
         if (whitening.num_classes, whitening.dim) != expected:
             raise ValueError("its class Gaussians were fitted on another network")
+
+
+def _cues(gaussians: ClassGaussians, outputs: Outputs) -> Tensor:
+    unit = gaussians.rows(outputs)
+    columns = [
+        log_distance(gaussians.whitening_.nearest(unit).distance),
+        max_inner_product(unit, gaussians.statistics.means_),
+        entropy(outputs.logits),
+    ]
+    return torch.stack(columns, dim=1)
 
 
 def score_goen_cues(cues: Tensor, head: CalibrationHead | None) -> Tensor:

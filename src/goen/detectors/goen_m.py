@@ -34,9 +34,9 @@ class GoenM(CueDetector):
     An image that is farther out in every cue never scores lower. A free head can overfit the OOD
     images it was trained with and score others as ordinary; this score cannot.
 
-    Paper: none, it is ours; docs/methods/goen-m.md says how it was chosen. The distance is that of
-    Sun et al. 2022, "Out-of-Distribution Detection with Deep Nearest Neighbors", within a sample of
-    the training images; see ``Bank``.
+    Paper: none, it is ours; docs/methods/goen-m.md describes how it was chosen. The distance is
+    that of Sun et al. 2022, "Out-of-Distribution Detection with Deep Nearest Neighbors", within a
+    sample of the training images; see ``Bank``.
 
     Args:
         layers: the features to measure; all of the outputs it is fitted on if not given.
@@ -55,12 +55,7 @@ class GoenM(CueDetector):
     kind: ClassVar[str] = "goen-m"
 
     def __init__(self, layers: Sequence[str] | None = None, *, rows: int = ROWS) -> None:
-        if layers is not None and (not layers or ENTROPY in layers):
-            raise UsageError(
-                f"goen-m measures one layer or more, none of them called {ENTROPY!r}; got "
-                f"{list(layers)}."
-            )
-        self.layers = layers
+        self.layers = None if layers is None else _checked(layers)
         self.rows = rows
         check_rows(rows)
         self.bank_: Bank | None = None
@@ -84,14 +79,19 @@ class GoenM(CueDetector):
                 fifth of the training images does, and stays out of the bank.
             ood: of each OOD set that weights the cues.
         """
+        self._check_fit(outputs, labels)
         if held_out is None:
             order = torch.from_numpy(np.random.RandomState(0).permutation(len(outputs)))
             rest, chosen = order[len(order) // 5 :], order[: len(order) // 5]
             outputs, labels, held_out = outputs[rest], labels[rest], outputs[chosen]
-        self.bank_ = None
-        self.update(outputs, labels)
-        ood_cues = {name: self.cues(images) for name, images in (ood or {}).items()}
-        return self.calibrate(self.cues(held_out), ood_cues)
+        bank = self._new(outputs).update(outputs, labels)
+        ood_cues = {name: _cues(bank, images) for name, images in (ood or {}).items()}
+        self.calibrate(_cues(bank, held_out), ood_cues)
+        self.bank_ = bank
+        return self
+
+    def _new(self, outputs: Outputs) -> Bank:
+        return Bank(self.layers or _checked(tuple(outputs.features)), self.rows)
 
     @property
     def bank(self) -> Bank:
@@ -124,23 +124,21 @@ class GoenM(CueDetector):
 
     def update(self, outputs: Outputs, labels: Tensor) -> Self:
         """Add training images, in any chunks; what was calibrated before is forgotten."""
-        if self.bank_ is None:
-            self.bank_ = Bank(self.layers or tuple(outputs.features), self.rows)
-        self.bank_.update(outputs, labels)
+        bank = self._new(outputs) if self.bank_ is None else self.bank_
+        self.bank_ = bank.update(outputs, labels)
         self.id_cues_, self.ood_cues_ = None, {}
         return self
 
     def cues(self, outputs: Outputs) -> Tensor:
         """The distance in each layer, then the entropy, ``(N, K)`` float64."""
-        distances = [self.bank.distance(outputs, layer) for layer in self.bank.layers]
-        return torch.stack([*distances, entropy(outputs.logits)], dim=1)
+        return _cues(self.bank, outputs)
 
     def calibrate(self, id_cues: Tensor, ood_cues: Mapping[str, Tensor] | None = None) -> Self:
         """Standardise by ID cues ``(n, K)``; weigh by them and the cues of each kind of OOD.
 
         Raises:
             FitError: fewer than two ID images, cues that are not finite, or OOD images that no cue
-                tells from ID ones; what was calibrated before stays.
+                separates from ID ones; what was calibrated before stays.
         """
         if len(id_cues) < 2:
             raise FitError(f"Two ID images or more standardise the cues, got {len(id_cues)}.")
@@ -158,7 +156,7 @@ class GoenM(CueDetector):
         if not bool((weights > 0).any()):
             raise FitError(
                 f"No cue is higher for the OOD images ({', '.join(kinds)}) than for the "
-                "held-out ID images: these layers cannot tell them apart, or the two were "
+                "held-out ID images: these layers cannot separate them, or the two were "
                 "exchanged. Choose other layers, or leave these OOD images out."
             )
         self.id_cues_, self.ood_cues_ = id_cues, kinds
@@ -235,6 +233,20 @@ class GoenM(CueDetector):
             found = (self.bank.num_classes, self.bank.width(layer))
             if found != (num_classes, widths.get(layer)):
                 raise ValueError(f"layer {layer!r} was fitted on another network")
+
+
+def _checked(layers: Sequence[str]) -> tuple[str, ...]:
+    if not layers or ENTROPY in layers:
+        raise UsageError(
+            f"goen-m measures one layer or more, none of them called {ENTROPY!r}; got "
+            f"{list(layers)}."
+        )
+    return tuple(layers)
+
+
+def _cues(bank: Bank, outputs: Outputs) -> Tensor:
+    distances = [bank.distance(outputs, layer) for layer in bank.layers]
+    return torch.stack([*distances, entropy(outputs.logits)], dim=1)
 
 
 class _Traced(nn.Module):

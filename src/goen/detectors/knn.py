@@ -61,7 +61,7 @@ class KNN(SimpleDetector):
         return kth_cosine_distance(self._unit_rows(outputs), bank, self.k)
 
     def _chosen(self, outputs: Outputs) -> list[Tensor]:
-        chosen = [outputs.features[name] for name in self.feature_names(outputs)]
+        chosen = [outputs.feature(name) for name in self.feature_names(outputs)]
         for rows in chosen:
             check_features(rows)
         return chosen

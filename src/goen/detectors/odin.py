@@ -19,7 +19,7 @@ TEMPERATURE = 1000.0
 
 @final
 class Perturbed(nn.Module):
-    r"""A network that sees each image moved a small step towards what it takes it for.
+    r"""A network whose input moves a small step towards its predicted class.
 
     .. math:: \tilde x = x - \varepsilon \, \mathrm{sign}(-\nabla_x \log p_{\hat y}(x; T)),
               \qquad \hat y = \arg\max_c p_c
@@ -30,7 +30,7 @@ class Perturbed(nn.Module):
     mode are left as they are. It works where gradients are switched off.
 
     Args:
-        network: images to ``Outputs``; images are uint8, or floats that say the same in [0, 1].
+        network: images to ``Outputs``; images are uint8, or floats in [0, 1].
         epsilon: the step in units of the [0, 1] pixel, before the network takes off any mean or
             divides by any standard deviation. 0.0014 is a third of a grey level.
         temperature: T, by which logits are divided before the softmax.
@@ -100,7 +100,7 @@ def _as_floats(images: Tensor) -> Tensor:
 class ODIN(SimpleDetector):
     r"""The largest softmax probability at a high temperature, of perturbed images; high for OOD.
 
-    What ``Perturbed(network)`` says is to be scored:
+    Scores the outputs of ``Perturbed(network)``:
     ``ODIN().score(extract(Perturbed(network), images))``. On the outputs of the network itself this
     is ODIN with a step of 0.
 

@@ -29,6 +29,7 @@ class PytorchOod(Detector):
     def __init__(self, detector: Any, *, feature: str | None = None) -> None:
         self.detector = detector
         self.feature = feature
+        self.feature_: str | None = None
         self._kind = LOGITS if feature == LOGITS else "features"
         for method in (f"fit_{self._kind}", f"predict_{self._kind}"):
             if not callable(getattr(detector, method, None)):
@@ -40,6 +41,7 @@ class PytorchOod(Detector):
 
     def fit(self, outputs: Outputs, labels: Tensor) -> Self:
         """Let the detector learn from these outputs."""
+        self.feature_ = self.feature or outputs.last_feature
         getattr(self.detector, f"fit_{self._kind}")(self._read(outputs), labels)
         return self
 
@@ -52,7 +54,7 @@ class PytorchOod(Detector):
     def _read(self, outputs: Outputs) -> Tensor:
         if self._kind == LOGITS:
             return outputs.logits
-        return outputs.features[self.feature or list(outputs.features)[-1]]
+        return outputs.feature(self.feature_ or self.feature or outputs.last_feature)
 
 
 def pytorch_ood(name: str, *, feature: str | None = None, **arguments: Any) -> PytorchOod:
@@ -72,7 +74,9 @@ def pytorch_ood(name: str, *, feature: str | None = None, **arguments: Any) -> P
         classes = importlib.import_module("pytorch_ood.detector")
     except Exception as error:  # a broken torchvision beside it raises a RuntimeError
         raise ExtraMissing(
-            f"pytorch-ood cannot be imported ({error}). Install it with: pip install 'goen[bridge]'"
+            f"pytorch-ood cannot be imported ({error}). Install it with: pip install "
+            "'goen[bridge]'. If it is installed: torchvision and torch must be of one build, both "
+            "CPU or both CUDA."
         ) from error
     if not hasattr(classes, name):
         raise UsageError(f"pytorch_ood.detector has no {name!r}.")

@@ -1,4 +1,4 @@
-"""The network's own word for its doubt."""
+"""The network's own uncertainty estimate."""
 
 from collections.abc import Mapping
 from typing import final
@@ -12,7 +12,7 @@ from goen.outputs import Outputs
 
 @final
 class Uncertainty(SimpleDetector):
-    """What the network itself says of its doubt, as it says it; high for OOD.
+    """The uncertainty estimate of the network itself, unchanged; high for OOD.
 
     The mutual information of MC dropout or an EpiNet, the variance of an ensemble, the vacuity of
     an evidential network, one minus the largest gate of a mixture of experts.
@@ -21,8 +21,8 @@ class Uncertainty(SimpleDetector):
 
     Example:
         >>> import torch
-        >>> doubt = torch.tensor([0.1, 0.7], dtype=torch.float64)
-        >>> Uncertainty().score(Outputs(torch.zeros(2, 3), {}, doubt))
+        >>> uncertainty = torch.tensor([0.1, 0.7], dtype=torch.float64)
+        >>> Uncertainty().score(Outputs(torch.zeros(2, 3), {}, uncertainty))
         tensor([0.1000, 0.7000], dtype=torch.float64)
     """
 

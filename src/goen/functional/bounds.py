@@ -1,4 +1,4 @@
-"""The density of a mixture of Gaussians, and what the least distance says about it."""
+"""The density of a mixture of Gaussians, and the bounds that the least distance gives."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def mixture_log_density(distances: Tensor, priors: Tensor) -> Tensor:
 
 
 def log_density_bounds(distances: Tensor, priors: Tensor) -> tuple[Tensor, Tensor]:
-    r"""What the least distance alone says about `mixture_log_density`: at least, at most, (N,).
+    r"""Bounds on `mixture_log_density` from the least distance alone: at least, at most, (N,).
 
     With M the least distance and c its class,
 

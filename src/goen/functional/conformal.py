@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 Numbers: TypeAlias = ArrayLike | torch.Tensor
-# Nobody has as many held-out images as a smaller one needs, and counting them would take for ever.
+# A smaller rate needs more held-out images than any set has, and counting them takes for ever.
 _LEAST_RATE = 1e-12
 
 
@@ -79,7 +79,7 @@ def threshold(held_out_scores: Numbers, false_alarm_rate: float) -> float:
         false_alarm_rate: alpha, in (0, 1).
 
     Raises:
-        FitError: n is too small for the rate; the message says how many are needed.
+        FitError: n is too small for the rate; the message gives the number needed.
         UsageError: NaN among the scores, or a rate outside (0, 1).
 
     Example:
@@ -109,15 +109,16 @@ def required_held_out(false_alarm_rate: float) -> int:
 
 
 def raised(held_out_scores: Numbers, rounding: float = 0.0) -> NDArray[np.float64]:
-    """Held-out scores, raised by more than rounding may part two scores of one image.
+    """Held-out scores, increased by a tolerance above numerical noise.
 
-    A network says something a little different of an image alone and in a batch. Without this, an
-    image that many held-out ones are equal to (a test card, a black frame) would score above all of
-    them, or below, by luck; with it ties stay ties, and count against flagging.
+    A network's outputs for an image differ a little between a batch of one and a larger one.
+    Without the tolerance, an image that equals many held-out ones (a test card, a black frame)
+    would score above all of them, or below, by chance; with it ties stay ties, and count against
+    flagging.
 
     Args:
         held_out_scores: (n,).
-        rounding: by how much scores of one image were seen to differ. Twice that, and a
+        rounding: the largest difference measured between scores of one image. Twice that, and a
             ten-thousandth of the scores' standard deviation, is added.
 
     Example:

@@ -1,6 +1,7 @@
 """Several cues to one: a logistic regression that may only rise with each of them."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -12,8 +13,9 @@ from goen.errors import FitError
 # The pull of the weights' mean towards 1: it only keeps cues that separate perfectly from taking
 # the weights to infinity.
 PULL = 0.01
-# The pull of each weight towards their mean. A kind of OOD that moves one cue says nothing of other
-# kinds: chosen so that what is gained on the kinds shown is not lost on others (docs/log.md).
+# The pull of each weight towards their mean. A kind of OOD that moves one cue carries no
+# information on other kinds: chosen so that what is gained on the kinds shown is not lost on others
+# (docs/log.md).
 EVENNESS = 0.3
 
 Floats = NDArray[np.float64]
@@ -30,7 +32,7 @@ def fuse(
               + \tfrac12 \frac1J \sum_j \overline{\log(1 + e^{-s})}_{OOD_j}
               + \tfrac{\lambda}{2} K (\bar w - 1)^2 + \tfrac{\mu}{2} \lVert w - \bar w \rVert^2
 
-    ID and OOD have the same say however many images there are of either, and so has each kind j.
+    ID and OOD have the same weight however many images there are of either, and so has each kind j.
     The problem is convex, strictly so in w: one answer, whatever the start.
 
     Args:
@@ -49,6 +51,48 @@ def fuse(
     """
     from scipy.optimize import minimize  # slow to import, and only this needs it
 
+    objective = _objective(id_cues, ood_cues, pull, evenness)
+    columns = objective.rows.shape[1]
+    found = minimize(
+        objective.value_and_slope,
+        np.append(np.ones(columns), 0.0),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(0, None)] * columns + [(None, None)],
+        options={"maxiter": 2000, "ftol": 1e-14, "gtol": 1e-9},
+    )
+    if not np.isfinite(found.fun):
+        raise FitError(f"The cues could not be weighed: {found.message}.")
+    return torch.from_numpy(found.x[:-1].copy()), float(found.x[-1])
+
+
+@dataclass(frozen=True, eq=False)
+class _Objective:
+    """What ``fuse`` minimises: the weighted logistic loss of all rows, and the two pulls."""
+
+    rows: Floats
+    weight: Floats
+    """Of each row in the loss; they sum to 1."""
+    sign: Floats
+    """1 for ID, -1 for OOD."""
+    pull: float
+    evenness: float
+
+    def value_and_slope(self, theta: Floats) -> tuple[float, Floats]:
+        """Of weights and bias ``(K + 1,)``."""
+        w, b = theta[:-1], theta[-1]
+        margin = self.sign * (self.rows @ w + b)
+        mean = w.mean()
+        drag = self.pull * (mean - 1) + self.evenness * (w - mean)  # the slope of the two pulls
+        value = self.weight @ np.logaddexp(0, margin) + drag @ (w - 1) / 2
+        # The logistic function of the margin, without overflow on either side.
+        slope = self.weight * self.sign * np.exp(-np.logaddexp(0, -margin))
+        return float(value), np.append(slope @ self.rows + drag, slope.sum())
+
+
+def _objective(
+    id_cues: Tensor, ood_cues: Sequence[Tensor], pull: float, evenness: float
+) -> _Objective:
     parts = [part.detach().to("cpu", torch.float64).numpy() for part in (id_cues, *ood_cues)]
     for part in parts:
         if not len(part) or not np.isfinite(part).all():
@@ -62,27 +106,4 @@ def fuse(
         [np.full(len(part), share / len(part)) for part, share in zip(parts, shares, strict=True)]
     )
     sign = np.where(np.arange(len(rows)) < len(parts[0]), 1.0, -1.0)
-
-    columns = rows.shape[1]
-
-    def loss(theta: Floats) -> tuple[float, Floats]:
-        w, b = theta[:-1], theta[-1]
-        margin = sign * (rows @ w + b)
-        mean = w.mean()
-        drag = pull * (mean - 1) + evenness * (w - mean)  # the slope of the two pulls
-        value = weight @ np.logaddexp(0, margin) + drag @ (w - 1) / 2
-        # The logistic function of the margin, without overflow on either side.
-        slope = weight * sign * np.exp(-np.logaddexp(0, -margin))
-        return float(value), np.append(slope @ rows + drag, slope.sum())
-
-    found = minimize(
-        loss,
-        np.append(np.ones(columns), 0.0),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=[(0, None)] * columns + [(None, None)],
-        options={"maxiter": 2000, "ftol": 1e-14, "gtol": 1e-9},
-    )
-    if not np.isfinite(found.fun):
-        raise FitError(f"The cues could not be weighed: {found.message}.")
-    return torch.from_numpy(found.x[:-1].copy()), float(found.x[-1])
+    return _Objective(rows, weight, sign, pull, evenness)

@@ -46,7 +46,7 @@ class ClassStatistics:
         dim: D, the width of the features.
         device: where the statistics live; features are brought there.
 
-    Paper: GOEN §5.2. Departs from the paper: nothing; the paper does not say how to sum.
+    Paper: GOEN §5.2. Departs from the paper: nothing; the paper leaves the summation open.
 
     Example:
         >>> import torch
@@ -90,7 +90,7 @@ class ClassStatistics:
 
         Raises:
             FitError: a feature is NaN or infinite.
-            UsageError: a shape, type or label that cannot be meant.
+            UsageError: an invalid shape, type or label.
         """
         check_features(features, self.dim)
         check_labels(labels, len(features), self.num_classes)

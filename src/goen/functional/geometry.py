@@ -28,7 +28,7 @@ class Geometry:
     between the classes when there is one class.
 
     "Within" is the tied covariance, around each row's class mean; "total" is around the one mean of
-    all rows, which is what a PCA of the features looks at. Both are divided by N.
+    all rows, which is what a PCA of the features uses. Both are divided by N.
     """
 
     num_rows: int
@@ -63,7 +63,7 @@ class Geometry:
 def feature_geometry(
     statistics: ClassStatistics, weight: Tensor | None = None, *, ridge: float = 1e-5
 ) -> Geometry:
-    r"""All measures that class statistics can give, without a second look at the features.
+    r"""All measures that class statistics can give, without a second pass over the features.
 
     With K classes seen, their means :math:`\mu_c`, the mean of these :math:`\mu_G`, the tied
     covariance :math:`\Sigma_W` and
@@ -98,21 +98,10 @@ def feature_geometry(
         >>> g.inter_intra_ratio, g.total_top_share, g.nc1
         (4.0, 0.8, 0.0)
     """
-    statistics.require_rows()
-    num_rows = statistics.num_rows
-    within = statistics.within_scatter_ / num_rows
-    total = statistics.total_scatter_ / num_rows
-    _, deviation, _ = statistics._deviations()
-    means = deviation - deviation.mean(dim=0)
-    if not bool(torch.isfinite(total).all() and torch.isfinite(means.square().sum())):
-        raise FitError("Features are too large to square. Scale or normalise them first.")
-    if not (math.isfinite(ridge) and ridge >= 0):
-        raise UsageError(f"ridge is a variance, at least 0, got {ridge}.")
-    ridged = within.clone()
-    ridged.diagonal().add_(ridge)
+    within, total, means = _moments(statistics)
     equinorm, equiangularity, simplex = _simplex_measures(means)
     return Geometry(
-        num_rows=num_rows,
+        num_rows=statistics.num_rows,
         num_classes=len(means),
         dim=statistics.dim,
         inter_intra_ratio=_ratio(_root_mean_square_distance(means), float(within.trace()) ** 0.5),
@@ -121,13 +110,33 @@ def feature_geometry(
         total_effective_rank=effective_rank(total),
         within_effective_rank=effective_rank(within),
         condition_number=condition_number(within),
-        condition_number_ridged=condition_number(ridged),
+        condition_number_ridged=condition_number(_ridged(within, ridge)),
         nc1=_variability_collapse(within, means),
         nc2_equinorm=equinorm,
         nc2_equiangularity=equiangularity,
         nc2_simplex=simplex,
         nc3=None if weight is None else _self_duality(weight, means, statistics),
     )
+
+
+def _moments(statistics: ClassStatistics) -> tuple[Tensor, Tensor, Tensor]:
+    """The covariances within classes and in total (D, D), the centred class means (K, D)."""
+    statistics.require_rows()
+    within = statistics.within_scatter_ / statistics.num_rows
+    total = statistics.total_scatter_ / statistics.num_rows
+    _, deviation, _ = statistics._deviations()
+    means = deviation - deviation.mean(dim=0)
+    if not bool(torch.isfinite(total).all() and torch.isfinite(means.square().sum())):
+        raise FitError("Features are too large to square. Scale or normalise them first.")
+    return within, total, means
+
+
+def _ridged(cov: Tensor, ridge: float) -> Tensor:
+    if not (math.isfinite(ridge) and ridge >= 0):
+        raise UsageError(f"ridge is a variance, at least 0, got {ridge}.")
+    ridged = cov.clone()
+    ridged.diagonal().add_(ridge)
+    return ridged
 
 
 # -- one covariance --------------------------------------------------------------------------
@@ -260,7 +269,7 @@ def nearest_mean_agreement(features: Tensor, logits: Tensor, means: Tensor) -> f
 
     Args:
         features: (N, D), those the classifier reads.
-        logits: (N, C), what it says of them.
+        logits: (N, C), its outputs for them.
         means: (C, D), such as ``statistics.means_`` of the training rows.
 
     Paper: Papyan, Han and Donoho 2020, who plot 1 minus this.

@@ -1,4 +1,4 @@
-"""What logits say about an input, and the linear classifier they come from."""
+"""Scores from logits, and checks of the linear classifier they come from."""
 
 import math
 

@@ -29,10 +29,10 @@ def kth_cosine_distance(queries: Tensor, bank: Tensor, k: int) -> Tensor:
     One float32 product gives all similarities, and the best of each group of sixteen: the k best
     groups hold the k best rows. The k-th, and those next to it that rounding may have put out of
     order, are then measured again in float64, as :math:`\lVert a - b \rVert^2 / 2`, where nothing
-    cancels: near-duplicates, all at distance 0 or 1e-7 in float32, are told apart and put in order.
-    Up to eight on either side are: of still more rows that float32 cannot tell from the k-th, the
-    answer is the distance of one. Rows in a narrow cone (features with a large common part), of
-    which float32 could tell few apart, are seen from a centre among them.
+    cancels: near-duplicates, all at distance 0 or 1e-7 in float32, are distinguished and ordered.
+    Up to eight on either side are: of still more rows that float32 cannot distinguish from the
+    k-th, the answer is the distance of one. Rows in a narrow cone (features with a large common
+    part), of which float32 distinguishes badly, are first centred.
 
     Raises:
         UsageError: shapes that do not belong together, a k that is not in 1 .. M, or queries that

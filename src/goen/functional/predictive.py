@@ -1,4 +1,4 @@
-"""What several predictions of one input, or a Dirichlet distribution over them, say of doubt."""
+"""Uncertainty from several predictions of one input, or from a Dirichlet distribution."""
 
 import math
 

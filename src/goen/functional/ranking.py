@@ -199,7 +199,7 @@ def auroc_interval(counts: Tally, area: float, level: float = 0.95) -> tuple[flo
     logit(AUROC) +- t * se / (AUROC (1 - AUROC)), with t from Satterthwaite's degrees of freedom,
     so it stays inside (0, 1) and is not too short when one side is small.
 
-    DeLong's variance only knows the errors it has seen. With fewer than two samples' worth of
+    DeLong's variance rests on the errors in the sample alone. With fewer than two samples' worth of
     them, min(N, M) * min(AUROC, 1 - AUROC) < 2, it is widened to ``hoeffding_interval``, which
     needs no variance; with no variance at all (perfect separation, everything tied, one sample on
     a side) that interval stands alone. In the simulations of docs/metrics.md the textbook interval

@@ -32,7 +32,7 @@ def save_gate(gate: Gate, folder: Path) -> None:
     for name, values in arrays.items():
         if values is not None:
             tensors[f"held_out_{name}"] = torch.from_numpy(np.ascontiguousarray(values))
-    manifest = {
+    manifest: JsonObject = {
         "network": network_manifest(gate.network),
         "scorer": {"kind": gate.detector.kind, **gate.detector.config()},
         "classes": list(gate.classes),

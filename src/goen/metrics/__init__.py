@@ -1,6 +1,6 @@
 """Score arrays in, frozen dataclasses out. A score is higher for what is more OOD.
 
-Every number says in its name which convention it follows; docs/metrics.md has the formulas.
+Every metric names its convention; docs/metrics.md has the formulas.
 """
 
 from goen.metrics._calibration import (

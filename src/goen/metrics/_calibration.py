@@ -1,4 +1,4 @@
-"""Whether an OOD probability means what it says: `ood_calibration`, `reliability_curve`."""
+"""Calibration of P(OOD): `ood_calibration`, `reliability_curve`."""
 
 from dataclasses import dataclass
 
@@ -68,8 +68,10 @@ def reliability_curve(
     edges = calibration.equal_width_edges(num_bins)
     sums = calibration.bin_sums(p, as_booleans(happened, "happened", p.size), edges)
     return tuple(
-        ReliabilityBin(float(low), float(high), int(count), float(said / count), float(was / count))
-        for low, high, count, said, was in zip(edges[:-1], edges[1:], *sums, strict=True)
+        ReliabilityBin(
+            float(low), float(high), int(count), float(predicted / count), float(observed / count)
+        )
+        for low, high, count, predicted, observed in zip(edges[:-1], edges[1:], *sums, strict=True)
         if count
     )
 

@@ -58,7 +58,7 @@ def group_averages(
         values: the metric by set name. A set that could not be had is simply absent.
         groups: ``near``, ``far`` or ``noise`` for every set; may name absent sets.
         seen: names of the sets used in calibration, be it through other images of the same set.
-            Empty says that none was; there is no default, so nobody forgets.
+            Empty means that none was; there is no default, so that it is never forgotten.
         paper_sets: the three sets of the paper's plain average.
 
     Raises:
@@ -74,20 +74,7 @@ def group_averages(
         >>> a.seen, a.unseen, a.far, a.paper_average
         (0.875, 0.5625, SeenUnseen(seen=0.75, unseen=0.625), 0.75)
     """
-    if isinstance(seen, str) or isinstance(paper_sets, str):
-        raise UsageError("seen and paper_sets take several names: pass a set, not one string.")
-    if not values:
-        raise UsageError("values is empty: there is no OOD set to average over.")
-    for name in (*values, *seen, *(paper_sets or ())):
-        if name not in groups:
-            raise unknown("OOD set", name, groups)
-    for group in groups.values():
-        if group not in GROUPS:
-            raise unknown("group", group, GROUPS)
-    if bad := sorted(name for name, value in values.items() if np.isnan(value)):
-        raise UsageError(f"values must be numbers, got NaN for {', '.join(bad)}.")
-    if paper_sets is not None and len(set(paper_sets)) != 3:
-        raise UsageError(f"paper_sets must name three sets, got {sorted(set(paper_sets))}.")
+    _check(values, groups, seen, paper_sets)
 
     def mean(names: Collection[str]) -> float | None:
         return fsum(values[name] for name in names) / len(names) if names else None
@@ -112,3 +99,25 @@ def group_averages(
         seen_sets=seen_sets,
         unseen_sets=unseen_sets,
     )
+
+
+def _check(
+    values: Mapping[str, float],
+    groups: Mapping[str, str],
+    seen: Collection[str],
+    paper_sets: Collection[str] | None,
+) -> None:
+    if isinstance(seen, str) or isinstance(paper_sets, str):
+        raise UsageError("seen and paper_sets take several names: pass a set, not one string.")
+    if not values:
+        raise UsageError("values is empty: there is no OOD set to average over.")
+    for name in (*values, *seen, *(paper_sets or ())):
+        if name not in groups:
+            raise unknown("OOD set", name, groups)
+    for group in groups.values():
+        if group not in GROUPS:
+            raise unknown("group", group, GROUPS)
+    if bad := sorted(name for name, value in values.items() if np.isnan(value)):
+        raise UsageError(f"values must be numbers, got NaN for {', '.join(bad)}.")
+    if paper_sets is not None and len(set(paper_sets)) != 3:
+        raise UsageError(f"paper_sets must name three sets, got {sorted(set(paper_sets))}.")

@@ -47,10 +47,10 @@ def id_metrics(
 
     Give probabilities or logits, by name; goen never guesses which they are. From logits the NLL
     is computed in log space and stays finite; from probabilities, a label given exactly 0 (a
-    float32 softmax does that) makes it infinite, and ``num_zero_probability`` says how often.
+    float32 softmax does that) makes it infinite, and ``num_zero_probability`` counts how often.
     Nothing is clipped.
 
-    ECE as in the paper: 15 bins of equal width on [0, 1]; the paper does not say where an edge
+    ECE as in the paper: 15 bins of equal width on [0, 1]; the paper leaves open where an edge
     belongs, so as in Guo et al. (2017) bin b holds (b - 1) / 15 < confidence <= b / 15.
     Adaptive ECE: bin b ends at the ceil(b N / 15)-th smallest confidence; equal confidences
     share a bin.
@@ -75,23 +75,9 @@ def id_metrics(
         inf
     """
     check_count(num_bins, "num_bins", 1)
-    if (probabilities is None) == (logits is None):
-        raise UsageError(
-            "id_metrics needs either probabilities or logits, got "
-            f"{'neither' if logits is None else 'both'}: "
-            "id_metrics(probabilities, labels) or id_metrics(logits=..., labels=...)."
-        )
-    if logits is not None:
-        raw = as_logits(logits)
-        log_rows = special.log_softmax(raw, axis=1)
-        rows = np.exp(log_rows)
-    elif probabilities is not None:
-        raw = rows = as_probabilities(probabilities)
-        with np.errstate(divide="ignore"):
-            log_rows = np.log(rows)
+    predicted, rows, log_rows = _classified(probabilities, logits)
     targets = as_labels(labels, *rows.shape)
-    # From the logits, where they are: softmax can round two different classes to the same value.
-    correct = (np.argmax(raw, axis=1) == targets).astype(np.float64)
+    correct = (predicted == targets).astype(np.float64)
     confidence = rows.max(axis=1)
     widths = calibration.equal_width_edges(num_bins)
     masses = calibration.equal_mass_edges(confidence, num_bins)
@@ -105,4 +91,24 @@ def id_metrics(
         num_samples=targets.size,
         num_bins=num_bins,
         num_zero_probability=int(np.isneginf(of_label).sum()),
+    )
+
+
+def _classified(
+    probabilities: npt.ArrayLike | None, logits: npt.ArrayLike | None
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """The predicted classes ``(N,)``, the probabilities ``(N, C)`` and their logarithms."""
+    if logits is not None and probabilities is None:
+        raw = as_logits(logits)
+        log_rows = special.log_softmax(raw, axis=1)
+        # Of the logits: softmax can round two different classes to the same value.
+        return np.argmax(raw, axis=1), np.exp(log_rows), log_rows
+    if probabilities is not None and logits is None:
+        rows = as_probabilities(probabilities)
+        with np.errstate(divide="ignore"):
+            return np.argmax(rows, axis=1), rows, np.log(rows)
+    raise UsageError(
+        "id_metrics needs either probabilities or logits, got "
+        f"{'neither' if logits is None else 'both'}: "
+        "id_metrics(probabilities, labels) or id_metrics(logits=..., labels=...)."
     )

@@ -42,7 +42,7 @@ def as_floats(values: npt.ArrayLike, name: str, ndim: int = 1) -> Floats:
         )
     if array.dtype.kind in "iu" and array.itemsize == 8 and np.abs(floats).max() >= 2**53:
         raise UsageError(
-            f"{name} holds integers of 2**53 or more, which float64 cannot tell apart. "
+            f"{name} holds integers of 2**53 or more, which float64 cannot distinguish. "
             "Pass their ranks instead."
         )
     return floats
@@ -77,7 +77,7 @@ def as_probabilities(values: npt.ArrayLike) -> Floats:
         raise UsageError(
             "probabilities must be rows of numbers >= 0 that sum to 1, got a smallest entry of "
             f"{rows.min():.6g} and a row (number {worst}) that sums to {sums[worst]:.6g}. "
-            "If these are logits, say so: id_metrics(logits=..., labels=...)."
+            "If these are logits, pass them so: id_metrics(logits=..., labels=...)."
         )
     return rows
 

@@ -1,4 +1,4 @@
-"""How well scores tell OOD from ID: `ood_metrics`."""
+"""How well scores separate OOD from ID: `ood_metrics`."""
 
 from dataclasses import dataclass
 
@@ -62,7 +62,7 @@ def ood_metrics(
 
     Only the order of the scores counts: no sigmoid, no clipping, infinities allowed. Samples with
     equal scores are decided together, and count half in the AUROC. The AUROC interval is DeLong's
-    on the logit scale, widened where the sample holds too few errors to know its own spread
+    on the logit scale, widened where the sample holds too few errors to estimate its own spread
     (perfect separation gives [0.025 ** (1 / min(N, M)), 1] at 95 %, never [1, 1]). For intervals
     of the other metrics see `bootstrap`. Formulas and conventions: docs/metrics.md.
 
@@ -107,7 +107,7 @@ def curve_metrics(counts: ranking.Tally) -> tuple[dict[str, Floats], npt.NDArray
     accepted, missed = counts.id_first()
     aupr_out, aupr_out_trapezoid = ranking.precision_recall_areas(caught, alarms)
     aupr_in, aupr_in_trapezoid = ranking.precision_recall_areas(accepted, missed)
-    # "Flag nothing" is the threshold +inf, which is not to be had when a score is +inf itself.
+    # "Flag nothing" is the threshold +inf, which does not exist when a score is +inf itself.
     best = ranking.youden_index(caught, alarms, may_flag_none=counts.scores[-1] < np.inf)
     right_ood = np.take_along_axis(caught, best, axis=-1)[..., 0]
     right_id = counts.num_id - np.take_along_axis(alarms, best, axis=-1)[..., 0]

@@ -148,7 +148,7 @@ def paired_auroc_test(
     """Whether two methods' AUROCs differ on the same images (DeLong's paired test).
 
     Sample i of ``id_a`` and of ``id_b`` must be the same image, likewise for OOD. Scores of the
-    two methods need no common scale. A p-value speaks about these two fitted methods and other
+    two methods need no common scale. A p-value is about these two fitted methods and other
     images, not about other training runs: for that see `over_seeds`.
 
     Args:
@@ -204,7 +204,7 @@ def paired_mean_auroc_test(
 
     As ``paired_auroc_test``, over several sets: every set counts the same, whatever its size, and
     the ID samples, which all sets share, are counted once. The sets are those named: the p-value
-    says nothing of other kinds of OOD.
+    carries no information on other kinds of OOD.
 
     Args:
         id_a: scores method a gives the ID samples ``(N,)``; higher means more OOD.

@@ -1,4 +1,4 @@
-"""A deep ensemble: networks that differ by their seed, and what they say together."""
+"""A deep ensemble: the joint outputs of networks that differ by their seed."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from goen.outputs import Outputs
 
 
 def ensemble(members: Sequence[Outputs]) -> Outputs:
-    """What several networks say together of the same images; their spread is the uncertainty.
+    """The joint outputs of several networks for the same images; their spread is the uncertainty.
 
     The softmax of the logits is the mean of the members' probabilities, the uncertainty their
     variance over members summed over classes. Features are the members' own: there are none.
@@ -19,7 +19,7 @@ def ensemble(members: Sequence[Outputs]) -> Outputs:
     estimation using deep ensembles", NeurIPS 2017. Departs from the paper: nothing.
 
     Raises:
-        UsageError: no members, or members that saw other images or know other classes.
+        UsageError: no members, or members with outputs of other images or other classes.
 
     Example:
         >>> sure = torch.tensor([[0.9, 0.1]]).log()

@@ -15,7 +15,7 @@ class FlipAveraged(nn.Module):
     Paper: none; a common refinement, as in Krizhevsky et al. 2012, who average probabilities.
 
     Args:
-        network: gives ``Outputs`` without an uncertainty of its own.
+        network: gives ``Outputs`` without its own uncertainty estimate.
 
     Example:
         >>> import torch

@@ -39,7 +39,7 @@ def evaluating(network: nn.Module) -> Iterator[None]:
 
 
 def placement(model: nn.Module) -> tuple[torch.device, torch.dtype]:
-    """Where the model is and what it computes in: CPU and float32 if nothing in it says.
+    """Where the model is and what it computes in: CPU and float32 if it has no tensors.
 
     Example:
         >>> placement(nn.Linear(2, 2).bfloat16()), placement(nn.ReLU())

@@ -34,7 +34,8 @@ class NetworkConfig:
             projection, each scale normalised apart), ``plain`` (an ordinary ResNet-18).
         mean: subtracted from each channel of the image in [0, 1].
         std: then divided by.
-        classifier: ``linear`` (softmax), or a method of the paper with a doubt of its own:
+        classifier: ``linear`` (softmax), or a method of the paper with its own uncertainty
+        estimate:
             ``dropout``, ``evidential``, ``epinet``, ``experts``; see ``goen.models.classifiers``.
     """
 
@@ -99,15 +100,15 @@ class Block(nn.Module):
 
 
 class ResNet18(nn.Module):
-    """Images ``(N, 3, H, W)`` to ``Outputs``: logits, the pooled stages, z, the classifier's doubt.
+    """Images ``(N, 3, H, W)`` to ``Outputs``: logits, pooled stages, z, uncertainty.
 
-    Images are uint8, or floats that say the same in [0, 1].
-    The stem is a 3×3 convolution of stride 1 without pooling, as for 32×32 images. ``z`` is what
-    the classifier and the density see; see ``NetworkConfig.representation`` for what it is made of.
+    Images are uint8, or floats in [0, 1]. The stem is a 3×3 convolution of stride 1 without
+    pooling, as for 32×32 images. ``z`` is what the classifier and the detectors read; see
+    ``NetworkConfig.representation`` for what it is made of.
 
     Paper: §4.1 and §5.1.
-    Departs from the paper: with ``concat`` the classifier sees the two pooled scales as they are,
-    and only the density sees them normalised: the figure does not say, and unit-length inputs
+    Departs from the paper: with ``concat`` the classifier reads the two pooled scales as they are,
+    and only the detectors read them normalised: the figure leaves it open, and unit-length inputs
     would bound the logits.
 
     Example:
@@ -170,7 +171,7 @@ class ResNet18(nn.Module):
         return Outputs(prediction.logits, features, prediction.uncertainty)
 
     def encode(self, images: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """What the classifier sees ``(N, D)``, and the features by name."""
+        """The classifier's input ``(N, D)``, and the features by name."""
         white = 255.0 if images.dtype == torch.uint8 else 1.0
         x = images.to(dtype=self.mean.dtype, memory_format=self._layout)
         x = (x - self.mean * white) / (self.std * white)
@@ -183,7 +184,7 @@ class ResNet18(nn.Module):
         return hidden, {**features, "z": z}
 
     def _represent(self, texture: Tensor, semantics: Tensor) -> tuple[Tensor, Tensor]:
-        """What the classifier sees and what the density sees."""
+        """The input of the classifier, and z, the input of the detectors."""
         if self.config.representation == "concat":
             apart = [normalize(texture), normalize(semantics)]
             return torch.cat([texture, semantics], 1), torch.cat(apart, 1)

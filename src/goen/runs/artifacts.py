@@ -1,10 +1,9 @@
-"""Saved things: tensors as safetensors, everything else as JSON beside them, never a pickle."""
+"""Artifacts on disk: tensors as safetensors, everything else as JSON beside them, no pickle."""
 
 import json
 from collections.abc import Mapping
 from hashlib import file_digest
 from pathlib import Path
-from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from goen.errors import ArtifactError
 from goen.files import Own, whole_folder
+from goen.runs.manifest import JsonObject
 from goen.runs.provenance import versions
 from goen.runs.recognise import json_object
 
@@ -42,7 +42,7 @@ def saved(kind: str) -> Own:
 
 
 def save_artifact(
-    folder: Path, kind: str, tensors: Mapping[str, Tensor], manifest: Mapping[str, Any]
+    folder: Path, kind: str, tensors: Mapping[str, Tensor], manifest: JsonObject
 ) -> None:
     """Write an artefact, whole or not at all, in place of an earlier one of its kind.
 
@@ -71,7 +71,7 @@ def save_artifact(
         (temporary / _MANIFEST).write_text(text + "\n", encoding="utf-8")
 
 
-def load_artifact(folder: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def load_artifact(folder: Path, kind: str) -> tuple[dict[str, Tensor], JsonObject]:
     """The tensors and the manifest of an artefact, checked to be whole and of this kind.
 
     Raises:
@@ -121,7 +121,7 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
     """The tensors of one file of a finished stage.
 
     Raises:
-        ArtifactError: it is damaged; the message says which folder to delete.
+        ArtifactError: it is damaged; the message names the folder to delete.
     """
     try:
         return load_file(path)

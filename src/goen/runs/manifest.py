@@ -1,6 +1,6 @@
 """The JSON beside an artifact: what it may hold, and reading it field by field with its type."""
 
-import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -50,7 +50,7 @@ class Manifest:
         value = self.content.get(name)
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise self._expected(name, "a number")
-        if not math.isfinite(value):
+        if not abs(value) <= sys.float_info.max:  # NaN, infinite, or a JSON integer too large
             raise self._expected(name, "a finite number")
         return float(value)
 

@@ -11,7 +11,7 @@ import torch
 def versions() -> dict[str, str]:
     """The versions a result depends on."""
     packages = {name: version(name) for name in ("goen", "numpy", "scipy", "scikit-learn")}
-    # Its own word names the build (CPU or CUDA); the package's metadata may not.
+    # torch's own version names the build (CPU or CUDA); the package's metadata may not.
     return {"python": platform.python_version(), "torch": str(torch.__version__), **packages}
 
 
@@ -28,7 +28,7 @@ def hardware() -> dict[str, str | int]:
 
 
 def _processor() -> str:
-    """Its model, which only Linux tells in a file; elsewhere what Python knows."""
+    """The model of the processor: from a file on Linux, elsewhere from Python."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

@@ -1,18 +1,17 @@
-"""How goen recognises what it wrote before: by content, since anybody can use the same names."""
+"""How goen recognises its earlier output: by content, since any program may use the same names."""
 
 import json
 from pathlib import Path
-from typing import Any
 
 from goen.files import Own
+from goen.runs.manifest import JsonObject, Manifest
 
 _MOST_JSON = 1 << 26
 _LONGEST_ROW = 1 << 20
 REPORT_MARK = '<meta name="generator" content="goen report">'
-SHEET_MARK = "goen contact sheet"
 
 
-def json_object(path: Path) -> dict[str, Any]:
+def json_object(path: Path) -> JsonObject:
     """The JSON object in a file.
 
     Raises:
@@ -23,7 +22,7 @@ def json_object(path: Path) -> dict[str, Any]:
     return _object(path.read_bytes())
 
 
-def first_row(path: Path) -> dict[str, Any]:
+def first_row(path: Path) -> JsonObject:
     """The first object of a file of JSON lines; empty if the file is.
 
     Raises:
@@ -43,11 +42,11 @@ def tensor_names(path: Path) -> tuple[set[str], dict[str, str]]:
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         header = _object(file.read(min(length, _MOST_JSON)))
-    metadata = header.pop("__metadata__", {})
-    return set(header), metadata
+    metadata = Manifest({"__metadata__": {}, **header}).part("__metadata__").content
+    return {*header} - {"__metadata__"}, {name: str(value) for name, value in metadata.items()}
 
 
-def _object(text: bytes) -> dict[str, Any]:
+def _object(text: bytes) -> JsonObject:
     found = json.loads(text.decode("utf-8"))
     if not isinstance(found, dict):
         raise ValueError("not a JSON object")
@@ -56,7 +55,7 @@ def _object(text: bytes) -> dict[str, Any]:
 
 def _is_summary(path: Path) -> bool:
     found = json_object(path)
-    return "goen" in found["versions"] and bool({"study", "data"} & found.keys())
+    return "goen" in Manifest(found).part("versions") and bool({"study", "data"} & found.keys())
 
 
 def _is_results(path: Path) -> bool:
@@ -85,19 +84,12 @@ def _is_report(path: Path) -> bool:
         return REPORT_MARK.encode() in file.read(1000)
 
 
-def _is_sheet(path: Path) -> bool:
-    with path.open("rb") as file:
-        head = file.read(200)
-    return head.startswith(b"\x89PNG") and b"tEXtSoftware\0" + SHEET_MARK.encode() in head
-
-
 RESULTS = Own("results of a goen study", _is_results)
 SUMMARY = Own("the summary of a goen study", _is_summary)
 SCORES = Own("scores of a goen study", _is_scores)
 MAP = Own("the map of a goen run", _is_map)
 STORY = Own("the story of a goen training", _is_story)
 REPORT = Own("a report of goen", _is_report)
-SHEET = Own("a contact sheet of goen", _is_sheet)
 
 RUN_FILES = {
     "run.json": SUMMARY,

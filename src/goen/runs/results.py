@@ -33,7 +33,8 @@ class Result:
 
     ``fitted_on`` and ``calibrated_on`` name every split that fitted, calibrated or chose something,
     as ``name:fingerprint``. ``low`` and ``high`` bound the value with 95 % confidence where an
-    interval is known. ``seen_in_calibration`` says that images of this set's kind calibrated.
+    interval is known. ``seen_in_calibration`` is true where images of this set's kind calibrated
+    the method.
     """
 
     method: str

@@ -33,7 +33,7 @@ class Stages:
     """A folder of finished pieces of work, each named after the content of what went into it.
 
     A stage that is there is never done again, whichever study asks for it. One that was interrupted
-    goes on from whatever it left in its ``work`` folder. Two studies that want the same stage at
+    resumes from what it left in its ``work`` folder. Two studies that need the same stage at
     the same time do it once: the second waits.
     """
 
@@ -86,7 +86,7 @@ def _check_stage(folder: Path) -> None:
 
 @contextmanager
 def _turn(lock: Path, title: str) -> Iterator[None]:
-    """Hold the lock; when another process has it, say so and wait."""
+    """Hold the lock; when another process has it, log that and wait."""
     check_free(lock, LOCK)
     held = FileLock(lock)
     try:
@@ -118,7 +118,7 @@ def check_run_folder(folder: Path) -> None:
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Work in a run's folder, and nobody else with us.
+    """Hold a run's folder for one process.
 
     Raises:
         UsageError: another process is at work in it, or files that a study would replace and that

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from safetensors.torch import save_file
 from torch import Tensor
 
-from goen.data.contact_sheet import save_png, sheet
+from goen.data.contact_sheet import SHEET, save_png, sheet
 from goen.data.imageset import ImageSet
 from goen.data.protocol import Protocol
 from goen.detectors import Detector, Goen, MaxSoftmax
@@ -23,7 +23,7 @@ from goen.gate import Gate
 from goen.metrics import id_metrics, ood_calibration, ood_metrics
 from goen.runs.artifacts import saved
 from goen.runs.provenance import hardware
-from goen.runs.recognise import MAP, SHEET
+from goen.runs.recognise import MAP
 from goen.runs.results import Origin, Result, write_results, write_scores
 
 _log = getLogger(__name__)

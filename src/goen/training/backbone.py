@@ -76,7 +76,7 @@ class TrainingConfig:
 class EpochRow:
     """What one epoch did.
 
-    The last three say what shape the validation images' z has after it, as ``Geometry`` does;
+    The last three describe the geometry of the validation images' z after it, as ``Geometry`` does;
     ``None`` where a measure has no meaning.
     """
 
@@ -123,8 +123,8 @@ def train_backbone(
     device = torch.device(device)
     state = _begin(network_config, config, len(train.classes), device)
     if checkpoint is not None:
-        told = [asdict(network_config), asdict(config), train.fingerprint]
-        state.settings = json.dumps(told, sort_keys=True)
+        settings = [network_config.to_json(), asdict(config), train.fingerprint]
+        state.settings = json.dumps(settings, sort_keys=True)
         load_checkpoint(checkpoint, state)
     steps_per_epoch = max(1, len(train) // config.batch_size)
     with bar() as progress:
@@ -135,24 +135,12 @@ def train_backbone(
             completed=state.epoch * steps_per_epoch,
         )
         while state.epoch < config.epochs and not _out_of_patience(state, config):
-            started = time.perf_counter()
-            with _randomness(config, state.epoch, device):
-                loss, accuracy, rate = _pass(
-                    state,
-                    train,
-                    config,
-                    lambda status: progress.update(task, advance=1, status=status),
-                )
-            validation_loss, validation_accuracy, shape = _measure(state.network, validation)
-            row = EpochRow(
-                epoch=state.epoch,
-                loss=loss,
-                accuracy=accuracy,
-                validation_loss=validation_loss,
-                validation_accuracy=validation_accuracy,
-                learning_rate=rate,
-                seconds=time.perf_counter() - started,
-                **shape,
+            row = _run_epoch(
+                state,
+                config,
+                train,
+                validation,
+                lambda status: progress.update(task, advance=1, status=status),
             )
             _remember(state, row)
             if checkpoint is not None:
@@ -165,8 +153,32 @@ def train_backbone(
     return state.network.eval(), rows
 
 
+def _run_epoch(
+    state: Checkpoint,
+    config: TrainingConfig,
+    train: ImageSet,
+    validation: ImageSet,
+    show: Callable[[str], None],
+) -> EpochRow:
+    """Train for one epoch, then measure on the validation images."""
+    started = time.perf_counter()
+    with _randomness(config, state.epoch, state.network.mean.device):
+        loss, accuracy, rate = _pass(state, train, config, show)
+    validation_loss, validation_accuracy, shape = _measure(state.network, validation)
+    return EpochRow(
+        epoch=state.epoch,
+        loss=loss,
+        accuracy=accuracy,
+        validation_loss=validation_loss,
+        validation_accuracy=validation_accuracy,
+        learning_rate=rate,
+        seconds=time.perf_counter() - started,
+        **shape,
+    )
+
+
 def _pass(
-    state: Checkpoint, train: ImageSet, config: TrainingConfig, say: Callable[[str], None]
+    state: Checkpoint, train: ImageSet, config: TrainingConfig, show: Callable[[str], None]
 ) -> tuple[float, float, float]:
     """Every step of one epoch; its mean loss, its accuracy and the last learning rate."""
     losses, hits, seen, done = 0.0, 0, 0, 0.0
@@ -176,7 +188,7 @@ def _pass(
         losses += loss * len(labels)
         hits += right
         seen += len(labels)
-        say(f"loss {losses / seen:.3f} accuracy {hits / seen:.1%}")
+        show(f"loss {losses / seen:.3f} accuracy {hits / seen:.1%}")
     if not math.isfinite(losses):
         raise FitError(
             f"Training diverged: the loss of epoch {state.epoch + 1} is not a number. Lower the "

@@ -26,7 +26,7 @@ _CHECKPOINT = Own(
 class Checkpoint:
     """A network in training: all that the next epoch depends on.
 
-    ``settings`` say which training it is: a file of another is not continued.
+    ``settings`` identify the training: a checkpoint of another one is not continued.
     """
 
     network: ResNet18

@@ -1,4 +1,4 @@
-"""What every classifier has in common: a prediction with its doubt, and a loss of its own."""
+"""What all classifiers share: logits with an uncertainty estimate, and a loss."""
 
 from abc import ABC, abstractmethod
 from typing import NamedTuple
@@ -14,7 +14,7 @@ NUM_SAMPLES, SAMPLES_SEED = 20, 0
 
 
 class ClassifierOutput(NamedTuple):
-    """Logits ``(N, C)`` whose softmax is the probability of each class, and the method's doubt.
+    """Logits ``(N, C)`` whose softmax is the probability of each class, and an uncertainty.
 
     ``uncertainty`` is ``(N,)`` float64, higher means more; ``None`` where a method has none.
     """
@@ -53,7 +53,7 @@ class Classifier(nn.Module, ABC):
 
 
 class SamplingClassifier(Classifier):
-    """A classifier that answers several times; the answers' mutual information is its doubt."""
+    """A classifier that makes several predictions; their mutual information is its uncertainty."""
 
     @abstractmethod
     def samples(self, hidden: Tensor) -> Tensor:

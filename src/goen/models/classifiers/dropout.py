@@ -8,7 +8,7 @@ from goen.models.classifiers.classifier import NUM_SAMPLES, SAMPLES_SEED, Sampli
 
 
 class MCDropout(SamplingClassifier):
-    """Twenty passes with half of the features dropped; the doubt is their mutual information.
+    """Twenty passes with half of the features dropped; their mutual information is the uncertainty.
 
     Paper: GOEN §4.2; Gal and Ghahramani, "Dropout as a Bayesian approximation", ICML 2016.
     Departs from the paper: the masks are drawn once and saved with the network, the same twenty for

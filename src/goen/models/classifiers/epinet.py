@@ -41,7 +41,7 @@ class Perturbation(nn.Module):
 
 
 class EpiNet(SamplingClassifier):
-    r"""Twenty passes with twenty indices z ~ N(0, I); the doubt is their mutual information.
+    r"""Twenty passes with twenty indices z ~ N(0, I); their mutual information is the uncertainty.
 
     The logits of one index are :math:`Wh + b + \sigma_\theta(\mathrm{sg}[h], z) +
     \sigma_0(\mathrm{sg}[h], z)`: a linear base, a perturbation that learns, and a prior of the same
@@ -51,7 +51,7 @@ class EpiNet(SamplingClassifier):
 
     Paper: GOEN §4.2; Osband et al., "Epistemic neural networks", NeurIPS 2023.
     Departs from the paper: GOEN's prior is "a copy" of the epinet; it is initialised on its own
-    here, as in Osband et al., since a copy adds nothing to tell passes apart by. The twenty indices
+    here, as in Osband et al., since a copy would make all passes equal. The twenty indices
     are drawn once and saved with the network, the same for every image. GOEN gives no sizes: the
     index has 8 numbers, the hidden layer 50, the prior has weight 1.
 

@@ -12,7 +12,7 @@ ANNEALED_AT = 0.5
 
 
 class Evidential(Classifier):
-    r"""A Dirichlet distribution made of the evidence for each class; the doubt is its vacuity.
+    r"""A Dirichlet distribution from the evidence for each class; its vacuity is the uncertainty.
 
     :math:`\alpha = \mathrm{ReLU}(Wh + b) + 1`, probabilities :math:`\alpha_c / S` with
     :math:`S = \sum_c \alpha_c`, vacuity :math:`C / S`. The loss is :math:`\log S - \log \alpha_y +

@@ -11,7 +11,7 @@ NUM_EXPERTS, HIDDEN = 5, 64
 
 
 class MixtureOfExperts(Classifier):
-    r"""Five small networks and a gate that weighs them; the doubt is one minus the largest weight.
+    r"""Five small networks and a gate that weights them; uncertainty is 1 - the largest weight.
 
     The logits are :math:`\sum_k g_k \, e_k(h)` with :math:`g = \mathrm{softmax}(Gh)`, trained by
     their cross-entropy. The largest weight is subtracted by adding up the others, so gates that are
@@ -37,8 +37,8 @@ class MixtureOfExperts(Classifier):
     def predict(self, hidden: Tensor) -> ClassifierOutput:
         gate = self.gate(hidden)
         # The sigmoid of log((1 - g) / g) is 1 - g.
-        doubt = torch.sigmoid(max_softmax_score(gate.detach()))
-        return ClassifierOutput(self._mixture(hidden, gate), doubt)
+        uncertainty = torch.sigmoid(max_softmax_score(gate.detach()))
+        return ClassifierOutput(self._mixture(hidden, gate), uncertainty)
 
     def loss(
         self, hidden: Tensor, labels: Tensor, *, label_smoothing: float = 0.0, progress: float = 1.0
@@ -47,5 +47,5 @@ class MixtureOfExperts(Classifier):
         return cross_entropy(logits, labels, label_smoothing=label_smoothing), logits
 
     def _mixture(self, hidden: Tensor, gate: Tensor) -> Tensor:
-        said = torch.stack([expert(hidden) for expert in self.experts], dim=1)
-        return (torch.softmax(gate, dim=1)[:, :, None] * said).sum(dim=1)
+        logits = torch.stack([expert(hidden) for expert in self.experts], dim=1)
+        return (torch.softmax(gate, dim=1)[:, :, None] * logits).sum(dim=1)

@@ -7,11 +7,11 @@ from goen.models.classifiers.classifier import Classifier, ClassifierOutput
 
 
 class LinearClassifier(nn.Linear, Classifier):
-    """A linear layer trained by cross-entropy; it has no word for its doubt.
+    """A linear layer trained by cross-entropy, without an uncertainty estimate of its own.
 
     Paper: GOEN §4.2, the softmax baseline, and the classifier of GOEN itself (§5.4).
-    Departs from the paper: nothing. Its doubt, one minus the largest probability, is a detector's
-    to compute from the logits.
+    Departs from the paper: nothing. Its uncertainty, one minus the largest probability, is computed
+    from the logits by a detector.
 
     Example:
         >>> import torch

@@ -32,21 +32,21 @@ def find_logits(output: Any, where: str | int | None, count: int) -> Tensor:
         asked = "" if where is None else f" at {where!r}"
         raise UsageError(
             f"No logits (N, classes){asked} in what the model returns for {count} images: "
-            f"{describe(output)}. Give logits= the key, attribute or index of the one that is."
+            f"{describe_output(output)}. Give logits= the key, attribute or index of the one that is."
         )
     if logits.shape[1] < 2:
         raise UsageError(
-            "The model gives one logit per image; goen wants one per class. For two classes return "
-            "torch.cat([torch.zeros_like(logit), logit], 1)."
+            "The model outputs one logit per image; goen needs one per class. For two classes "
+            "return torch.cat([torch.zeros_like(logit), logit], 1)."
         )
     return cast(Tensor, logits)
 
 
-def describe(output: Any) -> str:
+def describe_output(output: Any) -> str:
     if isinstance(output, Tensor):
         return f"{tuple(output.shape)} {str(output.dtype).removeprefix('torch.')}"
     parts = [
-        f"{name!r} {describe(part) if isinstance(part, Tensor) else type(part).__name__}"
+        f"{name!r} {describe_output(part) if isinstance(part, Tensor) else type(part).__name__}"
         for name, part in _entries(output).items()
     ]
     return f"{type(output).__name__} with {', '.join(parts) or 'nothing in it'}"

@@ -11,9 +11,9 @@ from goen.outputs import Outputs
 def check_deterministic(network: nn.Module, images: Tensor, *, alone: int = 4) -> None:
     """Passes when an image's outputs depend on nothing but the image.
 
-    In evaluation mode the network sees the batch twice, then in reverse, then the first few images
-    one by one. Outputs may differ by a thousandth of the largest value (more in half precision):
-    other batch sizes add up in another order.
+    In evaluation mode the network is run on the batch twice, then in reverse, then the first few
+    images one by one. Outputs may differ by a thousandth of the largest value (more in half
+    precision): other batch sizes add up in another order.
 
     Args:
         network: gives ``Outputs``.

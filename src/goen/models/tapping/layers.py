@@ -23,7 +23,7 @@ class LayerInfo:
         name: as in ``model.named_modules()``.
         kind: the name of its class.
         shape: of its output for one image.
-        width: of its pooled features; ``None`` where a map's layout has to be said.
+        width: of its pooled features; ``None`` where the layout of a map is ambiguous.
     """
 
     name: str

@@ -24,7 +24,7 @@ CHANNELS_FIRST = (
 def channel_axis(
     module: nn.Module, shape: Sequence[int], images: Sequence[int], layout: Layout
 ) -> int | None:
-    """1 or 3, or ``None`` when nothing says it."""
+    """1 or 3, or ``None`` when it is ambiguous."""
     if layout == "channels_first" or isinstance(module, CHANNELS_FIRST):
         return 1
     if layout == "channels_last":

@@ -1,4 +1,4 @@
-"""What is done to images before a model of one's own sees them."""
+"""Preprocessing of images for a user's own model."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -57,7 +57,7 @@ class Preprocess:
         return (sides[0], sides[1]) if len(sides) == 2 else (0, 0)
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Float images ``(N, C, H, W)`` in [0, 1] as the model wants them."""
+        """Float images ``(N, C, H, W)`` in [0, 1] as the model needs them."""
         if self.size is not None and tuple(images.shape[2:]) != self._sides():
             images = interpolate(
                 images, self._sides(), mode="bilinear", align_corners=False, antialias=True
@@ -120,7 +120,7 @@ def _check(images: Tensor) -> None:
         return
     if not images.is_floating_point():
         raise UsageError(f"Images are uint8, or floats in [0, 1]; got {images.dtype}.")
-    # A traced program cannot look at values; who exports one checks before calling it.
+    # A traced program cannot depend on values; the exporter checks before calling it.
     if torch.compiler.is_compiling() or not images.numel():
         return
     low, high = (float(value) for value in images.detach().aminmax())

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from goen.errors import UsageError, unknown
 from goen.models.placement import evaluating, example_images, placement
 from goen.models.tapping._hooks import listening
-from goen.models.tapping._returned import batched, describe, find_logits, first_float, full
+from goen.models.tapping._returned import batched, describe_output, find_logits, first_float, full
 from goen.models.tapping.layers import layers as layers_of
 from goen.models.tapping.pooling import Layout, Tokens, channel_axis
 from goen.models.tapping.preprocess import Preprocessing, prepare_images
@@ -23,9 +23,9 @@ torch.export.register_dataclass(Outputs, serialized_type_name="goen.outputs.Outp
 class Tapped(nn.Module):
     """Images ``(N, C, H, W)`` to ``Outputs``: the model's logits and the pooled layers.
 
-    Images are uint8, or floats that say the same in [0, 1], on the model's device. The model is
+    Images are uint8, or floats in [0, 1], on the model's device. The model is
     not changed: hooks are there during a forward pass only, also when it ends in an error, and
-    each thread hears its own pass only. Logits and features are float32 (float64 of a float64
+    each thread records its own pass only. Logits and features are float32 (float64 of a float64
     model), whatever the model computes in. Put it in evaluation mode, as ``goen.extract`` does.
 
     A layer's output is pooled to one row per image, at the moment it is made, before anything
@@ -36,7 +36,7 @@ class Tapped(nn.Module):
       the default because it is right for every model with tokens; the first token of a model
       that has no class token is one corner of the image.
     - Maps ``(N, C, H, W)`` or ``(N, H, W, C)`` are averaged over space. Convolutions and the like
-      put the channels first. Of another layer the shape says it when the images are square and
+      put the channels first. For another layer the shape decides when the images are square and
       just two of the three sizes are equal; else ``layout`` has to.
     - Of a tuple, a dict or an object (attention with its weights) the first float tensor counts.
 
@@ -55,7 +55,7 @@ class Tapped(nn.Module):
 
     Raises:
         UsageError: no such layer, a layer that is called never or twice, logits that are not
-            found, images that cannot be meant.
+            found, images of an invalid shape or type.
 
     Example:
         >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 5))
@@ -117,7 +117,7 @@ class Tapped(nn.Module):
         found = first_float(output)
         if found is None or found.ndim not in (2, 3, 4) or found.shape[0] != x.shape[0]:
             raise UsageError(
-                f"Layer {name!r} gives {describe(output)} for {x.shape[0]} images; a layer to tap "
+                f"Layer {name!r} gives {describe_output(output)} for {x.shape[0]} images; a layer to tap "
                 "gives a float tensor of 2 to 4 dimensions, the first of them the images. "
                 "goen.layers(model, example) lists those that do."
             )
@@ -127,9 +127,9 @@ class Tapped(nn.Module):
             axis = channel_axis(module, found.shape, x.shape, self.layout)
             if axis is None:
                 raise UsageError(
-                    f"Layer {name!r} gives {batched(found.shape[1:])}: its shape does not say "
-                    "which axis is the channels. Give layout='channels_first' (most CNNs) or "
-                    "'channels_last' (Swin)."
+                    f"Layer {name!r} gives {batched(found.shape[1:])}: its shape does not "
+                    "determine which axis is the channels. Give layout='channels_first' (most "
+                    "CNNs) or 'channels_last' (Swin)."
                 )
             return values.mean((2, 3) if axis == 1 else (1, 2))
         if values.ndim == 3 and self.tokens == "mean":
@@ -186,8 +186,8 @@ def _not_once(name: str, calls: int) -> UsageError:
             "goen.layers(model, example) lists the layers that are."
         )
     return UsageError(
-        f"Layer {name!r} is called {calls} times in the forward pass, so its name does not say "
-        "which features are meant. Tap the layer before or around it, or give the model one "
+        f"Layer {name!r} is called {calls} times in the forward pass, so its name does not "
+        "determine the features. Tap the layer before or around it, or give the model one "
         "module for each call."
     )
 
@@ -198,7 +198,7 @@ def _no_such_layer(
     example: Tensor | Sequence[int] | None,
     preprocess: Preprocessing | None,
 ) -> UsageError:
-    """The nearest names, with their shapes when an example says them."""
+    """The nearest names, with their shapes when there is an example."""
     names = [known for known, _ in model.named_modules(remove_duplicate=False) if known]
     shapes: dict[str, str] = {}
     if example is not None:

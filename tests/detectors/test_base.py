@@ -1,0 +1,248 @@
+import inspect
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+
+import goen.detectors
+from goen.detectors import (
+    FDBD,
+    GEN,
+    KNN,
+    Detector,
+    Energy,
+    Goen,
+    GoenM,
+    Mahalanobis,
+    PytorchOod,
+    ReAct,
+    RelativeMahalanobis,
+    SimpleDetector,
+    ViM,
+)
+from goen.detectors._base import column_p_values
+from goen.detectors.calibration_head import HeadConfig
+from goen.errors import NotFittedError, UsageError
+from goen.outputs import Outputs
+
+CLASSES, WIDTH = 3, 4
+WEIGHTS = {"weight": torch.eye(CLASSES, WIDTH), "bias": torch.zeros(CLASSES)}
+
+
+class Centre(SimpleDetector):
+    """The distance to the mean of the training rows."""
+
+    def __init__(self, *, feature: str | None = None, power: float = 1.0) -> None:
+        self.feature = feature
+        self.power = power
+
+    def _learn(self, outputs: Outputs, labels: Tensor) -> Mapping[str, Tensor]:
+        return {"mean": self.rows(outputs).mean(dim=0)}
+
+    def _measure(self, outputs: Outputs) -> Tensor:
+        mean = (self.fitted_ or {})["mean"]
+        return (self.rows(outputs) - mean).norm(dim=1) ** self.power
+
+
+class LogitFree:
+    """With pytorch-ood's methods for features."""
+
+    def fit_features(self, x: Tensor, y: Tensor) -> None:
+        self.centre = x.mean(0)
+
+    def predict_features(self, x: Tensor) -> Tensor:
+        return (x - self.centre).norm(dim=1)
+
+    def __repr__(self) -> str:
+        return "LogitFree()"
+
+
+def outputs(names: str, seed: int = 0, count: int = 60) -> Outputs:
+    """Features of these names, each of other values, and logits of the classifier above."""
+    labels = torch.arange(count) % CLASSES
+    features = {}
+    for name in names.split():
+        g = torch.Generator().manual_seed(1000 * seed + ord(name))
+        features[name] = 4 * torch.eye(WIDTH)[labels] + torch.randn(count, WIDTH, generator=g)
+    g = torch.Generator().manual_seed(seed)
+    logits = 4 * torch.eye(CLASSES)[labels] + torch.randn(count, CLASSES, generator=g)
+    return Outputs(logits, features)
+
+
+LABELS = torch.arange(60) % CLASSES
+
+# Every detector that measures one feature, the last one if not told otherwise.
+MEASURING: dict[str, Callable[..., Detector]] = {
+    "template": Centre,
+    "mahalanobis": Mahalanobis,
+    "relative mahalanobis": RelativeMahalanobis,
+    "knn": partial(KNN, k=5),
+    "vim": partial(ViM, **WEIGHTS),
+    "react": partial(ReAct, **WEIGHTS),
+    "fdbd": partial(FDBD, **WEIGHTS),
+    "goen": Goen,
+    "pytorch-ood": lambda **given: PytorchOod(LogitFree(), **given),
+}
+measuring = pytest.mark.parametrize("make", MEASURING.values(), ids=MEASURING.keys())
+
+
+@measuring
+def test_the_last_feature_of_the_fit_is_measured(make: Callable[..., Detector]) -> None:
+    detector = make().fit(outputs("a b"), LABELS)
+    alone = make().fit(outputs("b"), LABELS)
+    named = make(feature="b").fit(outputs("a b"), LABELS)
+    probe = outputs("a b", seed=1)
+    assert torch.equal(detector.score(probe), named.score(probe))
+    assert torch.equal(detector.score(probe), alone.score(probe))
+    assert not torch.equal(detector.score(probe), make(feature="a").fit(probe, LABELS).score(probe))
+
+
+@measuring
+def test_it_stays_that_feature_for_outputs_with_others(make: Callable[..., Detector]) -> None:
+    detector = make().fit(outputs("a b"), LABELS)
+    probe, further = outputs("a b", seed=1), outputs("a b c", seed=1)
+    assert torch.equal(detector.score(further), detector.score(probe))
+    turned = Outputs(probe.logits, {name: probe.features[name] for name in ("b", "a")})
+    assert torch.equal(detector.score(turned), detector.score(probe))
+    with pytest.raises(UsageError, match="Unknown feature 'b'"):
+        detector.score(outputs("a c"))
+    refitted = detector.fit(outputs("a b c"), LABELS)
+    assert torch.equal(
+        refitted.score(further), make(feature="c").fit(outputs("c"), LABELS).score(further)
+    )
+
+
+@measuring
+def test_a_named_feature_wins(make: Callable[..., Detector]) -> None:
+    detector = make(feature="a").fit(outputs("a b"), LABELS)
+    alone = make().fit(outputs("a"), LABELS)
+    probe = outputs("a b", seed=1)
+    assert torch.equal(detector.score(probe), alone.score(probe))
+    for missing in (outputs("b"), outputs("b c")):
+        with pytest.raises(UsageError, match="Unknown feature 'a'"):
+            make(feature="a").fit(missing, LABELS)
+
+
+@measuring
+def test_logits_alone_are_refused_by_what_measures_a_feature(
+    make: Callable[..., Detector],
+) -> None:
+    with pytest.raises(UsageError, match="these outputs have logits alone"):
+        make().fit(outputs(""), LABELS)
+
+
+def test_the_chosen_feature_is_saved() -> None:
+    fitted = Centre().fit(outputs("a ü"), LABELS)
+    further = outputs("a ü c", seed=1)
+    loaded = Centre().load_state(fitted.state())
+    assert torch.equal(loaded.score(further), fitted.score(further))
+    named = Centre(feature="a").fit(outputs("a b"), LABELS)
+    assert list(named.state()) == ["mean"]
+    # What was loaded later forgets the choice of what was loaded before.
+    loaded.load_state({"mean": torch.zeros(WIDTH)})
+    assert torch.allclose(loaded.score(further).float(), further.features["c"].norm(dim=1))
+
+
+def test_goen_m_measures_all_layers_of_the_fit() -> None:
+    detector = GoenM().fit(outputs("a b"), LABELS)
+    assert detector.features == ("a", "b")
+    probe, further = outputs("a b", seed=1), outputs("a b c", seed=1)
+    assert torch.equal(detector.score(further), detector.score(probe))
+    assert GoenM(["a"]).fit(outputs("a b"), LABELS).features == ("a",)
+    with pytest.raises(UsageError, match="The outputs lack a; they have b, c"):
+        GoenM(["a"]).fit(outputs("b c"), LABELS)
+    with pytest.raises(UsageError, match="Unknown feature 'b'"):
+        detector.score(outputs("a c"))
+
+
+@pytest.mark.parametrize(
+    "make", [*(make for name, make in MEASURING.items() if name != "pytorch-ood"), GoenM]
+)
+def test_a_fit_that_fails_changes_nothing(make: Callable[..., Detector]) -> None:
+    detector = make().fit(outputs("a b"), LABELS)
+    probe = outputs("a b c", seed=1)
+    before = detector.score(probe)
+    for rows, labels in (
+        (outputs("a b c"), torch.full((60,), CLASSES)),  # no such class
+        (outputs("a b c"), LABELS[:9]),
+        (outputs(""), LABELS),
+        (outputs("a b c")[:0], LABELS[:0]),
+    ):
+        with pytest.raises(UsageError):
+            detector.fit(rows, labels)
+        assert torch.equal(detector.score(probe), before)
+
+
+def test_a_template_that_needs_a_fit_says_so() -> None:
+    for use in (lambda: Centre().score(outputs("a")), Centre().state):
+        with pytest.raises(NotFittedError, match="This Centre is not fitted"):
+            use()
+
+
+def test_scores_that_are_not_finite_are_counted() -> None:
+    broken = outputs("a")
+    broken.features["a"][3:5] = torch.nan
+    detector = Centre().fit(outputs("a"), LABELS)
+    with pytest.raises(UsageError, match="2 of 60 scores of Centre are not finite"):
+        detector.score(broken)
+    no_logits = outputs("a b")
+    no_logits.logits[7] = torch.nan
+    with pytest.raises(UsageError, match="1 of 60 scores of GoenM are not finite"):
+        GoenM().fit(outputs("a b"), LABELS).score(no_logits)
+
+
+@pytest.mark.parametrize(
+    ("detector", "expected"),
+    [
+        (Energy(), "Energy()"),
+        (Mahalanobis(), "Mahalanobis()"),
+        (Mahalanobis(normalise=True), "Mahalanobis(normalise=True)"),
+        (Mahalanobis(feature="z", ridge=1e-6), "Mahalanobis(feature='z')"),
+        (KNN(feature=("layer2", "z")), "KNN(feature=('layer2', 'z'))"),
+        (ViM(**WEIGHTS, dim=2), "ViM(weight=<3×4 tensor>, bias=<3 tensor>, dim=2)"),
+        (Goen(), "Goen()"),
+        (Goen(shrinkage="oas"), "Goen(shrinkage='oas')"),
+        (
+            Goen(head=HeadConfig(epochs=3)),
+            "Goen(head=HeadConfig(epochs=3, batch_size=128, learning_rate=0.001, patience=5, "
+            "held_out=0.2, seed=42))",
+        ),
+        (GoenM(), "GoenM()"),
+        (GoenM(["a", "b"], rows=10), "GoenM(layers=('a', 'b'), rows=10)"),
+        (PytorchOod(LogitFree()), "PytorchOod(detector=LogitFree())"),
+        (Centre(power=2.0), "Centre(power=2.0)"),
+    ],
+    ids=lambda given: given if isinstance(given, str) else "",
+)
+def test_a_detector_is_printed_as_it_was_made(detector: Detector, expected: str) -> None:
+    assert repr(detector) == str(detector) == expected
+
+
+@measuring
+def test_fitting_does_not_change_how_it_is_printed(make: Callable[..., Detector]) -> None:
+    assert repr(make().fit(outputs("a b"), LABELS)) == repr(make())
+
+
+def test_every_public_detector_can_be_printed() -> None:
+    tensors = {"weight": WEIGHTS["weight"], "bias": WEIGHTS["bias"], "detector": LogitFree()}
+    classes = [getattr(goen.detectors, name) for name in goen.detectors.__all__]
+    concrete = [c for c in classes if issubclass(c, Detector) and not inspect.isabstract(c)]
+    assert GEN in concrete
+    for kind in concrete:
+        required = [
+            name
+            for name, parameter in inspect.signature(kind).parameters.items()
+            if parameter.default is parameter.empty
+        ]
+        made = kind(**{name: tensors[name] for name in required})
+        assert repr(made).startswith(f"{kind.__name__}(")
+        assert all(f"{name}=" in repr(made) for name in required)
+        assert repr(made).count("=") == len(required)  # defaults are left out
+
+
+def test_columns_are_compared_with_their_own() -> None:
+    reference = torch.tensor([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0]])
+    p = column_p_values(torch.tensor([[2.0, 31.0], [0.0, 10.0]]), reference)
+    assert p.tolist() == [[0.75, 0.25], [1.0, 1.0]]
