@@ -117,8 +117,8 @@ class Tapped(nn.Module):
         found = first_float(output)
         if found is None or found.ndim not in (2, 3, 4) or found.shape[0] != x.shape[0]:
             raise UsageError(
-                f"Layer {name!r} gives {describe_output(output)} for {x.shape[0]} images; a layer to tap "
-                "gives a float tensor of 2 to 4 dimensions, the first of them the images. "
+                f"Layer {name!r} gives {describe_output(output)} for {x.shape[0]} images; a layer "
+                "to tap gives a float tensor of 2 to 4 dimensions, the first of them the images. "
                 "goen.layers(model, example) lists those that do."
             )
         values = full(found)
