@@ -189,6 +189,21 @@ def test_a_mistake_or_a_stopped_training_leaves_the_earlier_run_whole(
     assert digest(tmp_path) == before
 
 
+def test_a_stopped_evaluation_leaves_the_earlier_run_whole(
+    protocol: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(RunConfig(preset="tiny"), protocol, tmp_path)
+    before = digest(tmp_path)
+
+    def stopped(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("goen.studies.evaluate._score", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        run(RunConfig(preset="tiny"), protocol, tmp_path)
+    assert digest(tmp_path) == before
+
+
 def test_bad_values_are_found_before_anything_is_trained(
     protocol: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
