@@ -15,11 +15,10 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from goen.data.imageset import ImageSet
-from goen.detectors import Density
+from goen.detectors import Goen
 from goen.detectors.calibration_head import CalibrationHead
-from goen.detectors.goen import Goen
 from goen.extraction import extract
-from goen.gate import Gate
+from goen.gate import Gate, HeldOut
 from goen.models import NetworkConfig, ResNet18
 from goen.training import TrainingConfig, train_backbone
 from timing import header, interleave, ratio, report
@@ -67,14 +66,14 @@ def main() -> None:
 
 def a_gate(network: ResNet18, train: ImageSet) -> Gate:
     outputs = extract(network, train)
-    density = Density().fit(outputs, torch.from_numpy(train.labels))
+    detector = Goen(feature="z").fit(outputs, torch.from_numpy(train.labels))
     return Gate(
-        network.eval(),
-        Goen(density, CalibrationHead().eval()),
-        np.random.default_rng(1).random(2000),
-        0.05,
-        train.classes,
-        (32, 32),
+        network=network.eval(),
+        detector=detector.with_head(CalibrationHead().eval(), None),
+        held_out=HeldOut(np.random.default_rng(1).random(2000)),
+        false_alarm_rate=0.05,
+        classes=train.classes,
+        image_size=(32, 32),
     )
 
 

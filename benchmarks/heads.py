@@ -1,10 +1,10 @@
-"""What a classifier with a doubt of its own adds to a forward pass.
+"""The time that a classifier with its own uncertainty estimate adds to a forward pass.
 
     python benchmarks/heads.py
 
 ResNet-18 of width 16, one batch of 256 images of 32×32, evaluation mode. MC dropout and EpiNet
-answer twenty times each, yet the images pass the network once. Against the linear classifier on
-the same backbone; interleaved, medians of the ratios. One thread, so that it is the work that is
+sample twenty predictions each, yet the images pass the network once. Against the linear classifier
+on the same backbone; interleaved, medians of the ratios. One thread, so that it is the work that is
 measured: on a busy machine two threads mostly wait for each other in these small operations.
 
 Goals: 1.1 each.

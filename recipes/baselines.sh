@@ -7,7 +7,7 @@ set -eu
 seed=$1 data=${2:-${GOEN_DATA:?name the folder of image sets}}
 set --
 if [ "$seed" != 42 ]; then
-  set -- --methods softmax temperature_scaling energy mahalanobis knn max_logit gen relative_mahalanobis \
+  set -- --methods max_softmax temperature_scaling energy mahalanobis knn max_logit gen relative_mahalanobis \
     mahalanobis_pp vim react fdbd knn_multi_scale goen_distance goen goen_m_plain goen_m goen_m_ood
 fi
 export OMP_NUM_THREADS=1

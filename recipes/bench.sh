@@ -7,5 +7,5 @@ shift $(( $# < 2 ? $# : 2 ))
 export OMP_NUM_THREADS=1
 goen bench --data cifar10 --extra tiny-imagenet mnist textures places cifar100-rest --data-dir "$data" --seed "$seed" \
   --out "runs/cifar10-bench-$seed" \
-  --methods goen_distance goen goen_m goen_m_mirrored goen_m_ood knn_multi_scale "$@"
+  --methods goen_distance goen goen_m goen_m_flip_averaged goen_m_ood knn_multi_scale "$@"
 python recipes/keep.py "runs/cifar10-bench-$seed" "bench-$seed"

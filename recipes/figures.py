@@ -40,11 +40,11 @@ NETWORKS = {
 
 
 def methods(studies: dict[int, list[Result]]) -> None:
-    """AUROC by set: a dot for each seed, hollow for the image and its mirror image."""
+    """AUROC by set: a dot for each seed, hollow with flip averaging."""
     figure, axes = plt.subplots(figsize=(7.2, 5.4), layout="constrained")
     aurocs = [r for results in studies.values() for r in results if r.metric == "auroc"]
     for i, (method, colour) in enumerate(COLOURS.items()):
-        for end, face, lower in (("", colour, 0.0), ("_mirrored", "none", 0.09)):
+        for end, face, lower in (("", colour, 0.0), ("_flip_averaged", "none", 0.09)):
             offset = (i - 1.7) * 0.2 + lower
             points = [
                 (r.value, list(SETS).index(r.dataset) + offset)
@@ -52,7 +52,7 @@ def methods(studies: dict[int, list[Result]]) -> None:
                 if r.method == method + end and r.dataset in SETS
             ]
             x, y = zip(*points, strict=True)
-            title = page.BENCHED[method] if not end else "mirrored"
+            title = page.BENCHED[method] if not end else "flip-averaged"
             axes.scatter(x, y, s=20, edgecolors=colour, facecolors=face, label=title)
     for y in range(len(SETS) - 1):
         axes.axhline(y + 0.5, color="#dddddd", linewidth=0.7)
@@ -65,7 +65,7 @@ def methods(studies: dict[int, list[Result]]) -> None:
 
 
 def differences(lines: list[dict[str, Any]]) -> None:
-    """What each change does to the mean over unseen sets: an interval for each seed."""
+    """The effect of each change on the mean over unseen sets: an interval for each seed."""
     pairs = PAIRS["ablation-paired"]
     places = [(pair.ours, pair.against) for pair in pairs]
     figure, axes = plt.subplots(figsize=(7.2, 3.6), layout="constrained")

@@ -1,4 +1,4 @@
-"""The gate in the box.
+"""The bundled gate.
 
     python recipes/gate.py --data-dir DATA        (the network of recipes/bench.sh 42)
 
@@ -16,16 +16,15 @@ import tyro
 from sets import UNTOUCHED
 
 from goen.data import protocol
-from goen.detectors.goen_m import Monotone
-from goen.functional.conformal import raised
-from goen.gate import Gate
+from goen.detectors import GoenM
+from goen.gate import Gate, HeldOut
 from goen.gate.published import measure_gate, publish
-from goen.models.flip_averaging import Mirrored
+from goen.models.flip_averaging import FlipAveraged
 from goen.runs.stages import Stages
-from goen.studies.experiment import Panel
+from goen.studies.experiment import Experiment
 from goen.studies.methods import SCALES, labels_of
 
-FOLDER = Path(__file__).parents[1] / "src" / "goen" / "gates" / "cifar10-w16"
+FOLDER = Path(__file__).parents[1] / "src" / "goen" / "gate" / "bundled" / "cifar10-w16"
 
 
 def main(data_dir: Path | None = None, stages: Path = Path("runs/stages")) -> None:
@@ -35,43 +34,34 @@ def main(data_dir: Path | None = None, stages: Path = Path("runs/stages")) -> No
         data_dir: a folder that holds image sets (else GOEN_DATA).
         stages: where finished work is kept.
     """
-    torch.set_num_threads(1)  # as recipes/bench.sh: the number is part of the network's name
+    torch.set_num_threads(1)  # as recipes/bench.sh: the number is part of the network's key
     p = protocol("cifar10", data_dir=data_dir, download=True, extra=UNTOUCHED)
-    panel = Panel("cpu", "full", 42, p, Stages(stages))
-    (trained,) = panel.members("goen")
-    sets = {
-        "train": p.train,
-        "calibration": panel.roles.calibration,
-        "held-out": panel.roles.held_out,
-    }
+    experiment = Experiment("cpu", "full", 42, p, Stages(stages))
+    (trained,) = experiment.members("goen")
+    sets = {"train": p.train, "calibration": p.calibration_id, "held-out": p.held_out}
     train, calibration, held_out = (
-        panel.outputs("goen", images, "mirrored")[0].keep(SCALES) for images in sets.values()
+        experiment.outputs("goen", images, "flip_averaged")[0].keep(SCALES)
+        for images in sets.values()
     )
-    # Not Gate.fit, which parts the held-out images by itself: the calibration images chose goen-m,
-    # and none of them may give the threshold.
-    scorer = Monotone(SCALES).update(train, labels_of(p.train.labels))
-    scorer.calibrate(scorer.cues(calibration))
-    cues = scorer.cues(held_out)
+    # Not Gate.fit, which splits the held-out images itself: the calibration images were used to
+    # select goen-m, so none of them may set the threshold.
+    detector = GoenM(SCALES).fit(train, labels_of(p.train.labels), held_out=calibration)
+    labels = held_out.logits.argmax(dim=1)
     gate = Gate(
-        network=Mirrored(trained.network),
-        scorer=scorer,
-        held_out_scores=raised(scorer.judge(cues)[0]),
+        network=FlipAveraged(trained.network),
+        detector=detector,
+        held_out=HeldOut.from_cues(detector, detector.cues(held_out), labels=labels, rounding=0.0),
         false_alarm_rate=0.05,
         classes=p.train.classes,
         image_size=p.train.image_shape[1:],
         facts={
             "recipe": {
-                "network": asdict(panel.preset.network),
-                "training": asdict(panel.preset.training),
+                "network": experiment.preset.network.to_json(),
+                "training": asdict(experiment.preset.training),
             },
             "network": trained.key,
-            "splits": {
-                role: {"name": s.name, "images": len(s), "fingerprint": s.fingerprint}
-                for role, s in sets.items()
-            },
+            "splits": {role: images.to_json() for role, images in sets.items()},
         },
-        held_out_labels=held_out.logits.argmax(dim=1).numpy(),
-        held_out_cues=cues.numpy(),
     )
     with tempfile.TemporaryDirectory() as temporary:
         gate.save(Path(temporary) / "gate")

@@ -1,11 +1,11 @@
-"""How goen-m was chosen: cues and fusions, compared on sets that no result is reported on.
+"""How goen-m was chosen: cues and fusions, compared on sets without reported results.
 
     python recipes/goen_m.py --seed 42 --data-dir DATA      (the network of recipes/bench.sh)
 
 Chosen on: SVHN's 5,000 calibration images, the fifty classes of CIFAR-100 that the protocol leaves
-out, other noise, and strangers made of the calibration images themselves. The ID side of a choice
-are the 3,000 calibration images. Reported on: the test images against the protocol's sets, by which
-nothing is chosen. Writes results/cifar10/goen-m-SEED.jsonl, a line per candidate and set.
+out, other noise, and synthetic OOD images made from the calibration images. The ID side is the
+3,000 calibration images. Reported on: the test images against the protocol's sets, which are not
+used for model selection. Writes results/cifar10/goen-m-SEED.jsonl, a line per candidate and set.
 """
 
 import json
@@ -16,14 +16,13 @@ from pathlib import Path
 import numpy as np
 import torch
 import tyro
-from goen.detectors.density import Density
 from numpy.typing import NDArray
 from scipy.stats import norm
 from sets import EXTRA
 from torch import Tensor, nn
 
 from goen.data import ImageSet, protocol
-from goen.detectors import GEN, RelativeMahalanobis
+from goen.detectors import GEN, Goen, RelativeMahalanobis
 from goen.detectors._bank import Bank
 from goen.functional.conformal import p_values
 from goen.functional.cues import entropy
@@ -31,7 +30,7 @@ from goen.functional.fusion import fuse
 from goen.metrics import ood_metrics
 from goen.outputs import Outputs
 from goen.runs.stages import Stages
-from goen.studies.experiment import Panel
+from goen.studies.experiment import Experiment
 from goen.studies.methods import labels_of
 
 Pixels = NDArray[np.uint8]
@@ -39,7 +38,7 @@ LAYERS = ("layer1", "layer2", "layer3", "layer4", "z")
 OUT = Path(__file__).parents[1] / "results" / "cifar10"
 
 
-# -- strangers made of ID images -----------------------------------------------------------------
+# -- synthetic OOD images ------------------------------------------------------------------------
 
 
 def mixtures(images: Pixels, labels: NDArray[np.int64], rng: np.random.Generator) -> Pixels:
@@ -70,8 +69,8 @@ def scrambled(images: Pixels, rng: np.random.Generator) -> Pixels:
     return np.clip(np.fft.ifft2(moved).real, 0, 255).astype(np.uint8)
 
 
-def made(images: ImageSet) -> dict[str, ImageSet]:
-    """Strangers by name."""
+def synthetic(images: ImageSet) -> dict[str, ImageSet]:
+    """Synthetic OOD images by kind."""
     rng = np.random.default_rng(0)
     pixels, labels = images.read(), images.labels
     kinds = {
@@ -82,7 +81,9 @@ def made(images: ImageSet) -> dict[str, ImageSet]:
         "upside down": np.ascontiguousarray(pixels[:, :, ::-1]),
     }
     return {
-        name: ImageSet(f"{name} of calibration images", p, np.zeros(len(p), np.int64), ("made",))
+        name: ImageSet(
+            f"{name} of calibration images", p, np.zeros(len(p), np.int64), ("synthetic",)
+        )
         for name, p in kinds.items()
     }
 
@@ -115,42 +116,43 @@ def measures(train: Outputs, labels: Tensor) -> dict[str, Callable[[Outputs], Te
         for rows, bank in banks.items():
             found[f"near {layer}" + ("" if rows == 5_000 else f" of {rows}")] = near(bank, layer)
         for share in ("none", "oas"):
-            density = Density(feature=layer, shrinkage=share).fit(train, labels)
-            found[f"mahalanobis {layer}" + ("" if share == "oas" else " unshrunk")] = density.score
+            distance = Goen(feature=layer, shrinkage=share).fit(train, labels)
+            found[f"mahalanobis {layer}" + ("" if share == "oas" else " unshrunk")] = distance.score
     found["relative mahalanobis layer4"] = (
         RelativeMahalanobis(feature="layer4").fit(train, labels).score
     )
     return found
 
 
-def standardised(cue: Callable[[Outputs], Tensor], said: dict[str, Outputs]) -> dict[str, Tensor]:
-    values = {name: cue(outputs).double() for name, outputs in said.items()}
-    known = values["calibration"]
-    return {name: (value - known.mean()) / known.std() for name, value in values.items()}
+def standardised(cue: Callable[[Outputs], Tensor], sets: dict[str, Outputs]) -> dict[str, Tensor]:
+    """The cue of every set, in standard deviations of the calibration images."""
+    values = {name: cue(outputs).double() for name, outputs in sets.items()}
+    reference = values["calibration"]
+    return {name: (value - reference.mean()) / reference.std() for name, value in values.items()}
 
 
 # -- fusions -------------------------------------------------------------------------------------
 
 
-def tails(columns: Tensor, known: Tensor) -> NDArray[np.float64]:
+def tails(columns: Tensor, id_cues: Tensor) -> NDArray[np.float64]:
     """Conformal p-values, column by column."""
-    pairs = zip(columns.numpy().T, known.numpy().T, strict=True)
+    pairs = zip(columns.numpy().T, id_cues.numpy().T, strict=True)
     return np.stack([p_values(column, np.sort(own)) for column, own in pairs], axis=1)
 
 
 FUSIONS: dict[str, Callable[[Tensor, Tensor], NDArray[np.float64]]] = {
-    "largest": lambda z, known: z.amax(dim=1).numpy(),
-    "softplus": lambda z, known: nn.functional.softplus(z).sum(dim=1).numpy(),
-    "Fisher": lambda z, known: -np.log(tails(z, known)).sum(axis=1),
-    "Stouffer": lambda z, known: norm.isf(tails(z, known)).sum(axis=1),
-    "least p": lambda z, known: -tails(z, known).min(axis=1),
+    "largest": lambda z, id_cues: z.amax(dim=1).numpy(),
+    "softplus": lambda z, id_cues: nn.functional.softplus(z).sum(dim=1).numpy(),
+    "Fisher": lambda z, id_cues: -np.log(tails(z, id_cues)).sum(axis=1),
+    "Stouffer": lambda z, id_cues: norm.isf(tails(z, id_cues)).sum(axis=1),
+    "least p": lambda z, id_cues: -tails(z, id_cues).min(axis=1),
 }
 
 
-def monotone_network(known: Tensor, kinds: Sequence[Tensor]) -> Callable[[Tensor], Tensor]:
+def monotone_network(id_cues: Tensor, kinds: Sequence[Tensor]) -> Callable[[Tensor], Tensor]:
     """Two layers with weights that are not below zero, trained to tell ID from the kinds."""
     torch.manual_seed(0)
-    raw = [torch.randn(16, known.shape[1]) - 1, torch.randn(16), torch.randn(1, 16) - 1]
+    raw = [torch.randn(16, id_cues.shape[1]) - 1, torch.randn(16), torch.randn(1, 16) - 1]
     weights = [w.double().requires_grad_() for w in raw]
 
     def score(z: Tensor) -> Tensor:
@@ -160,7 +162,7 @@ def monotone_network(known: Tensor, kinds: Sequence[Tensor]) -> Callable[[Tensor
     bias = torch.zeros((), dtype=torch.float64, requires_grad=True)
     optimiser = torch.optim.Adam([*weights, bias], 0.02)
     for _ in range(300):
-        loss = nn.functional.softplus(score(known) + bias).mean()
+        loss = nn.functional.softplus(score(id_cues) + bias).mean()
         loss = loss + sum(nn.functional.softplus(-score(k) - bias).mean() for k in kinds) / len(
             kinds
         )
@@ -213,14 +215,20 @@ CUE_SETS: dict[str, tuple[str, ...]] = {
         "mahalanobis layer4",
     ),
 }
-SHOWN_KINDS: dict[str, tuple[str, ...]] = {
+FITTED_KINDS: dict[str, tuple[str, ...]] = {
     "noise": ("noise*",),
     "SVHN and noise": ("svhn*", "noise*"),
     "mixtures": ("mixtures",),
     "patches of 8": ("patches of 8",),
     "phases": ("phases",),
     "mixtures and phases": ("mixtures", "phases"),
-    "all that is made": ("mixtures", "patches of 4", "patches of 8", "phases", "upside down"),
+    "all synthetic images": (
+        "mixtures",
+        "patches of 4",
+        "patches of 8",
+        "phases",
+        "upside down",
+    ),
 }
 
 
@@ -228,27 +236,29 @@ def candidates(
     scored: Scored, reported: Sequence[str], datasets: Sequence[str]
 ) -> dict[str, dict[str, NDArray[np.float64]]]:
     """Every candidate's scores of every set."""
-    known = scored.columns(OURS, "calibration")
+    id_cues = scored.columns(OURS, "calibration")
     ours = {name: scored.columns(OURS, name) for name in datasets}
     found = {
         title: {n: scored.columns(cues, n).mean(dim=1).numpy() for n in datasets}
         for title, cues in CUE_SETS.items()
     }
     for title, fusion in FUSIONS.items():
-        found[f"fused by: {title}"] = {n: fusion(z, known) for n, z in ours.items()}
-    for title, kinds in SHOWN_KINDS.items():
-        shown = [ours[kind] for kind in kinds]
-        weights, _ = fuse(known, shown)
+        found[f"fused by: {title}"] = {n: fusion(z, id_cues) for n, z in ours.items()}
+    for title, kinds in FITTED_KINDS.items():
+        fitted_with = [ours[kind] for kind in kinds]
+        weights, _ = fuse(id_cues, fitted_with)
         found[f"weights fitted with: {title}"] = {n: (z @ weights).numpy() for n, z in ours.items()}
-        learnt = monotone_network(known, shown)
-        found[f"monotone network shown: {title}"] = {n: learnt(z).numpy() for n, z in ours.items()}
-    # What is shown of the set that is judged is nothing: each reported set has weights of its own.
+        learnt = monotone_network(id_cues, fitted_with)
+        found[f"monotone network fitted with: {title}"] = {
+            n: learnt(z).numpy() for n, z in ours.items()
+        }
+    # Leave one out: the weights for each reported set are fitted with all other reported sets.
     left_out: dict[str, NDArray[np.float64]] = {}
     for name in reported:
-        weights, _ = fuse(known, [ours[other] for other in reported if other != name])
+        weights, _ = fuse(id_cues, [ours[other] for other in reported if other != name])
         left_out[name] = (ours[name] @ weights).numpy()
         left_out[f"test for {name}"] = (ours["test"] @ weights).numpy()
-    found["weights fitted with: every reported set but the one judged"] = left_out
+    found["weights fitted with: every reported set but the evaluated one"] = left_out
     return found
 
 
@@ -260,33 +270,36 @@ def main(seed: int = 42, data_dir: Path | None = None, stages: Path = Path("runs
         data_dir: a folder that holds image sets (else GOEN_DATA).
         stages: where finished work is kept.
     """
-    torch.set_num_threads(1)  # as recipes/bench.sh: the number is part of the network's name
+    torch.set_num_threads(1)  # as recipes/bench.sh: the number is part of the network's key
     p = protocol("cifar10", data_dir=data_dir, download=True, extra=EXTRA)
     if p.missing:
-        raise SystemExit(f"This takes every set, and {', '.join(p.missing)} cannot be had.")
-    panel = Panel("cpu", "full", seed, p, Stages(stages))
+        raise SystemExit(f"This needs every set; missing: {', '.join(p.missing)}.")
+    experiment = Experiment("cpu", "full", seed, p, Stages(stages))
     reported = {name: ood.images for name, ood in p.evaluation.items()}
     chosen_on = {
-        "svhn*": p.calibration["svhn"],
+        "svhn*": p.calibration_ood["svhn"],
         "cifar100*": reported.pop("cifar100-rest"),
-        "noise*": p.calibration["noise"],
-        **made(panel.roles.calibration),
+        "noise*": p.calibration_ood["noise"],
+        **synthetic(p.calibration_id),
     }
-    sets = {"calibration": panel.roles.calibration, "test": p.test, **chosen_on, **reported}
-    said = {name: panel.outputs("goen", images, "mirrored")[0] for name, images in sets.items()}
-    train = panel.outputs("goen", p.train, "mirrored")[0]
+    sets = {"calibration": p.calibration_id, "test": p.test, **chosen_on, **reported}
+    extracted = {
+        name: experiment.outputs("goen", images, "flip_averaged")[0]
+        for name, images in sets.items()
+    }
+    train = experiment.outputs("goen", p.train, "flip_averaged")[0]
     fitted = measures(train, labels_of(p.train.labels))
-    scored = Scored({name: standardised(cue, said) for name, cue in fitted.items()})
+    scored = Scored({name: standardised(cue, extracted) for name, cue in fitted.items()})
     lines = []
-    for title, scores in candidates(scored, list(reported), list(said)).items():
+    for title, scores in candidates(scored, list(reported), list(extracted)).items():
         for name in (*chosen_on, *reported):
             if name not in scores:
                 continue
             group = "chosen on" if name in chosen_on else "reported"
-            known = scores.get(f"test for {name}", scores.get("test"))
+            id_scores = scores.get(f"test for {name}", scores.get("test"))
             if group == "chosen on":
-                known = scores["calibration"]
-            m = ood_metrics(known, scores[name])
+                id_scores = scores["calibration"]
+            m = ood_metrics(id_scores, scores[name])
             lines.append(
                 {
                     "candidate": title,
@@ -297,7 +310,7 @@ def main(seed: int = 42, data_dir: Path | None = None, stages: Path = Path("runs
                     "value": m.auroc,
                     "low": m.auroc_low,
                     "high": m.auroc_high,
-                    "network": panel.members("goen")[0].key,
+                    "network": experiment.members("goen")[0].key,
                 }
             )
         mine = [line for line in lines if line["candidate"] == title]

@@ -23,7 +23,7 @@ def keep(run: tyro.conf.Positional[Path], name: tyro.conf.Positional[str]) -> No
     for source, end in (("results.jsonl", "jsonl"), ("run.json", "json")):
         text = (run / source).read_text(encoding="utf-8")
         for line in text.splitlines() if end == "jsonl" else [text]:
-            json.loads(line)  # whole, or an error here
+            json.loads(line)  # an error here if it is damaged
         (RESULTS / f"{name}.{end}").write_text(text, encoding="utf-8")
 
 

@@ -2,9 +2,9 @@
 
     python recipes/page.py
 
-A table stands between ``<!-- begin NAME -->`` and ``<!-- end NAME -->``. It is made from results/
-or, for the gate in the box, from what was published with it; the words around it are ours. A test
-compares the pages with what this would write.
+A table is between ``<!-- begin NAME -->`` and ``<!-- end NAME -->``. It is made from results/ or,
+for the bundled gate, from the numbers published with it; the text around it is written by hand. A
+test compares the pages with the output of this script.
 """
 
 import json
@@ -20,8 +20,9 @@ from scipy.stats import ttest_1samp
 from sets import PAPER_SETS, UNSEEN, UNTOUCHED
 
 from goen.metrics import over_seeds
+from goen.report.registry import study_tables
+from goen.report.summary import Summary
 from goen.report.table import Cell, Row, Table, markdown, marked
-from goen.report.tables import study_tables
 from goen.runs.results import Result, read_results
 from goen.studies import SEEDS
 from goen.studies.methods import METHODS
@@ -29,21 +30,23 @@ from goen.studies.methods import METHODS
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "cifar10"
 PAGES = (ROOT / "docs" / "results.md", ROOT / "docs" / "methods" / "goen-m.md")
-GATE = ROOT / "src" / "goen" / "gates" / "cifar10-w16" / "published.json"
+GATE = ROOT / "src" / "goen" / "gate" / "bundled" / "cifar10-w16" / "published.json"
 BENCHED = {
     "goen_distance": "GOEN, distance only",
     "goen": "GOEN, the paper's head",
     "knn_multi_scale": "KNN on z",
-    "goen_m_ood": "goen-m, shown SVHN and noise",
+    "goen_m_ood": "goen-m, fitted with SVHN and noise",
     "goen_m": "goen-m",
 }
-MIRRORED = {f"{method}_mirrored": f"{title}, mirrored" for method, title in BENCHED.items()}
+FLIP_AVERAGED = {
+    f"{method}_flip_averaged": f"{title}, flip-averaged" for method, title in BENCHED.items()
+}
 
 ABLATED = {
     "default": ("with CenterLoss", "with the calibrated head"),
     "no_center_loss": ("without CenterLoss", "with the calibrated head"),
     "single_scale_no_center_loss": ("without, layer 4 alone", "with the calibrated head"),
-    "no_svhn_no_center_loss": ("without, noise alone calibrates", "with the calibrated head"),
+    "no_svhn_no_center_loss": ("without, calibrated with noise alone", "with the calibrated head"),
     "default_distance": ("with CenterLoss", "distance alone"),
     "no_center_loss_distance": ("without CenterLoss", "distance alone"),
     "single_scale_no_center_loss_distance": ("without, layer 4 alone", "distance alone"),
@@ -51,7 +54,7 @@ ABLATED = {
 
 TRAINED_AS = {"standard": "an ordinary network", "goen": "GOEN's network"}
 
-FITTED = ("weights fitted with", "monotone network shown")
+FITTED = ("weights fitted with", "monotone network fitted with")
 
 Lines = list[dict[str, Any]]
 
@@ -127,7 +130,7 @@ def paired_table(name: str) -> Table:
     title = "Mean AUROC over unseen sets, two rows on the same images"
     notes = (
         "A seed's interval is over images (DeLong), that over seeds is Student's with as many "
-        "differences as seeds: it says how well the mean over trainings is known.",
+        "differences as seeds: the uncertainty of the mean over trainings.",
     )
     return Table(name, title, columns, tuple(rows), notes)
 
@@ -139,7 +142,7 @@ def _p_value(p: float) -> Cell:
 
 
 def gate_table(published: Mapping[str, Any]) -> Table:
-    """What the shipped gate does, from the file that goen check compares with."""
+    """The numbers of the bundled gate, from the file that goen check compares with."""
     by_key = {(row["dataset"], row["metric"]): row for row in published["rows"]}
     sets = [row["dataset"] for row in published["rows"] if row["metric"] == "auroc"]
 
@@ -163,7 +166,7 @@ def gate_table(published: Mapping[str, Any]) -> Table:
     rows = [line(name, [name]) for name in sets]
     rows += [
         line("mean of SVHN, CIFAR-100 and noise", PAPER_SETS),
-        line("mean of the sets that nothing was chosen by", UNTOUCHED),
+        line("mean of the datasets not used for model selection", UNTOUCHED),
     ]
     accuracy = by_key["test", "accuracy"]["value"]
     title = f"The gate cifar10-w16: accuracy {accuracy:.2%} on 10,000 test images"
@@ -187,7 +190,7 @@ def geometry_table(results: Sequence[Result]) -> Table:
             tuple(Cell(values[name, f"z/{kind}/{m}"], form) for m, (_, form) in measures.items()),
             words,
         )
-        for kind, words in (("raw", "z as it is"), ("unit", "z divided by its length"))
+        for kind, words in (("raw", "z"), ("unit", "z scaled to unit length"))
         for name, title in variants.items()
         if (name, f"z/{kind}/nc1") in values
     ]
@@ -196,7 +199,7 @@ def geometry_table(results: Sequence[Result]) -> Table:
 
 
 def exploration_table(studies: Mapping[int, Lines]) -> Table:
-    """Each candidate's mean AUROC over the sets to choose by, and over those reported."""
+    """Each candidate's mean AUROC over the sets for model selection, and over those reported."""
     first = next(iter(studies.values()))
     groups = {
         "SVHN*": ("svhn*",),
@@ -204,7 +207,7 @@ def exploration_table(studies: Mapping[int, Lines]) -> Table:
         "noise*": ("noise*",),
         "mean*": ("svhn*", "cifar100*", "noise*"),
         "paper's three": PAPER_SETS,
-        "not chosen by": UNTOUCHED,
+        "not used for selection": UNTOUCHED,
     }
     values = {
         (line["candidate"], line["dataset"], seed): line["value"]
@@ -229,19 +232,20 @@ def exploration_table(studies: Mapping[int, Lines]) -> Table:
         for t in titles
     ]
     notes = (
-        "*: sets to choose by (SVHN's calibration images, the other fifty classes of CIFAR-100, "
-        "other noise), against calibration images. The last two columns, against test images, were "
-        "looked at afterwards. Fusions and weights are over the cues of goen-m. †: fitted with "
-        "these very images; the calibration images are the ID side of every fit.",
+        "*: sets for model selection (SVHN's calibration images, the other fifty classes of "
+        "CIFAR-100, other noise), against calibration images. The last two columns, against test "
+        "images, were computed after the choice. Fusions and weights are over the cues of goen-m. "
+        "†: fitted with the same images; the calibration images are the ID side of every fit.",
     )
     title = f"AUROC of candidates, mean over seeds {', '.join(map(str, studies))}"
     return Table("goen-m", title, tuple(groups), tuple(rows), notes)
 
 
 def study(name: str, kind: str) -> Table:
-    """A table that the study itself would print."""
-    summary = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
-    tables = study_tables(read_results(RESULTS / f"{name}.jsonl"), summary)
+    """A table of the study itself."""
+    content = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    results = read_results(RESULTS / f"{name}.jsonl")
+    tables = study_tables(results, Summary.from_json(content))
     return next(t for t in tables if t.name == kind)
 
 
@@ -257,12 +261,12 @@ def studies_by_seed(prefix: str) -> dict[int, list[Result]]:
 
 
 def benchmarks() -> dict[int, list[Result]]:
-    """The results of recipes/bench.sh and recipes/mirrored.py, by seed."""
-    plain, mirrored = studies_by_seed("bench"), studies_by_seed("mirrored")
-    if list(plain) != list(mirrored):
-        raise SystemExit(f"bench has the seeds {list(plain)}, mirrored {list(mirrored)}.")
+    """The results of recipes/bench.sh and recipes/flip_averaged.py, by seed."""
+    plain, averaged = studies_by_seed("bench"), studies_by_seed("flip-averaged")
+    if list(plain) != list(averaged):
+        raise SystemExit(f"bench has the seeds {list(plain)}, flip-averaged {list(averaged)}.")
     return {
-        seed: [r for r in plain[seed] if r.method in BENCHED] + mirrored[seed] for seed in plain
+        seed: [r for r in plain[seed] if r.method in BENCHED] + averaged[seed] for seed in plain
     }
 
 
@@ -281,8 +285,8 @@ def baselines() -> tuple[dict[int, list[Result]], dict[str, tuple[str, str]]]:
 def table(name: str) -> Table:
     """The table of this name."""
     if name == "seeds":
-        titles = {m: (title, "the image alone") for m, title in BENCHED.items()}
-        titles |= {m: (title, "image and mirror image") for m, title in MIRRORED.items()}
+        titles = {m: (title, "without flip averaging") for m, title in BENCHED.items()}
+        titles |= {m: (title, "with flip averaging") for m, title in FLIP_AVERAGED.items()}
         return seeds_table(name, benchmarks(), titles)
     if name == "ablation":
         return seeds_table(name, studies_by_seed("ablate"), ABLATED)

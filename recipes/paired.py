@@ -1,6 +1,6 @@
 """Two rows of a study on the same images, seed by seed.
 
-    python recipes/paired.py bench-paired 42 123 ...     (after bench.sh and mirrored.py)
+    python recipes/paired.py bench-paired 42 123 ...     (after bench.sh, flip_averaged.py)
     python recipes/paired.py ablation-paired 42 123 ...  (after ablate.sh of the seeds)
     python recipes/paired.py baselines-paired 42 123 ... (after baselines.sh of the seeds)
 
@@ -26,7 +26,7 @@ MEAN = "mean of unseen sets"
 
 @dataclass(frozen=True)
 class Pair:
-    """Two rows of one study, and what their difference is called."""
+    """Two rows of one study, and the title of their difference."""
 
     study: str
     ours: str
@@ -37,15 +37,20 @@ class Pair:
 PAIRS = {
     "bench-paired": (
         Pair("bench", "goen_m", "goen", "goen-m: against the paper's head"),
-        Pair("mirrored", "goen_m_mirrored", "goen_mirrored", "the same, both mirrored"),
-        Pair("bench", "goen_m_ood", "goen", "goen-m, shown SVHN and noise: against the head"),
+        Pair(
+            "flip-averaged",
+            "goen_m_flip_averaged",
+            "goen_flip_averaged",
+            "the same, both flip-averaged",
+        ),
+        Pair("bench", "goen_m_ood", "goen", "goen-m, fitted with SVHN and noise: against the head"),
         Pair("bench", "goen_distance", "goen", "the distance alone: against the head"),
         Pair("bench", "goen_m", "knn_multi_scale", "goen-m: against KNN on z"),
         Pair(
-            "mirrored",
-            "goen_m_mirrored",
-            "knn_multi_scale_mirrored",
-            "goen-m: against KNN on z, both mirrored",
+            "flip-averaged",
+            "goen_m_flip_averaged",
+            "knn_multi_scale_flip_averaged",
+            "goen-m: against KNN on z, both flip-averaged",
         ),
     ),
     "ablation-paired": (
@@ -81,7 +86,7 @@ PAIRS = {
         ),
     ),
     "baselines-paired": (
-        Pair("baselines", "goen", "softmax", "the paper's head: against softmax"),
+        Pair("baselines", "goen", "max_softmax", "the paper's head: against max softmax"),
         Pair("baselines", "goen", "energy", "the paper's head: against energy"),
         Pair("baselines", "goen", "knn", "the paper's head: against KNN"),
         Pair("baselines", "goen_m_plain", "knn", "goen-m on the ordinary network: against KNN"),
@@ -91,19 +96,19 @@ PAIRS = {
 
 
 def tests(run: Path, ours: str, against: str) -> dict[str, PairedTest]:
-    """By set, and for the mean of the unseen: ours is a, the other b."""
+    """By set, and for the mean of the unseen sets: ours is a, the other b."""
     rows = read_results(run / "results.jsonl")
     sets = [r.dataset for r in rows if (r.method, r.metric) == (against, "auroc")]
     scores = read_scores(run / "scores.safetensors")
-    known = {"id_a": scores["test"][ours], "id_b": scores["test"][against]}
+    id_scores = {"id_a": scores["test"][ours], "id_b": scores["test"][against]}
     found = {
-        name: paired_auroc_test(ood_a=scores[name][ours], ood_b=scores[name][against], **known)
+        name: paired_auroc_test(ood_a=scores[name][ours], ood_b=scores[name][against], **id_scores)
         for name in sets
     }
     found[MEAN] = paired_mean_auroc_test(
         ood_a={name: scores[name][ours] for name in UNSEEN},
         ood_b={name: scores[name][against] for name in UNSEEN},
-        **known,
+        **id_scores,
     )
     return found
 
@@ -123,7 +128,7 @@ def main(
     Args:
         name: which comparisons.
         seeds: of the networks.
-        runs: where the studies' folders lie.
+        runs: the folder of the studies.
     """
     if not seeds:
         raise SystemExit("Name at least one seed.")

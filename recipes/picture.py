@@ -1,6 +1,6 @@
 """docs/pictures/goen-m-cues.png: python recipes/picture.py --data-dir DATA
 
-Two cues of some images of each set, as the gate in the box sees them.
+Two cues of the bundled gate on some images of each set.
 """
 
 from pathlib import Path
@@ -11,7 +11,7 @@ import tyro
 from matplotlib import pyplot as plt
 
 import goen
-from goen.detectors.goen_m import Monotone
+from goen.detectors import GoenM
 
 OUT = Path(__file__).parents[1] / "docs" / "pictures" / "goen-m-cues.png"
 TITLES = {"svhn": "SVHN", "cifar100": "CIFAR-100 (50 classes)", "noise": "noise"}
@@ -26,19 +26,19 @@ def main(data_dir: Path | None = None) -> None:
         data_dir: a folder that holds image sets (else GOEN_DATA).
     """
     gate = goen.load("cifar10-w16")
-    scorer = gate.scorer
-    assert isinstance(scorer, Monotone)
+    detector = gate.detector
+    assert isinstance(detector, GoenM)
     p = goen.data.protocol("cifar10", data_dir=data_dir)
     sets = {"CIFAR-10 test": p.test}
     sets |= {title: p.evaluation[name].images for name, title in TITLES.items()}
     rng = np.random.default_rng(0)
-    mean, std = scorer.mean_.numpy(), scorer.std_.numpy()
+    mean, std = detector.mean_.numpy(), detector.std_.numpy()
     mpl.rcParams["font.size"] = 10
     figure, axes = plt.subplots(figsize=(7.2, 5), layout="constrained")
     for (name, images), colour in zip(sets.items(), COLOURS, strict=True):
         rows = np.sort(rng.choice(len(images), SHOWN, replace=False))
-        cues = gate.predict_set(images.take(rows)).cues
-        x, y = ((cues[layer] - mean[i]) / std[i] for i, layer in enumerate(scorer.needs))
+        cues = gate.predict(images.take(rows)).cues
+        x, y = ((cues[layer] - mean[i]) / std[i] for i, layer in enumerate(detector.features))
         axes.scatter(x, y, s=7, color=colour, alpha=0.5, linewidths=0, label=name)
     left, right = axes.get_xlim()
     low, high = axes.get_ylim()

@@ -1,8 +1,8 @@
-"""Which image sets the recipes use, and what each of them has been used for."""
+"""The image sets of the recipes, and their use."""
 
 EXTRA = ("tiny-imagenet", "mnist", "textures", "places", "cifar100-rest")
 PAPER_SETS = ("svhn", "cifar100", "noise")
-# No cue, fusion or recipe was chosen by looking at these: see goen_m.py.
+# Not used for model selection: see goen_m.py.
 UNTOUCHED = ("tiny-imagenet", "mnist", "textures", "places")
-# These calibrate nothing. cifar100-rest does not either, but it helped to choose goen-m.
+# Not used for calibration. Neither is cifar100-rest, which was used to select goen-m.
 UNSEEN = ("cifar100", *UNTOUCHED)

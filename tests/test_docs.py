@@ -1,9 +1,16 @@
-"""Every Python example in the README and the docs runs, top to bottom, as it stands there."""
+"""Every Python example in the README and the docs runs, and every command has its options."""
 
+import io
 import re
+from contextlib import redirect_stdout
+from functools import cache
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
+
+from goen.cli.main import COMMANDS, main
+from goen.studies import METHODS
 
 from .gate.test_gate import make_gate
 
@@ -21,6 +28,48 @@ def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for block in EXAMPLE.findall(page.read_text()):
         exec(compile(block, str(page), "exec"), namespace)
     assert namespace
+
+
+def commands(path: Path) -> list[list[str]]:
+    """Every ``goen COMMAND ...`` that a page or a script shows, as words."""
+    text = re.sub(r"\s*\\\n\s*", " ", path.read_text())
+    lines = re.findall(r"(?:^|`|\$ )[ \t]*goen ([a-z][^`\n]*)", text, re.MULTILINE)
+    found = [line.partition("  ")[0].partition(" # ")[0].split() for line in lines]
+    return [words for words in found if words[0] in COMMANDS]
+
+
+SCRIPTS = sorted((ROOT / "recipes").glob("*.sh"))
+# The log is history: its commands are those of its dates.
+CURRENT = [page for page in PAGES if page.name != "log.md"]
+
+
+@cache
+def help_of(*command: str) -> str:
+    printed = io.StringIO()
+    with redirect_stdout(printed), pytest.raises(SystemExit):
+        main([*command, "--help"])
+    return printed.getvalue()
+
+
+@pytest.mark.parametrize(
+    "page",
+    [*CURRENT, ROOT / "recipes" / "README.md", *SCRIPTS],
+    ids=lambda p: str(p.relative_to(ROOT)),
+)
+def test_commands_have_the_options_that_the_pages_show(page: Path) -> None:
+    for words in commands(page):
+        command = words[:2] if words[0] == "data" else words[:1]
+        known = set(re.findall(r"--[a-z][a-z0-9-]*", help_of(*command)))
+        shown = {word for word in words if word.startswith("--")}
+        assert shown <= known, f"{page.name}: goen {' '.join(words)}"
+        if "--methods" in words:
+            names = takewhile(lambda w: w[0] not in '-"$', words[words.index("--methods") + 1 :])
+            assert {n for n in names if not n.startswith("pytorch_ood.")} <= set(METHODS)
+
+
+def test_commands_are_found_in_pages_and_scripts() -> None:
+    assert len(commands(ROOT / "README.md")) > 10
+    assert all(commands(script) for script in SCRIPTS)
 
 
 def test_the_readme_begins_with_the_two_commands() -> None:

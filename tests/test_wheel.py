@@ -93,7 +93,9 @@ def test_the_wheel_has_nothing_else(wheel: Path) -> None:
     assert {name.split("/")[0] for name in inside} == {"goen", info}
     of_the_package = {Path(name) for name in inside if name.startswith("goen/")}
     assert {name.suffix for name in of_the_package} == SUFFIXES
-    assert not [name for name in of_the_package if {"tests", "runs"} & set(name.parts)]
+    assert not [name for name in of_the_package if "tests" in name.parts]
+    # The package goen.runs is code; the folders of runs that goen writes are not.
+    assert {name.suffix for name in of_the_package if "runs" in name.parts} == {".py"}
     assert {name for name in of_the_package if name.suffix not in (".py", ".typed")} <= {
         Path(name) for name in NEEDED
     }
@@ -115,8 +117,10 @@ def test_the_sdist_has_the_sources_and_no_data(sdist: Path) -> None:
     assert {file.parts[0] for file in files} == IN_THE_SDIST
     assert {Path("src") / name for name in NEEDED} <= set(files)
     assert Path("tests/test_wheel.py") in files
-    unwanted = {"runs", "__pycache__", ".venv", ".git"}
+    unwanted = {"__pycache__", ".venv", ".git"}
     assert not [file for file in files if unwanted & set(file.parts) or file.suffix == ".npz"]
+    in_runs = {file for file in files if "runs" in file.parts and file.suffix != ".py"}
+    assert in_runs <= {Path("src/goen/runs"), Path("tests/runs")}  # packages of that name, no data
 
 
 def test_the_sdist_builds_the_same_wheel(sdist: Path, wheel: Path, tmp_path: Path) -> None:

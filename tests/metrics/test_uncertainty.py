@@ -15,6 +15,7 @@ from goen.metrics import (
     BootstrapIntervals,
     Interval,
     bootstrap,
+    holm,
     ood_metrics,
     over_seeds,
     paired_auroc_test,
@@ -344,3 +345,22 @@ def test_methods_that_saw_other_sets_cannot_be_compared() -> None:
             paired_mean_auroc_test(**{**scores, "ood_b": wrong})
     with pytest.raises(UsageError, match="one or more"):
         paired_mean_auroc_test(id_a=[1.0], ood_a={}, id_b=[1.0], ood_b={})
+
+
+def test_holms_correction_by_hand_and_against_its_definition() -> None:
+    assert holm([]) == []
+    assert holm([0.5, 0.6]) == [1.0, 1.0]
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        p = rng.uniform(0, 0.2, 7)
+        # Rejected at level a: go up from the least while p <= a / (number left).
+        for level in (0.01, 0.05, 0.1):
+            rejected, left = set(), 7
+            for i in np.argsort(p):
+                if p[i] > level / left:
+                    break
+                rejected.add(int(i))
+                left -= 1
+            assert {i for i, q in enumerate(holm(p.tolist())) if q <= level} == rejected
+        # never more lenient than Benjamini-Hochberg
+        assert (np.array(holm(p.tolist())) >= stats.false_discovery_control(p) - 1e-12).all()

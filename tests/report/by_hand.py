@@ -51,12 +51,12 @@ def _compared(methods: list[str], *, calibrated: set[str], cost: bool) -> list[R
 
 def bench(folder: Path) -> Path:
     titles = {
-        "softmax": ["Softmax", "predictive"],
+        "max_softmax": ["Max softmax", "predictive"],
         "knn": ["KNN", "post-hoc"],
         "goen": ["GOEN", "goen"],
     }
     results = _compared(list(titles), calibrated={"goen"}, cost=True)
-    config = {"methods": [], "sets": [], "preset": "auto", "protocol": "full", "seed": 42}
+    config = {"methods": [], "sets": [], "preset": "auto", "budget": "full", "seed": 42}
     skipped = {"pytorch_ood.KNN": "pytorch-ood cannot be imported."}
     known = {"titles": titles, "uses_ood": ["goen"], "config": config, "skipped": skipped}
     return write(folder, results, study="bench", recipe={"width": 8}, **known)
@@ -85,7 +85,7 @@ def ablate(folder: Path) -> Path:
         for r in results
         if r.metric == "auroc" and r.method.startswith("no_center_loss")
     ]
-    config = {"variants": [], "preset": "auto", "protocol": "full", "seed": 42}
+    config = {"variants": [], "preset": "auto", "budget": "full", "seed": 42}
     twins = {"no_center_loss": "default", "no_center_loss_distance": "default_distance"}
     known = {"titles": titles, "uses_ood": heads, "config": config, "with_center_loss": twins}
     return write(folder, results + tests, study="ablate", **known)
@@ -95,7 +95,7 @@ def seeds(folder: Path) -> Path:
     found: list[Result] = []
     for number, seed in enumerate((42, 123, 2024)):
         shift = 0.0031 * number**2
-        for method in ("classifier", "gate", "max_softmax", "mahalanobis_z", "goen"):
+        for method in ("classifier", "gate", "max_softmax", "goen_distance", "goen"):
             origin = Origin(method, "full", seed, f"backbone-{seed}", ("train:ab",))
             if method == "classifier":
                 right = {"accuracy": 0.97 - shift, "ece": 0.02, "nll": 0.3, "brier": 0.1}
@@ -107,13 +107,19 @@ def seeds(folder: Path) -> Path:
             else:
                 for name, group in SETS.items():
                     found += origin.rows(name, group, _auroc(0.93 - shift))  # type: ignore[arg-type]
-    config = {"preset": "auto", "protocol": "full", "seed": 42}
-    return write(folder, found, study="seeds", seeds=[42, 123, 2024], config=config)
+    config = {"preset": "auto", "budget": "full", "seed": 42}
+    titles = {
+        "max_softmax": ["Max softmax", ""],
+        "goen_distance": ["GOEN, distance only", ""],
+        "goen": ["GOEN", ""],
+    }
+    known = {"titles": titles, "uses_ood": ["goen"], "seeds": [42, 123, 2024]}
+    return write(folder, found, study="seeds", config=config, **known)
 
 
 def robust(folder: Path) -> Path:
     found: list[Result] = []
-    titles = {"softmax": ["Softmax", "predictive"], "knn": ["KNN", "post-hoc"]}
+    titles = {"max_softmax": ["Max softmax", "predictive"], "knn": ["KNN", "post-hoc"]}
     for method in titles:
         origin = Origin(method, "full", 42, "backbone-1", ("train:ab",))
         for place, corruption in enumerate(("fog", "gaussian_noise", "snow")):
@@ -125,7 +131,7 @@ def robust(folder: Path) -> Path:
                 dataset = f"{corruption}-{severity}" if severity else "clean"
                 if severity or not place:
                     found += origin.rows(dataset, "id", numbers)
-    config = {"methods": list(titles), "preset": "auto", "protocol": "full", "seed": 42}
+    config = {"methods": list(titles), "preset": "auto", "budget": "full", "seed": 42}
     return write(folder, found, study="robust", titles=titles, config=config)
 
 
@@ -152,7 +158,7 @@ def geometry(folder: Path) -> Path:
             {"variant": variant, "epoch": epoch, "loss": 1.0, "inter_intra_ratio": 1.0 + epoch}
             for epoch in range(3)
         ]
-    config = {"variants": [], "preset": "auto", "protocol": "full", "seed": 42}
+    config = {"variants": [], "preset": "auto", "budget": "full", "seed": 42}
     write(folder, found, study="geometry", titles=titles, config=config)
     lines = "".join(json.dumps(row) + "\n" for row in story)
     (folder / "training.jsonl").write_text(lines)

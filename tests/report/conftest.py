@@ -1,4 +1,4 @@
-"""Reports of every study, each written once for all the tests that look at them."""
+"""Reports of every study, each written once for all tests."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(PRESETS, "tiny", TINY)  # type: ignore[arg-type]
         for name, calibration in (("run", "all"), ("no_head", "none")):
-            config = RunConfig(preset="tiny", calibration=calibration)  # type: ignore[arg-type]
+            config = RunConfig(preset="tiny", calibration_ood=calibration)  # type: ignore[arg-type]
             run(config, tiny_protocol(), root / name)
         folders = {name: make(root / name) for name, make in STUDIES.items()}
         write_report(folders["bench"])
@@ -28,3 +28,9 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             if name != "bench":
                 write_report(root / name)
     return {name: root / name for name in ("run", "no_head", *STUDIES)}
+
+
+@pytest.fixture(params=["run", "no_head"])
+def folder(request: pytest.FixtureRequest, reports: dict[str, Path]) -> Path:
+    """A run with a calibration head, and one without."""
+    return reports[request.param]

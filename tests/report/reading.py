@@ -1,8 +1,11 @@
 """Read a page as a reader does: its tables by name, row and column."""
 
+import json
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
+
+from goen.runs.results import Result, read_results
 
 
 @dataclass
@@ -92,3 +95,24 @@ def tables(page: Path) -> dict[str, ShownTable]:
 def plain(text: str) -> str:
     """The number without its marks."""
     return text.replace("≈", "").replace("†", "").strip()
+
+
+def page_text(folder: Path) -> str:
+    """The HTML of a study's report."""
+    return (folder / "report.html").read_text(encoding="utf-8")
+
+
+def results_by_key(folder: Path) -> dict[tuple[str, str, str], Result]:
+    """The results of a study by method, dataset and metric."""
+    return {(r.method, r.dataset, r.metric): r for r in read_results(folder / "results.jsonl")}
+
+
+def values_by_key(folder: Path) -> dict[tuple[str, str, str], float]:
+    """The values of the results by method, dataset and metric."""
+    return {key: r.value for key, r in results_by_key(folder).items()}
+
+
+def methods_by_title(folder: Path) -> dict[tuple[str, str], str]:
+    """The methods of a study by section and title."""
+    titles = json.loads((folder / "run.json").read_text())["titles"]
+    return {(section, title): method for method, (title, section) in titles.items()}

@@ -1,4 +1,4 @@
-"""The main job's page: its numbers are the results', it needs nobody else, it can be read aloud."""
+"""The pages of all studies: self-contained, complete, the same every time."""
 
 import html
 import json
@@ -9,101 +9,15 @@ import pytest
 
 from goen.errors import ArtifactError
 from goen.report import write_report
-from goen.report.tables import RUN_TITLES
-from goen.runs.results import Result, read_results
 
-from .reading import plain, tables
+from .by_hand import STUDIES, bench
+from .reading import page_text
 
 pytestmark = pytest.mark.xdist_group("report")
-BY_SET = ("auroc", "fpr95_ood_positive", "fpr95_id_positive", "aupr_out")
 
 
-@pytest.fixture(params=["run", "no_head"])
-def folder(request: pytest.FixtureRequest, reports: dict[str, Path]) -> Path:
-    return reports[request.param]
-
-
-def page(folder: Path) -> str:
-    return (folder / "report.html").read_text(encoding="utf-8")
-
-
-def results_of(folder: Path) -> dict[tuple[str, str, str], Result]:
-    return {(r.method, r.dataset, r.metric): r for r in read_results(folder / "results.jsonl")}
-
-
-def test_every_number_of_every_table_is_that_of_the_results(folder: Path) -> None:
-    found = tables(folder / "report.html")
-    results = results_of(folder)
-    methods = {title: method for method, (title, _) in RUN_TITLES.items()}
-    compared = 0
-    for metric in BY_SET:
-        for (_, label, column), cell in found[metric].cells().items():
-            dataset, bracket, _ = column.partition(" (")
-            if not bracket:
-                continue
-            r = results[methods[label], dataset, metric]
-            assert plain(cell.text) == f"{r.value:.4f}"
-            if r.low is not None:
-                assert cell.interval == f"{r.low:.4f}–{r.high:.4f}"
-            assert cell.text.endswith("†") == r.seen_in_calibration
-            compared += 1
-    assert compared == len([r for r in results.values() if r.metric in BY_SET])
-    for (_, _, column), cell in found["flagged"].cells().items():
-        name = column.removesuffix(" (ID)")
-        metric = "false_alarm_rate" if name == "test" else "flagged"
-        assert cell.text == f"{results['gate', name, metric].value:.1%}"
-    names = {"accuracy": "accuracy", "ECE (15 bins)": "ece", "NLL": "nll", "Brier": "brier"}
-    for (_, label, column), cell in found["classifier"].cells().items():
-        assert cell.text == f"{results['classifier', label, names[column]].value:.4f}"
-    has_head = any(r.method == "goen" for r in results.values())
-    assert ("ood_probability" in found) == has_head
-    if has_head:
-        for (_, label, column), cell in found["ood_probability"].cells().items():
-            r = results["goen", label.partition(" (")[0], f"ood_{column}"]
-            assert plain(cell.text) == f"{r.value:.4f}"
-    known = {*BY_SET, "flagged", "classifier", "ood_probability"}
-    assert set(found) <= known, "a table that nobody compares"
-
-
-def test_the_averages_are_means_of_results(folder: Path) -> None:
-    results = results_of(folder)
-    groups = {r.dataset: r.group for r in results.values() if r.group != "id"}
-    seen = {r.dataset for r in results.values() if r.seen_in_calibration}
-    methods = {title: method for method, (title, _) in RUN_TITLES.items()}
-    for metric in ("auroc", "fpr95_ood_positive"):
-        for (_, label, column), cell in tables(folder / "report.html")[metric].cells().items():
-            if not column.startswith("mean"):
-                continue
-            kind = column.removeprefix("mean ")
-            sets = {
-                "unseen": [n for n in groups if n not in seen],
-                "seen": [n for n in groups if n in seen],
-                "near": [n for n, g in groups.items() if g == "near" and n not in seen],
-                "far": [n for n, g in groups.items() if g == "far" and n not in seen],
-            }[kind]
-            values = [results[methods[label], name, metric].value for name in sets]
-            assert plain(cell.text) == f"{sum(values) / len(values):.4f}"
-
-
-def test_the_words_have_the_numbers_of_the_results(folder: Path) -> None:
-    text = page(folder)
-    for r in read_results(folder / "results.jsonl"):
-        if r.metric in ("false_alarm_rate", "flagged"):
-            assert f"<b>{r.value:.1%}</b>" in text
-    accuracy = results_of(folder)["classifier", "test", "accuracy"].value
-    assert f"is right on <b>{accuracy:.1%}</b>" in text
-
-
-def test_the_best_of_each_set_is_bold(folder: Path) -> None:
-    results = [r for r in read_results(folder / "results.jsonl") if r.metric == "auroc"]
-    for (_, _, column), cell in tables(folder / "report.html")["auroc"].cells().items():
-        here = [r.value for r in results if column.startswith(f"{r.dataset} (")]
-        if here:
-            assert cell.bold == (plain(cell.text) == f"{max(here):.4f}")
-
-
-def test_it_asks_nothing_of_the_network(folder: Path) -> None:
-    text = page(folder)
+def test_it_requests_nothing_from_the_network(folder: Path) -> None:
+    text = page_text(folder)
     sources = re.findall(r"""(?:src|href)=["']([^"']+)""", text)
     assert sources
     assert all(source.startswith(("data:", "#")) for source in sources)
@@ -113,14 +27,14 @@ def test_it_asks_nothing_of_the_network(folder: Path) -> None:
 
 
 def test_every_entry_of_the_contents_leads_somewhere(folder: Path) -> None:
-    text = page(folder)
+    text = page_text(folder)
     targets = re.findall(r'href="#([^"]+)"', text)
     assert len(targets) >= 6
     assert all(f'id="{target}"' in text for target in targets)
 
 
-def test_every_picture_says_what_it_shows(folder: Path) -> None:
-    pictures = re.findall(r"<img [^>]*>", page(folder))
+def test_every_picture_has_an_alternative_text(folder: Path) -> None:
+    pictures = re.findall(r"<img [^>]*>", page_text(folder))
     assert len(pictures) >= 10
     for picture in pictures:
         alt = re.search(r'alt="([^"]+)"', picture)
@@ -128,30 +42,8 @@ def test_every_picture_says_what_it_shows(folder: Path) -> None:
         assert len(html.unescape(alt.group(1))) > 15
 
 
-def test_a_missing_set_is_said(folder: Path) -> None:
-    assert "places is missing." in page(folder)
-
-
-def test_missing_panels_are_said(folder: Path) -> None:
-    without_head = "calibration, " if folder.name == "no_head" else ""
-    assert f"Missing here: {without_head}ablation, seeds." in page(folder)
-
-
-def test_the_prevalence_stands_beside_precision(folder: Path) -> None:
-    assert re.search(r"Precision-recall curves on noise, of which 38\.5% are OOD", page(folder))
-
-
-def test_the_provenance_is_there(folder: Path) -> None:
-    text = html.unescape(page(folder))
-    summary = json.loads((folder / "run.json").read_text())
-    assert "goen run --data digits --preset tiny --protocol full" in text
-    for split in summary["facts"]["splits"].values():
-        assert split["fingerprint"] in text
-    for fact in summary["facts"]["hardware"].values():
-        assert str(fact) in text
-    manifest = json.loads((folder / "gate" / "manifest.json").read_text())
-    assert manifest["tensors_sha256"] in text
-    assert f"torch {manifest['versions']['torch']}" in text
+def test_a_missing_dataset_is_named(folder: Path) -> None:
+    assert "places is missing." in page_text(folder)
 
 
 def test_the_page_is_small(folder: Path) -> None:
@@ -160,11 +52,70 @@ def test_the_page_is_small(folder: Path) -> None:
 
 def test_the_page_is_the_same_every_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("goen.report.figures.style.FORMS", ("svg",))
-    before = page(folder)
+    before = page_text(folder)
     write_report(folder)
-    assert page(folder) == before
+    assert page_text(folder) == before
 
 
-def test_an_unfinished_run_is_said(tmp_path: Path) -> None:
+def test_an_unfinished_run_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="Has the run finished"):
         write_report(tmp_path)
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_what_is_missing_is_named_and_figures_have_alternative_texts(
+    study: str, reports: dict[str, Path]
+) -> None:
+    text = (reports[study] / "report.html").read_text()
+    assert "<b>places is missing.</b>" in text
+    assert "hardware</td><td>not recorded" in text
+    for picture in re.findall(r"<img [^>]*>", text):
+        assert re.search(r'alt="[^"]{15,}"', picture)
+    assert len(text) < 3_000_000
+
+
+def test_figures_and_tables_lie_beside_the_page(reports: dict[str, Path]) -> None:
+    folder = reports["bench"]
+    names = {path.stem for path in (folder / "figures").glob("[!.]*")}
+    assert {"auroc-near-set", "auroc-noise", "cost"} <= names
+    for name in names:
+        assert (folder / "figures" / f"{name}.svg").read_text().lstrip().startswith("<?xml")
+        assert (folder / "figures" / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
+        assert (folder / "figures" / f"{name}.pdf").read_bytes()[:5] == b"%PDF-"
+    assert {"auroc.md", "auroc.tex", "auroc.csv"} <= {p.name for p in (folder / "tables").iterdir()}
+
+
+def test_the_same_figures_every_time_and_none_of_an_earlier_report(
+    tmp_path: Path, reports: dict[str, Path]
+) -> None:
+    folder = bench(tmp_path / "b")
+    figures = folder / "figures"
+    figures.mkdir()
+    for name in ("roc-gone.svg", "mine.pdf"):
+        (figures / name).write_text("of an earlier day")
+    (figures / ".goen-wrote").write_text("cost.svg\nroc-gone.svg\n../run.json")
+    write_report(folder)
+    assert (figures / "mine.pdf").read_text() == "of an earlier day"
+    (figures / "mine.pdf").unlink()
+    first = {p.name: p.read_bytes() for p in (reports["bench"] / "figures").iterdir()}
+    assert {p.name: p.read_bytes() for p in figures.iterdir()} == first
+    assert (folder / "run.json").is_file()
+
+
+def test_a_study_of_a_later_version_is_an_error(tmp_path: Path) -> None:
+    folder = bench(tmp_path / "b")
+    summary = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**summary, "study": "sweep"}))
+    with pytest.raises(ArtifactError, match="'sweep', which this version of goen cannot report"):
+        write_report(folder)
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [("run.json", "[]"), ("run.json", '{"study": "bench"}'), ("results.jsonl", "")],
+)
+def test_a_damaged_run_is_one_sentence(file: str, text: str, tmp_path: Path) -> None:
+    folder = bench(tmp_path / "b")
+    (folder / file).write_text(text)
+    with pytest.raises(ArtifactError, match=r"damaged|does not hold a finished run"):
+        write_report(folder)

@@ -1,6 +1,5 @@
 """The ablation: the paper's variants and those it leaves out, compared on the same images."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -8,12 +7,12 @@ import pytest
 
 from goen.data import Protocol
 from goen.errors import UsageError
-from goen.metrics import paired_auroc_test
-from goen.report.tables import ablate_tables
+from goen.metrics import holm, paired_auroc_test
+from goen.report.ablate import ablate_tables
+from goen.report.summary import read_summary
 from goen.runs.results import Result, read_results, read_scores
 from goen.runs.stages import Stages
 from goen.studies import PRESETS, VARIANTS, AblateConfig, ablate
-from goen.studies.bench import holm
 
 from ..tiny import FAST, tiny_protocol
 
@@ -92,7 +91,7 @@ def test_the_tests_are_paired_and_corrected(finished: Finished) -> None:
 
 def test_the_tables_hold_the_differences(finished: Finished) -> None:
     folder, protocol, results = finished
-    summary = json.loads((folder / "a" / "run.json").read_text())
+    summary = read_summary(folder / "a")
     tables = {table.name: table for table in ablate_tables(results, summary)}
     value = {(r.method, r.dataset): r.value for r in results if r.metric == "auroc"}
     first = next(iter(protocol.evaluation))
@@ -103,9 +102,9 @@ def test_the_tables_hold_the_differences(finished: Finished) -> None:
     assert len(table.rows) == len(ROWS) - 1
     concat = next(row for row in table.rows if row.label == VARIANTS["concat"].title)
     assert concat.cells[0].value == value["concat", first] - value["default", first]
-    assert any("places" in note for note in tables["auroc"].notes)  # what was missing is said
+    assert any("places" in note for note in tables["auroc"].notes)  # what is missing is named
 
 
-def test_an_unknown_variant_is_said(tmp_path: Path, finished: Finished) -> None:
+def test_an_unknown_variant_is_an_error(tmp_path: Path, finished: Finished) -> None:
     with pytest.raises(UsageError, match="Did you mean 'concat'"):
         ablate(AblateConfig(("conkat",)), finished[1], tmp_path)

@@ -8,7 +8,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from goen.errors import UsageError
-from goen.report.tables import geometry_tables
+from goen.report.geometry import geometry_tables
+from goen.report.summary import read_summary
 from goen.runs.stages import Stages
 from goen.studies import PRESETS, AblateConfig, geometry
 from goen.studies.geometry import NETWORK_VARIANTS
@@ -45,8 +46,7 @@ def test_measures_are_those_of_the_features(
     story = [json.loads(line) for line in lines]
     assert [row["variant"] for row in story] == ["default", "no_center_loss"]
 
-    summary = json.loads((tmp_path / "g" / "run.json").read_text())
-    tables = geometry_tables(results, summary)
+    tables = geometry_tables(results, read_summary(tmp_path / "g"))
     assert [table.name for table in tables] == [
         f"{feature}_{dataset}"
         for dataset in ("train", "test")
@@ -60,7 +60,7 @@ def test_only_variants_with_a_network_of_their_own_are_measured() -> None:
 
 
 @pytest.mark.parametrize("name", ["no_centre_loss", "no_svhn"])
-def test_a_variant_without_a_network_of_its_own_is_said_and_an_earlier_run_kept(
+def test_a_variant_without_a_network_of_its_own_is_an_error_and_an_earlier_run_is_kept(
     name: str, tmp_path: Path
 ) -> None:
     (tmp_path / "run.json").write_text("of an earlier run")

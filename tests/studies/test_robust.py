@@ -1,6 +1,5 @@
 """Corruption by severity."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -8,12 +7,15 @@ import pytest
 import torch
 
 from goen.data.corruptions import CORRUPTIONS, corrupt
+from goen.detectors import MaxSoftmax
 from goen.errors import UsageError
 from goen.functional.conformal import threshold
-from goen.report.tables import robust_tables
+from goen.outputs import Outputs
+from goen.report.robust import robust_tables
+from goen.report.summary import read_summary
 from goen.runs.stages import Stages
 from goen.studies import METHODS, PRESETS, RobustConfig, robust
-from goen.studies.experiment import Panel
+from goen.studies.experiment import Experiment
 
 from ..tiny import FAST, tiny_protocol
 
@@ -24,7 +26,7 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 CONFIG = RobustConfig(
-    methods=("softmax", "temperature_scaling", "goen"),
+    methods=("max_softmax", "temperature_scaling", "goen"),
     corruptions=("fog", "pixelate"),
     severities=(1, 5),
     images=40,
@@ -41,26 +43,22 @@ def test_every_number_is_what_a_pass_over_the_corrupted_images_gives(tmp_path: P
     assert list(dict.fromkeys(r.dataset for r in results)) == names
     assert all((m, n, k) in found for m in CONFIG.methods for n in names for k in metrics)
 
-    panel = Panel("fast", "full", 42, protocol, stages)
-    network = panel.members("standard")[0].network
+    experiment = Experiment("fast", "full", 42, protocol, stages)
+    network = experiment.members("standard")[0].network
     pixels = corrupt(protocol.test.read(range(40)), "fog", 5)
     logits = network(torch.from_numpy(pixels)).logits.detach()
     right = (logits.argmax(1).numpy() == protocol.test.labels[:40]).mean()
-    assert found["softmax", "fog-5", "accuracy"] == pytest.approx(right)
+    assert found["max_softmax", "fog-5", "accuracy"] == pytest.approx(right)
     assert found["temperature_scaling", "fog-5", "accuracy"] == pytest.approx(right)
-    fitted = panel.fit(METHODS["softmax"])
-    limit = threshold(panel.score(fitted, panel.roles.held_out)[0], 0.05)
-    scores = (
-        METHODS["softmax"]
-        .fit(None)
-        .score(  # type: ignore[arg-type]
-            __import__("goen").Outputs(logits, {})
-        )
+    fitted = experiment.fit(METHODS["max_softmax"])
+    limit = threshold(experiment.score(fitted, protocol.held_out)[0], 0.05)
+    scores = MaxSoftmax().score(Outputs(logits, {}))
+    assert found["max_softmax", "fog-5", "flagged"] == pytest.approx(
+        (scores.numpy() > limit).mean()
     )
-    assert found["softmax", "fog-5", "flagged"] == pytest.approx((scores.numpy() > limit).mean())
-    assert found["softmax", "fog-5", "mean_score"] == pytest.approx(scores.mean().item())
+    assert found["max_softmax", "fog-5", "mean_score"] == pytest.approx(scores.mean().item())
 
-    summary = json.loads((tmp_path / "r" / "run.json").read_text())
+    summary = read_summary(tmp_path / "r")
     tables = {table.name: table for table in robust_tables(results, summary)}
     accuracy = tables["accuracy"]
     assert accuracy.columns == ("clean", "severity 1", "severity 5")
@@ -75,7 +73,7 @@ def test_there_are_fifteen_at_five(tmp_path: Path) -> None:
     assert RobustConfig().severities == (1, 2, 3, 4, 5)
 
 
-def test_what_cannot_be_meant_is_said_before_training(
+def test_invalid_arguments_are_found_before_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("goen.studies.networks.train_backbone", None)
@@ -83,7 +81,7 @@ def test_what_cannot_be_meant_is_said_before_training(
         robust(RobustConfig(methods=("goan",)), tiny_protocol(), tmp_path)
     with pytest.raises(UsageError, match="Did you mean 'fog'"):
         robust(RobustConfig(corruptions=("fogg",)), tiny_protocol(), tmp_path)
-    with pytest.raises(UsageError, match="9999 were asked for"):
+    with pytest.raises(UsageError, match="9999 were requested"):
         robust(RobustConfig(images=9999), tiny_protocol(), tmp_path)
     with pytest.raises(UsageError, match="made of CIFAR-10's test images; the study is on digits"):
         robust(RobustConfig(cifar10c=tmp_path), tiny_protocol(), tmp_path)

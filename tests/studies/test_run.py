@@ -1,7 +1,6 @@
-"""The main job on a tiny scale: complete, honest about its data, indifferent to being killed."""
+"""``goen run`` on a tiny scale: complete, with the origin of every number, safe to kill."""
 
 import contextlib
-import dataclasses
 import hashlib
 import random
 import signal
@@ -19,9 +18,11 @@ from goen.data import Protocol
 from goen.errors import ArtifactError, FitError, UsageError
 from goen.report import write_report
 from goen.runs.results import read_results
-from goen.studies import PRESETS, Roles, RunConfig, run
+from goen.studies import PRESETS, RunConfig, run
 
 from ..tiny import TINY, tiny_protocol
+
+RUN_MODULE = sys.modules["goen.studies.run"]  # the function run has the module's name
 
 
 @pytest.fixture(scope="module")
@@ -51,15 +52,14 @@ def test_a_run_is_complete_and_every_number_has_its_origin(
 ) -> None:
     gate = run(RunConfig(preset="tiny"), protocol, tmp_path)
     results = read_results(tmp_path / "results.jsonl")
-    roles = Roles.of(protocol)
     named = {
         i.name: f"{i.name}:{i.fingerprint}"
-        for i in (protocol.train, roles.calibration, roles.held_out)
+        for i in (protocol.train, protocol.calibration_id, protocol.held_out)
     }
     train, calibration, held_out = named.values()
     found = {(r.method, r.dataset) for r in results}
     sets = set(protocol.evaluation)
-    methods = {"max_softmax", "mahalanobis_z", "goen", "gate"}
+    methods = {"max_softmax", "goen_distance", "goen", "gate"}
     assert found == {(m, s) for m in methods for s in sets} | {
         ("classifier", "test"),
         ("gate", "test"),
@@ -72,7 +72,7 @@ def test_a_run_is_complete_and_every_number_has_its_origin(
             assert calibration in r.calibrated_on
             assert held_out not in r.calibrated_on
             assert r.seen_in_calibration == (r.dataset != "unseen-digits")
-        if r.method in ("max_softmax", "mahalanobis_z", "classifier"):
+        if r.method in ("max_softmax", "goen_distance", "classifier"):
             assert r.calibrated_on == ()
             assert not r.seen_in_calibration
         if r.method == "gate":
@@ -91,7 +91,7 @@ def test_the_numbers_are_those_of_the_scores(protocol: Protocol, tmp_path: Path)
         a, b = scores["test/goen"], scores[f"{name}/goen"]
         wins = (b[:, None] > a).mean() + 0.5 * (b[:, None] == a).mean()
         assert np.isclose(by_key["goen", name, "auroc"], wins)
-        p = gate.predict_set(ood.images)
+        p = gate.predict(ood.images)
         assert np.isclose(by_key["gate", name, "flagged"], p.is_ood.mean())
     labels = protocol.test.labels
     assert (
@@ -110,7 +110,7 @@ def test_the_second_run_repeats_nothing_and_changes_nothing(
         raise AssertionError("trained again")
 
     monkeypatch.setattr("goen.studies.networks.train_backbone", never)
-    monkeypatch.setattr("goen.studies.run.train_head", never)
+    monkeypatch.setattr(RUN_MODULE, "train_head", never)
     run(RunConfig(preset="tiny"), protocol, tmp_path)
     assert digest(tmp_path) == before
     with pytest.raises(AssertionError, match="trained again"):
@@ -122,33 +122,22 @@ def test_another_calibration_shares_the_network(
 ) -> None:
     run(RunConfig(preset="tiny"), protocol, tmp_path)
     monkeypatch.setattr("goen.studies.networks.train_backbone", None)
-    noise = run(RunConfig(preset="tiny", calibration="noise"), protocol, tmp_path)
+    noise = run(RunConfig(preset="tiny", calibration_ood="noise"), protocol, tmp_path)
     rows = read_results(tmp_path / "results.jsonl")
     assert {r.dataset for r in rows if r.seen_in_calibration} == {"noise"}
-    assert noise.head is not None
-    none = run(RunConfig(preset="tiny", calibration="none"), protocol, tmp_path)
+    assert noise.detector.has_probability
+    none = run(RunConfig(preset="tiny", calibration_ood="none"), protocol, tmp_path)
     rows = read_results(tmp_path / "results.jsonl")
-    assert none.head is None
+    assert not none.detector.has_probability
     assert not any(r.seen_in_calibration for r in rows)
-    assert {r.method for r in rows} == {"classifier", "gate", "max_softmax", "mahalanobis_z"}
-
-
-def test_the_paper_protocol_stops_early_and_the_full_one_does_not(protocol: Protocol) -> None:
-    assert RunConfig(preset="tiny").recipe(protocol).training.patience is None
-    assert RunConfig(preset="tiny", protocol="paper").recipe(protocol).training.patience == 10
-    recipe = RunConfig(preset="paper").recipe(protocol)
-    assert recipe.network.width == 64
-    assert recipe.training.epochs == 40
-    assert recipe.training.label_smoothing == 0.1
-    with pytest.raises(UsageError, match="Did you mean 'paper'"):
-        RunConfig(preset="papr").recipe(protocol)
+    assert {r.method for r in rows} == {"classifier", "gate", "max_softmax", "goen_distance"}
 
 
 def test_what_stopped_the_training_is_named_in_every_row(
     protocol: Protocol, tmp_path: Path
 ) -> None:
-    run(RunConfig(preset="tiny", protocol="paper"), protocol, tmp_path)
-    images = Roles.of(protocol).calibration
+    run(RunConfig(preset="tiny", budget="paper"), protocol, tmp_path)
+    images = protocol.calibration_id
     for row in read_results(tmp_path / "results.jsonl"):
         assert f"{images.name}:{images.fingerprint}" in row.fitted_on
 
@@ -164,7 +153,7 @@ def test_an_interrupted_second_run_cannot_be_mixed_with_the_first(
 
     monkeypatch.setattr("goen.studies.evaluate._draw_mistakes", killed)
     with pytest.raises(KeyboardInterrupt):
-        run(RunConfig(preset="tiny", calibration="none"), protocol, tmp_path)
+        run(RunConfig(preset="tiny", calibration_ood="none"), protocol, tmp_path)
     assert not (tmp_path / "report.html").exists()
     with pytest.raises(ArtifactError, match="does not hold a finished run"):
         write_report(tmp_path)
@@ -174,7 +163,7 @@ def test_an_interrupted_second_run_cannot_be_mixed_with_the_first(
 def test_what_goen_did_not_write_is_found_before_anything_is_trained(
     protocol: Protocol, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("goen.studies.main_job.train", lambda *_: pytest.fail("it has begun"))
+    monkeypatch.setattr(RUN_MODULE, "train", lambda *_: pytest.fail("it has begun"))
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text("years of work")
     with pytest.raises(UsageError, match="goen replaces only its own output"):
@@ -211,17 +200,18 @@ def test_bad_values_are_found_before_anything_is_trained(
             run(RunConfig(preset="tiny", **bad), protocol, tmp_path)
 
 
-@pytest.mark.parametrize("head", ["single_scale", "concat"])
-def test_the_variants_run(protocol: Protocol, tmp_path: Path, head: str) -> None:
-    gate = run(RunConfig(preset="tiny", head=head, center_loss=0.01), protocol, tmp_path)
-    assert gate.network.config.head == head
-    assert torch.isfinite(torch.from_numpy(gate.held_out_scores)).all()
+@pytest.mark.parametrize("representation", ["single_scale", "concat"])
+def test_the_variants_run(protocol: Protocol, tmp_path: Path, representation: str) -> None:
+    config = RunConfig(preset="tiny", representation=representation, center_loss=0.01)
+    gate = run(config, protocol, tmp_path)
+    assert gate.network.config.representation == representation
+    assert torch.isfinite(torch.from_numpy(gate.held_out.scores)).all()
 
 
-def test_validation_is_parted_so_that_the_threshold_has_its_own(protocol: Protocol) -> None:
-    roles = Roles.of(protocol)
-    assert (len(roles.calibration), len(roles.held_out)) == (72, 48)
-    assert roles.calibration.overlap(roles.held_out) == 0
+def test_validation_images_are_split_into_calibration_and_held_out(protocol: Protocol) -> None:
+    calibration, held_out = protocol.calibration_id, protocol.held_out
+    assert (len(calibration), len(held_out)) == (72, 48)
+    assert calibration.overlap(held_out) == 0
 
 
 SCRIPT = """
@@ -233,7 +223,7 @@ from goen.studies import RunConfig, run
 from goen.report import write_report
 from tests.tiny import register, tiny_protocol
 register()
-config = RunConfig(preset="tiny", protocol="paper", center_loss=0.01)
+config = RunConfig(preset="tiny", budget="paper", center_loss=0.01)
 run(config, tiny_protocol(), Path(sys.argv[1]))
 write_report(Path(sys.argv[1]))
 """
@@ -255,11 +245,3 @@ def test_killed_at_random_moments_it_ends_with_the_same_bytes(tmp_path: Path) ->
         process.wait()
     assert start(tmp_path / "killed").wait(120) == 0
     assert digest(tmp_path / "killed") == digest(tmp_path / "whole")
-
-
-def test_presets_are_what_they_say() -> None:
-    assert PRESETS["digits"].training.flip == "never"
-    assert PRESETS["cpu"].network.width == 16
-    for preset in PRESETS.values():
-        assert sum(epochs for epochs, _ in preset.training.sizes) < preset.training.epochs
-        assert dataclasses.is_dataclass(preset)

@@ -1,13 +1,13 @@
 """One configuration over seeds."""
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from goen.errors import UsageError
-from goen.report.tables import seeds_tables
+from goen.report.seeds import seeds_tables
+from goen.report.summary import read_summary
 from goen.runs.results import read_results
 from goen.runs.stages import Stages
 from goen.studies import PRESETS, RunConfig, seeds
@@ -24,7 +24,7 @@ def test_every_seed_is_a_run_and_the_table_is_their_mean(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     protocol, stages = tiny_protocol(), Stages(tmp_path / "stages")
-    config = RunConfig(preset="fast", calibration="none")
+    config = RunConfig(preset="fast", calibration_ood="none")
     results = seeds(config, protocol, tmp_path / "s", stages, seeds=(1, 2, 3))
     assert read_results(tmp_path / "s" / "results.jsonl") == results
     assert {r.seed for r in results} == {1, 2, 3}
@@ -32,10 +32,9 @@ def test_every_seed_is_a_run_and_the_table_is_their_mean(
     values = [
         r.value
         for r in results
-        if (r.method, r.dataset, r.metric) == ("mahalanobis_z", "noise", "auroc")
+        if (r.method, r.dataset, r.metric) == ("goen_distance", "noise", "auroc")
     ]
-    summary = json.loads((tmp_path / "s" / "run.json").read_text())
-    auroc, accuracy, each = seeds_tables(results, summary)
+    auroc, accuracy, each = seeds_tables(results, read_summary(tmp_path / "s"))
     row = next(row for row in auroc.rows if "distance" in row.label)
     noise = auroc.columns.index("noise")
     mean, least, most = row.cells[noise : noise + 3]

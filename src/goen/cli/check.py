@@ -10,7 +10,7 @@ import tyro
 
 from goen.cli.model import open_gate
 from goen.cli.options import OptionalFunction, OptionalPath
-from goen.cli.tables import print_table
+from goen.cli.print_table import print_table
 from goen.cli.terminal import note
 from goen.data.protocol import EXTRA_SETS, protocol
 from goen.gate import DEFAULT_GATE, gate_folder

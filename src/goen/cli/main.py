@@ -125,7 +125,3 @@ def entry() -> None:
     # Service managers stop with SIGTERM: it must clean up as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main(sys.argv[1:]))
-
-
-if __name__ == "__main__":
-    entry()

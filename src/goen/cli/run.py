@@ -4,8 +4,8 @@ from typing import Annotated
 
 import tyro
 
+from goen.cli.print_table import print_table
 from goen.cli.study import StudyOptions, write_tables_and_report
-from goen.cli.tables import print_table
 from goen.runs.results import read_results
 from goen.runs.stages import alone_in, check_run_folder
 from goen.studies import RunConfig, run

@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Literal
 
 from goen.cli.options import OptionalPath, SomeNames
-from goen.cli.tables import print_table
+from goen.cli.print_table import print_table
 from goen.data.protocol import Protocol, protocol
 from goen.report.table import Table
-from goen.report.tables import study_tables
-from goen.runs.recognise import json_object
 from goen.runs.results import Result
 from goen.runs.stages import Stages, alone_in, check_run_folder
 
@@ -77,6 +75,9 @@ def run_study(
 
 def write_tables_and_report(folder: Path, results: Sequence[Result]) -> tuple[list[Table], Path]:
     """Write the tables and the report of a finished study; the tables, and the report's path."""
-    from goen.report import write_report  # imports Matplotlib: not before there is a result
+    # Not before there is a result: these import Matplotlib.
+    from goen.report import write_report
+    from goen.report.registry import study_tables
+    from goen.report.summary import read_summary
 
-    return study_tables(results, json_object(folder / "run.json")), write_report(folder)
+    return study_tables(results, read_summary(folder)), write_report(folder)

@@ -1,1 +1,5 @@
-"""Pure mathematics on arrays and tensors: no state, no files, no models."""
+"""Mathematics on arrays and tensors: no files, no models, and no hidden state.
+
+Functions are pure. Statistics that grow with the data are objects with an ``update``, such as
+``gaussian.ClassStatistics``.
+"""

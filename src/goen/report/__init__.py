@@ -1,11 +1,11 @@
-"""Tables, plots and a page for people, made from the files of a run alone."""
+"""Reports of studies: tables, figures and an HTML page, made from the files of a run alone."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 
 def write_report(folder: Path, *, beside: Sequence[Path] = ()) -> Path:
-    """The report of the run in ``folder``, as ``report.html`` in it; its pictures in ``figures/``.
+    """Write the report of the run in ``folder``: ``report.html``, ``figures/`` and ``tables/``.
 
     Args:
         folder: of a finished run of any study.
@@ -14,7 +14,9 @@ def write_report(folder: Path, *, beside: Sequence[Path] = ()) -> Path:
     Raises:
         ArtifactError: a folder does not hold a finished run.
     """
-    from goen.report.page import write_page  # Matplotlib: not before there is something to draw
+    from goen.report.page import (
+        write_page,  # Matplotlib is imported when there is something to draw
+    )
 
     return write_page(folder, beside)
 

@@ -1,10 +1,10 @@
-"""What a page is made of: sections of words, tables, pictures and facts."""
+"""What a page is made of: sections of paragraphs, figures, pictures and tables."""
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from markupsafe import Markup
 from matplotlib.figure import Figure
@@ -13,12 +13,12 @@ from goen.report.table import Table
 
 
 @dataclass(frozen=True)
-class Words:
-    """A paragraph; ``kind`` says how loud: lead, soft or warn."""
+class Paragraph:
+    """A paragraph in one of the page's styles."""
 
     text: Markup | str
-    kind: str = "soft"
-    block: ClassVar[str] = "words"
+    style: Literal["lead", "soft", "warn"] = "soft"
+    block: ClassVar[str] = "paragraph"
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Drawing:
     Attributes:
         name: of its files in ``figures/``.
         figure: itself.
-        alt: what it shows, in words, for those who do not see it.
+        alt: the alternative text: what it shows.
         caption: below it.
         wide: takes the page's whole width; a phone scrolls it in its box.
     """
@@ -42,35 +42,36 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Gallery:
-    """Drawings beside one another where there is room."""
+    """Figures side by side where there is room."""
 
     drawings: tuple[Drawing, ...]
     block: ClassVar[str] = "gallery"
 
     @staticmethod
     def of(*drawings: Drawing) -> "Gallery":
+        """A gallery of these figures."""
         return Gallery(drawings)
 
 
 @dataclass(frozen=True)
 class Photographs:
-    """PNG files that the run left, each with its alternative text."""
+    """PNG files of the run's folder, each with its alternative text."""
 
     files: tuple[tuple[Path, str], ...]
     block: ClassVar[str] = "photographs"
 
 
 @dataclass(frozen=True)
-class Numbers:
+class ResultTable:
     """A table of results."""
 
     table: Table
-    block: ClassVar[str] = "numbers"
+    block: ClassVar[str] = "results"
 
 
 @dataclass(frozen=True)
-class Facts:
-    """A table of what is not a result: names, versions, hashes."""
+class FactTable:
+    """A table of names, versions and hashes rather than results."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -79,40 +80,44 @@ class Facts:
 
 @dataclass(frozen=True)
 class Details:
-    """Text that opens when asked."""
+    """Text that is shown on request."""
 
     title: str
     text: str
     block: ClassVar[str] = "details"
 
 
-Block = Words | Gallery | Photographs | Numbers | Facts | Details
+PageBlock = Paragraph | Gallery | Photographs | ResultTable | FactTable | Details
 
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and what stands below it."""
+    """A heading and the blocks below it."""
 
     title: str
-    blocks: Sequence[Block]
+    blocks: Sequence[PageBlock]
 
     @property
     def anchor(self) -> str:
+        """The target of links to the section."""
         return slug(self.title)
 
 
 @dataclass(frozen=True)
 class Page:
-    """A report: its title, its summary in words, its sections."""
+    """A report: its title, its summary, its sections."""
 
     title: str
-    summary: Sequence[Block]
+    summary: Sequence[PageBlock]
     sections: Sequence[Section] = field(default_factory=tuple)
 
     def tables(self) -> list[Table]:
         """All tables of results."""
-        blocks = [block for section in self.sections for block in section.blocks]
-        return [block.table for block in blocks if isinstance(block, Numbers)]
+        return [block.table for block in self.blocks() if isinstance(block, ResultTable)]
+
+    def blocks(self) -> list[PageBlock]:
+        """All blocks, those of the summary first."""
+        return [*self.summary, *(block for section in self.sections for block in section.blocks)]
 
 
 def slug(text: str) -> str:
@@ -126,12 +131,12 @@ def slug(text: str) -> str:
 
 
 def bold(value: float, form: str = ".4f") -> Markup:
-    """The number as written, in bold."""
+    """The formatted number, in bold."""
     return Markup("<b>{}</b>").format(format(value, form))
 
 
 def listed(parts: Sequence[Markup | str]) -> Markup:
-    """One, two and three.
+    """The parts as an English list.
 
     Example:
         >>> str(listed(["one", "two", "three"]))

@@ -1,14 +1,26 @@
-"""The page of a study of the feature space's shape."""
+"""The report of ``goen geometry``: the shape of the feature space."""
 
 from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from goen.report.blocks import Block, Drawing, Gallery, Numbers, Page, Section, Words, slug
-from goen.report.figures.geometry import measure_bars, over_epochs
+from goen.report.blocks import (
+    Drawing,
+    Gallery,
+    Page,
+    PageBlock,
+    Paragraph,
+    ResultTable,
+    Section,
+    slug,
+)
+from goen.report.figures.geometry import measure_bars, measure_by_epoch
 from goen.report.run_folder import RunFolder
+from goen.report.summary import Summary
+from goen.report.table import Cell, Row, Table
+from goen.runs.results import Result
 
-_WORDS = {
+_MEASURES = {
     "inter_intra_ratio": "inter/intra class ratio",
     "total_top_share": "top component's share of the variance",
     "top_component_share": "top component's share of the variance",
@@ -23,33 +35,59 @@ _WORDS = {
     "nc3": "NC3: weights against means (0 = collapsed)",
     "nc4": "NC4: agreement with the nearest mean (1 = collapsed)",
 }
-# The feature that the distance is measured in, and the classifier reads.
-_MAIN = "z"
-_TRAINING = frozenset(
-    "variant epoch loss accuracy validation_loss validation_accuracy learning_rate seconds".split()
+# The feature that the classifier reads and that the distance is measured in.
+_MAIN_FEATURE = "z"
+_NOT_GEOMETRY = frozenset(
+    ("loss", "accuracy", "validation_loss", "validation_accuracy", "learning_rate", "seconds")
 )
 
 
-def geometry_page(run: RunFolder, beside: Sequence[RunFolder]) -> Page:
+def geometry_tables(results: Sequence[Result], summary: Summary) -> list[Table]:
+    """The measures of each variant's features: one table per feature and dataset."""
+    by_key = {(r.method, r.dataset, r.metric): r.value for r in results}
+    measures = list(dict.fromkeys(r.metric.rsplit("/", 1)[1] for r in results))
+    tables = []
+    for dataset in ("train", "test"):
+        for feature in dict.fromkeys(r.metric.split("/")[0] for r in results):
+            rows = tuple(
+                Row(
+                    title,
+                    tuple(
+                        Cell(by_key.get((method, dataset, f"{feature}/{kind}/{m}")), ".4g")
+                        for m in measures
+                    ),
+                    {"raw": "raw", "unit": "scaled to unit length"}[kind],
+                )
+                for kind in ("raw", "unit")
+                for method, (title, _) in summary.titles.items()
+            )
+            notes = ("n/a: not defined here, or the covariance is singular.",)
+            title = f"Geometry of {feature} on {dataset} images: {summary.data}"
+            columns = tuple(m.replace("_", " ") for m in measures)
+            tables.append(Table(f"{feature}_{dataset}", title, columns, rows, notes))
+    return tables
+
+
+def geometry_page(run: RunFolder, tables: Sequence[Table]) -> Page:
     """Bars per variant, lines by epoch, and every number."""
-    del beside
     variants = list(dict.fromkeys(r.method for r in run.results))
     lead = Markup(
-        "The shape of the features of {} variants trained on {}: how tight the classes are, how far"
-        " apart, how flat the whole, and whether it has collapsed."
-    ).format(len(variants), run.summary["data"])
-    words = (
-        "The paper's argument is that CenterLoss compresses the classes and that this hurts "
-        "detection. Compare variants with and without it. Raw is the feature as it is, unit the "
-        "same scaled to length one."
+        "The geometry of the features of {} variants trained on {}: how compact the classes are, "
+        "how far apart, how many dimensions carry the variance, and whether the features have "
+        "collapsed."
+    ).format(len(variants), run.summary.data)
+    text = (
+        "The paper argues that CenterLoss compresses the classes and that this harms detection. "
+        "Compare variants with and without it. Raw is the feature itself, unit the feature scaled "
+        "to unit length."
     )
     sections = [
         Section("After training", _bars(run)),
         Section("During training", _lines(run)),
-        Section("The numbers", list(map(Numbers, run.tables()))),
+        Section("Tables", list(map(ResultTable, tables))),
     ]
-    summary = [Words(lead, "lead"), Words(words)]
-    return Page(f"Geometry on {run.summary['data']}", summary, sections)
+    summary = [Paragraph(lead, "lead"), Paragraph(text)]
+    return Page(f"Geometry on {run.summary.data}", summary, sections)
 
 
 def split_metric(metric: str) -> tuple[str, str]:
@@ -63,42 +101,42 @@ def split_metric(metric: str) -> tuple[str, str]:
     return feature.replace("/", " "), measure
 
 
-def _bars(run: RunFolder) -> list[Block]:
+def _bars(run: RunFolder) -> list[PageBlock]:
     features = dict.fromkeys(split_metric(r.metric)[0] for r in run.results)
-    shown = [f for f in features if f.startswith(_MAIN)] or list(features)
+    shown = [f for f in features if f.startswith(_MAIN_FEATURE)] or list(features)
     drawings = []
-    for measure, words in _WORDS.items():
+    for measure, title in _MEASURES.items():
         by_variant: dict[str, dict[str, float]] = {}
         for r in run.results:
             feature, name = split_metric(r.metric)
             if name == measure and r.dataset == "train" and feature in shown:
                 by_variant.setdefault(run.label(r.method), {})[feature] = r.value
         if by_variant:
-            told = "; ".join(
-                f"{variant}: {', '.join(f'{f} {v:.3g}'.strip() for f, v in values.items())}"
-                for variant, values in by_variant.items()
+            values = "; ".join(
+                f"{variant}: {', '.join(f'{f} {v:.3g}'.strip() for f, v in own.items())}"
+                for variant, own in by_variant.items()
             )
-            figure = measure_bars(words, by_variant)
-            drawings.append(Drawing(f"geometry-{slug(measure)}", figure, f"{words}. {told}."))
+            figure = measure_bars(title, by_variant)
+            drawings.append(Drawing(f"geometry-{slug(measure)}", figure, f"{title}. {values}."))
     if not drawings:
-        return [Words("There are no numbers on training images.", "warn")]
-    words = f"On the training images; features: {', '.join(shown)}. The tables have the others."
-    return [Words(words), Gallery(tuple(drawings))]
+        return [Paragraph("There are no measurements on training images.", "warn")]
+    text = f"On the training images; features: {', '.join(shown)}. The tables have the others."
+    return [Paragraph(text), Gallery(tuple(drawings))]
 
 
-def _lines(run: RunFolder) -> list[Block]:
-    measures = list(dict.fromkeys(k for row in run.story for k in row if k not in _TRAINING))
+def _lines(run: RunFolder) -> list[PageBlock]:
+    measured = dict.fromkeys(name for epoch in run.epochs for name in epoch.values)
     drawings = []
-    for measure in measures:
+    for measure in (name for name in measured if name not in _NOT_GEOMETRY):
         by_variant: dict[str, list[tuple[int, float]]] = {}
-        for row in run.story:
-            if row.get(measure) is not None:
-                name = run.label(str(row.get("variant", "")))
-                by_variant.setdefault(name, []).append((row["epoch"] + 1, row[measure]))
-        words = _WORDS.get(split_metric(measure)[1], measure)
-        told = "; ".join(f"{n} ends at {points[-1][1]:.3g}" for n, points in by_variant.items())
-        figure = over_epochs(words, by_variant)
-        drawings.append(Drawing(f"epochs-{slug(measure)}", figure, f"{words} by epoch: {told}."))
+        for epoch in run.epochs:
+            if measure in epoch.values:
+                points = by_variant.setdefault(run.label(epoch.variant), [])
+                points.append((epoch.number, epoch.values[measure]))
+        title = _MEASURES.get(split_metric(measure)[1], measure)
+        ends = "; ".join(f"{n} ends at {points[-1][1]:.3g}" for n, points in by_variant.items())
+        figure = measure_by_epoch(title, by_variant)
+        drawings.append(Drawing(f"epochs-{slug(measure)}", figure, f"{title} by epoch: {ends}."))
     if not drawings:
-        return [Words("Nothing was measured between the epochs of these trainings.", "warn")]
+        return [Paragraph("Nothing was measured between the epochs of these trainings.", "warn")]
     return [Gallery(tuple(drawings))]

@@ -1,56 +1,42 @@
-"""One self-contained HTML page about a run, whatever study it was."""
+"""Writes the report of any study: one self-contained HTML page, its figures and its tables."""
 
 import base64
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import jinja2
 from safetensors import SafetensorError
 
 from goen.errors import ArtifactError
 from goen.files import check_free, make_folder, own_files, storage_errors, whole_file
-from goen.report.bench import comparison_page
 from goen.report.blocks import Drawing, Gallery, Page, Photographs
 from goen.report.figures.style import save_figure
-from goen.report.geometry import geometry_page
 from goen.report.provenance import provenance
-from goen.report.robust import robustness_page
-from goen.report.run import main_job_page
-from goen.report.run_folder import RunFolder, read_run
-from goen.report.seeds import seeds_page
+from goen.report.registry import REPORTS, study_tables
+from goen.report.run_folder import read_run
 from goen.report.table import write_tables
 from goen.runs.recognise import REPORT
-
-PAGES: dict[str, Callable[[RunFolder, Sequence[RunFolder]], Page]] = {
-    "run": main_job_page,
-    "bench": comparison_page,
-    "ablate": comparison_page,
-    "seeds": seeds_page,
-    "robust": robustness_page,
-    "geometry": geometry_page,
-}
-"""How each study is told: the run, and further runs beside it."""
 
 
 def write_page(folder: Path, beside: Sequence[Path]) -> Path:
     """See ``goen.report.write_report``."""
     check_free(folder / "report.html", REPORT)
-    run = read_run(folder)
-    if run.study not in PAGES:
+    run = read_run(folder, beside)
+    study = run.summary.study
+    if study not in REPORTS:
         raise ArtifactError(
-            f"{folder} holds a study called {run.study!r}, which this goen cannot report; "
-            f"it knows {', '.join(PAGES)}. Was it made by a later version?"
+            f"{folder} holds a study called {study!r}, which this version of goen cannot report. "
+            f"It can report {', '.join(REPORTS)}. Was it written by a later version?"
         )
     try:
-        page = PAGES[run.study](run, [read_run(other) for other in beside])
+        page = REPORTS[study].page(run, study_tables(run.results, run.summary))
         sections = [*page.sections, provenance(run)]
     except (LookupError, TypeError, ValueError, AttributeError, SafetensorError) as error:
         raise ArtifactError(
-            f"{folder} cannot be told: something in it is missing or damaged "
-            f"({type(error).__name__}: {error}). Make it again: the same command repeats only what "
+            f"{folder} cannot be reported: something in it is missing or damaged "
+            f"({type(error).__name__}: {error}). Run the same command again: it repeats only what "
             "is not finished."
         ) from error
     drawn = _draw(_drawings(page), folder / "figures")
@@ -60,9 +46,8 @@ def write_page(folder: Path, beside: Sequence[Path]) -> Path:
         .get_template("page.html")
         .render(
             title=page.title,
-            study=run.study,
             summary=page.summary,
-            left_out=run.left_out,
+            left_out=run.summary.left_out,
             sections=sections,
             drawn=drawn,
             photographs={path: _embedded(path.read_bytes(), "png") for path in _photographs(page)},
@@ -74,7 +59,7 @@ def write_page(folder: Path, beside: Sequence[Path]) -> Path:
 
 
 def _draw(drawings: Sequence[Drawing], folder: Path) -> dict[str, str]:
-    """Each drawing as files, in place of those drawn before, and embedded as it comes back."""
+    """Write each figure in place of earlier ones; the figures as data URLs, by name."""
     drawn = {}
     make_folder(folder)
     with storage_errors(folder), TemporaryDirectory(dir=folder, prefix=".") as temporary:
@@ -89,16 +74,12 @@ def _draw(drawings: Sequence[Drawing], folder: Path) -> dict[str, str]:
     return drawn
 
 
-def _blocks(page: Page) -> list[Any]:
-    return [*page.summary, *(block for section in page.sections for block in section.blocks)]
-
-
 def _drawings(page: Page) -> list[Drawing]:
-    return [d for block in _blocks(page) if isinstance(block, Gallery) for d in block.drawings]
+    return [d for block in page.blocks() if isinstance(block, Gallery) for d in block.drawings]
 
 
 def _photographs(page: Page) -> list[Path]:
-    blocks = [block for block in _blocks(page) if isinstance(block, Photographs)]
+    blocks = [block for block in page.blocks() if isinstance(block, Photographs)]
     return [path for block in blocks for path, _ in block.files]
 
 

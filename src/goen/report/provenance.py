@@ -1,77 +1,73 @@
-"""Where the numbers come from: versions, hardware, seeds, hashes, the command."""
+"""The last section of every page: versions, hardware, seeds, hashes, the command."""
 
 import json
 import shlex
-from typing import Any
 
 from goen.data.protocol import EXTRA_SETS
-from goen.report.blocks import Details, Facts, Section, Words
+from goen.report.blocks import Details, FactTable, PageBlock, Paragraph, Section
 from goen.report.run_folder import RunFolder
 
 
 def provenance(run: RunFolder) -> Section:
-    """The last section of every page; what was not recorded says so."""
-    facts = run.summary.get("facts", {})
-    versions = run.manifest.get("versions") or run.summary.get("versions", {})
-    hardware = facts.get("hardware") or run.summary.get("hardware", {})
+    """Where the numbers come from; what was not recorded is named."""
+    summary = run.summary
+    versions = ", ".join(f"{name} {version}" for name, version in summary.versions.items())
+    hardware = ", ".join(f"{name}: {value}" for name, value in summary.hardware.items())
     rows = [
-        ("command, every choice spelt out", command(run)),
+        ("command with every option", command(run)),
         ("training budget", ", ".join(dict.fromkeys(r.budget for r in run.results))),
         ("seeds", ", ".join(dict.fromkeys(str(r.seed) for r in run.results))),
         ("networks", ", ".join(dict.fromkeys(r.network for r in run.results))),
-        ("versions", ", ".join(f"{k} {v}" for k, v in versions.items()) or "not recorded"),
-        ("hardware", ", ".join(f"{k}: {v}" for k, v in hardware.items()) or "not recorded"),
+        ("versions", versions or "not recorded"),
+        ("hardware", hardware or "not recorded"),
     ]
-    if run.manifest:
-        rows.append(("gate, SHA-256 of its tensors", run.manifest["tensors_sha256"]))
+    if run.gate is not None:
+        rows.append(("gate, SHA-256 of its tensors", run.gate.text("tensors_sha256")))
     rows += [(f"{name}, SHA-256", digest) for name, digest in run.hashes().items()]
-    recipe = facts.get("recipe") or run.summary.get("recipe")
-    blocks: list[Any] = [
-        Words(
-            "Every number in the tables of results stands in results.jsonl beside this page, or is "
-            "a mean of such numbers. The tables are in tables/ as Markdown, LaTeX and CSV, the "
-            "figures in figures/ as SVG, PNG and PDF."
-        ),
-        Facts(("what", "value"), tuple(rows)),
+    text = (
+        "Every number in the tables of results is in results.jsonl beside this page, or is a mean "
+        "of such numbers. The tables are in tables/ as Markdown, LaTeX and CSV, the figures in "
+        "figures/ as SVG, PNG and PDF."
+    )
+    blocks: list[PageBlock] = [
+        Paragraph(text),
+        FactTable(("what", "value"), tuple(rows)),
         _splits(run),
     ]
-    if recipe:
-        blocks.append(Details("The whole recipe", json.dumps(recipe, indent=2)))
-    return Section("Where it comes from", blocks)
+    if summary.recipe:
+        blocks.append(Details("All settings", json.dumps(summary.recipe, indent=2)))
+    return Section("Provenance", blocks)
 
 
-def _splits(run: RunFolder) -> Facts:
+def _splits(run: RunFolder) -> FactTable:
     """Every split that fitted, calibrated or chose something, with the hash of its content."""
-    roles = run.summary.get("facts", {}).get("splits")
-    if roles:
-        rows = [
-            (role, f"{split['images']:,}", split["name"], split["fingerprint"])
-            for role, split in roles.items()
-        ]
-        return Facts(("role", "images", "set", "content"), tuple(rows))
+    if run.summary.splits:
+        splits = run.summary.splits.items()
+        named = [(role, f"{s.images:,}", s.name, s.fingerprint) for role, s in splits]
+        return FactTable(("role", "images", "set", "content"), tuple(named))
     used: dict[str, set[str]] = {}
     for r in run.results:
-        for role, splits in (("fitted", r.fitted_on), ("calibrated", r.calibrated_on)):
-            for split in splits:
-                used.setdefault(split, set()).add(role)
-    rows_of = [
-        (" and ".join(sorted(roles_of)), *split.rpartition(":")[::2])
-        for split, roles_of in used.items()
+        for role, identities in (("fitted", r.fitted_on), ("calibrated", r.calibrated_on)):
+            for identity in identities:
+                used.setdefault(identity, set()).add(role)
+    rows = [
+        (" and ".join(sorted(roles)), *identity.rpartition(":")[::2])
+        for identity, roles in used.items()
     ]
-    return Facts(("role", "set", "content"), tuple(rows_of))
+    return FactTable(("role", "set", "content"), tuple(rows))
 
 
 def command(run: RunFolder) -> str:
-    """The command that asks for the same again."""
-    words = ["goen", run.study, "--data", str(run.summary.get("data", ""))]
+    """The command that repeats the study."""
+    words = ["goen", run.summary.study, "--data", run.summary.data]
     extra = [name for name in EXTRA_SETS if name in run.sets]
     if extra:
         words += ["--extra", *extra]
-    choices = dict(run.summary.get("config", {}))
-    if "seeds" in run.summary:
-        choices.pop("seed", None)
-        choices["seeds"] = run.summary["seeds"]
-    for name, value in choices.items():
+    options = dict(run.summary.config)
+    if run.summary.seeds:
+        options.pop("seed", None)
+        options["seeds"] = run.summary.seeds
+    for name, value in options.items():
         values = list(value) if isinstance(value, list | tuple) else [value]
         if values and values != [""] and value is not None:
             words += [f"--{name.replace('_', '-')}", *map(str, values)]

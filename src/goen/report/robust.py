@@ -1,79 +1,137 @@
-"""The page of a study of corruption."""
+"""The report of ``goen robust``: corruptions by severity."""
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 
 import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
 from goen.report.blocks import (
-    Block,
     Drawing,
     Gallery,
-    Numbers,
     Page,
+    PageBlock,
+    Paragraph,
+    ResultTable,
     Section,
-    Words,
     bold,
     listed,
     slug,
 )
-from goen.report.figures.robust import CROWDED, by_severity, severity_map
+from goen.report.comparison import left_out_notes
+from goen.report.figures.robust import CROWDED, severity_boxes, severity_map
 from goen.report.run_folder import RunFolder
+from goen.report.summary import Summary
+from goen.report.table import Cell, Row, Table
+from goen.runs.results import Result
 
-_WORDS = {
-    "accuracy": "accuracy",
+_METRICS = {
+    "accuracy": "Accuracy",
     "ece": "ECE",
     "nll": "NLL",
     "brier": "Brier score",
-    "flagged": "share flagged",
-    "mean_score": "mean score",
+    "mean_score": "Mean score",
+    "flagged": "Share flagged",
 }
-Values = Mapping[str, Mapping[int, Sequence[float]]]
 
 
-def robustness_page(run: RunFolder, beside: Sequence[RunFolder]) -> Page:
-    """Every metric against severity, and maps of corruption by severity."""
-    del beside
-    sections = [
-        Section("Against severity", _curves(run)),
-        Section("Corruption by corruption", _maps(run)),
-        Section("The numbers", list(map(Numbers, run.tables()))),
-    ]
-    return Page(f"Robustness on {run.summary['data']}", _summary(run), sections)
-
-
-def place_of(dataset: str) -> tuple[str, int]:
-    """The corruption and its severity; anything else is the set as it is, at severity 0.
+def split_name(dataset: str) -> tuple[str, int]:
+    """The corruption and its severity; any other name is a clean set, at severity 0.
 
     Example:
-        >>> place_of("gaussian_noise-3"), place_of("clean")
+        >>> split_name("gaussian_noise-3"), split_name("clean")
         (('gaussian_noise', 3), ('clean', 0))
     """
     name, dash, severity = dataset.rpartition("-")
     return (name, int(severity)) if dash and severity.isdigit() else (dataset, 0)
 
 
-def _summary(run: RunFolder) -> list[Block]:
-    corruptions = {place_of(r.dataset)[0] for r in run.results if place_of(r.dataset)[1]}
-    severities = sorted({place_of(r.dataset)[1] for r in run.results} - {0})
-    worst = []
+def _corruptions(results: Sequence[Result]) -> tuple[list[str], list[int]]:
+    """The corruptions in the order of the file, and the severities."""
+    names = [split_name(r.dataset) for r in results]
+    corruptions = list(dict.fromkeys(name for name, severity in names if severity))
+    return corruptions, sorted({severity for _, severity in names} - {0})
+
+
+def robust_tables(results: Sequence[Result], summary: Summary) -> list[Table]:
+    """Each metric by method and severity, the mean over corruptions; two metrics by corruption."""
+    by_severity = [_by_severity(results, summary, metric) for metric in _METRICS]
+    by_corruption = [_by_corruption(results, summary, m) for m in ("accuracy", "flagged")]
+    return [*by_severity, *by_corruption]
+
+
+def _by_severity(results: Sequence[Result], summary: Summary, metric: str) -> Table:
+    values = {(r.method, r.dataset): r.value for r in results if r.metric == metric}
+    corruptions, severities = _corruptions(results)
+    rows = []
+    for method, (label, _) in summary.titles.items():
+        means = [
+            fmean(values[method, f"{name}-{severity}"] for name in corruptions)
+            for severity in severities
+        ]
+        rows.append(Row(label, tuple(map(Cell, [values[method, "clean"], *means]))))
+    return Table(
+        metric,
+        f"{_METRICS[metric]}: {summary.data}, mean over {len(corruptions)} corruptions",
+        ("clean", *(f"severity {severity}" for severity in severities)),
+        tuple(rows),
+        left_out_notes(summary),
+    )
+
+
+def _by_corruption(results: Sequence[Result], summary: Summary, metric: str) -> Table:
+    values = {(r.method, r.dataset): r.value for r in results if r.metric == metric}
+    corruptions, severities = _corruptions(results)
+    rows = [
+        Row(
+            name,
+            tuple(
+                Cell(fmean(values[method, f"{name}-{severity}"] for severity in severities))
+                for method in summary.titles
+            ),
+        )
+        for name in corruptions
+    ]
+    return Table(
+        f"{metric}_by_corruption",
+        f"{_METRICS[metric]} by corruption: {summary.data}, mean over severities",
+        tuple(label for label, _ in summary.titles.values()),
+        tuple(rows),
+    )
+
+
+def robust_page(run: RunFolder, tables: Sequence[Table]) -> Page:
+    """Every metric by severity, and maps of corruption by severity."""
+    sections = [
+        Section("By severity", _severity_figures(run)),
+        Section("By corruption", _maps(run)),
+        Section("Tables", list(map(ResultTable, tables))),
+    ]
+    return Page(f"Robustness on {run.summary.data}", _summary(run), sections)
+
+
+def _summary(run: RunFolder) -> list[PageBlock]:
+    corruptions, severities = _corruptions(run.results)
+    lowest = []
     for method in _methods(run):
         found = [r for r in run.results if (r.method, r.metric) == (method, "accuracy")]
         if found:
             low = min(found, key=lambda r: r.value)
-            name, severity = place_of(low.dataset)
-            words = "{} for {} ({}, severity {})"
-            told = (bold(low.value, ".1%"), run.label(method), name.replace("_", " "), severity)
-            worst.append(Markup(words).format(*told))
+            name, severity = split_name(low.dataset)
+            lowest.append(
+                Markup("{} for {} ({}, severity {})").format(
+                    bold(low.value, ".1%"), run.label(method), name.replace("_", " "), severity
+                )
+            )
     lead = Markup(
         "The test images of {} under {} corruptions at severities {}. The lowest accuracy is {}."
-    ).format(run.summary["data"], len(corruptions), ", ".join(map(str, severities)), listed(worst))
-    words = (
-        "A corrupted image still has its class: to flag it is neither right nor wrong in itself. "
-        "Best is a gate that flags what the classifier gets wrong."
+    ).format(run.summary.data, len(corruptions), ", ".join(map(str, severities)), listed(lowest))
+    text = (
+        "A corrupted image still belongs to its class, so flagging it is not an error in itself. "
+        "Ideally a gate flags the images that the classifier gets wrong."
     )
-    return [Words(lead, "lead"), Words(words)]
+    return [Paragraph(lead, "lead"), Paragraph(text)]
 
 
 def _methods(run: RunFolder) -> list[str]:
@@ -81,50 +139,53 @@ def _methods(run: RunFolder) -> list[str]:
 
 
 def _values(run: RunFolder, metric: str) -> dict[str, dict[int, list[float]]]:
-    """The values over corruptions, by method and severity; methods that never differ are one."""
+    """The values over corruptions by method and severity; methods with equal values are joined."""
     values: dict[str, dict[int, list[float]]] = {}
     for r in run.results:
         if r.metric == metric and np.isfinite(r.value):
-            severity = place_of(r.dataset)[1]
+            severity = split_name(r.dataset)[1]
             values.setdefault(run.label(r.method), {}).setdefault(severity, []).append(r.value)
-    together: dict[str, dict[int, list[float]]] = {}
+    joined: dict[str, dict[int, list[float]]] = {}
     for name, own in values.items():
-        twin = next((other for other, theirs in together.items() if theirs == own), None)
+        twin = next((other for other, theirs in joined.items() if theirs == own), None)
         if twin is None:
-            together[name] = own
+            joined[name] = own
         else:
-            together = {f"{k}, {name}" if k == twin else k: v for k, v in together.items()}
-    return {name: dict(sorted(own.items())) for name, own in together.items()}
+            joined = {f"{k}, {name}" if k == twin else k: v for k, v in joined.items()}
+    return {name: dict(sorted(own.items())) for name, own in joined.items()}
 
 
-def _curves(run: RunFolder) -> list[Block]:
+def _severity_figures(run: RunFolder) -> list[PageBlock]:
     drawings = []
-    for metric, words in _WORDS.items():
+    for metric, title in _METRICS.items():
         values = _values(run, metric)
-        # Scores of different methods have different units: each gets a picture of its own.
+        # Scores of different methods have different units: each gets a figure of its own.
         parts = [{k: v} for k, v in values.items()] if metric == "mean_score" else [values]
         for part in parts:
             if part:
-                title = f"{words}, {next(iter(part))}" if len(parts) > 1 else words
-                drawings.append(_curve(metric, title, part))
-    words = "Boxes: quartiles over corruptions, whiskers to 1.5 times that range. Lines: the means."
-    return [Words(words), Gallery(tuple(drawings))]
+                whole = f"{title}, {next(iter(part))}" if len(parts) > 1 else title
+                drawings.append(_severity_figure(metric, whole, part))
+    text = (
+        "Boxes: quartiles over corruptions, whiskers up to 1.5 times the interquartile range. "
+        "Lines: the means."
+    )
+    return [Paragraph(text), Gallery(tuple(drawings))]
 
 
-def _curve(metric: str, title: str, values: Values) -> Drawing:
-    told = "; ".join(
+def _severity_figure(
+    metric: str, title: str, values: Mapping[str, Mapping[int, Sequence[float]]]
+) -> Drawing:
+    means = "; ".join(
         f"{name}: {', '.join(f'{np.mean(v):.3g} at {s}' for s, v in own.items())}"
         for name, own in values.items()
     )
-    figure = by_severity(title, values)
-    alt = f"Mean {metric} by severity. {told}."
+    figure = severity_boxes(title, values)
+    alt = f"Mean {metric} by severity. {means}."
     return Drawing(f"severity-{slug(title)}", figure, alt, wide=len(values) >= CROWDED)
 
 
-def _maps(run: RunFolder) -> list[Block]:
-    places = [place_of(r.dataset) for r in run.results]
-    corruptions = list(dict.fromkeys(name for name, severity in places if severity))
-    severities = sorted({severity for _, severity in places} - {0})
+def _maps(run: RunFolder) -> list[PageBlock]:
+    corruptions, severities = _corruptions(run.results)
     drawings = []
     for metric in ("accuracy", "flagged"):
         drawn: list[NDArray[np.float64]] = []
@@ -134,11 +195,11 @@ def _maps(run: RunFolder) -> list[Block]:
                 dataset = f"{corruptions[row]}-{severities[column]}"
                 found = run.by_key.get((method, dataset, metric))
                 values[row, column] = np.nan if found is None else found.value
-            # Methods behind one network share its accuracy.
-            if any(np.array_equal(values, known, equal_nan=True) for known in drawn):
+            # Methods that use the same network share its accuracy.
+            if any(np.array_equal(values, other, equal_nan=True) for other in drawn):
                 continue
             drawn.append(values)
-            title = f"{_WORDS[metric]}, {run.label(method)}"
+            title = f"{_METRICS[metric]}, {run.label(method)}"
             drawings.append(
                 Drawing(
                     f"map-{metric}-{slug(method)}",
@@ -147,5 +208,5 @@ def _maps(run: RunFolder) -> list[Block]:
                     "results.jsonl.",
                 )
             )
-    words = "Methods with the same numbers everywhere (one network's accuracy) are drawn once."
-    return [Words(words), Gallery(tuple(drawings))]
+    text = "Methods with equal values everywhere (one network's accuracy) are drawn once."
+    return [Paragraph(text), Gallery(tuple(drawings))]

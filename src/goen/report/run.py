@@ -1,6 +1,6 @@
-"""The main job's page: what the gate flags, how well, and where it errs."""
+"""The report of ``goen run``: what the gate flags, how well, and where it is wrong."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,189 +11,297 @@ from scipy.special import softmax
 
 from goen.metrics import ood_calibration, reliability_curve
 from goen.report.blocks import (
-    Block,
     Drawing,
     Gallery,
-    Numbers,
     Page,
+    PageBlock,
+    Paragraph,
     Photographs,
+    ResultTable,
     Section,
-    Words,
     bold,
     listed,
     slug,
 )
+from goen.report.comparison import Comparison, left_out_notes
 from goen.report.figures.curves import precision_recall_curves, prevalence_of, roc_curves
 from goen.report.figures.feature_map import feature_map
 from goen.report.figures.learning import training_curve
 from goen.report.figures.reliability import classifier_reliability, ood_reliability
 from goen.report.figures.scores import flagged_bars, histograms
 from goen.report.five_panels import five_panel_section
-from goen.report.pivot import aupr_table, classifier_table, probability_table
 from goen.report.run_folder import RunFolder
-from goen.report.table import Table
+from goen.report.summary import Summary
+from goen.report.table import Cell, Row, Table, marked
+from goen.runs.manifest import Manifest
+from goen.runs.results import Result
 
-_METHODS = ("max_softmax", "mahalanobis_z", "goen")
-_SHORT = {"max_softmax": "max softmax", "mahalanobis_z": "distance", "goen": "GOEN"}
+_CLASSIFIER = {"accuracy": "accuracy", "ece": "ECE (15 bins)", "nll": "NLL", "brier": "Brier"}
 
 
-def main_job_page(run: RunFolder, beside: Sequence[RunFolder]) -> Page:
-    """Summary, detection, scores, calibration, map, mistakes, training, five panels."""
-    tables = {table.name: table for table in run.tables()}
+# -- tables --------------------------------------------------------------------------------------
+
+
+def run_tables(results: Sequence[Result], summary: Summary) -> list[Table]:
+    """AUROC, both FPR95s, and the share that the gate flags."""
+    comparison = Comparison(results, summary)
+    flagged = [Cell(r.value, ".1%") for r in results if r.metric in ("false_alarm_rate", "flagged")]
+    gate = Table(
+        "flagged",
+        f"Share flagged: {comparison.where}",
+        ("test (ID)", *comparison.sets),
+        (Row("gate", tuple(flagged)),),
+        left_out_notes(summary),
+    )
+    return [comparison.auroc(), *comparison.fpr95(), gate]
+
+
+def _pivot(
+    name: str,
+    title: str,
+    results: Iterable[Result],
+    *,
+    row: Callable[[Result], str],
+    column: Callable[[Result], str],
+    mark_highest: bool = False,
+) -> Table:
+    """A table with one result per cell; a cell that no result fills is ``n/a``.
+
+    Args:
+        name: of its files.
+        title: above it.
+        results: one per cell.
+        row: the row of a result.
+        column: the column of a result.
+        mark_highest: in each column.
+    """
+    found = {(row(r), column(r)): r for r in results}
+    rows = list(dict.fromkeys(key[0] for key in found))
+    columns = list(dict.fromkeys(key[1] for key in found))
+    cells = {c: [_cell(found.get((r, c))) for r in rows] for c in columns}
+    notes = []
+    if mark_highest:
+        cells = {c: marked(values, higher_is_better=True) for c, values in cells.items()}
+        notes.append("Bold: best of its column.")
+    if len(found) < len(rows) * len(columns):
+        notes.append("n/a: not measured.")
+    lines = [Row(label, tuple(cells[c][i] for c in columns)) for i, label in enumerate(rows)]
+    return Table(name, title, tuple(columns), tuple(lines), tuple(notes))
+
+
+def _cell(result: Result | None) -> Cell:
+    if result is None:
+        return Cell()
+    return Cell(result.value, low=result.low, high=result.high, seen=result.seen_in_calibration)
+
+
+def _classifier_table(run: RunFolder) -> Table:
+    return _pivot(
+        "classifier",
+        "The classifier on the test images",
+        [r for r in run.results if r.method == "classifier" and r.metric in _CLASSIFIER],
+        row=lambda r: r.dataset,
+        column=lambda r: _CLASSIFIER[r.metric],
+    )
+
+
+def _aupr_table(run: RunFolder) -> Table:
+    return _pivot(
+        "aupr_out",
+        "AUPR, OOD positive: depends on the share of OOD among the images",
+        [r for r in run.results if r.metric == "aupr_out"],
+        row=lambda r: run.label(r.method),
+        column=lambda r: f"{r.dataset} ({r.group})",
+        mark_highest=True,
+    )
+
+
+def _probability_table(run: RunFolder) -> Table:
+    return _pivot(
+        "ood_probability",
+        "Calibration of the probability of OOD, at this share of OOD",
+        [r for r in run.results if r.metric.startswith("ood_")],
+        row=lambda r: f"{r.dataset} ({r.group})",
+        column=lambda r: r.metric.removeprefix("ood_"),
+    )
+
+
+# -- page ----------------------------------------------------------------------------------------
+
+
+def run_page(run: RunFolder, tables: Sequence[Table]) -> Page:
+    """Summary, detection, scores, calibration, feature map, errors, training, five panels."""
+    if run.gate is None:
+        raise ValueError("the manifest of the gate is missing")
     sections = [
-        _detection(run, tables),
+        _detection(run, {table.name: table for table in tables}),
         *_other_scores(run),
         _calibration(run),
-        *_map(run),
+        *_feature_map(run, run.gate.texts("classes")),
         *_mistakes(run),
         _training(run),
-        five_panel_section([run, *beside]),
+        five_panel_section(run),
     ]
-    return Page(f"goen on {run.summary['data']}", _summary(run), sections)
+    return Page(f"goen on {run.summary.data}", _summary(run, run.gate), sections)
 
 
 def _methods(run: RunFolder) -> list[str]:
-    return [method for method in _METHODS if method in run.scores["test"]]
+    """Those with scores; the last one is the gate's detector."""
+    return [method for method in run.titles if method in run.scores["test"]]
 
 
-def _summary(run: RunFolder) -> list[Block]:
-    rate = run.summary["config"]["false_alarm_rate"]
+def _summary(run: RunFolder, gate: Manifest) -> list[PageBlock]:
+    rate = gate.number("false_alarm_rate")
     alarms = run.number("gate", "test", "false_alarm_rate")
     flagged = {name: run.number("gate", name, "flagged") for name in run.sets}
-    promise = run.manifest["guarantee"]
-    low, high = promise["of_this_gate_90_percent"]
+    guarantee = gate.part("guarantee")
+    low, high = guarantee.numbers("of_this_gate_90_percent")
     lead = Markup(
-        "A classifier of {} classes was trained on {} images and is right on {} of the test "
-        "images. Its gate may flag, on average, at most {} of what it knows; of the test images it "
-        "flagged {}. Of what it was never trained on it flagged {}."
+        "A classifier of {} classes was trained on {} images; its accuracy on the test images is "
+        "{}. The false-alarm rate of its gate is set to {}: it flagged {} of the test images (ID). "
+        "Of the OOD images it flagged {}."
     ).format(
-        len(run.manifest["classes"]),
-        f"{run.summary['facts']['splits']['train']['images']:,}",
+        len(gate.texts("classes")),
+        f"{run.summary.splits['train'].images:,}",
         bold(run.number("classifier", "test", "accuracy"), ".1%"),
         Markup("<b>{:.3g}%</b>").format(100 * rate),
         bold(alarms, ".1%"),
         listed([Markup("{} of {}").format(bold(v, ".1%"), n) for n, v in flagged.items()]),
     )
-    words = (
-        f"The promise is split conformal prediction on {promise['held_out_images']} held-out images"
-        " that trained, calibrated and chose nothing: averaged over such held-out sets, at most "
-        f"{promise['expected_false_alarm_rate']:.1%} of known images are flagged. This one gate's "
-        f"own rate lies between {low:.1%} and {high:.1%} with 90 % probability."
+    text = (
+        "The false-alarm rate is guaranteed by split conformal prediction on "
+        f"{int(guarantee.number('held_out_images'))} held-out images, which were used for neither "
+        "training nor calibration nor model selection: averaged over such held-out sets, at most "
+        f"{guarantee.number('expected_false_alarm_rate'):.1%} of ID images are flagged. The rate "
+        f"of this one gate lies between {low:.1%} and {high:.1%} with 90 % probability."
     )
     shares = {"test (ID)": alarms} | flagged
-    told = "; ".join(f"{name} {share:.1%}" for name, share in shares.items())
+    values = "; ".join(f"{name} {share:.1%}" for name, share in shares.items())
     drawing = Drawing(
-        "flagged", flagged_bars(shares, rate), f"Bars, share flagged of each set: {told}."
+        "flagged", flagged_bars(shares, rate), f"Bars, share flagged of each set: {values}."
     )
-    score = _histogram(run, _methods(run)[-1], run.summary["threshold"])
-    return [Words(lead, "lead"), Gallery.of(drawing, score), Words(words)]
+    score = _histogram(run, _methods(run)[-1], run.summary.threshold)
+    return [Paragraph(lead, "lead"), Gallery.of(drawing, score), Paragraph(text)]
 
 
 def _detection(run: RunFolder, tables: Mapping[str, Table]) -> Section:
-    methods = _methods(run)
-    point = run.number("gate", "test", "false_alarm_rate")
-    drawings = []
-    for name in run.sets:
-        area, precision = (
-            {m: f"{_SHORT[m]} {run.number(m, name, metric):.4f}" for m in methods}
-            for metric in ("auroc", "aupr_out")
-        )
-        gate = (point, run.number("gate", name, "flagged"))
-        test, ood = run.scores["test"], run.scores[name]
-        known, unknown = (_renamed(area, scores) for scores in (test, ood))
-        drawings.append(
-            Drawing(
-                f"roc-{slug(name)}",
-                roc_curves(name, known, unknown, gate),
-                f"ROC curves on {name}. AUROC: {'; '.join(area.values())}. The gate flags "
-                f"{gate[1]:.1%} of it and {gate[0]:.1%} of the ID images.",
-            )
-        )
-        share = prevalence_of(test[methods[0]], ood[methods[0]])
-        drawings.append(
-            Drawing(
-                f"precision-recall-{slug(name)}",
-                precision_recall_curves(name, _renamed(precision, test), _renamed(precision, ood)),
-                f"Precision-recall curves on {name}, of which {share:.1%} are OOD. "
-                f"AUPR: {'; '.join(precision.values())}.",
-            )
-        )
-    flat = [table for name, table in tables.items() if name != "auroc"]
-    words = (
-        "The curves' legends give AUROC and AUPR. Precision depends on how much OOD there is: the "
-        "grey line is the share of OOD among the images of each picture, which is what guessing "
-        "would give."
+    drawings = [drawing for name in run.sets for drawing in _curves(run, name)]
+    others = [table for name, table in tables.items() if name != "auroc"]
+    text = (
+        "The legends give AUROC and AUPR. Precision depends on the prevalence of OOD images: the "
+        "grey line is their share among the images of each figure, which is the precision of "
+        "random guessing."
     )
     return Section(
-        "How well the sets are told apart",
+        "OOD detection",
         [
-            Numbers(tables["auroc"]),
-            Words(words),
+            ResultTable(tables["auroc"]),
+            Paragraph(text),
             Gallery(tuple(drawings)),
-            *map(Numbers, [*flat, aupr_table(run)]),
+            *map(ResultTable, [*others, _aupr_table(run)]),
         ],
     )
 
 
+def _curves(run: RunFolder, name: str) -> list[Drawing]:
+    """ROC and precision-recall curves of every method on one OOD dataset."""
+    methods = _methods(run)
+    id_scores, ood_scores = run.scores["test"], run.scores[name]
+    auroc, aupr = (
+        {m: f"{run.label(m)} {run.number(m, name, metric):.4f}" for m in methods}
+        for metric in ("auroc", "aupr_out")
+    )
+    gate = (run.number("gate", "test", "false_alarm_rate"), run.number("gate", name, "flagged"))
+    share = prevalence_of(id_scores[methods[0]], ood_scores[methods[0]])
+    return [
+        Drawing(
+            f"roc-{slug(name)}",
+            roc_curves(name, _renamed(auroc, id_scores), _renamed(auroc, ood_scores), gate),
+            f"ROC curves on {name}. AUROC: {'; '.join(auroc.values())}. The gate flags "
+            f"{gate[1]:.1%} of it and {gate[0]:.1%} of the ID images.",
+        ),
+        Drawing(
+            f"precision-recall-{slug(name)}",
+            precision_recall_curves(name, _renamed(aupr, id_scores), _renamed(aupr, ood_scores)),
+            f"Precision-recall curves on {name}, of which {share:.1%} are OOD. "
+            f"AUPR: {'; '.join(aupr.values())}.",
+        ),
+    ]
+
+
 def _renamed(
-    names: Mapping[str, str], scores: Mapping[str, NDArray[Any]]
+    labels: Mapping[str, str], scores: Mapping[str, NDArray[Any]]
 ) -> dict[str, NDArray[Any]]:
-    return {name: scores[method] for method, name in names.items()}
+    return {label: scores[method] for method, label in labels.items()}
 
 
-def _histogram(run: RunFolder, method: str, limit: float | None) -> Drawing:
+def _histogram(run: RunFolder, method: str, threshold: float | None) -> Drawing:
     labelled = {"test (ID)": run.scores["test"][method]}
     labelled |= {f"{n} ({group})": run.scores[n][method] for n, group in run.sets.items()}
-    words = "." if limit is None else f", with the threshold at {limit:.4g}."
+    end = "." if threshold is None else f", with the threshold at {threshold:.4g}."
     return Drawing(
         f"histogram-{slug(method)}",
-        histograms(_SHORT[method], labelled, limit),
-        f"Histograms of the score {_SHORT[method]} of {', '.join(labelled)}{words}",
+        histograms(run.label(method), labelled, threshold),
+        f"Histograms of the score {run.label(method)} of {', '.join(labelled)}{end}",
     )
 
 
 def _other_scores(run: RunFolder) -> list[Section]:
-    """Those that do not decide, which the summary shows."""
+    """The scores that the gate does not use; the summary shows the one it uses."""
     others = _methods(run)[:-1]
     drawings = tuple(_histogram(run, method, None) for method in others)
-    words = "The same images by the scores that do not decide. Each histogram has its own height."
-    return [Section("Where the other scores lie", [Words(words), Gallery(drawings)])]
+    text = (
+        "The same images by scores that the gate does not use. Each histogram is scaled to its "
+        "own height."
+    )
+    return [Section("Other scores", [Paragraph(text), Gallery(drawings)])]
 
 
 def _calibration(run: RunFolder) -> Section:
-    test = run.scores["test"]
-    blocks: list[Block] = [Numbers(classifier_table(run))]
-    drawings = []
-    if "truth" in test:
-        probabilities = softmax(test["logits"].astype(np.float64), axis=1)
-        right = probabilities.argmax(axis=1) == test["truth"]
-        ece = run.number("classifier", "test", "ece")
-        bins = reliability_curve(probabilities.max(axis=1).clip(0, 1), right)
-        alt = f"Reliability diagram of the classifier: {len(bins)} bins hold images, ECE {ece:.4f}."
-        drawings.append(Drawing("reliability-classifier", classifier_reliability(bins, ece), alt))
-    if "probability" in test:
-        curves = {}
-        for name in run.sets:
-            both = np.concatenate([test["probability"], run.scores[name]["probability"]])
-            is_ood = np.arange(len(both)) >= len(test["probability"])
-            label = f"{name}: {run.number('goen', name, 'ood_prevalence'):.0%} OOD"
-            curves[label] = ood_calibration(both, is_ood).curve
-        eces = "; ".join(f"{n} {run.number('goen', n, 'ood_ece'):.4f}" for n in run.sets)
-        alt = f"Reliability of the probability of OOD. ECE: {eces}."
-        drawings.append(Drawing("reliability-ood", ood_reliability(curves), alt))
-        words = (
-            "The paper trains its head to 0.05 for ID and 0.95 for OOD, which squeezes the "
-            "probability; here that is undone (0.05 is 0, 0.95 is 1). It was trained at one half "
-            "OOD and holds for that share; the legend says how much OOD each line has."
+    drawings = [*_classifier_reliability(run), *_ood_reliability(run)]
+    blocks: list[PageBlock] = [ResultTable(_classifier_table(run)), Gallery(tuple(drawings))]
+    if "probability" in run.scores["test"]:
+        text = (
+            "The paper trains its head towards 0.05 for ID and 0.95 for OOD images. The "
+            "probabilities here are rescaled so that 0.05 becomes 0 and 0.95 becomes 1. They hold "
+            "for 50 % OOD images, as in the head's training; the legend gives the share of OOD "
+            "images of each line."
         )
-        blocks += [Gallery(tuple(drawings)), Words(words), Numbers(probability_table(run))]
+        blocks += [Paragraph(text), ResultTable(_probability_table(run))]
     else:
-        words = "No head was calibrated with OOD images, so there is no probability of OOD."
-        blocks += [Gallery(tuple(drawings)), Words(words)]
-    return Section("Whether it means what it says", blocks)
+        text = "No head was calibrated with OOD images, so there is no probability of OOD."
+        blocks.append(Paragraph(text))
+    return Section("Calibration", blocks)
 
 
-def _map(run: RunFolder) -> list[Section]:
+def _classifier_reliability(run: RunFolder) -> list[Drawing]:
+    test = run.scores["test"]
+    if "truth" not in test:
+        return []
+    probabilities = softmax(test["logits"].astype(np.float64), axis=1)
+    right = probabilities.argmax(axis=1) == test["truth"]
+    ece = run.number("classifier", "test", "ece")
+    bins = reliability_curve(probabilities.max(axis=1).clip(0, 1), right)
+    alt = f"Reliability diagram of the classifier: {len(bins)} bins hold images, ECE {ece:.4f}."
+    return [Drawing("reliability-classifier", classifier_reliability(bins, ece), alt)]
+
+
+def _ood_reliability(run: RunFolder) -> list[Drawing]:
+    test = run.scores["test"]
+    if "probability" not in test:
+        return []
+    curves = {}
+    for name in run.sets:
+        both = np.concatenate([test["probability"], run.scores[name]["probability"]])
+        is_ood = np.arange(len(both)) >= len(test["probability"])
+        label = f"{name}: {run.number('goen', name, 'ood_prevalence'):.0%} OOD"
+        curves[label] = ood_calibration(both, is_ood).curve
+    eces = "; ".join(f"{n} {run.number('goen', n, 'ood_ece'):.4f}" for n in run.sets)
+    alt = f"Reliability of the probability of OOD. ECE: {eces}."
+    return [Drawing("reliability-ood", ood_reliability(curves), alt)]
+
+
+def _feature_map(run: RunFolder, classes: Sequence[str]) -> list[Section]:
     path = run.path / "map.safetensors"
     if not path.is_file():
         return []
@@ -201,18 +309,18 @@ def _map(run: RunFolder) -> list[Section]:
     names = {"test (ID)": "test"} | {name: name for name in run.sets}
     points = {label: saved[f"{name}/points"] for label, name in names.items()}
     share = saved["share"]
-    figure = feature_map(points, saved["classes"], run.manifest["classes"], share)
+    figure = feature_map(points, saved["classes"], classes, share)
     alt = (
-        "Map of the features on the two axes along which training images differ most "
+        "Map of the features on the first two principal axes of the training images "
         f"({share.sum():.0%} of their variance): {', '.join(points)}."
     )
-    words = (
-        "Each point is an image: its feature z, scaled to length one, on the first two principal "
-        "axes of the training images alone. At most 500 images of each set. Two axes of many: what "
-        "overlaps here may be far apart in the others, which the distance does see."
+    text = (
+        "Each point is an image: its feature z, scaled to unit length, on the first two principal "
+        "axes of the training images alone. At most 500 images of each set. Sets that overlap on "
+        "these two axes may be separated along the others, which the distance also uses."
     )
     drawing = Drawing("feature-map", figure, alt)
-    return [Section("A map of the features", [Words(words), Gallery.of(drawing)])]
+    return [Section("Feature map", [Paragraph(text), Gallery.of(drawing)])]
 
 
 def _mistakes(run: RunFolder) -> list[Section]:
@@ -220,29 +328,35 @@ def _mistakes(run: RunFolder) -> list[Section]:
     for name in ("test", *run.sets):
         path = run.path / "mistakes" / f"{name}.png"
         if path.is_file():
-            wrong = "known, yet flagged" if name == "test" else "unknown, yet passed"
-            files.append((path, f"The most confident mistakes on {name}: images {wrong}."))
+            wrong = "ID images flagged" if name == "test" else "OOD images not flagged"
+            files.append((path, f"The most confident errors on {name}: {wrong}."))
     if not files:
         return []
-    words = (
-        "Known images that were flagged with the smallest p-value, and unknown ones that passed "
-        "with the largest. A set without a picture has no mistakes."
+    text = (
+        "The flagged ID images with the smallest p-values, and the OOD images with the largest "
+        "p-values among those not flagged. A set without a picture has no errors."
     )
-    return [Section("The most confident mistakes", [Words(words), Photographs(tuple(files))])]
+    return [Section("The most confident errors", [Paragraph(text), Photographs(tuple(files))])]
 
 
 def _training(run: RunFolder) -> Section:
-    if not run.story:
-        return Section("Training", [Words("training.jsonl is missing: no curve is drawn.", "warn")])
-    last = run.story[-1]
+    if not run.epochs:
+        warning = Paragraph("training.jsonl is missing: no curve is drawn.", "warn")
+        return Section("Training", [warning])
+    last = run.epochs[-1].values
     drawings = [
         Drawing(
             f"training-{quantity}",
-            training_curve(run.story, quantity, words),
-            f"{words} over {len(run.story)} epochs, ending at {last[quantity]:.4g} on training and "
-            f"{last[f'validation_{quantity}']:.4g} on validation images.",
+            training_curve(
+                title,
+                [e.number for e in run.epochs],
+                [e.values[quantity] for e in run.epochs],
+                [e.values[f"validation_{quantity}"] for e in run.epochs],
+            ),
+            f"{title} over {len(run.epochs)} epochs, ending at {last[quantity]:.4g} on training "
+            f"and {last[f'validation_{quantity}']:.4g} on validation images.",
         )
-        for quantity, words in (("accuracy", "Accuracy"), ("loss", "Loss"))
+        for quantity, title in (("accuracy", "Accuracy"), ("loss", "Loss"))
     ]
-    words = "The training loss is against smoothed labels, the validation loss against the labels."
-    return Section("Training", [Gallery(tuple(drawings)), Words(words)])
+    text = "The training loss uses smoothed labels, the validation loss the labels themselves."
+    return Section("Training", [Gallery(tuple(drawings)), Paragraph(text)])

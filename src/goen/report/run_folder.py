@@ -1,7 +1,7 @@
 """A finished run of any study, as the report reads it."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import file_digest
@@ -11,40 +11,51 @@ from typing import Any
 from numpy.typing import NDArray
 
 from goen.errors import ArtifactError
-from goen.report.table import Table
-from goen.report.tables import RUN_TITLES, study_tables
+from goen.report.summary import Summary, read_summary
+from goen.runs.manifest import Manifest
 from goen.runs.results import Result, read_results, read_scores
 
-_TITLES = {**RUN_TITLES, "gate": ["the gate", ""], "classifier": ["the classifier", ""]}
 _HASHED = ("results.jsonl", "scores.safetensors", "map.safetensors")
 
 
 @dataclass(frozen=True)
+class Epoch:
+    """One epoch of a training.
+
+    Attributes:
+        number: counted from 1.
+        values: what was measured, by name.
+        variant: of the network, where the study trains several.
+    """
+
+    number: int
+    values: Mapping[str, float]
+    variant: str = ""
+
+
+@dataclass(frozen=True)
 class RunFolder:
-    """What lies in a run's folder.
+    """What a run's folder holds.
 
     Attributes:
         path: the folder.
         summary: run.json.
         results: results.jsonl, in order.
-        scores: by set and method; empty where the study keeps none.
-        story: training.jsonl; empty where the study keeps none.
-        head_story: head.jsonl; empty where there is none.
-        manifest: of the gate; empty where the study makes none.
+        scores: by dataset and method; empty where the study keeps none.
+        epochs: training.jsonl; empty where the study keeps none.
+        head_epochs: head.jsonl, of the calibration head; empty where there is none.
+        gate: the gate's manifest, where the study makes a gate.
+        beside: further studies, for the figure with five panels.
     """
 
     path: Path
-    summary: Mapping[str, Any]
+    summary: Summary
     results: list[Result]
     scores: Mapping[str, Mapping[str, NDArray[Any]]]
-    story: list[dict[str, Any]]
-    head_story: list[dict[str, Any]]
-    manifest: Mapping[str, Any]
-
-    @property
-    def study(self) -> str:
-        """Which study it was; runs from before there were several do not say."""
-        return str(self.summary.get("study", "run"))
+    epochs: list[Epoch]
+    head_epochs: list[Epoch]
+    gate: Manifest | None
+    beside: tuple["RunFolder", ...] = ()
 
     @cached_property
     def by_key(self) -> dict[tuple[str, str, str], Result]:
@@ -52,14 +63,13 @@ class RunFolder:
         return {(r.method, r.dataset, r.metric): r for r in self.results}
 
     def number(self, method: str, dataset: str, metric: str) -> float:
-        """One number, for the words of a page."""
+        """One number, for the text of a page."""
         return self.by_key[method, dataset, metric].value
 
-    @cached_property
-    def titles(self) -> dict[str, tuple[str, str]]:
+    @property
+    def titles(self) -> Mapping[str, tuple[str, str]]:
         """The title and the section of each method, in the order of the tables."""
-        known = self.summary.get("titles", _TITLES)
-        return {key: (str(title), str(section)) for key, (title, section) in known.items()}
+        return self.summary.titles
 
     def label(self, method: str) -> str:
         """The method's title, with its section where two have the same title."""
@@ -69,22 +79,13 @@ class RunFolder:
 
     @cached_property
     def sets(self) -> dict[str, str]:
-        """The OOD sets in the order of the file, each with its group."""
+        """The OOD datasets in the order of the file, each with its group."""
         return {r.dataset: r.group for r in self.results if r.group != "id"}
 
     @cached_property
     def seen(self) -> set[str]:
-        """The sets of a kind that calibrated some method."""
+        """The OOD datasets of a kind that calibrated some method."""
         return {r.dataset for r in self.results if r.seen_in_calibration}
-
-    @property
-    def left_out(self) -> dict[str, str]:
-        """What is missing, and why."""
-        return {**self.summary.get("missing", {}), **self.summary.get("skipped", {})}
-
-    def tables(self) -> list[Table]:
-        """The tables of this study."""
-        return study_tables(self.results, {**self.summary, "study": self.study})
 
     def hashes(self) -> dict[str, str]:
         """SHA-256 of the files the report is made from."""
@@ -96,31 +97,46 @@ class RunFolder:
         return found
 
 
-def read_run(folder: Path) -> RunFolder:
+def read_run(folder: Path, beside: Sequence[Path] = ()) -> RunFolder:
     """The run in this folder.
 
+    Args:
+        folder: of a finished study.
+        beside: folders of further studies.
+
     Raises:
-        ArtifactError: the folder does not hold a finished run.
+        ArtifactError: a folder does not hold a finished run.
     """
     results = read_results(folder / "results.jsonl")
-    try:
-        summary = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-        if not isinstance(summary, dict):
-            raise ValueError("run.json is not a summary")
-        manifest = {}
-        if summary.get("study", "run") == "run":
-            manifest = json.loads((folder / "gate" / "manifest.json").read_text(encoding="utf-8"))
-        story, head_story = (_lines(folder / f"{name}.jsonl") for name in ("training", "head"))
-    except (OSError, ValueError) as error:
-        raise ArtifactError(f"{folder} does not hold a finished run: {error}.") from error
+    summary = read_summary(folder)
     if not results:
         raise ArtifactError(f"{folder} does not hold a finished run: it has no results.")
+    try:
+        gate = _read_manifest(folder / "gate") if summary.study == "run" else None
+        epochs, head_epochs = (_read_epochs(folder / f"{n}.jsonl") for n in ("training", "head"))
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"{folder} does not hold a finished run: {error}.") from error
     path = folder / "scores.safetensors"
     scores = read_scores(path) if path.is_file() else {}
-    return RunFolder(folder, summary, results, scores, story, head_story, manifest)
+    others = tuple(map(read_run, beside))
+    return RunFolder(folder, summary, results, scores, epochs, head_epochs, gate, others)
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
+def _read_manifest(folder: Path) -> Manifest:
+    return Manifest(json.loads((folder / "manifest.json").read_text(encoding="utf-8")))
+
+
+def _read_epochs(path: Path) -> list[Epoch]:
     if not path.is_file():
         return []
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return [_epoch(Manifest(json.loads(line))) for line in lines]
+
+
+def _epoch(row: Manifest) -> Epoch:
+    measured = {k: v for k, v in row.content.items() if k != "epoch" and isinstance(v, int | float)}
+    return Epoch(
+        number=int(row.number("epoch")) + 1,
+        values={name: float(value) for name, value in measured.items()},  # a diverged loss is NaN
+        variant=row.text("variant") if "variant" in row else "",
+    )

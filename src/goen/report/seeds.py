@@ -1,12 +1,16 @@
-"""The page of a study over seeds: how much of a difference is luck."""
+"""The report of ``goen seeds``: the spread over trainings."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup
 
-from goen.report.blocks import Drawing, Gallery, Numbers, Page, Section, Words
+from goen.metrics import over_seeds
+from goen.report.blocks import Drawing, Gallery, Page, Paragraph, ResultTable, Section
+from goen.report.comparison import left_out_notes
 from goen.report.figures.seeds import seed_points
 from goen.report.run_folder import RunFolder
+from goen.report.summary import Summary
+from goen.report.table import Cell, Row, Table
 from goen.runs.results import Result
 
 _DRAWN = {
@@ -19,47 +23,86 @@ _DRAWN = {
 }
 
 
-def seeds_page(run: RunFolder, beside: Sequence[RunFolder]) -> Page:
+def seeds_tables(results: Sequence[Result], summary: Summary) -> list[Table]:
+    """Mean, spread and range over seeds; then every seed by itself."""
+    seeds = summary.seeds
+    sets = list(dict.fromkeys(r.dataset for r in results if r.group != "id"))
+    by_key = {(r.method, r.dataset, r.metric, r.seed): r for r in results}
+
+    def over(method: str, dataset: str, metric: str) -> list[Cell]:
+        values = [by_key[method, dataset, metric, seed].value for seed in seeds]
+        seen = by_key[method, dataset, metric, seeds[0]].seen_in_calibration
+        spread = over_seeds(values)
+        mean = Cell(spread.mean, spread=spread.sd, seen=seen)
+        return [mean, Cell(spread.minimum), Cell(spread.maximum)]
+
+    columns = [f"{name}{end}" for name in sets for end in ("", " least", " most")]
+    where = f"{summary.data}, {len(seeds)} seeds ({', '.join(map(str, seeds))})"
+    rows = [
+        Row(title, tuple(cell for name in sets for cell in over(method, name, "auroc")))
+        for method, (title, _) in summary.titles.items()
+    ]
+    accuracy = over("classifier", "test", "accuracy")
+    each = [
+        Row(
+            f"seed {seed}",
+            tuple(Cell(by_key[method, name, "auroc", seed].value) for name in sets),
+            title,
+        )
+        for method, (title, _) in summary.titles.items()
+        for seed in seeds
+    ]
+    note = "Mean ± standard deviation over seeds (n - 1), least and most."
+    notes = (note, *left_out_notes(summary))
+    return [
+        Table("auroc", f"AUROC: {where}", tuple(columns), tuple(rows), notes),
+        Table(
+            "accuracy",
+            f"Accuracy: {where}",
+            ("mean", "least", "most"),
+            (Row("classifier", tuple(accuracy)),),
+        ),
+        Table("each_seed", f"AUROC by seed: {where}", tuple(sets), tuple(each)),
+    ]
+
+
+def seeds_page(run: RunFolder, tables: Sequence[Table]) -> Page:
     """Points per seed with mean and standard deviation; a table of every number."""
-    del beside
     seeds = list(dict.fromkeys(r.seed for r in run.results))
     lead = Markup(
         "The same configuration on {}, trained with {} seeds ({}). Data and splits stay the same: "
-        "what differs is the training alone."
-    ).format(run.summary["data"], len(seeds), ", ".join(map(str, seeds)))
-    by_metric: dict[str, list[Result]] = {}
-    for r in run.results:
-        by_metric.setdefault(r.metric, []).append(r)
-    words = "The standard deviation is that of a sample (n − 1). With few seeds it is itself rough."
+        "only the training differs."
+    ).format(run.summary.data, len(seeds), ", ".join(map(str, seeds)))
+    text = (
+        "The standard deviation is that of a sample (n − 1). With few seeds it is itself uncertain."
+    )
     sections = [
-        Section("The spread", [Words(words), Gallery(tuple(_drawings(run, by_metric)))]),
-        Section("The numbers", list(map(Numbers, run.tables()))),
+        Section("Spread over seeds", [Paragraph(text), Gallery(tuple(_drawings(run)))]),
+        Section("Tables", list(map(ResultTable, tables))),
     ]
-    return Page(f"Seeds on {run.summary['data']}", [Words(lead, "lead")], sections)
+    return Page(f"Seeds on {run.summary.data}", [Paragraph(lead, "lead")], sections)
 
 
-def _drawings(run: RunFolder, by_metric: dict[str, list[Result]]) -> list[Drawing]:
+def _drawings(run: RunFolder) -> list[Drawing]:
     drawings = []
-    for metric, words in _DRAWN.items():
+    for metric, name in _DRAWN.items():
         by_set: dict[str, dict[str, list[float]]] = {}
-        for r in by_metric.get(metric, []):
-            by_set.setdefault(r.dataset, {}).setdefault(_short(run, r.method), []).append(r.value)
+        for r in run.results:
+            if r.metric == metric:
+                by_set.setdefault(r.dataset, {}).setdefault(run.label(r.method), []).append(r.value)
         for dataset, rows in by_set.items():
-            several = {name: values for name, values in rows.items() if len(values) > 1}
-            if not several:
-                continue
-            told = "; ".join(
-                f"{name} from {min(v):.4f} to {max(v):.4f}" for name, v in several.items()
-            )
-            drawings.append(
-                Drawing(
-                    f"seeds-{metric}-{dataset}",
-                    seed_points(f"{words}: {dataset}", words, several),
-                    f"{words} on {dataset} over the seeds: {told}.",
-                )
-            )
+            several = {label: values for label, values in rows.items() if len(values) > 1}
+            if several:
+                drawings.append(_drawing(metric, name, dataset, several))
     return drawings
 
 
-def _short(run: RunFolder, method: str) -> str:
-    return run.label(method).partition(" (")[0]
+def _drawing(
+    metric: str, name: str, dataset: str, by_row: Mapping[str, Sequence[float]]
+) -> Drawing:
+    ranges = "; ".join(f"{row} from {min(v):.4f} to {max(v):.4f}" for row, v in by_row.items())
+    return Drawing(
+        f"seeds-{metric}-{dataset}",
+        seed_points(f"{name}: {dataset}", name, by_row),
+        f"{name} on {dataset} over the seeds: {ranges}.",
+    )

@@ -1,4 +1,4 @@
-"""A table as a value, and its forms: Markdown, LaTeX and CSV."""
+"""A table as a value, and its file formats: Markdown, LaTeX and CSV."""
 
 import csv
 import io
@@ -17,8 +17,8 @@ class Cell:
     """One number of a table.
 
     Attributes:
-        value: the number; ``None`` where there is none, and then nothing is filled in.
-        form: how it is written, as a format specification.
+        value: the number; ``None`` where there is none.
+        form: its format specification.
         spread: its standard deviation over seeds, if it is a mean.
         low: lower end of its interval, if it has one.
         high: upper end.
@@ -37,8 +37,8 @@ class Cell:
     text: str = ""
 
     @property
-    def words(self) -> str:
-        """The number as written, without its interval."""
+    def formatted(self) -> str:
+        """The formatted number, without its interval."""
         if self.text:
             return self.text
         if self.value is None:
@@ -58,7 +58,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """A line of a table; lines of one section stand together under its title."""
+    """A row of a table; rows of one section are grouped under its title."""
 
     label: str
     cells: tuple[Cell, ...]
@@ -67,7 +67,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """A table with a name for its files, a title and notes that say how to read it."""
+    """A table: a name for its files, a title, columns, rows, and notes below it."""
 
     name: str
     title: str
@@ -94,7 +94,7 @@ def markdown(table: Table) -> str:
     """The table in GitHub's Markdown."""
 
     def written(cell: Cell) -> str:
-        text = f"**{cell.words}**" if cell.mark == "best" else cell.words
+        text = f"**{cell.formatted}**" if cell.mark == "best" else cell.formatted
         text = f"≈ {text}" if cell.mark == "tied" else text
         text = f"{text}†" if cell.seen else text
         return f"{text} ({cell.interval})" if cell.interval else text
@@ -136,7 +136,7 @@ def latex(table: Table) -> str:
     """The table for LaTeX with booktabs."""
 
     def written(cell: Cell) -> str:
-        text = _latex(cell.words)
+        text = _latex(cell.formatted)
         text = rf"\textbf{{{text}}}" if cell.mark == "best" else text
         text = rf"$\approx$ {text}" if cell.mark == "tied" else text
         text = rf"{text}$^\dagger$" if cell.seen else text

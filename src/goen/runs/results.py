@@ -21,7 +21,8 @@ from goen.runs.recognise import RESULTS, SCORES
 _log = getLogger(__name__)
 
 Group = Literal["id", "near", "far", "noise"]
-# What metrics carry beside the metrics; an AUROC's interval stands in the row of the AUROC.
+# Fields of the metrics' dataclasses that get no row of their own: settings, counts, and the ends of
+# the AUROC's interval, which are the columns low and high of the AUROC's row.
 _NOT_METRICS = frozenset(
     {"auroc_low", "auroc_high", "level", "threshold", "num_id", "num_ood", "num_images"}
 )

@@ -1,4 +1,4 @@
-"""Studies: from images to a file of results."""
+"""Studies: from images to a file of results, one module per study."""
 
 from goen.studies.ablate import VARIANTS, AblateConfig, ablate
 from goen.studies.bench import BenchConfig, bench

@@ -1,10 +1,10 @@
-"""The ablation: the paper's four variants, its figure's, and the factors it leaves tangled."""
+"""``goen ablate``: the paper's variants, and each factor by itself where it changes two at once."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from logging import getLogger
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 from goen.data.protocol import Protocol
 from goen.errors import unknown
@@ -12,7 +12,7 @@ from goen.metrics import holm, paired_auroc_test
 from goen.runs.manifest import JsonObject
 from goen.runs.results import Result, read_results, read_scores, write_results, write_scores
 from goen.runs.stages import Stages, alone_in, check_run_folder, summarised
-from goen.studies.bench import Arrays
+from goen.studies.evaluate import Arrays
 from goen.studies.presets import Budget
 from goen.studies.run import RunConfig, run
 
@@ -24,34 +24,40 @@ _HEAD, _DISTANCE = "with the calibrated head", "distance alone"
 
 @dataclass(frozen=True)
 class Variant:
-    """One row of the ablation: what it changes of a run."""
+    """One row of the ablation: the options of ``goen run`` that it changes."""
 
     title: str
-    changes: Mapping[str, Any] = field(default_factory=dict)
+    representation: Literal["multi_scale", "single_scale", "concat"] = "multi_scale"
+    center_loss: float = 0.0
+    calibration_ood: Literal["all", "noise"] = "all"
+
+    @property
+    def has_own_network(self) -> bool:
+        """Variants that differ only in their calibration share a network."""
+        return self.calibration_ood == "all"
 
 
 VARIANTS: Mapping[str, Variant] = {
-    "default": Variant("default, with CenterLoss", {"center_loss": CENTER_LOSS}),
+    "default": Variant("default, with CenterLoss", center_loss=CENTER_LOSS),
     "no_center_loss": Variant("NoCenterLoss"),
     "single_scale": Variant(
-        "SingleScale-L4, with CenterLoss",
-        {"center_loss": CENTER_LOSS, "representation": "single_scale"},
+        "SingleScale-L4, with CenterLoss", representation="single_scale", center_loss=CENTER_LOSS
     ),
-    "single_scale_no_center_loss": Variant("SingleScale-L4", {"representation": "single_scale"}),
+    "single_scale_no_center_loss": Variant("SingleScale-L4", representation="single_scale"),
     "no_svhn": Variant(
-        "NoSVHN (noise alone calibrates), with CenterLoss",
-        {"center_loss": CENTER_LOSS, "calibration_ood": "noise"},
+        "NoSVHN (calibrated with noise alone), with CenterLoss",
+        center_loss=CENTER_LOSS,
+        calibration_ood="noise",
     ),
     "no_svhn_no_center_loss": Variant(
-        "NoSVHN (noise alone calibrates)", {"calibration_ood": "noise"}
+        "NoSVHN (calibrated with noise alone)", calibration_ood="noise"
     ),
     "concat": Variant(
         "concatenation as in the figure, with CenterLoss",
-        {"center_loss": CENTER_LOSS, "representation": "concat"},
+        representation="concat",
+        center_loss=CENTER_LOSS,
     ),
-    "concat_no_center_loss": Variant(
-        "concatenation as in the figure", {"representation": "concat"}
-    ),
+    "concat_no_center_loss": Variant("concatenation as in the figure", representation="concat"),
 }
 """The paper's four are default, no_center_loss, single_scale and no_svhn."""
 
@@ -74,25 +80,32 @@ class AblateConfig:
     seed: int = 42
 
     def run(self, variant: str) -> RunConfig:
-        """The main job for this variant."""
-        plain = RunConfig(preset=self.preset, budget=self.budget, seed=self.seed)
-        return replace(plain, **VARIANTS[variant].changes)
+        """The configuration of ``goen run`` for this variant."""
+        chosen = VARIANTS[variant]
+        return RunConfig(
+            preset=self.preset,
+            budget=self.budget,
+            representation=chosen.representation,
+            center_loss=chosen.center_loss,
+            calibration_ood=chosen.calibration_ood,
+            seed=self.seed,
+        )
 
 
 def ablate(
     config: AblateConfig, protocol: Protocol, out: Path, stages: Stages | None = None
 ) -> list[Result]:
-    """Run the main job for every variant, and compare the variants on the same images.
+    """Run ``goen run`` for every variant, and compare the variants on the same images.
 
-    Every variant is two rows, with its head and by its distance alone; the distance of a variant
-    that only calibrates differently is the same and left out. Each OOD set has two kinds of paired
-    test: ``p_against_default`` (Holm's correction over the variants) and, where a variant exists
-    with and without CenterLoss, ``p_of_center_loss`` in the row without.
+    Every variant has two rows, with its head and by its distance alone; variants that differ only
+    in their calibration have the same distance, which has one row. Each OOD set has two kinds of
+    paired test: ``p_against_default`` (Holm's correction over the variants) and, where a variant
+    exists with and without CenterLoss, ``p_of_center_loss`` in the row without.
 
     Args:
         config: what to do.
         protocol: the images.
-        out: the study's folder; each variant's run lies in ``variants/`` in it.
+        out: the study's folder; each variant's run is in its ``variants/``.
         stages: finished work, shared between studies; in out if not given.
     """
     for name in config.variants:
@@ -104,33 +117,24 @@ def ablate(
     for name in variants:
         check_run_folder(out / "variants" / name)
     with alone_in(out):
-        results: list[Result] = []
-        scores: dict[str, dict[str, Any]] = {}
-        titles: dict[str, list[str]] = {}
-        for name in variants:
+        runs = {name: out / "variants" / name for name in variants}
+        for name, folder in runs.items():
             _log.info(f"variant {name}")
-            folder = out / "variants" / name
             run(config.run(name), protocol, folder, store)
-            for row, section, old in _rows_of(name):
-                titles[row] = [VARIANTS[name].title, section]
-                results += [
-                    replace(r, method=row)
-                    for r in read_results(folder / "results.jsonl")
-                    if r.method == old or (r.method == "classifier" and section == _HEAD)
-                ]
-                for dataset, arrays in read_scores(folder / "scores.safetensors").items():
-                    scores.setdefault(dataset, {})[row] = arrays[old]
-        order = sorted(titles, key=lambda row: titles[row][1] != _HEAD)  # heads first
-        results = [r for row in order for r in results if r.method == row]
-        twins = {row: _with_center_loss(row) for row in order if _with_center_loss(row) in order}
-        results += _tests(order, twins, scores, results)
+        rows = [row for name in variants for row in _rows_of(name)]
+        rows.sort(key=lambda row: row.section != _HEAD)  # those with the head first
+        results = [r for row in rows for r in _renamed_results(row, runs[row.variant])]
+        scores = _renamed_scores(rows, runs)
+        keys = [row.key for row in rows]
+        twins = {key: _with_center_loss(key) for key in keys if _with_center_loss(key) in keys}
+        results += _tests(keys, twins, scores, results)
         summary: JsonObject = {
             "study": "ablate",
             "data": protocol.name,
             "config": asdict(config),
-            "titles": {row: titles[row] for row in order},
+            "titles": {row.key: [VARIANTS[row.variant].title, row.section] for row in rows},
             "with_center_loss": twins,
-            "uses_ood": [row for row in order if titles[row][1] == _HEAD],
+            "uses_ood": [row.key for row in rows if row.section == _HEAD],
             "skipped": {},
             "missing": dict(protocol.missing),
         }
@@ -140,12 +144,40 @@ def ablate(
     return results
 
 
-def _rows_of(variant: str) -> list[tuple[str, str, str]]:
-    """(row, section, method of the main job) for each row that the variant gives."""
-    rows = [(variant, _HEAD, "goen")]
-    if "calibration_ood" not in VARIANTS[variant].changes:
-        rows.append((f"{variant}_distance", _DISTANCE, "goen_distance"))
+@dataclass(frozen=True)
+class _Row:
+    """A row of the ablation's tables: one method of one variant's run."""
+
+    key: str
+    variant: str
+    section: str
+    method: str
+
+
+def _rows_of(variant: str) -> list[_Row]:
+    rows = [_Row(variant, variant, _HEAD, "goen")]
+    if VARIANTS[variant].has_own_network:
+        rows.append(_Row(f"{variant}_distance", variant, _DISTANCE, "goen_distance"))
     return rows
+
+
+def _renamed_results(row: _Row, folder: Path) -> list[Result]:
+    """The row's results, with its key as the method; the classifier's with the head's."""
+    return [
+        replace(r, method=row.key)
+        for r in read_results(folder / "results.jsonl")
+        if r.method == row.method or (r.method == "classifier" and row.section == _HEAD)
+    ]
+
+
+def _renamed_scores(rows: Sequence[_Row], runs: Mapping[str, Path]) -> dict[str, Arrays]:
+    """The scores of every row, by dataset and row."""
+    scores: dict[str, Arrays] = {}
+    by_variant = {name: read_scores(f / "scores.safetensors") for name, f in runs.items()}
+    for row in rows:
+        for dataset, arrays in by_variant[row.variant].items():
+            scores.setdefault(dataset, {})[row.key] = arrays[row.method]
+    return scores
 
 
 def _tests(
@@ -162,7 +194,7 @@ def _tests(
             id_a=test[one], ood_a=ood[one], id_b=test[other], ood_b=ood[other]
         ).p_value
 
-    def found(row: str, dataset: str, metric: str, p: float) -> Result:
+    def result(row: str, dataset: str, metric: str, p: float) -> Result:
         return replace(by_key[row, dataset], metric=metric, value=p, low=None, high=None)
 
     tests: list[Result] = []
@@ -170,15 +202,15 @@ def _tests(
         others = [row for row in rows if row != "default"]
         p_values = [p_value("default", row, dataset) for row in others]
         for row, p in zip(others, holm(p_values), strict=True):
-            tests.append(found(row, dataset, "p_against_default", p))
+            tests.append(result(row, dataset, "p_against_default", p))
         for row, with_loss in twins.items():
             p = p_value(with_loss, row, dataset)
-            tests.append(found(row, dataset, "p_of_center_loss", p))
+            tests.append(result(row, dataset, "p_of_center_loss", p))
     return tests
 
 
 def _with_center_loss(row: str) -> str:
-    """The row's twin with CenterLoss; an empty name if it has none."""
+    """The same row with CenterLoss; empty if this one has it."""
     if "no_center_loss" not in row:
         return ""
     return row.replace("_no_center_loss", "").replace("no_center_loss", "default")

@@ -1,12 +1,9 @@
-"""The benchmark: every method on the same images, one pass of each network, one file of results."""
+"""``goen bench``: every method on the same images, one pass of each network over each set."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from logging import getLogger
 from pathlib import Path
-
-import numpy as np
-from numpy.typing import NDArray
 
 from goen.data.protocol import Protocol
 from goen.detectors import Detector
@@ -16,15 +13,14 @@ from goen.metrics import holm, paired_auroc_test
 from goen.runs.manifest import JsonObject
 from goen.runs.results import Result, write_results, write_scores
 from goen.runs.stages import Stages, alone_in, summarised
-from goen.studies.evaluate import id_rows, ood_rows
+from goen.studies.evaluate import Arrays, id_rows, ood_rows
 from goen.studies.experiment import Experiment
 from goen.studies.methods import METHODS, Material, Method
 from goen.studies.presets import Budget
 
 _log = getLogger(__name__)
 
-Arrays = dict[str, NDArray[np.float64]]
-_BRIDGE = "pytorch_ood."
+_PYTORCH_OOD = "pytorch_ood."
 
 
 @dataclass(frozen=True)
@@ -58,10 +54,10 @@ def bench(
     *,
     own: Sequence[Method] = (),
 ) -> list[Result]:
-    """Train what must be trained, extract once, score with every method, compare.
+    """Train the networks, extract their outputs once, score with every method, compare.
 
-    Writes results.jsonl, scores.safetensors and, last, run.json. A second call trains nothing and
-    passes no image through a network.
+    Writes results.jsonl, scores.safetensors and, last, run.json. A second call with
+    the same stages trains nothing and runs no network.
 
     Args:
         config: what to do.
@@ -79,8 +75,8 @@ def bench(
         experiment = Experiment(
             config.preset, config.budget, config.seed, protocol, stages or Stages(out / "stages")
         )
-        asked = {*config.methods, *(method.key for method in own)}
-        methods = [m for m in methods if m.key in asked or _makes_sense(m, experiment)]
+        named = {*config.methods, *(method.key for method in own)}
+        methods = [m for m in methods if m.key in named or _is_default(m, experiment)]
         scores: dict[str, Arrays] = {}
         results: list[Result] = []
         for method in methods:
@@ -103,32 +99,32 @@ def bench(
     return results
 
 
-def _makes_sense(method: Method, experiment: Experiment) -> bool:
-    """Flip averaging is skipped for networks trained without flips, unless asked for by name."""
+def _is_default(method: Method, experiment: Experiment) -> bool:
+    """Flip averaging is skipped for networks trained without flips, unless named."""
     return method.view != "flip_averaged" or experiment.preset.training.flip != "never"
 
 
 def _chosen(config: BenchConfig, own: Sequence[Method]) -> tuple[list[Method], dict[str, str]]:
     """The methods in the order of the table, and those left out with the reason."""
-    known = {**METHODS, **{method.key: method for method in own}}
-    bridged, skipped = [], {}
+    available = {**METHODS, **{method.key: method for method in own}}
+    external, skipped = [], {}
     for name in config.methods:
-        if name.startswith(_BRIDGE):
+        if name.startswith(_PYTORCH_OOD):
             try:
-                bridged.append(_bridged(name.removeprefix(_BRIDGE)))
+                external.append(_from_pytorch_ood(name.removeprefix(_PYTORCH_OOD)))
             except ExtraMissing as error:
                 skipped[name] = str(error)
                 _log.warning(f"{name} is left out: {error}")
-        elif name not in known:
-            raise unknown("method", name, known)
+        elif name not in available:
+            raise unknown("method", name, available)
     wanted = {*(config.methods or METHODS), *(method.key for method in own)}
-    methods = [method for key, method in known.items() if key in wanted] + bridged
+    methods = [method for key, method in available.items() if key in wanted] + external
     if not methods:
         raise UsageError("No method is left to compare.")
     return methods, skipped
 
 
-def _bridged(name: str) -> Method:
+def _from_pytorch_ood(name: str) -> Method:
     detector = pytorch_ood(name)
 
     def fit(material: Material) -> Detector:
@@ -164,10 +160,10 @@ def _measure(method: Method, experiment: Experiment) -> tuple[Arrays, list[Resul
 
 
 def _against_the_best(scores: Mapping[str, Arrays], results: Sequence[Result]) -> list[Result]:
-    """For each set and each method but the best: P of so large a difference in AUROC by chance.
+    """For each set and each method but the best: the p-value of its difference in AUROC.
 
     DeLong's paired test on the same images, with Holm's correction for the number of methods. It
-    knows nothing of the spread over seeds, nor that the best was chosen by looking.
+    includes neither the spread over seeds nor the selection of the best method on these images.
     """
     found: list[Result] = []
     rows = [r for r in results if r.metric == "auroc"]

@@ -1,4 +1,4 @@
-"""From outputs to rows: the numbers of any method on a protocol's sets, and those of a gate."""
+"""Evaluation: the results of any method on a protocol's sets, and those of a gate."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -34,10 +34,20 @@ _SHEET_COLUMNS = 6  # as many as a phone shows at full size
 _MAP_POINTS = 500
 
 
-def id_rows(origin: Origin, logits: NDArray[Any], images: ImageSet, **more: float) -> list[Result]:
-    """Accuracy, ECE, NLL and Brier score of a classifier on ID images, and further numbers."""
+def id_rows(
+    origin: Origin, logits: NDArray[Any], images: ImageSet, dataset: str = "test", **more: float
+) -> list[Result]:
+    """Accuracy, ECE, NLL and Brier score of a classifier on ID images, and further numbers.
+
+    Args:
+        origin: of the numbers.
+        logits: of the images.
+        images: with their labels.
+        dataset: the name of the set in the results.
+        more: further numbers by metric.
+    """
     numbers = asdict(id_metrics(logits=logits, labels=images.labels))
-    return origin.rows("test", "id", {**numbers, **more})
+    return origin.rows(dataset, "id", {**numbers, **more})
 
 
 def ood_rows(
@@ -46,7 +56,7 @@ def ood_rows(
     """Every OOD metric of one method on every OOD set of the protocol.
 
     Args:
-        origin: what the numbers come from.
+        origin: of the numbers.
         scores: of the ID images (``test``) and of each OOD set, by name.
         protocol: the sets.
         seen: the sets of a kind that calibrated the method.
@@ -60,16 +70,16 @@ def ood_rows(
 
 @dataclass(frozen=True, eq=False)
 class GateStudy:
-    """A gate to evaluate, and what it was made from.
+    """A gate to evaluate, and its origin.
 
     Attributes:
         gate: with the detector ``Goen``.
         budget: of the training.
         seed: of the training.
         network: the key of the trained network.
-        trained_on: the sets behind the network.
+        trained_on: the sets that the network was trained on.
         calibrated_on: the ID set and the OOD sets that trained the head; empty without one.
-        held_out: gives the threshold.
+        held_out: the set for the threshold.
         ood_seen: names of the OOD sets that trained the head.
     """
 
@@ -90,13 +100,13 @@ class GateStudy:
 
     @property
     def detectors(self) -> dict[str, Detector]:
-        """The methods that one pass of the network is scored by."""
+        """The methods that score one pass of the network; the last is the gate's."""
         without_head = self.goen.with_head(None, None)
         found: dict[str, Detector] = {"max_softmax": MaxSoftmax(), "goen_distance": without_head}
         return found | ({"goen": self.goen} if self.goen.has_probability else {})
 
     def origin(self, method: str) -> Origin:
-        """What the numbers of this method come from."""
+        """The origin of this method's numbers."""
         used = self.calibrated_on if method in ("goen", "gate") else ()
         if method == "gate":
             used = (*used, self.held_out)
@@ -111,7 +121,7 @@ class GateStudy:
 
 
 def check_outputs(protocol: Protocol, out: Path) -> None:
-    """Raise a UsageError if ``evaluate_gate`` would replace what goen did not write."""
+    """Raise a UsageError if writing an evaluation would replace files that goen did not write."""
     check_free(out / "gate", saved("gate"), folder=True)
     for name in ("test", *protocol.evaluation):
         check_free(_sheet_of(name, out), SHEET)
@@ -121,27 +131,49 @@ def _sheet_of(name: str, out: Path) -> Path:
     return out / "mistakes" / f"{name}.png"
 
 
-def evaluate_gate(study: GateStudy, protocol: Protocol, out: Path) -> Gate:
-    """The gate with its metrics among its facts; results, scores and pictures lie in ``out``."""
+@dataclass(frozen=True, eq=False)
+class GateEvaluation:
+    """The evaluation of a gate.
+
+    Attributes:
+        gate: with its metrics among its facts.
+        sets: the ID test set (``test``) and the OOD sets by name.
+        results: every number with its origin.
+        scores: of every method on every set, beside labels, p-values and logits.
+        feature_map: points of every set, for a figure.
+    """
+
+    gate: Gate
+    sets: Mapping[str, ImageSet]
+    results: list[Result]
+    scores: Mapping[str, Arrays]
+    feature_map: Mapping[str, Tensor]
+
+    def write(self, out: Path) -> None:
+        """Results, scores, feature map, pictures of the errors, and the gate."""
+        write_results(out / "results.jsonl", self.results)
+        write_scores(out / "scores.safetensors", self.scores)
+        with whole_file(out / "map.safetensors", MAP) as temporary:
+            save_file(dict(self.feature_map), temporary)
+        for name, images in self.sets.items():
+            _draw_mistakes(name, images, self.scores[name], _sheet_of(name, out))
+        self.gate.save(out / "gate")
+
+
+def evaluate_gate(study: GateStudy, protocol: Protocol) -> GateEvaluation:
+    """The gate's numbers, and those of other methods, on the test set and every OOD set."""
     sets = {"test": protocol.test, **{n: o.images for n, o in protocol.evaluation.items()}}
     _log.info(f"scoring {len(sets)} sets, {sum(len(images) for images in sets.values()):,} images")
-    scores, points = {}, {}
+    scores, features = {}, {}
     for name, images in sets.items():
-        scores[name], points[name] = _score(study, images)
+        scores[name], features[name] = _score(study, images)
     scores["test"]["truth"] = np.asarray(protocol.test.labels)
     results = _results(study, protocol, scores)
-    write_results(out / "results.jsonl", results)
-    write_scores(out / "scores.safetensors", scores)
-    with whole_file(out / "map.safetensors", MAP) as temporary:
-        save_file(_map(study.goen, points), temporary)
-    for name, images in sets.items():
-        _draw_mistakes(name, images, scores[name], _sheet_of(name, out))
     kept = ("auroc", "accuracy", "false_alarm_rate", "flagged")
     metrics = {f"{r.method}/{r.dataset}/{r.metric}": r.value for r in results if r.metric in kept}
     facts = {**study.gate.facts, "metrics": metrics, "hardware": hardware()}
     gate = replace(study.gate, facts=facts)
-    gate.save(out / "gate")
-    return gate
+    return GateEvaluation(gate, sets, results, scores, _feature_map(study.goen, features))
 
 
 def _score(study: GateStudy, images: ImageSet) -> tuple[Arrays, Tensor]:
@@ -170,11 +202,11 @@ def _score(study: GateStudy, images: ImageSet) -> tuple[Arrays, Tensor]:
     return scores, torch.cat(mapped)
 
 
-def _map(detector: Goen, features: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _feature_map(detector: Goen, features: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Points ``(n, 2)`` of each set on the first two principal axes of the training images.
 
-    Beside them ``classes``, the class means, and ``share`` of the training images' variance that
-    either axis shows. No OOD image and no test image chose the axes.
+    Beside them ``classes``, the class means, and ``share``, the share of the training images'
+    variance along each axis. The axes depend on neither OOD nor test images.
     """
     statistics = detector.gaussians.statistics
     centre, axes, share = _principal_axes(statistics)
@@ -187,7 +219,7 @@ def _principal_axes(statistics: ClassStatistics) -> tuple[Tensor, Tensor, Tensor
     """The mean ``(D,)``, two unit axes ``(D, 2)`` and the share of variance along each ``(2,)``."""
     values, vectors = torch.linalg.eigh(statistics.total_scatter_)
     axes = vectors[:, -2:].flip(1)
-    # An eigenvector has no sign of its own: its largest entry is made positive.
+    # The sign of an eigenvector is arbitrary: its largest entry is made positive.
     largest = axes.abs().argmax(dim=0)
     axes = axes * axes.gather(0, largest[None]).sign()
     return statistics.total_mean_, axes, values[-2:].flip(0) / values.sum()
@@ -213,7 +245,7 @@ def _results(study: GateStudy, protocol: Protocol, scores: Mapping[str, Arrays])
 
 
 def _probability_numbers(id_: NDArray[Any], ood: NDArray[Any]) -> dict[str, float]:
-    """Calibration of P(OOD), which depends on how much OOD there is: the head had one half."""
+    """Calibration of P(OOD), which depends on the prevalence: one half in the head's training."""
     probability = np.concatenate([id_, ood])
     is_ood = np.arange(len(probability)) >= len(id_)
     measured = ood_calibration(probability, is_ood)
@@ -225,7 +257,7 @@ def _probability_numbers(id_: NDArray[Any], ood: NDArray[Any]) -> dict[str, floa
 
 
 def _draw_mistakes(name: str, images: ImageSet, scores: Arrays, path: Path) -> None:
-    """The worst errors: flagged ID images of the least p-value, unflagged OOD of the largest."""
+    """The most confident errors: flagged ID images with the smallest p-values, and vice versa."""
     wrong = np.flatnonzero(scores["is_ood"] if name == "test" else ~scores["is_ood"])
     if not len(wrong):
         remove_own(path, SHEET)

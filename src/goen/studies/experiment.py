@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from logging import getLogger
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +13,10 @@ from torch import nn
 from goen.data.imageset import ImageSet
 from goen.data.protocol import Protocol
 from goen.detectors import Detector, Perturbed
-from goen.models import NetworkConfig
+from goen.models import ClassifierKind
 from goen.models.ensemble import ensemble
 from goen.models.flip_averaging import FlipAveraged
+from goen.models.resnet import Representation
 from goen.outputs import Outputs
 from goen.runs.manifest import Manifest
 from goen.runs.results import Origin
@@ -27,30 +27,31 @@ from goen.studies.presets import SEEDS, Budget, Preset, choose_preset
 
 _log = getLogger(__name__)
 
-NETWORKS: Mapping[str, Mapping[str, Any]] = {
-    "standard": {"representation": "plain"},
-    "dropout": {"representation": "plain", "classifier": "dropout"},
-    "evidential": {"representation": "plain", "classifier": "evidential"},
-    "epinet": {"representation": "plain", "classifier": "epinet"},
-    "experts": {"representation": "plain", "classifier": "experts"},
-    "goen": {"representation": "multi_scale"},
+NETWORKS: Mapping[str, tuple[Representation, ClassifierKind]] = {
+    "standard": ("plain", "linear"),
+    "dropout": ("plain", "dropout"),
+    "evidential": ("plain", "evidential"),
+    "epinet": ("plain", "epinet"),
+    "experts": ("plain", "experts"),
+    "goen": ("multi_scale", "linear"),
 }
-"""What each network changes of the preset's."""
+"""The representation and the classifier of each network; the preset has the other settings."""
 
 _FEATURES = {
     "standard": ("layer2", "layer4", "z"),
     "goen": ("layer1", "layer2", "layer3", "layer4", "z"),
 }
-# The paper gives its baselines 100 epochs where GOEN has 40.
+# In the paper the baselines train for 100 epochs and GOEN for 40.
 _PAPER_EPOCHS = 100 / 40
 
 
 def variant_of(preset: Preset, network: str, budget: Budget) -> Preset:
     """The preset for one of ``NETWORKS``.
 
-    The baselines have no label smoothing: the paper gives it to GOEN alone.
+    The baselines have no label smoothing: in the paper only GOEN has it.
     """
-    config: NetworkConfig = replace(preset.network, **NETWORKS[network])
+    representation, classifier = NETWORKS[network]
+    config = replace(preset.network, representation=representation, classifier=classifier)
     training = preset.training
     if network != "goen":
         longer = _PAPER_EPOCHS if budget == "paper" else 1
@@ -64,7 +65,7 @@ class FittedMethod:
 
     Attributes:
         method: itself.
-        detector: scores outputs of its network.
+        detector: fitted.
         origin: what its numbers come from; the seconds are those of the fit.
         training_seconds: of all its networks.
     """
@@ -76,7 +77,7 @@ class FittedMethod:
 
 
 class Experiment:
-    """The networks of one study and their outputs, each computed when first asked for.
+    """The networks of one study and their outputs, each computed when first needed.
 
     Args:
         preset: its name.
@@ -99,7 +100,7 @@ class Experiment:
 
     @cached_property
     def _to_fit(self) -> dict[str, ImageSet]:
-        """What may be fitted on, by role; ``ood:NAME`` for the OOD sets."""
+        """The sets for fitting by role; ``ood:NAME`` for the OOD sets."""
         return {
             "train": self.protocol.train,
             "calibration": self.protocol.calibration_id,
@@ -129,7 +130,7 @@ class Experiment:
     def outputs(
         self, network: str, images: ImageSet, view: View = "plain"
     ) -> tuple[Outputs, float]:
-        """The network's outputs for the set, and the seconds its pass took."""
+        """The network's outputs for the set, and the seconds of its pass."""
         key = (network, images.fingerprint, view)
         if key not in self._outputs:
             passes = [self._pass(m, network, images, view) for m in self.members(network)]
@@ -147,18 +148,19 @@ class Experiment:
     ) -> tuple[Outputs, float]:
         kind = "standard" if network == "ensemble" else network
         features = _FEATURES.get(kind, ())
-        shown_to: nn.Module = trained.network
+        module: nn.Module = trained.network
         key = trained.key
         if view == "perturbed":
-            shown_to = moved = Perturbed(trained.network)
-            key = f"{key} perturbed {moved.epsilon} {moved.temperature}"
+            module = perturbed = Perturbed(trained.network)
+            key = f"{key} perturbed {perturbed.epsilon} {perturbed.temperature}"
             features = ()
         elif view == "flip_averaged":
-            shown_to, key = FlipAveraged(trained.network), f"{key} mirrored"
-        return outputs(shown_to, key, images, self._stages, features=features)
+            # The word in the key is that of finished stages, which another would not find.
+            module, key = FlipAveraged(trained.network), f"{key} mirrored"
+        return outputs(module, key, images, self._stages, features=features)
 
     def fit(self, method: Method) -> FittedMethod:
-        """The method, fitted on what it declared and nothing else."""
+        """The method, fitted on the data that it declares and nothing else."""
         members = self.members(method.network)
         used = {
             role: images
@@ -184,15 +186,15 @@ class Experiment:
             seconds=seconds,
         )
         trained_for = sum(
-            Manifest(row).number("seconds") for member in members for row in member.story
+            Manifest(row).number("seconds") for member in members for row in member.epochs
         )
         return FittedMethod(method, detector, origin, trained_for)
 
     def score(self, fitted: FittedMethod, images: ImageSet) -> tuple[NDArray[np.float64], float]:
         """The method's scores of the set, and the seconds that are this method's own.
 
-        A pass over perturbed or flipped images belongs to one method and counts; all methods share
-        the plain pass, so it does not.
+        A pass over perturbed or flipped images counts, since it is made for one method; the plain
+        pass, which all methods share, does not.
         """
         view = fitted.method.view
         outputs, seconds = self.outputs(fitted.method.network, images, view)

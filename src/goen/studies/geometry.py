@@ -1,4 +1,4 @@
-"""The shape of each variant's features: what the paper's argument rests on, measured."""
+"""``goen geometry``: the geometry of each variant's features."""
 
 from dataclasses import asdict, dataclass
 from logging import getLogger
@@ -17,18 +17,17 @@ from goen.runs.manifest import JsonObject
 from goen.runs.results import Origin, Result, write_results
 from goen.runs.stages import Stages, alone_in, summarised
 from goen.studies.ablate import VARIANTS, AblateConfig
-from goen.studies.networks import StoryRow, Trained, outputs, train, write_story
+from goen.studies.networks import EpochRecord, Trained, outputs, train, write_epochs
 
 _log = getLogger(__name__)
 
-# Variants that differ only in their calibration have the same network.
-NETWORK_VARIANTS = tuple(k for k, v in VARIANTS.items() if "calibration_ood" not in v.changes)
+NETWORK_VARIANTS = tuple(name for name, v in VARIANTS.items() if v.has_own_network)
 FEATURES = ("layer2", "layer4", "z")
 
 
 @dataclass(frozen=True)
-class _Seen:
-    """One set as one network sees it."""
+class _Extracted:
+    """The outputs of one network for one set."""
 
     dataset: str
     outputs: Outputs
@@ -41,8 +40,8 @@ def geometry(
     """The geometry of every variant's features, on training and test images, raw and normalised.
 
     Rows have the variant as method, ``train`` or ``test`` as the set, and metrics named
-    ``FEATURE/raw/MEASURE`` and ``FEATURE/unit/MEASURE``; a measure that is not finite there is left
-    out. training.jsonl has one row per variant and epoch.
+    ``FEATURE/raw/MEASURE`` and ``FEATURE/unit/MEASURE``; values that are not finite are left
+    out. training.jsonl has one record per variant and epoch.
 
     Args:
         config: which variants, and how they are trained.
@@ -58,14 +57,14 @@ def geometry(
     variants = [name for name in NETWORK_VARIANTS if name in wanted]
     with alone_in(out):
         results: list[Result] = []
-        story: list[StoryRow] = []
+        epochs: list[EpochRecord] = []
         for name in variants:
             _log.info(f"variant {name}")
             preset = config.run(name).preset_for(protocol)
             trained = train(
                 preset.network, preset.training, protocol.train, protocol.calibration_id, store
             )
-            story += [{"variant": name, **row} for row in trained.story]
+            epochs += [{"variant": name, **row} for row in trained.epochs]
             origin = Origin(
                 method=name,
                 budget=config.budget,
@@ -74,9 +73,9 @@ def geometry(
                 fitted_on=tuple(images.identity for images in trained.trained_on),
             )
             for dataset, images in {"train": protocol.train, "test": protocol.test}.items():
-                said, _ = outputs(trained.network, trained.key, images, store, features=FEATURES)
-                seen = _Seen(dataset, said, torch.from_numpy(images.labels))
-                results += _rows(origin, trained, seen)
+                found, _ = outputs(trained.network, trained.key, images, store, features=FEATURES)
+                labels = torch.from_numpy(images.labels)
+                results += _rows(origin, trained, _Extracted(dataset, found, labels))
         summary: JsonObject = {
             "study": "geometry",
             "data": protocol.name,
@@ -87,28 +86,28 @@ def geometry(
         }
         with summarised(out, summary):
             write_results(out / "results.jsonl", results)
-            write_story(out / "training.jsonl", story)
+            write_epochs(out / "training.jsonl", epochs)
     return results
 
 
-def _rows(origin: Origin, trained: Trained, seen: _Seen) -> list[Result]:
+def _rows(origin: Origin, trained: Trained, extracted: _Extracted) -> list[Result]:
     results: list[Result] = []
     weight = trained.network.classifier.state_dict()["weight"]
     for feature in FEATURES:
-        rows = seen.outputs.features[feature]
+        rows = extracted.outputs.features[feature]
         for kind, values in {"raw": rows.double(), "unit": normalise(rows)}.items():
-            statistics = ClassStatistics(seen.outputs.logits.shape[1], values.shape[1])
-            statistics.update(values, seen.labels)
-            # The classifier reads z as it is (for concat: the same scales, not normalised).
+            statistics = ClassStatistics(extracted.outputs.logits.shape[1], values.shape[1])
+            statistics.update(values, extracted.labels)
+            # The classifier reads z itself (for concat: the same scales, not normalised).
             own = weight if feature == "z" and weight.shape[1] == values.shape[1] else None
             found = asdict(feature_geometry(statistics, own))
             if feature == "z":
-                logits = seen.outputs.logits
+                logits = extracted.outputs.logits
                 found["nc4"] = nearest_mean_agreement(values, logits, statistics.means_)
             numbers = {
                 f"{feature}/{kind}/{name}": value
                 for name, value in found.items()
                 if value is not None and isfinite(value) and not name.startswith(("num_", "dim"))
             }
-            results += origin.rows(seen.dataset, "id", numbers)
+            results += origin.rows(extracted.dataset, "id", numbers)
     return results

@@ -1,4 +1,4 @@
-"""Every method of the benchmark: which network it reads, what it fits on, and how."""
+"""Every method of the benchmark: its network, the data it is fitted on, and its detector."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -34,13 +34,13 @@ Kind = Literal["predictive", "post-hoc", "newer", "goen", "other"]
 Role = Literal["train", "calibration", "ood"]
 View = Literal["plain", "perturbed", "flip_averaged"]
 SCALES = ("layer2", "layer4")
-"""What goen-m measures: texture and semantics, as the paper's multi-scale head sees them."""
+"""The layers of goen-m's cues, texture and semantics: the scales of the paper's network."""
 
 _Detector = TypeVar("_Detector", bound=Detector)
 
 
 class Labelled(NamedTuple):
-    """The network's outputs for a set, and the set's labels (without meaning for OOD sets)."""
+    """The network's outputs for a set, and the set's labels (meaningless for OOD sets)."""
 
     outputs: Outputs
     labels: Tensor
@@ -48,12 +48,12 @@ class Labelled(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Material:
-    """The outputs one method may be fitted on: those of the roles it declared, and no others.
+    """The outputs a method may be fitted on: those of the roles it declares, and no others.
 
     Attributes:
-        network: whose outputs these are; its classifier's weights are what some methods need.
-        head: how the paper's calibration head is trained.
-        sets: outputs by role; ``ood:NAME`` for each OOD set that may calibrate.
+        network: of these outputs; some methods need the weights of its classifier.
+        head: the training of the paper's calibration head.
+        sets: outputs by role; ``ood:NAME`` for each OOD set for calibration.
     """
 
     network: ResNet18
@@ -62,16 +62,16 @@ class Material:
 
     def __getitem__(self, role: str) -> Labelled:
         if role not in self.sets:
-            known = ", ".join(self.sets) or "nothing"
+            declared = ", ".join(self.sets) or "nothing"
             raise UsageError(
-                f"This method declared that it fits on {known}, and asked for {role!r}. Name it in "
-                "the method's fits_on, so that the table can say so."
+                f"The method is fitted on {role!r} but declares {declared} in its fits_on. Add "
+                f"{role!r} there: the tables report what a method was fitted on."
             )
         return self.sets[role]
 
     @property
     def ood(self) -> dict[str, Outputs]:
-        """The OOD sets that may calibrate, by name."""
+        """The OOD sets for calibration, by name."""
         return {
             role.removeprefix("ood:"): labelled.outputs
             for role, labelled in self.sets.items()
@@ -86,12 +86,12 @@ class Method:
     Attributes:
         key: its name in results and on the command line.
         title: its name in tables.
-        fit: makes a fitted detector.
+        fit: returns a fitted detector.
         kind: its section in the table.
-        network: whose outputs it reads: a name in ``experiment.NETWORKS``, or ``ensemble``.
-        fits_on: what it may see: training images, ID images for calibration, OOD images.
-        view: the network's input: the images, the images perturbed as ODIN does, or the images and
-            their mirror images (flip averaging).
+        network: that it scores the outputs of: in ``experiment.NETWORKS``, or ``ensemble``.
+        fits_on: the data for its fit: training images, ID images for calibration, OOD images.
+        view: the network's input: the images, the images perturbed as in ODIN, or the images and
+            their horizontal flips, averaged (flip averaging).
     """
 
     key: str
@@ -104,7 +104,7 @@ class Method:
 
     @property
     def classified_view(self) -> View:
-        """The input that accuracy is measured on: a perturbation is for the score alone."""
+        """The input that accuracy is measured on; a perturbation affects the score alone."""
         return "plain" if self.view == "perturbed" else self.view
 
     @property
@@ -150,7 +150,7 @@ def _own_uncertainty(key: str, title: str, network: str) -> Method:
 
 
 _ALL = (
-    Method("max_softmax", "Softmax", _nothing(MaxSoftmax), "predictive", fits_on=()),
+    Method("max_softmax", "Max softmax", _nothing(MaxSoftmax), "predictive", fits_on=()),
     Method(
         "temperature_scaling",
         "Temperature scaling",
@@ -202,7 +202,12 @@ _ALL = (
         view="flip_averaged",
     ),
     Method(
-        "goen_m_ood", "goen-m, calibrated", _goen_m, "goen", "goen", ("train", "calibration", "ood")
+        "goen_m_ood",
+        "goen-m, fitted with OOD",
+        _goen_m,
+        "goen",
+        "goen",
+        ("train", "calibration", "ood"),
     ),
 )
 
@@ -211,5 +216,5 @@ METHODS: Mapping[str, Method] = {method.key: method for method in _ALL}
 
 
 def labels_of(array: object) -> Tensor:
-    """Labels as the tensor that detectors take."""
+    """Labels as the tensor that detectors expect."""
     return torch.as_tensor(array).to(torch.int64)

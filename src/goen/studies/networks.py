@@ -25,10 +25,10 @@ from goen.training import EpochRow, TrainingConfig, train_backbone
 
 _log = getLogger(__name__)
 
-StoryRow: TypeAlias = Mapping[str, JsonValue]
-"""One epoch of a training, as JSON."""
+EpochRecord: TypeAlias = Mapping[str, JsonValue]
+"""One epoch of a training as a JSON object."""
 
-# Counted up when the code behind a stage changes what the stage gives.
+# To be raised when a change of the code changes the result of a stage.
 _TRAINING_REVISION = 1
 _OUTPUTS_REVISION = 1
 
@@ -40,13 +40,13 @@ class Trained:
     Attributes:
         network: itself.
         key: of the stage that trained it: its identity.
-        story: one row per epoch.
-        trained_on: the images behind it; those that only stopped it early among them.
+        epochs: one record per epoch.
+        trained_on: the training images, and those used for early stopping.
     """
 
     network: ResNet18
     key: str
-    story: list[StoryRow]
+    epochs: list[EpochRecord]
     trained_on: tuple[ImageSet, ...]
 
 
@@ -57,7 +57,7 @@ def train(
     validation: ImageSet,
     stages: Stages,
 ) -> Trained:
-    """The network of this configuration, trained now unless some study has done so before."""
+    """The trained network of this configuration; training is skipped if a study has done it."""
     inputs: JsonObject = {
         "revision": _TRAINING_REVISION,
         "network": network.to_json(),
@@ -81,26 +81,26 @@ def train(
         )
         plain = {k: v.cpu().contiguous() for k, v in trained.state_dict().items()}
         save_file(plain, result / "network.safetensors")
-        write_story(result / "training.jsonl", [asdict(row) for row in rows])
+        write_epochs(result / "training.jsonl", [asdict(row) for row in rows])
 
     folder = stages.run("backbone", inputs, make)
     model = ResNet18(network)
     model.load_state_dict(load_tensors(folder / "network.safetensors"))
-    story = read_story(folder / "training.jsonl")
+    epochs = read_epochs(folder / "training.jsonl")
     stopped_on = () if training.patience is None else (validation,)
-    return Trained(model.to(device()).eval(), folder.name, story, (images, *stopped_on))
+    return Trained(model.to(device()).eval(), folder.name, epochs, (images, *stopped_on))
 
 
 def outputs(
     network: nn.Module, key: str, images: ImageSet, stages: Stages, *, features: Collection[str]
 ) -> tuple[Outputs, float]:
-    """The network's outputs for the set, and the seconds its pass took; from disk the second time.
+    """The network's outputs for the set, and the seconds of its pass; cached on disk.
 
     Args:
-        network: gives ``Outputs``.
-        key: its identity: networks with the same key give the same outputs.
+        network: returns ``Outputs``.
+        key: its identity: networks with the same key return the same outputs.
         images: the set.
-        stages: where it is kept.
+        stages: the cache.
         features: the features to keep.
     """
     inputs: JsonObject = {
@@ -124,23 +124,23 @@ def outputs(
     folder = stages.run("outputs", inputs, make, about=images.name)
     tensors = load_tensors(folder / "outputs.safetensors")
     whole = Outputs(tensors["logits"], part(tensors, "feature."), tensors.get("uncertainty"))
-    # In the order asked for: a file has its own, and the last feature is a detector's default.
+    # In the requested order, which a file does not keep: the last feature is a detector's default.
     return whole.keep(tuple(features)), tensors["seconds"].item()
 
 
 def device() -> str:
-    """Where to train and to score: CUDA where there is one."""
+    """The device for training and scoring: CUDA if available."""
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def write_story(path: Path, rows: list[StoryRow]) -> None:
-    """Rows as JSON lines, whole or not at all."""
+def write_epochs(path: Path, rows: list[EpochRecord]) -> None:
+    """Records as JSON lines, whole or not at all."""
     with whole_file(path, STORY) as temporary:
         temporary.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def read_story(path: Path) -> list[StoryRow]:
-    """What ``write_story`` wrote."""
+def read_epochs(path: Path) -> list[EpochRecord]:
+    """What ``write_epochs`` wrote."""
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 

@@ -12,7 +12,7 @@ from goen.runs.manifest import JsonValue
 from goen.training import TrainingConfig
 
 Budget = Literal["full", "paper"]
-"""How long networks train: the whole schedule for each, or the paper's early stopping."""
+"""The training budget: the whole schedule for every network, or the paper's early stopping."""
 
 PATIENCE = 10
 # The paper's five, in its order.
@@ -36,7 +36,7 @@ class Preset:
         }
 
 
-# Two cores, at most 45 minutes: narrow, smaller images first, one cycle.
+# At most 45 minutes on two cores: a narrow network, smaller images first, one cycle.
 _CPU = Preset(
     network=NetworkConfig(width=16),
     training=TrainingConfig(
@@ -52,7 +52,7 @@ _CPU = Preset(
 )
 
 PRESETS: Mapping[str, Preset] = {
-    # Half a minute on two cores. Digits are not mirrored: a mirrored 2 is no 2.
+    # Half a minute on two cores. Digits are not flipped: a flipped 2 is not a 2.
     "digits": Preset(
         NetworkConfig(num_classes=7, width=8, mean=(0.3, 0.3, 0.3), std=(0.35, 0.35, 0.35)),
         TrainingConfig(epochs=15, batch_size=64, flip="never", padding=3, schedule="one_cycle"),
@@ -61,19 +61,19 @@ PRESETS: Mapping[str, Preset] = {
     "cpu": _CPU,
     # A third of that, for studies that train many networks.
     "short": replace(_CPU, training=replace(_CPU.training, epochs=12, sizes=((8, 20), (2, 26)))),
-    # As written; for a GPU.
+    # The paper's settings, for a GPU.
     "paper": Preset(NetworkConfig(width=64), TrainingConfig(epochs=40), HeadConfig()),
 }
 
 
 def choose_preset(name: str, protocol: Protocol, budget: Budget, seed: int) -> Preset:
-    """The preset for these images: with their classes, this seed and this budget.
+    """The preset for these images, with their number of classes, this seed and this budget.
 
     Args:
         name: in ``PRESETS``, or auto: digits for digits, cpu for CIFAR-10.
         protocol: the images.
         budget: whether training stops early.
-        seed: of everything that is trained.
+        seed: of all trainings.
 
     Raises:
         UsageError: an unknown preset, or a seed out of range.

@@ -1,4 +1,4 @@
-"""Robustness: what corruption does to the classifier, and to what is flagged."""
+"""``goen robust``: accuracy, calibration and the share flagged under corruptions."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -13,10 +13,10 @@ from goen.data.protocol import Protocol
 from goen.errors import UsageError, unknown
 from goen.functional.conformal import threshold
 from goen.gate import HeldOut
-from goen.metrics import id_metrics
 from goen.runs.manifest import JsonObject
 from goen.runs.results import Result, write_results
 from goen.runs.stages import Stages, alone_in, summarised
+from goen.studies.evaluate import id_rows
 from goen.studies.experiment import Experiment, FittedMethod
 from goen.studies.methods import METHODS
 from goen.studies.presets import Budget
@@ -130,11 +130,11 @@ def _check(config: RobustConfig, protocol: Protocol) -> None:
         if severity not in SEVERITIES:
             raise UsageError(f"A severity is 1 to 5, got {severity}.")
     if not 0 <= config.images <= available:
-        raise UsageError(f"There are {available} test images, {config.images} were asked for.")
+        raise UsageError(f"There are {available} test images, {config.images} were requested.")
 
 
 def _corrupted(test: ImageSet, config: RobustConfig) -> Iterator[ImageSet]:
-    """The test images as they are, then under every corruption; named for their rows."""
+    """The clean test images, then each corruption of them, with the names of their rows."""
     count = config.images or len(test)
     chosen = test.take(np.arange(count), CLEAN)
     yield chosen
@@ -153,6 +153,11 @@ def _measure(
     scores, _ = experiment.score(fitted, images)
     outputs = experiment.outputs(fitted.method.network, images, fitted.method.classified_view)[0]
     outputs = fitted.detector.calibrated(outputs)
-    numbers = asdict(id_metrics(logits=outputs.logits.numpy(), labels=images.labels))
-    numbers |= {"mean_score": scores.mean(), "flagged": (scores > limit).mean()}
-    return fitted.origin.rows(images.name, "id", numbers)
+    return id_rows(
+        fitted.origin,
+        outputs.logits.numpy(),
+        images,
+        images.name,
+        mean_score=scores.mean(),
+        flagged=(scores > limit).mean(),
+    )

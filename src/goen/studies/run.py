@@ -1,4 +1,4 @@
-"""The main job: train, fit, calibrate, decide, evaluate. Each stage is done once."""
+"""``goen run``: train, fit, calibrate, set the threshold, evaluate. Each stage is computed once."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -21,10 +21,11 @@ from goen.functional.conformal import threshold
 from goen.gate import Gate, HeldOut, measure_rounding
 from goen.models import ResNet18
 from goen.runs.artifacts import load_tensors
-from goen.runs.manifest import JsonObject, JsonValue
+from goen.runs.manifest import JsonObject
 from goen.runs.stages import Stages, alone_in, summarised
 from goen.studies.evaluate import GateStudy, check_outputs, evaluate_gate
-from goen.studies.networks import StoryRow, Trained, read_story, train, write_story
+from goen.studies.methods import METHODS
+from goen.studies.networks import EpochRecord, Trained, read_epochs, train, write_epochs
 from goen.studies.presets import Budget, Preset, choose_preset
 
 
@@ -70,10 +71,10 @@ class RunConfig:
 
 
 def run(config: RunConfig, protocol: Protocol, out: Path, stages: Stages | None = None) -> Gate:
-    """Train, fit, calibrate, evaluate; the gate and everything about it lie in out.
+    """Train, fit, calibrate and evaluate a gate.
 
-    Stages already done with the same configuration and data, by whichever study, are taken as they
-    are; an interrupted one goes on where it stopped. Writes gate/, results.jsonl,
+    Stages that any study has finished with the same configuration and data are reused; an
+    interrupted one resumes where it stopped. Writes gate/, results.jsonl,
     scores.safetensors, training.jsonl and, last, run.json: a folder without it holds no finished
     run.
 
@@ -91,7 +92,7 @@ def _run(config: RunConfig, protocol: Protocol, out: Path, stages: Stages) -> Ga
     check_outputs(protocol, out)
     preset = config.preset_for(protocol)
     held_out, calibration = protocol.held_out, protocol.calibration_id
-    threshold(np.zeros(len(held_out)), config.false_alarm_rate)  # enough, or an error now
+    threshold(np.zeros(len(held_out)), config.false_alarm_rate)  # too few: an error before training
     trained = train(preset.network, preset.training, protocol.train, calibration, stages)
     fitted = _fit(trained, protocol.train, stages)
     ood = _ood_for_calibration(config, protocol)
@@ -124,21 +125,24 @@ def _run(config: RunConfig, protocol: Protocol, out: Path, stages: Stages) -> Ga
         held_out=held_out,
         ood_seen=tuple(ood),
     )
-    summary: dict[str, JsonValue] = {
+    evaluation = evaluate_gate(study, protocol)
+    summary: JsonObject = {
         "study": "run",
         "data": protocol.name,
         "config": asdict(config),
+        "titles": {key: [METHODS[key].title, ""] for key in study.detectors},
+        "uses_ood": [key for key in study.detectors if ood and METHODS[key].uses_ood],
         "missing": dict(protocol.missing),
         "threshold": gate.threshold,
         "condition_number": detector.gaussians.whitening_.condition_number,
         "held_out": len(held_out),
+        "facts": evaluation.gate.facts,
     }
     with summarised(out, summary):
-        gate = evaluate_gate(study, protocol, out)
-        write_story(out / "training.jsonl", trained.story)
-        write_story(out / "head.jsonl", gaps)
-        summary["facts"] = dict(gate.facts)
-    return gate
+        evaluation.write(out)
+        write_epochs(out / "training.jsonl", trained.epochs)
+        write_epochs(out / "head.jsonl", gaps)
+    return evaluation.gate
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,7 +199,7 @@ def _train_head(
     ood: Mapping[str, ImageSet],
     config: HeadConfig,
     stages: Stages,
-) -> tuple[CalibrationHead | None, list[StoryRow]]:
+) -> tuple[CalibrationHead | None, list[EpochRecord]]:
     """The head, and its gap after each epoch; no head without OOD images."""
     if not ood:
         return None, []
@@ -204,7 +208,7 @@ def _train_head(
         ood_cues = {name: _cues(fitted, images, stages) for name, images in ood.items()}
         head, gaps = train_head(_cues(fitted, id_images, stages), ood_cues, config)
         save_file(head.state_dict(), result / "head.safetensors")
-        write_story(result / "head.jsonl", [{"epoch": i, "gap": g} for i, g in enumerate(gaps)])
+        write_epochs(result / "head.jsonl", [{"epoch": i, "gap": g} for i, g in enumerate(gaps)])
 
     inputs: JsonObject = {
         "density": fitted.stage.name,
@@ -215,4 +219,4 @@ def _train_head(
     folder = stages.run("head", inputs, make)
     head = CalibrationHead()
     head.load_state_dict(load_tensors(folder / "head.safetensors"))
-    return head.eval(), read_story(folder / "head.jsonl")
+    return head.eval(), read_epochs(folder / "head.jsonl")

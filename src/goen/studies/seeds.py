@@ -1,4 +1,4 @@
-"""One configuration over several seeds: how much of a difference is luck."""
+"""``goen seeds``: one configuration trained with several seeds."""
 
 from dataclasses import asdict, replace
 from logging import getLogger
@@ -9,6 +9,7 @@ from goen.errors import UsageError
 from goen.runs.manifest import JsonObject
 from goen.runs.results import Result, read_results, write_results
 from goen.runs.stages import Stages, alone_in, check_run_folder, summarised
+from goen.studies.methods import METHODS
 from goen.studies.presets import SEEDS
 from goen.studies.run import RunConfig, run
 
@@ -23,7 +24,7 @@ def seeds(
     *,
     seeds: tuple[int, ...] = SEEDS,
 ) -> list[Result]:
-    """Run the main job once per seed; the results of all of them, in the order of the seeds.
+    """Run ``goen run`` once per seed; all results, in the order of the seeds.
 
     Only training and calibration change with the seed: the images, their splits and the noise stay
     the same, so the spread is that of training alone.
@@ -31,7 +32,7 @@ def seeds(
     Args:
         config: of every run; its own seed is not used.
         protocol: the images.
-        out: the study's folder; each seed's run lies in ``seeds/`` in it.
+        out: the study's folder; each seed's run is in its ``seeds/``.
         stages: finished work, shared between studies; in out if not given.
         seeds: the paper's five by default.
     """
@@ -47,10 +48,13 @@ def seeds(
             folder = out / "seeds" / str(seed)
             run(replace(config, seed=seed), protocol, folder, store)
             results += read_results(folder / "results.jsonl")
+        methods = dict.fromkeys(r.method for r in results if r.metric == "auroc")
         summary: JsonObject = {
             "study": "seeds",
             "data": protocol.name,
             "config": asdict(config),
+            "titles": {key: [METHODS[key].title, ""] for key in methods},
+            "uses_ood": [key for key in methods if METHODS[key].uses_ood],
             "seeds": list(seeds),
             "skipped": {},
             "missing": dict(protocol.missing),

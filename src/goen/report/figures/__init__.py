@@ -1,1 +1,1 @@
-"""Figures by theme; each function takes arrays and numbers and gives a Matplotlib figure."""
+"""Figures by theme; each function takes arrays and numbers and returns a Matplotlib figure."""

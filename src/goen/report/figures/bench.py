@@ -1,8 +1,7 @@
-"""Methods against each other: intervals, and what they cost."""
+"""Methods compared: intervals, and cost."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -12,18 +11,18 @@ from goen.report.figures.style import (
     GREY,
     ORANGE,
     canvas,
-    key,
-    look,
+    goen_style,
+    label_rows,
+    legend_entry,
+    line_style,
     marker,
-    name_rows,
-    styled,
-    wrapped,
+    wrap_labels,
 )
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with its interval, of one method on one set; ``None`` where none was measured."""
+    """A value with its interval, of one method on one dataset; ``None`` if not measured."""
 
     label: str
     value: float | None
@@ -32,19 +31,28 @@ class Estimate:
     seen: bool = False
 
 
-@styled
+@goen_style
 def forest(title: str, estimates: Sequence[Estimate], quantity: str = "AUROC") -> Figure:
-    """A line per method: its number and the interval around it; hollow where the set was seen."""
+    """A line per method: its value and its interval; hollow where calibrated with this kind."""
     labels = [e.label for e in estimates]
-    figure = canvas(wrapped(labels)[1] * len(labels) + 1.1)
+    figure = canvas(wrap_labels(labels)[1] * len(labels) + 1.1)
     ax = figure.subplots()
     shown = [e for e in estimates if e.value is not None]
     best = max((e.value for e in shown if e.value is not None), default=0.0)
     ax.axvline(best, color=GREY, linewidth=0.8, linestyle=":")
     for place, estimate in enumerate(estimates):
         if estimate.value is None:
-            text: dict[str, Any] = {"va": "center", "ha": "right", "color": GREY, "fontsize": 9}
-            ax.text(1, place, "not measured", transform=ax.get_yaxis_transform(), **text)
+            right = ax.get_yaxis_transform()
+            ax.text(
+                1,
+                place,
+                "not measured",
+                transform=right,
+                va="center",
+                ha="right",
+                color=GREY,
+                fontsize=9,
+            )
             continue
         colour = ORANGE if estimate.seen else BLUE
         if estimate.low is not None and estimate.high is not None:
@@ -52,7 +60,7 @@ def forest(title: str, estimates: Sequence[Estimate], quantity: str = "AUROC") -
         fill = "white" if estimate.seen else colour
         mark = "s" if estimate.seen else "o"
         ax.plot(estimate.value, place, mark, color=colour, markerfacecolor=fill, markersize=6)
-    name_rows(ax, labels)
+    label_rows(ax, labels)
     # A title longer than the axes would be cut at the edge of the figure.
     ax.set_title(title, loc="right")
     ax.set(xlabel=f"{quantity}; dotted: the best")
@@ -61,7 +69,7 @@ def forest(title: str, estimates: Sequence[Estimate], quantity: str = "AUROC") -
 
 @dataclass(frozen=True)
 class Cost:
-    """What a method costs and what it gives."""
+    """The cost of a method and its quality."""
 
     label: str
     kind: str
@@ -69,9 +77,9 @@ class Cost:
     value: float
 
 
-@styled
+@goen_style
 def cost_against(costs: Sequence[Cost], quantity: str) -> Figure:
-    """Seconds against quality, a point per method; the names stand in a column at the right."""
+    """Quality against seconds, a point per method; the names are in a column at the right."""
     figure = canvas(max(3.6, 0.24 * len(costs) + 1.2), 7.2)
     ax = figure.subplots()
     kinds = list(dict.fromkeys(cost.kind for cost in costs))
@@ -80,7 +88,7 @@ def cost_against(costs: Sequence[Cost], quantity: str) -> Figure:
     ax.set_xscale("log")
     for cost, height in zip(by_value, heights, strict=True):
         number = kinds.index(cost.kind)
-        colour = look(number)["color"]
+        colour = line_style(number)["color"]
         ax.plot(cost.seconds, cost.value, marker(number), color=colour, markersize=7)
         ax.annotate(
             cost.label,
@@ -95,7 +103,7 @@ def cost_against(costs: Sequence[Cost], quantity: str) -> Figure:
         )
     ax.set(xlabel="seconds: training, fitting and scoring", ylabel=quantity)
     if any(kinds):
-        entries = [key(kind, number) for number, kind in enumerate(kinds)]
+        entries = [legend_entry(kind, number) for number, kind in enumerate(kinds)]
         for entry in entries:
             entry.set_linestyle("none")
         figure.legend(handles=entries, loc="outside upper left", ncols=len(kinds))

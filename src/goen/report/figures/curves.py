@@ -8,11 +8,11 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from goen.functional.ranking import tally
-from goen.report.figures.style import INK, canvas, look, styled
+from goen.report.figures.style import INK, canvas, goen_style, line_style
 
-Scores = Mapping[str, NDArray[Any]]
+ByMethod = Mapping[str, NDArray[Any]]
 Curve = tuple[NDArray[np.float64], NDArray[np.float64]]
-# More than the eye can tell apart; the numbers come from the metrics, never from a thinned curve.
+# Enough for a smooth line; the numbers come from the metrics, never from a thinned curve.
 _POINTS = 400
 
 
@@ -47,23 +47,23 @@ def _thinned(x: NDArray[np.float64], y: NDArray[np.float64]) -> Curve:
     return x[kept], y[kept]
 
 
-@styled
+@goen_style
 def roc_curves(
-    name: str, id_scores: Scores, ood_scores: Scores, gate: tuple[float, float] | None = None
+    name: str, id_scores: ByMethod, ood_scores: ByMethod, gate: tuple[float, float] | None = None
 ) -> Figure:
     """Detection rate against false-alarm rate of each method on one set.
 
     Args:
         name: of the set.
-        id_scores: by the method's title, as the legend has it.
+        id_scores: by the method's label in the legend.
         ood_scores: the same.
-        gate: the (false-alarm rate, detection rate) that was measured at the threshold.
+        gate: the (false-alarm rate, detection rate) at the threshold.
     """
     figure = canvas(4.3)
     ax = figure.subplots()
     for number, method in enumerate(id_scores):
         alarms, found = roc(id_scores[method], ood_scores[method])
-        ax.plot(alarms, found, label=method, linewidth=1.8, **look(number))
+        ax.plot(alarms, found, label=method, linewidth=1.8, **line_style(number))
     ax.plot([0, 1], [0, 1], color="#bbbbbb", linewidth=0.8)
     if gate is not None:
         ax.plot(*gate, "o", color=INK, markersize=7, label="the gate's threshold", clip_on=False)
@@ -73,14 +73,14 @@ def roc_curves(
     return figure
 
 
-@styled
-def precision_recall_curves(name: str, id_scores: Scores, ood_scores: Scores) -> Figure:
-    """Precision against recall of each method on one set, with the prevalence as the floor."""
+@goen_style
+def precision_recall_curves(name: str, id_scores: ByMethod, ood_scores: ByMethod) -> Figure:
+    """Precision against recall of each method on one set, with the prevalence as a line."""
     figure = canvas(4.3)
     ax = figure.subplots()
     for number, method in enumerate(id_scores):
         recall, precision = precision_recall(id_scores[method], ood_scores[method])
-        ax.plot(recall, precision, label=method, linewidth=1.8, **look(number))
+        ax.plot(recall, precision, label=method, linewidth=1.8, **line_style(number))
     first = next(iter(id_scores))
     prevalence = prevalence_of(id_scores[first], ood_scores[first])
     ax.axhline(prevalence, color="#bbbbbb", linewidth=0.8)

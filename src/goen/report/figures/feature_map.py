@@ -1,4 +1,4 @@
-"""The features as a map: two principal axes of the unit sphere."""
+"""The features on two principal axes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,17 +7,17 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 
-from goen.report.figures.style import COLOURS, INK, canvas, marker, styled
+from goen.report.figures.style import COLOURS, INK, canvas, goen_style, marker
 
 
-@styled
+@goen_style
 def feature_map(
     points: Mapping[str, NDArray[Any]],
     means: NDArray[Any],
     classes: Sequence[str],
     share: NDArray[Any],
 ) -> Figure:
-    """Every set's points ``(n, 2)`` in its colour and marker; a class's name stands at its mean.
+    """The points ``(n, 2)`` of each set in its own colour and marker; class names at the means.
 
     Args:
         points: by set; the first is ID.
@@ -28,11 +28,17 @@ def feature_map(
     figure = canvas(4.8)
     ax = figure.subplots()
     for number, (name, where) in enumerate(points.items()):
-        look: dict[str, Any] = {"color": COLOURS[number % len(COLOURS)], "marker": marker(number)}
-        size = 12 if number else 16
-        # Thousands of points weigh less as pixels than as shapes.
-        look |= {"s": size, "alpha": 0.55, "linewidths": 0, "label": name}
-        ax.scatter(where[:, 0], where[:, 1], rasterized=True, **look)
+        ax.scatter(
+            where[:, 0],
+            where[:, 1],
+            s=12 if number else 16,
+            color=COLOURS[number % len(COLOURS)],
+            marker=marker(number),
+            alpha=0.55,
+            linewidths=0,
+            label=name,
+            rasterized=True,  # thousands of points are smaller as pixels than as shapes
+        )
     for name, (x, y) in zip(classes, means, strict=True):
         text = ax.text(x, y, name, ha="center", va="center", fontsize=12, color=INK)
         text.set_path_effects([withStroke(linewidth=3, foreground="white")])

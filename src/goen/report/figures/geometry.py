@@ -1,4 +1,4 @@
-"""The shape of the feature space, variant by variant."""
+"""The geometry of the feature space, by variant."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,28 +8,28 @@ from matplotlib.figure import Figure
 from goen.report.figures.style import (
     COLOURS,
     GREY,
-    by_epoch,
     canvas,
-    look,
+    epoch_axis,
+    goen_style,
+    label_rows,
+    line_style,
     marker,
-    name_rows,
-    styled,
-    wrapped,
+    wrap_labels,
 )
 
 _HATCHES = ("", "//", "..", "xx")
 
 
-@styled
+@goen_style
 def measure_bars(title: str, by_variant: Mapping[str, Mapping[str, float]]) -> Figure:
-    """One measure: a group of bars per variant, a bar per feature; what is not finite is said.
+    """One measure: a group of bars per variant, a bar per feature.
 
     Args:
         title: of the measure.
         by_variant: the measure by variant and then by feature.
     """
     features = list(dict.fromkeys(f for values in by_variant.values() for f in values))
-    row = max(0.17 * (len(features) + 1), wrapped(list(by_variant))[1])
+    row = max(0.17 * (len(features) + 1), wrap_labels(list(by_variant))[1])
     figure = canvas(row * len(by_variant) + 1.2)
     ax = figure.subplots()
     finite = [v for values in by_variant.values() for v in values.values() if math.isfinite(v)]
@@ -41,16 +41,16 @@ def measure_bars(title: str, by_variant: Mapping[str, Mapping[str, float]]) -> F
         for place, values in enumerate(by_variant.values()):
             value = values.get(feature, math.nan)
             at = place + (number - (len(features) - 1) / 2) * thick
-            told = f" {value:.3g}" if math.isfinite(value) else " infinite"
-            told = " n/a" if math.isnan(value) else told
+            text = f" {value:.3g}" if math.isfinite(value) else " infinite"
+            text = " n/a" if math.isnan(value) else text
             start = min(finite, default=0.0) if ax.get_xscale() == "log" else 0.0
             shown = value if math.isfinite(value) else start
             label = feature if place == 0 else None
             colour, hatch = COLOURS[number % len(COLOURS)], _HATCHES[number % len(_HATCHES)]
             bar = ax.barh(at, shown, thick * 0.9, edgecolor="white", color=colour, label=label)
             bar[0].set_hatch(hatch)
-            ax.text(shown, at, told, va="center", fontsize=7.5, color=GREY)
-    name_rows(ax, list(by_variant))
+            ax.text(shown, at, text, va="center", fontsize=7.5, color=GREY)
+    label_rows(ax, list(by_variant))
     ax.margins(x=0.18)
     ax.grid(axis="y", visible=False)
     ax.set_title(title, loc="right")
@@ -59,16 +59,16 @@ def measure_bars(title: str, by_variant: Mapping[str, Mapping[str, float]]) -> F
     return figure
 
 
-@styled
-def over_epochs(title: str, by_variant: Mapping[str, Sequence[tuple[int, float]]]) -> Figure:
+@goen_style
+def measure_by_epoch(title: str, by_variant: Mapping[str, Sequence[tuple[int, float]]]) -> Figure:
     """One measure by epoch, a line per variant."""
     figure = canvas(3.6)
     ax = figure.subplots()
     for number, (name, points) in enumerate(by_variant.items()):
         epochs, values = zip(*points, strict=True)
         few = marker(number) if len(epochs) < 30 else None
-        ax.plot(epochs, values, label=name, marker=few, markersize=4, **look(number))
-    by_epoch(ax)
+        ax.plot(epochs, values, label=name, marker=few, markersize=4, **line_style(number))
+    epoch_axis(ax)
     ax.set(title=title)
     if len(by_variant) > 1:
         figure.legend(loc="outside lower center", ncols=2, fontsize=8)

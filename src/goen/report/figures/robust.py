@@ -1,4 +1,4 @@
-"""Corruption by severity: boxes over corruptions, and a map of every pair."""
+"""Corruptions by severity: boxes over corruptions, and a map of every pair."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,19 +7,19 @@ from matplotlib import colormaps
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from goen.report.figures.style import COLOURS, WIDTH, canvas, look, marker, styled
+from goen.report.figures.style import COLOURS, WIDTH, canvas, goen_style, line_style, marker
 
-# From so many methods on, their boxes need more than a phone's width.
+# The number of methods whose boxes need more than a phone's width.
 CROWDED = 4
 BySeverity = Mapping[int, Sequence[float]]
 
 
-@styled
-def by_severity(words: str, methods: Mapping[str, BySeverity]) -> Figure:
+@goen_style
+def severity_boxes(title: str, methods: Mapping[str, BySeverity]) -> Figure:
     """A line through each method's means and, at each severity, a box over the corruptions.
 
     Args:
-        words: what is measured.
+        title: of the figure: the metric.
         methods: the values over corruptions by severity; severity 0 is the clean set.
     """
     figure = canvas(3.6, WIDTH if len(methods) < CROWDED else 1.5 * WIDTH)
@@ -27,7 +27,7 @@ def by_severity(words: str, methods: Mapping[str, BySeverity]) -> Figure:
     severities = sorted({s for values in methods.values() for s in values})
     width = 0.8 / len(methods)
     for number, (name, values) in enumerate(methods.items()):
-        style = look(number)
+        style = line_style(number)
         places = [s + (number - (len(methods) - 1) / 2) * width for s in values]
         means = [float(np.mean(values[s])) for s in values]
         ax.plot(places, means, marker=marker(number), markersize=4, label=name, **style)
@@ -47,7 +47,7 @@ def by_severity(words: str, methods: Mapping[str, BySeverity]) -> Figure:
             for line in (*parts["whiskers"], *parts["caps"]):
                 line.set(color=style["color"])
     ax.set_xticks(severities, ["clean" if s == 0 else str(s) for s in severities])
-    ax.set(xlabel="severity", title=words)
+    ax.set(xlabel="severity", title=title)
     ax.grid(axis="x", visible=False)
     if len(methods) > 1:
         columns = 1 if max(map(len, methods)) > 25 else 2  # long names side by side are cut off
@@ -61,18 +61,18 @@ def _rgb(colour: str) -> tuple[float, float, float]:
     return red, green, blue
 
 
-@styled
+@goen_style
 def severity_map(
     title: str, corruptions: Sequence[str], severities: Sequence[int], values: NDArray[np.float64]
 ) -> Figure:
-    """A cell per corruption and severity, its number in it; NaN was not measured and says so."""
+    """A cell per corruption and severity, its number in it; NaN is shown as n/a."""
     figure = canvas(0.3 * len(corruptions) + 1.0)
     ax = figure.subplots()
     palette = colormaps["cividis"]
     ax.imshow(np.ma.masked_invalid(values), cmap=palette, vmin=0, vmax=1, aspect="auto")
     for row, column in np.ndindex(values.shape):
         value = values[row, column]
-        # Cividis grows lighter with the value: the ink turns with it.
+        # Cividis grows lighter with the value: black text on light cells, white text on dark ones.
         ink = "black" if not value < 0.55 else "white"
         text = "n/a" if np.isnan(value) else f"{value:.1%}"
         ax.text(column, row, text, ha="center", va="center", color=ink, fontsize=9)

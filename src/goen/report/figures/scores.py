@@ -1,4 +1,4 @@
-"""Where scores lie, and how much of each set is flagged."""
+"""Distributions of scores, and the share of each set that is flagged."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,21 +7,21 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from goen.report.figures.style import BLUE, INK, ORANGE, canvas, styled
+from goen.report.figures.style import BLUE, INK, ORANGE, canvas, goen_style
 
-Scores = Mapping[str, NDArray[Any]]
+BySet = Mapping[str, NDArray[Any]]
 
 
-@styled
-def histograms(title: str, scores: Scores, threshold: float | None) -> Figure:
-    """The scores of each set above one another; the first is ID, the threshold goes through all."""
+@goen_style
+def histograms(title: str, scores: BySet, threshold: float | None) -> Figure:
+    """A histogram per set, the first ID, with the threshold across all of them."""
     figure = canvas(0.85 * len(scores) + 0.9)
     axes = figure.subplots(len(scores), 1, sharex=True, squeeze=False)[:, 0]
     low, high = np.quantile(np.concatenate(list(scores.values())), [0.001, 0.999])
     bins = np.linspace(low, high if high > low else low + 1, 60)
     for number, (ax, (name, values)) in enumerate(zip(axes, scores.items(), strict=True)):
-        look = {"color": ORANGE if number else BLUE, "histtype": "stepfilled"}
-        ax.hist(values.clip(low, high), bins, density=True, **look)
+        colour = ORANGE if number else BLUE
+        ax.hist(values.clip(low, high), bins, density=True, color=colour, histtype="stepfilled")
         ax.set_yticks([])
         ax.grid(visible=False)
         ax.spines["left"].set_visible(False)
@@ -34,16 +34,16 @@ def histograms(title: str, scores: Scores, threshold: float | None) -> Figure:
     return figure
 
 
-@styled
+@goen_style
 def flagged_bars(shares: Mapping[str, float], rate: float) -> Figure:
-    """How much of each set is flagged, against the false-alarm rate asked for; the first is ID."""
+    """The share of each set that is flagged, the first ID, against the chosen false-alarm rate."""
     figure = canvas(0.42 * len(shares) + 0.8)
     ax = figure.subplots()
     ax.barh(list(shares), list(shares.values()), color=[BLUE] + [ORANGE] * (len(shares) - 1))
     for place, share in enumerate(shares.values()):
         inside = share > 0.85
         where = share - 0.01 if inside else max(share, rate) + 0.015
-        # Black on orange and white on blue are what can be read in grey as well.
+        # Black on orange and white on blue stay readable in greyscale.
         colour = "white" if inside and place == 0 else INK
         ha = "right" if inside else "left"
         ax.text(where, place, f"{share:.1%}", va="center", ha=ha, color=colour)

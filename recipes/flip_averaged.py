@@ -1,7 +1,7 @@
-"""What the mirror image does for other methods: python recipes/mirrored.py 42 --data-dir DATA
+"""Flip averaging for other methods: python recipes/flip_averaged.py 42 --data-dir DATA
 
-goen-m is better on an image and its mirror image together. So may be everything else: here are the
-methods on GOEN's network, all seen that way (after recipes/bench.sh of the seed).
+goen-m gains from averaging an image and its horizontal flip, and so may other methods: the methods
+on GOEN's network, all with flip averaging (after recipes/bench.sh of the seed).
 """
 
 from dataclasses import replace
@@ -32,23 +32,23 @@ def main(
         data_dir: a folder that holds image sets (else GOEN_DATA).
         runs: where studies and finished work are kept.
     """
-    torch.set_num_threads(1)  # as recipes/bench.sh: the number is part of the network's name
+    torch.set_num_threads(1)  # as recipes/bench.sh: the number is part of the network's key
     p = protocol("cifar10", data_dir=data_dir, download=True, extra=EXTRA)
     twins = [
         replace(
             METHODS[key],
-            key=f"{key}_mirrored",
-            title=f"{METHODS[key].title}, mirrored",
-            view="mirrored",
+            key=f"{key}_flip_averaged",
+            title=f"{METHODS[key].title}, flip-averaged",
+            view="flip_averaged",
         )
         for key in TWINS
     ]
-    out = runs / f"cifar10-mirrored-{seed}"
-    config = BenchConfig(methods=("goen_m_mirrored",), seed=seed)
+    out = runs / f"cifar10-flip-averaged-{seed}"
+    config = BenchConfig(methods=("goen_m_flip_averaged",), seed=seed)
     for r in bench(config, p, out, Stages(runs / "stages"), own=twins):
         if r.metric in ("auroc", "accuracy"):
             print(f"{r.method:28} {r.dataset:15} {r.metric:10} {r.value:.4f}")
-    keep(out, f"mirrored-{seed}")
+    keep(out, f"flip-averaged-{seed}")
 
 
 if __name__ == "__main__":

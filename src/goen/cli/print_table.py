@@ -1,4 +1,4 @@
-"""Tables on the terminal."""
+"""A table on the terminal."""
 
 from rich.box import SIMPLE_HEAD
 from rich.markup import escape
@@ -46,7 +46,7 @@ def print_table(table: Table) -> None:
 
 def _lines(cell: Cell) -> list[str]:
     """The number with its marks, and its interval below it, short."""
-    number = ("≈" if cell.mark == "tied" else "") + cell.words + ("†" if cell.seen else "")
+    number = ("≈" if cell.mark == "tied" else "") + cell.formatted + ("†" if cell.seen else "")
     if cell.low is None or cell.high is None:
         return [number]
     low, high = (f"{end:.3f}".removeprefix("0") for end in (cell.low, cell.high))

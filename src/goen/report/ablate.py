@@ -1,0 +1,36 @@
+"""The report of ``goen ablate``: variants side by side, and their differences."""
+
+from collections.abc import Sequence
+
+from goen.report.blocks import Page
+from goen.report.comparison import Comparison, comparison_page
+from goen.report.run_folder import RunFolder
+from goen.report.summary import Summary
+from goen.report.table import Table
+from goen.runs.results import Result
+
+
+def ablate_tables(results: Sequence[Result], summary: Summary) -> list[Table]:
+    """AUROC, the differences with their paired tests, both FPR95s."""
+    comparison = Comparison(results, summary)
+    return [
+        comparison.auroc(),
+        comparison.differences(
+            "differences",
+            "AUROC minus the default's",
+            "p_against_default",
+            lambda row: "default",
+        ),
+        comparison.differences(
+            "center_loss",
+            "AUROC without CenterLoss minus with it",
+            "p_of_center_loss",
+            lambda row: summary.with_center_loss[row],
+        ),
+        *comparison.fpr95(),
+    ]
+
+
+def ablate_page(run: RunFolder, tables: Sequence[Table]) -> Page:
+    """The comparison of the variants."""
+    return comparison_page(run, tables, title="Ablation", compared="variants")

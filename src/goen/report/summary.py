@@ -1,0 +1,115 @@
+"""What a study records about itself in ``run.json``, read with its types."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from goen.errors import ArtifactError
+from goen.runs.manifest import JsonObject, Manifest
+
+
+@dataclass(frozen=True)
+class Split:
+    """A set of images that a run used, by its content."""
+
+    name: str
+    images: int
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The content of ``run.json``; what a study does not record is empty.
+
+    Attributes:
+        study: its command: run, bench, ablate, seeds, robust or geometry.
+        data: the name of the protocol.
+        config: the options of the command.
+        titles: the title and the table section of each method, in the order of the tables.
+        uses_ood: the methods fitted with OOD images.
+        with_center_loss: by row without CenterLoss, the same row with it (ablate).
+        seeds: of the trainings (seeds).
+        threshold: of the gate (run).
+        left_out: datasets and methods that are missing, with the reason.
+        recipe: the settings of network, training and calibration head.
+        splits: the images used for each role (run).
+        versions: of the software.
+        hardware: the machine.
+    """
+
+    study: str
+    data: str
+    config: JsonObject
+    titles: Mapping[str, tuple[str, str]]
+    uses_ood: frozenset[str]
+    with_center_loss: Mapping[str, str]
+    seeds: tuple[int, ...]
+    threshold: float | None
+    left_out: Mapping[str, str]
+    recipe: JsonObject
+    splits: Mapping[str, Split]
+    versions: JsonObject
+    hardware: JsonObject
+
+    @classmethod
+    def from_json(cls, content: JsonObject) -> "Summary":
+        """The summary of a study.
+
+        Raises:
+            ValueError: a field is missing or has another type; the message names it.
+        """
+        run = Manifest(content)
+        facts = _part(run, "facts")
+        splits = _part(facts, "splits")
+        titles = _part(run, "titles")
+        return cls(
+            study=run.text("study"),
+            data=run.text("data"),
+            config=run.part("config").content,
+            titles={method: _title(titles, method) for method in titles.content},
+            uses_ood=frozenset(run.texts("uses_ood") if "uses_ood" in run else ()),
+            with_center_loss=_texts(run, "with_center_loss"),
+            seeds=tuple(map(int, run.numbers("seeds"))) if "seeds" in run else (),
+            threshold=run.number("threshold") if "threshold" in run else None,
+            left_out={**_texts(run, "missing"), **_texts(run, "skipped")},
+            recipe=_part(facts if "recipe" in facts else run, "recipe").content,
+            splits={role: _split(splits.part(role)) for role in splits.content},
+            versions=_part(run, "versions").content,
+            hardware=_part(run, "hardware").content,
+        )
+
+
+def read_summary(folder: Path) -> Summary:
+    """The summary of the finished study in this folder.
+
+    Raises:
+        ArtifactError: there is none, or it is damaged.
+    """
+    try:
+        content = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+        if not isinstance(content, dict):
+            raise ValueError("run.json is not a summary")
+        return Summary.from_json(content)
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"{folder} does not hold a finished run: {error}.") from error
+
+
+def _part(manifest: Manifest, name: str) -> Manifest:
+    return manifest.part(name) if name in manifest else Manifest({})
+
+
+def _texts(manifest: Manifest, name: str) -> dict[str, str]:
+    part = _part(manifest, name)
+    return {key: part.text(key) for key in part.content}
+
+
+def _title(titles: Manifest, method: str) -> tuple[str, str]:
+    texts = titles.texts(method)
+    if len(texts) != 2:
+        raise ValueError(f"the title of {method} should be a title and a section, got {texts}")
+    return texts[0], texts[1]
+
+
+def _split(split: Manifest) -> Split:
+    return Split(split.text("name"), int(split.number("images")), split.text("fingerprint"))

@@ -1,0 +1,37 @@
+"""Curves against scikit-learn."""
+
+import numpy as np
+from sklearn.metrics import precision_recall_curve, roc_curve
+
+from goen.report.figures.curves import precision_recall, prevalence_of, roc
+
+
+def scores(count: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return rng.normal(0, 1, count).round(1), rng.normal(1, 1, count // 2).round(1)  # with ties
+
+
+def test_roc_matches_sklearn() -> None:
+    id_scores, ood_scores = scores(200)
+    labels = np.r_[np.zeros(200), np.ones(100)]
+    fpr, tpr, _ = roc_curve(labels, np.r_[id_scores, ood_scores], drop_intermediate=False)
+    alarms, found = roc(id_scores, ood_scores)
+    assert np.allclose(alarms, fpr)
+    assert np.allclose(found, tpr)
+
+
+def test_precision_and_recall_match_sklearn() -> None:
+    id_scores, ood_scores = scores(200)
+    labels = np.r_[np.zeros(200), np.ones(100)]
+    precision, recall, _ = precision_recall_curve(labels, np.r_[id_scores, ood_scores])
+    own_recall, own_precision = precision_recall(id_scores, ood_scores)
+    assert np.allclose(own_recall, recall[:-1][::-1])
+    assert np.allclose(own_precision, precision[:-1][::-1])
+    assert own_precision[-1] == prevalence_of(id_scores, ood_scores) == 1 / 3
+
+
+def test_a_long_curve_is_thinned_but_keeps_its_ends() -> None:
+    rng = np.random.default_rng(1)
+    alarms, found = roc(rng.normal(size=5000), rng.normal(size=5000))
+    assert len(alarms) <= 400
+    assert (alarms[0], found[0], alarms[-1], found[-1]) == (0, 0, 1, 1)

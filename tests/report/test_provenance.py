@@ -1,0 +1,35 @@
+"""Where the numbers of a page come from."""
+
+import html
+import json
+from pathlib import Path
+
+import pytest
+
+from goen.report.provenance import command
+from goen.report.run_folder import read_run
+
+from .by_hand import bench
+from .reading import page_text
+
+pytestmark = pytest.mark.xdist_group("report")
+
+
+def test_the_provenance_is_there(folder: Path) -> None:
+    text = html.unescape(page_text(folder))
+    summary = json.loads((folder / "run.json").read_text())
+    assert "goen run --data digits --preset tiny --budget full" in text
+    for split in summary["facts"]["splits"].values():
+        assert split["fingerprint"] in text
+    for fact in summary["facts"]["hardware"].values():
+        assert str(fact) in text
+    manifest = json.loads((folder / "gate" / "manifest.json").read_text())
+    assert manifest["tensors_sha256"] in text
+    assert f"torch {manifest['versions']['torch']}" in text
+
+
+def test_the_command_names_the_further_sets(tmp_path: Path) -> None:
+    folder = bench(tmp_path / "b")
+    rows = folder / "results.jsonl"
+    rows.write_text(rows.read_text().replace("far-set", "textures"))
+    assert "--data digits --extra textures --" in command(read_run(folder))

@@ -1,0 +1,80 @@
+"""A table in every file format."""
+
+import csv
+import io
+from dataclasses import replace
+from pathlib import Path
+
+from goen.report.table import Cell, Row, Table, as_csv, latex, markdown, write_tables
+
+TABLE = Table(
+    "t",
+    "A & B_1",
+    ("x %", "y"),
+    (
+        Row("one", (Cell(0.5, low=0.4, high=0.6, mark="best"), Cell(None)), "first"),
+        Row("two", (Cell(0.25, low=0.2, high=0.3, mark="tied", seen=True), Cell(text="no")), "b"),
+    ),
+    ("Mind the gap.",),
+)
+
+
+def test_a_number_is_written_without_a_negative_zero() -> None:
+    assert [Cell(v, f).formatted for v, f in ((-0.0, ".4f"), (-1e-9, "+.2f"), (-0.5, "+.1f"))] == [
+        "0.0000",
+        "+0.00",
+        "-0.5",
+    ]
+
+
+def test_markdown() -> None:
+    assert markdown(TABLE).splitlines() == [
+        "**A & B_1**",
+        "",
+        "| | x % | y |",
+        "|---|---:|---:|",
+        "| *first* | | |",
+        "| one | **0.5000** (0.4000-0.6000) | n/a |",
+        "| *b* | | |",
+        "| two | ≈ 0.2500† (0.2000-0.3000) | no |",
+        "",
+        "Mind the gap.",
+    ]
+
+
+def test_an_interval_with_signs_has_no_dash_between_its_ends() -> None:
+    assert Cell(0.01, "+.2f", low=-0.02, high=0.04).interval == "-0.02 to +0.04"
+
+
+def test_latex_is_escaped_and_uses_booktabs() -> None:
+    text = latex(TABLE)
+    assert r"\caption{A \& B\_1. Mind the gap.}" in text
+    assert r" & x \% & y \\" in text
+    assert r"one & \textbf{0.5000} {\scriptsize 0.4000-0.6000} & n/a \\" in text
+    assert r"two & $\approx$ 0.2500$^\dagger$ {\scriptsize 0.2000-0.3000} & no \\" in text
+    assert text.index(r"\toprule") < text.index(r"\midrule") < text.index(r"\bottomrule")
+
+
+def test_csv_keeps_every_digit(tmp_path: object) -> None:
+    table = Table("t", "t", ("x",), (Row("one", (Cell(1 / 3, low=0.1, high=0.5),)),))
+    rows = list(csv.reader(io.StringIO(as_csv(table))))
+    assert rows[0] == ["section", "row", "x", "x low", "x high"]
+    assert float(rows[1][2]) == 1 / 3
+    spread = Table("t", "t", ("x",), (Row("one", (Cell(0.5, spread=0.125),)),))
+    assert as_csv(spread).splitlines() == ["section,row,x,x spread", ",one,0.5,0.125"]
+    assert "| one | 0.5000 ± 0.1250 |" in markdown(spread)
+    assert r"one & 0.5000 $\pm$ 0.1250 \\" in latex(spread)
+
+
+def test_tables_are_written_in_three_forms(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    write_tables([TABLE], tmp_path / "tables")
+    assert {p.name for p in (tmp_path / "tables").glob("[!.]*")} == {"t.md", "t.tex", "t.csv"}
+    assert (tmp_path / "tables" / "t.md").read_text(encoding="utf-8") == markdown(TABLE)
+
+
+def test_tables_of_another_day_go_and_what_others_put_there_stays(tmp_path: Path) -> None:
+    write_tables([TABLE, replace(TABLE, name="u")], tmp_path)
+    (tmp_path / "mine.md").write_text("mine")
+    write_tables([TABLE], tmp_path)
+    names = {p.name for p in tmp_path.glob("[!.]*")}
+    assert names == {"t.md", "t.tex", "t.csv", "mine.md"}

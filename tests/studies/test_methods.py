@@ -1,0 +1,26 @@
+"""What a method may be fitted on."""
+
+import pytest
+import torch
+
+from goen.detectors.calibration_head import HeadConfig
+from goen.errors import UsageError
+from goen.models import NetworkConfig, ResNet18
+from goen.outputs import Outputs
+from goen.studies import METHODS, Material
+from goen.studies.methods import Labelled
+
+
+def test_a_method_may_read_only_what_it_declares() -> None:
+    train = Labelled(Outputs(torch.zeros(2, 3), {}), torch.zeros(2, dtype=torch.int64))
+    network = ResNet18(NetworkConfig(num_classes=3, width=2))
+    material = Material(network, HeadConfig(), {"train": train, "ood:noise": train})
+    assert material["train"] is train
+    assert material.ood == {"noise": train.outputs}
+    with pytest.raises(UsageError, match="fitted on 'calibration' but declares train, ood:noise"):
+        material["calibration"]
+
+
+def test_titles_and_keys_are_unique() -> None:
+    assert len({method.title for method in METHODS.values()}) == len(METHODS)
+    assert all(key == method.key for key, method in METHODS.items())

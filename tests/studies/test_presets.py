@@ -1,0 +1,40 @@
+"""Presets and budgets."""
+
+import dataclasses
+
+import pytest
+
+from goen.data import Protocol
+from goen.errors import UsageError
+from goen.studies import PRESETS, RunConfig
+
+from ..tiny import TINY, tiny_protocol
+
+
+@pytest.fixture(scope="module")
+def protocol() -> Protocol:
+    return tiny_protocol()
+
+
+@pytest.fixture(autouse=True)
+def _tiny_preset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PRESETS, "tiny", TINY)  # type: ignore[arg-type]
+
+
+def test_the_paper_budget_stops_early_and_the_full_one_does_not(protocol: Protocol) -> None:
+    assert RunConfig(preset="tiny").preset_for(protocol).training.patience is None
+    assert RunConfig(preset="tiny", budget="paper").preset_for(protocol).training.patience == 10
+    paper = RunConfig(preset="paper").preset_for(protocol)
+    assert paper.network.width == 64
+    assert paper.training.epochs == 40
+    assert paper.training.label_smoothing == 0.1
+    with pytest.raises(UsageError, match="Did you mean 'paper'"):
+        RunConfig(preset="papr").preset_for(protocol)
+
+
+def test_presets_are_what_they_say() -> None:
+    assert PRESETS["digits"].training.flip == "never"
+    assert PRESETS["cpu"].network.width == 16
+    for preset in PRESETS.values():
+        assert sum(epochs for epochs, _ in preset.training.sizes) < preset.training.epochs
+        assert dataclasses.is_dataclass(preset)
