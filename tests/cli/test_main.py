@@ -87,10 +87,10 @@ def test_a_reader_that_goes_away_is_no_error(words: str, both: bool) -> None:
 
 def test_a_table_whose_reader_goes_away_is_no_error() -> None:
     script = (
-        "import sys; from goen.cli import data, main, tables\n"
+        "import sys; from goen.cli import data, main, print_table\n"
         "from goen.report.table import Cell, Row, Table\n"
         "table = Table('t', 'A table', ('x',), (Row('r', (Cell(1.0),)),) * 9999)\n"
-        "data.SUBCOMMANDS['list'] = lambda: tables.print_table(table) or 0\n"
+        "data.SUBCOMMANDS['list'] = lambda: print_table.print_table(table) or 0\n"
         "sys.exit(main.main(['data', 'list']))"
     )
     command = f'{sys.executable} -c "$SCRIPT" | head -n 1; exit ${{PIPESTATUS[0]}}'

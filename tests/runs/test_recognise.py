@@ -277,7 +277,7 @@ def test_a_study_removes_its_own_files_and_no_others(tmp_path: Path) -> None:
     assert not (tmp_path / "results.jsonl").exists()
     assert (tmp_path / "results.csv").read_text() == (tmp_path / "notes.txt").read_text() == "mine"
     (tmp_path / "training.jsonl").write_text("mine")
-    with pytest.raises(UsageError, match="not the story of a goen training"):
+    with pytest.raises(UsageError, match="not the epochs of a goen training"):
         summary(tmp_path / "run.json")
     assert (tmp_path / "training.jsonl").read_text() == "mine"
 
