@@ -85,6 +85,7 @@ def test_a_reader_that_goes_away_is_no_error(words: str, both: bool) -> None:
     assert both or done.stderr == ""
 
 
+<<<<<<< HEAD
 def test_a_table_whose_reader_goes_away_is_no_error() -> None:
     script = (
         "import sys; from goen.cli import data, main, print_table\n"
@@ -104,6 +105,8 @@ def test_a_table_whose_reader_goes_away_is_no_error() -> None:
     assert done.stdout.startswith("A table")
 
 
+=======
+>>>>>>> 8d05d764add3794c72c21da2dd29d7bfd68e78ef
 def test_rich_prints_through_consoles_that_raise_on_a_broken_pipe() -> None:
     plain = re.compile(r"(?<!class Pipe)\bConsole\(|rich\.print|from rich import print")
     root = Path(goen.__file__).parent

@@ -33,8 +33,8 @@ class BenchConfig:
 
     Attributes:
         methods: methods to compare, by name, such as max_softmax energy knn goen
-            goen_m; all if none is given; an unknown name lists them. pytorch_ood.KNN and the like are
-            classes of pytorch-ood.
+            goen_m; all if none is given; an unknown name lists them. pytorch_ood.KNN and the like
+            are classes of pytorch-ood.
         sets: OOD sets to evaluate on, by name; all if none is given.
         preset: network and training settings: digits (width 8, half a minute), cpu (width 16, 36
             epochs), short (the same, 12 epochs) or paper (width 64, for a GPU); auto takes digits
