@@ -17,7 +17,7 @@ from sets import UNTOUCHED
 
 from goen.data import protocol
 from goen.detectors import GoenM
-from goen.gate import Gate, HeldOut
+from goen.gate import Gate, HeldOut, measure_rounding
 from goen.gate.published import measure_gate, publish
 from goen.models.flip_averaging import FlipAveraged
 from goen.runs.stages import Stages
@@ -47,10 +47,13 @@ def main(data_dir: Path | None = None, stages: Path = Path("runs/stages")) -> No
     # select goen-m, so none of them may set the threshold.
     detector = GoenM(SCALES).fit(train, labels_of(p.train.labels), held_out=calibration)
     labels = held_out.logits.argmax(dim=1)
+    network = FlipAveraged(trained.network)
+    rounding = measure_rounding(network, detector, p.held_out)
+    cues = detector.cues(held_out)
     gate = Gate(
-        network=FlipAveraged(trained.network),
+        network=network,
         detector=detector,
-        held_out=HeldOut.from_cues(detector, detector.cues(held_out), labels=labels, rounding=0.0),
+        held_out=HeldOut.from_cues(detector, cues, labels=labels, rounding=rounding),
         false_alarm_rate=0.05,
         classes=p.train.classes,
         image_size=p.train.image_shape[1:],

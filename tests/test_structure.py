@@ -187,10 +187,9 @@ def test_messages_of_the_library_are_silent_until_asked_for() -> None:
 OF_MANY_FILES = {
     "detectors/test_common.py": "what all detectors have in common",
     "report/test_browser.py": "the pages, in a browser",
-    "report/test_curves.py": "the figures",
-    "report/test_studies.py": "the pages of all studies",
     "test_docs.py": "docs/",
     "test_layers.py": "imports between all files",
+    "test_main_module.py": "__main__.py",
     "test_processor.py": "tests/processor.py",
     "test_public.py": "the public names",
     "test_results_page.py": "docs/results.md",

@@ -207,25 +207,6 @@ def test_fit_replaces_no_file_and_reports_it_before_anything_is_fitted(
     assert out.is_symlink() == (name in ("link.pt", "dangling.pt"))
 
 
-@pytest.mark.parametrize("option", ["--out", "--program"])
-def test_export_replaces_no_weights_and_reports_it_before_anything_is_traced(
-    goen: Callable[..., int],
-    desk: Path,
-    tmp_path: Path,
-    option: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("goen.cli.export.open_gate", lambda *_, **__: pytest.fail("it has begun"))
-    weights = tmp_path / "w.pt"
-    weights.write_bytes((desk / "w.pt").read_bytes())
-    assert goen("export", "cifar10-w16", option, weights) == 2
-    assert "that goen exported. goen replaces only" in capsys.readouterr().err
-    assert weights.read_bytes() == (desk / "w.pt").read_bytes()
-    assert goen("export", "cifar10-w16", "--out", "g.onnx", "--program", "./g.onnx") == 2
-    assert "must be different files" in capsys.readouterr().err
-
-
 def test_a_model_may_be_named_by_its_file_and_classes_left_out_are_reported(
     goen: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

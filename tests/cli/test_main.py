@@ -85,25 +85,6 @@ def test_a_reader_that_goes_away_is_no_error(words: str, both: bool) -> None:
     assert both or done.stderr == ""
 
 
-def test_a_table_whose_reader_goes_away_is_no_error() -> None:
-    script = (
-        "import sys; from goen.cli import data, main, print_table\n"
-        "from goen.report.table import Cell, Row, Table\n"
-        "table = Table('t', 'A table', ('x',), (Row('r', (Cell(1.0),)),) * 9999)\n"
-        "data.SUBCOMMANDS['list'] = lambda: print_table.print_table(table) or 0\n"
-        "sys.exit(main.main(['data', 'list']))"
-    )
-    command = f'{sys.executable} -c "$SCRIPT" | head -n 1; exit ${{PIPESTATUS[0]}}'
-    done = subprocess.run(
-        ["bash", "-c", command],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "SCRIPT": script},
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("A table")
-
-
 def test_rich_prints_through_consoles_that_raise_on_a_broken_pipe() -> None:
     plain = re.compile(r"(?<!class Pipe)\bConsole\(|rich\.print|from rich import print")
     root = Path(goen.__file__).parent

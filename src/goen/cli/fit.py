@@ -43,12 +43,12 @@ def fit_command(
     batch_size: int = 128,
     device: str = "cpu",
 ) -> int:
-    """Fit a gate to a classifier you already have; the classifier itself is not changed.
+    """Fit a gate (detector goen-m) to a classifier you already have, which is not changed.
 
     A dataset is a folder with one folder of pictures per class, or the name of a dataset of goen,
     such as cifar10/train; OOD images may be any folder of pictures. Classes are numbered in the
     alphabetical order of their folders unless --classes gives another. Without --layers, the layers
-    of the model are listed.
+    of the model are listed and nothing is fitted.
 
     For example: goen fit --model my_nets:resnet20 --weights resnet20.safetensors
                  --train photos/train --held-out photos/val --ood photos/other --size 224
@@ -57,23 +57,27 @@ def fit_command(
     Args:
         model: a function that returns the model; the current folder is searched too.
         train: the images the model was trained on.
-        held_out: ID images the model was not trained on; they set the threshold.
+        held_out: ID images the model was not trained on: three fifths standardise the cues, two
+            fifths set the threshold.
         out: the folder to write the gate to.
-        weights: of the model: a .safetensors file, or a .pt file that holds weights only.
-        ood: datasets of images that should be flagged, if available; they weight the cues.
-        layers: whose features to use; a middle layer and the last one are a good start.
-        size: height and width (or one number) to resize pictures to (default: that of the first).
+        weights: the model's weights: a .safetensors file, or a .pt file of weights alone.
+        ood: optional images that should be flagged: they set the weight of each layer, and the gate
+            then returns P(OOD).
+        layers: layers whose features are measured; one in the middle and the last before the
+            classifier are a good start.
+        size: height and width (or one number) that images are resized to (default: those of the
+            first training image).
         mean: per channel, subtracted from images in [0, 1] before they enter the model.
-        std: per channel, images are divided by it after that.
+        std: normalisation, per channel: divides after --mean.
         preprocess: a function of float images in [0, 1], instead of --mean and --std.
-        false_alarm_rate: the share of ID images that may be flagged.
+        false_alarm_rate: upper bound on the probability that an ID image is flagged.
         classes: the class folders, in the order of the model's logits.
         logits: key, attribute or index of the logits in the model's output, if it is ambiguous.
         tokens: pooling of transformer tokens: the mean of all tokens, or the class token.
-        layout: of feature maps, where their shape is ambiguous.
+        layout: the axis of the channels in feature maps, where their shape is ambiguous.
         flip_averaging: average outputs over each image and its horizontal flip, at twice the time;
             not for classes that a flip changes, such as digits.
-        batch_size: of the forward passes.
+        batch_size: images per forward pass.
         device: cpu or cuda.
     """
     check_free(out, saved("gate"), folder=True)

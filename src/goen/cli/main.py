@@ -94,16 +94,20 @@ def _run(name: str, rest: Sequence[str]) -> int:
     return _parse(name, module, rest)
 
 
+# A flag that is off by default needs no --no-flag.
+_CONFIG = (tyro.conf.FlagCreatePairsOff,)
+
+
 def _parse(name: str, module: ModuleType, arguments: Sequence[str]) -> int:
     """Run ``NAME_command`` of the command's module, or one of its ``SUBCOMMANDS``."""
     prog, args = f"goen {name}", list(arguments)
     if hasattr(module, "SUBCOMMANDS"):
         description = str(module.__doc__).partition(": ")[2]
         code = tyro.extras.subcommand_cli_from_dict(
-            module.SUBCOMMANDS, prog=prog, args=args, description=description
+            module.SUBCOMMANDS, prog=prog, args=args, description=description, config=_CONFIG
         )
     else:
-        code = tyro.cli(getattr(module, f"{name}_command"), prog=prog, args=args)
+        code = tyro.cli(getattr(module, f"{name}_command"), prog=prog, args=args, config=_CONFIG)
     return int(code)
 
 

@@ -31,8 +31,9 @@ def score_command(
 ) -> int:
     """Classify each image, score it, and flag OOD inputs.
 
-    Reads BMP, GIF, JPEG, PNG, PPM, TIFF and WebP files and folders of them, in any size and mode;
-    pictures are resized to the gate's size. A file that cannot be read gets a row with its error.
+    Reads BMP, GIF, JPEG, PNG, PPM, TIFF and WebP files and folders of them, in any size and colour
+    mode; images are resized to the gate's size. A row has path, label, confidence, score, p_value,
+    is_ood, each cue with its p-value, and error, for a file that cannot be read.
     Exit code 0 if every file was read, 1 if some were not, 2 on any other error.
 
     For example: goen score photo.png      (the bundled gate: the ten classes of CIFAR-10)
@@ -41,13 +42,14 @@ def score_command(
                  goen score photos/ --gate my-gate --model my_nets:resnet20
 
     Args:
-        paths: picture files, and folders of them.
-        gate: the folder of a gate or of a run, or the name of a bundled gate.
+        paths: image files, and folders of them.
+        gate: the folder of a gate (goen fit) or of a run (goen run), or the name of a bundled gate.
         out: a .jsonl, .csv or .parquet file (default: JSON lines on standard output).
-        false_alarm_rate: the share of ID images that may be flagged (default: the gate's).
-        model: a function that returns the model, for a gate of goen fit.
+        false_alarm_rate: upper bound on the probability that an ID image is flagged (default: the
+            gate's).
+        model: a function that returns the model; needed for a gate made by goen fit.
         preprocess: the preprocessing function, if the gate was fitted with one.
-        per_class: guarantee the rate within every predicted class.
+        per_class: one threshold per predicted class; needs enough held-out images of each.
     """
     if not paths:
         raise UsageError("Name the pictures or folders to score.")

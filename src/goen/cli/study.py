@@ -20,10 +20,11 @@ class StudyOptions:
     """Datasets and folders of a study.
 
     Attributes:
-        data: the datasets: embedded digits, or CIFAR-10 and its OOD sets as in the paper.
-        extra: further OOD sets to evaluate on: tiny-imagenet mnist textures places cifar100-rest.
+        data: digits that ship with scikit-learn, or CIFAR-10 and its OOD sets as in the paper.
+        extra: with cifar10, further OOD sets: tiny-imagenet mnist textures places cifar100-rest
+            (the other fifty classes of CIFAR-100).
         out: the folder of the run (default: runs/DATA for goen run, else runs/DATA-COMMAND).
-        stages: the cache of finished steps, shared by all studies (default: stages/ beside the
+        stages: the cache of finished stages, shared by all studies (default: stages/ beside the
             folder of the run).
         data_dir: a folder of datasets (default: the environment variable GOEN_DATA).
     """
@@ -43,7 +44,7 @@ class StudyOptions:
         return self.out or Path("runs") / (f"{self.data}-{study}" if study else self.data)
 
     def shared_stages(self, folder: Path) -> Stages:
-        """The cache of finished steps."""
+        """The cache of finished stages."""
         return Stages(self.stages or folder.parent / "stages")
 
 

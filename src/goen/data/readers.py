@@ -1,4 +1,7 @@
-"""The usual forms in which image sets lie on a disk, each to the same chunks of pixels."""
+"""Readers of the usual file formats of image sets, each to the same chunks of pixels.
+
+``goen.data.sources`` decides which reader is used, ``goen.data.catalogue`` describes the sets.
+"""
 
 import gzip
 import hashlib

@@ -1,4 +1,9 @@
-"""Detectors: ``Outputs`` in, scores out; a high score means OOD."""
+"""Detectors: ``Outputs`` in, scores out; a high score means OOD.
+
+To add one: a module here with a subclass of ``SimpleDetector``, its name below, and a row in
+``goen.studies.methods``, which is what ``goen bench`` compares. A detector for gates is a
+``CueDetector`` and is listed in ``goen.gate.saving`` as well. The cues of goen-m are in ``goen_m``.
+"""
 
 from goen.detectors._base import CueDetector, Detector, SimpleDetector
 from goen.detectors.energy import Energy

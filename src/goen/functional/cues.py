@@ -1,4 +1,7 @@
-"""What the paper does before and after the distance: normalisation and the three cues."""
+"""Normalisation and the three cues of the paper's GOEN.
+
+goen-m has cues of its own, in ``goen.detectors.goen_m``; it shares the entropy.
+"""
 
 import torch
 from torch import Tensor

@@ -306,12 +306,6 @@ def check_decisions(gate: Gate, run: Runner, images: NDArray[np.uint8], slack: f
         )
 
 
-def _differs(output: str) -> ArtifactError:
-    return ArtifactError(
-        f"The exported gate's {output} differs from the gate's. Nothing was written."
-    )
-
-
 def _both(gate: Gate, run: Runner, images: NDArray[np.uint8]) -> tuple[Prediction, ExportOutputs]:
     """The outputs of both, for one image alone and for batches."""
     parts = [images[:1]] + [images[i : i + _BATCH] for i in range(1, len(images), _BATCH)]

@@ -34,8 +34,7 @@ class NetworkConfig:
             projection, each scale normalised apart), ``plain`` (an ordinary ResNet-18).
         mean: subtracted from each channel of the image in [0, 1].
         std: then divided by.
-        classifier: ``linear`` (softmax), or a method of the paper with its own uncertainty
-        estimate:
+        classifier: ``linear`` (softmax), or a method with its own uncertainty estimate:
             ``dropout``, ``evidential``, ``epinet``, ``experts``; see ``goen.models.classifiers``.
     """
 

@@ -1,0 +1,1 @@
+"""Runs on disk: results, stages, artifacts, manifests, provenance."""

@@ -1,4 +1,8 @@
-"""Studies: from images to a file of results, one module per study."""
+"""Studies: from images to a file of results, one module per study.
+
+To add one: a module here, one of the same name in ``goen.report`` (with an entry in
+``goen.report.registry``) and one in ``goen.cli`` (with an entry in ``COMMANDS`` of ``cli.main``).
+"""
 
 from goen.studies.ablate import VARIANTS, AblateConfig, ablate
 from goen.studies.bench import BenchConfig, bench

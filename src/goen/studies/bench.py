@@ -1,4 +1,8 @@
-"""``goen bench``: every method on the same images, one pass of each network over each set."""
+"""``goen bench``: every method on the same images, one pass of each network over each set.
+
+``goen run`` trains one network and makes a gate of it; ``goen bench`` makes no gate. It compares
+all methods of ``goen.studies.methods``, with paired tests, on the networks they need.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -28,15 +32,16 @@ class BenchConfig:
     """What goen bench does.
 
     Attributes:
-        methods: methods by name; all if none is given. pytorch_ood.NAME is a detector of
-            pytorch-ood.
-        sets: OOD sets by name; all if none is given.
-        preset: network and training settings: digits, cpu, short or paper; auto is digits for
-            digits and cpu for CIFAR-10.
-        budget: full gives every network the same whole schedule; paper stops early with a
-            patience of ten epochs and gives the baselines 2.5 times GOEN's epochs, as in the
-            paper.
-        seed: of all trainings; the ensemble adds four of the paper's other seeds.
+        methods: methods to compare, by name, such as max_softmax energy knn goen
+            goen_m; all if none is given; an unknown name lists them. pytorch_ood.KNN and the like
+            are classes of pytorch-ood.
+        sets: OOD sets to evaluate on, by name; all if none is given.
+        preset: network and training settings: digits (width 8, half a minute), cpu (width 16, 36
+            epochs), short (the same, 12 epochs) or paper (width 64, for a GPU); auto takes digits
+            for the digits and cpu for CIFAR-10.
+        budget: full trains every network for the full schedule; paper stops early with a patience
+            of ten epochs and gives the baselines 2.5 times GOEN's epochs, as in the paper.
+        seed: random seed of all trainings; the ensemble uses four others as well.
     """
 
     methods: tuple[str, ...] = ()

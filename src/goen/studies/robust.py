@@ -36,8 +36,9 @@ class RobustConfig:
         severities: from 1 to 5.
         images: number of test images; all if 0.
         false_alarm_rate: the share of clean ID images that may be flagged.
-        preset: network and training settings: digits, cpu, short or paper; auto is digits for
-            digits and cpu for CIFAR-10.
+        preset: network and training settings: digits (width 8, half a minute), cpu (width 16, 36
+            epochs), short (the same, 12 epochs) or paper (width 64, for a GPU); auto takes digits
+            for the digits and cpu for CIFAR-10.
         budget: full gives every network the same whole schedule; paper stops early.
         seed: of all trainings.
         cifar10c: a folder with the official CIFAR-10-C files, to use instead of goen's corruptions.

@@ -34,16 +34,18 @@ class RunConfig:
     """What goen run does.
 
     Attributes:
-        preset: network and training settings: digits, cpu, short or paper; auto is digits for
-            digits and cpu for CIFAR-10.
-        budget: full trains the whole schedule; paper stops early with a patience of ten epochs, as
-            in the paper.
-        representation: how the feature vector z combines the scales of the network.
-        center_loss: weight of the center loss.
-        calibration_ood: which OOD sets train the calibration head: all of the protocol, noise alone
-            (the paper's NoSVHN), or none: no head, and no OOD image is used.
-        false_alarm_rate: the share of ID images that may be flagged.
-        seed: of training and calibration.
+        preset: network and training settings: digits (width 8, half a minute), cpu (width 16, 36
+            epochs), short (the same, 12 epochs) or paper (width 64, for a GPU); auto takes digits
+            for the digits and cpu for CIFAR-10.
+        budget: full trains for the full schedule; paper stops early with a patience of ten epochs,
+            as in the paper.
+        representation: the features of the detector: layer2 and layer4 projected together, layer4
+            alone, or the two concatenated.
+        center_loss: weight of the center loss; 0 switches it off.
+        calibration_ood: OOD images that train the calibration head: all (SVHN and noise; for digits
+            photographs and noise), noise alone, or none: then the distance is the score.
+        false_alarm_rate: upper bound on the probability that an ID image is flagged.
+        seed: random seed of training and calibration.
     """
 
     preset: str = "auto"
@@ -57,7 +59,7 @@ class RunConfig:
     def __post_init__(self) -> None:
         if not self.center_loss >= 0:
             raise UsageError(
-                f"The weight of the centre loss is at least 0, got {self.center_loss}."
+                f"The weight of the center loss is at least 0, got {self.center_loss}."
             )
 
     def preset_for(self, protocol: Protocol) -> Preset:

@@ -1,0 +1,102 @@
+"""What the commands of all studies share, and that each passes its options on."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from goen.cli.main import main
+from goen.cli.study import StudyOptions
+from goen.studies import AblateConfig, BenchConfig, RobustConfig, RunConfig
+
+from ..tiny import tiny_protocol
+
+
+def test_folders_follow_from_the_datasets_and_the_study() -> None:
+    assert StudyOptions().run_folder() == Path("runs/digits")
+    assert StudyOptions(data="cifar10").run_folder("bench") == Path("runs/cifar10-bench")
+    options = StudyOptions(out=Path("here/mine"))
+    assert options.run_folder("bench") == Path("here/mine")
+    assert options.shared_stages(Path("here/mine")).folder == Path("here/stages")
+    assert StudyOptions(stages=Path("s")).shared_stages(Path("here/mine")).folder == Path("s")
+
+
+STUDIES: dict[str, tuple[str, list[str], object, dict[str, object]]] = {
+    "ablate": (
+        "goen.cli.ablate.ablate",
+        ["--variants", "default", "no_svhn", "--seed", "3"],
+        AblateConfig(variants=("default", "no_svhn"), seed=3),
+        {},
+    ),
+    "geometry": (
+        "goen.cli.geometry.geometry",
+        ["--budget", "paper"],
+        AblateConfig(budget="paper"),
+        {},
+    ),
+    "bench": ("goen.cli.bench.bench", ["--sets", "noise"], BenchConfig(sets=("noise",)), {}),
+    "robust": (
+        "goen.cli.robust.robust",
+        ["--corruptions", "fog", "--severities", "1", "5", "--cifar10c", "folder"],
+        RobustConfig(corruptions=("fog",), severities=(1, 5), cifar10c=Path("folder")),
+        {},
+    ),
+    "seeds": (
+        "goen.cli.seeds.run_seeds",
+        ["--seeds", "1", "2", "--calibration-ood", "none", "--representation", "concat"],
+        RunConfig(calibration_ood="none", representation="concat"),
+        {"seeds": (1, 2)},
+    ),
+}
+
+
+@pytest.mark.parametrize("command", STUDIES)
+def test_each_command_passes_its_options_to_its_study(
+    command: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    target, words, config, more = STUDIES[command]
+    calls: list[tuple[Any, ...]] = []
+
+    def study(*arguments: object, **settings: object) -> list[object]:
+        calls.append((*arguments, settings))
+        return []
+
+    asked: dict[str, object] = {}
+
+    def protocol(name: str, **settings: object) -> object:
+        asked.update(settings, name=name)
+        return tiny_protocol()
+
+    monkeypatch.setattr(target, study)
+    monkeypatch.setattr("goen.cli.study.protocol", protocol)
+    monkeypatch.setattr(
+        "goen.cli.study.write_tables_and_report", lambda folder, _: ([], folder / "report.html")
+    )
+    out = tmp_path / "runs" / "x"
+    places = ["--data", "cifar10", "--extra", "mnist", "--data-dir", "d", "--out", str(out)]
+    assert main([command, *words, *places]) == 0
+    ((given, sets, folder, stages, settings),) = calls
+    assert (given, folder, settings) == (config, out, more)
+    assert stages.folder == tmp_path / "runs" / "stages"
+    assert sets.name == "digits"
+    assert asked == {
+        "name": "cifar10", "data_dir": Path("d"), "download": True, "extra": ("mnist",),
+    }  # fmt: skip
+    assert capsys.readouterr().out.splitlines()[-1] == f"report:  {out / 'report.html'}"
+    assert main([command, *words, *places, "--json"]) == 0
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == []
+
+
+def test_a_folder_of_other_files_is_refused_before_anything_is_downloaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("goen.cli.study.protocol", lambda *_, **__: pytest.fail("it has begun"))
+    (tmp_path / "results.jsonl").write_text("years of work")
+    for command in ("run", *STUDIES):
+        assert main([command, "--out", str(tmp_path)]) == 2
+        assert "results.jsonl" in capsys.readouterr().err
+    assert (tmp_path / "results.jsonl").read_text() == "years of work"

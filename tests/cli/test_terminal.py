@@ -1,0 +1,32 @@
+import logging
+
+import pytest
+
+from goen.cli.terminal import log_messages_shown, note, output, warn
+
+
+def test_notes_and_warnings_go_to_standard_error_as_they_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    note("[bold] :smile: 7")
+    warn("a" * 300)
+    output().print("result")
+    out, err = capsys.readouterr()
+    assert out == "result\n"
+    assert err == "[bold] :smile: 7\nwarning: " + "a" * 300 + "\n"
+
+
+def test_log_messages_are_shown_within_the_block_only(capsys: pytest.CaptureFixture[str]) -> None:
+    logger = logging.getLogger("goen.some.module")
+    root = logging.getLogger("goen")
+    before = (root.level, root.propagate, list(root.handlers))
+    with log_messages_shown():
+        logger.debug("no")
+        logger.info("some %s", "news")
+        logger.warning("careful")
+    logger.warning("after")
+    assert capsys.readouterr().err.startswith("some news\nwarning: careful\n")
+    assert (root.level, root.propagate, list(root.handlers)) == before
+    with pytest.raises(ValueError, match="x"), log_messages_shown():
+        raise ValueError("x")
+    assert list(root.handlers) == before[2]
