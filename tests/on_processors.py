@@ -15,16 +15,18 @@ from pathlib import Path
 
 SETTINGS: dict[str, dict[str, str]] = {
     "own": {},
-    "aten-default": {"ATEN_CPU_CAPABILITY": "default"},
-    "aten-avx2": {"ATEN_CPU_CAPABILITY": "avx2"},
-    "onednn-sse41": {"ONEDNN_MAX_CPU_ISA": "SSE41"},
-    "onednn-avx2": {"ONEDNN_MAX_CPU_ISA": "AVX2"},
-    # All libraries at once: torch, oneDNN, MKL and numpy's OpenBLAS.
-    "all-avx2": {
+    # Each with all libraries at once: torch, oneDNN, MKL, and numpy's OpenBLAS.
+    "avx2": {
         "ATEN_CPU_CAPABILITY": "avx2",
         "ONEDNN_MAX_CPU_ISA": "AVX2",
         "MKL_ENABLE_INSTRUCTIONS": "AVX2",
         "OPENBLAS_CORETYPE": "Haswell",
+    },
+    "oldest": {
+        "ATEN_CPU_CAPABILITY": "default",
+        "ONEDNN_MAX_CPU_ISA": "SSE41",
+        "MKL_ENABLE_INSTRUCTIONS": "SSE4_2",
+        "OPENBLAS_CORETYPE": "Nehalem",
     },
 }
 ROOT = Path(__file__).parents[1]

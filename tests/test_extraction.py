@@ -66,6 +66,6 @@ def test_outputs_can_be_cut_and_joined() -> None:
     assert torch.equal(joined.features["z"], whole.features["z"])
 
 
-def test_no_images_are_an_error_that_says_so(network: ResNet18, images: ImageSet) -> None:
-    with pytest.raises(UsageError, match="There are no images"):
+def test_no_images_are_an_error(network: ResNet18, images: ImageSet) -> None:
+    with pytest.raises(UsageError, match="Cannot concatenate: there are no batches"):
         extract(network, images.take([]))

@@ -207,7 +207,7 @@ def test_a_scale_in_which_ood_lies_nearer_than_id_turns_the_distance_around() ->
     b, other_b = rng.chisquare(32, 20_000), 0.49 * rng.chisquare(32, 20_000)
     assert auroc(a, other_a) == pytest.approx(0.875, abs=0.006)
     assert auroc(a + b, other_a + other_b) == pytest.approx(0.268, abs=0.008)
-    # Each scale with its own sign: nearer than usual is strange too.
+    # Each scale with its own sign: nearer than usual is unusual too.
     assert auroc(-b, -other_b) == pytest.approx(0.976, abs=0.006)
 
 

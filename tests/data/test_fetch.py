@@ -21,7 +21,7 @@ from goen.data.fetch import download
 from goen.data.imageset import ImageSet
 from goen.errors import DataCorrupt, DataMissing, StorageError
 
-from .local_sets import binary_batch, random_batch, shrink, write_tar
+from .local_sets import shrink, write_tar
 
 CONTENT = np.random.default_rng(0).bytes(1_000_000)
 
@@ -118,24 +118,6 @@ def test_two_processes_at_once_get_one_whole_file(server, tmp_path: Path) -> Non
     assert [process.wait(60) for process in running] == [0, 0]
     assert (tmp_path / "set.bin").read_bytes() == CONTENT
     assert len(server.asked) == 1
-
-
-def test_two_processes_preparing_one_set_agree(tmp_path: Path) -> None:
-    (tmp_path / "cifar-10-batches-bin").mkdir()
-    batches = [binary_batch(*random_batch(seed)) for seed in range(1700)]
-    (tmp_path / "cifar-10-batches-bin" / "test_batch.bin").write_bytes(
-        b"".join(batches)[: 10_000 * 3073]
-    )
-    script = (
-        "import sys; from pathlib import Path; import goen\n"
-        "print(goen.data.load_set('cifar10', 'test', data_dir=Path(sys.argv[1])).fingerprint)"
-    )
-    command = [sys.executable, "-c", script, str(tmp_path)]
-    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    answers = {process.communicate(timeout=60)[0] for process in running}
-    assert len(answers) == 1
-    assert len(answers.pop().strip()) == 32
-    assert len(list((tmp_path / "cache" / "sets").iterdir())) == 1
 
 
 @pytest.fixture

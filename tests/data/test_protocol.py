@@ -64,7 +64,7 @@ def test_the_other_fifty_classes_complete_cifar100(full_size: Path) -> None:
     assert (original == np.array(rest.classes)[rest.labels]).all()
 
 
-def test_what_cifar100_shares_with_cifar10_is_no_stranger(full_size: Path, tmp_path: Path) -> None:
+def test_what_cifar100_shares_with_cifar10_is_not_ood(full_size: Path, tmp_path: Path) -> None:
     for file in full_size.iterdir():
         (tmp_path / file.name).symlink_to(file)
     (tmp_path / "cifar100_test.npz").unlink()

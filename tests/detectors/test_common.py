@@ -210,7 +210,7 @@ def test_only_declared_images_can_be_fitted_on(method: Method) -> None:
         {},
     )
     if method.fits_on:
-        with pytest.raises(UsageError, match="declared that it fits on"):
+        with pytest.raises(UsageError, match="but declares nothing in its fits_on"):
             method.fit(nothing)
     else:
         method.fit(nothing)

@@ -57,7 +57,7 @@ def test_scaling_all_features_changes_no_score(scale: float) -> None:
     assert torch.allclose(detector.score(of(other.features["z"].numpy() * scale)), score, rtol=1e-8)
 
 
-def test_what_is_strange_to_all_alike_cancels() -> None:
+def test_what_is_unusual_for_all_alike_cancels() -> None:
     rng = np.random.default_rng(0)
     labels = np.arange(400) % 2
     z = np.stack([10.0 * labels, np.zeros(400)], 1) + rng.normal(size=(400, 2))

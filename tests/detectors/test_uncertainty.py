@@ -7,8 +7,12 @@ from goen.outputs import Outputs
 
 
 def test_it_is_what_the_network_says() -> None:
-    doubt = torch.tensor([0.25, 0.0, 7.5])
-    assert Uncertainty().score(Outputs(torch.zeros(3, 2), {}, doubt)).tolist() == [0.25, 0.0, 7.5]
+    uncertainty = torch.tensor([0.25, 0.0, 7.5])
+    assert Uncertainty().score(Outputs(torch.zeros(3, 2), {}, uncertainty)).tolist() == [
+        0.25,
+        0.0,
+        7.5,
+    ]
 
 
 def test_a_network_without_a_word_for_it_is_refused() -> None:

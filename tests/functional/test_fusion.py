@@ -68,18 +68,16 @@ def test_two_cues_worked_by_hand() -> None:
 
 
 def test_the_more_even_the_less_one_kind_moves_the_weights() -> None:
-    known, strange = cues(300, (0, 0, 0), 0), cues(300, (3, 0, 0), 1)
-    spread = [
-        float(fuse(known, [strange], evenness=e)[0].std()) for e in (0.0, 0.1, 0.3, 1.0, 100.0)
-    ]
+    id_cues, ood = cues(300, (0, 0, 0), 0), cues(300, (3, 0, 0), 1)
+    spread = [float(fuse(id_cues, [ood], evenness=e)[0].std()) for e in (0.0, 0.1, 0.3, 1.0, 100.0)]
     assert spread == sorted(spread, reverse=True)
     assert spread[-1] < 0.01
 
 
 def test_each_kind_has_the_same_say_however_many_images_it_has() -> None:
-    known, many, few = cues(80, (0, 0), 0), cues(60, (1, 0), 1), cues(20, (0, 1), 2)
-    once = fuse(known, [many, few])
-    again = fuse(known.repeat(3, 1), [many.repeat(5, 1), few])
+    id_cues, many, few = cues(80, (0, 0), 0), cues(60, (1, 0), 1), cues(20, (0, 1), 2)
+    once = fuse(id_cues, [many, few])
+    again = fuse(id_cues.repeat(3, 1), [many.repeat(5, 1), few])
     assert torch.allclose(once[0], again[0], atol=1e-5)
     assert np.isclose(once[1], again[1], atol=1e-5)
 
@@ -93,8 +91,8 @@ def test_cues_that_separate_perfectly_have_finite_weights() -> None:
 
 
 @pytest.mark.parametrize(
-    "strange", [torch.zeros(0, 2), torch.tensor([[torch.nan, 0.0]]), torch.tensor([[torch.inf, 0]])]
+    "ood", [torch.zeros(0, 2), torch.tensor([[torch.nan, 0.0]]), torch.tensor([[torch.inf, 0]])]
 )
-def test_what_cannot_be_weighed_is_said(strange: Tensor) -> None:
+def test_what_cannot_be_weighed_is_said(ood: Tensor) -> None:
     with pytest.raises(FitError, match="cannot be weighed"):
-        fuse(cues(5, (0, 0), 0), [strange])
+        fuse(cues(5, (0, 0), 0), [ood])

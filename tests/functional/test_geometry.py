@@ -1,7 +1,6 @@
 """Geometry measures against NumPy, scikit-learn, SciPy, slow loops and numbers worked by hand."""
 
 import math
-from collections.abc import Iterator
 from itertools import combinations
 
 import numpy as np
@@ -13,11 +12,9 @@ from scipy.stats import entropy, variation
 from sklearn.covariance import empirical_covariance
 from sklearn.decomposition import PCA
 from sklearn.neighbors import NearestCentroid
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
 
 from goen.errors import FitError, UsageError
-from goen.functional.bounds import log_density_bounds, mixture_log_density
 from goen.functional.cues import normalise
 from goen.functional.gaussian import ClassStatistics
 from goen.functional.geometry import (
@@ -31,12 +28,6 @@ from goen.functional.geometry import (
 )
 
 Array = NDArray[np.float64]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    with threadpool_limits(1):
-        yield
 
 
 def blobs(seed: int = 0, classes: int = 4, dim: int = 6, rows: int = 240) -> tuple[Tensor, Tensor]:
@@ -313,12 +304,3 @@ def test_what_cannot_be_meant_is_refused() -> None:
         mean_distance_ratio(
             rows[:1], torch.tensor([1]), torch.tensor([[0.0], [math.nan], [1.0]]).expand(3, 6)
         )
-
-
-def test_bounds_refuse_what_are_no_priors() -> None:
-    with pytest.raises(UsageError, match="sum to 1"):
-        mixture_log_density(torch.zeros(1, 2), torch.tensor([0.5, 0.6]))
-    with pytest.raises(UsageError, match="at least 0"):
-        log_density_bounds(torch.zeros(1, 2), torch.tensor([1.5, -0.5]))
-    with pytest.raises(UsageError, match=r"priors \(C,\), got \(1, 2\) and \(3,\)"):
-        mixture_log_density(torch.zeros(1, 2), torch.full((3,), 1 / 3))

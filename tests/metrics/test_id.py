@@ -138,7 +138,7 @@ def test_order_of_rows_does_not_matter(rows, random):
         ({"labels": [0]}, "got neither"),
         ({"probabilities": [[1.0, 0.0]], "logits": [[1.0, 0.0]], "labels": [0]}, "got both"),
         ({"probabilities": [[1.0, 0.0]]}, "labels are missing"),
-        ({"probabilities": [[3.0, -2.0]], "labels": [0]}, r"say so: id_metrics\(logits="),
+        ({"probabilities": [[3.0, -2.0]], "labels": [0]}, r"pass them so: id_metrics\(logits="),
         ({"probabilities": [[0.5, 0.4]], "labels": [0]}, "sums to 0.9"),
         ({"probabilities": [[0.5, float("inf")]], "labels": [0]}, "sums to inf"),
         ({"probabilities": [0.5, 0.5], "labels": [0]}, "one row per sample"),

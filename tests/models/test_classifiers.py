@@ -66,18 +66,18 @@ def trained(kind: str) -> Classifier:
 @pytest.mark.parametrize("kind", KINDS)
 class TestEveryClassifier:
     def test_the_softmax_of_the_logits_is_a_prediction_of_every_row(self, kind: str) -> None:
-        logits, doubt = make(kind).eval().predict(features())
+        logits, uncertainty = make(kind).eval().predict(features())
         assert logits.shape == (40, CLASSES)
         assert logits.dtype == torch.float32
         assert torch.isfinite(logits).all()
         if kind == "linear":
-            assert doubt is None
+            assert uncertainty is None
         else:
-            assert doubt is not None
-            assert doubt.shape == (40,)
-            assert doubt.dtype == torch.float64
-            assert (doubt >= 0).all()
-            assert len(doubt.unique()) > 30
+            assert uncertainty is not None
+            assert uncertainty.shape == (40,)
+            assert uncertainty.dtype == torch.float64
+            assert (uncertainty >= 0).all()
+            assert len(uncertainty.unique()) > 30
         if kind in ("dropout", "evidential", "epinet"):  # logits that are log-probabilities
             assert torch.allclose(logits.exp().sum(1), torch.ones(40), atol=1e-5)
 
@@ -147,7 +147,7 @@ class TestEveryClassifier:
 
 
 @pytest.mark.parametrize("kind", ["dropout", "evidential", "epinet"])
-def test_doubt_is_higher_where_no_training_was(kind: str) -> None:
+def test_uncertainty_is_higher_where_no_training_was(kind: str) -> None:
     classifier = trained(kind)
     near = classifier.predict(blobs(90, seed=2)[0]).uncertainty
     far = classifier.predict(blobs(90, seed=3, first=24)[0]).uncertainty
@@ -308,13 +308,13 @@ def set_logits(classifier: Classifier, logits: list[list[float]]) -> Tensor:
 def test_evidence_by_hand() -> None:
     classifier = make("evidential", classes=3).eval()
     hidden = set_logits(classifier, [[2.0, -5.0, 4.0], [-1.0, -2.0, -3.0]])
-    logits, doubt = classifier.predict(hidden)
+    logits, uncertainty = classifier.predict(hidden)
     # alpha = (3, 1, 5) and (1, 1, 1).
     expected = torch.tensor([[3 / 9, 1 / 9, 5 / 9], [1 / 3, 1 / 3, 1 / 3]])
     assert torch.allclose(torch.softmax(logits, 1), expected)
     assert torch.allclose(logits.exp(), expected)
-    assert doubt is not None
-    assert doubt.tolist() == [3 / 9, 1.0]
+    assert uncertainty is not None
+    assert uncertainty.tolist() == [3 / 9, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -400,8 +400,8 @@ def test_gates_that_are_all_but_sure_do_not_tie() -> None:
         classifier.gate.weight[0, 0] = 1.0
     hidden = torch.zeros(3, WIDTH)
     hidden[:, 0] = torch.tensor([0.0, 60.0, 61.0])
-    doubt = classifier.predict(hidden).uncertainty
-    assert doubt is not None
+    uncertainty = classifier.predict(hidden).uncertainty
+    assert uncertainty is not None
     # 1 - g = 4 / (4 + exp(h)): 0.8, 3.5e-26, 1.3e-26.
     expected = [4 / (4 + math.exp(h)) for h in (0, 60, 61)]
-    assert doubt.tolist() == pytest.approx(expected, rel=1e-9, abs=0)
+    assert uncertainty.tolist() == pytest.approx(expected, rel=1e-9, abs=0)

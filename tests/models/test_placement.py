@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from goen.models.placement import evaluating
+from goen.models.placement import evaluating, placement
+from goen.models.tapping.tapped import Tapped
 
 
 def modes(model: nn.Module) -> list[bool]:
@@ -40,3 +41,11 @@ def test_of_several_users_the_last_to_leave_restores_the_mode(
     assert torch.equal(model[0].running_mean, learnt)
     second.close()
     assert modes(model) == before
+
+
+def test_a_model_without_parameters_is_on_the_cpu_in_float32() -> None:
+    model = nn.Sequential(nn.AvgPool2d(2), nn.Flatten())
+    assert placement(model) == (torch.device("cpu"), torch.float32)
+    assert Tapped(model, ["0"])(torch.rand(2, 3, 4, 4)).features["0"].shape == (2, 3)
+    norm = nn.BatchNorm2d(3, affine=False).double()
+    assert placement(norm)[1] == torch.float64

@@ -90,10 +90,10 @@ def test_the_classifier_speaks_on_what_the_network_hands_it(kind: str, represent
     network = ResNet18(config).eval()
     outputs = network(IMAGES)
     hidden, features = network.encode(IMAGES)
-    logits, doubt = network.classifier.predict(hidden)
+    logits, uncertainty = network.classifier.predict(hidden)
     assert torch.equal(outputs.logits, logits)
-    assert (outputs.uncertainty is None) == (doubt is None) == (kind == "linear")
-    assert doubt is None or torch.equal(outputs.uncertainty, doubt)
+    assert (outputs.uncertainty is None) == (uncertainty is None) == (kind == "linear")
+    assert uncertainty is None or torch.equal(outputs.uncertainty, uncertainty)
     assert list(outputs.features) == list(features) == ["layer1", "layer2", "layer3", "layer4", "z"]
     assert hidden.shape[1] == network.z_width
 

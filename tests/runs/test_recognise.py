@@ -30,7 +30,7 @@ from goen.runs.artifacts import load_artifact, save_artifact
 from goen.runs.recognise import MAP, RUN_FILES
 from goen.runs.results import Origin, write_results, write_scores
 from goen.runs.stages import Stages, alone_in, summarised
-from goen.studies.networks import write_story
+from goen.studies.networks import write_epochs
 from goen.training.checkpoint import Checkpoint, save_checkpoint
 
 from ..gate.test_gate import make_gate
@@ -116,8 +116,8 @@ WRITERS = [
     Writer("run.json", summary),
     Writer("scores.safetensors", lambda p: write_scores(p, {"test": {"knn": np.zeros(2)}})),
     Writer("map.safetensors", map_of),
-    Writer("training.jsonl", lambda p: write_story(p, [{"epoch": 0, "loss": 1.0}])),
-    Writer("head.jsonl", lambda p: write_story(p, [{"epoch": 0, "gap": 1.0}])),
+    Writer("training.jsonl", lambda p: write_epochs(p, [{"epoch": 0, "loss": 1.0}])),
+    Writer("head.jsonl", lambda p: write_epochs(p, [{"epoch": 0, "gap": 1.0}])),
     Writer("report.html", report),
     Writer("auroc.md", lambda p: write_tables([ONE_TABLE], p.parent)),
     Writer("auroc.csv", lambda p: write_tables([ONE_TABLE], p.parent)),
@@ -277,7 +277,7 @@ def test_a_study_removes_its_own_files_and_no_others(tmp_path: Path) -> None:
     assert not (tmp_path / "results.jsonl").exists()
     assert (tmp_path / "results.csv").read_text() == (tmp_path / "notes.txt").read_text() == "mine"
     (tmp_path / "training.jsonl").write_text("mine")
-    with pytest.raises(UsageError, match="not the story of a goen training"):
+    with pytest.raises(UsageError, match="not the epochs of a goen training"):
         summary(tmp_path / "run.json")
     assert (tmp_path / "training.jsonl").read_text() == "mine"
 

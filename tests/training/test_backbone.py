@@ -1,45 +1,20 @@
 import dataclasses
 import math
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 from torch.nn.functional import cross_entropy
 
 from goen.data import ImageSet
-from goen.errors import ArtifactError, FitError, UsageError
+from goen.errors import FitError, UsageError
 from goen.extraction import extract
 from goen.models import CLASSIFIERS, Classifier, ClassifierKind, NetworkConfig, ResNet18
 from goen.models.classifiers import MCDropout
-from goen.training import EpochRow, TrainingConfig, train_backbone
+from goen.training import TrainingConfig, train_backbone
 from goen.training.backbone import learning_rate
 
-NETWORK = NetworkConfig(num_classes=3, width=1)
-CONFIG = TrainingConfig(epochs=4, batch_size=16, learning_rate=0.05, padding=1)
-
-
-@pytest.fixture
-def images() -> ImageSet:
-    """Sixty-four 16×16 images whose colour is their class."""
-    rng = np.random.default_rng(0)
-    labels = np.arange(64) % 3
-    pixels = rng.integers(0, 60, (64, 3, 16, 16), dtype=np.uint8)
-    pixels[np.arange(64), labels] += 150
-    return ImageSet("colours", pixels, labels, ("r", "g", "b"))
-
-
-def weights(network: ResNet18) -> dict[str, torch.Tensor]:
-    return {k: v.clone() for k, v in network.state_dict().items()}
-
-
-def same(a: ResNet18, b: ResNet18) -> bool:
-    return all(
-        torch.equal(x, y)
-        for x, y in zip(a.state_dict().values(), b.state_dict().values(), strict=True)
-    )
+from .colours import CONFIG, NETWORK, same
 
 
 def test_it_learns(images: ImageSet) -> None:
@@ -90,55 +65,6 @@ def test_one_step_equals_plain_torch(images: ImageSet) -> None:
         assert torch.allclose(ours, theirs, atol=1e-6), name
 
 
-class KilledError(Exception):
-    pass
-
-
-def check_resume(
-    network: NetworkConfig, config: TrainingConfig, images: ImageSet, path: Path, stop_after: int
-) -> None:
-    """Stopped after so many epochs and gone on with, a training ends with the same bytes."""
-    whole, rows = train_backbone(network, config, images, images)
-
-    def stop(row: EpochRow) -> None:
-        if row.epoch + 1 == stop_after:
-            raise KilledError
-
-    with pytest.raises(KilledError):
-        train_backbone(network, config, images, images, checkpoint=path, on_epoch=stop)
-    seen: list[int] = []
-    resumed, again = train_backbone(
-        network,
-        config,
-        images,
-        images,
-        checkpoint=path,
-        on_epoch=lambda row: seen.append(row.epoch),
-    )
-    assert seen == list(range(stop_after, config.epochs))
-    assert same(whole, resumed)
-    for a, b in zip(rows, again, strict=True):
-        assert dataclasses.replace(a, seconds=0) == dataclasses.replace(b, seconds=0)
-
-
-@pytest.mark.parametrize("stop_after", [1, 3])
-@pytest.mark.parametrize("center_loss", [0.0, 0.01])
-def test_a_resumed_training_ends_with_the_same_bytes(
-    images: ImageSet, tmp_path: Path, stop_after: int, center_loss: float
-) -> None:
-    config = dataclasses.replace(CONFIG, center_loss=center_loss, patience=3)
-    check_resume(NETWORK, config, images, tmp_path / "checkpoint", stop_after)
-
-
-@pytest.mark.parametrize("kind", CLASSIFIERS)
-def test_every_classifier_resumes_with_the_same_bytes(
-    images: ImageSet, tmp_path: Path, kind: ClassifierKind
-) -> None:
-    network = dataclasses.replace(NETWORK, classifier=kind)
-    config = dataclasses.replace(CONFIG, epochs=2, batch_size=32, center_loss=0.01)
-    check_resume(network, config, images, tmp_path / "checkpoint", 1)
-
-
 @pytest.mark.parametrize("kind", CLASSIFIERS)
 def test_every_classifier_learns(images: ImageSet, kind: ClassifierKind) -> None:
     network = NetworkConfig(num_classes=3, width=4, representation="plain", classifier=kind)
@@ -184,26 +110,6 @@ def test_the_classifier_hears_how_far_the_training_is(
     config = dataclasses.replace(CONFIG, epochs=2, batch_size=16)
     train_backbone(network, config, images, images)
     assert told == [0, 1 / 8, 2 / 8, 3 / 8, 4 / 8, 5 / 8, 6 / 8, 7 / 8]
-
-
-def test_what_is_frozen_stays_and_carries_no_momentum(images: ImageSet, tmp_path: Path) -> None:
-    network = dataclasses.replace(NETWORK, classifier="epinet")
-    config = dataclasses.replace(CONFIG, epochs=2, weight_decay=0.1)
-    path = tmp_path / "checkpoint"
-    trained, _ = train_backbone(network, config, images, images, checkpoint=path)
-    torch.manual_seed(config.seed)
-    fresh = ResNet18(network).classifier.state_dict()
-    kept = {
-        name
-        for name, tensor in trained.classifier.state_dict().items()
-        if torch.equal(tensor, fresh[name])
-    }
-    assert kept == {name for name in fresh if name.startswith("prior") or name == "indices"}
-    saved = set(load_file(path))
-    assert {name for name in saved if "prior" in name} == {
-        f"network.classifier.{name}" for name in fresh if name.startswith("prior")
-    } | {f"best.classifier.{name}" for name in fresh if name.startswith("prior")}
-    assert "momentum.classifier.epinet.first.weight" in saved
 
 
 def test_seeds_matter_and_repeat(images: ImageSet) -> None:
@@ -314,34 +220,8 @@ def test_fewer_images_than_a_batch_still_train(images: ImageSet) -> None:
     assert math.isfinite(rows[0].loss)
 
 
-def test_a_checkpoint_of_another_network_is_refused(images: ImageSet, tmp_path: Path) -> None:
-    path = tmp_path / "checkpoint"
-    train_backbone(NETWORK, CONFIG, images, images, checkpoint=path)
-    other = NetworkConfig(num_classes=3, width=2)
-    with pytest.raises(ArtifactError, match="cannot be continued"):
-        train_backbone(other, CONFIG, images, images, checkpoint=path)
-    path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(ArtifactError, match="Delete it to start"):
-        train_backbone(NETWORK, CONFIG, images, images, checkpoint=path)
-
-
 def test_what_cannot_be_trained_is_said(images: ImageSet) -> None:
     with pytest.raises(UsageError, match="4 classes, the images have 3"):
         train_backbone(NetworkConfig(num_classes=4, width=1), CONFIG, images, images)
     with pytest.raises(UsageError, match="at least one epoch"):
         TrainingConfig(epochs=0)
-
-
-@pytest.mark.parametrize("change", [{"seed": 7}, {"learning_rate": 0.07}, {"epochs": 3}])
-def test_a_checkpoint_of_another_training_is_refused(
-    images: ImageSet, tmp_path: Path, change: dict[str, Any]
-) -> None:
-    path = tmp_path / "checkpoint"
-    train_backbone(NETWORK, CONFIG, images, images, checkpoint=path)
-    with pytest.raises(ArtifactError, match="a training with other settings or images"):
-        train_backbone(
-            NETWORK, dataclasses.replace(CONFIG, **change), images, images, checkpoint=path
-        )
-    part = images.take(range(len(images) - 1))
-    with pytest.raises(ArtifactError, match="a training with other settings or images"):
-        train_backbone(NETWORK, CONFIG, part, images, checkpoint=path)

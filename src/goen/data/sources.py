@@ -74,7 +74,7 @@ def load_set(
         DataCorrupt: it is here but damaged.
 
     Example:
-        >>> load("digits")
+        >>> load_set("digits")
         ImageSet(digits: 1797 images 3×32×32, 10 classes)
     """
     if name in EMBEDDED and split is not None:

@@ -74,7 +74,7 @@ def _is_map(path: Path) -> bool:
     return len(names) == len(points) + 2 and all(name.endswith("/points") for name in points)
 
 
-def _is_story(path: Path) -> bool:
+def _is_epochs(path: Path) -> bool:
     row = first_row(path)
     return ("epoch" in row and bool({"gap", "loss"} & row.keys())) or not path.stat().st_size
 
@@ -88,7 +88,7 @@ RESULTS = Own("results of a goen study", _is_results)
 SUMMARY = Own("the summary of a goen study", _is_summary)
 SCORES = Own("scores of a goen study", _is_scores)
 MAP = Own("the map of a goen run", _is_map)
-STORY = Own("the story of a goen training", _is_story)
+EPOCHS = Own("the epochs of a goen training", _is_epochs)
 REPORT = Own("a report of goen", _is_report)
 
 RUN_FILES = {
@@ -97,7 +97,7 @@ RUN_FILES = {
     "results.jsonl": RESULTS,
     "scores.safetensors": SCORES,
     "map.safetensors": MAP,
-    "training.jsonl": STORY,
-    "head.jsonl": STORY,
+    "training.jsonl": EPOCHS,
+    "head.jsonl": EPOCHS,
 }
 """The files of a study's folder, by name."""

@@ -19,7 +19,7 @@ from goen.models import NetworkConfig, ResNet18
 from goen.outputs import Outputs
 from goen.runs.artifacts import load_tensors, part
 from goen.runs.manifest import JsonObject, JsonValue
-from goen.runs.recognise import STORY
+from goen.runs.recognise import EPOCHS
 from goen.runs.stages import Stages
 from goen.training import EpochRow, TrainingConfig, train_backbone
 
@@ -135,7 +135,7 @@ def device() -> str:
 
 def write_epochs(path: Path, rows: list[EpochRecord]) -> None:
     """Records as JSON lines, whole or not at all."""
-    with whole_file(path, STORY) as temporary:
+    with whole_file(path, EPOCHS) as temporary:
         temporary.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 

@@ -69,7 +69,7 @@ def robust(
     A corrupted image still has its class, so it is not OOD; whether a gate should flag it depends
     on the application, and the share flagged is reported without a judgement. The threshold is
     that of a gate: conformal, from clean held-out images, with the same tolerance above numerical
-    noise. Rows have the set ``NAME-SEVERITY``; ``clean`` is the test set as it is.
+    noise. Rows have the set ``NAME-SEVERITY``; ``clean`` is the uncorrupted test set.
 
     Args:
         config: what to do.

@@ -1,0 +1,65 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from goen.data import load_set
+from goen.data.folders import open_image_set
+from goen.errors import UsageError
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two pictures of cats, one of a dog."""
+    root = tmp_path / "animals"
+    for number, name in enumerate(("cat/1.png", "cat/2.png", "dog/1.png")):
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (12, 10), (40 * number, 0, 0)).save(path)
+    return root
+
+
+def test_class_folders_are_a_labelled_set(folder: Path) -> None:
+    images = open_image_set(str(folder), None, None)
+    assert images.name == "animals"
+    assert images.classes == ("cat", "dog")
+    assert images.labels.tolist() == [0, 0, 1]
+    assert images.image_shape == (3, 10, 12)
+    assert open_image_set(str(folder), (8, 8), None).image_shape == (3, 8, 8)
+
+
+def test_the_classes_decide_the_numbers_and_others_are_left_out(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    turned = open_image_set(str(folder), None, ("dog", "cat"))
+    assert turned.classes == ("dog", "cat")
+    assert sorted(turned.labels.tolist()) == [0, 1, 1]
+    assert not caplog.messages
+    dogs = open_image_set(str(folder), None, ("dog",))
+    assert len(dogs) == 1
+    (message,) = caplog.messages
+    assert message.endswith("these folders are not among the classes and are left out: cat")
+
+
+def test_without_classes_all_pictures_are_one(folder: Path) -> None:
+    images = open_image_set(str(folder), None, ())
+    assert len(images) == 3
+    assert images.classes == ("animals",)
+
+
+def test_a_known_set_is_taken_by_its_name() -> None:
+    digits = load_set("digits")
+    found = open_image_set("digits", (32, 32), None)
+    assert np.array_equal(found.read(range(5)), digits.read(range(5)))
+    sevens = open_image_set("digits", None, ("7", "3"))
+    assert sevens.classes == ("7", "3")
+    with pytest.raises(UsageError, match=r"has images of 32×32, and 8×8 are needed"):
+        open_image_set("digits", (8, 8), None)
+
+
+def test_what_is_neither_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"nowhere is neither a folder nor a known set \(.*svhn"):
+        open_image_set("nowhere", None, None)
+    with pytest.raises(UsageError, match="has no class folders"):
+        open_image_set(str(tmp_path), None, None)

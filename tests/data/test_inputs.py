@@ -1,0 +1,130 @@
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from goen.data import ImageSet
+from goen.data.inputs import BatchStream, as_stream, check_images, require_disjoint_streams
+from goen.errors import DataError, LeakError, UsageError
+
+
+def pixels(count: int = 10, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (count, 3, 8, 8), dtype=np.uint8)
+
+
+LABELS = np.arange(10) % 3
+FORMS = {
+    "an array": lambda: pixels(),
+    "a tensor": lambda: torch.from_numpy(pixels()),
+    "a pair of arrays": lambda: (pixels(), LABELS),
+    "a pair of tensors": lambda: (torch.from_numpy(pixels()), torch.from_numpy(LABELS)),
+    "a set": lambda: ImageSet("small", pixels(), LABELS, ("a", "b", "c")),
+    "a generator": lambda: ((pixels()[i : i + 3], LABELS[i : i + 3]) for i in range(0, 10, 3)),
+    "a loader": lambda: DataLoader(
+        TensorDataset(torch.from_numpy(pixels()), torch.from_numpy(LABELS)), batch_size=4
+    ),
+    "a stream": lambda: as_stream(pixels(), "inner", 4),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_gives_the_same_images_in_order(form: str) -> None:
+    batches = list(as_stream(FORMS[form](), "images", 4))
+    assert torch.equal(torch.cat([images for images, _ in batches]), torch.from_numpy(pixels()))
+    labels = [labels for _, labels in batches if labels is not None]
+    if form in ("an array", "a tensor", "a stream"):
+        assert not labels
+    else:
+        assert torch.cat(labels).tolist() == LABELS.tolist()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_same_image_in_two_streams_is_refused(form: str) -> None:
+    other = as_stream(np.concatenate([pixels(4, seed=1), pixels()[6:9]]), "other", 4)
+    given = as_stream(FORMS[form](), "images", 4)
+    list(given)  # of an iterable, what was read is known
+    with pytest.raises(LeakError, match=r"b shares 3 of its 7 images with a, byte for byte"):
+        require_disjoint_streams({"a": given, "b": other})
+    require_disjoint_streams({"a": given, "b": as_stream(pixels(5, seed=1), "other", 4)})
+
+
+def test_floats_become_float32_and_keep_their_values() -> None:
+    floats = torch.from_numpy(pixels()).double() / 255
+    ((images, _),) = as_stream(floats, "images", 32)
+    assert images.dtype == torch.float32
+    assert torch.allclose(images.double(), floats)
+
+
+def test_reversed_channels_are_taken() -> None:
+    reversed_channels = pixels()[:, ::-1]
+    ((images, _),) = as_stream(reversed_channels, "images", 32)
+    assert np.array_equal(images.numpy(), reversed_channels)
+
+
+def test_labels_that_are_no_numbers_are_none() -> None:
+    ((_, labels),) = as_stream([(pixels(), tuple("abcdefghij"))], "images", 32)
+    assert labels is None
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("a/folder", "train is an ImageSet, images .* got str"),
+        ({"images": 1}, "got dict"),
+        (3, "got int"),
+        ((pixels(), LABELS[:4]), "train: 10 images need as many labels, got 4"),
+        (TensorDataset(torch.zeros(2, 3, 8, 8)), r"one image at a time\. Wrap it: .*DataLoader\("),
+    ],
+)
+def test_what_holds_no_images_is_refused_at_once(value: object, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        as_stream(value, "train", 4)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("batches", "message"),
+    [
+        ([pixels(), pixels(), np.zeros((2, 3, 9, 8), np.uint8)], "all of one size, 8×8; got 9×8"),
+        ([(pixels(), LABELS[:4])], "10 images come with 10 labels"),
+        ([{"images": pixels()}], "got a dict"),
+        ([(torch.zeros(3, 8, 8), 1)], "one image at a time"),
+    ],
+)
+def test_batches_that_do_not_fit_are_refused_when_read(batches: list[object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        list(as_stream(batches, "train", 4))  # type: ignore[arg-type]
+
+
+def test_an_empty_stream_is_an_error() -> None:
+    once = iter([pixels()])
+    given = as_stream(once, "train", 4)
+    list(given)
+    with pytest.raises(DataError, match=r"train has no images\. A generator can be read only once"):
+        list(given)
+    with pytest.raises(UsageError, match="batch_size is at least 1, got 0"):
+        as_stream(pixels(), "train", 0)
+
+
+def test_a_stream_of_a_known_size_checks_the_first_batch_too() -> None:
+    given = BatchStream("train", lambda: iter([(torch.zeros(1, 3, 8, 8), None)]), size=(4, 4))
+    with pytest.raises(UsageError, match="4×4; got 8×8"):
+        list(given)
+
+
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        (torch.zeros(2, 8, 8, 3), r"\(N, 3, H, W\), channels first; got \(2, 8, 8, 3\)"),
+        (torch.zeros(2, 3, 8, 8, dtype=torch.int64), "got torch.int64"),
+        (torch.full((2, 3, 8, 8), 255.0), r"lie in \[0, 1\]; got 255\.\.255"),
+        (torch.full((2, 3, 8, 8), -0.5), r"lie in \[0, 1\]"),
+        (torch.full((2, 3, 8, 8), torch.nan), r"Images \[0, 1\] hold NaN or infinity"),
+    ],
+)
+def test_images_of_another_form_are_refused(images: torch.Tensor, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        check_images(images)
+
+
+def test_one_image_is_a_batch_of_one() -> None:
+    assert check_images(pixels()[0]).shape == (1, 3, 8, 8)

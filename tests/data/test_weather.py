@@ -1,0 +1,48 @@
+import itertools
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from goen.data._weather import frost_crops, plasma
+
+
+def test_frost_is_pale_blue_crystals_without_a_seam() -> None:
+    pane = frost_crops(np.array([[0.5, 0.25, 0.75]], dtype=np.float32), 300, 300)[0]
+    assert pane.min() >= 0
+    assert pane.max() <= 255
+    assert (pane[2] >= pane[1]).all()
+    assert (pane[1] >= pane[0]).all()
+    assert pane[0].std() > 30
+    assert np.array_equal(pane[:, 256:, :44], pane[:, :44, 256:])
+    steps = np.abs(np.diff(pane[0], axis=0)).mean(axis=1)
+    assert steps.max() < 2 * steps.mean()  # the joint at row 192 is no sharper than the rest
+
+
+def slow_plasma(noise: NDArray[np.floating], decay: float) -> NDArray[np.float64]:
+    """Diamond-square, point by point, on a torus."""
+    side = len(noise)
+    height = np.zeros((side, side))
+    step, swing = side, 100.0
+
+    def fill(row: int, col: int, neighbours: list[tuple[int, int]]) -> None:
+        known = [height[(row + r) % side, (col + c) % side] for r, c in neighbours]
+        jolt = swing * (-swing + 2 * swing * noise[row, col])
+        height[row, col] = sum(known) / 4 + jolt
+
+    while step > 1:
+        half = step // 2
+        for row, col in itertools.product(range(half, side, step), repeat=2):
+            fill(row, col, [(-half, -half), (-half, half), (half, -half), (half, half)])
+        for row, col in itertools.product(range(0, side, half), repeat=2):
+            if (row // half + col // half) % 2 == 1:
+                fill(row, col, [(-half, 0), (half, 0), (0, -half), (0, half)])
+        step, swing = half, swing / decay
+    return np.asarray((height - height.min()) / (height.max() - height.min()))
+
+
+@pytest.mark.parametrize("decay", [3, 1.75])
+def test_plasma_matches_a_slow_loop(decay: float) -> None:
+    noise = np.random.default_rng(1).random((2, 16, 16), dtype=np.float32)
+    expected = np.stack([slow_plasma(one, decay) for one in noise])
+    assert plasma(noise, decay) == pytest.approx(expected, abs=1e-5)

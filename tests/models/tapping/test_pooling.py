@@ -1,0 +1,71 @@
+from collections import OrderedDict
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812  (its usual name)
+
+from goen.errors import UsageError
+from goen.models.tapping.layers import layers
+from goen.models.tapping.tapped import Tapped
+from tests.models.tapping.architectures import (
+    CASES,
+    ChannelsLast,
+    build,
+    pictures,
+    vit_by_hand,
+)
+
+from .comparing import close
+
+
+def test_the_class_token_is_the_first() -> None:
+    model, images = build("vit"), pictures("vit")
+    outputs = Tapped(model, CASES["vit"].layers, tokens="class")(images)
+    _, expected = vit_by_hand(model, images.float() / 255, tokens="class")
+    for layer in CASES["vit"].layers:
+        assert close(outputs.features[layer], expected[layer])
+    # What the head sees is the class token after the norm.
+    assert close(outputs.logits, F.linear(outputs.features["norm"], *model.head.parameters()))
+
+
+def test_half_maps_are_averaged_in_float32() -> None:
+    # 64 · 64 values of 100 sum to more than the largest half, 65,504; 2,049 is none, 2,048 is.
+    class Maps(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.full((len(x), 2, 64, 64), 100.0, dtype=torch.half)
+
+    model = nn.Sequential(OrderedDict(maps=Maps(), pool=nn.AdaptiveAvgPool2d(1), flat=nn.Flatten()))
+    outputs = Tapped(model, ["maps"])(torch.zeros(1, 3, 4, 4))
+    assert outputs.features["maps"].tolist() == [[100.0, 100.0]]
+
+
+@pytest.mark.parametrize("layout", ["auto", "channels_last"])
+def test_a_convolution_has_its_channels_first_whatever_the_layout(layout: str) -> None:
+    case, model, images = CASES["channels_last"], build("channels_last"), pictures("channels_last")
+    outputs = Tapped(model, case.layers, layout=layout)(images)
+    _, expected = case.by_hand(model, images.float() / 255)
+    assert close(outputs.features["mix"], expected["mix"])
+    assert close(outputs.features["patches"], expected["patches"])
+
+
+@pytest.mark.parametrize(("height", "width"), [(24, 24), (16, 32)])
+def test_a_layout_that_the_shape_does_not_say_must_be_said(height: int, width: int) -> None:
+    # (N, 6, 6, 6) of square images, and any map of others.
+    model, images = ChannelsLast(3).eval(), torch.rand(2, 3, height, width)
+    with pytest.raises(UsageError, match=r"'mix' gives \(N, .* layout='channels_first'"):
+        Tapped(model, ["mix"])(images)
+    _, expected = CASES["channels_last"].by_hand(model, images)
+    last = Tapped(model, ["mix"], layout="channels_last")(images)
+    assert close(last.features["mix"], expected["mix"])
+    first = Tapped(model, ["mix"], layout="channels_first")(images)
+    assert first.features["mix"].shape == (2, height // 4)
+    assert layers(model, images)[-1].width is None
+    assert layers(model, images, layout="channels_last")[-1].width == 6
+
+
+def test_maps_of_oblong_images_are_not_guessed() -> None:
+    # (N, 6, 6, 8) is six channels of 6×8 here, and looks like 6×6 pixels of eight channels.
+    model = nn.Sequential(nn.Conv2d(3, 6, 4, 4), nn.ReLU(), nn.Flatten())
+    with pytest.raises(UsageError, match=r"'1' gives \(N, 6, 6, 8\)"):
+        Tapped(model, ["1"])(torch.rand(2, 3, 24, 32))

@@ -1,0 +1,211 @@
+"""Limits on the source: sizes, names, types, where output goes, and where its tests lie."""
+
+import ast
+import logging
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import goen
+
+ROOT = Path(goen.__file__).parent
+TESTS = Path(__file__).parent
+MODULES = sorted(ROOT.rglob("*.py"))
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+MOST_LINES = 60
+MOST_PARAMETERS = 8
+every_module = pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
+
+
+def functions(source: str) -> Iterator[tuple[str, Function]]:
+    """Every function of a module, also of classes and within functions, by its dotted name."""
+
+    def within(node: ast.AST, above: str) -> Iterator[tuple[str, Function]]:
+        for child in ast.iter_child_nodes(node):
+            name = above
+            if isinstance(child, Function | ast.ClassDef):
+                name = f"{above}.{child.name}" if above else child.name
+            if isinstance(child, Function):
+                yield name, child
+            yield from within(child, name)
+
+    return within(ast.parse(source), "")
+
+
+def parameters(function: Function) -> list[ast.arg]:
+    """All but ``self`` and ``cls``; ``*args`` and ``**kwargs`` count."""
+    a = function.args
+    named = [*a.posonlyargs, *a.args, a.vararg, *a.kwonlyargs, a.kwarg]
+    return [arg for arg in named if arg is not None and arg.arg not in ("self", "cls")]
+
+
+# -- sizes -----------------------------------------------------------------------------------
+
+# Their parameters are the options of a program or of the one call a user makes, each with a line
+# in the documentation.
+MAY_BE_LARGE = {("gate/gate.py", "Gate.fit")}
+
+
+def too_large(place: str, source: str) -> list[str]:
+    found = []
+    for name, function in functions(source):
+        if (place, name) in MAY_BE_LARGE:
+            continue
+        if place.startswith("cli/") and name.endswith("_command"):
+            continue
+        lines = (function.end_lineno or 0) - function.lineno + 1
+        if lines > MOST_LINES:
+            found.append(f"{place}: {name} has {lines} lines, more than {MOST_LINES}")
+        count = len(parameters(function))
+        if count > MOST_PARAMETERS:
+            found.append(f"{place}: {name} has {count} parameters, more than {MOST_PARAMETERS}")
+    return found
+
+
+@every_module
+def test_functions_are_short_and_have_few_parameters(path: Path) -> None:
+    assert not too_large(path.relative_to(ROOT).as_posix(), path.read_text("utf-8"))
+
+
+def test_a_large_function_is_seen() -> None:
+    body = "    pass\n" * 60
+    assert too_large("a.py", f"class A:\n  def f(self):\n{body}") == [
+        "a.py: A.f has 61 lines, more than 60"
+    ]
+    assert not too_large("a.py", "def f(a, b, c, *, d, e, f, g, h): pass")
+    assert too_large("a.py", "def f(a, b, c, *, d, e, f, g, h, **i): pass")
+    assert not too_large("cli/a.py", f"def a_command():\n{body}")
+    assert too_large("a.py", f"def a_command():\n{body}")
+
+
+# -- names -----------------------------------------------------------------------------------
+
+
+def public_definitions(source: str) -> list[str]:
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    names = [node.name for node in ast.parse(source).body if isinstance(node, kinds)]
+    return [name for name in names if not name.startswith("_")]
+
+
+def test_no_public_name_is_defined_twice() -> None:
+    places = defaultdict(list)
+    for path in MODULES:
+        for name in public_definitions(path.read_text("utf-8")):
+            places[name].append(path.relative_to(ROOT).as_posix())
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}
+
+
+# -- types -----------------------------------------------------------------------------------
+
+# Settings as JSON has them. JSON that is read field by field is a goen.runs.manifest.Manifest.
+MAY_HOLD_ANYTHING = {
+    ("models/resnet.py", "NetworkConfig.to_json"): "a dataclass as a dict, for JSON",
+    ("models/resnet.py", "NetworkConfig.from_json"): "back into the dataclass, which checks it",
+}
+_ANYTHING = re.compile(r"\b(dict|Mapping|MutableMapping)\[str, Any\]")
+
+
+def mappings_of_anything(source: str) -> set[str]:
+    """The functions that take or return mappings whose values have no type."""
+    found = set()
+    for name, function in functions(source):
+        annotations = [arg.annotation for arg in parameters(function)] + [function.returns]
+        if any(_ANYTHING.search(ast.unparse(a)) for a in annotations if a is not None):
+            found.add(name)
+    return found
+
+
+def test_signatures_say_what_a_mapping_holds() -> None:
+    found = {
+        (path.relative_to(ROOT).as_posix(), name)
+        for path in MODULES
+        for name in mappings_of_anything(path.read_text("utf-8"))
+    }
+    assert found == MAY_HOLD_ANYTHING.keys()
+
+
+def test_a_mapping_of_anything_is_seen() -> None:
+    assert mappings_of_anything("def f(a: list[dict[str, Any]]): pass") == {"f"}
+    assert mappings_of_anything("class A:\n def f(self) -> Mapping[str, Any] | None: pass") == {
+        "A.f"
+    }
+    assert not mappings_of_anything("def f(a: dict[str, int], **b: Any) -> Any: pass")
+
+
+# -- output ----------------------------------------------------------------------------------
+
+
+def writes_to_the_terminal(source: str) -> list[str]:
+    """Uses of ``print`` without a file, of the standard streams, and of consoles."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+        if called == "print" and not any(word.arg == "file" for word in node.keywords):
+            found.append(f"line {node.lineno}: print")
+        if called.endswith(("Console", "basicConfig", "StreamHandler")):
+            found.append(f"line {node.lineno}: {called}")
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in ("sys.stdout", "sys.stderr"):
+            found.append(f"line {node.lineno}: sys.{node.attr}")
+        if isinstance(node, ast.ImportFrom) and node.module == "sys":
+            found += [f"line {node.lineno}: from sys" for a in node.names if "std" in a.name]
+    return found
+
+
+@every_module
+def test_only_the_command_line_and_progress_bars_write_to_the_terminal(path: Path) -> None:
+    place = path.relative_to(ROOT)
+    if place.parts[0] not in ("cli", "progress.py"):
+        assert not writes_to_the_terminal(path.read_text("utf-8"))
+
+
+def test_a_print_is_seen() -> None:
+    assert writes_to_the_terminal("def f():\n    print('x')") == ["line 2: print"]
+    assert writes_to_the_terminal("import sys\nprint('x', file=sys.stderr)") == [
+        "line 2: sys.stderr"
+    ]
+    assert writes_to_the_terminal("from sys import stdout") == ["line 1: from sys"]
+    assert not writes_to_the_terminal("print('x', file=stream)")
+
+
+def test_messages_of_the_library_are_silent_until_asked_for() -> None:
+    handlers = logging.getLogger("goen").handlers
+    assert any(isinstance(handler, logging.NullHandler) for handler in handlers)
+    script = "import logging, goen; logging.getLogger('goen.data').warning('loud')"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+# -- tests -----------------------------------------------------------------------------------
+
+# Tests of more than one file of the source, and of what is not in it.
+OF_MANY_FILES = {
+    "detectors/test_common.py": "what all detectors have in common",
+    "report/test_browser.py": "the pages, in a browser",
+    "test_docs.py": "docs/",
+    "test_layers.py": "imports between all files",
+    "test_main_module.py": "__main__.py",
+    "test_processor.py": "tests/processor.py",
+    "test_public.py": "the public names",
+    "test_results_page.py": "docs/results.md",
+    "test_structure.py": "all files",
+    "test_theory.py": "docs/theory.md",
+    "test_wheel.py": "the wheel and the sdist",
+}
+
+
+def test_tests_lie_where_their_source_does() -> None:
+    """``a/b.py``, ``a/_b.py`` and the package ``a/b/`` are tested in ``tests/a/test_b.py``."""
+    without = set()
+    for test in TESTS.rglob("test_*.py"):
+        place = test.relative_to(TESTS)
+        name = place.stem.removeprefix("test_")
+        folder = ROOT / place.parent
+        if not any((folder / found).exists() for found in (f"{name}.py", f"_{name}.py", name)):
+            without.add(place.as_posix())
+    assert without == OF_MANY_FILES.keys()

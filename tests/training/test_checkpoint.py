@@ -1,0 +1,125 @@
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
+
+from goen.data import ImageSet
+from goen.errors import ArtifactError
+from goen.models import CLASSIFIERS, ClassifierKind, NetworkConfig, ResNet18
+from goen.training import EpochRow, TrainingConfig, train_backbone
+
+from .colours import CONFIG, NETWORK, same
+
+
+class KilledError(Exception):
+    pass
+
+
+def check_resume(
+    network: NetworkConfig, config: TrainingConfig, images: ImageSet, path: Path, stop_after: int
+) -> None:
+    """Stopped after so many epochs and gone on with, a training ends with the same bytes."""
+    whole, rows = train_backbone(network, config, images, images)
+
+    def stop(row: EpochRow) -> None:
+        if row.epoch + 1 == stop_after:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        train_backbone(network, config, images, images, checkpoint=path, on_epoch=stop)
+    seen: list[int] = []
+    resumed, again = train_backbone(
+        network,
+        config,
+        images,
+        images,
+        checkpoint=path,
+        on_epoch=lambda row: seen.append(row.epoch),
+    )
+    assert seen == list(range(stop_after, config.epochs))
+    assert same(whole, resumed)
+    for a, b in zip(rows, again, strict=True):
+        assert dataclasses.replace(a, seconds=0) == dataclasses.replace(b, seconds=0)
+
+
+@pytest.mark.parametrize("stop_after", [1, 3])
+@pytest.mark.parametrize("center_loss", [0.0, 0.01])
+def test_a_resumed_training_ends_with_the_same_bytes(
+    images: ImageSet, tmp_path: Path, stop_after: int, center_loss: float
+) -> None:
+    config = dataclasses.replace(CONFIG, center_loss=center_loss, patience=3)
+    check_resume(NETWORK, config, images, tmp_path / "checkpoint", stop_after)
+
+
+@pytest.mark.parametrize("kind", CLASSIFIERS)
+def test_every_classifier_resumes_with_the_same_bytes(
+    images: ImageSet, tmp_path: Path, kind: ClassifierKind
+) -> None:
+    network = dataclasses.replace(NETWORK, classifier=kind)
+    config = dataclasses.replace(CONFIG, epochs=2, batch_size=32, center_loss=0.01)
+    check_resume(network, config, images, tmp_path / "checkpoint", 1)
+
+
+def test_what_is_frozen_stays_and_carries_no_momentum(images: ImageSet, tmp_path: Path) -> None:
+    network = dataclasses.replace(NETWORK, classifier="epinet")
+    config = dataclasses.replace(CONFIG, epochs=2, weight_decay=0.1)
+    path = tmp_path / "checkpoint"
+    trained, _ = train_backbone(network, config, images, images, checkpoint=path)
+    torch.manual_seed(config.seed)
+    fresh = ResNet18(network).classifier.state_dict()
+    kept = {
+        name
+        for name, tensor in trained.classifier.state_dict().items()
+        if torch.equal(tensor, fresh[name])
+    }
+    assert kept == {name for name in fresh if name.startswith("prior") or name == "indices"}
+    saved = set(load_file(path))
+    assert {name for name in saved if "prior" in name} == {
+        f"network.classifier.{name}" for name in fresh if name.startswith("prior")
+    } | {f"best.classifier.{name}" for name in fresh if name.startswith("prior")}
+    assert "momentum.classifier.epinet.first.weight" in saved
+
+
+def test_a_checkpoint_of_another_network_is_refused(images: ImageSet, tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    train_backbone(NETWORK, CONFIG, images, images, checkpoint=path)
+    other = NetworkConfig(num_classes=3, width=2)
+    with pytest.raises(ArtifactError, match="cannot be continued"):
+        train_backbone(other, CONFIG, images, images, checkpoint=path)
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(ArtifactError, match="Delete it to start"):
+        train_backbone(NETWORK, CONFIG, images, images, checkpoint=path)
+
+
+@pytest.mark.parametrize("change", [{"seed": 7}, {"learning_rate": 0.07}, {"epochs": 3}])
+def test_a_checkpoint_of_another_training_is_refused(
+    images: ImageSet, tmp_path: Path, change: dict[str, Any]
+) -> None:
+    path = tmp_path / "checkpoint"
+    train_backbone(NETWORK, CONFIG, images, images, checkpoint=path)
+    with pytest.raises(ArtifactError, match="a training with other settings or images"):
+        train_backbone(
+            NETWORK, dataclasses.replace(CONFIG, **change), images, images, checkpoint=path
+        )
+    part = images.take(range(len(images) - 1))
+    with pytest.raises(ArtifactError, match="a training with other settings or images"):
+        train_backbone(NETWORK, CONFIG, part, images, checkpoint=path)
+
+
+def test_the_settings_of_a_checkpoint_name_the_representation_as_manifests_do(
+    images: ImageSet, tmp_path: Path
+) -> None:
+    """So that a training interrupted under an earlier goen can be continued."""
+    path = tmp_path / "checkpoint"
+    train_backbone(NETWORK, dataclasses.replace(CONFIG, epochs=1), images, images, checkpoint=path)
+    with safe_open(path, framework="pt") as file:
+        network, training, fingerprint = json.loads(file.metadata()["settings"])
+    assert network == json.loads(json.dumps(NETWORK.to_json()))
+    assert network["head"] == "multi_scale"
+    assert training["epochs"] == 1
+    assert fingerprint == images.fingerprint
