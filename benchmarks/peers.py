@@ -101,13 +101,13 @@ def main() -> int:
 
     def ours_all() -> dict[str, list[Tensor]]:
         fit = extract(network, train)
-        said = [extract(network, s) for s in (test, unseen)]
+        outputs = [extract(network, s) for s in (test, unseen)]
         detectors = {
             "energy": Energy(),
             "mahalanobis": Mahalanobis().fit(fit, labels),
             "knn": KNN().fit(fit, labels),
         }
-        return {name: [d.score(o) for o in said] for name, d in detectors.items()}
+        return {name: [d.score(o) for o in outputs] for name, d in detectors.items()}
 
     def predicted(detector: object, images: list[Tensor]) -> Tensor:
         with torch.no_grad():

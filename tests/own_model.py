@@ -18,7 +18,7 @@ class DigitNet(nn.Module):
         super().__init__()
         self.early = nn.Sequential(self.block(3, 12), self.block(12, 16))
         self.late = self.block(16, 24)
-        self.judge = nn.Linear(24, 7)
+        self.head = nn.Linear(24, 7)
 
     @staticmethod
     def block(inputs: int, outputs: int) -> nn.Module:
@@ -27,7 +27,7 @@ class DigitNet(nn.Module):
         )
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
-        return {"logits": self.judge(self.late(self.early(x)).mean((2, 3)))}
+        return {"logits": self.head(self.late(self.early(x)).mean((2, 3)))}
 
 
 def preprocess(x: Tensor) -> Tensor:

@@ -163,7 +163,7 @@ def test_the_model_is_left_unchanged_also_after_an_error() -> None:
     model = trained()
     model.train()
     model.late.eval()
-    model.judge.weight.requires_grad_(False)
+    model.head.weight.requires_grad_(False)
     before = state_of(model)
     fit(model=model)
     assert same(before, state_of(model))

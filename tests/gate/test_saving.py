@@ -60,7 +60,7 @@ def test_the_manifest_has_the_guarantee_of_each_class(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "value"),
     [
-        (("network", "layers"), ["early", "judge"]),
+        (("network", "layers"), ["early", "head"]),
         (("network", "kind"), "another"),
         (("network", "dtype"), "float33"),
         (("scorer", "kind"), "goen-x"),
