@@ -3,15 +3,20 @@ import os
 import re
 import struct
 import subprocess
+import tracemalloc
+import warnings
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Lock
+from time import sleep
 
 import numpy as np
 import pytest
 from PIL import Image
 
 import goen
-from goen.data.pictures import FORMATS, SUFFIXES, find_pictures, read_picture
+from goen.data.pictures import FORMATS, SUFFIXES, ByteBudget, find_pictures, read_picture
 from goen.errors import DataCorrupt
 
 COLOUR = np.random.default_rng(0).integers(0, 256, (12, 20, 3), dtype=np.uint8)
@@ -71,7 +76,7 @@ def test_a_large_jpeg_is_resized() -> None:
     assert read_picture(encoded(picture, "JPEG"), (32, 32)).shape == (3, 32, 32)
 
 
-def test_a_bomb_is_refused_before_it_is_unpacked() -> None:
+def test_a_bomb_is_refused_before_it_is_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
     def chunk(kind: bytes, content: bytes) -> bytes:
         checksum = struct.pack(">I", zlib.crc32(kind + content))
         return struct.pack(">I", len(content)) + kind + content + checksum
@@ -80,10 +85,93 @@ def test_a_bomb_is_refused_before_it_is_unpacked() -> None:
     bomb = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", b"") + chunk(b"IEND", b"")
     with pytest.raises(DataCorrupt, match=r"bomb\.png .*(60000|pixels)"):
         read_picture(bomb, (32, 32), "bomb.png")
-    header = struct.pack(">IIBBBBB", 10_000, 10_000, 8, 2, 0, 0, 0)  # Pillow alone would only warn
+    header = struct.pack(">IIBBBBB", 20_000, 20_000, 8, 2, 0, 0, 0)
     milder = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", b"")
-    with pytest.raises(DataCorrupt, match="10000×10000 pixels; at most"):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)  # as programs do that read maps
+    with pytest.raises(DataCorrupt, match="20000×20000 pixels; at most 178,956,970 are read"):
         read_picture(milder, (32, 32), "large.png")
+
+
+def test_a_photograph_of_108_megapixels_is_read() -> None:
+    picture = Image.new("L", (12_000, 9_000), 130)
+    assert (read_picture(encoded(picture, "JPEG"), (8, 8)) == 130).all()
+
+
+def test_the_file_format_does_not_change_the_pixels() -> None:
+    rng = np.random.default_rng(3)
+    for number in range(40):
+        height, width = rng.integers(20, 230, 2).tolist()
+        coarse = rng.integers(0, 256, (5, 6, 3), dtype=np.uint8)
+        jpeg = encoded(
+            Image.fromarray(coarse).resize((width, height)), "JPEG", quality=70 + number % 30
+        )
+        whole = Image.open(io.BytesIO(jpeg)).convert("RGB")
+        expected = read_picture(jpeg, (32, 32))
+        # An independent antialiased resize: a triangle filter over the source pixels.
+        assert np.abs(expected.astype(float) - triangle(np.asarray(whole), 32)).max() <= 1
+        for form, options in (("PNG", {}), ("BMP", {}), ("TIFF", {}), ("WEBP", {"lossless": True})):
+            assert np.array_equal(read_picture(encoded(whole, form, **options), (32, 32)), expected)
+
+
+def triangle(image: np.ndarray, side: int) -> np.ndarray:
+    """The image resized to a square by separate triangle filters, ``(3, side, side)``."""
+    out = image.astype(np.float64)
+    for axis in (0, 1):
+        length = out.shape[axis]
+        scale = length / side
+        support = max(scale, 1.0)
+        centres = (np.arange(side) + 0.5) * scale
+        places = np.arange(length) + 0.5
+        weights = np.clip(1 - np.abs(places - centres[:, None]) / support, 0, None)
+        weights /= weights.sum(axis=1, keepdims=True)
+        out = np.moveaxis(np.tensordot(weights, out, (1, axis)), 0, axis)
+        out = out.round() if axis else out
+    return out.transpose(2, 0, 1)
+
+
+def test_grey_of_32_bits_is_taken_by_its_values() -> None:
+    def read(values: list[list[int]]) -> list[int]:
+        picture = Image.fromarray(np.array(values, np.int32))
+        return read_picture(encoded(picture, "TIFF"))[0].ravel().tolist()
+
+    assert read([[0, 100, 255]]) == [0, 100, 255]
+    assert read([[0, 257, 65535]]) == [0, 1, 255]
+    assert read([[-100, 0, 100]]) == [0, 128, 255]
+
+
+def test_deep_grey_takes_little_more_memory_than_its_pixels() -> None:
+    deep = encoded(Image.fromarray(np.full((3000, 3000), 40_000, np.uint16)))
+    tracemalloc.start()
+    assert (read_picture(deep, (4, 4)) == round(40_000 / 257)).all()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 6 * 3000 * 3000  # 2 bytes twice as they come, 1 as they go, and some rows
+
+
+def test_large_pictures_are_decoded_one_at_a_time() -> None:
+    budget, most, lock = ByteBudget(10), [0], Lock()
+
+    def decode(needed: int) -> None:
+        with budget.hold(needed):
+            with lock:
+                most[0] = max(most[0], budget.used)
+            sleep(0.002)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(decode, [3, 4, 25, 2, 9, 1, 30, 5] * 5))
+    assert budget.used == 0
+    assert most[0] == 30  # alone; never 30 and anything else
+    with pytest.raises(KeyError), budget.hold(7):
+        raise KeyError
+    assert budget.used == 0
+
+
+def test_reading_in_threads_leaves_the_warning_filters_alone() -> None:
+    before = list(warnings.filters), warnings.showwarning
+    odd = encoded(Image.fromarray(COLOUR), "TIFF")
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: read_picture(odd, (8, 8)), range(300)))
+    assert (list(warnings.filters), warnings.showwarning) == before
 
 
 @pytest.mark.parametrize("form", ["PNG", "JPEG", "GIF", "BMP", "WEBP", "TIFF"])

@@ -5,10 +5,13 @@ import os
 import stat
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from threading import Condition, Lock
+from typing import Any, BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from goen.data.imageset import Pixels
@@ -16,11 +19,21 @@ from goen.errors import DataCorrupt, UsageError
 
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 
-# A picture of more pixels than this is a bomb or a mistake; Pillow's own limit is the same size.
-MAX_PIXELS = 89_478_485
+# A picture of more pixels than this is a bomb or a mistake; Pillow refuses still larger ones. The
+# 108-megapixel photographs of phones are below it.
+MAX_PIXELS = 178_956_970
+# What all threads together may hold in memory while they decode. A larger picture is decoded alone.
+DECODING_BYTES = 1 << 29
+
+RESIZE_FILTER = "bilinear, antialiased (Pillow)"
+"""How pictures are resized: a triangle filter as wide as a pixel of the smaller picture."""
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """What is decoded, in Pillow's names; a phone's MPO is a JPEG. One format per suffix above."""
+
+
+# Rows of a deep grey picture that are converted at once: the copy in float64 stays small.
+_ROWS_AT_ONCE = 256
 
 
 def open_picture(file: Path | BinaryIO) -> Image.Image:
@@ -57,36 +70,100 @@ def find_pictures(folder: Path) -> Iterator[Path]:
         yield from (Path(place, f) for f in sorted(files) if Path(f).suffix.lower() in SUFFIXES)
 
 
-def read_picture(source: Path | bytes, size: tuple[int, int] | None, name: str = "") -> Pixels:
+class ByteBudget:
+    """A number of bytes that threads share: each holds what it needs, or waits.
+
+    A thread that needs more than there is waits until it is alone.
+
+    Example:
+        >>> budget = ByteBudget(10)
+        >>> with budget.hold(8):
+        ...     budget.used
+        8
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+        self._changed = Condition()
+
+    @contextmanager
+    def hold(self, needed: int) -> Iterator[None]:
+        """Hold so many bytes within this block."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self.used or self.used + needed <= self.limit)
+            self.used += needed
+        try:
+            yield
+        finally:
+            with self._changed:
+                self.used -= needed
+                self._changed.notify_all()
+
+
+_decoding = ByteBudget(DECODING_BYTES)
+_quiet_lock = Lock()
+_quiet_users = 0
+_quiet = warnings.catch_warnings()
+
+
+@contextmanager
+def _pillow_is_quiet() -> Iterator[None]:
+    """Silence Pillow's warnings, about size and odd metadata; afterwards filters are as before.
+
+    The filters belong to the process, so of several threads the first changes them and the last
+    restores them: nested ``catch_warnings`` in threads would leave them changed.
+    """
+    global _quiet_users, _quiet
+    with _quiet_lock:
+        if not _quiet_users:
+            _quiet = warnings.catch_warnings()
+            _quiet.__enter__()
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            warnings.filterwarnings("ignore", module=r"PIL\.")
+        _quiet_users += 1
+    try:
+        yield
+    finally:
+        with _quiet_lock:
+            _quiet_users -= 1
+            if not _quiet_users:
+                _quiet.__exit__(None, None, None)
+
+
+def read_picture(
+    source: Path | bytes, size: tuple[int, int] | None = None, name: str = ""
+) -> Pixels:
     """The picture as RGB, ``(3, H, W)`` uint8, resized to ``size`` (height, width) if given.
 
-    Takes the ``FORMATS``, in any mode: grey, palette, CMYK, 16 bit and transparent pictures
+    The result depends on the pixels alone, not on the file format: a JPEG is decoded at its full
+    size. Takes the ``FORMATS``, in any mode: grey, palette, CMYK, 16 bit and transparent pictures
     become RGB (transparency over black), an EXIF orientation is applied, of an animation the
-    first frame counts.
+    first frame counts. ``RESIZE_FILTER`` is the filter.
+
+    Args:
+        source: a file, or the content of one.
+        size: (height, width) to resize to; the picture's own if not given.
+        name: for error messages.
 
     Raises:
-        DataCorrupt: the file is no picture of these formats, ends early, or would unpack to more
-            than ``MAX_PIXELS`` pixels.
+        DataCorrupt: the file is no picture of these formats, ends early, or has more than
+            ``MAX_PIXELS`` pixels.
     """
     name = name or (str(source) if isinstance(source, Path) else "picture")
     opened = io.BytesIO(source) if isinstance(source, bytes) else source
     try:
         if isinstance(source, Path) and not stat.S_ISREG(source.stat().st_mode):
             raise DataCorrupt(f"{name} is not a file.")  # to open a pipe would wait for ever
-        with warnings.catch_warnings():
-            # Pillow only warns between one and two times its limit, and about odd metadata.
-            warnings.simplefilter("ignore")
-            with open_picture(opened) as picture:
-                pixels = picture.width * picture.height
-                if pixels > MAX_PIXELS:
-                    raise DataCorrupt(
-                        f"{name} claims {picture.width}×{picture.height} pixels; at most "
-                        f"{MAX_PIXELS:,} are read. Shrink it first if it is genuine."
-                    )
-                if size is not None:
-                    picture.draft("RGB", (size[1], size[0]))  # JPEG: decode no more than needed
-                picture.load()
-                rgb = _to_rgb(ImageOps.exif_transpose(picture))
+        with _pillow_is_quiet(), open_picture(opened) as picture:
+            pixels = picture.width * picture.height
+            if pixels > MAX_PIXELS:
+                raise DataCorrupt(
+                    f"{name} has {picture.width}×{picture.height} pixels; at most {MAX_PIXELS:,} "
+                    "are read. Shrink it first if it is genuine."
+                )
+            with _decoding.hold(pixels * _bytes_per_pixel(picture)):
+                return _decoded(picture, size)
     except FileNotFoundError as error:
         raise DataCorrupt(f"{name} does not exist.") from error
     except UnidentifiedImageError as error:
@@ -96,38 +173,69 @@ def read_picture(source: Path | bytes, size: tuple[int, int] | None, name: str =
         ) from error
     except Image.DecompressionBombError as error:
         raise DataCorrupt(
-            f"{name} claims more than {2 * MAX_PIXELS:,} pixels; at most {MAX_PIXELS:,} are read. "
-            "Shrink it first if it is genuine."
+            f"{name} has more than {MAX_PIXELS:,} pixels, the most that are read. Shrink it first "
+            "if it is genuine."
         ) from error
     except DataCorrupt:
         raise
     except MemoryError as error:
         raise DataCorrupt(f"{name} needs more memory than there is. Shrink it first.") from error
     except Exception as error:
-        if isinstance(error, OSError) and error.errno is not None:  # the system's word
+        if isinstance(error, OSError) and error.errno is not None:  # of the system
             raise DataCorrupt(f"{name} cannot be opened: {error.strerror}.") from error
         # Pillow's decoders let almost any exception out of a broken file (OSError, ValueError,
         # SyntaxError, struct.error, IndexError, zlib.error ...): to the user they are one thing.
         raise DataCorrupt(f"{name} is broken or cut short: {error}.") from error
-    if size is not None and rgb.size != (size[1], size[0]):
-        rgb = rgb.resize((size[1], size[0]), Image.Resampling.BILINEAR)
+
+
+def _bytes_per_pixel(picture: Image.Image) -> int:
+    """What decoding holds at its peak: Pillow's pixels, and a converted copy of them."""
+    if picture.mode in ("1", "L"):
+        return 2
+    return 12 if picture.mode in ("I", "F") else 8
+
+
+def _decoded(picture: Image.Image, size: tuple[int, int] | None) -> Pixels:
+    picture.load()
+    ImageOps.exif_transpose(picture, in_place=True)
+    flat = _to_grey_or_rgb(picture)
+    if size is not None and flat.size != (size[1], size[0]):
+        flat = flat.resize((size[1], size[0]), Image.Resampling.BILINEAR)
+    # Resized first: the channels of a grey picture are equal, and one is cheaper than three.
+    rgb = flat if flat.mode == "RGB" else flat.convert("RGB")
     return np.ascontiguousarray(np.asarray(rgb).transpose(2, 0, 1))
 
 
-def _to_rgb(picture: Image.Image) -> Image.Image:
-    if picture.mode == "RGB" and "transparency" not in picture.info:
+def _to_grey_or_rgb(picture: Image.Image) -> Image.Image:
+    if picture.mode in ("RGB", "L") and "transparency" not in picture.info:
         return picture
     if picture.mode in ("I", "F") or picture.mode.startswith("I;"):
-        # 16 and 32 bit grey: Pillow would clip at 255. 16 bit is scaled by its range; of anything
-        # else the range is not known, so its own lowest and highest value become black and white.
-        values = np.asarray(picture).astype(np.float64)
-        if not np.isfinite(values).all():
-            raise ValueError("it holds NaN or infinity")
-        if picture.mode == "F" or values.min() < 0 or values.max() > 65535:
-            low, high = float(values.min()), float(values.max())
-            values = (values - low) / ((high - low) or 1.0) * 65535
-        return Image.fromarray((values / 257).round().astype(np.uint8)).convert("RGB")
+        return Image.fromarray(_to_8_bits(np.asarray(picture), picture.mode))
     if picture.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in picture.info:
         rgba = picture.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", rgba.size, "black"), rgba).convert("RGB")
     return picture.convert("RGB")
+
+
+def _to_8_bits(values: NDArray[Any], mode: str) -> NDArray[np.uint8]:
+    """Grey values of 16 or 32 bits as 8 bits; Pillow would clip them at 255.
+
+    16 bits are scaled by their range. The range of 32 bits is not known: values up to 255 are taken
+    for 8 bits, values up to 65,535 for 16; else the lowest becomes black and the highest white.
+    """
+    low, high = values.min(), values.max()
+    if not (np.isfinite(low) and np.isfinite(high)):
+        raise ValueError("it holds NaN or infinity")
+    out = np.empty(values.shape, np.uint8)
+    sixteen = mode.startswith("I;16") or (mode != "F" and low >= 0 and high <= 65535)
+    eight = mode == "I" and low >= 0 and high <= 255
+    for start in range(0, len(values), _ROWS_AT_ONCE):
+        rows = values[start : start + _ROWS_AT_ONCE].astype(np.float64)
+        if eight:
+            scaled = rows
+        elif sixteen:
+            scaled = rows / 257
+        else:
+            scaled = (rows - low) / ((float(high) - float(low)) or 1.0) * 255
+        out[start : start + _ROWS_AT_ONCE] = scaled.round()
+    return out
