@@ -12,6 +12,9 @@
     ├── ArtifactError      a saved gate or run that cannot be read or does not belong together
     └── StorageError       a file or folder that cannot be written
 
+Warnings are of one class, ``GoenWarning``: something works, but probably not as it was meant.
+The command line prints them in yellow.
+
 The command line catches ``GoenError`` once, prints its one sentence and exits with code 2.
 A message says what was expected, what came, and what to do.
 """
@@ -22,6 +25,10 @@ from difflib import get_close_matches
 
 class GoenError(Exception):
     """Base of everything that a user can cause and fix."""
+
+
+class GoenWarning(UserWarning):
+    """Something works, but probably not as it was meant."""
 
 
 class UsageError(GoenError, ValueError):

@@ -1,16 +1,18 @@
 """Gates for models from outside: what is fitted, and what a user can get wrong."""
 
+import warnings
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import interpolate
 from torch.utils.data import DataLoader, TensorDataset
 
 import goen
 from goen.data import ImageSet
-from goen.errors import DataError, FitError, LeakError, UsageError
+from goen.errors import DataError, FitError, GoenWarning, LeakError, UsageError
 from goen.gate import Gate
 from goen.models import NetworkConfig, ResNet18
 from goen.models.tapping.tapped import Tapped
@@ -383,3 +385,44 @@ def test_a_model_needs_layers() -> None:
     for none in (None, (), ""):
         with pytest.raises(UsageError, match=r"goen\.layers\(model, example\) lists them"):
             Gate.fit(trained(), digits().train, digits().validation, layers=none)
+
+
+# Misuse
+
+
+def test_a_classifier_no_better_than_chance_is_a_warning() -> None:
+    with pytest.warns(GoenWarning, match=r"no better than chance \(14\.3%\). Is preprocess= miss"):
+        fit(preprocess=lambda x: 1 - 9 * x)
+    p = digits()
+    with pytest.warns(GoenWarning, match="labels count the classes in another order"):
+        fit(held_out=(p.validation.read(), (p.validation.labels + 1) % 7))
+
+
+def test_a_good_classifier_is_no_warning() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit()
+
+
+class Sigmoid(nn.Module):
+    """Probabilities of each class by itself, as of a model with several labels per image."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = trained()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.sigmoid(self.model(x)["logits"])
+
+
+def test_outputs_of_a_sigmoid_are_a_warning() -> None:
+    with pytest.warns(GoenWarning, match="probabilities of a sigmoid"):
+        fit(model=Sigmoid(), layers=[f"model.{layer}" for layer in LAYERS])
+
+
+def test_a_rounding_above_one_is_no_error(gate: Gate) -> None:
+    white = interpolate(torch.ones(1, 3, 77, 77), (32, 32), mode="bilinear", antialias=True)
+    for image in (white, white + 2.4e-7, white - 1 - 1e-6):
+        assert gate.predict(image).score.shape == (1,)
+    with pytest.raises(UsageError, match="Float images lie in"):
+        gate.predict(white + 0.1)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from goen.errors import DataError
+from goen.errors import DataError, GoenWarning
 from goen.gate import Gate, Prediction, concatenate
 
 from ..own_model import LAYERS, digits, preprocess, trained
@@ -59,4 +59,23 @@ def test_discoveries_are_benjamini_and_hochbergs(gate: Gate) -> None:
     assert found.sum() == (p.p_value <= ordered[passing[-1] - 1]).sum()
     assert found[60:].mean() > 0.9
     assert found[:60].sum() <= 0.25 * found.sum()
-    assert not gate.predict(id_images).discoveries(0.01).any()
+    with pytest.warns(GoenWarning, match="finds nothing unless"):
+        assert not gate.predict(id_images).discoveries(0.01).any()
+
+
+def test_discoveries_without_power_say_so() -> None:
+    def prediction(count: int, held_out: int) -> Prediction:
+        p_value = np.full(count, 0.5)
+        p_value[0] = 1 / (held_out + 1)
+        ones = np.ones(count)
+        return Prediction(
+            ones.astype(int), ones, ones, p_value, None, p_value < 0.1, {}, ("a", "b"), {}, held_out
+        )
+
+    # The least p-value is 1 / 121; one discovery among 100 needs 0.1 / 100.
+    with pytest.warns(
+        GoenWarning, match="at least 9 images .* 999 held-out images would let it find a single one"
+    ):
+        assert not prediction(100, 120).discoveries(0.1).any()
+    assert prediction(100, 999).discoveries(0.1).tolist() == [True] + [False] * 99
+    assert prediction(12, 120).discoveries(0.1)[0]

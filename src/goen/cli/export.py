@@ -11,7 +11,7 @@ from goen.cli.terminal import note
 from goen.data.pictures import read_picture
 from goen.errors import UsageError
 from goen.files import check_free
-from goen.gate.export import ONNX, PROGRAM, TOLERANCE, to_onnx, to_program
+from goen.gate.export import ONNX, PROGRAM, to_onnx, to_program
 from goen.gate.score_files import find_files
 
 
@@ -24,7 +24,7 @@ def export_command(
     images: OptionalPath = None,
     false_alarm_rate: OptionalRate = None,
     per_class: bool = False,
-    tolerance: float = TOLERANCE,
+    tolerance: OptionalRate = None,
 ) -> int:
     """Export a gate to one ONNX file: images in; label, confidence, score, p-value, decision out.
 
@@ -45,7 +45,7 @@ def export_command(
         false_alarm_rate: of the exported threshold (default: the gate's).
         per_class: guarantee the rate within every predicted class.
         tolerance: the largest difference allowed between the scores of file and gate, relative for
-            scores above 1.
+            scores above 1 (default: a thousandth of the held-out scores' standard deviation).
     """
     if out is None and program is None:
         raise UsageError("Name a file to write: --out gate.onnx, or --program gate.pt2.")

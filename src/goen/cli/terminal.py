@@ -1,11 +1,14 @@
 """Messages on standard error; standard output holds results only."""
 
 import logging
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TextIO
 
 from rich.console import Console
 
+from goen.errors import GoenWarning
 from goen.progress import PipeConsole
 
 
@@ -37,16 +40,36 @@ class _Handler(logging.Handler):
         show(record.getMessage())
 
 
+_python_shows = warnings.showwarning
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    if issubclass(category, GoenWarning):
+        _print(f"\nWARNING: {message}\n", style="bold yellow")
+    else:
+        _python_shows(message, category, filename, lineno, file, line)
+
+
 @contextmanager
 def log_messages_shown() -> Iterator[None]:
-    """Print the library's log messages, from INFO on; restores its logger afterwards."""
+    """Print the library's log messages, from INFO on, and its warnings; restores all afterwards."""
     logger = logging.getLogger("goen")
     handler, level, propagate = _Handler(), logger.level, logger.propagate
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     logger.propagate = False  # a root handler would print it again
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", GoenWarning)
+            warnings.showwarning = _show_warning
+            yield
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)

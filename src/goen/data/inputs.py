@@ -13,6 +13,7 @@ from torch.utils.data import Dataset, IterableDataset
 
 from goen.data.imageset import DIGEST, Digests, ImageSet, digest_images
 from goen.errors import DataError, LeakError, UsageError
+from goen.functional._rows import PIXEL_SLACK
 
 Array: TypeAlias = Tensor | NDArray[Any]
 Batch: TypeAlias = tuple[Tensor, Tensor | None]
@@ -204,7 +205,7 @@ def check_images(images: Tensor | NDArray[Any]) -> Tensor:
     if not bool(torch.isfinite(batch).all()):
         bad = torch.nonzero(~torch.isfinite(batch).flatten(1).all(1)).flatten().tolist()
         raise UsageError(f"Images {bad[:10]} hold NaN or infinity. Leave them out.")
-    if len(batch) and (batch.min() < 0 or batch.max() > 1):
+    if batch.numel() and not (batch.min() >= -PIXEL_SLACK and batch.max() <= 1 + PIXEL_SLACK):
         raise UsageError(
             f"Float images lie in [0, 1]; got {batch.min():.3g}..{batch.max():.3g}. Are they "
             "0-255 (then pass uint8), or normalised already (then pass them before that)?"

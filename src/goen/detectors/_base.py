@@ -193,6 +193,9 @@ class CueDetector(Detector):
     kind: ClassVar[str]
     """The method's name in manifests."""
 
+    id_cues_: Tensor | None = None
+    """Cues ``(n, K)`` of ID images, which each cue's p-value is computed against, if there are."""
+
     @property
     @abstractmethod
     def cue_names(self) -> tuple[str, ...]:

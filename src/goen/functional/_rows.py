@@ -15,6 +15,10 @@ _BLOCK_ROWS = 2048
 # process on two cores, a chunk of 4,096 x 512 took 370 ms in whole-block operations, 84 ms so.
 _SLICE_ELEMENTS = 2**15 - 1
 
+# Float images may leave [0, 1] by this much, wherever they come in: resizing with a smooth filter
+# overshoots a little, and a normalised or 0-255 image leaves it by far more.
+PIXEL_SLACK = 0.02
+
 
 def two_sum(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     """a + b rounded, and what the rounding lost, exactly (Knuth)."""

@@ -1,5 +1,6 @@
 """Passes of a network over streams of images: fitting a detector, and the cues of other images."""
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 
 from goen.data.inputs import Batch, BatchStream
 from goen.detectors import CueDetector, GoenM
-from goen.errors import FitError, UsageError
+from goen.errors import FitError, GoenWarning, UsageError
 from goen.extraction import run_network
 from goen.functional.conformal import required_held_out
 from goen.gate.held_out import COMPARED_IMAGES, one_by_one, score_rounding
@@ -142,5 +143,12 @@ def count_classes(network: nn.Module, images: Tensor) -> int:
         raise UsageError(
             "The model's output lies in [0, 1] and adds up to 1: it ends in a softmax. goen needs "
             "the logits before it. Leave the softmax out, or return its logarithm."
+        )
+    if within and logits.numel() > logits.shape[1]:
+        warnings.warn(
+            "All outputs of the model lie in [0, 1]: are they probabilities of a sigmoid? goen "
+            "needs the logits before it; else its confidences and the entropy mean little.",
+            GoenWarning,
+            stacklevel=5,
         )
     return logits.shape[1]

@@ -1,5 +1,6 @@
 """Fitting a gate to a trained classifier: one pass over each set; no image is kept."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from logging import getLogger
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 
 from goen.data.inputs import BatchStream, Images, as_stream, require_disjoint_streams
 from goen.detectors import GoenM
-from goen.errors import UsageError
+from goen.errors import GoenWarning, UsageError
 from goen.gate._passes import (
     CuePass,
     count_classes,
@@ -106,6 +107,7 @@ def fit_gate(
         held_out = measure_cues(network, sets.held_out, detector)
         ood = {kind: measure_cues(network, s, detector) for kind, s in sets.ood.items()}
     sets.require_disjoint()
+    _warn_of_chance(held_out, count)
     if not ood:
         _log.info(
             "No OOD images were given: the gate decides by its p-values, with the same guarantee, "
@@ -134,6 +136,22 @@ def fit_gate(
             "held_out_accuracy": held_out.accuracy,
         },
     )
+
+
+def _warn_of_chance(held_out: CuePass, num_classes: int) -> None:
+    """Warn if the classifier is not clearly better than chance on the held-out images."""
+    if held_out.accuracy is None or num_classes < 2:
+        return
+    chance = 1 / num_classes
+    spread = (chance * (1 - chance) / len(held_out)) ** 0.5
+    if held_out.accuracy <= chance + 3 * spread:
+        warnings.warn(
+            f"The classifier is right on {held_out.accuracy:.1%} of the held-out images, no better "
+            f"than chance ({chance:.1%}). Is preprocess= missing, do the labels count the classes "
+            "in another order than the logits, or are these other weights?",
+            GoenWarning,
+            stacklevel=4,
+        )
 
 
 def gate_network(tapped: Tapped, flip_averaging: bool) -> nn.Module:

@@ -16,6 +16,7 @@ from goen.detectors import CueDetector
 from goen.errors import FitError, UsageError
 from goen.extraction import BATCH_SIZE, run_network
 from goen.functional import conformal
+from goen.functional._rows import sums_are_finite
 from goen.functional.ranking import Floats
 from goen.gate.held_out import HeldOut
 from goen.gate.prediction import Prediction, concatenate
@@ -266,13 +267,31 @@ class Gate:
             )
 
     def predict_outputs(self, outputs: Outputs) -> Prediction:
-        """The prediction for outputs of this gate's network."""
+        """The prediction for outputs of this gate's network.
+
+        An image whose logits or features are NaN or infinite is flagged: its score and its cues
+        are infinite, its p-values are the least there are, its confidence is 0.
+        """
+        broken = _not_finite(outputs, self.detector.features)
+        if broken is not None:
+            outputs = _with_zeros(outputs, broken)
         cues = self.detector.cues(outputs)
         score = self.detector.score_cues(cues)
-        probability = self.detector.probability(score)
         confidence, label = torch.softmax(outputs.logits.double(), dim=1).max(dim=1)
-        p_value = self.p_values(score.numpy(), label.numpy())
+        probability = self.detector.probability(score)
         cue_p_values = self.detector.cue_p_values(cues)
+        if broken is not None:
+            score, confidence = (
+                score.masked_fill(broken, torch.inf),
+                confidence.masked_fill(broken, 0),
+            )
+            cues = cues.masked_fill(broken[:, None], torch.inf)
+            if probability is not None:
+                probability = probability.masked_fill(broken, 1.0)
+            if cue_p_values is not None and self.detector.id_cues_ is not None:
+                least = 1 / (1 + len(self.detector.id_cues_))
+                cue_p_values = cue_p_values.masked_fill(broken[:, None], least)
+        p_value = self.p_values(score.numpy(), label.numpy())
 
         def named(columns: Tensor) -> dict[str, Floats]:
             return dict(zip(self.detector.cue_names, columns.numpy().T, strict=True))
@@ -287,7 +306,15 @@ class Gate:
             cues=named(cues),
             classes=self.classes,
             cue_p_values={} if cue_p_values is None else named(cue_p_values),
+            num_held_out=self._num_held_out,
         )
+
+    @property
+    def _num_held_out(self) -> int:
+        """The images behind a p-value: all, or the fewest of any class."""
+        if not self.per_class or self.held_out.labels is None:
+            return len(self.held_out)
+        return int(np.bincount(self.held_out.labels, minlength=len(self.classes)).min())
 
     def p_values(self, score: Floats, label: NDArray[np.int64]) -> Floats:
         """Of scores ``(N,)``: against all held-out scores, or those of the same class."""
@@ -306,3 +333,22 @@ class Gate:
         from goen.gate.saving import save_gate  # it makes gates, so it imports this module
 
         save_gate(self, Path(folder))
+
+
+def _not_finite(outputs: Outputs, features: Sequence[str]) -> Tensor | None:
+    """Which images have NaN or infinity among their logits or these features; ``None``: none."""
+    parts = [outputs.logits, *(outputs.features[name] for name in features)]
+    if all(sums_are_finite(part) for part in parts):
+        return None
+    finite = torch.stack([torch.isfinite(part).all(dim=1) for part in parts]).all(dim=0)
+    return None if bool(finite.all()) else ~finite
+
+
+def _with_zeros(outputs: Outputs, rows: Tensor) -> Outputs:
+    """The outputs with zeros in place of those of these images."""
+
+    def replaced(values: Tensor) -> Tensor:
+        return values.masked_fill(rows[:, None], 0.0)
+
+    features = {name: replaced(values) for name, values in outputs.features.items()}
+    return Outputs(replaced(outputs.logits), features, outputs.uncertainty)

@@ -1,5 +1,7 @@
 """Predictions: what a gate returns for images."""
 
+import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -7,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from goen.errors import DataError
+from goen.errors import DataError, GoenWarning
 from goen.functional import conformal
 from goen.functional.ranking import Floats
 
@@ -27,6 +29,8 @@ class Prediction:
         cues: the quantities that the score combines, by name.
         classes: the class names.
         cue_p_values: the p-value of each cue alone, by name: which cues are unusual.
+        num_held_out: the number of held-out images behind the p-values, the fewest of any class if
+            the gate has a threshold per class: no p-value is below 1 / (num_held_out + 1).
     """
 
     label: NDArray[np.int64]
@@ -38,6 +42,7 @@ class Prediction:
     cues: Mapping[str, Floats]
     classes: tuple[str, ...]
     cue_p_values: Mapping[str, Floats] = field(default_factory=dict)
+    num_held_out: int | None = None
 
     def __len__(self) -> int:
         return len(self.label)
@@ -57,8 +62,23 @@ class Prediction:
         Benjamini and Hochberg's procedure on the p-values of this batch; the bound holds on
         average. The false-alarm rate bounds the share of ID images that are flagged; this bounds
         the share of flagged images that are ID. Images must be independent of each other.
+
+        With few held-out images no p-value is small enough for a few images of a large batch to be
+        found; a ``GoenWarning`` gives the numbers then.
         """
-        return conformal.benjamini_hochberg(self.p_value, rate)
+        found = conformal.benjamini_hochberg(self.p_value, rate)
+        possible = self.num_held_out is None or len(self) <= rate * (self.num_held_out + 1)
+        if not possible and self.num_held_out is not None and not found.any():
+            needed = math.ceil(len(self) / (rate * (self.num_held_out + 1)))
+            enough = math.ceil(len(self) / rate) - 1
+            warnings.warn(
+                f"With {self.num_held_out} held-out images and a batch of {len(self)}, discoveries "
+                f"at a rate of {rate:g} finds nothing unless at least {needed} images have the "
+                f"least possible p-value. {enough} held-out images would let it find a single one.",
+                GoenWarning,
+                stacklevel=2,
+            )
+        return found
 
 
 def concatenate(parts: list[Prediction]) -> Prediction:
@@ -88,4 +108,5 @@ def concatenate(parts: list[Prediction]) -> Prediction:
         cues=by_name("cues"),
         classes=first.classes,
         cue_p_values=by_name("cue_p_values"),
+        num_held_out=first.num_held_out,
     )

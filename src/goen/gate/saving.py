@@ -71,8 +71,8 @@ def load(
 
     Args:
         folder: of the gate, or of a run; or, as a string, the name of a bundled gate, such as
-            ``"cifar10-w16"``. An existing folder takes precedence over a name; a ``Path`` is never
-            a name.
+            ``"cifar10-w16"``, which takes precedence over a folder of that name; a folder in the
+            current one is ``"./NAME"``, and a ``Path`` is never a name.
         model: for a gate of ``Gate.fit``: the model, freshly built by your own code. The saved
             weights are loaded into it. No code is ever loaded from the folder. A gate with goen's
             own network needs no model.
@@ -99,11 +99,15 @@ def load(
 
 
 def gate_folder(gate: Path | str) -> Path:
-    """The folder that ``load`` reads: the given one, the ``gate/`` of a run, or a bundled one."""
+    """The folder that ``load`` reads: the given one, the ``gate/`` of a run, or a bundled one.
+
+    A text that is the name of a bundled gate is that gate, whatever lies in the current folder; a
+    folder of the same name is ``"./NAME"`` or a ``Path``.
+    """
     own = bundled_folder(gate) if isinstance(gate, str) else None
-    path = Path(gate)
-    if own is not None and not path.exists():
+    if own is not None:
         return own
+    path = Path(gate)
     if (path / "results.jsonl").is_file() and (path / "gate").is_dir():
         return path / "gate"
     return path

@@ -22,6 +22,7 @@ from goen.runs.recognise import first_row
 
 ScoreRow = dict[str, str | float | bool | None]
 _BATCH_SIZE = 128
+_NOT_FINITE = "the network's outputs are NaN or infinite; flagged"
 _LONGEST_HEADER = 1 << 16
 OUTPUT_FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".parquet": "parquet"}
 
@@ -38,24 +39,19 @@ class FileCounts:
 def find_files(paths: Sequence[Path]) -> list[Path]:
     """The files given, and all pictures in the folders given, sorted within each folder.
 
-    Raises:
-        UsageError: a path that does not exist.
+    A file that does not exist stays in the list: its row holds the error.
     """
     found: list[Path] = []
     for path in paths:
-        if path.is_dir():
-            found += find_pictures(path)
-        elif path.exists():
-            found.append(path)
-        else:
-            raise UsageError(f"{path} does not exist.")
+        found += find_pictures(path) if path.is_dir() else [path]
     return found
 
 
 def score_files(gate: Gate, files: Sequence[Path], write: Callable[[ScoreRow], None]) -> FileCounts:
     """Score every file and pass its row to ``write``, in the order of the files.
 
-    A file that cannot be read gets a row with its error.
+    A file that cannot be read gets a row with its error. An image for which the network's outputs
+    are not finite is flagged, and its row says so.
     """
     scored = flagged = 0
     with ThreadPoolExecutor() as pool, bar() as progress:
@@ -69,6 +65,8 @@ def score_files(gate: Gate, files: Sequence[Path], write: Callable[[ScoreRow], N
                 error = image if isinstance(image, str) else None
                 row = dict.fromkeys(score_columns(gate)) if error else next(rows)
                 scored += error is None
+                if error is None and row["score"] is None:
+                    error = _NOT_FINITE
                 flagged += bool(row["is_ood"])
                 write({"path": _printable(file), **row, "error": error})
             progress.advance(task, len(batch))
@@ -100,14 +98,19 @@ def _rows(prediction: Prediction) -> Iterator[ScoreRow]:
         row: ScoreRow = {
             "label": prediction.classes[prediction.label[i]],
             "confidence": float(prediction.confidence[i]),
-            "score": float(prediction.score[i]),
+            "score": _finite(prediction.score[i]),
             "p_value": float(prediction.p_value[i]),
         }
         if prediction.probability is not None:
             row["probability"] = float(prediction.probability[i])
         row["is_ood"] = bool(prediction.is_ood[i])
-        row |= {f"cue_{name}": float(values[i]) for name, values in prediction.cues.items()}
+        row |= {f"cue_{name}": _finite(values[i]) for name, values in prediction.cues.items()}
         yield row | {f"p_{name}": float(p[i]) for name, p in prediction.cue_p_values.items()}
+
+
+def _finite(value: float) -> float | None:
+    """JSON has no infinity."""
+    return float(value) if np.isfinite(value) else None
 
 
 def _are_columns(names: Sequence[str]) -> bool:

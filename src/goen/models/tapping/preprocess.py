@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from goen.errors import UsageError
+from goen.functional._rows import PIXEL_SLACK
 
-# A rounding may leave [0, 1] by this much; 0-255 does not.
-SLACK = 0.02
+# By how much more images may leave [0, 1] within ``perturbed_by``.
 _step: ContextVar[float] = ContextVar("step", default=0.0)
 
 Preprocessing = Callable[[Tensor], Tensor]
@@ -124,7 +124,7 @@ def _check(images: Tensor) -> None:
     if torch.compiler.is_compiling() or not images.numel():
         return
     low, high = (float(value) for value in images.detach().aminmax())
-    slack = SLACK + _step.get()
+    slack = PIXEL_SLACK + _step.get()
     if not (low >= -slack and high <= 1 + slack):
         raise UsageError(
             f"Float images lie in [0, 1]; got {low:.3g}..{high:.3g}. Are they 0-255 (then pass "

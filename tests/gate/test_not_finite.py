@@ -1,0 +1,134 @@
+"""What is not finite is flagged: by the gate, by the ONNX file, by the program, by goen score."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from goen.gate import Gate
+from goen.gate.export import to_onnx, to_program
+from goen.gate.score_files import find_files, open_writer, score_columns, score_files
+from goen.outputs import Outputs
+from tests.own_model import LAYERS, digits, ood, trained
+
+
+def per_image(x: Tensor) -> Tensor:
+    """Divides by the image's own deviation: 0 / 0 for an image of one colour."""
+    return (x - x.mean((1, 2, 3), keepdim=True)) / x.std((1, 2, 3), keepdim=True)
+
+
+class PerImage(nn.Module):
+    """The classifier of digits, with that preprocessing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = trained()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.model(per_image(x) + 0.1)["logits"]
+
+
+LAYER_NAMES = tuple(f"model.{layer}" for layer in LAYERS)
+
+
+@pytest.fixture(scope="module", params=["plain", "with OOD", "per class"])
+def gate(request: pytest.FixtureRequest) -> Gate:
+    rate = 0.25 if request.param == "per class" else 0.05
+    fitted = Gate.fit(
+        PerImage(),
+        digits().train,
+        digits().validation,
+        layers=LAYER_NAMES,
+        ood=ood() if request.param == "with OOD" else None,
+        false_alarm_rate=rate,
+    )
+    return fitted.with_per_class() if request.param == "per class" else fitted
+
+
+def images() -> np.ndarray:
+    """Three digits, and between them a black frame and a white one."""
+    rows = digits().test.read(range(5)).copy()
+    rows[1], rows[3] = 0, 255
+    return rows
+
+
+def test_the_gate_flags_them_and_loses_no_other(gate: Gate) -> None:
+    p = gate.predict(images())
+    rest = gate.predict(images()[[0, 2, 4]])
+    assert p.is_ood[[1, 3]].all()
+    assert (p.score[[1, 3]] == np.inf).all()
+    assert (p.confidence[[1, 3]] == 0).all()
+    least = 1 / (1 + p.num_held_out)
+    assert p.p_value[[1, 3]] == pytest.approx(least) or gate.per_class
+    assert (p.p_value[[1, 3]] <= gate.false_alarm_rate).all()
+    for values in p.cue_p_values.values():
+        assert values[[1, 3]] == pytest.approx(1 / (1 + len(gate.detector.id_cues_)))
+    if p.probability is not None:
+        assert (p.probability[[1, 3]] == 1).all()
+    assert np.allclose(p.score[[0, 2, 4]], rest.score, rtol=1e-5)
+    assert (p.label[[0, 2, 4]] == rest.label).all()
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("where", ["logits", *LAYER_NAMES])
+def test_one_value_is_enough(gate: Gate, where: str, bad: float) -> None:
+    outputs = Outputs(
+        torch.zeros(3, 7), {LAYER_NAMES[0]: torch.ones(3, 16), LAYER_NAMES[1]: torch.ones(3, 24)}
+    )
+    part = outputs.logits if where == "logits" else outputs.features[where]
+    part[1, 2] = bad
+    p = gate.predict_outputs(outputs)
+    assert p.is_ood[1]
+    assert np.isfinite(p.score).tolist() == [True, False, True]
+
+
+def test_the_onnx_file_flags_them(gate: Gate, tmp_path: Path) -> None:
+    to_onnx(gate, tmp_path / "gate.onnx")
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(str(tmp_path / "gate.onnx"), options)
+    names = [output.name for output in session.get_outputs()]
+    found = dict(zip(names, session.run(None, {"images": images()}), strict=True))
+    p = gate.predict(images())
+    assert found["is_ood"].tolist() == p.is_ood.tolist()
+    assert found["p_value"][[1, 3]] == pytest.approx(p.p_value[[1, 3]])
+    assert not np.isfinite(found["score"][[1, 3]]).any()
+    assert np.isfinite(found["score"][[0, 2, 4]]).all()
+
+
+def test_the_program_flags_them(gate: Gate, tmp_path: Path) -> None:
+    to_program(gate, tmp_path / "gate.pt2")
+    program = torch.export.load(tmp_path / "gate.pt2").module()
+    limits = gate.class_thresholds if gate.per_class else gate.threshold
+    threshold = torch.as_tensor(limits, dtype=torch.float64)
+    *_, p_value, is_ood = program(torch.from_numpy(images()), threshold)
+    p = gate.predict(images())
+    assert is_ood.tolist() == p.is_ood.tolist()
+    assert p_value[[1, 3]].tolist() == pytest.approx(p.p_value[[1, 3]].tolist())
+
+
+def test_goen_score_gives_every_file_its_row(
+    gate: Gate, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number, image in enumerate(images()):
+        Image.fromarray(image.transpose(1, 2, 0)).save(tmp_path / f"{number}.png")
+    (tmp_path / "5.png").write_text("no picture")
+    rows: list[dict] = []
+    files = [*find_files([tmp_path]), *find_files([tmp_path / "missing.png"])]
+    with open_writer(
+        tmp_path / "rows.jsonl", None, ["path", *score_columns(gate), "error"]
+    ) as write:  # type: ignore[arg-type]
+        counts = score_files(gate, files, write)
+    lines = (tmp_path / "rows.jsonl").read_text().splitlines()
+    rows = [json.loads(line, parse_constant=pytest.fail) for line in lines]
+    assert [row["error"] is None for row in rows] == [True, False, True, False, True, False, False]
+    assert "outputs are NaN or infinite; flagged" in rows[1]["error"]
+    assert rows[1]["is_ood"] is True
+    assert rows[1]["score"] is None
+    assert rows[6]["error"].endswith("missing.png does not exist.")
+    assert (counts.scored, counts.unreadable) == (5, 2)
