@@ -142,7 +142,7 @@ def test_without_layers_there_is_a_table_and_a_suggestion(
         (["--preprocess", "my_nets:number"], "--preprocess my_nets:number is a int"),
         (["--train", "nowhere"], "neither a folder nor a known set"),
         (["--train", "noise"], "has no class folders"),
-        (["--ood", "train"], "ood 'train' shares 300 of its 300 images with train"),
+        (["--ood", "train"], "ood train shares 300 of its 300 images with train"),
         (["--layers", "erly"], "no layer 'erly'. Did you mean 'early'"),
         (["--size", "0"], "--size is one number"),
         (["--device", "cuda"], "torch finds no CUDA device"),

@@ -138,11 +138,16 @@ def test_mistakes_get_a_sentence_and_code_two(
     assert message in capsys.readouterr().err
 
 
-def test_a_path_that_does_not_exist_is_reported(
-    finished: Path, capsys: pytest.CaptureFixture[str]
+def test_a_path_that_does_not_exist_is_a_row(
+    pictures: Path, finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["score", "nowhere.png", "--gate", str(finished)]) == 2
-    assert "nowhere.png does not exist" in capsys.readouterr().err
+    good = str(next(iter(sorted(pictures.glob("*.png")))))
+    assert main(["score", "nowhere.png", good, "--gate", str(finished)]) == 1
+    captured = capsys.readouterr()
+    missing, found = map(json.loads, captured.out.splitlines())
+    assert missing["error"] == "nowhere.png does not exist."
+    assert found["error"] is None
+    assert "1 scored" in captured.err
 
 
 def test_nothing_to_score_is_reported(

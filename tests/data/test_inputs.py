@@ -43,7 +43,7 @@ def test_the_same_image_in_two_streams_is_refused(form: str) -> None:
     other = as_stream(np.concatenate([pixels(4, seed=1), pixels()[6:9]]), "other", 4)
     given = as_stream(FORMS[form](), "images", 4)
     list(given)  # of an iterable, what was read is known
-    with pytest.raises(LeakError, match=r"b shares 3 of its 7 images with a, byte for byte"):
+    with pytest.raises(LeakError, match=r"b shares 3 of its 7 images with a, pixel for pixel"):
         require_disjoint_streams({"a": given, "b": other})
     require_disjoint_streams({"a": given, "b": as_stream(pixels(5, seed=1), "other", 4)})
 
@@ -128,3 +128,13 @@ def test_images_of_another_form_are_refused(images: torch.Tensor, message: str) 
 
 def test_one_image_is_a_batch_of_one() -> None:
     assert check_images(pixels()[0]).shape == (1, 3, 8, 8)
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.float32, torch.float64])
+def test_a_float_image_is_the_same_image(kind: torch.dtype) -> None:
+    floats = (torch.from_numpy(pixels()).double() / 255).to(kind)
+    whole, part = as_stream(pixels(), "a", 4), as_stream(floats[2:5], "b", 4)
+    for streams in ({"a": whole, "b": part}, {"a": part, "b": whole}):
+        with pytest.raises(LeakError, match="shares 3 of its"):
+            require_disjoint_streams(streams)
+    require_disjoint_streams({"a": whole, "b": as_stream(1 - floats, "c", 4)})

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -103,10 +104,13 @@ def test_a_saved_gate_can_be_updated(gate: Gate, tmp_path: Path) -> None:
 
 def test_a_set_that_already_has_another_role_is_refused(gate: Gate) -> None:
     train, held_out = digits().train.take(range(400)), digits().validation
-    with pytest.raises(LeakError, match="which already is the gate's train set"):
+    with pytest.raises(LeakError, match="are in the gate's train already"):
         gate.update(held_out=train)
-    with pytest.raises(LeakError, match="which already is the gate's held_out set"):
+    with pytest.raises(LeakError, match="are in the gate's held_out already"):
         gate.update(ood=held_out)
+    saved_before = replace(gate, image_hashes={})  # only the hash of whole sets is known then
+    with pytest.raises(LeakError, match="which already is the gate's train set"):
+        saved_before.update(held_out=train)
     gate.update(held_out=held_out)  # the same role again
     gate.update(ood={"noise": ood()["noise"]})
 
@@ -120,3 +124,22 @@ def test_what_a_gate_says_of_its_accuracy_is_that_of_the_new_images(gate: Gate) 
     assert gate.facts["held_out_accuracy"] < 1
     wrong, _ = gate.update(held_out=(images, (labels + 1) % 7))
     assert wrong.facts["held_out_accuracy"] == 0.0
+
+
+def test_an_image_of_the_training_set_is_found_wherever_it_comes_in(
+    gate: Gate, tmp_path: Path
+) -> None:
+    p = digits()
+    gate.save(tmp_path / "gate")
+    loaded = goen.load(tmp_path / "gate", model=trained(), preprocess=preprocess)
+    mixed = np.concatenate([p.test.read(range(200)), p.train.read(range(3))])
+    for given in (mixed, torch.from_numpy(mixed) / 255, [torch.from_numpy(mixed)]):
+        for each in (gate, loaded):
+            with pytest.raises(LeakError, match="3 images of held_out are in the gate's train"):
+                each.update(held_out=given)
+            with pytest.raises(LeakError, match="3 images of ood new are in the gate's train"):
+                each.update(ood={"new": given})
+    updated, _ = gate.update(held_out=p.test)
+    with pytest.raises(LeakError, match="5 images of ood new are in the gate's held_out"):
+        updated.update(ood={"new": p.test.read(range(5))})
+    updated.update(ood={"old": p.validation})  # held out before, and free again

@@ -16,6 +16,7 @@ from goen.errors import DataError, LeakError, UsageError
 from goen.functional._rows import PIXEL_SLACK
 
 Array: TypeAlias = Tensor | NDArray[Any]
+Hashes: TypeAlias = NDArray[np.int64]
 Batch: TypeAlias = tuple[Tensor, Tensor | None]
 Images: TypeAlias = (
     ImageSet | Array | tuple[Array, Array] | Iterable[Array] | Iterable[tuple[Array, Array]]
@@ -127,10 +128,25 @@ def _from_iterable(name: str, value: Iterable[Any]) -> BatchStream:
 
 
 def _digests(images: Tensor) -> Digests:
-    """A hash of each image: of its bytes, whatever its type."""
-    if images.ndim != 4:  # refused soon, with a sentence
+    """A hash of each image, rounded to 8 bits: the same for uint8 and for floats of any type."""
+    usable = images.dtype == torch.uint8 or images.is_floating_point()
+    if images.ndim != 4 or not usable:  # refused soon, with a sentence
         return np.zeros(0, DIGEST)
-    return digest_images(iter([images.detach().cpu().contiguous().view(torch.uint8).numpy()]))
+    pixels = images.detach().cpu()
+    if pixels.is_floating_point():
+        pixels = (pixels.double() * 255).nan_to_num().round().clamp(0, 255).to(torch.uint8)
+    return digest_images(iter([pixels.contiguous().numpy()]))
+
+
+def image_hashes(digests: Digests) -> Hashes:
+    """A 64-bit hash of each different image, sorted: what a gate keeps of the images it used.
+
+    Example:
+        >>> image_hashes(np.array([b"0123456789abcdef", b"0123456789abcdef"], DIGEST)).shape
+        (1,)
+    """
+    halves = np.frombuffer(np.ascontiguousarray(digests, DIGEST).tobytes(), "<i8")
+    return np.unique(halves.reshape(-1, 2)[:, 0])
 
 
 def _from_arrays(
@@ -214,7 +230,7 @@ def check_images(images: Tensor | NDArray[Any]) -> Tensor:
 
 
 def require_disjoint_streams(streams: Mapping[str, BatchStream]) -> None:
-    """Refuse an image that is in two of these sets, byte for byte.
+    """Refuse an image that is in two of these sets, compared after rounding to 8 bits.
 
     Of an iterable only the images read so far are known: check before the pass and after it.
 
@@ -228,7 +244,7 @@ def require_disjoint_streams(streams: Mapping[str, BatchStream]) -> None:
             shared = len(np.intersect1d(hashed[role], hashed[other]))
             if shared:
                 raise LeakError(
-                    f"{role} shares {shared} of its {len(hashed[role])} images with {other}, byte "
-                    "for byte. The training, held-out and OOD sets must be disjoint: leave the "
-                    "shared images out of one of them."
+                    f"{role} shares {shared} of its {len(hashed[role])} images with {other}, "
+                    "pixel for pixel. The training, held-out and OOD sets must be disjoint: leave "
+                    "the shared images out of one of them."
                 )

@@ -144,7 +144,8 @@ def count_classes(network: nn.Module, images: Tensor) -> int:
             "The model's output lies in [0, 1] and adds up to 1: it ends in a softmax. goen needs "
             "the logits before it. Leave the softmax out, or return its logarithm."
         )
-    if within and logits.numel() > logits.shape[1]:
+    # Logits of an untrained network may lie there too, but hardly near both ends.
+    if within and bool(logits.min() < 0.1) and bool(logits.max() > 0.9):
         warnings.warn(
             "All outputs of the model lie in [0, 1]: are they probabilities of a sigmoid? goen "
             "needs the logits before it; else its confidences and the entropy mean little.",

@@ -8,7 +8,13 @@ from logging import getLogger
 import torch
 from torch import Tensor, nn
 
-from goen.data.inputs import BatchStream, Images, as_stream, require_disjoint_streams
+from goen.data.inputs import (
+    BatchStream,
+    Images,
+    as_stream,
+    image_hashes,
+    require_disjoint_streams,
+)
 from goen.detectors import GoenM
 from goen.errors import GoenWarning, UsageError
 from goen.gate._passes import (
@@ -82,10 +88,14 @@ class FitSets:
         height, width = self.first.shape[2:]
         return height, width
 
+    def by_role(self) -> dict[str, BatchStream]:
+        """All sets: ``train``, ``held_out``, ``ood KIND``."""
+        kinds = {f"ood {kind}": stream for kind, stream in self.ood.items()}
+        return {"train": self.train, "held_out": self.held_out, **kinds}
+
     def require_disjoint(self) -> None:
         """Raise a LeakError if an image was read from two of the sets."""
-        kinds = {f"ood {kind!r}": stream for kind, stream in self.ood.items()}
-        require_disjoint_streams({"train": self.train, "held_out": self.held_out, **kinds})
+        require_disjoint_streams(self.by_role())
 
 
 def fit_gate(
@@ -134,6 +144,9 @@ def fit_gate(
             "model": f"{model.__module__}:{model.__qualname__}",
             "splits": described,
             "held_out_accuracy": held_out.accuracy,
+        },
+        image_hashes={
+            role: image_hashes(stream.digests()) for role, stream in sets.by_role().items()
         },
     )
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from goen.data.imageset import ImageSet
-from goen.data.inputs import Array, Images, as_stream, check_images
+from goen.data.inputs import Array, Hashes, Images, as_stream, check_images
 from goen.detectors import CueDetector
 from goen.errors import FitError, UsageError
 from goen.extraction import BATCH_SIZE, run_network
@@ -48,6 +48,9 @@ class Gate:
         image_size: (height, width) the gate was fitted on.
         facts: provenance: splits with their hashes, metrics, configuration.
         per_class: whether the rate holds within every class; see ``with_per_class``.
+        image_hashes: of the images that fitted the gate, by role (``train``, ``held_out``, ``ood
+            KIND``), so that ``update`` finds an image in a second role; empty in gates of
+            ``goen run``.
     """
 
     network: nn.Module
@@ -58,6 +61,7 @@ class Gate:
     image_size: tuple[int, int]
     facts: JsonObject = field(default_factory=dict)
     per_class: bool = False
+    image_hashes: Mapping[str, Hashes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "false_alarm_rate", float(self.false_alarm_rate))

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from goen.data.inputs import Hashes
 from goen.detectors import CueDetector, Goen, GoenM
 from goen.errors import ArtifactError
 from goen.functional import conformal
@@ -32,6 +33,8 @@ def save_gate(gate: Gate, folder: Path) -> None:
     for name, values in arrays.items():
         if values is not None:
             tensors[f"held_out_{name}"] = torch.from_numpy(np.ascontiguousarray(values))
+    for number, hashes in enumerate(gate.image_hashes.values()):
+        tensors[f"image_hashes.{number}"] = torch.from_numpy(np.ascontiguousarray(hashes))
     manifest: JsonObject = {
         "network": network_manifest(gate.network),
         "scorer": {"kind": gate.detector.kind, **gate.detector.config()},
@@ -41,6 +44,7 @@ def save_gate(gate: Gate, folder: Path) -> None:
         "per_class": gate.per_class,
         "threshold": gate.threshold,
         "guarantee": _guarantee(gate),
+        "image_hashes": list(gate.image_hashes),
         "facts": dict(gate.facts),
     }
     artifacts.save_artifact(folder, "gate", tensors, manifest)
@@ -151,7 +155,14 @@ def _rebuilt(
         image_size=(height, width),
         facts=facts.content,
         per_class=manifest.flag("per_class"),
+        image_hashes=_image_hashes(tensors, manifest),
     )
     if gate.threshold != manifest.number("threshold"):
         raise ValueError(f"its threshold is {gate.threshold}, not {manifest.number('threshold')}")
     return gate
+
+
+def _image_hashes(tensors: Mapping[str, Tensor], manifest: Manifest) -> dict[str, Hashes]:
+    """By role; gates that were saved before there were hashes have none."""
+    roles = manifest.texts("image_hashes") if "image_hashes" in manifest else ()
+    return {role: tensors[f"image_hashes.{number}"].numpy() for number, role in enumerate(roles)}

@@ -3,10 +3,18 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from goen.data.inputs import BatchStream, Images, as_stream, require_disjoint_streams
+from goen.data.inputs import (
+    BatchStream,
+    Hashes,
+    Images,
+    as_stream,
+    image_hashes,
+    require_disjoint_streams,
+)
 from goen.detectors import GoenM
 from goen.errors import LeakError, UsageError
 from goen.gate._passes import CuePass, fit_detector, measure_cues, split_held_out
@@ -98,6 +106,7 @@ def _updated(gate: Gate, old: GoenM, sets: _NewSets) -> tuple[Gate, Change]:
             held_out_pass = measure_cues(gate.network, sets.held_out, old, new)
         ood = {kind: measure_cues(gate.network, s, old, new) for kind, s in sets.ood.items()}
     require_disjoint_streams(sets.by_role())
+    hashes = _new_hashes(gate, sets)
     splits |= {
         f"ood {kind}": describe_stream(sets.ood[kind], len(found)) for kind, found in ood.items()
     }
@@ -115,7 +124,7 @@ def _updated(gate: Gate, old: GoenM, sets: _NewSets) -> tuple[Gate, Change]:
         held_out = _recalibrated(new, old, gate.held_out, new_ood, ood)
         old_id = torch.from_numpy(held_out.require_cues())
     facts["splits"] = splits
-    updated = replace(gate, detector=new, held_out=held_out, facts=facts)
+    updated = replace(gate, detector=new, held_out=held_out, facts=facts, image_hashes=hashes)
     new_id = torch.from_numpy(updated.held_out.require_cues())
     change = Change(
         _numbers(old, gate.threshold, old_id, old_ood),
@@ -138,6 +147,7 @@ def _check(gate: Gate, detector: GoenM, sets: _NewSets) -> None:
         )
     roles = sets.by_role()
     require_disjoint_streams(roles)
+    _new_hashes(gate, sets)
     for role, stream in roles.items():
         for other, split in _splits(gate.facts).items():
             stays = other not in roles and other.partition(",")[0] != role
@@ -151,6 +161,28 @@ def _check(gate: Gate, detector: GoenM, sets: _NewSets) -> None:
                     f"{role} is {stream.name}, which already is the gate's {other} set. The "
                     "training, held-out and OOD sets must be disjoint."
                 )
+
+
+def _new_hashes(gate: Gate, sets: _NewSets) -> dict[str, Hashes]:
+    """The hashes of the updated gate; a LeakError if an image would have two roles.
+
+    Of an iterable only the images read so far are known: called before the pass and after it.
+    """
+    roles = {role: image_hashes(stream.digests()) for role, stream in sets.by_role().items()}
+    for role, new in roles.items():
+        for other, old in gate.image_hashes.items():
+            if other == role or (other in roles and other != "train"):
+                continue  # replaced by this update, or more of the same
+            shared = len(np.intersect1d(new, old))
+            if shared:
+                raise LeakError(
+                    f"{shared} images of {role} are in the gate's {other} already, pixel for "
+                    "pixel. The training, held-out and OOD sets must be disjoint."
+                )
+    merged = {**gate.image_hashes, **roles}
+    if "train" in roles and "train" in gate.image_hashes:
+        merged["train"] = np.union1d(gate.image_hashes["train"], roles["train"])
+    return merged
 
 
 def _splits(facts: JsonObject) -> dict[str, JsonValue]:
