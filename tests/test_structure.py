@@ -186,6 +186,7 @@ def test_messages_of_the_library_are_silent_until_asked_for() -> None:
 # Tests of more than one file of the source, and of what is not in it.
 OF_MANY_FILES = {
     "detectors/test_common.py": "what all detectors have in common",
+    "gate/test_not_finite.py": "NaN and infinity in gates, exported gates and goen score",
     "report/test_browser.py": "the pages, in a browser",
     "test_docs.py": "docs/",
     "test_layers.py": "imports between all files",

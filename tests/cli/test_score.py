@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -180,3 +181,30 @@ def test_a_name_too_long_for_the_system_is_one_sentence(
 ) -> None:
     assert main(["score", "x" * 5000 + ".png", "--gate", str(finished)]) == 2
     assert "too long" in capsys.readouterr().err
+
+
+HOSTILE = ["=1+1.png", "+a.png", "-b.png", "@c.png", "'d.png", "e\x1b]0;x\x07.png", "f\x9b2J.png"]
+
+
+def test_hostile_names_are_harmless_and_come_back(
+    pictures: Path,
+    finished: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    good = next(iter(sorted(pictures.glob("*.png"))))
+    monkeypatch.chdir(tmp_path)
+    for name in HOSTILE:
+        shutil.copy(good, name)
+    # "./" keeps a name that begins with a dash from being an option; it is not in the rows.
+    names = [name for name in sorted(HOSTILE) if not name.startswith("-")]
+    assert main(["score", *names, "--gate", str(finished)]) == 0
+    out = capsys.readouterr().out
+    assert not set(out) & {"\x1b", "\x07", "\x9b"}
+    assert [json.loads(line)["path"] for line in out.splitlines()] == names
+    assert main(["score", *names, "--gate", str(finished), "--out", "scores.csv"]) == 0
+    with Path("scores.csv").open(newline="", encoding="utf-8") as file:
+        cells = [row["path"] for row in csv.DictReader(file)]
+    assert not [cell for cell in cells if cell.startswith(("=", "+", "-", "@"))]
+    assert [cell.removeprefix("'") for cell in cells] == names

@@ -1,8 +1,10 @@
 import logging
+import warnings
 
 import pytest
 
 from goen.cli.terminal import log_messages_shown, note, output, warn
+from goen.errors import GoenWarning
 
 
 def test_notes_and_warnings_go_to_standard_error_as_they_are(
@@ -30,3 +32,22 @@ def test_log_messages_are_shown_within_the_block_only(capsys: pytest.CaptureFixt
     with pytest.raises(ValueError, match="x"), log_messages_shown():
         raise ValueError("x")
     assert list(root.handlers) == before[2]
+
+
+@pytest.mark.parametrize("bad", ["\x1b[2J", "\x9b31m", "\x07", "\x7f", "\r", "\x00"])
+def test_control_characters_are_written_out(bad: str, capsys: pytest.CaptureFixture[str]) -> None:
+    note(f"cat{bad}.png [red]:smile:")
+    printed = capsys.readouterr().err
+    assert bad[0] not in printed.rstrip("\n")
+    assert f"cat\\x{ord(bad[0]):02x}" in printed
+    assert "[red]:smile:" in printed
+
+
+def test_warnings_of_goen_are_printed_and_filters_restored(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    before = list(warnings.filters), warnings.showwarning
+    with log_messages_shown():
+        warnings.warn("no better than chance", GoenWarning, stacklevel=1)
+    assert "WARNING: no better than chance" in capsys.readouterr().err
+    assert (list(warnings.filters), warnings.showwarning) == before

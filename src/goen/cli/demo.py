@@ -13,7 +13,7 @@ from rich.table import Table
 from goen.cli.options import OptionalPath
 from goen.cli.run import run_command
 from goen.cli.study import StudyOptions
-from goen.cli.terminal import output
+from goen.cli.terminal import output, visible
 from goen.data.embedded import digits, noise
 from goen.data.imageset import Pixels
 from goen.data.pictures import read_picture
@@ -96,7 +96,7 @@ def _table(names: Mapping[str, Pixels], prediction: Prediction) -> Table:
         label = prediction.classes[prediction.label[row]]
         table.add_row(
             name,
-            f"{escape(label)}, {prediction.confidence[row]:.0%}",
+            f"{escape(visible(label))}, {prediction.confidence[row]:.0%}",
             f"{prediction.p_value[row]:.2g}",
             "flagged" if prediction.is_ood[row] else "passed",
             escape(most_unusual_cue(prediction, row)),

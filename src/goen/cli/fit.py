@@ -9,7 +9,7 @@ import tyro
 
 from goen.cli.model import find_preprocess, make_model
 from goen.cli.options import OptionalFunction, OptionalName, OptionalPath, SomeNames, several
-from goen.cli.terminal import note
+from goen.cli.terminal import note, visible
 from goen.data.folders import open_image_set
 from goen.errors import UsageError
 from goen.files import check_free, whole_file
@@ -119,7 +119,7 @@ def fit_command(
     page = fit_summary(gate, ood_images)
     with whole_file(out / "report.txt") as temporary:
         temporary.write_text(page + "\n", encoding="utf-8")
-    print(page)
+    print(visible(page))
     note(f"gate: {out}   next: goen score PICTURES --gate {out} --model {model}")
     return 0
 

@@ -1,22 +1,26 @@
 """A table on the terminal."""
 
 from rich.box import SIMPLE_HEAD
-from rich.markup import escape
+from rich.markup import escape as escape_markup
 from rich.measure import Measurement
 from rich.table import Table as RichTable
 
-from goen.cli.terminal import output
+from goen.cli.terminal import output, visible
 from goen.progress import PipeConsole
 from goen.report.table import Cell, Table
 
 _WIDE = PipeConsole(width=10_000).options
 
 
+def _escape(text: str) -> str:
+    return escape_markup(visible(text))
+
+
 def print_table(table: Table) -> None:
     """Print the table on standard output, wider than the terminal if it needs to be."""
     console = output()
     rich = RichTable(
-        title=escape(table.title),
+        title=_escape(table.title),
         title_justify="left",
         box=SIMPLE_HEAD,
         pad_edge=False,
@@ -29,18 +33,18 @@ def print_table(table: Table) -> None:
         words = column.replace("-", "- ").split()
         header = "\n".join(words)
         width = max(widest, *map(len, words))
-        rich.add_column(escape(header), justify="right", min_width=width, no_wrap=True)
+        rich.add_column(_escape(header), justify="right", min_width=width, no_wrap=True)
     for section, rows in table.sections():
         if section:
-            rich.add_row(f"[dim italic]{escape(section)}[/]")
+            rich.add_row(f"[dim italic]{_escape(section)}[/]")
         for row in rows:
-            rich.add_row(escape(row.label), *map(_written, row.cells))
+            rich.add_row(_escape(row.label), *map(_written, row.cells))
         rich.add_section()
     # Wider than the terminal rather than with columns cut off.
     wide = PipeConsole(width=max(console.width, Measurement.get(console, _WIDE, rich).maximum))
     wide.print(rich)
     for note in table.notes:
-        console.print(note, style="dim", highlight=False, markup=False)
+        console.print(visible(note), style="dim", highlight=False, markup=False)
     console.print()
 
 
@@ -54,6 +58,6 @@ def _lines(cell: Cell) -> list[str]:
 
 
 def _written(cell: Cell) -> str:
-    number, *interval = map(escape, _lines(cell))
+    number, *interval = map(_escape, _lines(cell))
     lines = [f"[bold]{number}[/]" if cell.mark == "best" else number]
     return "\n".join([*lines, *(f"[dim]{line}[/]" for line in interval)])

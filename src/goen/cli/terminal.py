@@ -11,6 +11,20 @@ from rich.console import Console
 from goen.errors import GoenWarning
 from goen.progress import PipeConsole
 
+# ESC and the other control characters of names from outside would move the cursor or worse.
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
+del _CONTROLS[ord("\n")], _CONTROLS[ord("\t")]
+
+
+def visible(text: str) -> str:
+    r"""The text with control characters written out, safe to print on a terminal.
+
+    Example:
+        >>> print(visible("cat\x1b[31m.png"))
+        cat\x1b[31m.png
+    """
+    return text.translate(_CONTROLS)
+
 
 def output() -> Console:
     """The console for results."""
@@ -30,7 +44,7 @@ def warn(message: str) -> None:
 def _print(message: str, style: str | None = None) -> None:
     # No markup, emoji codes or highlighting: file names may contain any of their syntax.
     PipeConsole(stderr=True, emoji=False).print(
-        message, style=style, highlight=False, soft_wrap=True, markup=False
+        visible(message), style=style, highlight=False, soft_wrap=True, markup=False
     )
 
 

@@ -40,6 +40,7 @@ from goen.runs.provenance import versions
 
 OUTPUTS = ("label", "confidence", "score", "p_value", "is_ood")
 TOLERANCE = 1e-5
+_CONFIDENCE_TOLERANCE = 1e-4
 _BATCH = 64
 
 MADE_BY = "goen"
@@ -134,8 +135,9 @@ def to_program(
         path: a ``.pt2`` file.
         images: uint8 ``(N, 3, H, W)`` to compare on; by default, images embedded in goen.
         tolerance: the largest difference allowed between scores, and between confidences:
-            absolute up to 1, relative above; by default a thousandth of the standard deviation of
-            the held-out scores, at least 1e-5. Decisions must be equal in any case.
+            absolute up to 1, relative above. By default 1e-4 for confidences, and for scores a
+            thousandth of the standard deviation of the held-out scores, at least 1e-5. Decisions
+            must be equal in any case.
 
     Raises:
         UsageError: the model cannot be traced, or something else exists at the path.
@@ -182,8 +184,9 @@ def to_onnx(
         path: a ``.onnx`` file.
         images: uint8 ``(N, 3, H, W)`` to compare on; by default, images embedded in goen.
         tolerance: the largest difference allowed between scores, and between confidences:
-            absolute up to 1, relative above; by default a thousandth of the standard deviation of
-            the held-out scores, at least 1e-5. Decisions must be equal in any case.
+            absolute up to 1, relative above. By default 1e-4 for confidences, and for scores a
+            thousandth of the standard deviation of the held-out scores, at least 1e-5. Decisions
+            must be equal in any case.
 
     Raises:
         UsageError: onnx, onnxscript or onnxruntime is missing, ONNX does not support the model,
@@ -285,7 +288,10 @@ def measure_differences(
     Raises:
         ArtifactError: scores or confidences differ by more than the tolerance, or labels differ.
     """
-    most = default_tolerance(gate) if tolerance is None else tolerance
+    limits = {
+        "score": default_tolerance(gate) if tolerance is None else tolerance,
+        "confidence": _CONFIDENCE_TOLERANCE if tolerance is None else tolerance,
+    }
     expected, found = _both(gate, run, images)
     finite = np.isfinite(expected.score)
     if not np.array_equal(np.isfinite(found["score"]), finite):
@@ -293,7 +299,7 @@ def measure_differences(
             "The exported gate's score is finite where the gate's is not, or the other way round. "
             "Nothing was written."
         )
-    for name in ("score", "confidence"):
+    for name, most in limits.items():
         own = getattr(expected, name)[finite]
         difference = np.abs(found[name][finite] - own) / np.maximum(1, np.abs(own))
         if not (difference <= most).all():

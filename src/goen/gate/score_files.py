@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -108,6 +109,15 @@ def _rows(prediction: Prediction) -> Iterator[ScoreRow]:
         yield row | {f"p_{name}": float(p[i]) for name, p in prediction.cue_p_values.items()}
 
 
+def _cell(value: str | float | bool | None) -> str | float | bool | None:
+    """A cell of a CSV file: a text that a spreadsheet would take for a formula gets a ``'`` first.
+
+    So does one that begins with ``'``: whoever reads the file takes one away.
+    """
+    formula = isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r", "'"))
+    return f"'{value}" if formula else value
+
+
 def _finite(value: float) -> float | None:
     """JSON has no infinity."""
     return float(value) if np.isfinite(value) else None
@@ -168,7 +178,9 @@ def open_writer(
 
 
 def _write_json(row: ScoreRow, file: TextIO) -> None:
-    file.write(json.dumps(row, ensure_ascii=False) + "\n")
+    text = json.dumps(row, ensure_ascii=False)
+    # JSON escapes the control characters below 32; a terminal also obeys these.
+    file.write(re.sub("[\x7f-\x9f]", lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
 
 
 @contextmanager
@@ -183,7 +195,7 @@ def _text(out: Path, form: str, names: Sequence[str]) -> Iterator[Callable[[Scor
         else:
             table = csv.DictWriter(file, names)
             table.writeheader()
-            yield table.writerow
+            yield lambda row: table.writerow({k: _cell(v) for k, v in row.items()})
         file.flush()
 
 
