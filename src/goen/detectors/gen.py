@@ -16,7 +16,7 @@ class GEN(SimpleDetector):
     r"""How far the largest probabilities are from 0 and 1; high for OOD.
 
     :math:`\sum_{m \le M} p_m^\gamma (1 - p_m)^\gamma` over the M largest softmax probabilities. A
-    small power makes much of small doubts.
+    small power gives small probabilities more weight.
 
     Args:
         gamma: the power, above 0 and below 1.
