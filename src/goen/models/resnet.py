@@ -1,4 +1,7 @@
-"""ResNet-18 for small images, and the four representations that the paper compares."""
+"""ResNet-18 for small images, and the four representations that the paper compares.
+
+Another backbone is a module beside this one; ``goen.models`` lists the places that build one.
+"""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
