@@ -1,4 +1,7 @@
-"""goen-m: a cue per layer and one of the classifier, fused so that the score rises with each."""
+"""goen-m: a cue per layer and one of the classifier, fused so that the score rises with each.
+
+A further cue is three edits: ``_cues``, ``cue_names`` and ``_Traced``.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Self, final

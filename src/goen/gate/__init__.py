@@ -1,4 +1,8 @@
-"""The gate: a network, a detector, and a threshold with a guarantee."""
+"""The gate: a network, a detector, and a threshold with a guarantee.
+
+The threshold is that of the held-out scores: ``HeldOut.threshold`` in ``held_out``, computed by
+``goen.functional.conformal``.
+"""
 
 from goen.gate.bundled import DEFAULT_GATE, bundled_folder, bundled_gates
 from goen.gate.gate import Gate

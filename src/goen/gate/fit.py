@@ -1,4 +1,7 @@
-"""Fitting a gate to a trained classifier: one pass over each set; no image is kept."""
+"""Fitting a gate to a trained classifier: one pass over each set; no image is kept.
+
+The threshold of a fitted gate is computed in ``held_out``.
+"""
 
 import warnings
 from collections.abc import Mapping, Sequence
