@@ -2,8 +2,9 @@
 
 ATEN_CPU_CAPABILITY and ONEDNN_MAX_CPU_ISA keep torch's own kernels and oneDNN's to an older
 instruction set, so this machine adds up in the order of another. Each setting is run with one and
-with two threads. Arguments choose settings by name; ``--no-check`` leaves out ``goen check``,
-which needs CIFAR-10 (GOEN_DATA, or fetched before) and two minutes each time.
+with two threads. Arguments choose settings, such as ``avx2`` or, with one thread only, ``avx2/1``;
+``--no-check`` leaves out ``goen check``, which needs CIFAR-10 (GOEN_DATA, or fetched before) and
+two minutes each time.
 """
 
 import os
@@ -48,13 +49,13 @@ def offered(environment: dict[str, str]) -> bool:
 
 def main(arguments: list[str]) -> int:
     """Print a line for each setting; 0 if every one passed."""
-    names = [name for name in arguments if not name.startswith("-")] or list(SETTINGS)
+    chosen = [argument for argument in arguments if not argument.startswith("-")]
     failed = 0
-    for name in names:
+    for name, _, only in (argument.partition("/") for argument in chosen or SETTINGS):
         if not offered(SETTINGS[name]):
             print(f"{name:<13} not offered by this machine", flush=True)
             continue
-        for threads in ("1", "2"):
+        for threads in only or "12":
             count = {"GOEN_TEST_THREADS": threads, "OMP_NUM_THREADS": threads}
             environment = SETTINGS[name] | count
             started = time.monotonic()
