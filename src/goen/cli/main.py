@@ -62,6 +62,9 @@ def _guarded(name: str, *rest: str) -> int:
             code = _run(name, rest)
         sys.stdout.flush()  # a full disk is reported now
         return code
+    except SystemExit:  # of tyro, after --help or a wrong option
+        sys.stdout.flush()
+        raise
     except GoenError as error:
         note(f"goen: {error}")
         return 2
