@@ -46,12 +46,16 @@ def _trained() -> dict[str, Tensor]:
         model, train = DigitNet(), digits().train
         images = preprocess(torch.from_numpy(train.read()) / 255)
         labels = torch.from_numpy(train.labels)
+        # Long enough, and with a rate that falls to 0, that the accuracy does not depend on the
+        # last bits of one processor's sums: after 6 epochs at a fixed rate it was 80 to 97 %.
         optimiser = torch.optim.Adam(model.parameters(), 1e-2)
-        for _ in range(6):
-            for rows in torch.randperm(len(images)).split(64):
-                optimiser.zero_grad()
-                cross_entropy(model(images[rows])["logits"], labels[rows]).backward()
-                optimiser.step()
+        steps = [rows for _ in range(14) for rows in torch.randperm(len(images)).split(64)]
+        schedule = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.0, len(steps))
+        for rows in steps:
+            optimiser.zero_grad()
+            cross_entropy(model(images[rows])["logits"], labels[rows]).backward()
+            optimiser.step()
+            schedule.step()
     return model.state_dict()
 
 

@@ -70,7 +70,9 @@ def test_a_thousand_images_get_the_outputs_of_the_gate(
     label, confidence, score, p_value, is_ood = session(path).run(None, {"images": images})
     assert np.array_equal(label, expected.label)
     assert np.allclose(confidence, expected.confidence, rtol=1e-5, atol=1e-5)
-    assert np.allclose(score, expected.score, rtol=1e-5, atol=1e-5)
+    # Ten times closer than the export asks for; the network's own rounding is in it.
+    close = 0.1 * export.default_tolerance(gate)
+    assert np.allclose(score, expected.score, rtol=1e-5, atol=close)
     # A p-value is a count: once in hundreds an image lies as close to a held-out one as rounding.
     one_more = 1 / (
         1 + np.bincount(gate.held_out.labels).min()
