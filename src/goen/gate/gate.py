@@ -285,10 +285,8 @@ class Gate:
         probability = self.detector.probability(score)
         cue_p_values = self.detector.cue_p_values(cues)
         if broken is not None:
-            score, confidence = (
-                score.masked_fill(broken, torch.inf),
-                confidence.masked_fill(broken, 0),
-            )
+            score = score.masked_fill(broken, torch.inf)
+            confidence = confidence.masked_fill(broken, 0.0)
             cues = cues.masked_fill(broken[:, None], torch.inf)
             if probability is not None:
                 probability = probability.masked_fill(broken, 1.0)
