@@ -16,7 +16,7 @@ APT := DEBIAN_FRONTEND=noninteractive timeout 300 apt-get -qq -o Acquire::Retrie
 # The Pythons that pyproject.toml names; the tests run on the first.
 PYTHONS := 3.11 3.12 3.13 3.14
 
-.PHONY: demo test test-processors format pythons clean help
+.PHONY: demo test test-processors mutants format pythons clean help
 .DELETE_ON_ERROR:
 
 help:  ## list the targets
@@ -34,6 +34,9 @@ test: $(VENV)/.ready-dev $(VENV)/.browser  ## lint, types and all tests
 
 test-processors: $(VENV)/.ready-dev $(VENV)/.browser  ## the tests and goen check under other instruction sets; an hour
 	$(BIN)/python tests/on_processors.py
+
+mutants: $(VENV)/.ready-dev $(VENV)/.browser  ## change the source at random in 200 places: do the tests notice? hours
+	$(BIN)/python tests/mutants.py
 
 format: $(VENV)/.ready-dev  ## format every file
 	$(BIN)/ruff check --fix .

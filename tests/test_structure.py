@@ -191,6 +191,7 @@ OF_MANY_FILES = {
     "test_docs.py": "docs/",
     "test_layers.py": "imports between all files",
     "test_main_module.py": "__main__.py",
+    "test_mutants.py": "tests/mutants.py",
     "test_processor.py": "tests/processor.py",
     "test_public.py": "the public names",
     "test_results_page.py": "docs/results.md",

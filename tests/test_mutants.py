@@ -1,0 +1,60 @@
+"""The script that attacks the tests (``make mutants``)."""
+
+from pathlib import Path
+
+from .mutants import FIGURES, SOURCE, Mutant, draw, is_program, mutants, suites_of
+
+EXAMPLE = '''"""A docstring with 1 + 1."""
+
+from x import *
+
+
+def f(a: dict[str, 3], *rest: int, b: float = 0.5) -> list[2]:
+    if a is not None and b not in rest:
+        return [*rest, a - b * 10]
+    return not a
+'''
+
+
+def changes(path: Path, source: str) -> list[tuple[int, str, str]]:
+    return [(mutant.line, mutant.old, mutant.new) for mutant in mutants(path, source)]
+
+
+def test_what_is_changed() -> None:
+    assert changes(SOURCE / "a.py", EXAMPLE) == [
+        (6, "0.5", "1.0"),
+        (7, "and", "or"),
+        (8, "-", "+"),
+        (8, "*", "/"),
+        (8, "10", "11"),
+        (9, "not", ""),
+    ]
+
+
+def test_numbers_in_figures_are_left_out() -> None:
+    assert (6, "0.5", "1.0") not in changes(FIGURES / "a.py", EXAMPLE)
+    assert (8, "-", "+") in changes(FIGURES / "a.py", EXAMPLE)
+
+
+def test_one_token_is_changed() -> None:
+    assert Mutant(SOURCE, 2, 3, "==", "!=").applied("a == b\nb  == a\n") == "a == b\nb  != a\n"
+
+
+def test_the_same_seed_draws_the_same() -> None:
+    drawn = draw(20, seed=3)
+    assert len(set(drawn)) == 20
+    assert all(is_program(mutant) for mutant in drawn)
+    assert draw(5, seed=3) == drawn[:5]
+    assert draw(5, seed=4) != drawn[:5]
+
+
+def test_the_suites_of_a_file_and_then_of_its_package() -> None:
+    assert suites_of(SOURCE / "metrics/_ood.py") == [
+        ["tests/metrics/test_ood.py", "src/goen/metrics/_ood.py"],
+        ["tests/metrics"],
+    ]
+    assert suites_of(SOURCE / "models/tapping/tapped.py") == [
+        ["tests/models/tapping/test_tapped.py", "src/goen/models/tapping/tapped.py"],
+        ["tests/models/tapping"],
+    ]
+    assert suites_of(SOURCE / "files.py") == [["tests/test_files.py", "src/goen/files.py"], []]
