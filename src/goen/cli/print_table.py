@@ -28,6 +28,8 @@ def print_table(table: Table) -> None:
     )
     rich.add_column("", no_wrap=True)
     for number, column in enumerate(table.columns):
+        if number == table.apart:
+            rich.add_column("│", no_wrap=True)
         cells = [row.cells[number] for row in table.rows]
         widest = max(len(line) for cell in cells for line in _lines(cell))
         words = column.replace("-", "- ").split()
@@ -38,7 +40,11 @@ def print_table(table: Table) -> None:
         if section:
             rich.add_row(f"[dim italic]{_escape(section)}[/]")
         for row in rows:
-            rich.add_row(_escape(row.label), *map(_written, row.cells))
+            written = [_written(cell) for cell in row.cells]
+            if table.apart is not None:
+                lines = max(text.count("\n") for text in written) + 1
+                written.insert(table.apart, "\n".join("│" * lines))
+            rich.add_row(_escape(row.label), *written)
         rich.add_section()
     # Wider than the terminal rather than with columns cut off.
     wide = PipeConsole(width=max(console.width, Measurement.get(console, _WIDE, rich).maximum))

@@ -31,6 +31,13 @@ EXTRA_SETS: Mapping[str, OodGroup] = {
 }
 
 
+CALIBRATION_OOD: Mapping[str, tuple[str, ...]] = {
+    "digits": ("photographs", "noise"),
+    "cifar10": ("svhn", "noise"),
+}
+"""By protocol: the OOD sets of which other images may calibrate a method."""
+
+
 @dataclass(frozen=True)
 class OodSet:
     """A set the classifier was never trained on, and how far away it is."""

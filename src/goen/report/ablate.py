@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from goen.report.blocks import Page
-from goen.report.comparison import Comparison, comparison_page
+from goen.report.comparison import Comparison
+from goen.report.comparison_page import comparison_page
 from goen.report.run_folder import RunFolder
 from goen.report.summary import Summary
 from goen.report.table import Table
@@ -11,7 +12,7 @@ from goen.runs.results import Result
 
 
 def ablate_tables(results: Sequence[Result], summary: Summary) -> list[Table]:
-    """AUROC, the differences with their paired tests, both FPR95s."""
+    """AUROC, the differences with their paired tests, both FPR95s, AUPR."""
     comparison = Comparison(results, summary)
     return [
         comparison.auroc(),
@@ -27,7 +28,7 @@ def ablate_tables(results: Sequence[Result], summary: Summary) -> list[Table]:
             "p_of_center_loss",
             lambda row: summary.with_center_loss[row],
         ),
-        *comparison.fpr95(),
+        *comparison.others(),
     ]
 
 

@@ -1,35 +1,60 @@
-"""Methods compared on the same images: the tables and the page sections that studies share."""
+"""Methods compared on the same images: the tables that studies share."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
 
-from markupsafe import Markup
-
-from goen.metrics import GroupAverages, group_averages
-from goen.report.blocks import (
-    Drawing,
-    Gallery,
-    Page,
-    PageBlock,
-    Paragraph,
-    ResultTable,
-    Section,
-    bold,
-    listed,
-    slug,
-)
-from goen.report.figures.bench import Estimate, forest
-from goen.report.run_folder import RunFolder
-from goen.report.summary import Summary
+from goen.report.summary import Summary, dataset_title
 from goen.report.table import Cell, Mark, Row, Table, marked
 from goen.runs.results import Result
 
-FPR95 = {
-    "fpr95_ood_positive": "share of ID images flagged where 95 % of the OOD images are flagged",
-    "fpr95_id_positive": "share of OOD images passed where 95 % of the ID images are passed",
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric on the page: its name in titles, its meaning, and its direction."""
+
+    title: str
+    meaning: str
+    higher_is_better: bool
+
+
+METRICS: Mapping[str, Metric] = {
+    "auroc": Metric(
+        "AUROC",
+        "The probability that an OOD image has a higher score than an ID image; 0.5 is a random "
+        "score. Higher is better.",
+        higher_is_better=True,
+    ),
+    "fpr95_ood_positive": Metric(
+        "FPR95, OOD positive",
+        "The share of ID images flagged where 95 % of the OOD images are flagged. Lower is better.",
+        higher_is_better=False,
+    ),
+    "fpr95_id_positive": Metric(
+        "FPR95, ID positive",
+        "The share of OOD images passed where 95 % of the ID images are passed. Lower is better.",
+        higher_is_better=False,
+    ),
+    "aupr_out": Metric(
+        "AUPR, OOD positive",
+        "Average precision with the OOD images as the positive class. Higher is better. A random "
+        "score has the share of OOD images in each set, so numbers of different sets cannot be "
+        "compared or averaged.",
+        higher_is_better=True,
+    ),
+}
+"""By name in the results."""
+_CLASSIFIER = {
+    "accuracy": ("accuracy", True),
+    "ece": ("ECE", False),
+    "nll": ("NLL", False),
+    "brier": ("Brier score", False),
 }
 _SIGNIFICANCE = 0.05
 _PAPER_SETS = ("svhn", "cifar100", "noise")
-_HIGHER_IS_BETTER = frozenset({"auroc", "accuracy"})
+_BOLD = (
+    "Bold: the best of its column, if one row alone has it. ≈: several rows have the best number"
+)
 
 
 def left_out_notes(summary: Summary) -> tuple[str, ...]:
@@ -37,8 +62,22 @@ def left_out_notes(summary: Summary) -> tuple[str, ...]:
     return tuple(f"Left out: {name}. {why}" for name, why in summary.left_out.items())
 
 
+def apart_notes(calibration_kinds: Sequence[str]) -> tuple[str, ...]:
+    """A table note for the datasets that are set apart, if there are any."""
+    if not calibration_kinds:
+        return ()
+    return (
+        f"Set apart at the right, the calibration kinds: {', '.join(calibration_kinds)}, of which "
+        "other images may calibrate a method. †: they calibrated this one. Such a number is not "
+        "comparable with those of the other rows and is never bold.",
+    )
+
+
 class Comparison:
     """Tables with a row per method and a column per OOD dataset.
+
+    The datasets are in two parts, the same for every row and for every choice of methods: the
+    unseen ones lead, and those of a kind that may calibrate a method are set apart.
 
     Args:
         results: of the study.
@@ -49,15 +88,20 @@ class Comparison:
         self.summary = summary
         self.by_key = {(r.method, r.dataset, r.metric): r for r in results}
         self.methods = list(summary.titles)
-        self.groups = {r.dataset: r.group for r in results if r.group != "id"}
+        self.groups, seen = summary.unseen_first(results)
         self.sets = list(self.groups)
-        # The same datasets for every method, or the averages could not be compared.
-        self.seen = {r.dataset for r in results if r.seen_in_calibration}
+        self.unseen = [name for name in self.sets if name not in seen]
+        self.calibration_kinds = [name for name in self.sets if name in seen]
         first = results[0]
         self.where = f"{summary.data}, budget {first.budget}, seed {first.seed}"
 
     def table(
-        self, name: str, title: str, columns: Mapping[str, Sequence[Cell]], *notes: str
+        self,
+        name: str,
+        title: str,
+        columns: Mapping[str, Sequence[Cell]],
+        *notes: str,
+        apart: int | None = None,
     ) -> Table:
         """A table of these columns, a row per method."""
         lines = zip(*columns.values(), strict=True)
@@ -66,49 +110,50 @@ class Comparison:
             for method, cells in zip(self.methods, lines, strict=True)
         ]
         every = (*notes, *left_out_notes(self.summary))
-        return Table(name, f"{title}: {self.where}", tuple(columns), tuple(rows), every)
-
-    def cells(self, metric: str, dataset: str) -> list[Cell]:
-        """One column with the best value marked; an empty cell where a method has no value."""
-        found = [self.by_key.get((method, dataset, metric)) for method in self.methods]
-        cells = [
-            Cell()
-            if r is None
-            else Cell(
-                r.value, low=r.low, high=r.high, seen=r.seen_in_calibration, mark=self._tied(r)
-            )
-            for r in found
-        ]
-        return marked(cells, higher_is_better=metric in _HIGHER_IS_BETTER)
+        return Table(name, f"{title}: {self.where}", tuple(columns), tuple(rows), every, apart)
 
     def auroc(self) -> Table:
         """AUROC by method and dataset, and whether OOD images were used."""
+        tied = f"{_BOLD}."
+        if any(map(self._is_tested, self.sets)):
+            tied = (
+                f"{_BOLD}, or the row is not significantly worse than the best on the same images "
+                f"(paired DeLong test, Holm's correction, {_SIGNIFICANCE:.0%})."
+            )
         used = [Cell(text="yes" if m in self.summary.uses_ood else "no") for m in self.methods]
-        notes = ["Bold: best of its column. Intervals: 95 %, over images, not over seeds."]
-        if any(metric == "p_against_best" for _, _, metric in self.by_key):
-            notes.append(
-                "≈: not significantly worse than the best on the same images (paired DeLong test, "
-                f"Holm's correction, {_SIGNIFICANCE:.0%})."
-            )
-        if self.seen:
-            notes.append(
-                "†: calibrated with other images of this kind. The averages separate such datasets "
-                f"({', '.join(sorted(self.seen))}) from the unseen ones for every method."
-            )
-        columns = {**self._by_set("auroc"), "OOD data": used}
-        return self.table("auroc", "AUROC", columns, *notes)
+        notes = (tied, "Intervals: 95 %, over images, not over seeds.")
+        return self._of_metric("auroc", notes, {"OOD data": used})
 
-    def fpr95(self) -> list[Table]:
-        """FPR95 by method and dataset, a table for each of the two conventions."""
-        return [
-            self.table(metric, f"{metric} ({meaning})", self._by_set(metric))
-            for metric, meaning in FPR95.items()
+    def others(self) -> list[Table]:
+        """Both FPR95s and AUPR by method and dataset."""
+        measured = {metric for _, _, metric in self.by_key} - {"auroc"}
+        return [self._of_metric(name, (f"{_BOLD}.",)) for name in METRICS if name in measured]
+
+    def classifiers(self) -> Table:
+        """Accuracy and calibration, a row for all methods that share a classifier."""
+        sharing: dict[tuple[object, ...], list[str]] = {}
+        for method in self.methods:
+            found = [self.by_key.get((method, "test", metric)) for metric in _CLASSIFIER]
+            key = tuple((r.network, r.value) if r else None for r in found)
+            sharing.setdefault(key, []).append(method)
+        columns = [
+            marked(
+                [self._cell(methods[0], "test", metric) for methods in sharing.values()],
+                higher_is_better=higher,
+            )
+            for metric, (_, higher) in _CLASSIFIER.items()
         ]
-
-    def classifier(self) -> dict[str, Sequence[Cell]]:
-        """Accuracy and calibration of each method's classifier, as columns."""
-        metrics = {"accuracy": "accuracy", "ece": "ECE", "nll": "NLL", "brier": "Brier"}
-        return {title: self.cells(metric, "test") for metric, title in metrics.items()}
+        labels = [[self.summary.titles[m][0] for m in methods] for methods in sharing.values()]
+        rows = [
+            Row(first_of(titles), cells)
+            for titles, cells in zip(labels, zip(*columns, strict=True), strict=True)
+        ]
+        shared = [
+            f"{first_of(titles)}: {'; '.join(titles[1:])}." for titles in labels if len(titles) > 1
+        ]
+        titles = tuple(title for title, _ in _CLASSIFIER.values())
+        notes = ("Methods that share a network share its classifier.", *shared, f"{_BOLD}.")
+        return Table("classifiers", f"Classifiers: {self.where}", titles, tuple(rows), notes)
 
     def differences(
         self, name: str, title: str, test: str, reference: Callable[[str], str]
@@ -129,7 +174,6 @@ class Comparison:
             p = self.by_key[method, dataset, test].value
             return Cell(value - base, "+.4f", mark="tied" if p > _SIGNIFICANCE else "")
 
-        columns = tuple(f"{name} ({self.groups[name]})" for name in self.sets)
         rows = tuple(
             Row(
                 self.summary.titles[m][0],
@@ -142,137 +186,96 @@ class Comparison:
             "≈: no significant difference on the same images (paired DeLong test, "
             f"{_SIGNIFICANCE:.0%}). One seed: `goen seeds` measures the spread over trainings."
         )
-        notes = (note, *left_out_notes(self.summary))
-        return Table(name, f"{title}: {self.where}", columns, rows, notes)
+        notes = (note, *apart_notes(self.calibration_kinds), *left_out_notes(self.summary))
+        columns = tuple(map(self._column, self.sets))
+        apart = len(self.unseen) if self.unseen and self.calibration_kinds else None
+        return Table(name, f"{title}: {self.where}", columns, rows, notes, apart)
+
+    def _of_metric(
+        self, metric: str, notes: Sequence[str], last: Mapping[str, Sequence[Cell]] | None = None
+    ) -> Table:
+        """A column per dataset, and the averages: unseen first, the others set apart."""
+        averaged = metric != "aupr_out"
+        leading: dict[str, Sequence[str]] = {}
+        if averaged and len(self.unseen) > 1:
+            leading["mean unseen"] = self.unseen
+            notes = (*notes, f"Mean unseen: over {', '.join(self.unseen)}, for every row.")
+        leading |= {self._column(name): [name] for name in self.unseen}
+        for group in ("near", "far"):
+            members = [name for name in self.unseen if self.groups[name] == group]
+            if averaged and 1 < len(members) < len(self.unseen):
+                leading[f"mean {group}"] = members
+        apart: dict[str, Sequence[str]] = {
+            self._column(name): [name] for name in self.calibration_kinds
+        }
+        if "mean unseen" in leading and len(apart) > 1:  # never the only mean of a table
+            apart["mean calibration kinds"] = self.calibration_kinds
+        if averaged and set(_PAPER_SETS) <= set(self.sets):
+            apart["mean paper's three"] = _PAPER_SETS
+        columns = {title: self._mean(metric, names) for title, names in (leading | apart).items()}
+        about = METRICS[metric]
+        return self.table(
+            metric,
+            about.title,
+            {**columns, **(last or {})},
+            about.meaning,
+            *notes,
+            *apart_notes(self.calibration_kinds),
+            apart=len(leading) if leading and apart else None,
+        )
+
+    def _column(self, name: str) -> str:
+        return dataset_title(name, self.groups[name])
+
+    def _mean(self, metric: str, names: Sequence[str]) -> list[Cell]:
+        """One column: the mean over these datasets, or the number of the only one."""
+        cells = [
+            self._cell(method, names[0], metric)
+            if len(names) == 1
+            else self._average(method, names, metric)
+            for method in self.methods
+        ]
+        return marked(cells, higher_is_better=METRICS[metric].higher_is_better)
+
+    def _cell(self, method: str, dataset: str, metric: str) -> Cell:
+        r = self.by_key.get((method, dataset, metric))
+        if r is None:
+            return Cell()
+        return Cell(r.value, low=r.low, high=r.high, seen=r.seen_in_calibration, mark=self._tied(r))
+
+    def _average(self, method: str, names: Sequence[str], metric: str) -> Cell:
+        """Of all these datasets: a method that lacks one has no mean that could be compared."""
+        found = [self.by_key.get((method, name, metric)) for name in names]
+        there = [r for r in found if r is not None]
+        if len(there) < len(found):
+            return Cell()
+        seen = any(r.seen_in_calibration for r in there)
+        return Cell(fmean(r.value for r in there), seen=seen)
 
     def _tied(self, result: Result) -> Mark:
         test = self.by_key.get((result.method, result.dataset, "p_against_best"))
-        tied = result.metric == "auroc" and test is not None and test.value > _SIGNIFICANCE
-        return "tied" if tied else ""
+        if result.metric != "auroc" or test is None or result.seen_in_calibration:
+            return ""
+        is_tied = test.value > _SIGNIFICANCE and self._is_tested(result.dataset)
+        return "tied" if is_tied else ""
 
-    def _by_set(self, metric: str) -> dict[str, Sequence[Cell]]:
-        columns: dict[str, Sequence[Cell]] = {
-            f"{name} ({self.groups[name]})": self.cells(metric, name) for name in self.sets
-        }
-        return columns | (self._averages(metric) if len(self.sets) > 1 else {})
+    def _is_tested(self, dataset: str) -> bool:
+        """Whether the p-values compare with the best of the rows that this kind did not calibrate.
 
-    def _averages(self, metric: str) -> dict[str, Sequence[Cell]]:
-        """The averages over two datasets or more, as columns."""
-        every = [
-            group_averages(
-                {name: self.by_key[method, name, metric].value for name in self.sets},
-                groups=self.groups,
-                seen=self.seen,
-                paper_sets=_PAPER_SETS if set(_PAPER_SETS) <= set(self.sets) else None,
-            )
-            for method in self.methods
-        ]
-        unseen = [name for name in self.sets if name not in self.seen]
-        of_group = {g: [n for n in unseen if self.groups[n] == g] for g in ("near", "far")}
-        wanted: dict[str, tuple[int, Callable[[GroupAverages], float | None]]] = {
-            "near": (len(of_group["near"]), lambda a: a.near.unseen),
-            "far": (len(of_group["far"]), lambda a: a.far.unseen),
-            "unseen": (len(unseen), lambda a: a.unseen),
-            "seen": (len(self.seen), lambda a: a.seen),
-            "paper's three": (3, lambda a: a.paper_average),
-        }
-        better = metric in _HIGHER_IS_BETTER
-        return {
-            f"mean {name}": marked([Cell(value(a)) for a in every], higher_is_better=better)
-            for name, (count, value) in wanted.items()
-            if count > 1 and value(every[0]) is not None
-        }
+        Earlier versions compared with the best of all rows, which may not be the bold one.
+        """
+        found = [self.by_key.get((method, dataset, "auroc")) for method in self.methods]
+        rows = [r for r in found if r is not None and not r.seen_in_calibration]
+        best = [r for r in rows if (r.method, dataset, "p_against_best") not in self.by_key]
+        return len(rows) > len(best) == 1 and best[0].value == max(r.value for r in rows)
 
 
-def comparison_page(
-    run: RunFolder,
-    tables: Sequence[Table],
-    *,
-    title: str,
-    compared: str,
-    sections: Sequence[Section] = (),
-) -> Page:
-    """A summary, the AUROCs with their intervals, further sections, the other tables.
+def first_of(titles: Sequence[str]) -> str:
+    """The first title, and how many others there are.
 
-    Args:
-        run: the study.
-        tables: of the study, that of the AUROC first.
-        title: of the page.
-        compared: what the rows are, in the plural.
-        sections: of this study alone.
+    Example:
+        >>> first_of(["KNN"]), first_of(["KNN", "ViM", "GEN"])
+        ('KNN', 'KNN and 2 others')
     """
-    every = [
-        Section("AUROC", [*_auroc_figures(run), *map(ResultTable, tables[:1])]),
-        *sections,
-        Section("Other measures", list(map(ResultTable, tables[1:]))),
-    ]
-    return Page(f"{title} on {run.summary.data}", _summary(run, compared), every)
-
-
-def _summary(run: RunFolder, compared: str) -> list[PageBlock]:
-    best = []
-    for name in _unseen_first(run):
-        found = [r for r in run.results if r.dataset == name and r.metric == "auroc"]
-        top = max(found, key=lambda r: r.value)
-        seen = ", calibrated with images of this kind" if top.seen_in_calibration else ""
-        best.append(
-            Markup("{} on {} ({}{})").format(bold(top.value), name, run.label(top.method), seen)
-        )
-    budgets = ", ".join(dict.fromkeys(r.budget for r in run.results))
-    seeds = ", ".join(dict.fromkeys(str(r.seed) for r in run.results))
-    lead = Markup(
-        "{} {} were compared on the same images of {}, budget {}, seed {}. The highest AUROC is {}."
-    ).format(len(run.titles), compared, run.summary.data, budgets, seeds, listed(best))
-    caution = (
-        "Each network was trained once. The intervals are over images and do not include the "
-        "spread over seeds, so a small lead is not a ranking."
-    )
-    return [Paragraph(lead, "lead"), Paragraph(caution)]
-
-
-def _unseen_first(run: RunFolder) -> list[str]:
-    return sorted(run.sets, key=lambda name: name in run.seen)
-
-
-def _auroc_figures(run: RunFolder) -> list[PageBlock]:
-    drawings = [
-        _forest(run, name, part, methods)
-        for name in _unseen_first(run)
-        for part, methods in _parts(run).items()
-    ]
-    text = (
-        "A line is the 95 % interval. Blue discs: the method was calibrated without images of this "
-        "kind. Orange squares: it was calibrated with other images of this kind. Datasets of a "
-        "kind that calibrated no method come first: they measure detection of unseen OOD data."
-    )
-    return [Paragraph(text), Gallery(tuple(drawings))]
-
-
-def _parts(run: RunFolder) -> dict[str, list[str]]:
-    """All methods together, or by section where sections repeat each other's titles."""
-    titles = [title for title, _ in run.titles.values()]
-    parts: dict[str, list[str]] = {}
-    for method, (_, section) in run.titles.items():
-        parts.setdefault(section if len(set(titles)) < len(titles) else "", []).append(method)
-    return parts
-
-
-def _forest(run: RunFolder, name: str, part: str, methods: Sequence[str]) -> Drawing:
-    estimates = []
-    for method in methods:
-        label = run.titles[method][0]
-        r = run.by_key.get((method, name, "auroc"))
-        estimates.append(
-            Estimate(label, None)
-            if r is None
-            else Estimate(label, r.value, r.low, r.high, r.seen_in_calibration)
-        )
-    title = f"{name}, {part}" if part else f"{name} ({run.sets[name]})"
-    values = "; ".join(
-        f"{e.label} {'not measured' if e.value is None else format(e.value, '.4f')}"
-        for e in estimates
-    )
-    alt = f"AUROC with 95 % intervals on {title}: {values}."
-    return Drawing(
-        f"auroc-{slug(name)}{f'-{slug(part)}' * bool(part)}", forest(title, estimates), alt
-    )
+    others = len(titles) - 1
+    return titles[0] + (f" and {others} other{'s' * (others > 1)}" if others else "")

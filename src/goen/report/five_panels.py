@@ -9,8 +9,11 @@ from goen.report.run_folder import Epoch, RunFolder
 _RATIO = "inter_intra_ratio"
 
 
-def five_panel_section(run: RunFolder) -> Section:
-    """Training, calibration, compactness, ablation and seeds; missing panels are named."""
+def five_panel_section(run: RunFolder) -> list[Section]:
+    """Training, calibration, compactness, ablation and seeds; panels without data are named.
+
+    Nothing where there is no panel to draw.
+    """
     by_study: dict[str, RunFolder] = {}
     for other in (run, *run.beside):
         by_study.setdefault(other.summary.study, other)
@@ -26,8 +29,10 @@ def five_panel_section(run: RunFolder) -> Section:
         "ablation": bool(ablation),
         "seeds": bool(seeds),
     }
-    states = [f"{panel} {'is drawn' if has else 'is missing'}" for panel, has in panels.items()]
+    drawn = [panel for panel, has in panels.items() if has]
     missing = [panel for panel, has in panels.items() if not has]
+    if not drawn:
+        return []
     text = (
         "The five panels of the paper's summary figure: validation accuracy by epoch, the "
         "convergence of the calibration head, the compactness of the classes, the ablation, and "
@@ -35,12 +40,13 @@ def five_panel_section(run: RunFolder) -> Section:
     )
     if missing:
         text += (
-            f" Missing here: {', '.join(missing)}. They need further studies: goen report RUN "
+            f" Not drawn: {', '.join(missing)}. They need further studies: goen report RUN "
             "--beside FOLDER ... reads the folders of goen ablate, seeds and geometry."
         )
     figure = five_panels(training, calibration, ratios, ablation, seeds)
-    drawing = Drawing("five-panels", figure, f"Five panels: {'; '.join(states)}.", wide=True)
-    return Section("The paper's five panels", [Paragraph(text), Gallery.of(drawing)])
+    alt = f"Panels of the paper's summary figure: {', '.join(drawn)}."
+    drawing = Drawing("five-panels", figure, alt, wide=True)
+    return [Section("The paper's five panels", [Paragraph(text), Gallery.of(drawing)])]
 
 
 def _line(epochs: list[Epoch], quantity: str) -> Line:
@@ -74,9 +80,13 @@ def _by_seed(run: RunFolder) -> dict[str, float]:
 
 
 def _mean_auroc(run: RunFolder, method: str, seed: int | None) -> float:
+    """Over the unseen sets alone, or over all where there is no unseen one."""
+    sets = [name for name in run.sets if name not in run.seen] or list(run.sets)
     values = [
         r.value
         for r in run.results
-        if r.method == method and r.metric == "auroc" and seed in (None, r.seed)
+        if (r.method, r.metric) == (method, "auroc")
+        and r.dataset in sets
+        and seed in (None, r.seed)
     ]
     return sum(values) / len(values)

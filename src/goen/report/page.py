@@ -3,16 +3,19 @@
 import base64
 import shutil
 from collections.abc import Sequence
+from hashlib import sha256
+from importlib import resources
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import jinja2
+from markupsafe import Markup
 from safetensors import SafetensorError
 
 from goen.errors import ArtifactError
 from goen.files import check_free, make_folder, own_files, storage_errors, whole_file
 from goen.report.blocks import Drawing, Gallery, Page, Photographs
-from goen.report.figures.style import save_figure
+from goen.report.figures.style import DARK_PAPER, follow_colour_scheme, save_figure
 from goen.report.provenance import provenance
 from goen.report.registry import REPORTS, study_tables
 from goen.report.run_folder import read_run
@@ -41,10 +44,14 @@ def write_page(folder: Path, beside: Sequence[Path]) -> Path:
         ) from error
     drawn = _draw(_drawings(page), folder / "figures")
     write_tables(page.tables(), folder / "tables")
+    script = resources.files("goen.report").joinpath("templates", "page.js").read_text("utf-8")
     text = (
         _environment()
         .get_template("page.html")
         .render(
+            policy=Markup(_policy(script)),
+            script=Markup(script),
+            dark_paper=DARK_PAPER,
             title=page.title,
             summary=page.summary,
             left_out=run.summary.left_out,
@@ -65,7 +72,7 @@ def _draw(drawings: Sequence[Drawing], folder: Path) -> dict[str, str]:
     with storage_errors(folder), TemporaryDirectory(dir=folder, prefix=".") as temporary:
         for drawing in drawings:
             svg = save_figure(drawing.figure, Path(temporary), drawing.name)
-            drawn[drawing.name] = _embedded(svg.encode(), "svg+xml")
+            drawn[drawing.name] = _embedded(follow_colour_scheme(svg).encode(), "svg+xml")
         files = {file.name: file for file in Path(temporary).iterdir()}
         with own_files(folder, files) as ours:
             for name, file in files.items():
@@ -81,6 +88,13 @@ def _drawings(page: Page) -> list[Drawing]:
 def _photographs(page: Page) -> list[Path]:
     blocks = [block for block in page.blocks() if isinstance(block, Photographs)]
     return [path for block in blocks for path, _ in block.files]
+
+
+def _policy(script: str) -> str:
+    """The page's content security policy: nothing from outside, and no script but this one."""
+    digest = base64.b64encode(sha256(script.encode()).digest()).decode()
+    allowed = f"img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    return f"default-src 'none'; {allowed}"
 
 
 def _environment() -> jinja2.Environment:

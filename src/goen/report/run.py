@@ -31,29 +31,36 @@ from goen.report.figures.reliability import classifier_reliability, ood_reliabil
 from goen.report.figures.scores import flagged_bars, histograms
 from goen.report.five_panels import five_panel_section
 from goen.report.run_folder import RunFolder
-from goen.report.summary import Summary
-from goen.report.table import Cell, Row, Table, marked
+from goen.report.summary import Summary, dataset_title
+from goen.report.table import Cell, Row, Table
 from goen.runs.manifest import Manifest
 from goen.runs.results import Result
 
-_CLASSIFIER = {"accuracy": "accuracy", "ece": "ECE (15 bins)", "nll": "NLL", "brier": "Brier"}
+_CLASSIFIER = {"accuracy": "accuracy", "ece": "ECE (15 bins)", "nll": "NLL", "brier": "Brier score"}
+_PROBABILITY = {
+    "ood_ece": "ECE (15 bins)",
+    "ood_brier": "Brier score",
+    "ood_prevalence": "share of OOD images",
+}
 
 
 # -- tables --------------------------------------------------------------------------------------
 
 
 def run_tables(results: Sequence[Result], summary: Summary) -> list[Table]:
-    """AUROC, both FPR95s, and the share that the gate flags."""
+    """AUROC, the share that the gate flags, both FPR95s, and AUPR."""
     comparison = Comparison(results, summary)
-    flagged = [Cell(r.value, ".1%") for r in results if r.metric in ("false_alarm_rate", "flagged")]
+    alarms = comparison.by_key["gate", "test", "false_alarm_rate"]
+    shares = [alarms, *(comparison.by_key["gate", name, "flagged"] for name in comparison.sets)]
     gate = Table(
         "flagged",
         f"Share flagged: {comparison.where}",
         ("test (ID)", *comparison.sets),
-        (Row("gate", tuple(flagged)),),
-        left_out_notes(summary),
+        (Row("gate", tuple(Cell(r.value, ".1%", seen=r.seen_in_calibration) for r in shares)),),
+        ("†: other images of this kind calibrated the gate.", *left_out_notes(summary)),
+        apart=1 + len(comparison.unseen) if comparison.calibration_kinds else None,
     )
-    return [comparison.auroc(), *comparison.fpr95(), gate]
+    return [comparison.auroc(), gate, *comparison.others()]
 
 
 def _pivot(
@@ -63,7 +70,6 @@ def _pivot(
     *,
     row: Callable[[Result], str],
     column: Callable[[Result], str],
-    mark_highest: bool = False,
 ) -> Table:
     """A table with one result per cell; a cell that no result fills is ``n/a``.
 
@@ -73,20 +79,13 @@ def _pivot(
         results: one per cell.
         row: the row of a result.
         column: the column of a result.
-        mark_highest: in each column.
     """
     found = {(row(r), column(r)): r for r in results}
     rows = list(dict.fromkeys(key[0] for key in found))
     columns = list(dict.fromkeys(key[1] for key in found))
-    cells = {c: [_cell(found.get((r, c))) for r in rows] for c in columns}
-    notes = []
-    if mark_highest:
-        cells = {c: marked(values, higher_is_better=True) for c, values in cells.items()}
-        notes.append("Bold: best of its column.")
-    if len(found) < len(rows) * len(columns):
-        notes.append("n/a: not measured.")
-    lines = [Row(label, tuple(cells[c][i] for c in columns)) for i, label in enumerate(rows)]
-    return Table(name, title, tuple(columns), tuple(lines), tuple(notes))
+    notes = ("n/a: not measured.",) if len(found) < len(rows) * len(columns) else ()
+    lines = [Row(label, tuple(_cell(found.get((label, c))) for c in columns)) for label in rows]
+    return Table(name, title, tuple(columns), tuple(lines), notes)
 
 
 def _cell(result: Result | None) -> Cell:
@@ -105,24 +104,17 @@ def _classifier_table(run: RunFolder) -> Table:
     )
 
 
-def _aupr_table(run: RunFolder) -> Table:
-    return _pivot(
-        "aupr_out",
-        "AUPR, OOD positive: depends on the share of OOD among the images",
-        [r for r in run.results if r.metric == "aupr_out"],
-        row=lambda r: run.label(r.method),
-        column=lambda r: f"{r.dataset} ({r.group})",
-        mark_highest=True,
-    )
+def _is_probability(result: Result, dataset: str) -> bool:
+    return result.dataset == dataset and result.metric in _PROBABILITY
 
 
 def _probability_table(run: RunFolder) -> Table:
     return _pivot(
         "ood_probability",
         "Calibration of the probability of OOD, at this share of OOD",
-        [r for r in run.results if r.metric.startswith("ood_")],
-        row=lambda r: f"{r.dataset} ({r.group})",
-        column=lambda r: r.metric.removeprefix("ood_"),
+        [r for name in run.sets for r in run.results if _is_probability(r, name)],
+        row=lambda r: dataset_title(r.dataset, r.group),
+        column=lambda r: _PROBABILITY[r.metric],
     )
 
 
@@ -140,7 +132,7 @@ def run_page(run: RunFolder, tables: Sequence[Table]) -> Page:
         *_feature_map(run, run.gate.texts("classes")),
         *_mistakes(run),
         _training(run),
-        five_panel_section(run),
+        *five_panel_section(run),
     ]
     return Page(f"goen on {run.summary.data}", _summary(run, run.gate), sections)
 
@@ -154,15 +146,17 @@ def _summary(run: RunFolder, gate: Manifest) -> list[PageBlock]:
     rate = gate.number("false_alarm_rate")
     alarms = run.number("gate", "test", "false_alarm_rate")
     flagged = {name: run.number("gate", name, "flagged") for name in run.sets}
+    used = [n for n in run.sets if run.by_key["gate", n, "flagged"].seen_in_calibration]
     guarantee = gate.part("guarantee")
     low, high = guarantee.numbers("of_this_gate_90_percent")
     lead = Markup(
-        "A classifier of {} classes was trained on {} images; its accuracy on the test images is "
-        "{}. The false-alarm rate of its gate is set to {}: it flagged {} of the test images (ID). "
-        "Of the OOD images it flagged {}."
+        "A classifier of {} classes was trained on {} images, and its gate {}. Its accuracy on the "
+        "test images is {}. The false-alarm rate of the gate is set to {}: it flagged {} of the "
+        "test images (ID). Of the OOD images it flagged {}."
     ).format(
         len(gate.texts("classes")),
         f"{run.summary.splits['train'].images:,}",
+        _calibrated_with(used, [name for name in run.sets if name not in used]),
         bold(run.number("classifier", "test", "accuracy"), ".1%"),
         Markup("<b>{:.3g}%</b>").format(100 * rate),
         bold(alarms, ".1%"),
@@ -184,13 +178,24 @@ def _summary(run: RunFolder, gate: Manifest) -> list[PageBlock]:
     return [Paragraph(lead, "lead"), Gallery.of(drawing, score), Paragraph(text)]
 
 
+def _calibrated_with(used: Sequence[str], unseen: Sequence[str]) -> Markup:
+    """Which OOD sets are of a kind that calibrated the gate."""
+    if not used:
+        return Markup("was fitted without OOD images: every OOD set here is of an unseen kind")
+    kind = "kind" if len(used) == 1 else "kinds"
+    calibrated = Markup("was calibrated with OOD images of the {} {}").format(kind, listed(used))
+    if not unseen:
+        return calibrated
+    verb = "is of an unseen kind" if len(unseen) == 1 else "are of unseen kinds"
+    return calibrated + Markup("; {} {}").format(listed(unseen), verb)
+
+
 def _detection(run: RunFolder, tables: Mapping[str, Table]) -> Section:
     drawings = [drawing for name in run.sets for drawing in _curves(run, name)]
     others = [table for name, table in tables.items() if name != "auroc"]
     text = (
-        "The legends give AUROC and AUPR. Precision depends on the prevalence of OOD images: the "
-        "grey line is their share among the images of each figure, which is the precision of "
-        "random guessing."
+        "The legends give AUROC and AUPR, with OOD images as the positive class. Dashed: a random "
+        "score. Its precision is the share of OOD images among the images of the figure."
     )
     return Section(
         "OOD detection",
@@ -198,7 +203,7 @@ def _detection(run: RunFolder, tables: Mapping[str, Table]) -> Section:
             ResultTable(tables["auroc"]),
             Paragraph(text),
             Gallery(tuple(drawings)),
-            *map(ResultTable, [*others, _aupr_table(run)]),
+            *map(ResultTable, others),
         ],
     )
 
@@ -237,7 +242,7 @@ def _renamed(
 
 def _histogram(run: RunFolder, method: str, threshold: float | None) -> Drawing:
     labelled = {"test (ID)": run.scores["test"][method]}
-    labelled |= {f"{n} ({group})": run.scores[n][method] for n, group in run.sets.items()}
+    labelled |= {dataset_title(n, group): run.scores[n][method] for n, group in run.sets.items()}
     end = "." if threshold is None else f", with the threshold at {threshold:.4g}."
     return Drawing(
         f"histogram-{slug(method)}",

@@ -79,13 +79,13 @@ class RunFolder:
 
     @cached_property
     def sets(self) -> dict[str, str]:
-        """The OOD datasets in the order of the file, each with its group."""
-        return {r.dataset: r.group for r in self.results if r.group != "id"}
+        """The OOD datasets with their groups: unseen ones first, else in the order of the file."""
+        return self.summary.unseen_first(self.results)[0]
 
     @cached_property
-    def seen(self) -> set[str]:
-        """The OOD datasets of a kind that calibrated some method."""
-        return {r.dataset for r in self.results if r.seen_in_calibration}
+    def seen(self) -> frozenset[str]:
+        """The OOD datasets of a kind that calibrates methods."""
+        return self.summary.unseen_first(self.results)[1]
 
     def hashes(self) -> dict[str, str]:
         """SHA-256 of the files the report is made from."""

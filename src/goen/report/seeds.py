@@ -6,7 +6,7 @@ from markupsafe import Markup
 
 from goen.metrics import over_seeds
 from goen.report.blocks import Drawing, Gallery, Page, Paragraph, ResultTable, Section
-from goen.report.comparison import left_out_notes
+from goen.report.comparison import apart_notes, left_out_notes
 from goen.report.figures.seeds import seed_points
 from goen.report.run_folder import RunFolder
 from goen.report.summary import Summary
@@ -26,15 +26,21 @@ _DRAWN = {
 def seeds_tables(results: Sequence[Result], summary: Summary) -> list[Table]:
     """Mean, spread and range over seeds; then every seed by itself."""
     seeds = summary.seeds
-    sets = list(dict.fromkeys(r.dataset for r in results if r.group != "id"))
+    groups, seen = summary.unseen_first(results)
+    sets = list(groups)
+    unseen = len(sets) - len(seen) if 0 < len(seen) < len(sets) else None
     by_key = {(r.method, r.dataset, r.metric, r.seed): r for r in results}
 
     def over(method: str, dataset: str, metric: str) -> list[Cell]:
         values = [by_key[method, dataset, metric, seed].value for seed in seeds]
-        seen = by_key[method, dataset, metric, seeds[0]].seen_in_calibration
         spread = over_seeds(values)
-        mean = Cell(spread.mean, spread=spread.sd, seen=seen)
+        calibrated = by_key[method, dataset, metric, seeds[0]].seen_in_calibration
+        mean = Cell(spread.mean, spread=spread.sd, seen=calibrated)
         return [mean, Cell(spread.minimum), Cell(spread.maximum)]
+
+    def one(method: str, dataset: str, seed: int) -> Cell:
+        r = by_key[method, dataset, "auroc", seed]
+        return Cell(r.value, seen=r.seen_in_calibration)
 
     columns = [f"{name}{end}" for name in sets for end in ("", " least", " most")]
     where = f"{summary.data}, {len(seeds)} seeds ({', '.join(map(str, seeds))})"
@@ -46,23 +52,31 @@ def seeds_tables(results: Sequence[Result], summary: Summary) -> list[Table]:
     each = [
         Row(
             f"seed {seed}",
-            tuple(Cell(by_key[method, name, "auroc", seed].value) for name in sets),
+            tuple(one(method, name, seed) for name in sets),
             title,
         )
         for method, (title, _) in summary.titles.items()
         for seed in seeds
     ]
     note = "Mean ± standard deviation over seeds (n - 1), least and most."
-    notes = (note, *left_out_notes(summary))
+    notes = (*apart_notes([name for name in sets if name in seen]), *left_out_notes(summary))
+    by_seed = f"AUROC by seed: {where}"
     return [
-        Table("auroc", f"AUROC: {where}", tuple(columns), tuple(rows), notes),
+        Table(
+            "auroc",
+            f"AUROC: {where}",
+            tuple(columns),
+            tuple(rows),
+            (note, *notes),
+            apart=unseen and 3 * unseen,
+        ),
         Table(
             "accuracy",
             f"Accuracy: {where}",
             ("mean", "least", "most"),
             (Row("classifier", tuple(accuracy)),),
         ),
-        Table("each_seed", f"AUROC by seed: {where}", tuple(sets), tuple(each)),
+        Table("each_seed", by_seed, tuple(sets), tuple(each), notes, apart=unseen),
     ]
 
 

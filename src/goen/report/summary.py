@@ -1,12 +1,14 @@
 """What a study records about itself in ``run.json``, read with its types."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from goen.data.protocol import CALIBRATION_OOD
 from goen.errors import ArtifactError
 from goen.runs.manifest import JsonObject, Manifest
+from goen.runs.results import Result
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,8 @@ class Summary:
         config: the options of the command.
         titles: the title and the table section of each method, in the order of the tables.
         uses_ood: the methods fitted with OOD images.
+        calibration_ood: the OOD sets of which other images may calibrate a method, whether or not
+            a method of this study was; the averages of every study keep them apart.
         with_center_loss: by row without CenterLoss, the same row with it (ablate).
         seeds: of the trainings (seeds).
         threshold: of the gate (run).
@@ -43,6 +47,7 @@ class Summary:
     config: JsonObject
     titles: Mapping[str, tuple[str, str]]
     uses_ood: frozenset[str]
+    calibration_ood: frozenset[str]
     with_center_loss: Mapping[str, str]
     seeds: tuple[int, ...]
     threshold: float | None
@@ -51,6 +56,17 @@ class Summary:
     splits: Mapping[str, Split]
     versions: JsonObject
     hardware: JsonObject
+
+    def unseen_first(self, results: Iterable[Result]) -> tuple[dict[str, str], frozenset[str]]:
+        """The OOD sets of these results with their groups, and those of a kind that may calibrate.
+
+        Sets of a kind that calibrates no method come first: they measure detection of unseen data.
+        """
+        ood = [r for r in results if r.group != "id"]
+        calibrated = self.calibration_ood | {r.dataset for r in ood if r.seen_in_calibration}
+        groups: dict[str, str] = {r.dataset: r.group for r in ood}
+        ordered = sorted(groups, key=lambda name: name in calibrated)
+        return {name: groups[name] for name in ordered}, calibrated & groups.keys()
 
     @classmethod
     def from_json(cls, content: JsonObject) -> "Summary":
@@ -69,6 +85,7 @@ class Summary:
             config=run.part("config").content,
             titles={method: _title(titles, method) for method in titles.content},
             uses_ood=frozenset(run.texts("uses_ood") if "uses_ood" in run else ()),
+            calibration_ood=_calibration_ood(run),
             with_center_loss=_texts(run, "with_center_loss"),
             seeds=tuple(map(int, run.numbers("seeds"))) if "seeds" in run else (),
             threshold=run.number("threshold") if "threshold" in run else None,
@@ -93,6 +110,23 @@ def read_summary(folder: Path) -> Summary:
         return Summary.from_json(content)
     except (OSError, ValueError) as error:
         raise ArtifactError(f"{folder} does not hold a finished run: {error}.") from error
+
+
+def _calibration_ood(run: Manifest) -> frozenset[str]:
+    """Studies of earlier versions do not record them, but their protocols are known."""
+    if "calibration_ood" in run:
+        return frozenset(run.texts("calibration_ood"))
+    return frozenset(CALIBRATION_OOD.get(run.text("data"), ()))
+
+
+def dataset_title(name: str, group: str) -> str:
+    """The dataset with its group.
+
+    Example:
+        >>> dataset_title("svhn", "far"), dataset_title("noise", "noise")
+        ('svhn (far)', 'noise')
+    """
+    return name if name == group else f"{name} ({group})"
 
 
 def _part(manifest: Manifest, name: str) -> Manifest:

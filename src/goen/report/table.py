@@ -22,7 +22,8 @@ class Cell:
         spread: its standard deviation over seeds, if it is a mean.
         low: lower end of its interval, if it has one.
         high: upper end.
-        mark: best of its column, or not significantly worse than the best.
+        mark: best of its column; or tied: it shows the same number as another best one, or is not
+            significantly worse than the best.
         seen: images of this kind calibrated the method.
         text: instead of a number.
     """
@@ -35,6 +36,11 @@ class Cell:
     mark: Mark = ""
     seen: bool = False
     text: str = ""
+
+    @property
+    def missing(self) -> bool:
+        """Whether there is nothing to show."""
+        return self.value is None and not self.text
 
     @property
     def formatted(self) -> str:
@@ -67,13 +73,23 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """A table: a name for its files, a title, columns, rows, and notes below it."""
+    """A table.
+
+    Attributes:
+        name: of its files.
+        title: above it.
+        columns: their names.
+        rows: each with a cell per column.
+        notes: below it.
+        apart: the index of the first column that is set apart from those before it, if any.
+    """
 
     name: str
     title: str
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
+    apart: int | None = None
 
     def sections(self) -> list[tuple[str, list[Row]]]:
         """The rows by section, in order."""
@@ -82,12 +98,30 @@ class Table:
 
 
 def marked(cells: Sequence[Cell], *, higher_is_better: bool) -> list[Cell]:
-    """The cells of one column, the best of them marked."""
-    values = [cell.value for cell in cells if cell.value is not None]
+    """The cells of one column, the best of them marked.
+
+    A row that images of this kind calibrated does not compete: its number is not comparable with
+    the others. Where several show the best number, none of them is best: they are tied.
+
+    Example:
+        >>> cells = [Cell(0.9), Cell(0.95, seen=True), Cell(0.8)]
+        >>> [cell.mark for cell in marked(cells, higher_is_better=True)]
+        ['best', '', '']
+        >>> [cell.mark for cell in marked([Cell(1.0), Cell(0.99999)], higher_is_better=True)]
+        ['tied', 'tied']
+    """
+    values = [cell.value for cell in cells if cell.value is not None and not cell.seen]
     if not values:
         return list(cells)
     best = max(values) if higher_is_better else min(values)
-    return [replace(cell, mark="best") if cell.value == best else cell for cell in cells]
+
+    def wins(cell: Cell) -> bool:
+        if cell.value is None or cell.seen:
+            return False
+        return format(cell.value, cell.form) == format(best, cell.form)
+
+    mark: Mark = "best" if sum(map(wins, cells)) == 1 else "tied"
+    return [replace(cell, mark=mark) if wins(cell) else cell for cell in cells]
 
 
 def markdown(table: Table) -> str:
@@ -143,11 +177,13 @@ def latex(table: Table) -> str:
         return rf"{text} {{\scriptsize {cell.interval}}}" if cell.interval else text
 
     width = len(table.columns)
+    together = width if table.apart is None else table.apart
+    alignment = "|".join("r" * number for number in (together, width - together) if number)
     lines = [
         r"% needs \usepackage{booktabs}",
         r"\begin{table}",
         rf"\caption{{{_latex(table.title)}. {' '.join(map(_latex, table.notes))}}}",
-        rf"\begin{{tabular}}{{l{'r' * width}}}",
+        rf"\begin{{tabular}}{{l{alignment}}}",
         r"\toprule",
         f" & {' & '.join(map(_latex, table.columns))} " + r"\\",
     ]

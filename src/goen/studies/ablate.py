@@ -137,6 +137,7 @@ def ablate(
             "with_center_loss": twins,
             "uses_ood": [row.key for row in rows if row.section == _HEAD],
             "skipped": {},
+            "calibration_ood": list(protocol.calibration_ood),
             "missing": dict(protocol.missing),
         }
         with summarised(out, summary):

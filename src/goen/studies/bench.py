@@ -96,6 +96,7 @@ def bench(
             "titles": {method.key: [method.title, method.kind] for method in methods},
             "uses_ood": [method.key for method in methods if method.uses_ood],
             "skipped": skipped,
+            "calibration_ood": list(protocol.calibration_ood),
             "missing": dict(protocol.missing),
         }
         with summarised(out, summary):
@@ -167,11 +168,13 @@ def _measure(method: Method, experiment: Experiment) -> tuple[Arrays, list[Resul
 def _against_the_best(scores: Mapping[str, Arrays], results: Sequence[Result]) -> list[Result]:
     """For each set and each method but the best: the p-value of its difference in AUROC.
 
-    DeLong's paired test on the same images, with Holm's correction for the number of methods. It
-    includes neither the spread over seeds nor the selection of the best method on these images.
+    A method calibrated with other images of the set's kind takes no part: its AUROC there is not
+    comparable. DeLong's paired test on the same images, with Holm's correction for the number of
+    methods. It includes neither the spread over seeds nor the selection of the best method on these
+    images.
     """
     found: list[Result] = []
-    rows = [r for r in results if r.metric == "auroc"]
+    rows = [r for r in results if r.metric == "auroc" and not r.seen_in_calibration]
     for name in dict.fromkeys(r.dataset for r in rows):
         here = [r for r in rows if r.dataset == name]
         best = max(here, key=lambda r: r.value)

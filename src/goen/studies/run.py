@@ -134,6 +134,7 @@ def _run(config: RunConfig, protocol: Protocol, out: Path, stages: Stages) -> Ga
         "config": asdict(config),
         "titles": {key: [METHODS[key].title, ""] for key in study.detectors},
         "uses_ood": [key for key in study.detectors if ood and METHODS[key].uses_ood],
+        "calibration_ood": list(protocol.calibration_ood),
         "missing": dict(protocol.missing),
         "threshold": gate.threshold,
         "condition_number": detector.gaussians.whitening_.condition_number,

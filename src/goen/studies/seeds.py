@@ -57,6 +57,7 @@ def seeds(
             "uses_ood": [key for key in methods if METHODS[key].uses_ood],
             "seeds": list(seeds),
             "skipped": {},
+            "calibration_ood": list(protocol.calibration_ood),
             "missing": dict(protocol.missing),
         }
         with summarised(out, summary):

@@ -1,15 +1,21 @@
-"""Methods compared: intervals, and cost."""
+"""Methods compared: intervals, ROC curves, and scores."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
+from goen.report.figures.curves import roc
 from goen.report.figures.style import (
     BLUE,
     GREY,
+    INK,
     ORANGE,
+    PALE,
     canvas,
     goen_style,
     label_rows,
@@ -19,12 +25,26 @@ from goen.report.figures.style import (
     wrap_labels,
 )
 
+# One range for every figure, so that they can be compared; lower values are drawn at its edge.
+_LOWEST = 0.4
+_BINS = 60
+
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value with its interval, of one method on one dataset; ``None`` if not measured."""
+    """A value with its interval, of one method on one dataset; ``None`` if not measured.
+
+    Attributes:
+        label: of the method.
+        kind: the number of its section, which gives colour and marker.
+        value: the AUROC.
+        low: lower end of its interval.
+        high: upper end.
+        seen: whether other images of this kind calibrated the method.
+    """
 
     label: str
+    kind: int
     value: float | None
     low: float | None = None
     high: float | None = None
@@ -32,79 +52,122 @@ class Estimate:
 
 
 @goen_style
-def forest(title: str, estimates: Sequence[Estimate], quantity: str = "AUROC") -> Figure:
-    """A line per method: its value and its interval; hollow where calibrated with this kind."""
+def forest(title: str, estimates: Sequence[Estimate], kinds: Sequence[str]) -> Figure:
+    """A line per method: its AUROC and its interval; hollow where calibrated with this kind.
+
+    Args:
+        title: of the figure.
+        estimates: from top to bottom.
+        kinds: the names of the sections, by number.
+    """
     labels = [e.label for e in estimates]
-    figure = canvas(wrap_labels(labels)[1] * len(labels) + 1.1)
+    figure = canvas(wrap_labels(labels)[1] * len(labels) + 1.3)
     ax = figure.subplots()
-    shown = [e for e in estimates if e.value is not None]
-    best = max((e.value for e in shown if e.value is not None), default=0.0)
-    ax.axvline(best, color=GREY, linewidth=0.8, linestyle=":")
+    ax.axvline(0.5, color=GREY, linewidth=1, linestyle="--")
     for place, estimate in enumerate(estimates):
-        if estimate.value is None:
-            right = ax.get_yaxis_transform()
-            ax.text(
-                1,
-                place,
-                "not measured",
-                transform=right,
-                va="center",
-                ha="right",
-                color=GREY,
-                fontsize=9,
-            )
-            continue
-        colour = ORANGE if estimate.seen else BLUE
-        if estimate.low is not None and estimate.high is not None:
-            ax.plot([estimate.low, estimate.high], [place, place], color=colour, linewidth=2)
-        fill = "white" if estimate.seen else colour
-        mark = "s" if estimate.seen else "o"
-        ax.plot(estimate.value, place, mark, color=colour, markerfacecolor=fill, markersize=6)
+        _draw_estimate(ax, place, estimate)
     label_rows(ax, labels)
     # A title longer than the axes would be cut at the edge of the figure.
     ax.set_title(title, loc="right")
-    ax.set(xlabel=f"{quantity}; dotted: the best")
+    ax.set(xlabel="AUROC; dashed: a random score", xlim=(_LOWEST, 1.01))
+    ax.set_xticks(np.linspace(_LOWEST, 1, 7))
+    used = sorted({e.kind for e in estimates})
+    if len(used) > 1:
+        entries = [legend_entry(kinds[number], number) for number in used]
+        for entry in entries:
+            entry.set_linestyle("none")
+        figure.legend(handles=entries, loc="outside lower center", ncols=len(used))
     return figure
 
 
-@dataclass(frozen=True)
-class Cost:
-    """The cost of a method and its quality."""
+def _draw_estimate(ax: Axes, place: int, estimate: Estimate) -> None:
+    if estimate.value is None:
+        right = ax.get_yaxis_transform()
+        style: dict[str, Any] = {"va": "center", "color": GREY, "fontsize": 9}
+        ax.text(1, place, "not measured", transform=right, ha="right", **style)
+        return
+    colour = line_style(estimate.kind)["color"]
+    if estimate.value < _LOWEST:
+        ax.plot(_LOWEST, place, "<", color=colour, markersize=7, clip_on=False)
+        text = f"{estimate.value:.2f}"
+        ax.text(_LOWEST + 0.02, place, text, va="center", color=INK, fontsize=9)
+        return
+    if estimate.low is not None and estimate.high is not None:
+        ends = [max(estimate.low, _LOWEST), estimate.high]
+        ax.plot(ends, [place, place], color=colour, linewidth=2)
+    fill = "white" if estimate.seen else colour
+    mark = marker(estimate.kind)
+    ax.plot(estimate.value, place, mark, color=colour, markerfacecolor=fill, markersize=6)
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """The scores of one method on the ID images and on one OOD set.
+
+    Attributes:
+        label: of the method.
+        kind: the number of its section, which gives its colour.
+        id: scores of the ID images.
+        ood: scores of the OOD images.
+        legend: its ROC curve is drawn in colour, with this text; without one in grey.
+    """
 
     label: str
-    kind: str
-    seconds: float
-    value: float
+    kind: int
+    id: NDArray[Any]
+    ood: NDArray[Any]
+    legend: str = ""
 
 
 @goen_style
-def cost_against(costs: Sequence[Cost], quantity: str) -> Figure:
-    """Quality against seconds, a point per method; the names are in a column at the right."""
-    figure = canvas(max(3.6, 0.24 * len(costs) + 1.2), 7.2)
+def roc_by_kind(title: str, methods: Sequence[Scored]) -> Figure:
+    """ROC curves: in colour those with a legend, in grey behind them all others."""
+    figure = canvas(4.9)
     ax = figure.subplots()
-    kinds = list(dict.fromkeys(cost.kind for cost in costs))
-    by_value = sorted(costs, key=lambda cost: -cost.value)
-    heights = np.linspace(0.98, 0.02, len(by_value)) if len(by_value) > 1 else np.array([0.5])
-    ax.set_xscale("log")
-    for cost, height in zip(by_value, heights, strict=True):
-        number = kinds.index(cost.kind)
-        colour = line_style(number)["color"]
-        ax.plot(cost.seconds, cost.value, marker(number), color=colour, markersize=7)
-        ax.annotate(
-            cost.label,
-            (cost.seconds, cost.value),
-            xytext=(1.03, float(height)),
-            textcoords="axes fraction",
-            va="center",
-            fontsize=9,
-            color=colour if colour != ORANGE else "#8a5a00",
-            arrowprops={"arrowstyle": "-", "color": "#cccccc", "linewidth": 0.7},
-            annotation_clip=False,
-        )
-    ax.set(xlabel="seconds: training, fitting and scoring", ylabel=quantity)
-    if any(kinds):
-        entries = [legend_entry(kind, number) for number, kind in enumerate(kinds)]
-        for entry in entries:
-            entry.set_linestyle("none")
-        figure.legend(handles=entries, loc="outside upper left", ncols=len(kinds))
+    ax.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--")
+    for method in methods:
+        alarms, found = roc(method.id, method.ood)
+        if method.legend:
+            style = line_style(method.kind)
+            ax.plot(alarms, found, label=method.legend, linewidth=2, zorder=3, **style)
+        else:
+            ax.plot(alarms, found, color=PALE, linewidth=0.7)
+    ax.set(xlabel="share of ID flagged; dashed: a random score", ylabel="share of OOD flagged")
+    ax.set(xlim=(-0.01, 1), ylim=(0, 1.01))
+    ax.set_title(f"ROC: {title}")
+    figure.legend(loc="outside lower center", ncols=1)
     return figure
+
+
+@goen_style
+def score_rows(title: str, methods: Sequence[Scored]) -> Figure:
+    """A row per method: its scores of OOD images above a line, of ID images below it."""
+    labels = [method.label for method in methods]
+    figure = canvas(max(0.29, wrap_labels(labels)[1]) * len(labels) + 1.0)
+    ax = figure.subplots()
+    for place, method in enumerate(methods):
+        edges = np.linspace(*_shown_range(method), _BINS + 1)
+        for scores, colour, side in ((method.ood, ORANGE, -1), (method.id, BLUE, 1)):
+            counts, _ = np.histogram(scores.clip(edges[0], edges[-1]), edges)
+            heights = place + side * 0.45 * counts / counts.max()
+            ax.stairs(
+                heights, np.linspace(0, 1, _BINS + 1), baseline=place, fill=True, color=colour
+            )
+        ax.axhline(place, color=PALE, linewidth=0.6)
+    label_rows(ax, labels)
+    ax.grid(visible=False)
+    ax.set(xlim=(0, 1), xticks=[])
+    ax.set_xlabel("score, higher = more OOD →\norange: OOD images, blue: ID images")
+    ax.set_title(f"Scores: {title}", loc="right")
+    return figure
+
+
+def _shown_range(method: Scored) -> tuple[float, float]:
+    """Where nearly all scores are; a long tail, which would press the rest together, is cut off."""
+    both = np.concatenate([method.id, method.ood]).astype(np.float64)
+    least, p10, median, p90, most = np.quantile(
+        both[np.isfinite(both)], [0.005, 0.1, 0.5, 0.9, 0.995]
+    )
+    low = max(least, median - 3 * (median - p10))
+    high = min(most, median + 3 * (p90 - median))
+    return (low, high) if high > low else (least, max(most, least + 1))

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from goen.functional.ranking import tally
-from goen.report.figures.style import INK, canvas, goen_style, line_style
+from goen.report.figures.style import GREY, INK, canvas, goen_style, line_style
 
 ByMethod = Mapping[str, NDArray[Any]]
 Curve = tuple[NDArray[np.float64], NDArray[np.float64]]
@@ -64,7 +64,7 @@ def roc_curves(
     for number, method in enumerate(id_scores):
         alarms, found = roc(id_scores[method], ood_scores[method])
         ax.plot(alarms, found, label=method, linewidth=1.8, **line_style(number))
-    ax.plot([0, 1], [0, 1], color="#bbbbbb", linewidth=0.8)
+    ax.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--")
     if gate is not None:
         ax.plot(*gate, "o", color=INK, markersize=7, label="the gate's threshold", clip_on=False)
     ax.set(xlabel="share of ID flagged", ylabel="share of OOD flagged", title=f"ROC: {name}")
@@ -83,7 +83,7 @@ def precision_recall_curves(name: str, id_scores: ByMethod, ood_scores: ByMethod
         ax.plot(recall, precision, label=method, linewidth=1.8, **line_style(number))
     first = next(iter(id_scores))
     prevalence = prevalence_of(id_scores[first], ood_scores[first])
-    ax.axhline(prevalence, color="#bbbbbb", linewidth=0.8)
+    ax.axhline(prevalence, color=GREY, linewidth=1, linestyle="--")
     ax.text(0.01, prevalence - 0.01, f"prevalence {prevalence:.1%}", va="top", fontsize=9)
     ax.set(xlabel="recall: share of OOD flagged", ylabel="precision: share of flagged that is OOD")
     ax.set(title=f"Precision and recall: {name}", xlim=(0, 1.01), ylim=(0, 1.01))

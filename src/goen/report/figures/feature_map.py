@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 
-from goen.report.figures.style import COLOURS, INK, canvas, goen_style, marker
+from goen.report.figures.style import BLUE, COLOURS, INK, canvas, goen_style, marker
 
 
 @goen_style
@@ -32,7 +32,7 @@ def feature_map(
             where[:, 0],
             where[:, 1],
             s=12 if number else 16,
-            color=COLOURS[number % len(COLOURS)],
+            color=COLOURS[(number - 1) % len(COLOURS)] if number else BLUE,
             marker=marker(number),
             alpha=0.55,
             linewidths=0,

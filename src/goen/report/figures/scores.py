@@ -43,8 +43,8 @@ def flagged_bars(shares: Mapping[str, float], rate: float) -> Figure:
     for place, share in enumerate(shares.values()):
         inside = share > 0.85
         where = share - 0.01 if inside else max(share, rate) + 0.015
-        # Black on orange and white on blue stay readable in greyscale.
-        colour = "white" if inside and place == 0 else INK
+        # Black on orange and white on blue stay readable in greyscale and on a dark page.
+        colour = ("black" if place else "white") if inside else INK
         ha = "right" if inside else "left"
         ax.text(where, place, f"{share:.1%}", va="center", ha=ha, color=colour)
     ax.axvline(rate, color=INK, linestyle="--", linewidth=1)

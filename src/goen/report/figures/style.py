@@ -16,8 +16,20 @@ from matplotlib.ticker import MaxNLocator
 BLUE, ORANGE, GREEN, RED, PURPLE, SKY = (
     "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9",
 )  # fmt: skip
-GREY, INK, FAINT = "#6b6b6b", "#1a1a1a", "#e8e8e8"
-COLOURS = (BLUE, RED, GREEN, ORANGE, PURPLE, SKY, GREY)
+GREY, INK, FAINT, PALE = "#6b6b6b", "#1a1a1a", "#e8e8e8", "#bbbbbb"
+DARK_PAPER = "#15171a"
+# What the neutral colours become where the reader's system prefers a dark page; hues stay.
+_DARK = {
+    "#ffffff": DARK_PAPER,
+    "#000000": "#e6e6e6",
+    INK: "#e6e6e6",
+    GREY: "#a8adb3",
+    FAINT: "#303439",
+    PALE: "#5c6168",
+}
+OLIVE = "#999933"
+# Of methods, variants and other series. Blue is ID and orange OOD in every figure that has both.
+COLOURS = (GREEN, RED, PURPLE, INK, SKY, OLIVE, GREY)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 Dashes = Literal["-", "--", "-.", ":"]
 DASHES: tuple[Dashes, ...] = ("-", "--", "-.", ":")
@@ -34,7 +46,10 @@ _STYLE: dict[Any, Any] = {
     "axes.titlesize": 11,
     "axes.titlelocation": "left",
     "axes.edgecolor": GREY,
+    "axes.labelcolor": INK,
     "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
     "font.size": 10,
     "legend.fontsize": 9,
     "legend.frameon": False,
@@ -99,6 +114,23 @@ def save_figure(figure: Figure, folder: Path, name: str) -> str:
     return (folder / f"{name}.svg").read_text(encoding="utf-8")
 
 
+def follow_colour_scheme(svg: str) -> str:
+    """The figure with neutral colours that follow the scheme, light or dark, of its reader.
+
+    White and black text stays as it is: it is written on a colour, not on the page.
+    """
+    rules = [
+        f':not(text)[style*="{part}: {light}"] {{ {part}: {dark} !important }}'
+        if light in ("#ffffff", "#000000")
+        else f'[style*="{part}: {light}"] {{ {part}: {dark} !important }}'
+        for light, dark in _DARK.items()
+        for part in ("fill", "stroke")
+    ]
+    style = f"<style>@media (prefers-color-scheme: dark) {{ {' '.join(rules)} }}</style>"
+    head, end, rest = svg.partition("</metadata>")
+    return f"{head}{end}{style}{rest}"
+
+
 def wrap_labels(labels: Sequence[str]) -> tuple[list[str], float]:
     """The labels broken into short lines, and the height of a row in inches.
 
@@ -121,17 +153,6 @@ def epoch_axis(ax: Axes) -> None:
     """Label the x axis with whole epochs."""
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_xlabel("epoch")
-
-
-def empty_panel(ax: Axes, reason: str) -> None:
-    """An empty panel with the reason why it is empty."""
-    ax.set_xticks([])
-    ax.set_yticks([])
-    for side in ax.spines.values():
-        side.set_visible(True)
-        side.set_color("#bbbbbb")
-        side.set_linestyle("--")
-    ax.text(0.5, 0.5, reason, ha="center", va="center", color=GREY, transform=ax.transAxes)
 
 
 def legend_entry(label: str, number: int) -> Line2D:

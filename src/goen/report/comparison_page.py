@@ -1,0 +1,225 @@
+"""Methods compared on the same images: the page that studies share."""
+
+from collections.abc import Sequence
+
+from markupsafe import Markup
+
+from goen.report.blocks import (
+    Drawing,
+    Gallery,
+    Page,
+    PageBlock,
+    Paragraph,
+    ResultTable,
+    Section,
+    bold,
+    listed,
+    slug,
+)
+from goen.report.comparison import METRICS, first_of
+from goen.report.figures.bench import Estimate, Scored, forest, roc_by_kind, score_rows
+from goen.report.figures.curves import prevalence_of
+from goen.report.run_folder import RunFolder
+from goen.report.table import Table
+from goen.runs.results import Result
+
+
+def comparison_page(run: RunFolder, tables: Sequence[Table], *, title: str, compared: str) -> Page:
+    """A summary, the AUROCs with their intervals, ROC curves and scores, the other tables.
+
+    Args:
+        run: the study.
+        tables: of the study, that of the AUROC first.
+        title: of the page.
+        compared: what the rows are, in the plural.
+    """
+    sections = [
+        Section("AUROC", [*_auroc_figures(run), *map(ResultTable, tables[:1])]),
+        *_score_section(run),
+        Section("Other measures", list(map(ResultTable, tables[1:]))),
+    ]
+    return Page(f"{title} on {run.summary.data}", _summary(run, compared), sections)
+
+
+# -- summary -------------------------------------------------------------------------------------
+
+
+def _summary(run: RunFolder, compared: str) -> list[PageBlock]:
+    budgets = ", ".join(dict.fromkeys(r.budget for r in run.results))
+    seeds = ", ".join(dict.fromkeys(str(r.seed) for r in run.results))
+    lead = Markup("{} {} were compared on the same images of {}, budget {}, seed {}.").format(
+        len(run.titles), compared, run.summary.data, budgets, seeds
+    )
+    unseen = [best for name in run.sets if name not in run.seen for best in _best(run, name)]
+    if unseen:
+        lead += Markup(
+            " On unseen OOD sets, of a kind that calibrates no method, the highest AUROC is {}."
+        ).format(listed(unseen))
+    others = [best for name in run.sets if name in run.seen for best in _best(run, name)]
+    if others:
+        lead += Markup(
+            " On the calibration kinds, of which other images may calibrate a method, the highest "
+            "AUROC of a method without such a calibration is {}."
+        ).format(listed(others))
+    caution = (
+        "Each network was trained once. The intervals are over images and do not include the "
+        "spread over seeds, so a small lead is not a ranking."
+    )
+    return [Paragraph(lead, "lead"), Paragraph(caution)]
+
+
+def _best(run: RunFolder, name: str) -> list[Markup]:
+    """The highest AUROC on the set among the methods that its kind did not calibrate."""
+    found = [r for r in _aurocs(run, name) if not r.seen_in_calibration]
+    if not found:
+        return []
+    shown = f"{max(r.value for r in found):.4f}"
+    methods = [run.label(r.method) for r in found if f"{r.value:.4f}" == shown]
+    return [Markup("{} on {} ({})").format(bold(float(shown)), name, first_of(methods))]
+
+
+def _aurocs(run: RunFolder, name: str) -> list[Result]:
+    found = [run.by_key.get((method, name, "auroc")) for method in run.titles]
+    return [r for r in found if r is not None]
+
+
+# -- intervals -----------------------------------------------------------------------------------
+
+
+def _auroc_figures(run: RunFolder) -> list[PageBlock]:
+    drawings = [
+        _forest(run, name, part, methods)
+        for name in run.sets
+        for part, methods in _parts(run).items()
+    ]
+    text = (
+        "A line is the 95 % interval. Colour and shape of a marker are those of the method's "
+        "section in the tables, on the whole page. Hollow: other images of this kind calibrated "
+        "the method. Dashed: 0.5, a random score. A method below the common range of the figures "
+        "is drawn at its edge, with its number. Unseen sets, of a kind that calibrates no method, "
+        "come first."
+    )
+    return [Paragraph(text), Gallery(tuple(drawings))]
+
+
+def _kinds(run: RunFolder) -> list[str]:
+    """The sections of the methods, in order: the number of a section is that of its colour."""
+    return list(dict.fromkeys(section for _, section in run.titles.values()))
+
+
+def _parts(run: RunFolder) -> dict[str, list[str]]:
+    """All methods together, or by section where sections repeat each other's titles."""
+    titles = [title for title, _ in run.titles.values()]
+    parts: dict[str, list[str]] = {}
+    for method, (_, section) in run.titles.items():
+        parts.setdefault(section if len(set(titles)) < len(titles) else "", []).append(method)
+    return parts
+
+
+def _forest(run: RunFolder, name: str, part: str, methods: Sequence[str]) -> Drawing:
+    kinds = _kinds(run)
+    estimates = []
+    for method in methods:
+        label, section = run.titles[method]
+        r = run.by_key.get((method, name, "auroc"))
+        kind = kinds.index(section)
+        estimates.append(
+            Estimate(label, kind, None)
+            if r is None
+            else Estimate(label, kind, r.value, r.low, r.high, r.seen_in_calibration)
+        )
+    title = f"{_titled(run, name)}, {part}" if part else _titled(run, name)
+    values = "; ".join(
+        f"{e.label} {'not measured' if e.value is None else format(e.value, '.4f')}"
+        for e in estimates
+    )
+    alt = f"AUROC with 95 % intervals on {title}: {values}."
+    file = f"auroc-{slug(name)}{f'-{slug(part)}' * bool(part)}"
+    return Drawing(file, forest(title, estimates, kinds), alt)
+
+
+def _titled(run: RunFolder, name: str) -> str:
+    """The set, its group, and whether it is unseen."""
+    group = run.sets[name]
+    seen = "calibration kind" if name in run.seen else "unseen"
+    return f"{name} ({seen})" if group == name else f"{name} ({group}, {seen})"
+
+
+# -- ROC curves and scores -----------------------------------------------------------------------
+
+
+def _score_section(run: RunFolder) -> list[Section]:
+    """ROC curves and scores on every set; nothing where the run keeps no scores."""
+    sets = [name for name in run.sets if name in run.scores and "test" in run.scores]
+    if not sets:
+        return []
+    drawings = [drawing for name in sets for drawing in _score_figures(run, name)]
+    text = (
+        "Coloured: of each section, the method with the highest mean AUROC over the unseen sets, "
+        "the same in every figure. Grey: the others. The legends give AUROC and AUPR, with OOD "
+        "images as the positive class. Beside them the scores of every method: OOD images above "
+        "the line (orange), ID images below it (blue), each method on a scale of its own."
+    )
+    return [Section("ROC curves and scores", [Paragraph(text), Gallery(tuple(drawings))])]
+
+
+def _score_figures(run: RunFolder, name: str) -> list[Drawing]:
+    id_scores, ood_scores = run.scores["test"], run.scores[name]
+    kinds, shown = _kinds(run), _representatives(run)
+    rows = [
+        Scored(
+            run.label(method),
+            kinds.index(run.titles[method][1]),
+            id_scores[method],
+            ood_scores[method],
+            legend=_legend(run, method, name) if method in shown else "",
+        )
+        for method in run.titles
+        if method in id_scores and method in ood_scores
+    ]
+    if not rows:
+        return []
+    num_id, num_ood = len(rows[0].id), len(rows[0].ood)
+    share = prevalence_of(rows[0].id, rows[0].ood)
+    counts = f"{num_ood:,} OOD and {num_id:,} ID images"
+    title = _titled(run, name)
+    legends = [row.legend for row in rows if row.legend]
+    return [
+        Drawing(
+            f"roc-{slug(name)}",
+            roc_by_kind(title, rows),
+            f"ROC curves on {title}. {'; '.join(legends)}. The other methods in grey.",
+            caption=f"{counts}: the AUPR of a random score is {share:.3f}.",
+        ),
+        Drawing(
+            f"scores-{slug(name)}",
+            score_rows(title, rows),
+            f"Histograms of the scores of {counts} by method: {', '.join(r.label for r in rows)}.",
+        ),
+    ]
+
+
+def _legend(run: RunFolder, method: str, name: str) -> str:
+    """The method and its numbers on the set."""
+    found = {metric: run.by_key.get((method, name, metric)) for metric in ("auroc", "aupr_out")}
+    numbers = [
+        f"{METRICS[metric].title.partition(',')[0]} {r.value:.4f}"
+        for metric, r in found.items()
+        if r is not None
+    ]
+    seen = any(r.seen_in_calibration for r in found.values() if r is not None)
+    return f"{run.label(method)}{'†' * seen}: {', '.join(numbers)}"
+
+
+def _representatives(run: RunFolder) -> set[str]:
+    """Of each section, the method with the highest mean AUROC over the unseen sets."""
+    sets = [name for name in run.sets if name not in run.seen] or list(run.sets)
+    best: dict[str, tuple[float, str]] = {}
+    for method, (_, section) in run.titles.items():
+        found = [run.by_key.get((method, name, "auroc")) for name in sets]
+        values = [r.value for r in found if r is not None]
+        if len(values) == len(sets):
+            mean = sum(values) / len(values)
+            if section not in best or mean > best[section][0]:
+                best[section] = (mean, method)
+    return {method for _, method in best.values()}
