@@ -71,10 +71,12 @@ def seeds_table(
     }
     first = next(iter(studies.values()))
     sets = list(dict.fromkeys(r.dataset for r in first if r.metric == "auroc"))
-    columns: dict[str, Sequence[str]] = {n: [n] for n in sets if n != "cifar100-rest"}
+    leading: dict[str, Sequence[str]] = {"unseen": UNSEEN} | {n: [n] for n in UNSEEN}
     if "cifar100-rest" in sets:  # two images fewer than the other fifty classes
-        columns["cifar100, all"] = ("cifar100", "cifar100-rest")
-    columns |= {"paper's three": PAPER_SETS, "unseen": UNSEEN, "accuracy": ["test"]}
+        leading["cifar100, all"] = ("cifar100", "cifar100-rest")
+    leading["accuracy"] = ["test"]
+    seen = [n for n in PAPER_SETS if n not in UNSEEN]
+    columns = leading | {n: [n] for n in seen} | {"paper's three": PAPER_SETS}
 
     def cell(method: str, names: Sequence[str]) -> Cell:
         seeds = [seed for seed in studies if (method, names[0], seed) in values]
@@ -85,10 +87,10 @@ def seeds_table(
         spread = over_seeds(found).sd if len(found) > 1 else None
         return Cell(fmean(found), spread=spread, seen=seen)
 
-    by_column = {
-        title: marked([cell(m, names) for m in titles], higher_is_better=True)
-        for title, names in columns.items()
-    }
+    by_column = {title: [cell(m, names) for m in titles] for title, names in columns.items()}
+    for title, cells in by_column.items():
+        if title != "accuracy":  # of the network, which rows share
+            by_column[title] = _marked(cells)
     rows = [
         Row(title, tuple(cells), section)
         for (title, section), cells in zip(
@@ -96,12 +98,24 @@ def seeds_table(
         )
     ]
     notes = (
-        "Mean ± standard deviation over seeds; one seed alone has no ±. Bold: best of its column. "
-        "†: calibrated with other images of this kind, or of one of these. Unseen: the mean of "
-        f"{', '.join(UNSEEN)}.",
+        "Mean ± standard deviation over seeds; one seed alone has no ±. Unseen: the mean of "
+        f"{', '.join(UNSEEN)}, for every row. Set apart at the right: sets of a kind that may "
+        "calibrate a method. †: calibrated with other images of this kind, or of one of these; "
+        "such a row is never bold there, nor is a row of one seed beside rows of several. Bold: "
+        "best of its column, if one row alone has it. ≈: several rows have the best number. "
+        "Accuracy is that of the network, which rows share, and is not marked.",
     )
     seeds = f"seed{'s' * (len(studies) > 1)} {', '.join(map(str, studies))}"
-    return Table(name, f"AUROC, {seeds}", tuple(columns), tuple(rows), notes)
+    title = f"AUROC, {seeds}"
+    return Table(name, title, tuple(columns), tuple(rows), notes, apart=len(leading))
+
+
+def _marked(cells: Sequence[Cell]) -> list[Cell]:
+    """The best marked, among the means over several seeds where there are such."""
+    if all(cell.spread is None for cell in cells):
+        return marked(cells, higher_is_better=True)
+    means = iter(marked([c for c in cells if c.spread is not None], higher_is_better=True))
+    return [cell if cell.spread is None else next(means) for cell in cells]
 
 
 def paired_table(name: str) -> Table:
@@ -144,7 +158,6 @@ def _p_value(p: float) -> Cell:
 def gate_table(published: Mapping[str, Any]) -> Table:
     """The numbers of the bundled gate, from the file that goen check compares with."""
     by_key = {(row["dataset"], row["metric"]): row for row in published["rows"]}
-    sets = [row["dataset"] for row in published["rows"] if row["metric"] == "auroc"]
 
     def line(label: str, names: Sequence[str]) -> Row:
         found = [by_key[n, "auroc"] for n in names]
@@ -163,14 +176,15 @@ def gate_table(published: Mapping[str, Any]) -> Table:
         "CIFAR-10 test",
         (Cell(text="–"), Cell(text="–"), Cell(by_key["test", "flagged"]["value"], ".1%")),
     )
-    rows = [line(name, [name]) for name in sets]
-    rows += [
-        line("mean of SVHN, CIFAR-100 and noise", PAPER_SETS),
+    rows = [
         line("mean of the datasets not used for model selection", UNTOUCHED),
+        *(line(name, [name]) for name in UNTOUCHED),
+        line("mean of SVHN, CIFAR-100 and noise", PAPER_SETS),
+        *(line(name, [name]) for name in PAPER_SETS),
     ]
     accuracy = by_key["test", "accuracy"]["value"]
     title = f"The gate cifar10-w16: accuracy {accuracy:.2%} on 10,000 test images"
-    columns = ("AUROC (95 %)", "fpr95_ood_positive", "flagged at 5 %")
+    columns = ("AUROC (95 %)", "FPR95", "flagged at 5 %")
     return Table("gate", title, columns, (test, *rows))
 
 

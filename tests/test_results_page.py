@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from goen.metrics import over_seeds
 from goen.runs.results import Result, read_results
 from goen.studies import METHODS
 
@@ -48,6 +49,44 @@ def test_the_readme_says_what_was_published(page: ModuleType) -> None:
         assert told in text, name
     assert f"{values['test', 'accuracy']:.2%}".replace("%", " %") in text
     assert f"{100 * values['test', 'flagged']:.1f} % of CIFAR-10's test images" in text
+
+
+def test_both_pages_say_of_goen_m_what_the_paired_tests_say(page: ModuleType) -> None:
+    lines = page.read_lines(page.RESULTS / "bench-paired.jsonl")
+    against = {"dataset": page.MEAN, "method": "goen_m", "against": "goen"}
+    pairs = [line for line in lines if against.items() <= line.items()]
+    assert len(pairs) == 3
+    assert all(line["p_value"] < 0.05 for line in pairs)
+    seeds = over_seeds([line["value"] for line in pairs])
+    assert seeds.low < 0 < seeds.high
+    first, second, third = (f"{line['value']:.3f}" for line in pairs)
+    for path in (ROOT / "README.md", ROOT / "docs" / "results.md"):
+        text = " ".join(path.read_text(encoding="utf-8").split())
+        assert f"by {first}, {second} and {third}" in text
+        assert re.search(r"[Ee]ach difference is significant over images", text)
+        interval = f"the 95 % interval, {seeds.low:.3f} to {seeds.high:.3f}, still contains 0"
+        assert f"ver seeds {interval}" in text
+
+
+def test_a_row_that_has_seen_a_kind_is_bold_in_none_of_its_columns(page: ModuleType) -> None:
+    for name in ("seeds", "ablation", "baselines"):
+        table = page.table(name)
+        assert table.columns[0] == "unseen"
+        assert table.columns[table.apart :] == ("svhn", "noise", "paper's three")
+        for row in table.rows:
+            assert not any(cell.seen for cell in row.cells[: table.apart])
+            assert not any(cell.seen and cell.mark for cell in row.cells)
+        assert any(cell.seen for row in table.rows for cell in row.cells)
+        accuracy = table.columns.index("accuracy")
+        assert not any(row.cells[accuracy].mark for row in table.rows)
+
+
+def test_one_seed_does_not_compete_with_means_of_three(page: ModuleType) -> None:
+    table = page.table("baselines")
+    alone = [row for row in table.rows if row.cells[0].spread is None]
+    assert "goen-m, flip-averaged" in {row.label for row in alone}  # the highest of its column
+    assert not any(cell.mark for row in alone for cell in row.cells)
+    assert {row.label for row in table.rows if row.cells[0].mark == "best"} == {"goen-m"}
 
 
 def test_an_altered_number_would_be_noticed(page: ModuleType) -> None:

@@ -24,9 +24,10 @@ NEEDED = {
     "goen/gate/bundled/cifar10-w16/tensors.safetensors",
     "goen/py.typed",
     "goen/report/templates/page.html",
+    "goen/report/templates/page.js",
 }
 # `goen demo` reads photographs of scikit-learn and Matplotlib: the wheel needs none of its own.
-SUFFIXES = {".py", ".typed", ".html", ".md", ".json", ".safetensors"}
+SUFFIXES = {".py", ".typed", ".html", ".js", ".md", ".json", ".safetensors"}
 IN_THE_SDIST = {
     *("src", "tests", "docs", "recipes", "results", "benchmarks"),
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile"),

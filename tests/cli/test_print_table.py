@@ -31,6 +31,18 @@ def test_marks_intervals_sections_and_notes_are_printed(
     assert "rather- rather-" in lines  # headers are broken at hyphens, one word per line
 
 
+def test_what_is_set_apart_stands_behind_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = (
+        Row("knn", (Cell(0.91234, low=0.9, high=0.92), Cell(0.5))),
+        Row("goen", (Cell(1.0),) * 2),
+    )
+    print_table(Table("t", "A title", ("unseen", "seen"), rows, apart=1))
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert "knn 0.9123 │ 0.5000" in lines
+    assert ".900-.920 │" in lines
+    assert "goen 1.0000 │ 1.0000" in lines
+
+
 def test_a_wide_table_is_not_cut_off(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

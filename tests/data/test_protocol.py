@@ -6,6 +6,7 @@ import pytest
 
 from goen.data import ImageSet, OodSet, protocol
 from goen.data.catalogue import CIFAR100_CLASSES, CIFAR100_UNLIKE_CIFAR10, KNOWN
+from goen.data.protocol import CALIBRATION_OOD
 from goen.errors import DataCorrupt, DataMissing, LeakError, UsageError
 
 
@@ -33,6 +34,7 @@ def test_cifar10_is_split_as_the_paper_says(full_size: Path) -> None:
     p = protocol("cifar10", data_dir=full_size)
     assert (len(p.train), len(p.validation), len(p.test)) == (45_000, 5_000, 10_000)
     assert {k: len(v) for k, v in p.calibration_ood.items()} == {"svhn": 5_000, "noise": 2_000}
+    assert tuple(p.calibration_ood) == CALIBRATION_OOD["cifar10"]
     sizes = {k: (len(v.images), v.group) for k, v in p.evaluation.items()}
     assert sizes == {
         "svhn": (21_032, "far"),
@@ -110,6 +112,7 @@ def test_digits_mirror_the_paper() -> None:
     assert p.evaluation["unseen-digits"].images.classes == tuple("789")
     assert p.calibration_ood["photographs"].name == "photograph of china"
     assert p.evaluation["photographs"].images.name == "photograph of flower"
+    assert tuple(p.calibration_ood) == CALIBRATION_OOD["digits"]
     assert set(p.train.counts().values()) <= set(range(70, 120))
 
 

@@ -1,5 +1,7 @@
 """The pages of all studies: self-contained, complete, the same every time."""
 
+import base64
+import hashlib
 import html
 import json
 import re
@@ -22,8 +24,15 @@ def test_it_requests_nothing_from_the_network(folder: Path) -> None:
     assert sources
     assert all(source.startswith(("data:", "#")) for source in sources)
     assert "@import" not in text
-    assert "<script" not in text
-    assert "default-src 'none'" in text
+    [script] = re.findall(r"<script>(.*?)</script>", text, flags=re.DOTALL)
+    assert text.count("<script") == 1
+    assert not re.search(r"fetch|XMLHttpRequest|WebSocket|import\b|https?:", script)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    [policy] = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)
+    assert policy == (
+        "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
+        f"script-src 'sha256-{digest}'"
+    )
 
 
 def test_every_entry_of_the_contents_leads_somewhere(folder: Path) -> None:
@@ -77,7 +86,7 @@ def test_what_is_missing_is_named_and_figures_have_alternative_texts(
 def test_figures_and_tables_lie_beside_the_page(reports: dict[str, Path]) -> None:
     folder = reports["bench"]
     names = {path.stem for path in (folder / "figures").glob("[!.]*")}
-    assert {"auroc-near-set", "auroc-noise", "cost"} <= names
+    assert {"auroc-near-set", "auroc-noise", "roc-far-set", "scores-noise"} <= names
     for name in names:
         assert (folder / "figures" / f"{name}.svg").read_text().lstrip().startswith("<?xml")
         assert (folder / "figures" / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
@@ -93,7 +102,7 @@ def test_the_same_figures_every_time_and_none_of_an_earlier_report(
     figures.mkdir()
     for name in ("roc-gone.svg", "mine.pdf"):
         (figures / name).write_text("of an earlier day")
-    (figures / ".goen-wrote").write_text("cost.svg\nroc-gone.svg\n../run.json")
+    (figures / ".goen-wrote").write_text("roc-noise.svg\nroc-gone.svg\n../run.json")
     write_report(folder)
     assert (figures / "mine.pdf").read_text() == "of an earlier day"
     (figures / "mine.pdf").unlink()

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from goen.report.run import _calibrated_with
 from goen.runs.results import read_results
 from goen.studies import METHODS
 
@@ -12,6 +13,7 @@ from .reading import page_text, plain, results_by_key, tables
 
 pytestmark = pytest.mark.xdist_group("report")
 BY_SET = ("auroc", "fpr95_ood_positive", "fpr95_id_positive", "aupr_out")
+SETS = ("unseen-digits", "photographs", "noise")
 
 
 def test_every_number_of_every_table_is_that_of_the_results(folder: Path) -> None:
@@ -21,8 +23,8 @@ def test_every_number_of_every_table_is_that_of_the_results(folder: Path) -> Non
     compared = 0
     for metric in BY_SET:
         for (_, label, column), cell in found[metric].cells().items():
-            dataset, bracket, _ = column.partition(" (")
-            if not bracket:
+            dataset = column.partition(" (")[0]
+            if dataset not in SETS:
                 continue
             r = results[methods[label], dataset, metric]
             assert plain(cell.text) == f"{r.value:.4f}"
@@ -34,38 +36,24 @@ def test_every_number_of_every_table_is_that_of_the_results(folder: Path) -> Non
     for (_, _, column), cell in found["flagged"].cells().items():
         name = column.removesuffix(" (ID)")
         metric = "false_alarm_rate" if name == "test" else "flagged"
-        assert cell.text == f"{results['gate', name, metric].value:.1%}"
-    names = {"accuracy": "accuracy", "ECE (15 bins)": "ece", "NLL": "nll", "Brier": "brier"}
+        r = results["gate", name, metric]
+        assert cell.text == f"{r.value:.1%}{'†' * r.seen_in_calibration}"
+    names = {"accuracy": "accuracy", "ECE (15 bins)": "ece", "NLL": "nll", "Brier score": "brier"}
     for (_, label, column), cell in found["classifier"].cells().items():
         assert cell.text == f"{results['classifier', label, names[column]].value:.4f}"
     has_head = any(r.method == "goen" for r in results.values())
     assert ("ood_probability" in found) == has_head
     if has_head:
         for (_, label, column), cell in found["ood_probability"].cells().items():
-            r = results["goen", label.partition(" (")[0], f"ood_{column}"]
+            metric = {
+                "ECE (15 bins)": "ood_ece",
+                "Brier score": "ood_brier",
+                "share of OOD images": "ood_prevalence",
+            }[column]
+            r = results["goen", label.partition(" (")[0], metric]
             assert plain(cell.text) == f"{r.value:.4f}"
     known = {*BY_SET, "flagged", "classifier", "ood_probability"}
     assert set(found) <= known, "a table that this test does not compare"
-
-
-def test_the_averages_are_means_of_results(folder: Path) -> None:
-    results = results_by_key(folder)
-    groups = {r.dataset: r.group for r in results.values() if r.group != "id"}
-    seen = {r.dataset for r in results.values() if r.seen_in_calibration}
-    methods = {method.title: key for key, method in METHODS.items()}
-    for metric in ("auroc", "fpr95_ood_positive"):
-        for (_, label, column), cell in tables(folder / "report.html")[metric].cells().items():
-            if not column.startswith("mean"):
-                continue
-            kind = column.removeprefix("mean ")
-            sets = {
-                "unseen": [n for n in groups if n not in seen],
-                "seen": [n for n in groups if n in seen],
-                "near": [n for n, g in groups.items() if g == "near" and n not in seen],
-                "far": [n for n, g in groups.items() if g == "far" and n not in seen],
-            }[kind]
-            values = [results[methods[label], name, metric].value for name in sets]
-            assert plain(cell.text) == f"{sum(values) / len(values):.4f}"
 
 
 def test_the_text_has_the_numbers_of_the_results(folder: Path) -> None:
@@ -79,10 +67,48 @@ def test_the_text_has_the_numbers_of_the_results(folder: Path) -> None:
 
 def test_the_best_of_each_set_is_bold(folder: Path) -> None:
     results = [r for r in read_results(folder / "results.jsonl") if r.metric == "auroc"]
+    checked = 0
     for (_, _, column), cell in tables(folder / "report.html")["auroc"].cells().items():
-        here = [r.value for r in results if column.startswith(f"{r.dataset} (")]
+        here = [
+            f"{r.value:.4f}"
+            for r in results
+            if column.partition(" (")[0] == r.dataset and not r.seen_in_calibration
+        ]
         if here:
-            assert cell.bold == (plain(cell.text) == f"{max(here):.4f}")
+            alone = here.count(max(here)) == 1
+            seen = cell.text.endswith("†")
+            assert cell.bold == (alone and not seen and plain(cell.text) == max(here))
+            checked += 1
+    assert checked == len(results)
+
+
+@pytest.mark.parametrize(
+    ("used", "unseen", "text"),
+    [
+        (["a"], ["b"], "was calibrated with OOD images of the kind a; b is of an unseen kind"),
+        (
+            ["a", "b"],
+            ["c", "d"],
+            "was calibrated with OOD images of the kinds a and b; c and d are of unseen kinds",
+        ),
+        (["a"], [], "was calibrated with OOD images of the kind a"),
+        ([], ["a"], "was fitted without OOD images: every OOD set here is of an unseen kind"),
+    ],
+)
+def test_it_is_said_what_calibrated_the_gate(used: list[str], unseen: list[str], text: str) -> None:
+    assert str(_calibrated_with(used, unseen)) == text
+
+
+def test_the_first_sentence_says_which_sets_are_of_a_kind_used_in_calibration(
+    folder: Path,
+) -> None:
+    lead = re.findall(r'<p class="lead">(.*?)</p>', page_text(folder))[0]
+    first = lead.split(". ")[0]
+    rows = [r for r in read_results(folder / "results.jsonl") if r.metric == "flagged"]
+    used = [r.dataset for r in rows if r.seen_in_calibration]
+    unseen = [r.dataset for r in rows if not r.seen_in_calibration]
+    assert bool(used) == (folder.name == "run")
+    assert first.endswith(str(_calibrated_with(used, unseen)))
 
 
 def test_the_prevalence_stands_beside_precision(folder: Path) -> None:

@@ -1,12 +1,16 @@
 """Tables and page of ``goen seeds``."""
 
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
 
 import pytest
 
-from goen.runs.results import read_results
+from goen.report.run_folder import read_run
+from goen.report.seeds import seeds_tables
+from goen.runs.results import Result, read_results
 
+from .by_hand import seeds
 from .reading import plain, tables
 
 pytestmark = pytest.mark.xdist_group("report")
@@ -28,3 +32,22 @@ def test_seeds_show_mean_spread_and_each(reports: dict[str, Path]) -> None:
         if section == "GOEN" and column == "noise"
     ]
     assert each == [f"{value:.4f}" for value in values]
+
+
+def test_unseen_sets_come_first_and_calibration_kinds_are_set_apart(tmp_path: Path) -> None:
+    run = read_run(seeds(tmp_path / "s"))
+    noise_first = sorted(run.results, key=lambda r: r.dataset != "noise")
+    seen = [replace(r, seen_in_calibration=is_head_on_noise(r)) for r in noise_first]
+    auroc, _, each = seeds_tables(seen, run.summary)
+    assert auroc.columns[::3] == each.columns == ("near-set", "far-set", "noise")
+    assert (auroc.apart, each.apart) == (6, 2)
+    head = next(row for row in auroc.rows if row.label == "GOEN")
+    assert [cell.seen for cell in head.cells[::3]] == [False, False, True]
+    assert [[c.seen for c in row.cells] for row in each.rows if row.section == "GOEN"] == (
+        3 * [[False, False, True]]
+    )
+    assert any("the calibration kinds: noise, of which" in note for note in auroc.notes)
+
+
+def is_head_on_noise(result: Result) -> bool:
+    return (result.method, result.dataset) == ("goen", "noise")

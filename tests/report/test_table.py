@@ -5,7 +5,7 @@ import io
 from dataclasses import replace
 from pathlib import Path
 
-from goen.report.table import Cell, Row, Table, as_csv, latex, markdown, write_tables
+from goen.report.table import Cell, Row, Table, as_csv, latex, markdown, marked, write_tables
 
 TABLE = Table(
     "t",
@@ -40,6 +40,38 @@ def test_markdown() -> None:
         "",
         "Mind the gap.",
     ]
+
+
+def test_what_is_set_apart_is_separated_in_every_form() -> None:
+    apart = replace(TABLE, apart=1)
+    lines = markdown(apart).splitlines()
+    assert lines[2:7] == [
+        "| | x % | | y |",
+        "|---|---:|---:|---:|",
+        "| *first* | | | |",
+        "| one | **0.5000** (0.4000-0.6000) | | n/a |",
+        "| *b* | | | |",
+    ]
+    assert r"\begin{tabular}{lr|r}" in latex(apart)
+    assert r"\begin{tabular}{lrr}" in latex(TABLE)
+    assert as_csv(apart) == as_csv(TABLE)
+
+
+def test_the_best_is_marked_if_one_comparable_row_alone_shows_it() -> None:
+    def marks(*cells: Cell, higher: bool = True) -> list[str]:
+        return [cell.mark for cell in marked(cells, higher_is_better=higher)]
+
+    assert marks(Cell(0.1), Cell(0.3), Cell()) == ["", "best", ""]
+    assert marks(Cell(0.1), Cell(0.3), higher=False) == ["best", ""]
+    assert marks(Cell(0.1), Cell(0.3, seen=True)) == ["best", ""]
+    assert marks(Cell(0.3, seen=True)) == [""]
+    assert marks(Cell(), Cell(text="no")) == ["", ""]
+    # Equal to all digits shown: neither is the best.
+    assert marks(Cell(0.30001), Cell(0.29999), Cell(0.2)) == ["tied", "tied", ""]
+    assert marks(Cell(0.3001), Cell(0.2999)) == ["best", ""]
+    assert marks(Cell(0.3001, ".2f"), Cell(0.2999, ".2f")) == ["tied", "tied"]
+    # A paired test may have found the next one tied with the best.
+    assert marks(Cell(0.3), Cell(0.2, mark="tied")) == ["best", "tied"]
 
 
 def test_an_interval_with_signs_has_no_dash_between_its_ends() -> None:

@@ -93,15 +93,27 @@ def test_the_numbers_are_those_of_the_scores(
             assert (r.value, r.low, r.high) == (m.auroc, m.auroc_low, m.auroc_high)
 
 
-def test_the_best_of_a_set_is_compared_with_all_others(
+def test_the_best_of_a_set_is_compared_with_all_others_that_its_kind_did_not_calibrate(
     finished: tuple[Path, Protocol, list[Result]],
 ) -> None:
     _, protocol, results = finished
     for name in protocol.evaluation:
         here = {r.method: r.value for r in results if (r.dataset, r.metric) == (name, "auroc")}
         tested = {r.method for r in results if (r.dataset, r.metric) == (name, "p_against_best")}
+        if name in protocol.calibration_ood:
+            del here["goen"], here["goen_m_ood"]
         best = max(here, key=lambda method: here[method])
-        assert tested == set(METHODS) - {best}
+        assert tested == set(here) - {best}
+
+
+def test_the_sets_that_may_calibrate_are_recorded_whatever_methods_are_compared(
+    finished: tuple[Path, Protocol, list[Result]],
+) -> None:
+    folder, protocol, _ = finished
+    out = folder / "one"
+    bench(replace(EVERY, methods=("energy",)), protocol, out, Stages(folder / "stages"))
+    recorded = json.loads((out / "run.json").read_text())["calibration_ood"]
+    assert recorded == list(protocol.calibration_ood)
 
 
 def test_a_second_call_trains_nothing_and_passes_no_image(

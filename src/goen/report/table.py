@@ -125,7 +125,7 @@ def marked(cells: Sequence[Cell], *, higher_is_better: bool) -> list[Cell]:
 
 
 def markdown(table: Table) -> str:
-    """The table in GitHub's Markdown."""
+    """The table in GitHub's Markdown; an empty column separates what is set apart."""
 
     def written(cell: Cell) -> str:
         text = f"**{cell.formatted}**" if cell.mark == "best" else cell.formatted
@@ -133,14 +133,18 @@ def markdown(table: Table) -> str:
         text = f"{text}†" if cell.seen else text
         return f"{text} ({cell.interval})" if cell.interval else text
 
-    lines = [f"**{table.title}**", ""]
-    lines.append(f"| | {' | '.join(table.columns)} |")
-    lines.append(f"|---|{'---:|' * len(table.columns)}")
+    def line(first: str, others: Sequence[str]) -> str:
+        cells = list(others)
+        if table.apart is not None:
+            cells.insert(table.apart, "")
+        return "|" + "".join(f" {cell} |" if cell else " |" for cell in (first, *cells))
+
+    width = len(table.columns) + (table.apart is not None)
+    lines = [f"**{table.title}**", "", line("", table.columns), f"|---|{'---:|' * width}"]
     for section, rows in table.sections():
         if section:
-            lines.append(f"| *{section}* |{' |' * len(table.columns)}")
-        for row in rows:
-            lines.append(f"| {row.label} | {' | '.join(map(written, row.cells))} |")
+            lines.append(line(f"*{section}*", [""] * len(table.columns)))
+        lines += [line(row.label, list(map(written, row.cells))) for row in rows]
     notes = [text for note in table.notes for text in ("", note)]
     return "\n".join([*lines, *notes]) + "\n"
 

@@ -1,0 +1,53 @@
+"""What all figures share: colours that follow the reader's scheme."""
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from matplotlib.figure import Figure
+
+from goen.report.figures.style import (
+    FAINT,
+    GREY,
+    INK,
+    PALE,
+    canvas,
+    follow_colour_scheme,
+    goen_style,
+    save_figure,
+)
+
+
+@goen_style
+def figure() -> Figure:
+    drawn = canvas(2.0)
+    ax = drawn.subplots()
+    ax.plot([0, 1], color=GREY)
+    ax.text(0, 0, "on a colour", color="white")
+    ax.set(xlabel="x")
+    return drawn
+
+
+@pytest.fixture
+def svg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr("goen.report.figures.style.FORMS", ("svg",))
+    return save_figure(figure(), tmp_path, "figure")
+
+
+def test_neutral_colours_have_a_dark_twin_and_white_text_stays_white(svg: str) -> None:
+    shown = follow_colour_scheme(svg)
+    ElementTree.fromstring(shown)  # well-formed
+    [style] = [part for part in shown.split("<style>") if part.startswith("@media")]
+    rules = style.partition("</style>")[0]
+    assert rules.startswith("@media (prefers-color-scheme: dark)")
+    for colour in ("#ffffff", INK, GREY, FAINT, PALE):
+        for part in ("fill", "stroke"):
+            assert f'[style*="{part}: {colour}"]' in rules
+    assert ':not(text)[style*="fill: #ffffff"]' in rules
+    assert shown.replace(f"<style>{rules}</style>", "") == svg
+
+
+def test_text_and_ticks_are_in_the_ink_that_has_a_dark_twin(svg: str) -> None:
+    texts = [line for line in svg.splitlines() if "<text" in line and "on a colour" not in line]
+    assert texts
+    assert all(f"fill: {INK}" in line for line in texts)
