@@ -188,3 +188,30 @@ def test_files_get_the_rights_any_new_file_has(tmp_path: Path) -> None:
     with whole_file(tmp_path / "f") as temporary:
         temporary.touch(mode=0o600)
     assert (tmp_path / "f").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+@pytest.mark.parametrize("where", ["/proc/x", "/proc/self/x/y"])
+def test_a_place_where_no_file_can_be_made_is_one_clear_sentence(where: str) -> None:
+    for whole in (whole_file, whole_folder):
+        with (
+            pytest.raises(StorageError, match=r"Cannot write /proc/.*: no such file.* choose an"),
+            whole(Path(where)),
+        ):
+            pytest.fail("the block has begun")
+
+
+def test_the_umask_is_that_of_the_moment_and_is_never_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mask = os.umask(0o027)  # after the import of goen
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "umask", lambda _: pytest.fail("the umask was set"))
+            with whole_file(tmp_path / "f") as temporary:
+                temporary.touch(mode=0o600)
+            with whole_folder(tmp_path / "g") as temporary:
+                (temporary / "file").touch(mode=0o600)
+    finally:
+        os.umask(mask)
+    for name in ("f", "g/file"):
+        assert (tmp_path / name).stat().st_mode & 0o777 == 0o640

@@ -2,8 +2,10 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from mypy import api as mypy
 
 import goen
 
@@ -59,3 +61,17 @@ def test_importing_goen_does_not_wait_for_torch() -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="'goen' has no attribute 'gates'"):
         goen.gates  # noqa: B018
+
+
+def test_a_type_checker_knows_the_names_that_exist_and_no_others(tmp_path: Path) -> None:
+    uses = [f"goen.{name}" for name in (*goen.__all__, "nope", "gates")]
+    script = tmp_path / "script.py"
+    script.write_text("\n".join(["import goen", *uses]) + "\n")
+    # Of goen itself only this file is read; the whole of it takes mypy a minute.
+    options = ["--strict", "--follow-imports=skip", f"--cache-dir={tmp_path / 'cache'}"]
+    out, errors, code = mypy.run([*options, str(Path(goen.__file__)), str(script)])
+    lines = [line for line in out.splitlines() if "script.py" in line]
+    assert (len(lines), code, errors) == (2, 1, ""), out
+    assert all("[attr-defined]" in line for line in lines)
+    assert '"nope"' in lines[0]
+    assert '"gates"' in lines[1]

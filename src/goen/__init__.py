@@ -2,7 +2,7 @@
 
 from importlib import import_module
 from logging import NullHandler, getLogger
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from goen import data, detectors, errors, metrics, models
@@ -48,13 +48,15 @@ _HOME = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'goen' has no attribute {name!r}")
-    module = import_module(f"goen.{_HOME.get(name, name)}")
-    value = getattr(module, name) if name in _HOME else module
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # a type checker takes the names above; with this it would take any
+
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module 'goen' has no attribute {name!r}")
+        module = import_module(f"goen.{_HOME.get(name, name)}")
+        value = getattr(module, name) if name in _HOME else module
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

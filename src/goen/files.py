@@ -5,6 +5,7 @@ import glob
 import os
 import re
 import shutil
+import stat
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
@@ -15,8 +16,6 @@ from goen.errors import StorageError, UsageError
 
 _STALE_SECONDS = 24 * 3600
 _RECORD = ".goen-wrote"
-_UMASK = os.umask(0)  # it can only be read by setting it
-os.umask(_UMASK)
 
 
 @dataclass(frozen=True)
@@ -99,9 +98,9 @@ def whole_file(path: Path, ours: Own | None = None) -> Iterator[Path]:
     """
     with storage_errors(path):
         place = check_free(path, ours)
-    with _temporary_beside(place) as temporary:
+    with _temporary_beside(place) as (temporary, mode):
         yield temporary
-        _settle(temporary)
+        _settle(temporary, mode)
         if not _linked(temporary, place):
             check_free(place, ours)
             temporary.replace(place)
@@ -131,12 +130,12 @@ def whole_folder(path: Path, ours: Own | None = None) -> Iterator[Path]:
         place = Path(os.path.realpath(path))
         if ours is not None or not place.is_dir():
             place = check_free(path, ours, folder=True)
-    with _temporary_beside(place) as temporary:
+    with _temporary_beside(place) as (temporary, mode):
         temporary.mkdir()
         yield temporary
         for file in temporary.rglob("*"):
             if file.is_file():
-                _settle(file)
+                _settle(file, mode)
         old = temporary.with_name(f"{temporary.name}.old.tmp")
         if ours is not None:
             _set_aside(place, old, ours)
@@ -179,7 +178,7 @@ LOCK = Own("a lock of goen", lambda path: path.is_file() and not path.stat().st_
 
 def make_folder(path: Path) -> Path:
     """``path``, made with its parents if it is not there."""
-    with storage_errors(path):
+    with storage_errors(path), _no_place_is_an_error(path):
         path.mkdir(parents=True, exist_ok=True)
     return path
 
@@ -220,13 +219,16 @@ def _record(folder: Path, names: Collection[str]) -> None:
 
 
 @contextmanager
-def _temporary_beside(path: Path) -> Iterator[Path]:
+def _temporary_beside(path: Path) -> Iterator[tuple[Path, int]]:
+    """A temporary path in the same folder, and the permissions that new files get there."""
     make_folder(path.parent)
     with storage_errors(path):
         _remove_stale(path)
         temporary = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns():x}.tmp")
         try:
-            yield temporary
+            with _no_place_is_an_error(path):
+                mode = _mode_of_new_files(temporary)
+            yield temporary, mode
         finally:
             _remove(temporary)
 
@@ -237,30 +239,54 @@ def storage_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        advice = {
-            errno.ENOSPC: "Free some disk space, or choose another folder",
-            errno.EFBIG: "The file system or a limit of yours forbids files of that size",
-            errno.EDQUOT: "Free some of your quota, or choose another folder",
-            errno.EACCES: "Choose a folder you may write to",
-            errno.EISDIR: "A folder stands where a file is needed; choose another name",
-            errno.ENAMETOOLONG: "Choose a shorter name",
-            errno.EPERM: "Choose a folder you may write to",
-            errno.EROFS: "Choose a folder you may write to",
-            errno.ENOTDIR: "A file stands where a folder is needed; choose another folder",
-            errno.EEXIST: "A file stands where a folder is needed; choose another folder",
-        }.get(error.errno or 0)
         if error.errno in (None, errno.ENOENT, errno.EPIPE):
             raise  # not about writing
-        advice = advice or "Choose another folder"
-        reason = os.strerror(error.errno or 0).lower()
-        message = f"Cannot write {path}: {reason}. {advice} (GOEN_CACHE moves goen's own)."
-        raise StorageError(message) from error
+        raise _cannot_write(path, error) from error
 
 
-def _settle(file: Path) -> None:
-    """Give the file the rights any new file has, and bring it to the disk."""
+@contextmanager
+def _no_place_is_an_error(path: Path) -> Iterator[None]:
+    """For a block that makes a file or folder: where /proc and the like allow none, a sentence."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise _cannot_write(path, error) from error
+
+
+def _cannot_write(path: Path, error: OSError) -> StorageError:
+    number = error.errno or 0
+    advice = {
+        errno.ENOSPC: "Free some disk space, or choose another folder",
+        errno.EFBIG: "The file system or a limit of yours forbids files of that size",
+        errno.EDQUOT: "Free some of your quota, or choose another folder",
+        errno.EACCES: "Choose a folder you may write to",
+        errno.EISDIR: "A folder stands where a file is needed; choose another name",
+        errno.ENAMETOOLONG: "Choose a shorter name",
+        errno.EPERM: "Choose a folder you may write to",
+        errno.EROFS: "Choose a folder you may write to",
+        errno.ENOENT: "No file can be made there; choose another folder",
+        errno.ENOTDIR: "A file stands where a folder is needed; choose another folder",
+        errno.EEXIST: "A file stands where a folder is needed; choose another folder",
+    }.get(number, "Choose another folder")
+    reason = os.strerror(number).lower()
+    return StorageError(f"Cannot write {path}: {reason}. {advice} (GOEN_CACHE moves goen's own).")
+
+
+def _mode_of_new_files(temporary: Path) -> int:
+    """The permissions that a new file gets there, seen on one that is removed again.
+
+    The umask could only be read by setting it, for every thread of the process.
+    """
+    temporary.touch()
+    mode = stat.S_IMODE(temporary.stat().st_mode)
+    temporary.unlink()
+    return mode
+
+
+def _settle(file: Path, mode: int) -> None:
+    """Give the file the permissions of any new file, and bring it to the disk."""
     # Some writers (safetensors) make files that only their owner may read.
-    file.chmod(0o666 & ~_UMASK)
+    file.chmod(mode)
     # Without this a power cut after the rename can leave a whole name on half a file.
     with file.open("rb") as handle:
         os.fsync(handle.fileno())

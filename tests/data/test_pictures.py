@@ -16,7 +16,16 @@ import pytest
 from PIL import Image
 
 import goen
-from goen.data.pictures import FORMATS, SUFFIXES, ByteBudget, find_pictures, read_picture
+from goen.data.pictures import (
+    FORMATS,
+    SUFFIXES,
+    ByteBudget,
+    are_pictures,
+    find_pictures,
+    picture_batches,
+    picture_pixels,
+    read_picture,
+)
 from goen.errors import DataCorrupt
 
 COLOUR = np.random.default_rng(0).integers(0, 256, (12, 20, 3), dtype=np.uint8)
@@ -336,3 +345,57 @@ def test_pictures_are_found_through_links_but_not_in_hidden_folders(tmp_path: Pa
         (tmp_path / name).touch()
     found = [str(p.relative_to(tmp_path)) for p in find_pictures(tmp_path / "set")]
     assert found == ["set/a.JPG", "set/b.png", "set/link/d.png"]
+
+
+# Pictures of Pillow in place of files
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16", "F"])
+def test_a_picture_in_memory_becomes_what_its_file_becomes(mode: str) -> None:
+    grey = mode in ("1", "I;16", "F")
+    picture = Image.fromarray(COLOUR).convert("L" if grey else "RGB").convert(mode)
+    form = "TIFF" if mode in ("CMYK", "F") else "PNG"
+    before = np.array(picture)
+    for size in (None, (8, 10), (30, 7)):
+        expected = read_picture(encoded(picture, form), size)
+        assert np.array_equal(picture_pixels(picture, size), expected)
+        opened = Image.open(io.BytesIO(encoded(picture, form)))
+        assert np.array_equal(picture_pixels(opened, size), expected)
+    assert np.array_equal(np.array(picture), before)
+    assert picture.mode == mode
+
+
+def test_the_orientation_of_a_picture_in_memory_is_applied_to_a_copy() -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    data = encoded(Image.fromarray(COLOUR), exif=exif)
+    opened = Image.open(io.BytesIO(data))
+    assert np.array_equal(picture_pixels(opened, (9, 9)), read_picture(data, (9, 9)))
+    assert opened.size == (20, 12)
+    assert opened.getexif()[0x0112] == 6
+
+
+def test_a_picture_in_memory_that_cannot_be_used_is_named() -> None:
+    cut = Image.open(io.BytesIO(encoded(Image.fromarray(COLOUR))[:200]))
+    with pytest.raises(DataCorrupt, match="picture 3 is broken or cut short"):
+        picture_pixels(cut, (8, 8), "picture 3")
+    with pytest.raises(DataCorrupt, match="20000×20000 pixels; at most"):
+        picture_pixels(Image.new("1", (20_000, 20_000)), (8, 8))
+
+
+def test_only_a_list_of_pictures_is_one() -> None:
+    picture = Image.new("L", (2, 2))
+    assert are_pictures([picture, picture])
+    assert are_pictures((picture,))
+    for other in ([], picture, [picture, np.zeros((3, 2, 2))], iter([picture]), "text"):
+        assert not are_pictures(other)
+
+
+def test_pictures_come_in_batches_in_their_order() -> None:
+    pictures = [Image.new("L", (5, 4), grey) for grey in range(7)]
+    batches = list(picture_batches(pictures, (2, 3), 3))
+    assert [batch.shape for batch in batches] == [(3, 3, 2, 3), (3, 3, 2, 3), (1, 3, 2, 3)]
+    assert np.concatenate(batches)[:, 0, 0, 0].tolist() == list(range(7))
+    cut = Image.open(io.BytesIO(encoded(Image.fromarray(COLOUR))[:200]))
+    with pytest.raises(DataCorrupt, match="picture 7 is broken"):
+        list(picture_batches([*pictures, cut], (2, 3), 3))

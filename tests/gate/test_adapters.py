@@ -4,6 +4,7 @@ import torch
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
+from torch import nn
 
 from goen.errors import NotFittedError, UsageError
 from goen.gate.adapters import GateDetector, GateEstimator
@@ -65,3 +66,11 @@ def test_a_detector_has_the_interface_of_pytorch_ood() -> None:
     assert detector.fit(None) is detector
     assert torch.equal(detector(images), detector.predict(images))
     assert np.array_equal(detector.predict(images).numpy(), gate.predict(images).score)
+
+
+def test_an_estimator_takes_a_wrapped_model(fitted: GateEstimator) -> None:
+    settings: dict = {"preprocess": preprocess, "false_alarm_rate": 0.1}
+    wrapped = GateEstimator(nn.DataParallel(trained()), LAYERS, **settings)
+    wrapped.fit(digits().train.read(), digits().train.labels)
+    images = digits().test.read(range(20))
+    assert np.array_equal(wrapped.score_samples(images), fitted.score_samples(images))

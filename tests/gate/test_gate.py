@@ -1,12 +1,16 @@
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch.utils.data import DataLoader, TensorDataset
 
 from goen.data import ImageSet, protocol
 from goen.data.inputs import Images
+from goen.data.pictures import read_picture
 from goen.detectors import Goen
 from goen.detectors.calibration_head import CalibrationHead
 from goen.errors import DataError, FitError, UsageError
@@ -269,3 +273,62 @@ def test_a_class_with_too_few_held_out_images_is_named(own_gate: Gate) -> None:
         own_gate.with_false_alarm_rate(0.01).with_per_class()
     with pytest.raises(FitError, match="without the predicted classes"):
         make_gate().with_per_class()
+
+
+# Pictures of Pillow
+
+
+def test_pictures_are_resized_as_files_are(gate: Gate, tmp_path: Path) -> None:
+    pixels = digits().test.read(range(5)).transpose(0, 2, 3, 1)
+    sizes = [(32, 32), (90, 60), (17, 40), (224, 224), (33, 32)]
+    pictures = [Image.fromarray(p).resize(s) for p, s in zip(pixels, sizes, strict=True)]
+    pictures[1] = pictures[1].convert("P")
+    files = [tmp_path / f"{number}.png" for number in range(5)]
+    for picture, file in zip(pictures, files, strict=True):
+        picture.save(file)
+    expected = gate.predict(np.stack([read_picture(file, gate.image_size) for file in files]))
+    assert same(gate.predict(pictures), expected)
+    assert same(gate.predict(tuple(pictures), batch_size=2), expected)
+    for number, picture in enumerate(pictures):
+        one = gate.predict(picture)
+        assert len(one) == 1
+        assert one.score[0] == pytest.approx(expected.score[number], abs=1e-5)
+
+
+def test_pictures_that_cannot_be_used_get_a_sentence(gate: Gate, tmp_path: Path) -> None:
+    Image.effect_noise((64, 64), 50).save(tmp_path / "cut.png")
+    (tmp_path / "cut.png").write_bytes((tmp_path / "cut.png").read_bytes()[:800])
+    whole = Image.new("RGB", (50, 50))
+    with Image.open(tmp_path / "cut.png") as cut, pytest.raises(DataError, match="picture 1 is br"):
+        gate.predict([whole, cut])
+    with pytest.raises(UsageError, match="got a Image"):
+        gate.predict([whole, np.zeros((1, 3, 32, 32), np.uint8)])
+    with pytest.raises(UsageError, match="batch_size is at least 1"):
+        gate.predict([whole], batch_size=0)
+
+
+# Arrays
+
+
+def test_the_arrays_of_a_gate_are_read_only_and_no_prediction_holds_one(own_gate: Gate) -> None:
+    own = [own_gate.held_out.scores, own_gate.held_out.labels, own_gate.held_out.cues]
+    own += own_gate.image_hashes.values()
+    assert len(own) == 5
+    for values in own:
+        assert values is not None
+        with pytest.raises(ValueError, match="read-only"):
+            values[0] = 0
+    state = [value.numpy() for value in own_gate.detector.state().values()]
+    p = own_gate.predict(digits().test.read(range(4)))
+    arrays = [p.label, p.confidence, p.score, p.p_value, p.is_ood]
+    for values in [*arrays, *p.cues.values(), *p.cue_p_values.values()]:
+        assert not any(np.shares_memory(values, part) for part in [*own, *state])
+
+
+def test_the_arrays_that_a_gate_is_made_of_stay_writeable() -> None:
+    scores, hashes = np.arange(200.0), np.arange(3)
+    made = make_gate()
+    made = replace(made, held_out=HeldOut(scores), image_hashes={"train": hashes})
+    scores[0] = hashes[0] = 7
+    assert made.held_out.scores[0] == 0
+    assert not made.image_hashes["train"].flags.writeable

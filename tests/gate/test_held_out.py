@@ -46,7 +46,7 @@ def test_the_tolerance_is_that_of_conformal_prediction(gate: Gate) -> None:
     assert 3.5 < held_out.threshold(0.4) < 3.501
     with pytest.raises(FitError, match="needs at least 19 held-out scores, got 4"):
         held_out.threshold(0.05)
-    cues = torch.from_numpy(gate.held_out.require_cues())
+    cues = torch.tensor(gate.held_out.require_cues())
     labels = torch.arange(len(cues))
     by_cues = HeldOut.from_cues(gate.detector, cues, labels=labels, rounding=0.25)
     own = gate.detector.score_cues(cues).numpy()

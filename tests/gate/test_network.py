@@ -1,6 +1,7 @@
 """The network of a saved gate: rebuilt, and compared with what it was."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,13 +16,15 @@ from goen.gate import Gate
 from goen.models import NetworkConfig, ResNet18
 from goen.models.tapping.preprocess import Preprocess
 from goen.outputs import Outputs
+from goen.runs.artifacts import load_artifact, save_artifact
 
+from ..models.test_unwrapping import WRAPPERS
 from ..own_model import LAYERS, DigitNet, digits, ood, preprocess, trained
 
 
 def fit(**changes: object) -> Gate:
     settings: dict = {"layers": LAYERS, "preprocess": Preprocess((0.3,), (0.35,)), **changes}
-    model = settings.pop("model", None) or trained()
+    model = settings.pop("model") if "model" in settings else trained()
     return Gate.fit(model, digits().train, digits().validation, **settings)
 
 
@@ -192,3 +195,64 @@ def test_a_relative_of_goens_own_network_is_not_taken_for_it(tmp_path: Path) -> 
     loaded = goen.load(tmp_path / "gate", model=Relative(config))
     images = p.test.read(range(6))
     assert np.array_equal(loaded.predict(images).score, gate.predict(images).score)
+
+
+# Wrapped models
+
+
+@pytest.mark.parametrize("loaded", WRAPPERS)
+@pytest.mark.parametrize("fitted", WRAPPERS)
+def test_a_gate_goes_from_a_wrapped_model_to_another(
+    fitted: str, loaded: str, tmp_path: Path
+) -> None:
+    gate = fit(model=WRAPPERS[fitted](trained()))
+    gate.save(tmp_path / "gate")
+    again = goen.load(tmp_path / "gate", model=WRAPPERS[loaded](DigitNet()))
+    images = digits().test.read(range(5))
+    expected = fit().predict(images)
+    for prediction in (gate.predict(images), again.predict(images)):
+        assert np.array_equal(prediction.score, expected.score)
+    manifest = json.loads((tmp_path / "gate" / "manifest.json").read_text())
+    assert manifest["network"]["model"] == "tests.own_model:DigitNet"
+
+
+def test_a_gate_that_was_saved_with_the_wrappers_names_loads(tmp_path: Path) -> None:
+    gate = fit(layers=["module.early", "module.late"], model=nn.DataParallel(trained()))
+    gate.save(tmp_path / "gate")
+    tensors, manifest = load_artifact(tmp_path / "gate", "gate")
+    renamed = {re.sub(r"^network\.", "network.module.", k): v for k, v in tensors.items()}
+    manifest.pop("tensors_sha256")
+    save_artifact(tmp_path / "old", "gate", renamed, manifest)
+    again = goen.load(tmp_path / "old", model=DigitNet())
+    images = digits().test.read(range(5))
+    assert np.array_equal(again.predict(images).score, gate.predict(images).score)
+    assert list(again.predict(images).cues) == ["module.early", "module.late", "entropy"]
+
+
+def test_goens_own_network_in_a_wrapper_is_still_goens_own(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    network = nn.DataParallel(ResNet18(NetworkConfig(num_classes=7, width=2))).eval()
+    gate = fit(model=network, layers=("layer2", "layer4"), preprocess=None)
+    gate.save(tmp_path / "gate")
+    images = digits().test.read(range(5))
+    again = goen.load(tmp_path / "gate")
+    assert np.array_equal(again.predict(images).score, gate.predict(images).score)
+
+
+def test_a_tapped_model_may_be_wrapped() -> None:
+    tapped = goen.Tapped(trained(), LAYERS, preprocess=Preprocess((0.3,), (0.35,)))
+    gate = Gate.fit(nn.DataParallel(tapped), digits().train, digits().validation)
+    assert gate.network is tapped
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_models_that_cannot_be_tapped_get_a_sentence(saved: tuple[Gate, Path]) -> None:
+    _, folder = saved
+    scripted = torch.jit.script(nn.Sequential(nn.Flatten()))
+    empty = DigitNet().to("meta")
+    for model, words in ((scripted, "Give the model that was scripted"), (empty, "meta device")):
+        with pytest.raises(UsageError, match=words):
+            fit(model=model)
+        with pytest.raises(ArtifactError, match=words) as error:
+            goen.load(folder, model=model)
+        assert "Save it again" not in str(error.value)

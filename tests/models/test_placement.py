@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from goen.models.placement import evaluating, placement
+from goen.errors import UsageError
+from goen.models.placement import evaluating, placement, require_values
 from goen.models.tapping.tapped import Tapped
 
 
@@ -49,3 +50,14 @@ def test_a_model_without_parameters_is_on_the_cpu_in_float32() -> None:
     assert Tapped(model, ["0"])(torch.rand(2, 3, 4, 4)).features["0"].shape == (2, 3)
     norm = nn.BatchNorm2d(3, affine=False).double()
     assert placement(norm)[1] == torch.float64
+
+
+def test_a_weight_without_values_is_named(model: nn.Module) -> None:
+    require_values(model)
+    model[1].to("meta")
+    with pytest.raises(UsageError, match=r"The model's 1\.weight is on torch's meta device"):
+        require_values(model)
+    buffered = nn.BatchNorm1d(2)
+    buffered.running_mean = torch.zeros(2, device="meta")
+    with pytest.raises(UsageError, match="running_mean"):
+        require_values(buffered)

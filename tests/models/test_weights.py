@@ -9,6 +9,8 @@ from torch import nn
 from goen.errors import ArtifactError
 from goen.models.weights import load_weights, read_weights
 
+from .test_unwrapping import WRAPPERS
+
 
 @pytest.fixture
 def model() -> nn.Module:
@@ -31,9 +33,23 @@ def test_weights_come_from_a_safetensors_file(model: nn.Module, tmp_path: Path) 
     assert torch.equal(read_weights(tmp_path / "w.safetensors")["weight"], model.weight)
 
 
-def test_the_prefix_of_data_parallel_is_taken_off(model: nn.Module, tmp_path: Path) -> None:
-    torch.save(nn.DataParallel(model).state_dict(), tmp_path / "w.pt")
-    assert list(read_weights(tmp_path / "w.pt")) == ["weight", "bias"]
+@pytest.mark.parametrize("saved", WRAPPERS)
+@pytest.mark.parametrize("loaded", WRAPPERS)
+def test_weights_go_from_a_wrapped_model_to_another(
+    model: nn.Module, saved: str, loaded: str, tmp_path: Path
+) -> None:
+    torch.save(WRAPPERS[saved](model).state_dict(), tmp_path / "w.pt")
+    other = nn.Linear(3, 2)
+    load_weights(WRAPPERS[loaded](other), tmp_path / "w.pt")
+    assert torch.equal(other.weight, model.weight)
+
+
+def test_a_part_called_module_keeps_its_name(tmp_path: Path) -> None:
+    model = nn.ModuleDict({"module": nn.Linear(3, 2)})
+    torch.save(model.state_dict(), tmp_path / "w.pt")
+    other = nn.ModuleDict({"module": nn.Linear(3, 2)})
+    load_weights(other, tmp_path / "w.pt")
+    assert torch.equal(other["module"].weight, model["module"].weight)
 
 
 def test_no_code_is_run_from_a_file(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from safetensors.numpy import load_file
 
 import goen
@@ -220,7 +219,7 @@ def test_the_variants_run(protocol: Protocol, tmp_path: Path, representation: st
     config = RunConfig(preset="tiny", representation=representation, center_loss=0.01)
     gate = run(config, protocol, tmp_path)
     assert gate.network.config.representation == representation
-    assert torch.isfinite(torch.from_numpy(gate.held_out.scores)).all()
+    assert np.isfinite(gate.held_out.scores).all()
 
 
 def test_validation_images_are_split_into_calibration_and_held_out(protocol: Protocol) -> None:

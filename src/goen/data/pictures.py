@@ -4,11 +4,11 @@ import io
 import os
 import stat
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Condition, Lock
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -152,18 +152,54 @@ def read_picture(
     """
     name = name or (str(source) if isinstance(source, Path) else "picture")
     opened = io.BytesIO(source) if isinstance(source, bytes) else source
-    try:
+    with _one_error(name), _pillow_is_quiet():
         if isinstance(source, Path) and not stat.S_ISREG(source.stat().st_mode):
             raise DataCorrupt(f"{name} is not a file.")  # to open a pipe would wait for ever
-        with _pillow_is_quiet(), open_picture(opened) as picture:
-            pixels = picture.width * picture.height
-            if pixels > MAX_PIXELS:
-                raise DataCorrupt(
-                    f"{name} has {picture.width}×{picture.height} pixels; at most {MAX_PIXELS:,} "
-                    "are read. Shrink it first if it is genuine."
-                )
-            with _decoding.hold(pixels * _bytes_per_pixel(picture)):
-                return _decoded(picture, size)
+        with open_picture(opened) as picture, _decoding.hold(_needed_bytes(picture, name)):
+            picture.load()
+            ImageOps.exif_transpose(picture, in_place=True)
+            return _to_pixels(picture, size)
+
+
+def picture_pixels(
+    picture: Image.Image, size: tuple[int, int] | None = None, name: str = "picture"
+) -> Pixels:
+    """What ``read_picture`` gives for a file that holds this picture, which is not changed.
+
+    Raises:
+        DataCorrupt: it cannot be decoded, or has more than ``MAX_PIXELS`` pixels.
+
+    Example:
+        >>> picture_pixels(Image.new("L", (4, 2), 7), (1, 1)).tolist()
+        [[[7]], [[7]], [[7]]]
+    """
+    with _one_error(name), _pillow_is_quiet(), _decoding.hold(_needed_bytes(picture, name)):
+        return _to_pixels(ImageOps.exif_transpose(picture), size)
+
+
+def are_pictures(value: object) -> TypeGuard[Sequence[Image.Image]]:
+    """Whether this is a list or tuple of pictures of Pillow, and not empty."""
+    return (
+        isinstance(value, (list, tuple))
+        and len(value) > 0
+        and all(isinstance(item, Image.Image) for item in value)
+    )
+
+
+def picture_batches(
+    pictures: Sequence[Image.Image], size: tuple[int, int], batch_size: int
+) -> Iterator[Pixels]:
+    """The pictures as images ``(n, 3, H, W)`` of this size; an error gives a picture's number."""
+    for start in range(0, len(pictures), batch_size):
+        part = enumerate(pictures[start : start + batch_size], start)
+        yield np.stack([picture_pixels(p, size, f"picture {number}") for number, p in part])
+
+
+@contextmanager
+def _one_error(name: str) -> Iterator[None]:
+    """Whatever Pillow raises about a picture, as a DataCorrupt."""
+    try:
+        yield
     except FileNotFoundError as error:
         raise DataCorrupt(f"{name} does not exist.") from error
     except UnidentifiedImageError as error:
@@ -188,16 +224,24 @@ def read_picture(
         raise DataCorrupt(f"{name} is broken or cut short: {error}.") from error
 
 
-def _bytes_per_pixel(picture: Image.Image) -> int:
-    """What decoding holds at its peak: Pillow's pixels, and a converted copy of them."""
+def _needed_bytes(picture: Image.Image, name: str) -> int:
+    """What decoding holds at its peak: Pillow's pixels, and a converted copy of them.
+
+    Raises:
+        DataCorrupt: there are more than ``MAX_PIXELS``.
+    """
+    pixels = picture.width * picture.height
+    if pixels > MAX_PIXELS:
+        raise DataCorrupt(
+            f"{name} has {picture.width}×{picture.height} pixels; at most {MAX_PIXELS:,} are read. "
+            "Shrink it first if it is genuine."
+        )
     if picture.mode in ("1", "L"):
-        return 2
-    return 12 if picture.mode in ("I", "F") else 8
+        return 2 * pixels
+    return (12 if picture.mode in ("I", "F") else 8) * pixels
 
 
-def _decoded(picture: Image.Image, size: tuple[int, int] | None) -> Pixels:
-    picture.load()
-    ImageOps.exif_transpose(picture, in_place=True)
+def _to_pixels(picture: Image.Image, size: tuple[int, int] | None) -> Pixels:
     flat = _to_grey_or_rgb(picture)
     if size is not None and flat.size != (size[1], size[0]):
         flat = flat.resize((size[1], size[0]), Image.Resampling.BILINEAR)

@@ -10,10 +10,12 @@ from torch import Tensor, nn
 from goen.errors import ArtifactError, UsageError
 from goen.models import NetworkConfig, ResNet18
 from goen.models.flip_averaging import FlipAveraged
-from goen.models.placement import evaluating, placement
+from goen.models.placement import evaluating, placement, require_values
+from goen.models.seeding import seeded
 from goen.models.tapping.pooling import Layout, Tokens
 from goen.models.tapping.preprocess import Preprocess, Preprocessing
 from goen.models.tapping.tapped import Tapped
+from goen.models.unwrapping import match_names, unwrap
 from goen.outputs import Outputs
 from goen.runs.artifacts import part
 from goen.runs.manifest import JsonObject, Manifest
@@ -94,7 +96,9 @@ def build_network(
                 "This gate contains its own network, so model and preprocess must not be given. "
                 "Leave them out, or choose another gate (--gate)."
             )
-        network = ResNet18(_resnet_config(manifest))
+        config = _resnet_config(manifest)
+        with seeded(0):  # the weights that it begins with are drawn
+            network = ResNet18(config)
         network.load_state_dict(weights)
     elif kind == "tapped":
         network = _tapped(manifest, weights, supplied)
@@ -117,19 +121,25 @@ def _resnet_config(manifest: Manifest) -> NetworkConfig:
 
 
 def _tapped(manifest: Manifest, weights: Mapping[str, Tensor], supplied: Supplied) -> Tapped:
-    model = supplied.model
-    if model is None:
+    if supplied.model is None:
         raise ArtifactError(
             "This gate needs your model, because goen runs no code that a file names: give the "
             f"model, goen.load(folder, model=...) or --model. It was made by {supplied.made_by}."
         )
     preprocess = _preprocess(manifest, supplied)
     try:
+        model = unwrap(supplied.model)
+        require_values(model)
+    except UsageError as error:  # of the model, not of the saved gate
+        raise ArtifactError(str(error)) from error
+    names = match_names(weights, model.state_dict())
+    weights = {names[name]: value for name, value in weights.items()}
+    try:
         model.to(getattr(torch, manifest.text("dtype")))
         for name, own in [*model.named_parameters(), *model.named_buffers()]:
             if name in weights:  # mixed precision: each tensor as it was saved
                 own.data = own.data.to(weights[name].dtype)
-        model.load_state_dict(dict(weights))
+        model.load_state_dict(weights)
     except RuntimeError as error:
         first = str(error).strip().splitlines()[1:2] or [str(error)]
         raise ArtifactError(

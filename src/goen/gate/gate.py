@@ -3,15 +3,17 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor, nn
 
 from goen.data.imageset import ImageSet
 from goen.data.inputs import Array, Hashes, Images, as_stream, check_images
+from goen.data.pictures import are_pictures, picture_batches
 from goen.detectors import CueDetector
 from goen.errors import FitError, UsageError
 from goen.extraction import BATCH_SIZE, run_network
@@ -37,7 +39,8 @@ class Gate:
 
     With n held-out ID images that were used for nothing else, a new ID image is flagged with
     probability at most ``false_alarm_rate``, for every n, every network and every score: split
-    conformal prediction. The rate can be changed at any time without fitting again.
+    conformal prediction. The rate can be changed at any time without fitting again. The arrays of a
+    gate are read-only.
 
     Attributes:
         network: gives ``Outputs``.
@@ -65,6 +68,8 @@ class Gate:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "false_alarm_rate", float(self.false_alarm_rate))
+        hashes = {role: _read_only(values) for role, values in self.image_hashes.items()}
+        object.__setattr__(self, "image_hashes", hashes)
         self.held_out.threshold(self.false_alarm_rate)  # enough, or an error
         if self.per_class:
             self.class_thresholds  # noqa: B018  (enough of each class, or an error)
@@ -227,25 +232,36 @@ class Gate:
             ]
         )
 
-    def predict(self, images: Images, *, batch_size: int = BATCH_SIZE) -> Prediction:
+    def predict(
+        self,
+        images: Images | Image.Image | Sequence[Image.Image],
+        *,
+        batch_size: int = BATCH_SIZE,
+    ) -> Prediction:
         """Label, score, p-value, probability and decision for each image.
 
         Args:
             images: whatever ``fit`` takes: an ``ImageSet``, images ``(N, 3, H, W)``, uint8 or
                 floats in [0, 1], a pair (images, labels), or an iterable of such batches, a
-                ``DataLoader`` for one; or one image ``(3, H, W)``. Labels are ignored.
-            batch_size: of an ``ImageSet`` or a pair; an array is one batch, and iterables have
-                their own.
+                ``DataLoader`` for one; or one image ``(3, H, W)``. Labels are ignored. Or a picture
+                of Pillow or a list of them, of any mode and size: they are resized as ``goen
+                score`` resizes files.
+            batch_size: of an ``ImageSet``, a pair or a list of pictures; an array is one batch, and
+                iterables have their own.
 
         Raises:
             UsageError: images of another shape, type or range, or with NaN in them.
-            DataError: no images, such as a generator that was read before.
+            DataError: no images, such as a generator that was read before, or a broken picture.
         """
         if isinstance(images, (Tensor, np.ndarray)):
             return self._predict_batch(images)
         if isinstance(images, ImageSet) and not len(images):
             raise UsageError(f"{images.name} has no images.")
-        return concatenate(list(self._predict_stream(images, batch_size)))
+        given = [images] if isinstance(images, Image.Image) else images
+        if are_pictures(given):
+            given = picture_batches(given, self.image_size, batch_size)
+        # The type checker cannot tell that pictures are batches by now.
+        return concatenate(list(self._predict_stream(cast(Images, given), batch_size)))
 
     def _predict_batch(self, images: Array) -> Prediction:
         batch = check_images(images)
@@ -335,6 +351,12 @@ class Gate:
         from goen.gate.saving import save_gate  # it makes gates, so it imports this module
 
         save_gate(self, Path(folder))
+
+
+def _read_only(values: Hashes) -> Hashes:
+    view = values.view()
+    view.flags.writeable = False
+    return view
 
 
 def _not_finite(outputs: Outputs, features: Sequence[str]) -> Tensor | None:

@@ -25,6 +25,8 @@ COMPARED_IMAGES = 8
 class HeldOut:
     """The held-out ID images that set a gate's threshold and do nothing else.
 
+    The arrays are read-only.
+
     Attributes:
         scores: ``(n,)``, sorted; above the images' own by a tolerance (``conformal.raised``).
         labels: ``(n,)``, the classifier's labels.
@@ -39,7 +41,9 @@ class HeldOut:
         order = np.argsort(self.scores, kind="stable")
         for name in ("scores", "labels", "cues"):
             if getattr(self, name) is not None:
-                object.__setattr__(self, name, np.asarray(getattr(self, name))[order])
+                values = np.asarray(getattr(self, name))[order]  # a copy
+                values.flags.writeable = False
+                object.__setattr__(self, name, values)
 
     @classmethod
     def from_cues(

@@ -32,9 +32,9 @@ def save_gate(gate: Gate, folder: Path) -> None:
     arrays = {"scores": held_out.scores, "labels": held_out.labels, "cues": held_out.cues}
     for name, values in arrays.items():
         if values is not None:
-            tensors[f"held_out_{name}"] = torch.from_numpy(np.ascontiguousarray(values))
+            tensors[f"held_out_{name}"] = torch.tensor(values)
     for number, hashes in enumerate(gate.image_hashes.values()):
-        tensors[f"image_hashes.{number}"] = torch.from_numpy(np.ascontiguousarray(hashes))
+        tensors[f"image_hashes.{number}"] = torch.tensor(hashes)
     manifest: JsonObject = {
         "network": network_manifest(gate.network),
         "scorer": {"kind": gate.detector.kind, **gate.detector.config()},

@@ -122,10 +122,10 @@ def _updated(gate: Gate, old: GoenM, sets: _NewSets) -> tuple[Gate, Change]:
         old_id = held_out_pass.cues[0][rows]
     else:
         held_out = _recalibrated(new, old, gate.held_out, new_ood, ood)
-        old_id = torch.from_numpy(held_out.require_cues())
+        old_id = torch.tensor(held_out.require_cues())
     facts["splits"] = splits
     updated = replace(gate, detector=new, held_out=held_out, facts=facts, image_hashes=hashes)
-    new_id = torch.from_numpy(updated.held_out.require_cues())
+    new_id = torch.tensor(updated.held_out.require_cues())
     change = Change(
         _numbers(old, gate.threshold, old_id, old_ood),
         _numbers(new, updated.threshold, new_id, new_ood),
@@ -203,8 +203,8 @@ def _recalibrated(
     new.calibrate(old.id_cues_, ood_cues)
     return HeldOut.from_cues(
         new,
-        torch.from_numpy(held_out.cues),
-        labels=None if held_out.labels is None else torch.from_numpy(held_out.labels),
+        torch.tensor(held_out.cues),
+        labels=None if held_out.labels is None else torch.tensor(held_out.labels),
         rounding=max(found.rounding(new) for found in passes.values()),
     )
 

@@ -8,6 +8,8 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
+from goen.errors import UsageError
+
 # Each part that is in use: how many use it, and the mode it was in before the first.
 _in_use: MutableMapping[nn.Module, tuple[int, bool]] = WeakKeyDictionary()
 _lock = Lock()
@@ -49,6 +51,16 @@ def placement(model: nn.Module) -> tuple[torch.device, torch.dtype]:
     device = tensors[0].device if tensors else torch.device("cpu")
     floats = (tensor.dtype for tensor in tensors if tensor.is_floating_point())
     return device, next(floats, torch.float32)
+
+
+def require_values(model: nn.Module) -> None:
+    """Raise a UsageError if a weight is on torch's meta device, where it has a shape only."""
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if tensor.is_meta:
+            raise UsageError(
+                f"The model's {name} is on torch's meta device, where weights have no values. "
+                "Build the model on the CPU, and load its weights before you give it to goen."
+            )
 
 
 def example_images(example: Tensor | Sequence[int], model: nn.Module) -> Tensor:

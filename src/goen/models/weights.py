@@ -9,13 +9,15 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from goen.errors import ArtifactError
+from goen.models.unwrapping import match_names
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
-    """Load the weights in this file into the model."""
+    """Load the weights in this file into the model, whichever of the two was wrapped."""
     state = read_weights(path)
+    names = match_names(state, model.state_dict())
     try:
-        model.load_state_dict(state)
+        model.load_state_dict({names[name]: value for name, value in state.items()})
     except RuntimeError as error:
         lines = [line.strip() for line in str(error).splitlines()[1:3]]
         raise ArtifactError(
@@ -34,9 +36,8 @@ def read_weights(path: Path) -> dict[str, Tensor]:
             raise ArtifactError(f"{path} cannot be read: {error}.") from error
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # about pickle versions; what cannot be read is an error
+            # About pickle versions; what cannot be read is an error.
+            warnings.simplefilter("ignore")
             content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # of bytes that are something else, the reader raises anything
         raise ArtifactError(
@@ -49,5 +50,4 @@ def read_weights(path: Path) -> dict[str, Tensor]:
             content = content[key]
     if not isinstance(content, dict) or not all(isinstance(v, Tensor) for v in content.values()):
         raise ArtifactError(f"{path} holds no weights by name: save model.state_dict().")
-    # DataParallel puts this before every name.
-    return {str(name).removeprefix("module."): value for name, value in content.items()}
+    return {str(name): value for name, value in content.items()}

@@ -18,6 +18,7 @@ from tests.models.tapping.architectures import (
     pictures,
 )
 
+from ..test_unwrapping import WRAPPERS, compiled
 from .comparing import HALF, NAMES, Broken, Returns, close, hooks_of
 
 
@@ -273,3 +274,47 @@ def test_an_exported_program_can_be_saved() -> None:
     found = torch.export.load(file).module()(images)
     assert isinstance(found, Outputs)
     assert close(found.features["body"], tapped(images).features["body"])
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_the_model_inside_a_wrapper_is_tapped(wrapper: str) -> None:
+    case, images = CASES["resnet"], pictures("resnet")
+    model = WRAPPERS[wrapper](build("resnet"))
+    with torch.no_grad():
+        model(images.float() / 255)  # compiled already, without hooks
+    logits, features = case.by_hand(build("resnet"), images.float() / 255)
+    for prefix in ("", "module.", "_orig_mod.", "_orig_mod.module."):
+        names = [prefix + layer for layer in case.layers]
+        outputs = Tapped(model, names)(images)
+        assert close(outputs.logits, logits)
+        for name, layer in zip(names, case.layers, strict=True):
+            assert close(outputs.features[name], features[layer])
+    assert not any(hooks_of(model))
+
+
+def test_a_layer_around_a_compiled_part_is_heard_and_one_in_it_is_named() -> None:
+    model, images = build("plain"), pictures("plain")
+    model.body = compiled(model.body)
+    with torch.no_grad():
+        model(images.float() / 255)
+        outputs = Tapped(model, ["body"])(images)
+        expected = CASES["plain"].by_hand(build("plain"), images.float() / 255)[1]
+        assert close(outputs.features["body"], expected["body"])
+        with pytest.raises(UsageError, match=r"'body\.1' is not called.* compiled by torch"):
+            Tapped(model, ["body.1"])(images)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_a_scripted_part_is_named_and_left_out_of_the_list() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 2, 1), torch.jit.script(nn.Flatten()), nn.Linear(8, 2))
+    with pytest.raises(UsageError, match=r"Layer '1' was made by torch\.jit"):
+        Tapped(model, ["1"])
+    assert [info.name for info in layers(model, (3, 2, 2))] == ["0"]
+    with pytest.raises(UsageError, match=r"Give the model that was scripted"):
+        layers(torch.jit.script(nn.Sequential(nn.Flatten())), (3, 2, 2))
+
+
+def test_a_model_without_values_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"body\.0\.weight is on torch's meta device"):
+        Tapped(build("plain").to("meta"), ["body"])
+    assert len(layers(build("plain").to("meta"), (3, 8, 8))) == 4  # shapes need no values

@@ -9,10 +9,12 @@ from torch import Tensor, nn
 
 from goen.errors import UsageError
 from goen.models.placement import evaluating, example_images, placement
+from goen.models.tapping._calling import image_keyword
 from goen.models.tapping._hooks import listening
 from goen.models.tapping._returned import batched, find_logits, first_float
 from goen.models.tapping.pooling import Layout, channel_axis
 from goen.models.tapping.preprocess import Preprocessing, prepare_images
+from goen.models.unwrapping import unwrap
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ def layers(
         1      ReLU     (N, 8, 6, 6)      8
         2      Flatten  (N, 288)        288
     """
+    model = unwrap(model)
     calls, whole, x = _watch(model, example, preprocess)
     if not every:
         calls = _worth_a_look(model, calls, whole)
@@ -98,7 +101,12 @@ def _watch(
     model: nn.Module, example: Tensor | Sequence[int], preprocess: Preprocessing | None
 ) -> tuple[list[_Call], Any, Tensor]:
     """Every layer that can be tapped in one forward pass, the model's own output, its input."""
-    modules = {name: module for name, module in model.named_modules() if name}
+    modules = {
+        name: module
+        for name, module in model.named_modules()
+        if name and not isinstance(module, torch.jit.ScriptModule)  # these allow no hooks
+    }
+    keyword = image_keyword(model)
     heard: list[tuple[str, Any, Any]] = []
 
     def hear(name: str, inputs: Any, output: Any) -> None:
@@ -107,7 +115,7 @@ def _watch(
     with evaluating(model), torch.no_grad():
         x = prepare_images(example_images(example, model), preprocess, placement(model)[1])
         with listening(modules, hear):
-            whole = model(x)
+            whole = model(x) if keyword is None else model(**{keyword: x})
     names = [name for name, _, _ in heard]
     calls = [
         _Call(name, modules[name], takes, gives)

@@ -8,12 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from goen.errors import UsageError, unknown
-from goen.models.placement import evaluating, example_images, placement
+from goen.models.placement import evaluating, example_images, placement, require_values
+from goen.models.tapping._calling import image_keyword
 from goen.models.tapping._hooks import listening
 from goen.models.tapping._returned import batched, describe_output, find_logits, first_float, full
 from goen.models.tapping.layers import layers as layers_of
 from goen.models.tapping.pooling import Layout, Tokens, channel_axis
 from goen.models.tapping.preprocess import Preprocessing, prepare_images
+from goen.models.unwrapping import match_names, unwrap
 from goen.outputs import Outputs
 
 # Lets torch.export return Outputs from a program.
@@ -41,7 +43,9 @@ class Tapped(nn.Module):
     - Of a tuple, a dict or an object (attention with its weights) the first float tensor counts.
 
     Args:
-        model: maps a batch of images to logits, or to something that holds them.
+        model: maps a batch of images to logits, or to something that holds them; images are its
+            first argument, or its ``pixel_values``. Of a model in ``torch.compile``,
+            ``DataParallel`` or ``DistributedDataParallel`` the model inside is taken.
         layers: names as in ``model.named_modules()``; ``layers(model, example)`` lists them. Each
             must be called exactly once in a forward pass.
         logits: where they are in the model's output: a key, an attribute or an index. Not needed
@@ -54,8 +58,8 @@ class Tapped(nn.Module):
             error for a wrong name gives shapes.
 
     Raises:
-        UsageError: no such layer, a layer that is called never or twice, logits that are not
-            found, images of an invalid shape or type.
+        UsageError: a model that allows no hooks or has no values, no such layer, a layer that is
+            called never or twice, logits that are not found, images of an invalid shape or type.
 
     Example:
         >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 5))
@@ -76,6 +80,8 @@ class Tapped(nn.Module):
         example: Tensor | Sequence[int] | None = None,
     ) -> None:
         super().__init__()
+        model = unwrap(model)
+        require_values(model)
         self.model = model
         self.layers = (layers,) if isinstance(layers, str) else tuple(layers)
         self.logits = logits
@@ -89,10 +95,17 @@ class Tapped(nn.Module):
             raise unknown("layout", layout, get_args(Layout))
         if len(set(self.layers)) != len(self.layers):
             raise UsageError(f"Each layer is named once, got {', '.join(self.layers)}.")
+        self._keyword = image_keyword(model)
         known = dict(model.named_modules(remove_duplicate=False))
-        for name in self.layers:
-            if not name or name not in known:
+        self._places = match_names(self.layers, known)
+        for name, place in self._places.items():
+            if not name or place not in known:
                 raise _no_such_layer(name, model, example, preprocess)
+            if isinstance(known[place], torch.jit.ScriptModule):
+                raise UsageError(
+                    f"Layer {name!r} was made by torch.jit, whose modules allow no hooks. Choose a "
+                    "layer around it, or build the model without torch.jit."
+                )
         if example is not None:
             with evaluating(self), torch.no_grad():
                 self(example_images(example, model))
@@ -104,14 +117,17 @@ class Tapped(nn.Module):
         def hear(name: str, _: Any, output: Any) -> None:
             heard[name].append(self._pooled(name, output, x))
 
-        modules = {name: self.model.get_submodule(name) for name in self.layers}
+        modules = {name: self._module(name) for name in self.layers}
         with listening(modules, hear):
-            output = self.model(x)
+            output = self.model(x) if self._keyword is None else self.model(**{self._keyword: x})
         for name, calls in heard.items():
             if len(calls) != 1:
                 raise _not_once(name, len(calls))
         features = {name: calls[0] for name, calls in heard.items()}
         return Outputs(full(find_logits(output, self.logits, x.shape[0])), features)
+
+    def _module(self, name: str) -> nn.Module:
+        return self.model.get_submodule(self._places[name])
 
     def _pooled(self, name: str, output: Any, x: Tensor) -> Tensor:
         found = first_float(output)
@@ -123,8 +139,7 @@ class Tapped(nn.Module):
             )
         values = full(found)
         if values.ndim == 4:
-            module = self.model.get_submodule(name)
-            axis = channel_axis(module, found.shape, x.shape, self.layout)
+            axis = channel_axis(self._module(name), found.shape, x.shape, self.layout)
             if axis is None:
                 raise UsageError(
                     f"Layer {name!r} gives {batched(found.shape[1:])}: its shape does not "
@@ -153,6 +168,7 @@ def as_tapped(
     Raises:
         UsageError: no layers, or settings beside a ``Tapped``, which has its own.
     """
+    model = unwrap(model)
     if not isinstance(model, Tapped):
         if not layers:
             raise UsageError(
@@ -182,8 +198,8 @@ def _not_once(name: str, calls: int) -> UsageError:
     if not calls:
         return UsageError(
             f"Layer {name!r} is not called in the forward pass: the model has it but does not use "
-            "it, uses its weights only, or was scripted (then give the model before that). "
-            "goen.layers(model, example) lists the layers that are."
+            "it, uses its weights only, or runs it in a part compiled by torch (then give the "
+            "model before that). goen.layers(model, example) lists the layers that are."
         )
     return UsageError(
         f"Layer {name!r} is called {calls} times in the forward pass, so its name does not "

@@ -1,0 +1,45 @@
+"""How a model is called with a batch of images."""
+
+from inspect import Parameter, signature
+
+from torch import nn
+
+from goen.errors import UsageError
+
+# What the models of Hugging Face call their images.
+_PIXELS = "pixel_values"
+_POSITIONAL = (
+    Parameter.POSITIONAL_ONLY,
+    Parameter.POSITIONAL_OR_KEYWORD,
+    Parameter.VAR_POSITIONAL,
+)
+
+
+def image_keyword(model: nn.Module) -> str | None:
+    """The name under which the model takes its images; ``None`` if it takes them without a name.
+
+    An argument called ``pixel_values`` is for the images, wherever it stands. Else they are the
+    first argument, or of a model that takes keywords only, the only one (the only one required).
+
+    Raises:
+        UsageError: the model cannot be called with images alone.
+    """
+    try:
+        call = signature(model.forward)
+    except (TypeError, ValueError):  # something without a signature, such as a function in C
+        return None
+    arguments = call.parameters
+    keyword = _PIXELS if _PIXELS in arguments else None
+    if not keyword and not any(argument.kind in _POSITIONAL for argument in arguments.values()):
+        named = [name for name, a in arguments.items() if a.kind is Parameter.KEYWORD_ONLY]
+        required = [name for name in named if arguments[name].default is Parameter.empty]
+        candidates = required or named
+        keyword = candidates[0] if len(candidates) == 1 else None
+    try:
+        call.bind(None) if keyword is None else call.bind(**{keyword: None})
+    except TypeError as error:
+        raise UsageError(
+            f"The forward of {type(model).__name__} cannot be called with one batch of images: "
+            f"{error}. Wrap the model in one whose forward(x) calls it with all that it needs."
+        ) from error
+    return keyword
