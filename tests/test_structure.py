@@ -193,6 +193,7 @@ OF_MANY_FILES = {
     "test_main_module.py": "__main__.py",
     "test_mutants.py": "tests/mutants.py",
     "test_processor.py": "tests/processor.py",
+    "test_process_state.py": "the state of the process around every public call",
     "test_public.py": "the public names",
     "test_results_page.py": "docs/results.md",
     "test_structure.py": "all files",

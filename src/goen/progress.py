@@ -4,9 +4,13 @@ The command line shows them; in a notebook, ``goen.progress.show()`` does. Bars 
 error, so that standard output stays clean for results.
 """
 
+# ruff: noqa: E402
+import random
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+_random_state = random.getstate()  # importing rich draws a number
 
 from rich.console import Console
 from rich.progress import (
@@ -21,6 +25,8 @@ from rich.progress import (
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
+
+random.setstate(_random_state)
 
 _enabled = False
 

@@ -7,7 +7,9 @@ import shutil
 import subprocess
 import tempfile
 import zlib
-from logging import getLogger
+from collections.abc import Iterator
+from contextlib import contextmanager
+from logging import Logger, getLogger
 from pathlib import Path
 
 import numpy as np
@@ -41,9 +43,8 @@ def download(official: Official, folder: Path) -> Path:
     import requests  # both are slow to import, and most runs fetch nothing
 
     make_folder(folder)
-    pooch.get_logger().setLevel("WARNING")
     lock = check_free(folder / f"{official.file}.lock", LOCK)
-    with storage_errors(folder), FileLock(lock):
+    with storage_errors(folder), FileLock(lock), _warnings_only(pooch.get_logger()):
         file = folder / official.file
         if file.exists():
             return _as_published(file, official)
@@ -63,6 +64,17 @@ def download(official: Official, folder: Path) -> Path:
                 "the address no longer serves this set."
             ) from error
     return Path(path)
+
+
+@contextmanager
+def _warnings_only(log: Logger) -> Iterator[None]:
+    """Without the logger's lesser messages; afterwards at the level it had."""
+    level = log.level
+    log.setLevel("WARNING")
+    try:
+        yield
+    finally:
+        log.setLevel(level)
 
 
 def _as_published(file: Path, official: Official) -> Path:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from goen.errors import FitError, UsageError
+from goen.models.seeding import seeded
 
 # The targets the head is trained to, instead of 0 and 1.
 TARGET_ID, TARGET_OOD = 0.05, 0.95
@@ -98,8 +99,7 @@ def train_head(
     }
     fit_ood = [fit for fit, _ in divided.values()]
     measure_ood = [measure for _, measure in divided.values()]
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed)
+    with seeded(config.seed):
         head = CalibrationHead(id_cues.shape[1])
     optimiser = torch.optim.Adam(head.parameters(), config.learning_rate)
     gaps: list[float] = []

@@ -17,6 +17,7 @@ from goen.detectors.calibration_head import (
 )
 from goen.errors import NotFittedError, UsageError
 from goen.functional.cues import entropy, log_distance, max_inner_product
+from goen.models.seeding import seeded
 from goen.outputs import Outputs
 from goen.runs.manifest import JsonObject, Manifest
 
@@ -215,7 +216,8 @@ class Goen(CueDetector):
         if ("head" in Manifest(config)) != bool(part("head.")):
             raise ValueError("its manifest and its tensors disagree about a head")
         if part("head."):
-            detector.head_ = CalibrationHead(len(CUES))
+            with seeded(0):  # the weights that it begins with are drawn
+                detector.head_ = CalibrationHead(len(CUES))
             detector.head_.load_state_dict(part("head."))
             detector.head_.eval()
         detector.id_cues_ = state.get("id_cues")

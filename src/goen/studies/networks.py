@@ -16,6 +16,7 @@ from goen.data.imageset import ImageSet
 from goen.extraction import stream
 from goen.files import whole_file
 from goen.models import NetworkConfig, ResNet18
+from goen.models.seeding import seeded
 from goen.outputs import Outputs
 from goen.runs.artifacts import load_tensors, part
 from goen.runs.manifest import JsonObject, JsonValue
@@ -84,7 +85,8 @@ def train(
         write_epochs(result / "training.jsonl", [asdict(row) for row in rows])
 
     folder = stages.run("backbone", inputs, make)
-    model = ResNet18(network)
+    with seeded(0):  # the weights that it begins with are drawn
+        model = ResNet18(network)
     model.load_state_dict(load_tensors(folder / "network.safetensors"))
     epochs = read_epochs(folder / "training.jsonl")
     stopped_on = () if training.patience is None else (validation,)

@@ -20,6 +20,7 @@ from goen.extraction import stream
 from goen.functional.conformal import threshold
 from goen.gate import Gate, HeldOut, measure_rounding
 from goen.models import ResNet18
+from goen.models.seeding import seeded
 from goen.runs.artifacts import load_tensors
 from goen.runs.manifest import JsonObject
 from goen.runs.stages import Stages, alone_in, summarised
@@ -220,6 +221,7 @@ def _train_head(
         "ood": {name: images.fingerprint for name, images in ood.items()},
     }
     folder = stages.run("head", inputs, make)
-    head = CalibrationHead()
+    with seeded(0):  # the weights that it begins with are drawn
+        head = CalibrationHead()
     head.load_state_dict(load_tensors(folder / "head.safetensors"))
     return head.eval(), read_epochs(folder / "head.jsonl")

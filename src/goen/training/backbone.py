@@ -4,7 +4,6 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -20,6 +19,7 @@ from goen.extraction import stream
 from goen.functional.gaussian import ClassStatistics
 from goen.functional.geometry import feature_geometry
 from goen.models import NetworkConfig, ResNet18
+from goen.models.seeding import seeded
 from goen.progress import bar
 from goen.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 
@@ -162,7 +162,10 @@ def _run_epoch(
 ) -> EpochRow:
     """Train for one epoch, then measure on the validation images."""
     started = time.perf_counter()
-    with _randomness(config, state.epoch, state.network.mean.device):
+    # The classifier's randomness (dropout, indices). The numbers that order and augment the images
+    # have a generator of their own, and the same seed here would repeat them.
+    seed = config.seed * 1_000_003 + 500_009 + state.epoch
+    with seeded(seed, state.network.mean.device):
         loss, accuracy, rate = _pass(state, train, config, show)
     validation_loss, validation_accuracy, shape = _measure(state.network, validation)
     return EpochRow(
@@ -214,8 +217,7 @@ def _begin(
         raise UsageError(
             f"The network has {network_config.num_classes} classes, the images have {num_classes}."
         )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed)
+    with seeded(config.seed, device):
         network = ResNet18(network_config)
         centres = None
         if config.center_loss:
@@ -239,18 +241,6 @@ def _begin(
         # in another order, and a resumed training would part from an uninterrupted one by a bit.
         optimiser.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
     return state
-
-
-@contextmanager
-def _randomness(config: TrainingConfig, epoch: int, device: torch.device) -> Iterator[None]:
-    """The classifier's randomness (dropout, indices) from (seed, epoch) alone; then the caller's.
-
-    Not the numbers that order and augment the images: those have a generator of their own, and the
-    same seed here would repeat them.
-    """
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(config.seed * 1_000_003 + 500_009 + epoch)
-        yield
 
 
 def _epoch(
