@@ -21,8 +21,8 @@ class StudyOptions:
 
     Attributes:
         data: digits that ship with scikit-learn, or CIFAR-10 and its OOD sets as in the paper.
-        extra: with cifar10, further OOD sets: tiny-imagenet mnist textures places cifar100-rest
-            (the other fifty classes of CIFAR-100).
+        extra: with cifar10, further OOD sets: tiny-imagenet mnist textures places cifar100-rest,
+            the last being the other fifty classes of CIFAR-100.
         out: the folder of the run (default: runs/DATA for goen run, else runs/DATA-COMMAND).
         stages: the cache of finished stages, shared by all studies (default: stages/ beside the
             folder of the run).
@@ -45,7 +45,7 @@ class StudyOptions:
 
     def shared_stages(self, folder: Path) -> Stages:
         """The cache of finished stages."""
-        return Stages(self.stages or folder.parent / "stages")
+        return Stages(self.stages) if self.stages else Stages.beside(folder)
 
 
 def run_study(

@@ -40,6 +40,26 @@ def evaluating(network: nn.Module) -> Iterator[None]:
                     part.training = mode
 
 
+def find_device(name: str) -> torch.device:
+    """The device of this name, such as ``cpu`` or ``cuda:1``; ``auto`` is CUDA if it is available.
+
+    Raises:
+        UsageError: torch does not know it, or cannot use it on this machine.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device).add(1).cpu()
+    except (RuntimeError, AssertionError, NotImplementedError, ImportError) as error:
+        here = ["cpu", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))]
+        here += ["mps"] if torch.backends.mps.is_available() else []
+        raise UsageError(
+            f"There is no device {name!r} on this machine. Available: {', '.join(here)}."
+        ) from error
+    return device
+
+
 def placement(model: nn.Module) -> tuple[torch.device, torch.dtype]:
     """Where the model is and what it computes in: CPU and float32 if it has no tensors.
 

@@ -39,6 +39,11 @@ class Stages:
 
     folder: Path
 
+    @classmethod
+    def beside(cls, out: Path) -> "Stages":
+        """The stages that all studies share whose folders lie beside this one."""
+        return cls(out.parent / "stages")
+
     def run(
         self,
         name: str,

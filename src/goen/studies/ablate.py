@@ -73,12 +73,15 @@ class AblateConfig:
             for the digits and cpu for CIFAR-10.
         budget: full trains the whole schedule; paper stops early.
         seed: of all trainings.
+        device: where networks train and run: cpu, cuda (cuda:1 is the second GPU), or auto: CUDA if
+            it is available.
     """
 
     variants: tuple[str, ...] = ()
     preset: str = "auto"
     budget: Budget = "full"
     seed: int = 42
+    device: str = "auto"
 
     def run(self, variant: str) -> RunConfig:
         """The configuration of ``goen run`` for this variant."""
@@ -90,6 +93,7 @@ class AblateConfig:
             center_loss=chosen.center_loss,
             calibration_ood=chosen.calibration_ood,
             seed=self.seed,
+            device=self.device,
         )
 
 
@@ -107,14 +111,14 @@ def ablate(
         config: what to do.
         protocol: the images.
         out: the study's folder; each variant's run is in its ``variants/``.
-        stages: finished work, shared between studies; in out if not given.
+        stages: finished work, shared between studies; ``stages/`` beside out if not given.
     """
     for name in config.variants:
         if name not in VARIANTS:
             raise unknown("variant", name, VARIANTS)
     wanted = {"default", *(config.variants or VARIANTS)}
     variants = [name for name in VARIANTS if name in wanted]
-    store = stages or Stages(out / "stages")
+    store = stages or Stages.beside(out)
     for name in variants:
         check_run_folder(out / "variants" / name)
     with alone_in(out):

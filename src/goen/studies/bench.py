@@ -42,6 +42,8 @@ class BenchConfig:
         budget: full trains every network for the full schedule; paper stops early with a patience
             of ten epochs and gives the baselines 2.5 times GOEN's epochs, as in the paper.
         seed: random seed of all trainings; the ensemble uses four others as well.
+        device: where networks train and run: cpu, cuda (cuda:1 is the second GPU), or auto: CUDA if
+            it is available.
     """
 
     methods: tuple[str, ...] = ()
@@ -49,6 +51,7 @@ class BenchConfig:
     preset: str = "auto"
     budget: Budget = "full"
     seed: int = 42
+    device: str = "auto"
 
 
 def bench(
@@ -68,7 +71,7 @@ def bench(
         config: what to do.
         protocol: the images.
         out: the run's folder.
-        stages: finished work, shared between studies; in out if not given.
+        stages: finished work, shared between studies; ``stages/`` beside out if not given.
         own: methods of your own, beside the chosen ones.
 
     Returns:
@@ -78,7 +81,12 @@ def bench(
     protocol = _with_sets(protocol, config.sets)
     with alone_in(out):
         experiment = Experiment(
-            config.preset, config.budget, config.seed, protocol, stages or Stages(out / "stages")
+            config.preset,
+            config.budget,
+            config.seed,
+            protocol,
+            stages or Stages.beside(out),
+            config.device,
         )
         named = {*config.methods, *(method.key for method in own)}
         methods = [m for m in methods if m.key in named or _is_default(m, experiment)]

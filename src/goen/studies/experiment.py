@@ -16,6 +16,7 @@ from goen.detectors import Detector, Perturbed
 from goen.models import ClassifierKind
 from goen.models.ensemble import ensemble
 from goen.models.flip_averaging import FlipAveraged
+from goen.models.placement import find_device
 from goen.models.resnet import Representation
 from goen.outputs import Outputs
 from goen.runs.manifest import Manifest
@@ -85,16 +86,24 @@ class Experiment:
         seed: of all trainings; the ensemble adds four of the paper's other seeds.
         protocol: the images.
         stages: finished work.
+        device: where networks train and run; auto is CUDA if it is available.
     """
 
     def __init__(
-        self, preset: str, budget: Budget, seed: int, protocol: Protocol, stages: Stages
+        self,
+        preset: str,
+        budget: Budget,
+        seed: int,
+        protocol: Protocol,
+        stages: Stages,
+        device: str = "auto",
     ) -> None:
         self.budget = budget
         self.seed = seed
         self.protocol = protocol
         self.preset = choose_preset(preset, protocol, budget, seed)
         self._stages = stages
+        self._device = find_device(device)
         self._trained: dict[tuple[str, int], Trained] = {}
         self._outputs: dict[tuple[str, str, View], tuple[Outputs, float]] = {}
 
@@ -124,6 +133,7 @@ class Experiment:
                 self.protocol.train,
                 self.protocol.calibration_id,
                 self._stages,
+                self._device,
             )
         return self._trained[network, seed]
 

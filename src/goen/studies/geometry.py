@@ -12,6 +12,7 @@ from goen.errors import unknown
 from goen.functional.cues import normalise
 from goen.functional.gaussian import ClassStatistics
 from goen.functional.geometry import feature_geometry, nearest_mean_agreement
+from goen.models.placement import find_device
 from goen.outputs import Outputs
 from goen.runs.manifest import JsonObject
 from goen.runs.results import Origin, Result, write_results
@@ -47,14 +48,15 @@ def geometry(
         config: which variants, and how they are trained.
         protocol: the images.
         out: the study's folder.
-        stages: finished work, shared between studies; in out if not given.
+        stages: finished work, shared between studies; ``stages/`` beside out if not given.
     """
-    store = stages or Stages(out / "stages")
+    store = stages or Stages.beside(out)
     for name in config.variants:
         if name not in NETWORK_VARIANTS:
             raise unknown("variant with a network of its own", name, NETWORK_VARIANTS)
     wanted = config.variants or NETWORK_VARIANTS
     variants = [name for name in NETWORK_VARIANTS if name in wanted]
+    device = find_device(config.device)
     with alone_in(out):
         results: list[Result] = []
         epochs: list[EpochRecord] = []
@@ -62,7 +64,12 @@ def geometry(
             _log.info(f"variant {name}")
             preset = config.run(name).preset_for(protocol)
             trained = train(
-                preset.network, preset.training, protocol.train, protocol.calibration_id, store
+                preset.network,
+                preset.training,
+                protocol.train,
+                protocol.calibration_id,
+                store,
+                device,
             )
             epochs += [{"variant": name, **row} for row in trained.epochs]
             origin = Origin(

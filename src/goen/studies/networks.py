@@ -57,6 +57,7 @@ def train(
     images: ImageSet,
     validation: ImageSet,
     stages: Stages,
+    device: torch.device,
 ) -> Trained:
     """The trained network of this configuration; training is skipped if a study has done it."""
     inputs: JsonObject = {
@@ -65,7 +66,7 @@ def train(
         "training": asdict(training),
         "train": images.fingerprint,
         "validation": validation.fingerprint,
-        "device": device(),
+        "device": device.type,
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
     }
@@ -77,7 +78,7 @@ def train(
             images,
             validation,
             checkpoint=work / "checkpoint.safetensors",
-            device=device(),
+            device=device,
             on_epoch=_note_epoch,
         )
         plain = {k: v.cpu().contiguous() for k, v in trained.state_dict().items()}
@@ -90,7 +91,7 @@ def train(
     model.load_state_dict(load_tensors(folder / "network.safetensors"))
     epochs = read_epochs(folder / "training.jsonl")
     stopped_on = () if training.patience is None else (validation,)
-    return Trained(model.to(device()).eval(), folder.name, epochs, (images, *stopped_on))
+    return Trained(model.to(device).eval(), folder.name, epochs, (images, *stopped_on))
 
 
 def outputs(
@@ -128,11 +129,6 @@ def outputs(
     whole = Outputs(tensors["logits"], part(tensors, "feature."), tensors.get("uncertainty"))
     # In the requested order, which a file does not keep: the last feature is a detector's default.
     return whole.keep(tuple(features)), tensors["seconds"].item()
-
-
-def device() -> str:
-    """The device for training and scoring: CUDA if available."""
-    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def write_epochs(path: Path, rows: list[EpochRecord]) -> None:

@@ -41,6 +41,8 @@ class RobustConfig:
             for the digits and cpu for CIFAR-10.
         budget: full gives every network the same whole schedule; paper stops early.
         seed: of all trainings.
+        device: where networks train and run: cpu, cuda (cuda:1 is the second GPU), or auto: CUDA if
+            it is available.
         cifar10c: a folder with the official CIFAR-10-C files, to use instead of goen's corruptions.
     """
 
@@ -59,6 +61,7 @@ class RobustConfig:
     preset: str = "auto"
     budget: Budget = "full"
     seed: int = 42
+    device: str = "auto"
     cifar10c: Path | None = None
 
 
@@ -76,13 +79,15 @@ def robust(
         config: what to do.
         protocol: the images.
         out: the study's folder.
-        stages: finished work, shared between studies; in out if not given.
+        stages: finished work, shared between studies; ``stages/`` beside out if not given.
     """
     _check(config, protocol)
     methods = [METHODS[name] for name in config.methods]
     with alone_in(out):
-        store = stages or Stages(out / "stages")
-        experiment = Experiment(config.preset, config.budget, config.seed, protocol, store)
+        store = stages or Stages.beside(out)
+        experiment = Experiment(
+            config.preset, config.budget, config.seed, protocol, store, config.device
+        )
         # Raised before anything is trained where the held-out images are too few for the rate.
         threshold(np.zeros(len(protocol.held_out)), config.false_alarm_rate)
         fitted = [experiment.fit(method) for method in methods]

@@ -20,6 +20,7 @@ from goen.extraction import stream
 from goen.functional.conformal import threshold
 from goen.gate import Gate, HeldOut, measure_rounding
 from goen.models import ResNet18
+from goen.models.placement import find_device
 from goen.models.seeding import seeded
 from goen.runs.artifacts import load_tensors
 from goen.runs.manifest import JsonObject
@@ -47,6 +48,8 @@ class RunConfig:
             photographs and noise), noise alone, or none: then the distance is the score.
         false_alarm_rate: upper bound on the probability that an ID image is flagged.
         seed: random seed of training and calibration.
+        device: where networks train and run: cpu, cuda (cuda:1 is the second GPU), or auto: CUDA if
+            it is available.
     """
 
     preset: str = "auto"
@@ -56,6 +59,7 @@ class RunConfig:
     calibration_ood: Literal["all", "noise", "none"] = "all"
     false_alarm_rate: float = 0.05
     seed: int = 42
+    device: str = "auto"
 
     def __post_init__(self) -> None:
         if not self.center_loss >= 0:
@@ -85,18 +89,19 @@ def run(config: RunConfig, protocol: Protocol, out: Path, stages: Stages | None 
         config: what to do.
         protocol: the images.
         out: the run's folder.
-        stages: finished work, shared between studies; in out if not given.
+        stages: finished work, shared between studies; ``stages/`` beside out if not given.
     """
     with alone_in(out):
-        return _run(config, protocol, out, stages or Stages(out / "stages"))
+        return _run(config, protocol, out, stages or Stages.beside(out))
 
 
 def _run(config: RunConfig, protocol: Protocol, out: Path, stages: Stages) -> Gate:
     check_outputs(protocol, out)
+    device = find_device(config.device)
     preset = config.preset_for(protocol)
     held_out, calibration = protocol.held_out, protocol.calibration_id
     threshold(np.zeros(len(held_out)), config.false_alarm_rate)  # too few: an error before training
-    trained = train(preset.network, preset.training, protocol.train, calibration, stages)
+    trained = train(preset.network, preset.training, protocol.train, calibration, stages, device)
     fitted = _fit(trained, protocol.train, stages)
     ood = _ood_for_calibration(config, protocol)
     head, gaps = _train_head(fitted, calibration, ood, preset.head, stages)

@@ -33,12 +33,13 @@ def seeds(
         config: of every run; its own seed is not used.
         protocol: the images.
         out: the study's folder; each seed's run is in its ``seeds/``.
-        stages: finished work, shared between studies; in out if not given.
+        stages: finished work, shared between studies; ``stages/`` beside out if not given.
         seeds: the paper's five by default.
     """
     if len(set(seeds)) != len(seeds) or len(seeds) < 2:
-        raise UsageError(f"A spread needs at least two different seeds, got {list(seeds)}.")
-    store = stages or Stages(out / "stages")
+        got = " ".join(map(str, seeds)) or "none"
+        raise UsageError(f"A spread needs at least two different seeds, got {got}.")
+    store = stages or Stages.beside(out)
     for seed in seeds:
         check_run_folder(out / "seeds" / str(seed))
     with alone_in(out):
