@@ -75,7 +75,7 @@ def as_stream(value: Images | BatchStream, name: str, batch_size: int) -> BatchS
     if isinstance(value, BatchStream):
         return value
     if batch_size < 1:
-        raise UsageError(f"batch_size is at least 1, got {batch_size}.")
+        raise UsageError(f"A batch has at least one image, got a batch size of {batch_size}.")
     if isinstance(value, ImageSet):
 
         def batches() -> Iterator[Batch]:

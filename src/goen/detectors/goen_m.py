@@ -242,7 +242,7 @@ def _checked(layers: Sequence[str]) -> tuple[str, ...]:
     if not layers or ENTROPY in layers:
         raise UsageError(
             f"goen-m measures one layer or more, none of them called {ENTROPY!r}; got "
-            f"{list(layers)}."
+            f"{' '.join(layers) or 'none'}."
         )
     return tuple(layers)
 

@@ -98,7 +98,7 @@ def required_held_out(false_alarm_rate: float) -> int:
         >>> required_held_out(0.05), required_held_out(0.001)
         (19, 999)
     """
-    false_alarm_rate = _rate("false_alarm_rate", false_alarm_rate)
+    false_alarm_rate = _rate("A false-alarm rate", false_alarm_rate)
     needed = max(math.ceil(1 / false_alarm_rate) - 1, 1)
     # 1 / alpha is rounded; settle it with the comparison that decides.
     while 1 / (needed + 1) > false_alarm_rate:
@@ -161,7 +161,7 @@ def false_alarm_interval(
         >>> [round(x, 4) for x in false_alarm_interval(1000, 0.05)]
         [0.0392, 0.05, 0.0618]
     """
-    level = _rate("level", level)
+    level = _rate("A level", level)
     rank = _rank(num_held_out, false_alarm_rate)
     from scipy.stats import beta  # takes most of a second to import, and only this needs it
 
@@ -230,7 +230,7 @@ def benjamini_hochberg(p_values: Numbers, rate: float) -> NDArray[np.bool_]:
         [True, True, True, False]
     """
     p = _numbers("p_values", p_values)
-    rate = _rate("rate", rate)
+    rate = _rate("A rate", rate)
     if p.ndim != 1:
         raise UsageError(f"Expected p-values of shape (m,), got {p.shape}.")
     if p.size == 0:
@@ -250,7 +250,7 @@ def benjamini_hochberg(p_values: Numbers, rate: float) -> NDArray[np.bool_]:
 
 def _rank(num_held_out: int, false_alarm_rate: float) -> int:
     """k, the largest integer with k / (n + 1) <= alpha as rounded numbers: 1 <= k <= n."""
-    false_alarm_rate = _rate("false_alarm_rate", false_alarm_rate)
+    false_alarm_rate = _rate("A false-alarm rate", false_alarm_rate)
     size = num_held_out + 1
     rank = math.floor(false_alarm_rate * size)
     while (rank + 1) / size <= false_alarm_rate:

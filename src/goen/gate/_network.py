@@ -124,7 +124,7 @@ def _tapped(manifest: Manifest, weights: Mapping[str, Tensor], supplied: Supplie
     if supplied.model is None:
         raise ArtifactError(
             "This gate needs your model, because goen runs no code that a file names: give the "
-            f"model, goen.load(folder, model=...) or --model. It was made by {supplied.made_by}."
+            f"model (on the command line, --model). It was made by {supplied.made_by}."
         )
     preprocess = _preprocess(manifest, supplied)
     try:
@@ -170,7 +170,7 @@ def _preprocess(manifest: Manifest, supplied: Supplied) -> Preprocessing | None:
     if supplied.preprocess is None:
         raise ArtifactError(
             f"This gate's preprocessing is a function of your own, {settings.text('function')}: "
-            "give it, goen.load(folder, model=..., preprocess=...) or --preprocess."
+            "give it as well (on the command line, --preprocess)."
         )
     return supplied.preprocess
 

@@ -233,7 +233,7 @@ def _converted(gate: Gate) -> Any:
         except Exception as error:  # the exporter raises many types of its own
             raise UsageError(
                 f"This model cannot be converted to ONNX: {_first_line(error)} Export a program of "
-                "torch.export instead: --program, or goen.gate.export.to_program."
+                "torch.export instead (on the command line, --program)."
             ) from error
     assert converted is not None  # dynamo=True returns it
     return converted.model_proto

@@ -163,8 +163,8 @@ def _warn_of_chance(held_out: CuePass, num_classes: int) -> None:
     if held_out.accuracy <= chance + 3 * spread:
         warnings.warn(
             f"The classifier is right on {held_out.accuracy:.1%} of the held-out images, no better "
-            f"than chance ({chance:.1%}). Is preprocess= missing, do the labels count the classes "
-            "in another order than the logits, or are these other weights?",
+            f"than chance ({chance:.1%}). Is the preprocessing missing, do the labels count the "
+            "classes in another order than the logits, or are these other weights?",
             GoenWarning,
             stacklevel=4,
         )
@@ -223,7 +223,7 @@ def name_classes(classes: Sequence[str] | None, train: BatchStream, count: int) 
         shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
         raise UsageError(
             f"The model has {count} logits, but there are {len(names)} class names ({shown}). Give "
-            "classes= one name for each logit, in their order."
+            "one class name for each logit, in their order."
         )
     return names
 

@@ -212,8 +212,8 @@ class Gate:
         """
         if self.held_out.labels is None:
             raise FitError(
-                "This gate was saved without the predicted classes of its held-out images. Fit it "
-                "again with Gate.fit."
+                "This gate was saved without the predicted classes of its held-out images, so it "
+                "has no threshold per class. Gates that goen fit makes have them."
             )
         counts = np.bincount(self.held_out.labels, minlength=len(self.classes))
         needed = conformal.required_held_out(self.false_alarm_rate)

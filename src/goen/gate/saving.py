@@ -92,8 +92,8 @@ def load(
     except ArtifactError as error:
         if isinstance(folder, Path) or path.exists() or not bundled_gates():
             raise
-        known = ", ".join(f'goen.load("{name}")' for name in bundled_gates())
-        raise ArtifactError(f"{error} Or load a bundled gate: {known}.") from error
+        known = ", ".join(bundled_gates())
+        raise ArtifactError(f"{error} Or name a bundled gate: {known}.") from error
     try:
         return _rebuilt(tensors, Manifest(manifest), model, preprocess)
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:

@@ -32,8 +32,7 @@ def find_logits(output: Any, where: str | int | None, count: int) -> Tensor:
         asked = "" if where is None else f" at {where!r}"
         raise UsageError(
             f"No logits (N, classes){asked} in what the model returns for {count} images: "
-            f"{describe_output(output)}. Give logits= the key, attribute or index of the one that "
-            "is."
+            f"{describe_output(output)}. Name the key, attribute or index of the logits in it."
         )
     if logits.shape[1] < 2:
         raise UsageError(

@@ -46,7 +46,8 @@ class Preprocess:
             if values is not None:
                 object.__setattr__(self, name, tuple(float(value) for value in values))
         if self.std is not None and not all(0 < value < float("inf") for value in self.std):
-            raise UsageError(f"std is one positive number per channel, got {self.std}.")
+            got = " ".join(map(str, self.std))
+            raise UsageError(f"std is one positive number per channel, got {got}.")
         if self.size is not None and min(self._sides()) < 1:
             raise UsageError(f"size is a number of pixels or (height, width), got {self.size!r}.")
 

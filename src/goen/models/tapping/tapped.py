@@ -18,6 +18,8 @@ from goen.models.tapping.preprocess import Preprocessing, prepare_images
 from goen.models.unwrapping import match_names, unwrap
 from goen.outputs import Outputs
 
+_LISTED = "Layers are listed by goen.layers and, on the command line, by goen fit without --layers"
+
 # Lets torch.export return Outputs from a program.
 torch.export.register_dataclass(Outputs, serialized_type_name="goen.outputs.Outputs")
 
@@ -135,7 +137,7 @@ class Tapped(nn.Module):
             raise UsageError(
                 f"Layer {name!r} gives {describe_output(output)} for {x.shape[0]} images; a layer "
                 "to tap gives a float tensor of 2 to 4 dimensions, the first of them the images. "
-                "goen.layers(model, example) lists those that do."
+                f"{_LISTED}."
             )
         values = full(found)
         if values.ndim == 4:
@@ -143,8 +145,8 @@ class Tapped(nn.Module):
             if axis is None:
                 raise UsageError(
                     f"Layer {name!r} gives {batched(found.shape[1:])}: its shape does not "
-                    "determine which axis is the channels. Give layout='channels_first' (most "
-                    "CNNs) or 'channels_last' (Swin)."
+                    "determine which axis is the channels. Set the layout to channels_first "
+                    "(most CNNs) or channels_last (Swin)."
                 )
             return values.mean((2, 3) if axis == 1 else (1, 2))
         if values.ndim == 3 and self.tokens == "mean":
@@ -171,10 +173,7 @@ def as_tapped(
     model = unwrap(model)
     if not isinstance(model, Tapped):
         if not layers:
-            raise UsageError(
-                "Name the layers to measure, such as layers=('layer2', 'layer4'); "
-                "goen.layers(model, example) lists them."
-            )
+            raise UsageError(f"Name the layers to measure, such as layer2 and layer4. {_LISTED}.")
         return Tapped(
             model,
             layers,
@@ -199,7 +198,7 @@ def _not_once(name: str, calls: int) -> UsageError:
         return UsageError(
             f"Layer {name!r} is not called in the forward pass: the model has it but does not use "
             "it, uses its weights only, or runs it in a part compiled by torch (then give the "
-            "model before that). goen.layers(model, example) lists the layers that are."
+            f"model before that). {_LISTED}."
         )
     return UsageError(
         f"Layer {name!r} is called {calls} times in the forward pass, so its name does not "
@@ -225,7 +224,4 @@ def _no_such_layer(
     shown = near or [known for known in names if "." not in known] or names[:8]
     listed = ", ".join(f"{known!r}{shapes.get(known, '')}" for known in shown)
     hint = f"Did you mean {listed}?" if near else f"It has {listed}."
-    return UsageError(
-        f"The model has no layer {name!r}. {hint} goen.layers(model, example) lists them with "
-        "their shapes."
-    )
+    return UsageError(f"The model has no layer {name!r}. {hint} {_LISTED}.")
