@@ -1,9 +1,11 @@
 """Image sets on the command line: a folder of pictures, or the name of a known set."""
 
+from collections import Counter
 from logging import getLogger
 from pathlib import Path
 
 from goen.data.imageset import ImageSet
+from goen.data.pictures import describe_skipped
 from goen.data.readers import class_folders, class_names
 from goen.data.sources import load_set, names
 from goen.data.store import prepare_set
@@ -32,7 +34,7 @@ def open_image_set(
     folder = folder.resolve()
     if classes == ():
         # All pictures below the folder, as one class of its own name.
-        return prepare_set(class_folders(folder.parent, size, (folder.name,)), folder.name)
+        return _prepared(folder, folder.parent, size, (folder.name,))
     there = class_names(folder)
     if not there:
         raise UsageError(
@@ -46,4 +48,15 @@ def open_image_set(
             folder,
             ", ".join(others[:10]),
         )
-    return prepare_set(class_folders(folder, size, classes), folder.name)
+    return _prepared(folder, folder, size, classes)
+
+
+def _prepared(
+    folder: Path, above: Path, size: tuple[int, int] | None, classes: tuple[str, ...] | None
+) -> ImageSet:
+    """The pictures in the class folders of ``above``; how many other files are there is logged."""
+    skipped = Counter[str]()
+    source = class_folders(above, size, classes, skipped)
+    if skipped:
+        _log.info("%s: %s", folder, describe_skipped(skipped))
+    return prepare_set(source, folder.name)

@@ -4,6 +4,7 @@ import io
 import os
 import stat
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,6 +33,8 @@ FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """What is decoded, in Pillow's names; a phone's MPO is a JPEG. One format per suffix above."""
 
 
+# Of skipped files, the endings that a message names.
+_MOST_ENDINGS = 5
 # Rows of a deep grey picture that are converted at once: the copy in float64 stays small.
 _ROWS_AT_ONCE = 256
 
@@ -47,27 +50,71 @@ def open_picture(file: Path | BinaryIO) -> Image.Image:
     return Image.open(file, formats=FORMATS)
 
 
-def find_pictures(folder: Path) -> Iterator[Path]:
-    """All pictures below a folder, sorted within each folder; hidden folders are passed over.
+def find_pictures(
+    folder: Path, skipped: Counter[str] | None = None, passed: set[str] | None = None
+) -> Iterator[Path]:
+    """All pictures below a folder, sorted within each folder.
 
-    Links are followed, but no folder is entered twice.
+    A file is a picture if its name ends like one (it may be damaged) or if its content begins like
+    one, whatever its name: the formats are those of ``read_picture``. Hidden files and folders are
+    passed over. Links are followed, but no folder is entered twice.
+
+    Args:
+        folder: where to look.
+        skipped: counts the other files, by the ending of their names.
+        passed: absolute paths of files to pass over, and of the folders that were entered, which
+            several calls may share.
 
     Raises:
         UsageError: a folder that may not be read.
     """
-    entered: set[str] = set()
+    counted = Counter[str]() if skipped is None else skipped
+    seen = set[str]() if passed is None else passed
 
     def refuse(error: OSError) -> None:
         raise UsageError(f"{error.filename} cannot be read: {error.strerror}.") from error
 
     for place, folders, files in os.walk(folder, followlinks=True, onerror=refuse):
         real = os.path.realpath(place)
-        if real in entered:
+        if real in seen:
             folders.clear()
             continue
-        entered.add(real)
+        seen.add(real)
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        yield from (Path(place, f) for f in sorted(files) if Path(f).suffix.lower() in SUFFIXES)
+        for file in (Path(place, name) for name in sorted(files)):
+            if str(file.absolute()) in seen:
+                continue
+            if file.name.startswith("."):
+                counted["hidden"] += 1
+            elif file.suffix.lower() in SUFFIXES or _begins_as_picture(file):
+                yield file
+            else:
+                counted[file.suffix.lower() or "no ending"] += 1
+
+
+def _begins_as_picture(file: Path) -> bool:
+    try:
+        if not stat.S_ISREG(file.stat().st_mode):
+            return False  # to open a pipe would wait for ever
+        with _pillow_is_quiet(), open_picture(file):
+            return True
+    except Image.DecompressionBombError:
+        return True  # a picture, though too large: whoever reads it gets the reason
+    except Exception:  # Pillow's decoders let almost any exception out of what is no picture
+        return False
+
+
+def describe_skipped(skipped: Counter[str]) -> str:
+    """How many files were skipped, by the ending of their names.
+
+    Example:
+        >>> describe_skipped(Counter({".txt": 2, "no ending": 1}))
+        '3 files skipped, not pictures that goen reads (2 .txt, 1 no ending)'
+    """
+    kinds = [f"{count} {ending}" for ending, count in skipped.most_common(_MOST_ENDINGS)]
+    more = ", ..." if len(skipped) > _MOST_ENDINGS else ""
+    files = "1 file" if skipped.total() == 1 else f"{skipped.total():,} files"
+    return f"{files} skipped, not pictures that goen reads ({', '.join(kinds)}{more})"
 
 
 class ByteBudget:

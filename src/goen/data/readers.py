@@ -9,6 +9,7 @@ import json
 import os
 import tarfile
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -208,21 +209,26 @@ def idx_bytes(images: bytes, labels: bytes, classes: tuple[str, ...], where: str
 
 
 def class_folders(
-    path: Path, size: tuple[int, int] | None, classes: tuple[str, ...] | None
+    path: Path,
+    size: tuple[int, int] | None,
+    classes: tuple[str, ...] | None,
+    skipped: Counter[str] | None = None,
 ) -> Source:
     """A folder with one folder of pictures per class, the folder's name being the class.
 
     ``size`` (height, width) is what every picture is resized to; ``None`` takes the first
     picture's. If ``classes`` are given, they are the only folders read, in that order. The
     pictures are identified by place, name, size and times, so that a large folder need not be read
-    twice.
+    twice. ``skipped`` counts the other files, as in ``find_pictures``.
     """
     names = classes or class_names(path)
     for name in names:
         if os.fsencode(name) != name.encode("utf-8", "replace"):
             raise DataCorrupt(f"{path} has a class folder {name!r}, which is no text: rename it.")
     by_class = [
-        (number, file) for number, name in enumerate(names) for file in _pictures(path / name)
+        (number, file)
+        for number, name in enumerate(names)
+        for file in _pictures(path / name, skipped)
     ]
     if not by_class:
         raise DataCorrupt(f"{path} has no class folders with pictures in them.")
@@ -248,10 +254,10 @@ def class_folders(
     return Source(identity, str(path), read)
 
 
-def _pictures(folder: Path) -> list[Path]:
+def _pictures(folder: Path, skipped: Counter[str] | None) -> list[Path]:
     if not folder.is_dir():
         raise DataCorrupt(f"{folder.parent} has no folder for class {folder.name!r}.")
-    found = sorted(find_pictures(folder))
+    found = sorted(find_pictures(folder, skipped))
     if not found:
         raise DataCorrupt(
             f"{folder} holds no pictures, so class {folder.name!r} would be empty. Put pictures "
