@@ -194,7 +194,7 @@ def own_files(folder: Path, names: Collection[str]) -> Iterator[Own]:
         UsageError: a file of such a name is there and goen did not write it.
     """
     make_folder(folder)
-    before = _recorded(folder)
+    before = recorded_names(folder)
     ours = Own("a file that goen wrote there", lambda path: path.name in before)
     for name in names:
         check_free(folder / name, ours)
@@ -207,7 +207,8 @@ def own_files(folder: Path, names: Collection[str]) -> Iterator[Own]:
     _record(folder, names)
 
 
-def _recorded(folder: Path) -> set[str]:
+def recorded_names(folder: Path) -> set[str]:
+    """The names of the files that goen wrote into this folder with ``own_files``."""
     record = folder / _RECORD
     lines = record.read_text(encoding="utf-8").split("\n") if record.is_file() else []
     return {name for name in lines if name and Path(name).name == name}

@@ -32,7 +32,13 @@ _enabled = False
 
 
 class PipeConsole(Console):
-    """A console whose broken pipe is an exception: rich would end the process with code 1."""
+    """A console for foreign text: ``:smile:`` stays, and a broken pipe is an exception.
+
+    At a broken pipe rich would end the process with code 1.
+    """
+
+    def __init__(self, *, stderr: bool = False, width: int | None = None) -> None:
+        super().__init__(stderr=stderr, width=width, emoji=False)
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
@@ -45,10 +51,10 @@ def show(enabled: bool = True) -> None:
 
 
 @contextmanager
-def shown() -> Iterator[None]:
-    """Show progress bars within this block."""
+def shown(enabled: bool = True) -> Iterator[None]:
+    """Show progress bars within this block, or do not."""
     before = _enabled
-    show()
+    show(enabled)
     try:
         yield
     finally:

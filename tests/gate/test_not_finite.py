@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from goen.gate import Gate
 from goen.gate.export import to_onnx, to_program
-from goen.gate.score_files import find_files, open_writer, score_columns, score_files
+from goen.gate.score_files import find_files, score_columns, score_files
+from goen.gate.score_writers import open_writer
 from goen.outputs import Outputs
 from tests.own_model import LAYERS, digits, ood, trained
 
@@ -119,11 +120,10 @@ def test_goen_score_gives_every_file_its_row(
         Image.fromarray(image.transpose(1, 2, 0)).save(tmp_path / f"{number}.png")
     (tmp_path / "5.png").write_text("no picture")
     rows: list[dict] = []
-    files = [*find_files([tmp_path]), *find_files([tmp_path / "missing.png"])]
-    with open_writer(
-        tmp_path / "rows.jsonl", None, ["path", *score_columns(gate), "error"]
-    ) as write:  # type: ignore[arg-type]
-        counts = score_files(gate, files, write)
+    files = find_files([tmp_path, tmp_path / "missing.png"]).files
+    columns = ["path", *score_columns(gate), "error"]
+    with open_writer(tmp_path / "rows.jsonl", "jsonl", columns) as write:
+        counts = score_files(gate, files, lambda scored: write(scored.row))
     lines = (tmp_path / "rows.jsonl").read_text().splitlines()
     rows = [json.loads(line, parse_constant=pytest.fail) for line in lines]
     assert [row["error"] is None for row in rows] == [True, False, True, False, True, False, False]

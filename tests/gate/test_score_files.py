@@ -1,34 +1,29 @@
-"""Rows for files, in three formats; ``goen score`` itself is tested in tests/cli/test_score.py."""
+"""Rows for files; ``goen score`` itself is tested in tests/cli/test_score.py."""
 
-import csv
-import io
-import json
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
 from goen.errors import UsageError
-from goen.gate import Gate
+from goen.gate import Gate, Prediction
 from goen.gate.score_files import (
     FileCounts,
+    ScoredFile,
     ScoreRow,
     check_not_scored,
     find_files,
-    open_writer,
+    most_unusual_cue,
+    prediction_rows,
     score_columns,
     score_files,
+    sort_rows,
 )
 
 from ..own_model import LAYERS, digits, ood, preprocess, trained
 from .test_gate import make_gate
-
-ROWS: list[ScoreRow] = [
-    {"path": "ä.png", "label": "a", "score": 0.5, "is_ood": False, "error": None},
-    {"path": "b.png", "label": None, "score": None, "is_ood": None, "error": "damaged"},
-]
 
 
 @pytest.fixture(scope="module")
@@ -45,12 +40,17 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_each_file_gets_the_row_of_its_prediction(gate: Gate, folder: Path) -> None:
-    rows: list[ScoreRow] = []
-    files = find_files([folder])
-    counts = score_files(gate, files, rows.append)  # more files than one batch
+@pytest.mark.parametrize("batch_size", [128, 7, 1000])
+def test_each_file_gets_the_row_of_its_prediction(
+    gate: Gate, folder: Path, batch_size: int
+) -> None:
+    scored: list[ScoredFile] = []
+    files = find_files([folder]).files
+    counts = score_files(gate, files, scored.append, batch_size=batch_size)
     expected = gate.predict(np.delete(digits().test.read(range(130)), 77, axis=0))
     assert counts == FileCounts(129, int(expected.is_ood.sum()), 1)
+    assert [one.file for one in scored] == files
+    rows = [one.row for one in scored]
     assert [row["path"] for row in rows] == [str(file) for file in files]
     assert [row["path"] for row in rows if row["error"]] == [str(folder / "077.png")]
     read = [row for row in rows if not row["error"]]
@@ -59,6 +59,23 @@ def test_each_file_gets_the_row_of_its_prediction(gate: Gate, folder: Path) -> N
     assert [row["label"] for row in read] == [expected.classes[i] for i in expected.label]
     for row in rows:
         assert list(row) == ["path", *score_columns(gate), "error"]
+
+
+def test_the_network_sees_batches_of_that_size(
+    gate: Gate, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    predict = Gate.predict
+
+    def counting(self: Gate, images: np.ndarray) -> Prediction:
+        seen.append(len(images))
+        return predict(self, images)
+
+    monkeypatch.setattr(Gate, "predict", counting)
+    score_files(gate, find_files([folder]).files[:25], lambda _: None, batch_size=10)
+    assert seen == [10, 10, 5]
+    with pytest.raises(UsageError, match="at least one image, got a batch size of 0"):
+        score_files(gate, [], lambda _: None, batch_size=0)
 
 
 def test_columns_depend_on_what_the_detector_provides(gate: Gate) -> None:
@@ -76,39 +93,89 @@ def test_columns_depend_on_what_the_detector_provides(gate: Gate) -> None:
 
 
 def test_files_come_as_given_and_folders_sorted(folder: Path) -> None:
+    everything = sorted(folder.iterdir())
     found = find_files([folder / "100.png", folder])
-    assert found == [folder / "100.png", *sorted(folder.iterdir())]
-    assert find_files([Path("nowhere")]) == [Path("nowhere")]  # its row has the error
+    others = [file for file in everything if file.name != "100.png"]
+    assert found.files == [folder / "100.png", *others]
+    assert find_files([Path("nowhere")]).files == [Path("nowhere")]  # its row has the error
 
 
-@pytest.mark.parametrize("suffix", [".jsonl", ".NDJSON", ".csv", ".parquet", None])
-def test_every_format_holds_the_same_rows(suffix: str | None, tmp_path: Path) -> None:
-    out = None if suffix is None else tmp_path / f"scores{suffix}"
-    stdout = io.StringIO()
-    with open_writer(out, stdout, list(ROWS[0])) as write:
-        for row in ROWS:
-            write(row)
-        assert out is None or not out.exists()  # it appears when it is complete
-    if out is None:
-        assert [json.loads(line) for line in stdout.getvalue().splitlines()] == ROWS
-        return
-    assert stdout.getvalue() == ""
-    if suffix == ".csv":
-        with out.open(newline="", encoding="utf-8") as file:
-            found = [{k: v or None for k, v in row.items()} for row in csv.DictReader(file)]
-        as_text = [{k: None if v is None else str(v) for k, v in row.items()} for row in ROWS]
-        assert found == as_text
-    elif suffix == ".parquet":
-        assert pq.read_table(out).to_pylist() == ROWS
-    else:
-        lines = out.read_text(encoding="utf-8").splitlines()
-        assert [json.loads(line) for line in lines] == ROWS
+def test_each_picture_is_found_once_and_other_files_are_counted(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "deep").mkdir()
+    (folder / "000.png").rename(folder / "deep" / "000.png")
+    (folder / "deep" / "a.txt").touch()
+    (folder / "notes.TXT").touch()
+    (folder / "Makefile").write_text("all:")
+    (folder / ".hidden.png").touch()
+    expected = [*sorted(folder.glob("*.png"))[1:], folder / "deep" / "000.png"]
+    found = find_files([folder])
+    assert found.files == expected
+    assert found.skipped == Counter({".txt": 2, "no ending": 1, "hidden": 1})
+    assert find_files([folder, folder / "deep", folder]) == found
+    # `find FOLDER` prints folders and files: each file once, those named with a row in any case.
+    monkeypatch.chdir(folder)
+    printed = [Path(), *sorted(path.relative_to(folder) for path in folder.rglob("*"))]
+    listed = find_files(printed)
+    assert sorted(listed.files) == sorted(path for path in printed if path.is_file())
+    assert not listed.skipped
+    # A file that is given twice keeps its rows: they stand for what was given.
+    assert find_files([Path("001.png")] * 2).files == [Path("001.png")] * 2
 
 
-def test_other_suffixes_and_files_to_score_are_refused(folder: Path) -> None:
-    with pytest.raises(UsageError, match=r"\.xls should end in \.jsonl.*suffix selects the format"):
-        open_writer(Path("scores.xls"), io.StringIO(), [])
+def rows_of(**columns: list[float | str | bool | None]) -> list[ScoreRow]:
+    return [
+        dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
+    ]
+
+
+def order(rows: list[ScoreRow], column: str) -> str:
+    return "".join(str(row["path"]) for row in sort_rows(rows, column))
+
+
+def test_the_most_suspicious_come_first_and_what_cannot_be_read_last() -> None:
+    rows = rows_of(
+        path=["c", "a", "u", "b", "d"],
+        label=["x", "z", None, "y", "x"],
+        confidence=[0.5, 0.9, None, 0.2, 0.4],
+        score=[1.0, 3.0, None, None, 3.5],  # None without an error: infinite
+        p_value=[0.2, 0.01, None, 0.01, 0.01],
+        is_ood=[False, True, None, True, True],
+        cue_a=[5.0, 4.0, None, None, 6.0],
+        p_a=[0.3, 0.1, None, 0.01, 0.2],
+        error=[None, None, "cut short", "not finite", None],
+    )
+    assert order(rows, "p_value") == "bdacu"  # equal p-values by their scores
+    assert order(rows, "score") == "bdacu"
+    assert order(rows, "confidence") == "bdcau"
+    assert order(rows, "cue_a") == "bdcau"
+    assert order(rows, "p_a") == "badcu"
+    assert order(rows, "path") == "abcdu"
+    assert order(rows, "label") == "dcbau"
+    assert order(rows, "is_ood") == "bdacu"
+    assert order(rows[::-1], "p_value") == "bdacu"
+    assert order([], "p_value") == ""
+
+
+def test_the_cue_with_the_smallest_p_value_is_named() -> None:
+    cues = {"layer2": [0.5, 0.002, 0.5], "layer4": [0.04, 0.002, 0.6], "entropy": [0.3, 0.9, 0.7]}
+    arrays = {name: np.array(values) for name, values in cues.items()}
+    none = np.zeros(3)
+    found = Prediction(none.astype(int), none, none, none, None, none > 0, arrays, ("a",), arrays)
+    assert [most_unusual_cue(row) for row in prediction_rows(found)] == [
+        "layer4: p = 0.04",
+        "layer2, layer4: p = 0.002",
+        "layer2: p = 0.5",
+    ]
+    unexplained = Prediction(none.astype(int), none, none, none, None, none > 0, arrays, ("a",))
+    row = next(prediction_rows(unexplained))
+    assert most_unusual_cue(row) == "layer2: 0.5, layer4: 0.04, entropy: 0.3"
+
+
+def test_the_file_to_write_is_not_one_to_score(folder: Path) -> None:
+    files = find_files([folder]).files
     (folder / "link.csv").symlink_to(folder / "003.png")
     with pytest.raises(UsageError, match="one of the files to score"):
-        check_not_scored(folder / "link.csv", find_files([folder]))
-    check_not_scored(folder / "new.csv", find_files([folder]))
+        check_not_scored(folder / "link.csv", files)
+    check_not_scored(folder / "new.csv", files)

@@ -1,7 +1,7 @@
 """goen replaces its own earlier output and nothing else, whichever of its functions writes."""
 
 import ast
-import io
+import json
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from goen.data.store import prepare_set, prepared
 from goen.errors import DataCorrupt, UsageError
 from goen.files import own_files, whole_file
 from goen.gate import export, published
-from goen.gate.score_files import open_writer
+from goen.gate.score_writers import format_of, open_writer
 from goen.models import NetworkConfig, ResNet18
 from goen.report import write_report
 from goen.report.page import _draw
@@ -51,7 +51,7 @@ class Writer:
 
 def score_rows(path: Path) -> None:
     names = ["path", "label", "confidence", "score", "p_value", "is_ood", "cue_a", "p_a", "error"]
-    with open_writer(path, io.StringIO(), names) as write:
+    with open_writer(path, format_of(path), names) as write:
         write({**dict.fromkeys(names), "path": "a.png", "score": 1.0})
 
 
@@ -230,10 +230,11 @@ def test_an_empty_file_is_somebodys_too(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     with pytest.raises(UsageError, match="a file of 0 bytes, not a CSV file of scores"):
         score_rows(tmp_path / "scores.csv")
-    with pytest.raises(UsageError, match="a file of 0 bytes, not JSON lines of scores"):
-        score_rows(tmp_path / "scores.jsonl")
     with pytest.raises(UsageError, match="a file of 0 bytes, not a contact sheet"):
         save_png(Image.new("RGB", (8, 8)), tmp_path / "sheet.png")
+    # Empty JSON lines are those of a call that flagged nothing.
+    score_rows(tmp_path / "scores.jsonl")
+    assert json.loads((tmp_path / "scores.jsonl").read_text())["path"] == "a.png"
 
 
 def test_an_empty_folder_is_free_for_a_folder(tmp_path: Path) -> None:
@@ -388,6 +389,7 @@ _ALLOWED = {
     ("data/fetch.py", "_resume"): "the .part file of a download, and pooch's temporary file",
     ("data/store.py", "_write"): "into the folder of whole_folder",
     ("detectors/odin.py", "forward"): "moves pixels",
+    ("gate/score_writers.py", "_parquet"): "into an open file",
     ("report/figures/style.py", "save_figure"): "into a temporary folder",
     ("runs/stages.py", "_clear"): "the work folder of a finished stage, named by a hash",
     ("studies/networks.py", "outputs"): "into the folder of a stage",

@@ -1,23 +1,21 @@
 """``goen demo``: the bundled gate on a few OOD pictures, and then ``goen run``."""
 
-from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
-from rich.box import SIMPLE_HEAD
-from rich.markup import escape
-from rich.table import Table
 
 from goen.cli.options import OptionalPath
+from goen.cli.print_scores import print_scores
 from goen.cli.run import run_command
 from goen.cli.study import StudyOptions
-from goen.cli.terminal import output, visible
+from goen.cli.terminal import output
 from goen.data.embedded import digits, noise
 from goen.data.imageset import Pixels
 from goen.data.pictures import read_picture
-from goen.gate import DEFAULT_GATE, Gate, Prediction, bundled_folder, load
+from goen.gate import DEFAULT_GATE, Gate, bundled_folder, load
+from goen.gate.score_files import prediction_rows
 
 
 def demo_command(out: OptionalPath = None) -> int:
@@ -48,7 +46,10 @@ def show_gate(name: str, gate: Gate) -> None:
         highlight=False,
         markup=False,
     )
-    console.print(_table(pictures, prediction))
+    console.print()
+    rows = zip(pictures, prediction_rows(prediction), strict=True)
+    print_scores([{"path": name, **row, "error": None} for name, row in rows])
+    console.print()
     console.print(
         f"{prediction.is_ood.sum()} of {len(prediction)} OOD pictures flagged. Of in-distribution "
         f"pictures it flags at most {gate.false_alarm_rate:.1%} on average: the false-alarm rate. "
@@ -83,32 +84,3 @@ def ood_pictures(size: tuple[int, int]) -> dict[str, Pixels]:
 def _resized(pixels: Pixels, size: tuple[int, int]) -> Pixels:
     picture = Image.fromarray(pixels.transpose(1, 2, 0))
     return np.asarray(picture.resize(size[::-1], Image.Resampling.BILINEAR)).transpose(2, 0, 1)
-
-
-def _table(names: Mapping[str, Pixels], prediction: Prediction) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    table.add_column("picture", no_wrap=True)
-    table.add_column("classifier", no_wrap=True)
-    table.add_column("p-value", justify="right", no_wrap=True)
-    table.add_column("decision", no_wrap=True)
-    table.add_column("why")
-    for row, name in enumerate(names):
-        label = prediction.classes[prediction.label[row]]
-        table.add_row(
-            name,
-            f"{escape(visible(label))}, {prediction.confidence[row]:.0%}",
-            f"{prediction.p_value[row]:.2g}",
-            "flagged" if prediction.is_ood[row] else "passed",
-            escape(most_unusual_cue(prediction, row)),
-        )
-    return table
-
-
-def most_unusual_cue(prediction: Prediction, row: int) -> str:
-    """The cue or cues with the smallest p-value; all cues if they have no p-values."""
-    values = {name: float(p[row]) for name, p in prediction.cue_p_values.items()}
-    if not values:
-        return prediction.explain(row)
-    least = min(values.values())
-    names = ", ".join(name for name, p in values.items() if p == least)
-    return f"{names}: p = {least:.2g}"

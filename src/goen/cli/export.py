@@ -8,7 +8,7 @@ import tyro
 from goen.cli.model import open_gate
 from goen.cli.options import OptionalFunction, OptionalPath, OptionalRate
 from goen.cli.terminal import note
-from goen.data.pictures import read_picture
+from goen.data.pictures import describe_skipped, read_picture
 from goen.errors import UsageError
 from goen.files import check_free
 from goen.gate.export import ONNX, PROGRAM, to_onnx, to_program
@@ -58,10 +58,12 @@ def export_command(
     loaded = open_gate(gate, model, preprocess, false_alarm_rate, per_class=per_class)
     pictures = None
     if images is not None:
-        files = find_files([images])
-        if not files:
+        found = find_files([images])
+        if found.skipped:
+            note(describe_skipped(found.skipped))
+        if not found.files:
             raise UsageError(f"There are no pictures in {images}.")
-        pictures = np.stack([read_picture(file, loaded.image_size) for file in files])
+        pictures = np.stack([read_picture(file, loaded.image_size) for file in found.files])
     if out is not None:
         to_onnx(loaded, out, pictures, tolerance=tolerance)
         note(f"written and compared with the gate: {out}, {out.stat().st_size / 1e6:.1f} MB")

@@ -4,17 +4,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-import torch
 import tyro
 
 from goen.cli.model import find_preprocess, make_model
-from goen.cli.options import OptionalFunction, OptionalName, OptionalPath, SomeNames, several
+from goen.cli.options import (
+    Device,
+    OptionalFunction,
+    OptionalName,
+    OptionalPath,
+    SomeNames,
+    several,
+)
 from goen.cli.terminal import note, visible
 from goen.data.folders import open_image_set
 from goen.errors import UsageError
 from goen.files import check_free, whole_file
 from goen.gate import Gate
 from goen.gate.summary import fit_summary
+from goen.models.placement import find_device
 from goen.models.tapping.layers import layers as layers_of
 from goen.models.tapping.layers import suggest_layers
 from goen.models.tapping.pooling import Layout, Tokens
@@ -41,7 +48,7 @@ def fit_command(
     layout: Layout = "auto",
     flip_averaging: bool = False,
     batch_size: int = 128,
-    device: str = "cpu",
+    device: Device = "cpu",
 ) -> int:
     """Fit a gate (detector goen-m) to a classifier you already have, which is not changed.
 
@@ -78,12 +85,13 @@ def fit_command(
         flip_averaging: average outputs over each image and its horizontal flip, at twice the time;
             not for classes that a flip changes, such as digits.
         batch_size: images per forward pass.
-        device: cpu or cuda.
+        device: where the model runs: cpu, or cuda (cuda:1 is the second GPU).
     """
+    place = find_device(device)
     check_free(out, saved("gate"), folder=True)
     if len({*classes}) != len(classes):
         raise UsageError(f"--classes must name each class once, got {' '.join(classes)}.")
-    network = make_model(model, weights).to(_device(device))
+    network = make_model(model, weights).to(place)
     sides = _sides(size)
     training = open_image_set(train, sides, classes or None)
     sides = training.image_shape[1:]
@@ -135,15 +143,7 @@ def _kinds(ood: tuple[str, ...]) -> dict[str, str]:
 
 def _sides(size: tuple[int, ...]) -> tuple[int, int] | None:
     if len(size) > 2 or any(side < 1 for side in size):
-        raise UsageError(f"--size is one number, or height and width, got {size}.")
+        raise UsageError(
+            f"--size is one number, or height and width, got {' '.join(map(str, size))}."
+        )
     return (size[0], size[-1]) if size else None
-
-
-def _device(name: str) -> torch.device:
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise UsageError(f"--device is cpu or cuda, got {name!r}.") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise UsageError("--device cuda: torch finds no CUDA device.")
-    return device

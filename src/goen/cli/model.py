@@ -9,6 +9,7 @@ from torch import nn
 
 from goen.errors import UsageError
 from goen.gate import Gate, load
+from goen.models.placement import find_device
 from goen.models.tapping.preprocess import Preprocessing
 from goen.models.weights import load_weights
 
@@ -46,9 +47,12 @@ def open_gate(
     false_alarm_rate: float | None = None,
     *,
     per_class: bool = False,
+    device: str = "cpu",
 ) -> Gate:
     """The gate of this name or folder, with the user's model and preprocessing if given."""
+    place = find_device(device)
     gate = load(name, make_model(model) if model else None, find_preprocess(preprocess))
+    gate.network.to(place)
     if false_alarm_rate is not None:
         gate = gate.with_false_alarm_rate(false_alarm_rate)
     return gate.with_per_class() if per_class else gate

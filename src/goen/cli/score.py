@@ -1,70 +1,236 @@
 """``goen score``: score image files and folders with a gate."""
 
+import io
+import os
 import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
 from goen.cli.model import open_gate
-from goen.cli.options import OptionalFunction, OptionalPath, OptionalRate, several
-from goen.cli.terminal import note
-from goen.errors import UsageError
-from goen.gate import DEFAULT_GATE
+from goen.cli.options import Device, OptionalFunction, OptionalPath, OptionalRate, several
+from goen.cli.print_scores import print_scores, print_sentence
+from goen.cli.terminal import note, visible
+from goen.data.pictures import describe_skipped, open_picture
+from goen.errors import UsageError, unknown
+from goen.gate import DEFAULT_GATE, Gate
+from goen.gate.flagged_copies import check_copy_folder, copy_flagged
 from goen.gate.score_files import (
+    DEFAULT_BATCH_SIZE,
+    FileCounts,
+    FoundFiles,
+    ScoredFile,
+    ScoreRow,
     check_not_scored,
     find_files,
-    open_writer,
     score_columns,
     score_files,
+    sort_rows,
 )
+from goen.gate.score_writers import format_of, open_writer, stream_writer
+from goen.progress import shown
+
+Format = Literal["table", "jsonl", "csv", "parquet"]
+_GIVEN = "given"
+_MOST_CLASSES = 10
 
 
 def score_command(
     paths: Annotated[tuple[Path, ...], tyro.conf.Positional, several("PATH")],
     gate: str = DEFAULT_GATE,
     out: OptionalPath = None,
+    format_: Annotated[
+        Format | None,
+        tyro.conf.arg(name="format", metavar="{table,jsonl,csv,parquet}", help_behavior_hint=""),
+    ] = None,
+    flagged_only: bool = False,
+    sort: Annotated[str | None, tyro.conf.arg(metavar="COLUMN", help_behavior_hint="")] = None,
+    copy_to: Annotated[
+        Path | None,
+        tyro.conf.arg(name="copy-flagged", metavar="FOLDER", help_behavior_hint=""),
+    ] = None,
     false_alarm_rate: OptionalRate = None,
+    per_class: bool = False,
     model: OptionalFunction = None,
     preprocess: OptionalFunction = None,
-    per_class: bool = False,
+    batch_size: int = DEFAULT_BATCH_SIZE,
+    device: Device = "cpu",
 ) -> int:
     """Classify each image, score it, and flag OOD inputs.
 
     Reads BMP, GIF, JPEG, PNG, PPM, TIFF and WebP files and folders of them, in any size and colour
-    mode; images are resized to the gate's size. A row has path, label, confidence, score, p_value,
-    is_ood, each cue with its p-value, and error, for a file that cannot be read.
-    Exit code 0 if every file was read, 1 if some were not, 2 on any other error.
+    mode; images are resized to the gate's size. On a terminal it prints a table, the most
+    suspicious picture first; to a pipe or a file it writes a row per picture: path, label,
+    confidence, score, p_value, is_ood, each cue with its p-value, and error, for a file that cannot
+    be read. Exit code 0 if every file was read, 1 if some were not, 2 on any other error.
 
     For example: goen score photo.png      (the bundled gate: the ten classes of CIFAR-10)
                  goen score photos/ --gate runs/digits --out scores.csv
-                 goen score a.png b.jpg --gate runs/digits --false-alarm-rate 0.01
+                 goen score photos/ --flagged-only --copy-flagged to-look-at
+                 find photos -name '*.jpg' -mtime -1 | goen score - | jq .p_value
                  goen score photos/ --gate my-gate --model my_nets:resnet20
 
     Args:
-        paths: image files, and folders of them.
+        paths: image files, and folders of them; - reads paths from standard input, one per line,
+            or each with a NUL after it, as find -print0 writes them.
         gate: the folder of a gate (goen fit) or of a run (goen run), or the name of a bundled gate.
-        out: a .jsonl, .csv or .parquet file (default: JSON lines on standard output).
+        out: a .jsonl, .csv or .parquet file (default: -, standard output).
+        format_: of what is written (default: a table on a terminal, JSON lines to a pipe; for a
+            file, what its suffix stands for). Parquet needs goen[parquet].
+        flagged_only: leave out pictures that are not flagged, and files that cannot be read.
+        sort: sort by this column, the most suspicious first, or as the files are given: given
+            (default: p_value for a table, else given, which needs no memory).
+        copy_to: copy the flagged pictures into this folder; copies of an earlier call are replaced,
+            other files in it stay.
         false_alarm_rate: upper bound on the probability that an ID image is flagged (default: the
             gate's).
+        per_class: one threshold per predicted class; needs enough held-out images of each.
         model: a function that returns the model; needed for a gate made by goen fit.
         preprocess: the preprocessing function, if the gate was fitted with one.
-        per_class: one threshold per predicted class; needs enough held-out images of each.
+        batch_size: images per forward pass.
+        device: where the network runs: cpu, or cuda (cuda:1 is the second GPU).
     """
+    given = _read_paths(paths)
+    target = None if out is None or out == Path("-") else out
+    form = _format(target, format_)
+    loaded = open_gate(
+        gate, model, preprocess, false_alarm_rate, per_class=per_class, device=device
+    )
+    columns = ["path", *score_columns(loaded), "error"]
+    order = sort or ("p_value" if form == "table" else _GIVEN)
+    if order not in (_GIVEN, *columns):
+        raise unknown("column", order, [_GIVEN, *columns])
+    found = _find(given)
+    if target is not None:
+        check_not_scored(target, found.files)
+    if copy_to is not None:
+        check_copy_folder(copy_to, given, found.files)
+    flagged: list[Path] = []
+    with _rows(target, form, columns) as write_row, _sorted(write_row, order) as write:
+
+        def take(scored: ScoredFile) -> None:
+            if scored.row["is_ood"]:
+                flagged.append(scored.file)
+            if scored.row["is_ood"] or not flagged_only:
+                write(scored.row)
+
+        # A progress bar would stand between the rows on the terminal.
+        mixed = target is None and form != "table" and sys.stdout.isatty()
+        with shown(not mixed):
+            counts = score_files(loaded, found.files, take, batch_size=batch_size)
+    if form == "table":
+        print()
+        print_sentence(_summary(counts, found, loaded))
+        print_sentence(_about(gate, loaded))
+    else:
+        note(_summary(counts, found, loaded))
+    if target is not None:
+        note(f"written to {target}")
+    if copy_to is not None:
+        note(f"{copy_flagged(flagged, copy_to)} flagged pictures copied to {copy_to}")
+    return 1 if counts.unreadable else 0
+
+
+def _read_paths(paths: Sequence[Path]) -> list[Path]:
+    """The paths, with those of standard input in place of ``-``."""
     if not paths:
         raise UsageError("Name the pictures or folders to score.")
-    loaded = open_gate(gate, model, preprocess, false_alarm_rate, per_class=per_class)
-    files = find_files(paths)
-    if not files:
-        raise UsageError(f"There are no pictures in {', '.join(map(str, paths))}.")
-    if out is not None:
-        check_not_scored(out, files)
-    with open_writer(out, sys.stdout, ["path", *score_columns(loaded), "error"]) as write:
-        counts = score_files(loaded, files, write)
-    note(
-        f"{counts.scored} scored, {counts.flagged} flagged at a false-alarm rate of "
-        f"{loaded.false_alarm_rate:g}, {counts.unreadable} unreadable"
+    if paths.count(Path("-")) > 1:
+        raise UsageError("Standard input can be read once: give - once.")
+    given: list[Path] = []
+    for path in paths:
+        given += _standard_input() if path == Path("-") else [path]
+    return given
+
+
+def _standard_input() -> list[Path]:
+    """One path per line; or, as no path holds a NUL, each up to a NUL if there is one."""
+    if sys.stdin.isatty():
+        note("reading paths from standard input, one per line, until Ctrl-D")
+    text = sys.stdin.buffer.read()
+    try:
+        with open_picture(io.BytesIO(text)):
+            raise UsageError(
+                "Standard input holds a picture; - stands for the paths of pictures. Write the "
+                "picture to a file first, and name the file."
+            )
+    except OSError:  # what is no picture raises UnidentifiedImageError, which is an OSError
+        pass
+    names = text.split(b"\0") if b"\0" in text else text.splitlines()
+    return [Path(os.fsdecode(name)) for name in names if name]
+
+
+def _format(target: Path | None, asked: Format | None) -> Format:
+    if asked == "table" and target is not None:
+        raise UsageError(
+            f"A table goes to standard output, not to {target}. Leave out --out, or choose another "
+            "format."
+        )
+    if target is not None:
+        return format_of(target, None if asked == "table" else asked)
+    if asked == "parquet" and sys.stdout.isatty():
+        raise UsageError("Parquet is not for reading on a terminal: give --out scores.parquet.")
+    return asked or ("table" if sys.stdout.isatty() else "jsonl")
+
+
+def _find(given: Sequence[Path]) -> FoundFiles:
+    found = find_files(given)
+    if not found.files:
+        if not given:
+            raise UsageError("Standard input holds no paths.")
+        skipped = f": {describe_skipped(found.skipped)}" if found.skipped else ""
+        raise UsageError(f"There are no pictures in {', '.join(map(str, given))}{skipped}.")
+    return found
+
+
+@contextmanager
+def _rows(
+    target: Path | None, form: Format, columns: Sequence[str]
+) -> Iterator[Callable[[ScoreRow], None]]:
+    """A writer of rows in this format, to the file or to standard output."""
+    if form == "table":
+        rows: list[ScoreRow] = []
+        yield rows.append
+        print_scores(rows)
+    elif target is not None:
+        with open_writer(target, form, columns) as write:
+            yield write
+    else:
+        with stream_writer(sys.stdout, form, columns) as write:
+            yield (lambda row: write(_visible_row(row))) if sys.stdout.isatty() else write
+
+
+def _visible_row(row: ScoreRow) -> ScoreRow:
+    """For a terminal, which obeys control characters in names."""
+    return {k: visible(v) if isinstance(v, str) else v for k, v in row.items()}
+
+
+@contextmanager
+def _sorted(write: Callable[[ScoreRow], None], order: str) -> Iterator[Callable[[ScoreRow], None]]:
+    """A writer that passes rows on at once, or at the end if they are to be sorted."""
+    if order == _GIVEN:
+        yield write
+        return
+    rows: list[ScoreRow] = []
+    yield rows.append
+    for row in sort_rows(rows, order):
+        write(row)
+
+
+def _summary(counts: FileCounts, found: FoundFiles, gate: Gate) -> str:
+    skipped = f"; {describe_skipped(found.skipped)}" if found.skipped else ""
+    return (
+        f"{counts.scored:,} scored, {counts.flagged:,} flagged at a false-alarm rate of "
+        f"{gate.false_alarm_rate:g}, {counts.unreadable:,} unreadable{skipped}"
     )
-    if out is not None:
-        note(f"written to {out}")
-    return 1 if counts.unreadable else 0
+
+
+def _about(name: str, gate: Gate) -> str:
+    more = ", ..." if len(gate.classes) > _MOST_CLASSES else ""
+    return (
+        f"The gate {name} classifies {', '.join(gate.classes[:_MOST_CLASSES])}{more}. Of pictures "
+        f"of these it flags at most {gate.false_alarm_rate:.1%} on average."
+    )

@@ -26,9 +26,14 @@ def visible(text: str) -> str:
     return text.translate(_CONTROLS)
 
 
+def visible_line(text: str) -> str:
+    """``visible``, on one line: also line breaks and tabs are written out."""
+    return visible(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
 def output() -> Console:
     """The console for results."""
-    return PipeConsole(emoji=False)
+    return PipeConsole()
 
 
 def note(message: str) -> None:
@@ -43,7 +48,7 @@ def warn(message: str) -> None:
 
 def _print(message: str, style: str | None = None) -> None:
     # No markup, emoji codes or highlighting: file names may contain any of their syntax.
-    PipeConsole(stderr=True, emoji=False).print(
+    PipeConsole(stderr=True).print(
         visible(message), style=style, highlight=False, soft_wrap=True, markup=False
     )
 

@@ -1,31 +1,48 @@
-"""Score image files and folders with a gate, one row per file, in constant memory."""
+"""Score image files and folders with a gate, one row per file, in constant memory.
 
-import csv
-import json
+``goen.gate.score_writers`` writes the rows.
+"""
+
 import os
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
 
 import numpy as np
 
 from goen.data.imageset import Pixels
 from goen.data.pictures import find_pictures, read_picture
 from goen.errors import DataError, UsageError
-from goen.files import Own, whole_file
 from goen.gate import Gate, Prediction
 from goen.progress import bar
-from goen.runs.recognise import first_row
 
 ScoreRow = dict[str, str | float | bool | None]
-_BATCH_SIZE = 128
+DEFAULT_BATCH_SIZE = 128
+_TEXT = ("path", "label", "error")
 _NOT_FINITE = "the network's outputs are NaN or infinite; flagged"
-_LONGEST_HEADER = 1 << 16
-OUTPUT_FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".parquet": "parquet"}
+
+
+@dataclass(frozen=True)
+class FoundFiles:
+    """The files to score, and what else lies in their folders.
+
+    Attributes:
+        files: in the order in which they are scored.
+        skipped: how many files of the folders are not among them, by the ending of their names.
+    """
+
+    files: list[Path]
+    skipped: Counter[str]
+
+
+@dataclass(frozen=True)
+class ScoredFile:
+    """One file and its row: ``path``, the columns of ``score_columns``, and ``error``."""
+
+    file: Path
+    row: ScoreRow
 
 
 @dataclass(frozen=True)
@@ -37,44 +54,56 @@ class FileCounts:
     unreadable: int
 
 
-def find_files(paths: Sequence[Path]) -> list[Path]:
+def find_files(paths: Sequence[Path]) -> FoundFiles:
     """The files given, and all pictures in the folders given, sorted within each folder.
 
-    A file that does not exist stays in the list: its row holds the error.
+    A file that is given stays, also if it does not exist: its row holds the error. A picture in a
+    folder is found once, also if it is given itself or if its folder is given twice.
     """
+    skipped = Counter[str]()
+    passed = {str(path.absolute()) for path in paths if not path.is_dir()}
     found: list[Path] = []
     for path in paths:
-        found += find_pictures(path) if path.is_dir() else [path]
-    return found
+        found += find_pictures(path, skipped, passed) if path.is_dir() else [path]
+    return FoundFiles(found, skipped)
 
 
-def score_files(gate: Gate, files: Sequence[Path], write: Callable[[ScoreRow], None]) -> FileCounts:
+def score_files(
+    gate: Gate,
+    files: Sequence[Path],
+    write: Callable[[ScoredFile], None],
+    *,
+    batch_size: int = DEFAULT_BATCH_SIZE,
+) -> FileCounts:
     """Score every file and pass its row to ``write``, in the order of the files.
 
     A file that cannot be read gets a row with its error. An image for which the network's outputs
     are not finite is flagged, and its row says so.
     """
+    if batch_size < 1:
+        raise UsageError(f"A batch has at least one image, got a batch size of {batch_size}.")
+    columns = score_columns(gate)
     scored = flagged = 0
     with ThreadPoolExecutor() as pool, bar() as progress:
         task = progress.add_task("scoring", total=len(files), status="images")
-        for start in range(0, len(files), _BATCH_SIZE):
-            batch = files[start : start + _BATCH_SIZE]
+        for start in range(0, len(files), batch_size):
+            batch = files[start : start + batch_size]
             read = list(pool.map(lambda file: _read(file, gate.image_size), batch))
             images = [image for image in read if not isinstance(image, str)]
-            rows = iter(_rows(gate.predict(np.stack(images)))) if images else iter(())
+            rows = iter(prediction_rows(gate.predict(np.stack(images)))) if images else iter(())
             for file, image in zip(batch, read, strict=True):
                 error = image if isinstance(image, str) else None
-                row = dict.fromkeys(score_columns(gate)) if error else next(rows)
+                row = dict.fromkeys(columns) if error else next(rows)
                 scored += error is None
                 if error is None and row["score"] is None:
                     error = _NOT_FINITE
                 flagged += bool(row["is_ood"])
-                write({"path": _printable(file), **row, "error": error})
+                write(ScoredFile(file, {"path": printable(file), **row, "error": error}))
             progress.advance(task, len(batch))
     return FileCounts(scored, flagged, len(files) - scored)
 
 
-def _printable(file: Path) -> str:
+def printable(file: Path) -> str:
     """The path as text, whatever bytes its name is made of."""
     return os.fsencode(file).decode("utf-8", "backslashreplace")
 
@@ -94,7 +123,8 @@ def _read(file: Path, size: tuple[int, int]) -> Pixels | str:
         return os.fsencode(str(error)).decode("utf-8", "backslashreplace")
 
 
-def _rows(prediction: Prediction) -> Iterator[ScoreRow]:
+def prediction_rows(prediction: Prediction) -> Iterator[ScoreRow]:
+    """A row for each image, with the columns of ``score_columns``."""
     for i in range(len(prediction)):
         row: ScoreRow = {
             "label": prediction.classes[prediction.label[i]],
@@ -109,117 +139,60 @@ def _rows(prediction: Prediction) -> Iterator[ScoreRow]:
         yield row | {f"p_{name}": float(p[i]) for name, p in prediction.cue_p_values.items()}
 
 
-def _cell(value: str | float | bool | None) -> str | float | bool | None:
-    """A cell of a CSV file: a text that a spreadsheet would take for a formula gets a ``'`` first.
-
-    So does one that begins with ``'``: whoever reads the file takes one away.
-    """
-    formula = isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r", "'"))
-    return f"'{value}" if formula else value
-
-
 def _finite(value: float) -> float | None:
     """JSON has no infinity."""
     return float(value) if np.isfinite(value) else None
 
 
-def _are_columns(names: Sequence[str]) -> bool:
-    """Whether these are the columns of a file of scores, by whichever gate: no more, no fewer."""
-    fixed = [name for name in names if not name.startswith(("cue_", "p_")) or name == "p_value"]
-    fixed = [name for name in fixed if name != "probability"]
-    return fixed == ["path", "label", "confidence", "score", "p_value", "is_ood", "error"]
+def most_unusual_cue(row: ScoreRow) -> str:
+    """The cue or cues with the smallest p-value; all cues if they have no p-values.
+
+    Example:
+        >>> most_unusual_cue({"p_value": 0.1, "p_layer2": 0.3, "p_layer4": 0.002})
+        'layer4: p = 0.002'
+    """
+    p_values = _numbers(row, "p_")
+    if not p_values:
+        return ", ".join(f"{name}: {value:.2g}" for name, value in _numbers(row, "cue_").items())
+    least = min(p_values.values())
+    names = ", ".join(name for name, p in p_values.items() if p == least)
+    return f"{names}: p = {least:.2g}"
 
 
-def _is_csv(path: Path) -> bool:
-    with path.open(newline="", encoding="utf-8") as file:
-        return _are_columns(next(csv.reader([file.readline(_LONGEST_HEADER)])))
+def _numbers(row: ScoreRow, prefix: str) -> dict[str, float]:
+    """The columns of the cues that begin so, by the cue's name."""
+    return {
+        name.removeprefix(prefix): float(value)
+        for name, value in row.items()
+        if name.startswith(prefix) and name != "p_value" and isinstance(value, float)
+    }
 
 
-def _is_parquet(path: Path) -> bool:
-    import pyarrow.parquet as pq
+def sort_rows(rows: Iterable[ScoreRow], column: str) -> list[ScoreRow]:
+    """The rows by this column: the most suspicious first, text in alphabetical order.
 
-    return _are_columns(pq.read_schema(path).names)
+    High scores, probabilities and cues are suspicious, and low p-values and confidences. Equal rows
+    are sorted by their scores. Files that could not be read come last.
+    """
+    low_first = column == "confidence" or column.startswith("p_")
+
+    def key(row: ScoreRow) -> tuple[bool, str, float, float]:
+        if row["is_ood"] is None:
+            return True, "", 0.0, 0.0
+        if column in _TEXT:
+            return False, str(row[column]), 0.0, -_suspicion(row["score"])
+        number = _suspicion(row[column])
+        return False, "", number if low_first else -number, -_suspicion(row["score"])
+
+    return sorted(rows, key=key)
 
 
-_CSV = Own("a CSV file of scores that goen wrote", _is_csv)
-_JSONL = Own("JSON lines of scores that goen wrote", lambda p: _are_columns([*first_row(p)]))
-_PARQUET = Own("a Parquet file of scores that goen wrote", _is_parquet)
+def _suspicion(value: str | float | bool | None) -> float:
+    """The number; None is what JSON has for an infinite score, the most suspicious there is."""
+    return np.inf if value is None else float(value)
 
 
 def check_not_scored(out: Path, files: Sequence[Path]) -> None:
     """Raise a UsageError if the file to write is one of the files to score."""
     if out.exists() and any(file.exists() and file.samefile(out) for file in files):
         raise UsageError(f"{out} is one of the files to score. Choose another path for --out.")
-
-
-def open_writer(
-    out: Path | None, stdout: TextIO, names: Sequence[str]
-) -> AbstractContextManager[Callable[[ScoreRow], None]]:
-    """A writer of rows: JSON lines to ``stdout``, or a file in the format of its suffix.
-
-    Args:
-        out: a ``.jsonl``, ``.csv`` or ``.parquet`` file, which appears when it is complete;
-            ``None`` for stdout.
-        stdout: the stream for ``None``.
-        names: all columns, in order.
-
-    Raises:
-        UsageError: an unknown suffix, Parquet without pyarrow, or something at ``out`` that is not
-            an earlier file of scores.
-    """
-    if out is None:
-        return nullcontext(lambda row: _write_json(row, stdout))
-    form = OUTPUT_FORMATS.get(out.suffix.lower())
-    if form is None:
-        raise UsageError(
-            f"{out} should end in {', '.join(OUTPUT_FORMATS)}: the suffix selects the format."
-        )
-    return _parquet(out, names) if form == "parquet" else _text(out, form, names)
-
-
-def _write_json(row: ScoreRow, file: TextIO) -> None:
-    text = json.dumps(row, ensure_ascii=False)
-    # JSON escapes the control characters below 32; a terminal also obeys these.
-    file.write(re.sub("[\x7f-\x9f]", lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
-
-
-@contextmanager
-def _text(out: Path, form: str, names: Sequence[str]) -> Iterator[Callable[[ScoreRow], None]]:
-    ours = _JSONL if form == "jsonl" else _CSV
-    with (
-        whole_file(out, ours) as temporary,
-        temporary.open("w", newline="", encoding="utf-8") as file,
-    ):
-        if form == "jsonl":
-            yield lambda row: _write_json(row, file)
-        else:
-            table = csv.DictWriter(file, names)
-            table.writeheader()
-            yield lambda row: table.writerow({k: _cell(v) for k, v in row.items()})
-        file.flush()
-
-
-@contextmanager
-def _parquet(out: Path, names: Sequence[str]) -> Iterator[Callable[[ScoreRow], None]]:
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        raise UsageError("Parquet needs pyarrow: pip install 'goen[parquet]'.") from error
-    text = {"path", "label", "error"}
-    kinds = {name: pa.string() if name in text else pa.float64() for name in names}
-    schema = pa.schema(list({**kinds, "is_ood": pa.bool_()}.items()))
-    held: list[ScoreRow] = []
-    with whole_file(out, _PARQUET) as temporary, pq.ParquetWriter(temporary, schema) as file:
-
-        def write(row: ScoreRow) -> None:
-            held.append(row)
-            if len(held) >= 10_000:
-                flush()
-
-        def flush() -> None:
-            file.write_table(pa.Table.from_pylist(held, schema))
-            held.clear()
-
-        yield write
-        flush()
