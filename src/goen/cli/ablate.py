@@ -1,16 +1,25 @@
 """``goen ablate``: an ablation of GOEN."""
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
 import tyro
 
+from goen.cli.options import SomeNames
 from goen.cli.study import StudyOptions, run_study
 from goen.studies import AblateConfig, ablate
 
 
+@dataclass(frozen=True)
+class VariantOptions(AblateConfig):
+    """``AblateConfig`` as ``--help`` shows it."""
+
+    variants: SomeNames = ()
+
+
 def ablate_command(
-    config: Annotated[AblateConfig, tyro.conf.arg(name="")] = AblateConfig(),  # noqa: B008
+    config: Annotated[VariantOptions, tyro.conf.arg(name="")] = VariantOptions(),  # noqa: B008
     options: Annotated[StudyOptions, tyro.conf.arg(name="")] = StudyOptions(),  # noqa: B008
     json_: Annotated[bool, tyro.conf.arg(name="json")] = False,
 ) -> int:

@@ -1,16 +1,26 @@
 """``goen bench``: compare OOD detection methods."""
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
 import tyro
 
+from goen.cli.options import SomeNames
 from goen.cli.study import StudyOptions, run_study
 from goen.studies import BenchConfig, bench
 
 
+@dataclass(frozen=True)
+class BenchOptions(BenchConfig):
+    """``BenchConfig`` as ``--help`` shows it."""
+
+    methods: SomeNames = ()
+    sets: SomeNames = ()
+
+
 def bench_command(
-    config: Annotated[BenchConfig, tyro.conf.arg(name="")] = BenchConfig(),  # noqa: B008  (frozen)
+    config: Annotated[BenchOptions, tyro.conf.arg(name="")] = BenchOptions(),  # noqa: B008  (frozen)
     options: Annotated[StudyOptions, tyro.conf.arg(name="")] = StudyOptions(),  # noqa: B008
     json_: Annotated[bool, tyro.conf.arg(name="json")] = False,
 ) -> int:

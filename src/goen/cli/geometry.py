@@ -5,12 +5,13 @@ from typing import Annotated
 
 import tyro
 
+from goen.cli.ablate import VariantOptions
 from goen.cli.study import StudyOptions, run_study
-from goen.studies import AblateConfig, geometry
+from goen.studies import geometry
 
 
 def geometry_command(
-    config: Annotated[AblateConfig, tyro.conf.arg(name="")] = AblateConfig(),  # noqa: B008
+    config: Annotated[VariantOptions, tyro.conf.arg(name="")] = VariantOptions(),  # noqa: B008
     options: Annotated[StudyOptions, tyro.conf.arg(name="")] = StudyOptions(),  # noqa: B008
     json_: Annotated[bool, tyro.conf.arg(name="json")] = False,
 ) -> int:

@@ -1,12 +1,15 @@
 """``goen COMMAND ...``: run a command; errors become one sentence and an exit code."""
 
 import importlib
+import inspect
+import io
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 
 import tyro
 
@@ -26,7 +29,7 @@ COMMANDS = {
     "geometry": "measure the feature geometry of the variants of GOEN",
     "report": "write the report, tables and figures of a finished run",
     "fit": "fit a gate to your own classifier, at a false-alarm rate you choose",
-    "score": "classify and score image files: JSON lines, CSV or Parquet",
+    "score": "classify and score image files: a table, JSON lines, CSV or Parquet",
     "check": "reproduce the published numbers of a gate on this machine",
     "export": "export a gate to one ONNX file that runs without goen",
     "data": "list, download, check and display image datasets",
@@ -37,7 +40,7 @@ _RESUMABLE = ("demo", "run", "bench", "ablate", "seeds", "robust", "geometry", "
 _USAGE = """\
 goen {version}: out-of-distribution detection for image classifiers
 
-usage: goen COMMAND [options]      goen COMMAND --help shows options and examples
+usage: goen COMMAND [options]      goen help COMMAND shows options and examples
 
 {commands}
 
@@ -46,7 +49,10 @@ environment: GOEN_DATA   a folder of datasets, in their original or another comm
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run one command; its exit code: 0 on success, 2 for an error the user can fix."""
+    """Run one command; its exit code: 0 on success, 2 for an error the user can fix.
+
+    130 after Ctrl-C and 143 after SIGTERM, as shells have it: 128 and the number of the signal.
+    """
     try:
         return _guarded(*(argv or ["--help"]))
     except BrokenPipeError:
@@ -76,13 +82,23 @@ def _guarded(name: str, *rest: str) -> int:
         where = f"{error.filename}: " if error.filename else ""
         note(f"goen: {where}{(error.strerror or str(error)).lower()}.")
         return 2
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stopped:
         kept = " Finished steps are kept; the same command continues from there."
         note(f"goen: stopped.{kept if name in _RESUMABLE else ''}")
-        return 130
+        return 128 + (signal.SIGTERM if isinstance(stopped, _Terminated) else signal.SIGINT)
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM, with which service managers stop: it must clean up as Ctrl-C does."""
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise _Terminated
 
 
 def _run(name: str, rest: Sequence[str]) -> int:
+    if name == "help" and rest:
+        name, rest = rest[0], [*rest[1:], "--help"]
     if name in ("-h", "--help", "help"):
         commands = "\n".join(f"  {name:<8} {text}" for name, text in COMMANDS.items())
         print(_USAGE.format(version=__version__, commands=commands))
@@ -105,13 +121,28 @@ def _parse(name: str, module: ModuleType, arguments: Sequence[str]) -> int:
     """Run ``NAME_command`` of the command's module, or one of its ``SUBCOMMANDS``."""
     prog, args = f"goen {name}", list(arguments)
     if hasattr(module, "SUBCOMMANDS"):
+        for command in module.SUBCOMMANDS.values():
+            command.__doc__ = joined_arguments(str(command.__doc__))
         description = str(module.__doc__).partition(": ")[2]
         code = tyro.extras.subcommand_cli_from_dict(
             module.SUBCOMMANDS, prog=prog, args=args, description=description, config=_CONFIG
         )
     else:
-        code = tyro.cli(getattr(module, f"{name}_command"), prog=prog, args=args, config=_CONFIG)
+        command = getattr(module, f"{name}_command")
+        command.__doc__ = joined_arguments(str(command.__doc__))
+        code = tyro.cli(command, prog=prog, args=args, config=_CONFIG)
     return int(code)
+
+
+def joined_arguments(docstring: str) -> str:
+    """The docstring with the help of each argument on one line: tyro would keep its line breaks.
+
+    Example:
+        >>> joined_arguments("Score.\\n\\nArgs:\\n    out: a file\\n        to write.")
+        'Score.\\n\\nArgs:\\n    out: a file to write.'
+    """
+    text, heading, arguments = inspect.cleandoc(docstring).partition("\nArgs:\n")
+    return text + heading + re.sub(r"\n {8,}(?=\S)", " ", arguments)
 
 
 def _drop_output() -> None:
@@ -129,6 +160,8 @@ def entry() -> None:
     nowhere = Path(os.devnull)
     sys.stdout = sys.stdout or nowhere.open("w", encoding="utf-8")
     sys.stderr = sys.stderr or nowhere.open("w", encoding="utf-8")
-    # Service managers stop with SIGTERM: it must clean up as Ctrl-C does.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # A name of a file, or a sign in a table, that the terminal's encoding lacks is written out.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    signal.signal(signal.SIGTERM, _terminate)
     sys.exit(main(sys.argv[1:]))

@@ -1,16 +1,29 @@
 """``goen robust``: methods on corrupted images."""
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
 import tyro
 
+from goen.cli.options import OptionalPath, SomeNames
 from goen.cli.study import StudyOptions, run_study
+from goen.data.corruptions import SEVERITIES
 from goen.studies import RobustConfig, robust
 
 
+@dataclass(frozen=True)
+class RobustOptions(RobustConfig):
+    """``RobustConfig`` as ``--help`` shows it."""
+
+    methods: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME ...")] = RobustConfig.methods
+    corruptions: SomeNames = ()
+    severities: Annotated[tuple[int, ...], tyro.conf.arg(metavar="INT ...")] = SEVERITIES
+    cifar10c: OptionalPath = None
+
+
 def robust_command(
-    config: Annotated[RobustConfig, tyro.conf.arg(name="")] = RobustConfig(),  # noqa: B008
+    config: Annotated[RobustOptions, tyro.conf.arg(name="")] = RobustOptions(),  # noqa: B008
     options: Annotated[StudyOptions, tyro.conf.arg(name="")] = StudyOptions(),  # noqa: B008
     json_: Annotated[bool, tyro.conf.arg(name="json")] = False,
 ) -> int:

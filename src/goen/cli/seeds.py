@@ -1,5 +1,6 @@
 """``goen seeds``: one configuration over several seeds."""
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
@@ -10,10 +11,19 @@ from goen.studies import SEEDS, RunConfig
 from goen.studies.seeds import seeds as run_seeds
 
 
+@dataclass(frozen=True)
+class RepeatedRunOptions(RunConfig):
+    """``RunConfig`` without ``--seed``."""
+
+    seed: tyro.conf.Suppress[int] = RunConfig.seed
+
+
 def seeds_command(
-    config: Annotated[RunConfig, tyro.conf.arg(name="")] = RunConfig(),  # noqa: B008
+    config: Annotated[RepeatedRunOptions, tyro.conf.arg(name="")] = RepeatedRunOptions(),  # noqa: B008
     options: Annotated[StudyOptions, tyro.conf.arg(name="")] = StudyOptions(),  # noqa: B008
-    seeds: tuple[int, ...] = SEEDS,
+    seeds: Annotated[
+        tuple[int, ...], tyro.conf.arg(aliases=("--seed",), metavar="INT ...")
+    ] = SEEDS,
     json_: Annotated[bool, tyro.conf.arg(name="json")] = False,
 ) -> int:
     """Repeat goen run with several seeds: mean, standard deviation, range, and each seed.
@@ -25,9 +35,9 @@ def seeds_command(
                  goen seeds --data cifar10 --calibration-ood none    (hours on two cores)
 
     Args:
-        config: as for goen run; --seed is ignored.
+        config: as for goen run.
         options: datasets and folders.
-        seeds: at least two different ones.
+        seeds: random seeds of training and calibration, at least two; --seed is the same option.
         json_: print the results as JSON lines instead of tables.
     """
     return run_study(options, "seeds", partial(run_seeds, config, seeds=seeds), as_json=json_)
