@@ -8,11 +8,11 @@ import pytest
 
 import goen.cli.demo
 import goen.cli.run
-from goen.cli.demo import most_unusual_cue, ood_pictures
+from goen.cli.demo import ood_pictures
 from goen.cli.main import main
 from goen.cli.study import StudyOptions
 from goen.data.pictures import read_picture
-from goen.gate import Prediction
+from goen.gate.score_files import most_unusual_cue, prediction_rows
 
 from ..gate.test_bundled import bundle, stand_in
 
@@ -36,6 +36,7 @@ def test_ood_pictures_first_and_then_goen_run(
     monkeypatch.setattr("goen.cli.demo.run_command", run_command)
     monkeypatch.setattr("goen.gate.bundled._FOLDER", tmp_path / "gates")
     monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("FORCE_COLOR", "1")
     assert main(["demo", "--out", str(tmp_path / "out")]) == 0  # no gate is bundled: it just runs
     assert capsys.readouterr().out == "goen run\n"
     bundle(tmp_path / "gates", monkeypatch)
@@ -43,7 +44,7 @@ def test_ood_pictures_first_and_then_goen_run(
     assert ran == [StudyOptions(out=tmp_path / "out"), StudyOptions()]
     out = capsys.readouterr().out
     assert out.endswith("\n\ngoen run\n")
-    shown = out.removesuffix("goen run\n")
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", out.removesuffix("goen run\n"))
     assert max(map(len, shown.splitlines())) <= 80
     text = " ".join(shown.split())
     assert (
@@ -54,14 +55,13 @@ def test_ood_pictures_first_and_then_goen_run(
     found = stand_in().predict(np.stack(list(ood_pictures((32, 32)).values())))
     assert f"{found.is_ood.sum()} of 7 OOD pictures flagged" in text
 
-    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.delenv("FORCE_COLOR")
     assert main(["demo"]) == 0
-    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
-    for row, name in enumerate(NAMES):
-        decision = "flagged" if found.p_value[row] <= 0.05 else "passed"
-        label = f"{found.classes[found.label[row]]}, {found.confidence[row]:.0%}"
-        why = most_unusual_cue(found, row)
-        pattern = rf"{name} +{label} +{found.p_value[row]:.2g} +{decision} +{why}"
+    lines = capsys.readouterr().out.splitlines()
+    for name, row in zip(NAMES, prediction_rows(found), strict=True):
+        decision = "flagged" if row["p_value"] <= 0.05 else "passed"
+        words = [name, row["label"], f"{row['confidence']:.0%}", f"{row['p_value']:.2g}", decision]
+        pattern = " +".join([*words, most_unusual_cue(row)])
         assert any(re.fullmatch(pattern, line) for line in lines), pattern
 
 
@@ -80,17 +80,3 @@ def test_pictures_come_in_any_size_and_are_what_they_are_called(tmp_path: Path) 
 def test_matplotlib_without_its_samples_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("matplotlib.cbook.get_sample_data", lambda *_, **__: "/nowhere.jpg")
     assert list(ood_pictures((32, 32))) == [n for n in NAMES if n != "Grace Hopper"]
-
-
-def test_the_cue_with_the_smallest_p_value_is_named() -> None:
-    cues = {"layer2": [0.5, 0.002, 0.5], "layer4": [0.04, 0.002, 0.6], "entropy": [0.3, 0.9, 0.7]}
-    arrays = {name: np.array(values) for name, values in cues.items()}
-    none = np.zeros(3)
-    found = Prediction(none.astype(int), none, none, none, None, none > 0, arrays, ("a",), arrays)
-    assert [most_unusual_cue(found, row) for row in range(3)] == [
-        "layer4: p = 0.04",
-        "layer2, layer4: p = 0.002",
-        "layer2: p = 0.5",
-    ]
-    unexplained = Prediction(none.astype(int), none, none, none, None, none > 0, arrays, ("a",))
-    assert most_unusual_cue(unexplained, 0) == "layer2: 0.5, layer4: 0.04, entropy: 0.3"

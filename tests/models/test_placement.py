@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from goen.errors import UsageError
-from goen.models.placement import evaluating, placement, require_values
+from goen.models.placement import evaluating, find_device, placement, require_values
 from goen.models.tapping.tapped import Tapped
 
 
@@ -61,3 +61,17 @@ def test_a_weight_without_values_is_named(model: nn.Module) -> None:
     buffered.running_mean = torch.zeros(2, device="meta")
     with pytest.raises(UsageError, match="running_mean"):
         require_values(buffered)
+
+
+def test_auto_is_cuda_if_it_is_available(monkeypatch: pytest.MonkeyPatch) -> None:
+    for available, kind in ((True, "cuda"), (False, "cpu")):
+        monkeypatch.setattr("torch.cuda.is_available", lambda available=available: available)
+        assert find_device("auto") == torch.device(kind)
+
+
+@pytest.mark.parametrize("name", ["gpu", "", "cuda:99", "meta", "cpu:x", "0"])
+def test_a_device_that_is_not_here_is_an_error_that_names_those_that_are(name: str) -> None:
+    assert find_device("cpu") == torch.device("cpu")
+    assert find_device("cpu:0") == torch.device("cpu", 0)
+    with pytest.raises(UsageError, match=rf"no device '{name}' on this machine\. Available: cpu"):
+        find_device(name)

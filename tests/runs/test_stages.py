@@ -32,6 +32,11 @@ def test_a_finished_stage_is_not_done_again(
     assert len(calls) == 3
 
 
+def test_studies_beside_each_other_share_their_stages() -> None:
+    assert Stages.beside(Path("runs/a")) == Stages.beside(Path("runs/b"))
+    assert Stages.beside(Path("runs/a")).folder == Path("runs/stages")
+
+
 def test_an_interrupted_stage_keeps_its_work_and_no_result(tmp_path: Path) -> None:
     stages = Stages(tmp_path)
 

@@ -11,7 +11,6 @@ from goen.metrics import holm, paired_auroc_test
 from goen.report.ablate import ablate_tables
 from goen.report.summary import read_summary
 from goen.runs.results import Result, read_results, read_scores
-from goen.runs.stages import Stages
 from goen.studies import PRESETS, VARIANTS, AblateConfig, ablate
 
 from ..tiny import FAST, tiny_protocol
@@ -34,9 +33,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     protocol = tiny_protocol()
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(PRESETS, "fast", FAST)  # type: ignore[arg-type]
-        results = ablate(
-            AblateConfig(preset="fast"), protocol, folder / "a", Stages(folder / "stages")
-        )
+        results = ablate(AblateConfig(preset="fast"), protocol, folder / "a")
     return folder, protocol, results
 
 

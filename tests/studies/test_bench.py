@@ -122,7 +122,7 @@ def test_a_second_call_trains_nothing_and_passes_no_image(
     folder, protocol, results = finished
     monkeypatch.setattr("goen.studies.networks.train_backbone", None)
     monkeypatch.setattr("goen.studies.networks.stream", None)
-    again = bench(EVERY, protocol, folder / "bench", Stages(folder / "stages"))
+    again = bench(EVERY, protocol, folder / "again")  # beside the first: the stages are shared
     assert [replace(r, seconds=0.0) for r in again] == [replace(r, seconds=0.0) for r in results]
 
 
@@ -131,7 +131,7 @@ def test_goen_run_reuses_the_benchmarks_network_and_agrees_with_it(
 ) -> None:
     folder, protocol, results = finished
     monkeypatch.setattr("goen.studies.networks.train_backbone", None)
-    run(RunConfig(preset="fast"), protocol, folder / "run", Stages(folder / "stages"))
+    run(RunConfig(preset="fast"), protocol, folder / "run")  # beside the benchmark
     ours = {(r.method, r.dataset): r.value for r in results if r.metric == "auroc"}
     theirs = read_results(folder / "run" / "results.jsonl")
     for r in theirs:

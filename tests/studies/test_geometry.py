@@ -10,7 +10,6 @@ from safetensors.numpy import load_file
 from goen.errors import UsageError
 from goen.report.geometry import geometry_tables
 from goen.report.summary import read_summary
-from goen.runs.stages import Stages
 from goen.studies import PRESETS, AblateConfig, geometry
 from goen.studies.geometry import NETWORK_VARIANTS
 
@@ -21,9 +20,9 @@ def test_measures_are_those_of_the_features(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(PRESETS, "fast", FAST)  # type: ignore[arg-type]
-    protocol, stages = tiny_protocol(), Stages(tmp_path / "stages")
+    protocol = tiny_protocol()
     config = AblateConfig(("default", "no_center_loss"), preset="fast")
-    results = geometry(config, protocol, tmp_path / "g", stages)
+    results = geometry(config, protocol, tmp_path / "g")
     assert {r.method for r in results} == {"default", "no_center_loss"}
     assert {r.dataset for r in results} == {"train", "test"}
     assert all(np.isfinite(r.value) for r in results)

@@ -36,7 +36,7 @@ CONFIG = RobustConfig(
 
 def test_every_number_is_what_a_pass_over_the_corrupted_images_gives(tmp_path: Path) -> None:
     protocol, stages = tiny_protocol(), Stages(tmp_path / "stages")
-    results = robust(CONFIG, protocol, tmp_path / "r", stages)
+    results = robust(CONFIG, protocol, tmp_path / "r")
     found = {(r.method, r.dataset, r.metric): r.value for r in results}
     names = ["clean", "fog-1", "fog-5", "pixelate-1", "pixelate-5"]
     metrics = ["accuracy", "ece", "nll", "brier", "mean_score", "flagged"]

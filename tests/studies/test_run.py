@@ -6,6 +6,8 @@ import random
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +17,22 @@ from safetensors.numpy import load_file
 import goen
 from goen.data import Protocol
 from goen.errors import ArtifactError, FitError, UsageError
+from goen.models.placement import find_device
 from goen.report import write_report
 from goen.runs.results import read_results
-from goen.studies import PRESETS, RunConfig, run
+from goen.studies import (
+    PRESETS,
+    AblateConfig,
+    BenchConfig,
+    RobustConfig,
+    RunConfig,
+    ablate,
+    bench,
+    geometry,
+    robust,
+    run,
+    seeds,
+)
 
 from ..tiny import TINY, tiny_protocol
 
@@ -35,7 +50,7 @@ def _tiny_preset(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def digest(folder: Path) -> dict[str, str]:
-    """The content of everything a run leaves, but for the wall-clock seconds of the epochs."""
+    """The content of what a run and its stages leave, but for the wall-clock seconds."""
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(folder.rglob("*"))
@@ -49,8 +64,8 @@ def digest(folder: Path) -> dict[str, str]:
 def test_a_run_is_complete_and_every_number_has_its_origin(
     protocol: Protocol, tmp_path: Path
 ) -> None:
-    gate = run(RunConfig(preset="tiny"), protocol, tmp_path)
-    results = read_results(tmp_path / "results.jsonl")
+    gate = run(RunConfig(preset="tiny"), protocol, tmp_path / "run")
+    results = read_results(tmp_path / "run" / "results.jsonl")
     named = {
         i.name: f"{i.name}:{i.fingerprint}"
         for i in (protocol.train, protocol.calibration_id, protocol.held_out)
@@ -77,14 +92,15 @@ def test_a_run_is_complete_and_every_number_has_its_origin(
         if r.method == "gate":
             assert held_out in r.calibrated_on
     assert gate.facts["splits"]["train"]["fingerprint"] == protocol.train.fingerprint
-    assert goen.load(tmp_path).threshold == gate.threshold
+    assert goen.load(tmp_path / "run").threshold == gate.threshold
 
 
 def test_the_numbers_are_those_of_the_scores(protocol: Protocol, tmp_path: Path) -> None:
-    gate = run(RunConfig(preset="tiny"), protocol, tmp_path)
-    scores = load_file(tmp_path / "scores.safetensors")
+    gate = run(RunConfig(preset="tiny"), protocol, tmp_path / "run")
+    scores = load_file(tmp_path / "run" / "scores.safetensors")
     by_key = {
-        (r.method, r.dataset, r.metric): r.value for r in read_results(tmp_path / "results.jsonl")
+        (r.method, r.dataset, r.metric): r.value
+        for r in read_results(tmp_path / "run" / "results.jsonl")
     }
     for name, ood in protocol.evaluation.items():
         a, b = scores["test/goen"], scores[f"{name}/goen"]
@@ -102,7 +118,7 @@ def test_the_numbers_are_those_of_the_scores(protocol: Protocol, tmp_path: Path)
 def test_the_second_run_repeats_nothing_and_changes_nothing(
     protocol: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run(RunConfig(preset="tiny"), protocol, tmp_path)
+    run(RunConfig(preset="tiny"), protocol, tmp_path / "run")
     before = digest(tmp_path)
 
     def never(*_: object, **__: object) -> None:
@@ -110,23 +126,23 @@ def test_the_second_run_repeats_nothing_and_changes_nothing(
 
     monkeypatch.setattr("goen.studies.networks.train_backbone", never)
     monkeypatch.setattr(RUN_MODULE, "train_head", never)
-    run(RunConfig(preset="tiny"), protocol, tmp_path)
+    run(RunConfig(preset="tiny"), protocol, tmp_path / "run")
     assert digest(tmp_path) == before
     with pytest.raises(AssertionError, match="trained again"):
-        run(RunConfig(preset="tiny", seed=1), protocol, tmp_path)
+        run(RunConfig(preset="tiny", seed=1), protocol, tmp_path / "run")
 
 
 def test_another_calibration_shares_the_network(
     protocol: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run(RunConfig(preset="tiny"), protocol, tmp_path)
+    run(RunConfig(preset="tiny"), protocol, tmp_path / "run")
     monkeypatch.setattr("goen.studies.networks.train_backbone", None)
-    noise = run(RunConfig(preset="tiny", calibration_ood="noise"), protocol, tmp_path)
-    rows = read_results(tmp_path / "results.jsonl")
+    noise = run(RunConfig(preset="tiny", calibration_ood="noise"), protocol, tmp_path / "run")
+    rows = read_results(tmp_path / "run" / "results.jsonl")
     assert {r.dataset for r in rows if r.seen_in_calibration} == {"noise"}
     assert noise.detector.has_probability
-    none = run(RunConfig(preset="tiny", calibration_ood="none"), protocol, tmp_path)
-    rows = read_results(tmp_path / "results.jsonl")
+    none = run(RunConfig(preset="tiny", calibration_ood="none"), protocol, tmp_path / "run")
+    rows = read_results(tmp_path / "run" / "results.jsonl")
     assert not none.detector.has_probability
     assert not any(r.seen_in_calibration for r in rows)
     assert {r.method for r in rows} == {"classifier", "gate", "max_softmax", "goen_distance"}
@@ -135,27 +151,27 @@ def test_another_calibration_shares_the_network(
 def test_what_stopped_the_training_is_named_in_every_row(
     protocol: Protocol, tmp_path: Path
 ) -> None:
-    run(RunConfig(preset="tiny", budget="paper"), protocol, tmp_path)
+    run(RunConfig(preset="tiny", budget="paper"), protocol, tmp_path / "run")
     images = protocol.calibration_id
-    for row in read_results(tmp_path / "results.jsonl"):
+    for row in read_results(tmp_path / "run" / "results.jsonl"):
         assert f"{images.name}:{images.fingerprint}" in row.fitted_on
 
 
 def test_an_interrupted_second_run_cannot_be_mixed_with_the_first(
     protocol: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run(RunConfig(preset="tiny"), protocol, tmp_path)
-    write_report(tmp_path)
+    run(RunConfig(preset="tiny"), protocol, tmp_path / "run")
+    write_report(tmp_path / "run")
 
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("goen.studies.evaluate._draw_mistakes", killed)
     with pytest.raises(KeyboardInterrupt):
-        run(RunConfig(preset="tiny", calibration_ood="none"), protocol, tmp_path)
-    assert not (tmp_path / "report.html").exists()
+        run(RunConfig(preset="tiny", calibration_ood="none"), protocol, tmp_path / "run")
+    assert not (tmp_path / "run" / "report.html").exists()
     with pytest.raises(ArtifactError, match="does not hold a finished run"):
-        write_report(tmp_path)
+        write_report(tmp_path / "run")
 
 
 @pytest.mark.parametrize("name", ["gate/thesis.txt", "mistakes/test.png", "results.jsonl", "gate"])
@@ -163,35 +179,35 @@ def test_what_goen_did_not_write_is_found_before_anything_is_trained(
     protocol: Protocol, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(RUN_MODULE, "train", lambda *_: pytest.fail("it has begun"))
-    (tmp_path / name).parent.mkdir(exist_ok=True)
-    (tmp_path / name).write_text("years of work")
+    (tmp_path / "run" / name).parent.mkdir(parents=True)
+    (tmp_path / "run" / name).write_text("years of work")
     with pytest.raises(UsageError, match="goen replaces only its own output"):
-        run(RunConfig(preset="tiny"), protocol, tmp_path)
-    assert (tmp_path / name).read_text() == "years of work"
+        run(RunConfig(preset="tiny"), protocol, tmp_path / "run")
+    assert (tmp_path / "run" / name).read_text() == "years of work"
 
 
 def test_a_mistake_or_a_stopped_training_leaves_the_earlier_run_whole(
     protocol: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run(RunConfig(preset="tiny"), protocol, tmp_path)
-    write_report(tmp_path)
+    run(RunConfig(preset="tiny"), protocol, tmp_path / "run")
+    write_report(tmp_path / "run")
     before = digest(tmp_path)
     with pytest.raises(FitError):
-        run(RunConfig(preset="tiny", false_alarm_rate=0.001), protocol, tmp_path)
+        run(RunConfig(preset="tiny", false_alarm_rate=0.001), protocol, tmp_path / "run")
 
     def stopped(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("goen.studies.networks.train_backbone", stopped)
     with pytest.raises(KeyboardInterrupt):
-        run(RunConfig(preset="tiny", seed=1), protocol, tmp_path)
+        run(RunConfig(preset="tiny", seed=1), protocol, tmp_path / "run")
     assert digest(tmp_path) == before
 
 
 def test_a_stopped_evaluation_leaves_the_earlier_run_whole(
     protocol: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run(RunConfig(preset="tiny"), protocol, tmp_path)
+    run(RunConfig(preset="tiny"), protocol, tmp_path / "run")
     before = digest(tmp_path)
 
     def stopped(*_: object) -> None:
@@ -199,7 +215,7 @@ def test_a_stopped_evaluation_leaves_the_earlier_run_whole(
 
     monkeypatch.setattr("goen.studies.evaluate._score", stopped)
     with pytest.raises(KeyboardInterrupt):
-        run(RunConfig(preset="tiny"), protocol, tmp_path)
+        run(RunConfig(preset="tiny"), protocol, tmp_path / "run")
     assert digest(tmp_path) == before
 
 
@@ -208,16 +224,16 @@ def test_bad_values_are_found_before_anything_is_trained(
 ) -> None:
     monkeypatch.setattr("goen.studies.networks.train_backbone", None)
     with pytest.raises(FitError, match="needs at least 999 held-out scores, got 48"):
-        run(RunConfig(preset="tiny", false_alarm_rate=0.001), protocol, tmp_path)
+        run(RunConfig(preset="tiny", false_alarm_rate=0.001), protocol, tmp_path / "run")
     for bad in ({"seed": -1}, {"seed": 10**20}, {"center_loss": -0.1}):
         with pytest.raises(UsageError):
-            run(RunConfig(preset="tiny", **bad), protocol, tmp_path)
+            run(RunConfig(preset="tiny", **bad), protocol, tmp_path / "run")
 
 
 @pytest.mark.parametrize("representation", ["single_scale", "concat"])
 def test_the_variants_run(protocol: Protocol, tmp_path: Path, representation: str) -> None:
     config = RunConfig(preset="tiny", representation=representation, center_loss=0.01)
-    gate = run(config, protocol, tmp_path)
+    gate = run(config, protocol, tmp_path / "run")
     assert gate.network.config.representation == representation
     assert np.isfinite(gate.held_out.scores).all()
 
@@ -238,8 +254,9 @@ from goen.report import write_report
 from tests.tiny import register, tiny_protocol
 register()
 config = RunConfig(preset="tiny", budget="paper", center_loss=0.01)
-run(config, tiny_protocol(), Path(sys.argv[1]))
-write_report(Path(sys.argv[1]))
+out = Path(sys.argv[1], "run")
+run(config, tiny_protocol(), out)
+write_report(out)
 """
 
 
@@ -259,3 +276,35 @@ def test_killed_at_random_moments_it_ends_with_the_same_bytes(tmp_path: Path) ->
         process.wait()
     assert start(tmp_path / "killed").wait(120) == 0
     assert digest(tmp_path / "killed") == digest(tmp_path / "whole")
+
+
+Config = RunConfig | AblateConfig | BenchConfig | RobustConfig
+STUDIES: list[tuple[Callable[..., object], Config]] = [
+    (run, RunConfig(preset="tiny")),
+    (seeds, RunConfig(preset="tiny")),
+    (ablate, AblateConfig(preset="tiny")),
+    (geometry, AblateConfig(preset="tiny")),
+    (bench, BenchConfig(("goen",), preset="tiny")),
+    (robust, RobustConfig(("goen",), preset="tiny")),
+]
+
+
+@pytest.mark.parametrize(
+    ("study", "config"), STUDIES, ids=lambda value: getattr(value, "__name__", "")
+)
+def test_every_study_trains_on_the_device_that_was_asked_for(
+    study: Callable[..., object],
+    config: Config,
+    protocol: Protocol,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def training(*_: object, device: torch.device, **__: object) -> None:
+        raise AssertionError(f"training on {device}")
+
+    monkeypatch.setattr("goen.studies.networks.train_backbone", training)
+    for asked, found in (("cpu:0", "cpu:0"), ("auto", find_device("auto"))):
+        with pytest.raises(AssertionError, match=f"training on {found}$"):
+            study(replace(config, device=asked), protocol, tmp_path / "run")
+    with pytest.raises(UsageError, match="no device 'gpu' on this machine"):
+        study(replace(config, device="gpu"), protocol, tmp_path / "run")

@@ -9,7 +9,6 @@ from goen.errors import UsageError
 from goen.report.seeds import seeds_tables
 from goen.report.summary import read_summary
 from goen.runs.results import read_results
-from goen.runs.stages import Stages
 from goen.studies import PRESETS, RunConfig, seeds
 
 from ..tiny import FAST, tiny_protocol
@@ -23,9 +22,9 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_seed_is_a_run_and_the_table_is_their_mean(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    protocol, stages = tiny_protocol(), Stages(tmp_path / "stages")
+    protocol = tiny_protocol()
     config = RunConfig(preset="fast", calibration_ood="none")
-    results = seeds(config, protocol, tmp_path / "s", stages, seeds=(1, 2, 3))
+    results = seeds(config, protocol, tmp_path / "s", seeds=(1, 2, 3))
     assert read_results(tmp_path / "s" / "results.jsonl") == results
     assert {r.seed for r in results} == {1, 2, 3}
     assert len({r.network for r in results}) == 3
@@ -45,10 +44,10 @@ def test_every_seed_is_a_run_and_the_table_is_their_mean(
     assert accuracy.rows[0].cells[0].spread is not None
 
     monkeypatch.setattr("goen.studies.networks.train_backbone", None)
-    assert seeds(config, protocol, tmp_path / "t", stages, seeds=(2, 3))[0].seed == 2
+    assert seeds(config, protocol, tmp_path / "t", seeds=(2, 3))[0].seed == 2
 
 
 def test_a_spread_needs_two_seeds(tmp_path: Path) -> None:
-    for few in ((1,), (1, 1)):
-        with pytest.raises(UsageError, match="at least two different seeds"):
+    for few, got in (((1,), "1"), ((1, 1), "1 1"), ((), "none")):
+        with pytest.raises(UsageError, match=rf"at least two different seeds, got {got}\."):
             seeds(RunConfig(), tiny_protocol(), tmp_path, seeds=few)

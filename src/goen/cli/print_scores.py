@@ -76,13 +76,19 @@ def _total(widths: Collection[int]) -> int:
 
 def _lines(texts: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
     """The row as one line, or as several where a text is wider than its column."""
-    broken = []
-    for name, text, width in zip(_COLUMNS, texts, widths, strict=True):
-        words = wrap(text, width, break_on_hyphens=False) if name == "why" else [text]
-        broken.append([part for word in words for part in chop_cells(word, width)])
+    columns = zip(_COLUMNS, texts, widths, strict=True)
+    broken = [_broken(name, text, width) for name, text, width in columns]
     for parts in zip_longest(*broken, fillvalue=""):
         padded = []
         for name, part, width in zip(_COLUMNS, parts, widths, strict=True):
             space = " " * (width - cell_len(part))
             padded.append(space + part if name in _TO_THE_RIGHT else part + space)
         yield _GAP.join(padded).rstrip()
+
+
+def _broken(name: str, text: str, width: int) -> list[str]:
+    """A path is broken anywhere, other texts between words if they are not too wide."""
+    lines = [text]
+    if name != "picture":
+        lines = wrap(text, width, break_long_words=False, break_on_hyphens=False)
+    return [part for line in lines for part in chop_cells(line, width)]
