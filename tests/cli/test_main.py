@@ -3,12 +3,13 @@ import re
 import signal
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 import goen
-from goen.cli.main import COMMANDS, main
+from goen.cli.main import COMMANDS, entry, main
 
 
 def test_without_a_command_it_prints_its_usage(capsys: pytest.CaptureFixture[str]) -> None:
@@ -38,14 +39,43 @@ def test_every_command_has_help() -> None:
         assert stop.value.code == 0
 
 
-def test_help_shows_what_to_write_and_not_that_it_may_be_none(
+def test_help_shows_what_to_write_and_not_how_python_has_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    commands = [[c] for c in COMMANDS if c not in ("data", "robust")]  # robust: the study's own
+    commands = [[c] for c in COMMANDS if c != "data"]
     for command in [*commands, *(["data", c] for c in ("list", "get", "check", "show"))]:
         with pytest.raises(SystemExit):
             main([*command, "--help"])
-        assert "{None}" not in capsys.readouterr().out, command
+        text = " ".join(capsys.readouterr().out.replace("│", " ").split())
+        assert not re.search(r"\{None\}|\(default: \)|default: None|\[\w+ \[\w+ \.\.\.\]\]", text)
+
+
+def test_goen_help_is_the_help_of_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["score"], ["data", "show"]):
+        with pytest.raises(SystemExit):
+            main([*words, "--help"])
+        expected = capsys.readouterr().out
+        with pytest.raises(SystemExit) as stop:
+            main(["help", *words])
+        assert (stop.value.code, capsys.readouterr().out) == (0, expected)
+    assert main(["help"]) == 0
+    assert capsys.readouterr().out.startswith("goen ")
+    assert main(["help", "scor"]) == 2
+    assert "Did you mean 'score'?" in capsys.readouterr().err
+
+
+def test_the_help_of_an_option_is_not_broken_as_in_the_docstring(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for words in (["score"], ["export"], ["data", "get"]):
+        with pytest.raises(SystemExit):
+            main([*words, "--help"])
+        lines = [line.rstrip(" │") for line in capsys.readouterr().out.splitlines()]
+        # What continues on the next line was too long for this one, by its first word.
+        for line, after in pairwise(lines):
+            if re.match(r"│ {8,}\S", after) and re.match(r"│ {8,}\S|│ --?\S+.*  \S.* ", line):
+                assert len(line) + 1 + len(after.strip("│ ").split()[0]) > 78, (line, after)
 
 
 def test_an_interrupt_is_not_a_traceback(
@@ -62,6 +92,18 @@ def test_an_interrupt_is_not_a_traceback(
     assert "goen: stopped. Finished steps are kept" in capsys.readouterr().err
     monkeypatch.setattr(goen.cli.export, "export_command", interrupted)
     assert main(["export"]) == 130
+    assert capsys.readouterr().err == "goen: stopped.\n"
+    monkeypatch.setattr(
+        goen.cli.export, "export_command", lambda: os.kill(os.getpid(), signal.SIGTERM)
+    )
+    monkeypatch.setattr(sys, "argv", ["goen", "export"])
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit) as stop:
+            entry()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert stop.value.code == 143
     assert capsys.readouterr().err == "goen: stopped.\n"
 
 
@@ -119,6 +161,8 @@ def test_sigterm_cleans_up_as_an_interrupt_does(tmp_path: Path) -> None:
     assert "backbone: working" in process.stderr.readline()
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "goen: stopped" in err
+    assert process.returncode == 143
+    assert err.endswith(
+        "goen: stopped. Finished steps are kept; the same command continues from there.\n"
+    )
     assert not list(tmp_path.rglob("*.tmp"))

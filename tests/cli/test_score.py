@@ -1,9 +1,12 @@
 """``goen score`` as a person would type it."""
 
 import csv
+import io
 import json
 import os
+import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -126,6 +129,12 @@ def test_another_rate_moves_only_the_decision(
         (["--false-alarm-rate", "0.0001"], "needs at least 9999 held-out scores, got 48"),
         (["--false-alarm-rate", "2"], "strictly between 0 and 1"),
         (["--gate", "nowhere"], "nowhere is not a folder"),
+        (["--format", "csv", "--out", "a.jsonl"], "a.jsonl would hold csv, but its suffix stands"),
+        (["--format", "table", "--out", "a.csv"], "A table goes to standard output, not to a.csv"),
+        (["--sort", "p_valeu"], "Unknown column 'p_valeu'. Did you mean 'p_value'?"),
+        (["--batch-size", "0"], "at least one image, got a batch size of 0"),
+        (["--device", "gpu"], "There is no device 'gpu' on this machine. Available: cpu"),
+        (["--copy-flagged", "."], "which is scored: copies there would be scored as well"),
     ],
 )
 def test_mistakes_get_a_sentence_and_code_two(
@@ -133,10 +142,15 @@ def test_mistakes_get_a_sentence_and_code_two(
     pictures: Path,
     arguments: list[str],
     message: str,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    monkeypatch.chdir(pictures)
+    before = sorted(pictures.iterdir())
     assert main(["score", str(pictures), "--gate", str(finished), *arguments]) == 2
-    assert message in capsys.readouterr().err
+    out, err = capsys.readouterr()
+    assert message in err
+    assert (out, sorted(pictures.iterdir())) == ("", before)
 
 
 def test_a_path_that_does_not_exist_is_a_row(
@@ -208,3 +222,181 @@ def test_hostile_names_are_harmless_and_come_back(
         cells = [row["path"] for row in csv.DictReader(file)]
     assert not [cell for cell in cells if cell.startswith(("=", "+", "-", "@"))]
     assert [cell.removeprefix("'") for cell in cells] == names
+
+
+# -- for a person: a table --------------------------------------------------------------------
+
+
+def look_like_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let standard output, as it is captured now, look like a terminal of 90 columns."""
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "90")
+
+
+def test_a_terminal_gets_a_table_with_the_most_suspicious_first_and_a_summary(
+    finished: Path,
+    pictures: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    look_like_a_terminal(monkeypatch)
+    monkeypatch.chdir(pictures.parent)
+    command = ["score", "pictures", "--gate", str(finished), "--false-alarm-rate", "0.5"]
+    assert main(command) == 1
+    out, err = capsys.readouterr()
+    head, _, *lines = re.sub(r"\x1b\[[0-9;]*m", "", out).splitlines()
+    assert re.split(r"  +", head) == [
+        "picture", "class", "confidence", "p-value", "decision", "why",
+    ]  # fmt: skip
+    assert max(map(len, lines[:4])) <= 90
+    main([*command, "--format", "jsonl"])
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    read = sorted((row for row in rows if not row["error"]), key=lambda row: row["p_value"])
+    assert [line.split()[0] for line in lines[:4]] == [row["path"] for row in read]
+    for line, row in zip(lines, read, strict=False):
+        words = [row["path"], row["label"], f"{row['confidence']:.0%}", f"{row['p_value']:.2g}"]
+        assert line.split()[:5] == [*words, "flagged" if row["is_ood"] else "passed"]
+    assert lines[4].startswith("unreadable: pictures/4.png")
+    flagged = sum(row["is_ood"] for row in read)
+    text = " ".join(" ".join(lines[5:]).split())
+    assert text.startswith(
+        f"4 scored, {flagged} flagged at a false-alarm rate of 0.5, 1 unreadable; "
+        "1 file skipped, not in a format that goen reads (1 .txt)"
+    )
+    assert "classifies 0, 1, 2, 3, 4, 5, 6. Of pictures of these it flags at most 50.0%" in text
+    assert err == ""
+
+
+def test_a_table_can_be_asked_for_and_is_then_not_broken(
+    finished: Path, pictures: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = pictures / "0.png"
+    assert main(["score", str(good), "--gate", str(finished), "--format", "table"]) == 0
+    head, _, line, *_ = capsys.readouterr().out.splitlines()
+    assert head.startswith("picture")
+    assert line.startswith(f"{good}  ")
+
+
+def test_rows_on_a_terminal_hold_no_control_characters_and_parquet_is_refused(
+    finished: Path,
+    pictures: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    look_like_a_terminal(monkeypatch)
+    odd = pictures / "a\x1b[2J.png"
+    shutil.copy(pictures / "0.png", odd)
+    for form in ("csv", "jsonl"):
+        assert main(["score", str(odd), "--gate", str(finished), "--format", form]) == 0
+        out = capsys.readouterr().out
+        assert "\x1b" not in out
+        assert "x1b[2J.png" in out
+    assert main(["score", str(odd), "--gate", str(finished), "--format", "parquet"]) == 2
+    assert "give --out scores.parquet" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv", "parquet"])
+def test_every_format_goes_to_standard_output_or_to_a_file_of_any_name(
+    form: str,
+    finished: Path,
+    pictures: Path,
+    tmp_path: Path,
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    command = ["score", str(pictures), "--gate", str(finished), "--format", form]
+    assert main([*command, "--out", str(tmp_path / "scores")]) == 1
+    assert capfdbinary.readouterr().out == b""
+    assert main(command) == 1
+    printed = capfdbinary.readouterr().out
+    assert main([*command, "--out", "-"]) == 1
+    assert capfdbinary.readouterr().out == printed
+    assert not (Path("-")).exists()
+    if form == "parquet":
+        file = pq.read_table(tmp_path / "scores")
+        assert pq.read_table(io.BytesIO(printed)).equals(file)
+    else:
+        assert (tmp_path / "scores").read_bytes() == printed
+
+
+# -- what is scored, shown and copied ---------------------------------------------------------
+
+
+@pytest.fixture
+def score(
+    finished: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, list[str], str]]:
+    """Run it; the code, the names of the files with a row, and the messages."""
+
+    def run(*arguments: object, stdin: bytes = b"") -> tuple[int, list[str], str]:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        code = main(["score", *map(str, arguments), "--gate", str(finished)])
+        out, err = capsys.readouterr()
+        return code, [Path(json.loads(line)["path"]).name for line in out.splitlines()], err
+
+    return run
+
+
+def test_paths_come_from_standard_input(
+    pictures: Path, score: Callable[..., tuple[int, list[str], str]]
+) -> None:
+    bad = os.fsencode(pictures) + b"/bad\xff\n.png"
+    os.link(pictures / "1.png", bad)
+    one, two = (os.fsencode(pictures / name) for name in ("0.png", "2.png"))
+    assert score("-", stdin=one + b"\n" + two)[:2] == (0, ["0.png", "2.png"])
+    assert score("-", stdin=one + b"\r\n\n")[:2] == (0, ["0.png"])
+    assert score("-", stdin=bad + b"\0" + one + b"\0")[:2] == (0, ["bad\\xff\n.png", "0.png"])
+    given = (pictures / "1.png", "-", pictures / "deep")
+    assert score(*given, stdin=two)[:2] == (0, ["1.png", "2.png", "3.jpg"])
+    for arguments, stdin, message in (
+        (("-", "-"), one, "Standard input can be read once"),
+        (("-",), b"\n", "Standard input holds no paths"),
+        (("-",), (pictures / "0.png").read_bytes(), "holds a picture; - stands for the paths"),
+    ):
+        code, rows, err = score(*arguments, stdin=stdin)
+        assert (code, rows) == (2, [])
+        assert message in err
+
+
+def test_rows_can_be_sorted_and_those_of_flagged_pictures_left(
+    pictures: Path, score: Callable[..., tuple[int, list[str], str]], finished: Path
+) -> None:
+    files = [*sorted(pictures.glob("[0-2].png")), pictures / "deep" / "3.jpg"]
+    found = goen.load(finished).predict(np.stack([read_picture(f, (32, 32)) for f in files]))
+    rate = float(np.median(found.p_value))
+    by_p = [files[i].name for i in np.lexsort((-found.score, found.p_value))]
+    flagged = [file.name for file, p in zip(files, found.p_value, strict=True) if p <= rate]
+    assert 0 < len(flagged) < 4
+    asked = ("--false-alarm-rate", rate)
+    assert score(pictures, *asked, "--sort", "p_value")[1] == [*by_p, "4.png"]
+    assert score(*files[::-1], "--sort", "path")[1] == sorted(file.name for file in files)
+    assert score(*files[::-1], "--sort", "given")[1] == [file.name for file in files[::-1]]
+    code, rows, err = score(pictures, *asked, "--flagged-only")
+    assert (code, rows) == (1, flagged)
+    assert f"4 scored, {len(flagged)} flagged" in err
+    assert "1 unreadable" in err
+    out = pictures.parent / "flagged.jsonl"
+    for _ in range(2):  # the empty file of the first call is goen's own
+        assert score(files[0], "--false-alarm-rate", "0.03", "--flagged-only", "--out", out)[0] == 0
+        assert out.read_text() == ""
+
+
+def test_flagged_pictures_are_copied(
+    pictures: Path, tmp_path: Path, score: Callable[..., tuple[int, list[str], str]]
+) -> None:
+    folder = tmp_path / "to look at"
+    everything = ("--false-alarm-rate", "0.97")
+    code, _, err = score(pictures, *everything, "--copy-flagged", folder, "--batch-size", "3")
+    assert code == 1
+    names = {path.name for path in folder.iterdir()} - {".goen-wrote"}
+    assert f"{len(names)} flagged pictures copied to {folder}" in err
+    assert names > {"3.jpg"}
+    assert (folder / "3.jpg").read_bytes() == (pictures / "deep" / "3.jpg").read_bytes()
+    (folder / "notes.txt").touch()
+    assert score(pictures / "0.png", *everything, "--copy-flagged", folder)[0] == 0
+    left = {path.name for path in folder.iterdir()} - {".goen-wrote"}
+    assert left <= {"0.png", "notes.txt"}
+    code, rows, err = score(pictures, "--copy-flagged", pictures / "flagged")
+    assert (code, rows) == (2, [])
+    assert "which is scored" in err
+    assert not (pictures / "flagged").exists()

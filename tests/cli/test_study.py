@@ -1,6 +1,7 @@
 """What the commands of all studies share, and that each passes its options on."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,8 @@ STUDIES: dict[str, tuple[str, list[str], object, dict[str, object]]] = {
     ),
     "geometry": (
         "goen.cli.geometry.geometry",
-        ["--budget", "paper"],
-        AblateConfig(budget="paper"),
+        ["--budget", "paper", "--device", "cuda:1"],
+        AblateConfig(budget="paper", device="cuda:1"),
         {},
     ),
     "bench": ("goen.cli.bench.bench", ["--sets", "noise"], BenchConfig(sets=("noise",)), {}),
@@ -80,7 +81,7 @@ def test_each_command_passes_its_options_to_its_study(
     places = ["--data", "cifar10", "--extra", "mnist", "--data-dir", "d", "--out", str(out)]
     assert main([command, *words, *places]) == 0
     ((given, sets, folder, stages, settings),) = calls
-    assert (given, folder, settings) == (config, out, more)
+    assert (asdict(given), folder, settings) == (asdict(config), out, more)
     assert stages.folder == tmp_path / "runs" / "stages"
     assert sets.name == "digits"
     assert asked == {
@@ -100,3 +101,34 @@ def test_a_folder_of_other_files_is_refused_before_anything_is_downloaded(
         assert main([command, "--out", str(tmp_path)]) == 2
         assert "results.jsonl" in capsys.readouterr().err
     assert (tmp_path / "results.jsonl").read_text() == "years of work"
+
+
+@pytest.mark.parametrize("command", ["run", *STUDIES])
+def test_a_device_that_is_not_here_is_one_sentence(
+    command: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("goen.cli.study.protocol", lambda *_, **__: tiny_protocol())
+    assert main([command, "--device", "gpu", "--out", str(tmp_path / "x")]) == 2
+    assert "There is no device 'gpu' on this machine. Available: cpu" in capsys.readouterr().err
+
+
+def test_seeds_may_also_be_called_seed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given: list[tuple[int, ...]] = []
+
+    def study(options: StudyOptions, name: str, run: Any, *, as_json: bool) -> int:
+        given.append(run.keywords["seeds"])
+        return 0
+
+    monkeypatch.setattr("goen.cli.seeds.run_study", study)
+    for option in ("--seed", "--seeds"):
+        assert main(["seeds", option, "7", "8"]) == 0
+    assert given == [(7, 8), (7, 8)]
+    monkeypatch.undo()
+    monkeypatch.setattr("goen.cli.study.protocol", lambda *_, **__: tiny_protocol())
+    assert main(["seeds", "--seed", "7"]) == 2
+    assert "at least two different seeds, got 7." in capsys.readouterr().err

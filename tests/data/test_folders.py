@@ -42,6 +42,18 @@ def test_the_classes_decide_the_numbers_and_others_are_left_out(
     assert message.endswith("these folders are not among the classes and are left out: cat")
 
 
+@pytest.mark.parametrize("classes", [None, (), ("dog", "cat")])
+def test_how_many_files_are_no_pictures_is_logged(
+    classes: tuple[str, ...] | None, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="goen")
+    (folder / "cat" / "notes.txt").touch()
+    (folder / "dog" / "1.png").rename(folder / "dog" / "without_ending")
+    assert len(open_image_set(str(folder), None, classes)) == 3
+    skipped = "1 file skipped, not in a format that goen reads (1 .txt)"
+    assert f"{folder}: {skipped}" in caplog.messages
+
+
 def test_without_classes_all_pictures_are_one(folder: Path) -> None:
     images = open_image_set(str(folder), None, ())
     assert len(images) == 3

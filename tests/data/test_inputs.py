@@ -101,7 +101,7 @@ def test_an_empty_stream_is_an_error() -> None:
     list(given)
     with pytest.raises(DataError, match=r"train has no images\. A generator can be read only once"):
         list(given)
-    with pytest.raises(UsageError, match="batch_size is at least 1, got 0"):
+    with pytest.raises(UsageError, match="at least one image, got a batch size of 0"):
         as_stream(pixels(), "train", 0)
 
 

@@ -262,7 +262,7 @@ def test_no_images_at_all() -> None:
         ({"model": Softmax(), "layers": "inner.late"}, "ends in a softmax"),
         ({"model": Noisy().eval()}, "not deterministic in evaluation mode"),
         ({"classes": ("a", "b")}, r"7 logits, but there are 2 class names \(a, b\)"),
-        ({"layers": None}, r"Name the layers .* goen\.layers\(model, example\)"),
+        ({"layers": None}, r"Name the layers .* listed by goen\.layers"),
         ({"logits": "scores"}, "No logits .* at 'scores'"),
         ({"ood": {"seven": 7}}, "seven is an ImageSet, images .* got int"),
     ],
@@ -383,7 +383,7 @@ def test_settings_beside_a_tapped_model_are_refused(settings: dict) -> None:
 
 def test_a_model_needs_layers() -> None:
     for none in (None, (), ""):
-        with pytest.raises(UsageError, match=r"goen\.layers\(model, example\) lists them"):
+        with pytest.raises(UsageError, match=r"listed by goen\.layers"):
             Gate.fit(trained(), digits().train, digits().validation, layers=none)
 
 
@@ -391,7 +391,7 @@ def test_a_model_needs_layers() -> None:
 
 
 def test_a_classifier_no_better_than_chance_is_a_warning() -> None:
-    with pytest.warns(GoenWarning, match=r"no better than chance \(14\.3%\). Is preprocess= miss"):
+    with pytest.warns(GoenWarning, match=r"no better than chance \(14\.3%\). Is the preprocessing"):
         fit(preprocess=lambda x: 1 - 9 * x)
     p = digits()
     with pytest.warns(GoenWarning, match="labels count the classes in another order"):

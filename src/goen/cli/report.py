@@ -5,12 +5,13 @@ from typing import Annotated
 
 import tyro
 
+from goen.cli.options import several
 from goen.report import write_report
 
 
 def report_command(
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
-    beside: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="[FOLDER ...]")] = (),
+    beside: Annotated[tuple[Path, ...], several("FOLDER")] = (),
 ) -> int:
     """Write the report of a finished run: one self-contained HTML file, figures and tables.
 

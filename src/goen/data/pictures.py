@@ -109,12 +109,12 @@ def describe_skipped(skipped: Counter[str]) -> str:
 
     Example:
         >>> describe_skipped(Counter({".txt": 2, "no ending": 1}))
-        '3 files skipped, not pictures that goen reads (2 .txt, 1 no ending)'
+        '3 files skipped, not in a format that goen reads (2 .txt, 1 no ending)'
     """
-    kinds = [f"{count} {ending}" for ending, count in skipped.most_common(_MOST_ENDINGS)]
+    kinds = [f"{count:,} {ending}" for ending, count in skipped.most_common(_MOST_ENDINGS)]
     more = ", ..." if len(skipped) > _MOST_ENDINGS else ""
     files = "1 file" if skipped.total() == 1 else f"{skipped.total():,} files"
-    return f"{files} skipped, not pictures that goen reads ({', '.join(kinds)}{more})"
+    return f"{files} skipped, not in a format that goen reads ({', '.join(kinds)}{more})"
 
 
 class ByteBudget:

@@ -53,7 +53,7 @@ def test_a_convolution_has_its_channels_first_whatever_the_layout(layout: str) -
 def test_a_layout_that_the_shape_does_not_say_must_be_said(height: int, width: int) -> None:
     # (N, 6, 6, 6) of square images, and any map of others.
     model, images = ChannelsLast(3).eval(), torch.rand(2, 3, height, width)
-    with pytest.raises(UsageError, match=r"'mix' gives \(N, .* layout='channels_first'"):
+    with pytest.raises(UsageError, match=r"'mix' gives \(N, .* layout to channels_first"):
         Tapped(model, ["mix"])(images)
     _, expected = CASES["channels_last"].by_hand(model, images)
     last = Tapped(model, ["mix"], layout="channels_last")(images)

@@ -48,7 +48,7 @@ def test_of_several_matrices_the_logits_are_named(returns: str, where: str | int
 )
 def test_logits_that_are_not_there(returns: str, where: str | int) -> None:
     model = Talkative(5, returns, flat=True).eval()
-    with pytest.raises(UsageError, match=f"No logits .* at {where!r}.*(3, 7).*Give logits="):
+    with pytest.raises(UsageError, match=f"No logits .* at {where!r}.*(3, 7).*Name the key"):
         Tapped(model, [], logits=where)(pictures("tuple"))
 
 

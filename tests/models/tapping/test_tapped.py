@@ -135,7 +135,7 @@ def test_a_wrong_name_is_answered_with_the_nearest() -> None:
     with pytest.raises(UsageError) as error:
         Tapped(model, ["trunk.1"], example=(3, 32, 32))
     assert "'backbone.trunk.1' (N, 6, 16, 16)" in str(error.value)
-    with pytest.raises(UsageError, match=r"It has 'drop' \(N, 10\), 'judge' \(N, 10\)\. goen"):
+    with pytest.raises(UsageError, match=r"It has 'drop' \(N, 10\), 'judge' \(N, 10\)\. Layers"):
         Tapped(model, ["xyz"], example=(3, 32, 32))
     with pytest.raises(UsageError, match=r"no layer ''"):
         Tapped(model, [""])
