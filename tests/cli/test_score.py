@@ -252,7 +252,8 @@ def test_a_terminal_gets_a_table_with_the_most_suspicious_first_and_a_summary(
     assert max(map(len, lines[:4])) <= 90
     main([*command, "--format", "jsonl"])
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    read = sorted((row for row in rows if not row["error"]), key=lambda row: row["p_value"])
+    read = [row for row in rows if not row["error"]]
+    read.sort(key=lambda row: (row["p_value"], -row["score"]))
     assert [line.split()[0] for line in lines[:4]] == [row["path"] for row in read]
     for line, row in zip(lines, read, strict=False):
         words = [row["path"], row["label"], f"{row['confidence']:.0%}", f"{row['p_value']:.2g}"]

@@ -15,6 +15,7 @@ import tyro
 
 from goen import __version__
 from goen.cli.terminal import log_messages_shown, note
+from goen.cli.values import VALUES
 from goen.errors import GoenError, unknown
 from goen.progress import shown, spinner
 
@@ -110,7 +111,8 @@ def _run(name: str, rest: Sequence[str]) -> int:
         raise unknown("command", name, COMMANDS)
     with spinner("loading"):  # torch alone takes two seconds
         module = importlib.import_module(f"goen.cli.{name}")
-    return _parse(name, module, rest)
+    with VALUES:
+        return _parse(name, module, rest)
 
 
 # A flag that is off by default needs no --no-flag.

@@ -42,15 +42,11 @@ def score_command(
     paths: Annotated[tuple[Path, ...], tyro.conf.Positional, several("PATH")],
     gate: str = DEFAULT_GATE,
     out: OptionalPath = None,
-    format_: Annotated[
-        Format | None,
-        tyro.conf.arg(name="format", metavar="{table,jsonl,csv,parquet}", help_behavior_hint=""),
-    ] = None,
+    format_: Annotated[Format | None, tyro.conf.arg(name="format", help_behavior_hint="")] = None,
     flagged_only: bool = False,
     sort: Annotated[str | None, tyro.conf.arg(metavar="COLUMN", help_behavior_hint="")] = None,
     copy_to: Annotated[
-        Path | None,
-        tyro.conf.arg(name="copy-flagged", metavar="FOLDER", help_behavior_hint=""),
+        Path | None, tyro.conf.arg(name="copy-flagged", metavar="FOLDER", help_behavior_hint="")
     ] = None,
     false_alarm_rate: OptionalRate = None,
     per_class: bool = False,
