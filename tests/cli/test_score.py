@@ -228,10 +228,10 @@ def test_hostile_names_are_harmless_and_come_back(
 
 
 def look_like_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let standard output, as it is captured now, look like a terminal of 90 columns."""
+    """Let standard output, as it is captured now, look like a terminal of 140 columns."""
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "90")
+    monkeypatch.setenv("COLUMNS", "140")
 
 
 def test_a_terminal_gets_a_table_with_the_most_suspicious_first_and_a_summary(
@@ -249,7 +249,7 @@ def test_a_terminal_gets_a_table_with_the_most_suspicious_first_and_a_summary(
     assert re.split(r"  +", head) == [
         "picture", "class", "confidence", "p-value", "decision", "why",
     ]  # fmt: skip
-    assert max(map(len, lines[:4])) <= 90
+    assert max(map(len, lines[:4])) <= 140
     main([*command, "--format", "jsonl"])
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     read = [row for row in rows if not row["error"]]
