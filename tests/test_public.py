@@ -26,6 +26,7 @@ def test_public_names() -> None:
         "load",
         "metrics",
         "models",
+        "read_picture",
     ]
     assert sorted(goen.data.__all__) == [
         "ImageSet",

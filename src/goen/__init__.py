@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from goen import data, detectors, errors, metrics, models
+    from goen.data.pictures import read_picture
     from goen.extraction import extract
     from goen.gate import Gate, Prediction, load
     from goen.models.tapping.layers import layers
@@ -33,6 +34,7 @@ __all__ = [
     "load",
     "metrics",
     "models",
+    "read_picture",
 ]
 
 # Imported when first used: `goen data list` and `goen --help` must not wait seconds for torch.
@@ -45,6 +47,7 @@ _HOME = {
     "extract": "extraction",
     "layers": "models.tapping.layers",
     "load": "gate",
+    "read_picture": "data.pictures",
 }
 
 

@@ -25,10 +25,9 @@ from goen.data.pictures import (
     describe_skipped,
     find_pictures,
     picture_batches,
-    picture_pixels,
     read_picture,
 )
-from goen.errors import DataCorrupt
+from goen.errors import DataCorrupt, UsageError
 
 COLOUR = np.random.default_rng(0).integers(0, 256, (12, 20, 3), dtype=np.uint8)
 
@@ -122,6 +121,38 @@ def test_the_file_format_does_not_change_the_pixels() -> None:
         assert np.abs(expected.astype(float) - triangle(np.asarray(whole), 32)).max() <= 1
         for form, options in (("PNG", {}), ("BMP", {}), ("TIFF", {}), ("WEBP", {"lossless": True})):
             assert np.array_equal(read_picture(encoded(whole, form, **options), (32, 32)), expected)
+
+
+def test_files_may_be_named_by_texts_and_a_size_has_two_sides(tmp_path: Path) -> None:
+    picture = Image.fromarray(COLOUR)
+    picture.save(tmp_path / "a.png")
+    expected = read_picture(tmp_path / "a.png", (5, 9))
+    assert np.array_equal(goen.read_picture(str(tmp_path / "a.png"), (5, 9)), expected)
+    with pytest.raises(DataCorrupt, match=r"b\.png does not exist"):
+        goen.read_picture(str(tmp_path / "b.png"))
+    for size in [(0, 5), (5, -1), (5,), (1, 2, 3)]:
+        with pytest.raises(UsageError, match=r"size is \(height, width\)"):
+            goen.read_picture(picture, size)
+
+
+def test_the_width_is_resized_first_in_every_version_of_pillow() -> None:
+    rng = np.random.default_rng(5)
+    for height, width in [(300, 20), (57, 33), (20, 300), (90, 400)]:
+        picture = Image.fromarray(rng.integers(0, 256, (height, width, 3), dtype=np.uint8))
+        wide = picture.resize((32, height), Image.Resampling.BILINEAR)
+        expected = np.asarray(wide.resize((32, 24), Image.Resampling.BILINEAR))
+        assert np.array_equal(read_picture(picture, (24, 32)), expected.transpose(2, 0, 1))
+        tall = picture.resize((width, 24), Image.Resampling.BILINEAR)
+        other = np.asarray(tall.resize((32, 24), Image.Resampling.BILINEAR))
+        assert not np.array_equal(expected, other)  # the order can be seen
+
+
+def test_a_narrow_picture_is_refused_before_it_becomes_huge() -> None:
+    long = encoded(Image.new("L", (1, 900_000), 9))
+    with pytest.raises(DataCorrupt, match="1×900000 pixels: too narrow for its height"):
+        read_picture(long, (224, 224), "long.png")
+    assert (read_picture(long, (2, 16)) == 9).all()
+    assert (read_picture(encoded(Image.new("L", (900_000, 1), 9)), (224, 224)) == 9).all()
 
 
 def triangle(image: np.ndarray, side: int) -> np.ndarray:
@@ -407,9 +438,9 @@ def test_a_picture_in_memory_becomes_what_its_file_becomes(mode: str) -> None:
     before = np.array(picture)
     for size in (None, (8, 10), (30, 7)):
         expected = read_picture(encoded(picture, form), size)
-        assert np.array_equal(picture_pixels(picture, size), expected)
+        assert np.array_equal(read_picture(picture, size), expected)
         opened = Image.open(io.BytesIO(encoded(picture, form)))
-        assert np.array_equal(picture_pixels(opened, size), expected)
+        assert np.array_equal(read_picture(opened, size), expected)
     assert np.array_equal(np.array(picture), before)
     assert picture.mode == mode
 
@@ -419,7 +450,7 @@ def test_the_orientation_of_a_picture_in_memory_is_applied_to_a_copy() -> None:
     exif[0x0112] = 6
     data = encoded(Image.fromarray(COLOUR), exif=exif)
     opened = Image.open(io.BytesIO(data))
-    assert np.array_equal(picture_pixels(opened, (9, 9)), read_picture(data, (9, 9)))
+    assert np.array_equal(read_picture(opened, (9, 9)), read_picture(data, (9, 9)))
     assert opened.size == (20, 12)
     assert opened.getexif()[0x0112] == 6
 
@@ -427,9 +458,9 @@ def test_the_orientation_of_a_picture_in_memory_is_applied_to_a_copy() -> None:
 def test_a_picture_in_memory_that_cannot_be_used_is_named() -> None:
     cut = Image.open(io.BytesIO(encoded(Image.fromarray(COLOUR))[:200]))
     with pytest.raises(DataCorrupt, match="picture 3 is broken or cut short"):
-        picture_pixels(cut, (8, 8), "picture 3")
+        read_picture(cut, (8, 8), "picture 3")
     with pytest.raises(DataCorrupt, match="20000×20000 pixels; at most"):
-        picture_pixels(Image.new("1", (20_000, 20_000)), (8, 8))
+        read_picture(Image.new("1", (20_000, 20_000)), (8, 8))
 
 
 def test_only_a_list_of_pictures_is_one() -> None:

@@ -68,6 +68,9 @@ def test_the_manifest_has_the_guarantee_of_each_class(tmp_path: Path) -> None:
         (("scorer", "ood"), ["a", "b", "c"]),
         (("classes",), ["only one"]),
         (("image_size",), [32]),
+        (("pictures",), "bilinear"),
+        (("pictures", "decode"), "grey"),
+        (("pictures", "resize"), 3),
         (("threshold",), -99.0),
         (("per_class",), None),
     ],
@@ -88,6 +91,20 @@ def test_a_manifest_that_does_not_fit_is_refused(
     (folder / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(ArtifactError):
         goen.load(folder, model=DigitNet())
+
+
+def test_the_manifest_says_how_pictures_are_read(saved: tuple[Gate, Path], tmp_path: Path) -> None:
+    shutil.copytree(saved[1], tmp_path / "gate")
+    file = tmp_path / "gate" / "manifest.json"
+    manifest = json.loads(file.read_text())
+    assert manifest["pictures"] == {"decode": "rgb-8-bit", "resize": "bilinear-antialiased"}
+    manifest["pictures"]["resize"] = "lanczos"
+    file.write_text(json.dumps(manifest))
+    with pytest.raises(ArtifactError, match=r"resize: 'lanczos', expected 'bilinear-antialiased'"):
+        goen.load(tmp_path / "gate", model=DigitNet())
+    del manifest["pictures"]  # as in gates of earlier versions, which were read in the same way
+    file.write_text(json.dumps(manifest))
+    assert goen.load(tmp_path / "gate", model=DigitNet()).image_size == (32, 32)
 
 
 # A gate of goen run

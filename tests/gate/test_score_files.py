@@ -40,6 +40,29 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_the_format_of_a_file_does_not_change_its_row(gate: Gate, tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    forms = {"jpg": {}, "png": {}, "webp": {"lossless": True}, "bmp": {}, "tiff": {}}
+    pixels = digits().test.read(range(20))
+    for form, options in forms.items():
+        (tmp_path / form).mkdir()
+        for number, image in enumerate(pixels):
+            width, height = rng.integers(20, 200, 2).tolist()
+            picture = Image.fromarray(image.transpose(1, 2, 0)).resize((width, height))
+            if form == "jpg":
+                picture.save(tmp_path / "jpg" / f"{number:02}.jpg", quality=80)
+            else:
+                decoded = Image.open(tmp_path / "jpg" / f"{number:02}.jpg")
+                decoded.save(tmp_path / form / f"{number:02}.{form}", **options)
+    scored: dict[str, list[ScoredFile]] = {form: [] for form in forms}
+    for form, found in scored.items():
+        files = find_files([tmp_path / form]).files
+        assert score_files(gate, files, found.append).scored == 20
+    expected = [{**one.row, "path": ""} for one in scored["jpg"]]
+    for found in scored.values():
+        assert [{**one.row, "path": ""} for one in found] == expected
+
+
 @pytest.mark.parametrize("batch_size", [128, 7, 1000])
 def test_each_file_gets_the_row_of_its_prediction(
     gate: Gate, folder: Path, batch_size: int

@@ -82,5 +82,4 @@ def ood_pictures(size: tuple[int, int]) -> dict[str, Pixels]:
 
 
 def _resized(pixels: Pixels, size: tuple[int, int]) -> Pixels:
-    picture = Image.fromarray(pixels.transpose(1, 2, 0))
-    return np.asarray(picture.resize(size[::-1], Image.Resampling.BILINEAR)).transpose(2, 0, 1)
+    return read_picture(Image.fromarray(pixels.transpose(1, 2, 0)), size)

@@ -26,8 +26,11 @@ MAX_PIXELS = 178_956_970
 # What all threads together may hold in memory while they decode. A larger picture is decoded alone.
 DECODING_BYTES = 1 << 29
 
-RESIZE_FILTER = "bilinear, antialiased (Pillow)"
-"""How pictures are resized: a triangle filter as wide as a pixel of the smaller picture."""
+DECODING = "rgb-8-bit"
+"""How pictures are decoded, in manifests; ``read_picture`` says what it means."""
+
+RESIZE_FILTER = "bilinear-antialiased"
+"""How pictures are resized, in manifests; ``read_picture`` says what it means."""
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """What is decoded, in Pillow's names; a phone's MPO is a JPEG. One format per suffix above."""
@@ -179,49 +182,49 @@ def _pillow_is_quiet() -> Iterator[None]:
 
 
 def read_picture(
-    source: Path | bytes, size: tuple[int, int] | None = None, name: str = ""
+    source: Path | str | bytes | Image.Image,
+    size: tuple[int, int] | None = None,
+    name: str = "",
 ) -> Pixels:
     """The picture as RGB, ``(3, H, W)`` uint8, resized to ``size`` (height, width) if given.
 
+    ``goen.read_picture("photo.jpg", gate.image_size)`` is what ``goen score`` gives to a gate.
+
     The result depends on the pixels alone, not on the file format: a JPEG is decoded at its full
     size. Takes the ``FORMATS``, in any mode: grey, palette, CMYK, 16 bit and transparent pictures
-    become RGB (transparency over black), an EXIF orientation is applied, of an animation the
-    first frame counts. ``RESIZE_FILTER`` is the filter.
+    become RGB of 8 bits (transparency over black), an EXIF orientation is applied, of an animation
+    the first frame counts.
+
+    The whole picture is stretched to the size, without a crop, by a bilinear (triangle) filter that
+    is widened when it shrinks, so that every pixel counts: Pillow's ``BILINEAR``. The width comes
+    first, then the height, each rounded to 8 bits.
 
     Args:
-        source: a file, or the content of one.
-        size: (height, width) to resize to; the picture's own if not given.
+        source: a file, the content of one, or an image of Pillow's, which stays as it is.
+        size: (height, width) to resize to, such as a gate's ``image_size``; the picture's own if
+            not given.
         name: for error messages.
 
     Raises:
         DataCorrupt: the file is no picture of these formats, ends early, or has more than
             ``MAX_PIXELS`` pixels.
-    """
-    name = name or (str(source) if isinstance(source, Path) else "picture")
-    opened = io.BytesIO(source) if isinstance(source, bytes) else source
-    with _one_error(name), _pillow_is_quiet():
-        if isinstance(source, Path) and not stat.S_ISREG(source.stat().st_mode):
-            raise DataCorrupt(f"{name} is not a file.")  # to open a pipe would wait for ever
-        with open_picture(opened) as picture, _decoding.hold(_needed_bytes(picture, name)):
-            picture.load()
-            ImageOps.exif_transpose(picture, in_place=True)
-            return _to_pixels(picture, size)
-
-
-def picture_pixels(
-    picture: Image.Image, size: tuple[int, int] | None = None, name: str = "picture"
-) -> Pixels:
-    """What ``read_picture`` gives for a file that holds this picture, which is not changed.
-
-    Raises:
-        DataCorrupt: it cannot be decoded, or has more than ``MAX_PIXELS`` pixels.
+        UsageError: a size that is none.
 
     Example:
-        >>> picture_pixels(Image.new("L", (4, 2), 7), (1, 1)).tolist()
-        [[[7]], [[7]], [[7]]]
+        >>> read_picture(Image.new("L", (640, 480), 7), (2, 3))[0].tolist()
+        [[7, 7, 7], [7, 7, 7]]
     """
-    with _one_error(name), _pillow_is_quiet(), _decoding.hold(_needed_bytes(picture, name)):
-        return _to_pixels(ImageOps.exif_transpose(picture), size)
+    if size is not None and (len(size) != 2 or min(size) < 1):
+        raise UsageError(f"size is (height, width), both at least 1; got {size!r}.")
+    source = Path(source) if isinstance(source, str) else source
+    name = name or (str(source) if isinstance(source, Path) else "picture")
+    with _one_error(name), _pillow_is_quiet():
+        if isinstance(source, Image.Image):
+            return _checked_and_decoded(source, size, name, copy=True)
+        if isinstance(source, Path) and not stat.S_ISREG(source.stat().st_mode):
+            raise DataCorrupt(f"{name} is not a file.")  # to open a pipe would wait for ever
+        with open_picture(io.BytesIO(source) if isinstance(source, bytes) else source) as picture:
+            return _checked_and_decoded(picture, size, name)
 
 
 def are_pictures(value: object) -> TypeGuard[Sequence[Image.Image]]:
@@ -239,12 +242,12 @@ def picture_batches(
     """The pictures as images ``(n, 3, H, W)`` of this size; an error gives a picture's number."""
     for start in range(0, len(pictures), batch_size):
         part = enumerate(pictures[start : start + batch_size], start)
-        yield np.stack([picture_pixels(p, size, f"picture {number}") for number, p in part])
+        yield np.stack([read_picture(p, size, f"picture {number}") for number, p in part])
 
 
 @contextmanager
 def _one_error(name: str) -> Iterator[None]:
-    """Whatever Pillow raises about a picture, as a DataCorrupt."""
+    """Whatever goes wrong with the picture becomes a ``DataCorrupt`` that names it."""
     try:
         yield
     except FileNotFoundError as error:
@@ -271,27 +274,47 @@ def _one_error(name: str) -> Iterator[None]:
         raise DataCorrupt(f"{name} is broken or cut short: {error}.") from error
 
 
-def _needed_bytes(picture: Image.Image, name: str) -> int:
-    """What decoding holds at its peak: Pillow's pixels, and a converted copy of them.
+def _checked_and_decoded(
+    picture: Image.Image, size: tuple[int, int] | None, name: str, *, copy: bool = False
+) -> Pixels:
+    """The pixels, if there are not too many; a ``copy`` is decoded where the picture is not ours.
 
-    Raises:
-        DataCorrupt: there are more than ``MAX_PIXELS``.
+    The picture whose width is resized and whose height is not yet counts as well: of a picture
+    that is narrow and very long it would be far larger than both ends.
     """
     pixels = picture.width * picture.height
     if pixels > MAX_PIXELS:
         raise DataCorrupt(
-            f"{name} has {picture.width}×{picture.height} pixels; at most {MAX_PIXELS:,} are read. "
-            "Shrink it first if it is genuine."
+            f"{name} has {picture.width}×{picture.height} pixels; at most {MAX_PIXELS:,} "
+            "are read. Shrink it first if it is genuine."
         )
+    between = 0 if size is None else size[1] * max(picture.size)  # it may be turned
+    with _decoding.hold(pixels * (_bytes_per_pixel(picture) + 4 * copy) + 4 * between):
+        picture.load()
+        upright = ImageOps.exif_transpose(picture) if copy else picture
+        ImageOps.exif_transpose(upright, in_place=True)
+        if size is not None and size[1] * upright.height > MAX_PIXELS:
+            raise DataCorrupt(
+                f"{name} has {upright.width}×{upright.height} pixels: too narrow for its height to "
+                f"be resized to a width of {size[1]}. Crop it first if it is genuine."
+            )
+        return _decoded(upright, size)
+
+
+def _bytes_per_pixel(picture: Image.Image) -> int:
+    """What decoding holds at its peak: Pillow's pixels, and a converted copy of them."""
     if picture.mode in ("1", "L"):
-        return 2 * pixels
-    return (12 if picture.mode in ("I", "F") else 8) * pixels
+        return 2
+    return 12 if picture.mode in ("I", "F") else 8
 
 
-def _to_pixels(picture: Image.Image, size: tuple[int, int] | None) -> Pixels:
+def _decoded(picture: Image.Image, size: tuple[int, int] | None) -> Pixels:
     flat = _to_grey_or_rgb(picture)
-    if size is not None and flat.size != (size[1], size[0]):
-        flat = flat.resize((size[1], size[0]), Image.Resampling.BILINEAR)
+    if size is not None:
+        # One side at a time: Pillow 13 takes the height first where that is faster, Pillow 12 does
+        # not, and what is rounded between the two depends on the order.
+        for step in ((size[1], flat.height), (size[1], size[0])):
+            flat = flat if flat.size == step else flat.resize(step, Image.Resampling.BILINEAR)
     # Resized first: the channels of a grey picture are equal, and one is cheaper than three.
     rgb = flat if flat.mode == "RGB" else flat.convert("RGB")
     return np.ascontiguousarray(np.asarray(rgb).transpose(2, 0, 1))

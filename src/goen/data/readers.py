@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from goen.data.imageset import Labels, Pixels
-from goen.data.pictures import RESIZE_FILTER, SUFFIXES, find_pictures, read_picture
+from goen.data.pictures import DECODING, RESIZE_FILTER, SUFFIXES, find_pictures, read_picture
 from goen.errors import DataCorrupt
 
 Chunks = Iterator[tuple[Pixels, Labels]]
@@ -236,7 +236,7 @@ def class_folders(
     found = [(str(f.relative_to(path)), f.stat()) for f in files]
     stats = [(name, s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino) for name, s in found]
     # The way pictures are read is part of it: sets prepared otherwise are prepared again.
-    facts = json.dumps([str(path.resolve()), names, size, stats, RESIZE_FILTER])
+    facts = json.dumps([str(path.resolve()), names, size, stats, DECODING, RESIZE_FILTER])
     identity = hashlib.sha256(facts.encode()).hexdigest()
     labels = np.array([number for number, _ in by_class], dtype=np.int64)
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from goen.data.inputs import Hashes
+from goen.data.pictures import DECODING, RESIZE_FILTER
 from goen.detectors import CueDetector, Goen, GoenM
 from goen.errors import ArtifactError
 from goen.functional import conformal
@@ -22,6 +23,9 @@ from goen.runs import artifacts
 from goen.runs.manifest import JsonObject, Manifest
 
 _DETECTORS: Mapping[str, type[CueDetector]] = {"goen": Goen, "goen-m": GoenM}
+
+PICTURES: JsonObject = {"decode": DECODING, "resize": RESIZE_FILTER}
+"""How picture files become images for a gate; see ``goen.read_picture``."""
 
 
 def save_gate(gate: Gate, folder: Path) -> None:
@@ -40,6 +44,7 @@ def save_gate(gate: Gate, folder: Path) -> None:
         "scorer": {"kind": gate.detector.kind, **gate.detector.config()},
         "classes": list(gate.classes),
         "image_size": list(gate.image_size),
+        "pictures": PICTURES,
         "false_alarm_rate": gate.false_alarm_rate,
         "per_class": gate.per_class,
         "threshold": gate.threshold,
@@ -124,6 +129,7 @@ def _rebuilt(
     preprocess: Preprocessing | None,
 ) -> Gate:
     height, width = manifest.counts("image_size")
+    _check_pictures(manifest)
     classes = manifest.texts("classes")
     facts = manifest.part("facts")
     network_settings = manifest.part("network")
@@ -160,6 +166,19 @@ def _rebuilt(
     if gate.threshold != manifest.number("threshold"):
         raise ValueError(f"its threshold is {gate.threshold}, not {manifest.number('threshold')}")
     return gate
+
+
+def _check_pictures(manifest: Manifest) -> None:
+    """Refuse a gate whose pictures are read in another way; earlier gates do not say the way."""
+    if "pictures" not in manifest:
+        return
+    for step, known in PICTURES.items():
+        found = manifest.part("pictures").text(step)
+        if found != known:
+            raise ValueError(
+                f"it wants pictures read in a way that is not known here ({step}: {found[:80]!r}, "
+                f"expected {known!r}); a newer goen may know it"
+            )
 
 
 def _image_hashes(tensors: Mapping[str, Tensor], manifest: Manifest) -> dict[str, Hashes]:
