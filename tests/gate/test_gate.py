@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
 from goen.data import ImageSet, protocol
@@ -19,7 +20,7 @@ from goen.functional import conformal
 from goen.gate import Gate, HeldOut, Prediction
 from goen.models import NetworkConfig, ResNet18
 
-from ..own_model import LAYERS, digits, preprocess, trained
+from ..own_model import LAYERS, DigitNet, digits, preprocess, trained
 
 
 def make_gate(with_head: bool = True, held_out: int = 200) -> Gate:
@@ -172,6 +173,30 @@ def test_the_repr_is_one_line(gate: Gate) -> None:
 def test_an_empty_set_is_refused(gate: Gate, some_images: ImageSet) -> None:
     with pytest.raises(UsageError, match="has no images"):
         gate.predict(some_images.take([]))
+
+
+class Reshaping(DigitNet):
+    """Computes a size of its own, which fails without images: 0 elements fit any size."""
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        return super().forward(x.reshape(len(x), 3, 32, -1))
+
+
+def test_of_no_images_the_prediction_is_empty(gate: Gate) -> None:
+    model = Reshaping()
+    model.load_state_dict(trained().state_dict())
+    with pytest.raises(RuntimeError):
+        model(torch.zeros(0, 3, 32, 32))
+    p = digits()
+    own = Gate.fit(model.eval(), p.train, p.validation, layers=LAYERS, preprocess=preprocess)
+    for one in (gate, own):
+        for images in (np.zeros((0, 3, 32, 32), np.uint8), torch.zeros(0, 3, 32, 32)):
+            p = one.predict(images)
+            assert len(p) == 0
+            assert (p.label.dtype, p.is_ood.dtype) == (np.int64, np.bool_)
+            assert [values.shape for values in p.cues.values()] == [(0,)] * 3
+        with pytest.raises(UsageError, match="fitted on images of 32×32, got 8×8"):
+            one.predict(torch.zeros(0, 3, 8, 8))
 
 
 def test_floats_and_bytes_give_the_same_scores(gate: Gate, some_images: ImageSet) -> None:

@@ -243,9 +243,9 @@ class Gate:
         Args:
             images: whatever ``fit`` takes: an ``ImageSet``, images ``(N, 3, H, W)``, uint8 or
                 floats in [0, 1], a pair (images, labels), or an iterable of such batches, a
-                ``DataLoader`` for one; or one image ``(3, H, W)``. Labels are ignored. Or a picture
-                of Pillow or a list of them, of any mode and size: they are resized as ``goen
-                score`` resizes files.
+                ``DataLoader`` for one; or one image ``(3, H, W)``. Labels are ignored. Of an array
+                without images the prediction is empty. Or a picture of Pillow or a list of them, of
+                any mode and size: they are resized as ``goen.read_picture`` resizes files.
             batch_size: of an ``ImageSet``, a pair or a list of pictures; an array is one batch, and
                 iterables have their own.
 
@@ -267,9 +267,12 @@ class Gate:
         batch = check_images(images)
         self._check_size(batch.shape)
         device, _ = placement(self.network)
+        # Not every model takes an empty batch: it gets one image then, of which nothing is kept.
+        shown = batch if len(batch) else batch.new_zeros(1, *batch.shape[1:])
         with evaluating(self.network), torch.inference_mode():
-            outputs: Outputs = self.network(batch.to(device))
-            return self.predict_outputs(outputs.keep(self.detector.features).cpu())
+            outputs: Outputs = self.network(shown.to(device))
+            kept = outputs.keep(self.detector.features).cpu()
+            return self.predict_outputs(kept[: len(batch)])
 
     def _predict_stream(self, images: Images, batch_size: int) -> Iterator[Prediction]:
         stream = as_stream(images, "images", batch_size)
