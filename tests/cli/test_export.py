@@ -38,3 +38,20 @@ def test_a_file_to_write_and_pictures_to_compare_on_are_needed(
     assert main(["export", "cifar10-w16", "--out", out, "--images", str(empty)]) == 2
     assert "There are no pictures in" in capsys.readouterr().err
     assert not Path(out).exists()
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+def test_a_file_for_one_size_is_an_option(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fixed: bool
+) -> None:
+    called = []
+
+    def write(_: object, path: Path, *__: object, any_size: bool, **___: object) -> None:
+        called.append(any_size)
+        path.touch()
+
+    for name in ("to_onnx", "to_program"):
+        monkeypatch.setattr(f"goen.cli.export.{name}", write)
+    files = ["--out", str(tmp_path / "g.onnx"), "--program", str(tmp_path / "g.pt2")]
+    assert main(["export", "cifar10-w16", *files, *(["--fixed-size"] if fixed else [])]) == 0
+    assert called == [not fixed] * 2

@@ -1,4 +1,4 @@
-"""The traceable form of a detector computes the scores of the detector itself."""
+"""The traceable form of a detector computes the cues and scores of the detector itself."""
 
 import pytest
 import torch
@@ -22,13 +22,16 @@ def detectors() -> dict[str, CueDetector]:
 
 
 @pytest.mark.parametrize("name", detectors())
-def test_the_traceable_form_gives_the_same_score(name: str) -> None:
+def test_the_traceable_form_gives_the_same_cues_and_score(name: str) -> None:
     detector = detectors()[name]
     probe, _ = outputs(200, 1.5, 3)
     probe.features["late"][0] = 0.0
     probe.logits[1] = torch.tensor([900.0, -900.0, 0.0])
     with torch.no_grad():
-        traced = detector.traceable()(probe)
-    score = detector.score_cues(detector.cues(probe))
+        traced_cues, traced = detector.traceable()(probe)
+    cues = detector.cues(probe)
+    score = detector.score_cues(cues)
+    assert traced_cues.dtype == torch.float64
+    assert torch.allclose(traced_cues, cues, rtol=1e-9, atol=1e-9)
     assert traced.dtype == torch.float64
     assert torch.allclose(traced, score, rtol=1e-9, atol=1e-6 if name == "goen" else 1e-9)

@@ -14,6 +14,7 @@ from goen.gate import Gate
 from goen.gate.export import to_onnx, to_program
 from goen.gate.score_files import find_files, score_columns, score_files
 from goen.gate.score_writers import open_writer
+from goen.gate.traceable import output_names
 from goen.outputs import Outputs
 from tests.own_model import LAYERS, digits, ood, trained
 
@@ -100,6 +101,10 @@ def test_the_onnx_file_flags_them(gate: Gate, tmp_path: Path) -> None:
     assert found["p_value"][[1, 3]] == pytest.approx(p.p_value[[1, 3]])
     assert not np.isfinite(found["score"][[1, 3]]).any()
     assert np.isfinite(found["score"][[0, 2, 4]]).all()
+    assert (found["confidence"][[1, 3]] == 0).all()
+    assert (found["cues"][[1, 3]] == np.inf).all()
+    assert (found["cue_p_values"][[1, 3]] == 1 / (1 + len(gate.detector.id_cues_))).all()
+    assert p.probability is None or (found["probability"][[1, 3]] == 1).all()
 
 
 def test_the_program_flags_them(gate: Gate, tmp_path: Path) -> None:
@@ -107,10 +112,13 @@ def test_the_program_flags_them(gate: Gate, tmp_path: Path) -> None:
     program = torch.export.load(tmp_path / "gate.pt2").module()
     limits = gate.class_thresholds if gate.per_class else gate.threshold
     threshold = torch.as_tensor(limits, dtype=torch.float64)
-    *_, p_value, is_ood = program(torch.from_numpy(images()), threshold)
+    values = program(torch.from_numpy(images()), threshold)
+    found = dict(zip(output_names(gate), values, strict=True))
     p = gate.predict(images())
-    assert is_ood.tolist() == p.is_ood.tolist()
-    assert p_value[[1, 3]].tolist() == pytest.approx(p.p_value[[1, 3]].tolist())
+    assert found["is_ood"].tolist() == p.is_ood.tolist()
+    assert found["p_value"][[1, 3]].tolist() == pytest.approx(p.p_value[[1, 3]].tolist())
+    least = 1 / (1 + len(gate.detector.id_cues_))
+    assert found["cue_p_values"][[1, 3]].numpy() == pytest.approx(np.full((2, 3), least))
 
 
 def test_goen_score_gives_every_file_its_row(

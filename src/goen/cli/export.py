@@ -25,10 +25,12 @@ def export_command(
     false_alarm_rate: OptionalRate = None,
     per_class: bool = False,
     tolerance: OptionalRate = None,
+    fixed_size: bool = False,
 ) -> int:
-    """Export a gate to one ONNX file: images in; label, confidence, score, p-value, decision out.
+    """Export a gate to one ONNX file: images in; label, score, p-values, decision out.
 
-    The file is compared with the gate before it is written. The threshold is an optional input;
+    The file takes images of any height and width and resizes them as goen score does. It is
+    compared with the gate before it is written. The threshold is an optional input;
     docs/deploy.md shows how to run the file with onnxruntime alone.
 
     For example: goen export runs/digits --out gate.onnx
@@ -46,6 +48,7 @@ def export_command(
         per_class: guarantee the rate within every predicted class.
         tolerance: the largest difference allowed between the scores of file and gate, relative for
             scores above 1 (default: a thousandth of the held-out scores' standard deviation).
+        fixed_size: take images of the gate's size only, for engines that need fixed sizes.
     """
     if out is None and program is None:
         raise UsageError("Name a file to write: --out gate.onnx, or --program gate.pt2.")
@@ -65,10 +68,10 @@ def export_command(
             raise UsageError(f"There are no pictures in {images}.")
         pictures = np.stack([read_picture(file, loaded.image_size) for file in found.files])
     if out is not None:
-        to_onnx(loaded, out, pictures, tolerance=tolerance)
+        to_onnx(loaded, out, pictures, tolerance=tolerance, any_size=not fixed_size)
         note(f"written and compared with the gate: {out}, {out.stat().st_size / 1e6:.1f} MB")
     if program is not None:
-        to_program(loaded, program, pictures, tolerance=tolerance)
+        to_program(loaded, program, pictures, tolerance=tolerance, any_size=not fixed_size)
         note(
             f"written and compared with the gate: {program}, {program.stat().st_size / 1e6:.1f} MB"
         )

@@ -203,6 +203,11 @@ class CueDetector(Detector):
 
     @property
     @abstractmethod
+    def cue_directions(self) -> tuple[int, ...]:
+        """Of each cue 1, or -1 where a low value is unusual."""
+
+    @property
+    @abstractmethod
     def features(self) -> tuple[str, ...]:
         """The features it reads of the outputs."""
 
@@ -234,7 +239,10 @@ class CueDetector(Detector):
 
     @abstractmethod
     def traceable(self) -> nn.Module:
-        """A module from outputs to scores ``(N,)`` in operations that torch.export can hold."""
+        """A module from outputs to cues ``(N, K)`` and scores ``(N,)``, both float64.
+
+        Its operations are such that torch.export and ONNX can hold them.
+        """
 
     @abstractmethod
     def config(self) -> JsonObject:

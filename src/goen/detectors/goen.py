@@ -141,6 +141,10 @@ class Goen(CueDetector):
         return CUES
 
     @property
+    def cue_directions(self) -> tuple[int, ...]:
+        return (1, -1, 1)
+
+    @property
     def features(self) -> tuple[str, ...]:
         return (self.gaussians.feature,)
 
@@ -168,7 +172,7 @@ class Goen(CueDetector):
         """Each cue against those of the ID images; a low similarity is unusual."""
         if self.id_cues_ is None:
             return None
-        upwards = torch.tensor([1.0, -1.0, 1.0], dtype=torch.float64)
+        upwards = torch.tensor(self.cue_directions, dtype=torch.float64)
         return column_p_values(cues * upwards, self.id_cues_ * upwards)
 
     def traceable(self) -> nn.Module:
@@ -263,13 +267,10 @@ class _Traced(nn.Module):
         self.register_buffer("means", means[~torch.isnan(means).all(dim=1)])
         self.head = detector.head_
 
-    def forward(self, outputs: Outputs) -> Tensor:
-        distance = self.distance(outputs)
-        if self.head is None:
-            score: Tensor = distance
-            return score
+    def forward(self, outputs: Outputs) -> tuple[Tensor, Tensor]:
+        distance: Tensor = self.distance(outputs)
         unit = traced_unit(outputs.features[self.feature])
         similarity = (unit @ self.means.T).amax(dim=1)
         cues = torch.stack([distance, similarity, traced_entropy(outputs.logits)], dim=1)
-        logit: Tensor = self.head(cues.float()).double()
-        return logit
+        score = distance if self.head is None else self.head(cues.float()).double()
+        return cues, score

@@ -114,6 +114,10 @@ class GoenM(CueDetector):
         return (*self.bank.layers, ENTROPY)
 
     @property
+    def cue_directions(self) -> tuple[int, ...]:
+        return (1,) * len(self.cue_names)
+
+    @property
     def features(self) -> tuple[str, ...]:
         return self.bank.layers
 
@@ -268,7 +272,8 @@ class _Traced(nn.Module):
         self.register_buffer("scale", scale)
         self.register_buffer("shift", detector.bias_ - (scale * detector.mean_).sum())
 
-    def forward(self, outputs: Outputs) -> Tensor:
-        cues = [distance(outputs) for distance in self.distances]
-        cues.append(traced_entropy(outputs.logits))
-        return torch.stack(cues, dim=1) @ self.scale + self.shift
+    def forward(self, outputs: Outputs) -> tuple[Tensor, Tensor]:
+        distances = [distance(outputs) for distance in self.distances]
+        cues = torch.stack([*distances, traced_entropy(outputs.logits)], dim=1)
+        # Not a product with a vector, which onnxruntime refuses for an empty batch.
+        return cues, (cues * self.scale).sum(dim=1) + self.shift

@@ -1,0 +1,181 @@
+"""The comparison of an exported gate with the gate itself, before its file appears."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+from goen.data import load_set
+from goen.data.imageset import Pixels
+from goen.data.pictures import read_picture
+from goen.errors import ArtifactError
+from goen.gate.gate import Gate
+from goen.gate.prediction import Prediction, concatenate
+
+TOLERANCE = 1e-5
+_PROBABILITY_TOLERANCE = 1e-4
+_BATCH = 64
+_RESIZED = 4
+
+ExportOutputs = dict[str, NDArray[Any]]
+Runner = Callable[[Pixels], ExportOutputs]
+ImagePairs = Sequence[tuple[Pixels, Pixels]]
+"""Batches of images: what the exported gate is given, and the same at the gate's own size."""
+
+
+def image_pairs(gate: Gate, images: Pixels | None, *, any_size: bool) -> ImagePairs:
+    """One image alone, batches of images, and, for ``any_size``, a few of other sizes.
+
+    Args:
+        gate: whose size the images have.
+        images: ``(N, 3, H, W)``; by default, digits, photographs and noise.
+        any_size: whether the exported gate resizes.
+    """
+    if images is None:
+        sets = [
+            load_set("digits").read(range(0, 1700, 17)),
+            load_set("photographs").read(range(0, 500, 5)),
+        ]
+        noise = np.random.default_rng(0).integers(0, 256, (100, 3, 32, 32), dtype=np.uint8)
+        images = _resized(np.concatenate([*sets, noise]), gate.image_size)
+    starts = [0, *range(1, len(images), _BATCH)]
+    stops = [*starts[1:], len(images)]
+    parts = [images[start:stop] for start, stop in zip(starts, stops, strict=True)]
+    pairs = [(part, part) for part in parts]
+    if any_size:
+        height, width = gate.image_size
+        few = images[:: max(1, len(images) // _RESIZED)][:_RESIZED]
+        for size in ((2 * height + 1, 3 * width), (height // 2 + 1, width + 7), (height, 5)):
+            other = _resized(few, size)
+            pairs.append((other, _resized(other, gate.image_size)))
+    return pairs
+
+
+def _resized(images: Pixels, size: tuple[int, int]) -> Pixels:
+    pictures = (Image.fromarray(image.transpose(1, 2, 0)) for image in images)
+    return np.stack([read_picture(picture, size) for picture in pictures])
+
+
+def default_tolerance(gate: Gate) -> float:
+    """A thousandth of the standard deviation of the held-out scores, at least 1e-5.
+
+    Another engine adds float32 numbers up in another order. Scores that differ by so little are a
+    handful of held-out images apart, and the decisions are compared one by one.
+    """
+    return max(TOLERANCE, 1e-3 * float(np.std(gate.held_out.scores)))
+
+
+def _cue_tolerances(gate: Gate) -> NDArray[np.float64]:
+    """Ten times as much as for the score, by each cue's own spread where that is known.
+
+    Cues explain a decision and do not make it; what they make of it is compared in the score.
+    """
+    known = gate.held_out.cues if gate.detector.id_cues_ is None else gate.detector.id_cues_
+    if known is None:
+        return np.full(len(gate.detector.cue_names), 10 * default_tolerance(gate))
+    spread: NDArray[np.float64] = np.std(np.asarray(known), axis=0)
+    return np.maximum(10 * TOLERANCE, 1e-2 * spread)
+
+
+def measure_differences(
+    gate: Gate, run: Runner, pairs: ImagePairs, tolerance: float | None = None
+) -> float:
+    """1.5 times the largest difference between the exported gate's scores and the gate's.
+
+    Raises:
+        ArtifactError: scores, cues, confidences or probabilities differ by more than the tolerance,
+            or labels differ.
+    """
+    limits: dict[str, float | NDArray[np.float64]] = {
+        "score": default_tolerance(gate),
+        "cues": _cue_tolerances(gate),
+        "confidence": _PROBABILITY_TOLERANCE,
+        "probability": _PROBABILITY_TOLERANCE,
+    }
+    expected, found = _both(gate, run, pairs)
+    finite = np.isfinite(expected["score"])
+    if not np.array_equal(np.isfinite(found["score"]), finite):
+        raise ArtifactError(
+            "The exported gate's score is finite where the gate's is not, or the other way round. "
+            "Nothing was written."
+        )
+    for name in (name for name in limits if name in expected):
+        most = limits[name] if tolerance is None else tolerance
+        own = expected[name][finite]
+        difference = np.abs(found[name][finite] - own) / np.maximum(1, np.abs(own))
+        if not (difference <= most).all():
+            worst = np.argmax(difference / most)
+            limit = np.broadcast_to(most, difference.shape).flat[worst]
+            raise ArtifactError(
+                f"The exported gate's {name} differs from the gate's by "
+                f"{difference.flat[worst]:.2g}, more than {limit:g}. Nothing was written. Does the "
+                "model compute in half precision, or does a layer hardly vary? Make it float32, "
+                "choose other layers, or allow a larger tolerance; decisions are compared in any "
+                "case."
+            )
+    if not np.array_equal(found["label"], expected["label"]):
+        raise ArtifactError(
+            "The exported gate's label differs from the gate's. Nothing was written."
+        )
+    differences = np.abs(found["score"][finite] - expected["score"][finite])
+    return 1.5 * float(differences.max(initial=0.0)) + 1e-12
+
+
+def check_decisions(gate: Gate, run: Runner, pairs: ImagePairs, slack: float) -> None:
+    """Compare the p-values and decisions of an exported gate with the gate's own.
+
+    Raises:
+        ArtifactError: a decision differs, or a p-value by more than ties explain.
+    """
+    expected, found = _both(gate, run, pairs)
+    # A p-value counts held-out scores; those closer than the slack may count or not.
+    low, high = (
+        gate.p_values(expected["score"] + step, expected["label"])
+        for step in (2 * slack, -2 * slack)
+    )
+    if not ((low <= found["p_value"]) & (found["p_value"] <= high)).all():
+        raise ArtifactError(
+            "The exported gate's p-value differs from the gate's. Nothing was written."
+        )
+    sure = (low > gate.false_alarm_rate) | (high <= gate.false_alarm_rate)
+    if not np.array_equal(found["is_ood"][sure], expected["is_ood"][sure]):
+        raise ArtifactError(
+            "The exported gate's decision differs from the gate's. Nothing was written."
+        )
+    if "cue_p_values" in expected and not np.allclose(
+        found["cue_p_values"], _cue_p_values(gate, found["cues"]), rtol=0, atol=1e-9
+    ):
+        raise ArtifactError(
+            "The exported gate's p-values of cues are not those of its cues. Nothing was written."
+        )
+
+
+def _cue_p_values(gate: Gate, cues: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What the gate gives for these cues: the least there are where a cue is not finite."""
+    finite = np.isfinite(cues).all(axis=1, keepdims=True)
+    p_values = gate.detector.cue_p_values(torch.from_numpy(np.where(finite, cues, 0.0)))
+    assert p_values is not None
+    assert gate.detector.id_cues_ is not None
+    return np.where(finite, p_values.numpy(), 1 / (1 + len(gate.detector.id_cues_)))
+
+
+def _both(gate: Gate, run: Runner, pairs: ImagePairs) -> tuple[ExportOutputs, ExportOutputs]:
+    """The outputs of the gate, and of the exported gate."""
+    expected = as_outputs(concatenate([gate.predict(own) for _, own in pairs]))
+    found = [run(given) for given, _ in pairs]
+    return expected, {name: np.concatenate([part[name] for part in found]) for name in expected}
+
+
+def as_outputs(prediction: Prediction) -> ExportOutputs:
+    """A gate's prediction by the names of an exported gate's outputs."""
+    names = ("label", "confidence", "score", "p_value", "is_ood")
+    outputs = {name: getattr(prediction, name) for name in names}
+    outputs["cues"] = np.stack([*prediction.cues.values()], axis=1)
+    if prediction.cue_p_values:
+        outputs["cue_p_values"] = np.stack([*prediction.cue_p_values.values()], axis=1)
+    if prediction.probability is not None:
+        outputs["probability"] = prediction.probability
+    return outputs

@@ -1,0 +1,77 @@
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from goen.data.pictures import read_picture
+from goen.gate.compare_export import as_outputs
+from goen.gate.traceable import TraceableGate, fitted_threshold, output_names
+
+from ..own_model import digits
+from .test_export import GATES, own_gate
+from .test_gate import make_gate
+
+
+def test_the_outputs_are_those_of_the_gate_under_its_names() -> None:
+    for make in (*GATES.values(), make_gate):
+        gate, images = make(), digits().test.read(range(40))
+        with torch.no_grad():
+            found = TraceableGate(gate).eval()(torch.from_numpy(images), fitted_threshold(gate))
+        expected = as_outputs(gate.predict(images))
+        assert set(output_names(gate)) == set(expected)
+        for name, values in zip(output_names(gate), found, strict=True):
+            assert np.allclose(values, expected[name], rtol=1e-4, atol=1e-4), name
+
+
+def test_what_a_gate_does_not_have_is_no_output() -> None:
+    always = ("label", "confidence", "score", "p_value", "is_ood", "cues")
+    assert output_names(make_gate(with_head=False)) == always
+    assert output_names(make_gate()) == (*always, "probability")
+    assert output_names(own_gate()) == (*always, "cue_p_values")
+    assert output_names(GATES["goen-m"]()) == (*always, "cue_p_values", "probability")
+
+
+@pytest.mark.parametrize("name", ["goen-m", "per class"])
+def test_a_tie_with_the_threshold_is_not_flagged(name: str) -> None:
+    gate, images = GATES[name](), torch.from_numpy(digits().test.read(range(4)))
+    deployed = TraceableGate(gate).eval()
+    fitted = fitted_threshold(gate)
+    with torch.no_grad():
+        score = deployed(images, fitted)[2]
+        for i in range(4):
+            for limit in (score[i], score[i] - deployed.slack):
+                assert not deployed(images, limit.expand_as(fitted))[4][i]
+            assert deployed(images, (score[i] - 1e-3).expand_as(fitted))[4][i]
+
+
+def test_a_tie_with_an_id_image_counts_in_the_p_value_of_a_cue() -> None:
+    for name in ("goen", "goen-m"):
+        gate = GATES[name]()
+        cues = gate.detector.id_cues_[:30].clone()
+        finite = torch.ones(30, dtype=torch.bool)
+        finite[3] = False
+        found = TraceableGate(gate)._cue_p_values(cues, finite)
+        expected = gate.detector.cue_p_values(cues)
+        assert torch.equal(found[finite], expected[finite])
+        assert (found[3] == 1 / (1 + len(gate.detector.id_cues_))).all()
+
+
+def test_of_a_fixed_size_the_images_pass_as_they_are() -> None:
+    gate, images = own_gate(), torch.from_numpy(digits().test.read(range(3)))
+    with torch.no_grad():
+        one, other = (
+            TraceableGate(gate, any_size=size).eval()(images, fitted_threshold(gate))
+            for size in (True, False)
+        )
+    assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def test_images_of_another_size_are_resized_as_pictures_are() -> None:
+    gate = own_gate()
+    picture = Image.fromarray(digits().test.read(range(1))[0].transpose(1, 2, 0)).resize((90, 61))
+    given = torch.from_numpy(np.asarray(picture).transpose(2, 0, 1).copy())[None]
+    with torch.no_grad():
+        score = TraceableGate(gate).eval()(given, fitted_threshold(gate))[2]
+    own = read_picture(picture, (32, 32))
+    assert score.numpy() == pytest.approx(gate.predict(own).score, rel=1e-6)
+    assert score.numpy() != pytest.approx(gate.predict(np.roll(own, 1, axis=2)).score, rel=1e-3)
