@@ -4,6 +4,7 @@ import io
 import re
 from contextlib import redirect_stdout
 from functools import cache
+from importlib import resources
 from itertools import takewhile
 from pathlib import Path
 
@@ -24,6 +25,8 @@ WITH_EXAMPLES = [page for page in PAGES if EXAMPLE.search(page.read_text())]
 def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     make_gate().save(tmp_path / "runs" / "digits")
+    photograph = resources.files("sklearn.datasets.images") / "china.jpg"
+    (tmp_path / "photo.jpg").write_bytes(photograph.read_bytes())
     namespace: dict[str, object] = {}
     for block in EXAMPLE.findall(page.read_text()):
         exec(compile(block, str(page), "exec"), namespace)
