@@ -15,8 +15,8 @@ def test_bars_are_off_unless_asked_for() -> None:
     assert progress.bar().disable
     with progress.shown():
         assert not progress.bar().disable
-        with progress.shown():
-            pass
+        with progress.shown(False):
+            assert progress.bar().disable
         assert not progress.bar().disable
     assert progress.bar().disable
     progress.show()

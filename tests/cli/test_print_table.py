@@ -15,7 +15,9 @@ def test_marks_intervals_sections_and_notes_are_printed(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     rows = (
-        Row("[knn]", (Cell(0.91234, low=0.9, high=0.92), Cell(0.5, mark="tied")), "first part"),
+        Row(
+            "[knn] :dog:", (Cell(0.91234, low=0.9, high=0.92), Cell(0.5, mark="tied")), "first part"
+        ),
         Row("goen", (Cell(0.95, mark="best", seen=True), Cell(text="-")), "second part"),
     )
     wide = tuple(f"a-rather-long-name-{i}" for i in range(2))
@@ -23,7 +25,7 @@ def test_marks_intervals_sections_and_notes_are_printed(
     out = capsys.readouterr().out
     lines = [" ".join(line.split()) for line in out.splitlines()]
     assert lines[0] == "A [title]"
-    assert "[knn] 0.9123 ≈0.5000" in lines
+    assert "[knn] :dog: 0.9123 ≈0.5000" in lines
     assert ".900-.920" in lines
     assert "goen 0.9500† -" in lines
     assert lines.index("first part") < lines.index("second part")

@@ -3,7 +3,7 @@ import warnings
 
 import pytest
 
-from goen.cli.terminal import log_messages_shown, note, output, warn
+from goen.cli.terminal import log_messages_shown, note, output, visible_line, warn
 from goen.errors import GoenWarning
 
 
@@ -41,6 +41,10 @@ def test_control_characters_are_written_out(bad: str, capsys: pytest.CaptureFixt
     assert bad[0] not in printed.rstrip("\n")
     assert f"cat\\x{ord(bad[0]):02x}" in printed
     assert "[red]:smile:" in printed
+
+
+def test_a_line_stays_one_line() -> None:
+    assert visible_line("a\nb\tc\x1b.png") == "a\\nb\\tc\\x1b.png"
 
 
 def test_warnings_of_goen_are_printed_and_filters_restored(
