@@ -26,7 +26,7 @@ def test_tables_on_the_terminal_and_in_files(
     assert main(command) == 0
     printed = capsys.readouterr().out
     assert "AUROC: digits, budget full, seed 42" in printed
-    assert "fpr95_id_positive" in printed
+    assert "FPR95, ID positive" in printed
     assert (out / "tables" / "auroc.tex").is_file()
     assert (tmp_path / "runs" / "stages").is_dir()  # beside the run: other studies find it
     assert main([*command, "--json"]) == 0

@@ -15,7 +15,7 @@ def test_it_prints_where_everything_is(tmp_path: Path, capsys: pytest.CaptureFix
     out = capsys.readouterr().out
     assert out.splitlines()[-1] == f"report:  {folder / 'report.html'}"
     assert (folder / "report.html").is_file()
-    assert (folder / "figures" / "cost.pdf").is_file()
+    assert (folder / "figures" / "roc-noise.pdf").is_file()
 
 
 def test_a_folder_without_a_run_is_one_sentence(
