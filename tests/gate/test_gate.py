@@ -328,7 +328,7 @@ def test_pictures_that_cannot_be_used_get_a_sentence(gate: Gate, tmp_path: Path)
         gate.predict([whole, cut])
     with pytest.raises(UsageError, match="got a Image"):
         gate.predict([whole, np.zeros((1, 3, 32, 32), np.uint8)])
-    with pytest.raises(UsageError, match="batch_size is at least 1"):
+    with pytest.raises(UsageError, match="A batch has at least one image"):
         gate.predict([whole], batch_size=0)
 
 
