@@ -11,8 +11,9 @@ What is measured:
 - Memory. In a process of its own: the highest resident size during the updates less the resident
   size before them, when the chunk exists already. The statistics, every temporary and the
   buffers of the matrix library count.
-- Scoring. `Whitening.nearest` on 10,000 float32 rows against one (N, D) x (D, D) product in
-  float64.
+- Scoring. `Whitening.nearest` on 10,000 float32 rows against its two products in float64, of rows
+  ready for them: (N, D) x (D, D), which whitens, and (N, D) x (D, C), which compares with C means.
+  With 1,000 classes and D = 512 the second has twice the operations of the first.
 
 Goals: at most 2 x the time of the products, at most 64 MB above the chunk.
 
@@ -79,7 +80,9 @@ def main() -> int:
     print(f"memory:  {memory:.1f} MB above the chunk")
     for classes in (args.classes, 1000):
         score_ratio = median(time_scoring(args.dim, classes) for _ in range(args.repeats))
-        print(f"scoring: {score_ratio:.3f} x one product, 10,000 x {args.dim}, {classes} classes")
+        print(
+            f"scoring: {score_ratio:.3f} x its two products, 10,000 x {args.dim}, {classes} classes"
+        )
     time_met, memory_met = ratio <= TIME_GOAL, memory <= MEMORY_GOAL_MB
     print(f"{verdict(time_met)} time ratio {ratio:.3f} <= {TIME_GOAL}")
     print(f"{verdict(memory_met)} memory {memory:.1f} MB <= {MEMORY_GOAL_MB:.0f} MB")
@@ -123,7 +126,7 @@ def time_chunks(
 
 
 def time_scoring(dim: int, num_classes: int, num_rows: int = 10_000) -> float:
-    """Time of the nearest class of every row, over the time of one product with (D, D)."""
+    """Time of the nearest class of every row, over that of the products with (D, D) and (D, C)."""
     features, _ = make_chunk(num_rows, dim, num_classes, seed=0)
     means, _ = make_chunk(num_classes, dim, 1, seed=1)
     whitening = whitener(means, torch.eye(dim))
@@ -134,6 +137,7 @@ def time_scoring(dim: int, num_classes: int, num_rows: int = 10_000) -> float:
         whitening.nearest(features)
         middle = perf_counter()
         wide @ whitening.precision_chol
+        wide @ whitening.whitened_means.mT
         stop = perf_counter()
         scored.append(middle - start)
         product.append(stop - middle)

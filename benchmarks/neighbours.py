@@ -28,7 +28,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from gaussian import reset_peak, resident_mb
-from goen.functional.neighbours import kth_cosine_distance
+from goen.functional.neighbours import NeighbourIndex
 from timing import header, interleave, ratio, report
 
 TIME_GOAL, MEMORY_GOAL_MB = 1.3, 300.0
@@ -51,7 +51,7 @@ def main() -> int:
     header(*(["faiss-cpu"] if have_faiss else []))
     bank, queries = unit_rows(args.rows, args.dim, 0), unit_rows(args.queries, args.dim, 1)
     actions = {
-        "ours": lambda: kth_cosine_distance(queries, bank, args.k),
+        "ours": lambda: NeighbourIndex(bank).kth_distance(queries, args.k),
         "product": lambda: product(queries, bank),
     }
     if have_faiss:
@@ -98,7 +98,7 @@ def memory_above_bank(args: argparse.Namespace) -> float:
     bank, queries = unit_rows(args.rows, args.dim, 0), unit_rows(args.queries, args.dim, 1)
     reset_peak()
     before = resident_mb("VmRSS")
-    kth_cosine_distance(queries, bank, args.k)
+    NeighbourIndex(bank).kth_distance(queries, args.k)
     return resident_mb("VmHWM") - before
 
 

@@ -36,9 +36,10 @@ def interleave(actions: dict[str, Callable[[], object]], repeats: int) -> dict[s
     return {name: times[1:] for name, times in taken.items()}
 
 
-def ratio(taken: dict[str, list[float]], over: str, under: str) -> float:
-    """The median over the rounds of one action's time divided by another's."""
-    return statistics.median(a / b for a, b in zip(taken[over], taken[under], strict=True))
+def ratio(taken: dict[str, list[float]], over: str, *under: str) -> float:
+    """The median over the rounds of one action's time divided by another's, or others' together."""
+    below = [sum(times) for times in zip(*(taken[name] for name in under), strict=True)]
+    return statistics.median(a / b for a, b in zip(taken[over], below, strict=True))
 
 
 def report(name: str, value: float, goal: float) -> bool:

@@ -1,4 +1,5 @@
 import math
+import pickle
 from itertools import pairwise
 
 import numpy as np
@@ -9,8 +10,10 @@ from hypothesis import strategies as st
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
+from goen.detectors import _bank
 from goen.detectors._bank import Bank
 from goen.errors import FitError, NotFittedError, UsageError
+from goen.functional.neighbours import NeighbourIndex
 from goen.outputs import Outputs
 
 CLASSES = 4
@@ -106,6 +109,55 @@ def test_the_state_goes_on_where_it_was_saved() -> None:
     again = Bank(["a", "b"]).load_state(first.state()).update(outputs[200:], labels[200:])
     for name, value in whole.state().items():
         assert torch.equal(again.state()[name], value), name
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The widths of the indices that banks have made."""
+    widths: list[int] = []
+
+    def make(bank: Tensor) -> NeighbourIndex:
+        widths.append(bank.shape[1])
+        return NeighbourIndex(bank)
+
+    monkeypatch.setattr(_bank, "NeighbourIndex", make)
+    return widths
+
+
+def test_an_index_is_made_once_for_all_searches(made: list[int]) -> None:
+    outputs, labels = stream(300)
+    bank = Bank(["a", "b"])
+    for rows in (slice(0, 100), slice(100, 300)):
+        bank.update(outputs[rows], labels[rows])
+    assert made == []  # not for every batch of a stream
+    first = bank.distance(outputs, "a")
+    for _ in range(3):
+        assert torch.equal(bank.distance(outputs, "a"), first)
+        bank.distance(outputs, "b")
+    assert made == [3, 5]
+
+
+def test_a_loaded_bank_is_ready(made: list[int]) -> None:
+    outputs, labels = stream(300)
+    bank = Bank(["a", "b"]).update(outputs, labels)
+    loaded = Bank(["a", "b"]).load_state(bank.state())
+    assert made == [3, 5]
+    assert loaded.neighbour == bank.neighbour
+    assert sorted(loaded.state()) == ["counts", "labels", "turns", "unit.0", "unit.1"]
+    loaded.distance(outputs, "a")
+    assert made == [3, 5]
+    copied = pickle.loads(pickle.dumps(loaded))
+    assert torch.equal(copied.distance(outputs, "b"), bank.distance(outputs, "b"))
+
+
+def test_after_an_update_the_new_rows_are_searched() -> None:
+    outputs, labels = stream(600)
+    bank = Bank(["a"]).update(outputs[:200], labels[:200])
+    bank.distance(outputs, "a")
+    bank.update(outputs[200:], labels[200:])
+    whole = Bank(["a"]).update(outputs, labels)
+    assert bank.neighbour == whole.neighbour == 3
+    assert torch.equal(bank.distance(outputs, "a"), whole.distance(outputs, "a"))
 
 
 def test_what_cannot_be_meant_is_refused_and_changes_nothing() -> None:

@@ -22,7 +22,7 @@ from goen.detectors import (
     SimpleDetector,
     ViM,
 )
-from goen.detectors._base import column_p_values
+from goen.detectors._base import column_p_values, sorted_columns
 from goen.detectors.calibration_head import HeadConfig
 from goen.errors import NotFittedError, UsageError
 from goen.outputs import Outputs
@@ -243,6 +243,46 @@ def test_every_public_detector_can_be_printed() -> None:
 
 
 def test_columns_are_compared_with_their_own() -> None:
-    reference = torch.tensor([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0]])
+    reference = sorted_columns(torch.tensor([[2.0, 30.0], [3.0, 10.0], [1.0, 20.0]]))
     p = column_p_values(torch.tensor([[2.0, 31.0], [0.0, 10.0]]), reference)
     assert p.tolist() == [[0.75, 0.25], [1.0, 1.0]]
+
+
+def test_id_cues_are_sorted_when_they_are_set() -> None:
+    detector = GoenM().fit(outputs("a"), LABELS, held_out=outputs("a", seed=1))
+    cues = detector.cues(outputs("a", seed=2))
+    expected = torch.stack(
+        [(1 + (detector.id_cues_[:, i] >= cues[:, i, None]).sum(dim=1)) / 61 for i in range(2)],
+        dim=1,
+    )
+    assert torch.allclose(detector.cue_p_values(cues), expected.double())
+    reference = detector.id_cues_.clone()
+    detector.calibrate(reference + 100)
+    assert torch.equal(detector.cue_p_values(cues), torch.ones(60, 2, dtype=torch.float64))
+    loaded = GoenM.from_state(detector.config(), detector.state())
+    assert torch.allclose(loaded.cue_p_values(cues + 100), expected.double())
+
+
+class Prepared(Centre):
+    """Counts how often it was prepared; refuses a mean above 50."""
+
+    prepared = 0
+
+    def _prepare(self) -> None:
+        mean = (self.fitted_ or {})["mean"]
+        if float(mean.max()) > 50:
+            raise UsageError("too far")
+        self.prepared += 1
+
+
+def test_a_detector_is_prepared_after_a_fit_and_after_loading() -> None:
+    detector = Prepared(feature="a").fit(outputs("a"), LABELS)
+    detector.score(outputs("a"))
+    detector.score(outputs("a"))
+    assert detector.prepared == 1
+    assert Prepared(feature="a").load_state(detector.state()).prepared == 1
+    far = Outputs(torch.zeros(60, CLASSES), {"a": outputs("a").features["a"] + 100})
+    before = detector.score(outputs("a"))
+    with pytest.raises(UsageError, match="too far"):
+        detector.fit(far, LABELS)
+    assert torch.equal(detector.score(outputs("a")), before)

@@ -118,6 +118,20 @@ def test_a_class_without_images_has_no_gaussian() -> None:
     gaussians = ClassGaussians("z").fit(fit, torch.where(labels == 3, 0, labels))
     assert gaussians.whitening_.empty_classes == (3,)
     assert torch.isfinite(gaussians.distance(fit)).all()
+    assert torch.equal(gaussians.means_, gaussians.statistics.means_[:3])
+
+
+def test_the_means_are_computed_once_after_each_change() -> None:
+    fit, labels = blobs(100)
+    gaussians = ClassGaussians("z").update(fit[:50], labels[:50])
+    first = gaussians.means_
+    assert gaussians.means_ is first
+    gaussians.update(fit[50:], labels[50:])
+    assert torch.equal(gaussians.means_, gaussians.statistics.means_)
+    assert not torch.equal(gaussians.means_, first)
+    loaded = ClassGaussians("z").fit(fit[:40], labels[:40])
+    assert not torch.equal(loaded.means_, gaussians.means_)
+    assert torch.equal(loaded.load_state(gaussians.state()).means_, gaussians.means_)
 
 
 def test_what_cannot_be_fitted_or_measured_is_an_error() -> None:

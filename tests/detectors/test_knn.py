@@ -1,11 +1,14 @@
+import pickle
+
 import numpy as np
 import pytest
 import torch
 from scipy.spatial.distance import cdist
 from sklearn.neighbors import NearestNeighbors
 
-from goen.detectors import KNN
+from goen.detectors import KNN, knn
 from goen.errors import FitError, UsageError
+from goen.functional.neighbours import NeighbourIndex
 from goen.outputs import Outputs
 
 
@@ -110,3 +113,27 @@ def test_the_state_is_the_bank_in_float32() -> None:
     assert torch.allclose(bank.norm(dim=1), torch.ones(100))
     other = of(z=random(10, 8, 1))
     assert torch.equal(KNN(k=5).load_state(detector.state()).score(other), detector.score(other))
+
+
+def test_the_bank_is_prepared_when_fitted_or_loaded_and_not_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[int] = []
+
+    def make(bank: torch.Tensor) -> NeighbourIndex:
+        made.append(len(bank))
+        return NeighbourIndex(bank)
+
+    monkeypatch.setattr(knn, "NeighbourIndex", make)
+    detector = fitted(5, z=1 + 0.01 * random(100, 8, 0))  # in a narrow cone
+    other = of(z=random(10, 8, 1))
+    first = detector.score(other)
+    assert torch.equal(detector.score(other), first)
+    assert made == [100]
+    loaded = KNN(k=5).load_state(detector.state())
+    assert made == [100, 100]
+    assert torch.equal(loaded.score(other), first)
+    assert torch.equal(pickle.loads(pickle.dumps(loaded)).score(other), first)
+    again = of(z=random(40, 8, 2))
+    detector.fit(again, torch.zeros(40, dtype=torch.int64))
+    assert torch.equal(detector.score(other), fitted(5, z=again.features["z"]).score(other))

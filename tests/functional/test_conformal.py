@@ -16,6 +16,7 @@ from goen.functional.conformal import (
     class_conditional_p_values,
     false_alarm_interval,
     p_values,
+    p_values_of_sorted,
     raised,
     required_held_out,
     threshold,
@@ -47,6 +48,13 @@ def test_p_values_match_the_definition(scores: list[float], held_out: list[float
     expected = [(1 + sum(h >= s for h in held_out)) / (len(held_out) + 1) for s in scores]
     assert p_values(scores, held_out).tolist() == expected
     assert p_values(scores, sorted(held_out)).tolist() == expected
+    ready = np.array(scores, np.float64), np.sort(held_out)
+    assert p_values_of_sorted(*ready).tolist() == expected
+
+
+def test_of_scores_that_are_not_checked_nan_has_the_least_p_value() -> None:
+    p = p_values_of_sorted(np.array([np.nan, 1.5, np.inf]), np.array([1.0, 2.0, 3.0]))
+    assert p.tolist() == [0.25, 0.75, 0.25]
 
 
 def test_p_values_keep_the_shape_of_the_scores() -> None:

@@ -1,18 +1,28 @@
+import copy
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.neighbors import NearestNeighbors
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from goen.errors import UsageError
 from goen.functional import neighbours
 from goen.functional.cues import normalise
-from goen.functional.neighbours import kth_cosine_distance, most_similar
+from goen.functional.neighbours import NeighbourIndex, most_similar
 
 
 def unit(rows: int, dim: int, seed: int) -> torch.Tensor:
     return normalise(torch.randn(rows, dim, generator=torch.Generator().manual_seed(seed)))
+
+
+def kth_distance(queries: torch.Tensor, bank: torch.Tensor, k: int) -> torch.Tensor:
+    return NeighbourIndex(bank).kth_distance(queries, k)
 
 
 def slow(queries: torch.Tensor, bank: torch.Tensor, k: int) -> np.ndarray:
@@ -23,12 +33,14 @@ def slow(queries: torch.Tensor, bank: torch.Tensor, k: int) -> np.ndarray:
     return np.array(out)
 
 
+@pytest.mark.parametrize("few", [0, 2**17])
 @pytest.mark.parametrize("k", [1, 2, 5, 50, 1999, 2000])
-def test_it_is_scikit_learns(k: int) -> None:
+def test_it_is_scikit_learns(k: int, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neighbours, "_FEW", few)
     queries, bank = unit(40, 12, 0), unit(2000, 12, 1)
     search = NearestNeighbors(n_neighbors=k, metric="cosine", algorithm="brute").fit(bank.numpy())
     expected = search.kneighbors(queries.numpy())[0][:, -1]
-    found = kth_cosine_distance(queries, bank, k)
+    found = kth_distance(queries, bank, k)
     assert found.dtype == torch.float64
     assert np.allclose(found.numpy(), expected, rtol=1e-9, atol=1e-12)
 
@@ -42,7 +54,7 @@ def test_it_is_the_slow_search_whatever_the_sizes(data: st.DataObject) -> None:
     bank, queries = unit(num_rows, 3, seed), unit(data.draw(st.integers(0, 6)), 3, seed + 1)
     # Some rows are there several times.
     bank = bank[torch.randint(0, num_rows, (num_rows,), generator=torch.manual_seed(seed))]
-    found = kth_cosine_distance(queries, bank, k).numpy()
+    found = kth_distance(queries, bank, k).numpy()
     assert np.allclose(found, slow(queries, bank, k), rtol=1e-9, atol=1e-12)
 
 
@@ -50,7 +62,7 @@ def test_by_hand() -> None:
     bank = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0], [-1.0, 0.0]])
     query = torch.tensor([[1.0, 0.0], [0.0, -1.0]])
     for k, expected in enumerate([(0, 1), (0.4, 1), (1, 1.8), (2, 2)], start=1):
-        assert np.allclose(kth_cosine_distance(query, bank, k).numpy(), expected, atol=1e-7)
+        assert np.allclose(kth_distance(query, bank, k).numpy(), expected, atol=1e-7)
 
 
 def test_near_duplicates_are_told_apart() -> None:
@@ -60,7 +72,7 @@ def test_near_duplicates_are_told_apart() -> None:
     query = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
     for k in range(1, 9):
         expected = 2 * np.sin(k * 1e-6 / 2) ** 2
-        found = kth_cosine_distance(query, bank, k).item()
+        found = kth_distance(query, bank, k).item()
         assert found == pytest.approx(expected, rel=1e-6, abs=0)
 
 
@@ -69,7 +81,7 @@ def test_the_middle_of_seventeen_near_duplicates_is_found() -> None:
     for seed in range(20):
         order = torch.randperm(17, generator=torch.manual_seed(seed))
         bank = torch.stack([angle[order].cos(), angle[order].sin()], 1)
-        found = kth_cosine_distance(torch.tensor([[1.0, 0.0]]), bank, 9).item()
+        found = kth_distance(torch.tensor([[1.0, 0.0]]), bank, 9).item()
         assert found == pytest.approx(2 * np.sin(9e-6 / 2) ** 2, rel=1e-6, abs=0)
 
 
@@ -83,7 +95,7 @@ def test_in_a_narrow_cone_neighbours_are_found_among_rows_that_float32_cannot_te
     bank = normalise(common + spread * unit(2_000, 64, 1))
     near, far = normalise(common + spread * unit(30, 64, 2)), unit(30, 64, 3)
     for queries in (near, far, bank[:20], torch.zeros(1, 64)):
-        found = kth_cosine_distance(queries, bank, k)
+        found = kth_distance(queries, bank, k)
         apart = queries.double()[:, None] - bank.double()
         expected = apart.square().sum(dim=2).sort(dim=1).values[:, k - 1] / 2
         expected = expected + (queries.double().square().sum(dim=1) < 0.5) / 2
@@ -93,10 +105,108 @@ def test_in_a_narrow_cone_neighbours_are_found_among_rows_that_float32_cannot_te
 def test_rows_of_zeros_in_a_narrow_cone_are_at_a_right_angle() -> None:
     cone = normalise(unit(1, 8, 0) + 1e-3 * unit(100, 8, 1))
     bank = torch.cat([cone, torch.zeros(2, 8)])
-    found = [kth_cosine_distance(cone[:1], bank, k).item() for k in (1, 100, 101, 102)]
+    found = [kth_distance(cone[:1], bank, k).item() for k in (1, 100, 101, 102)]
     assert found[0] == pytest.approx(0, abs=1e-12)
     assert 0 < found[1] < 1e-5
     assert found[2:] == pytest.approx([1, 1], abs=1e-6)
+
+
+def test_rows_shorter_than_one_in_a_narrow_cone_keep_their_products() -> None:
+    # As of KNN on two features, of which one is zero for some images: 1 - a.b, not the difference.
+    cone = normalise(unit(1, 16, 0) + 1e-2 * unit(200, 16, 1))
+    short = cone[:100].clone()
+    short[:, :8] = 0
+    bank, queries = torch.cat([cone, short]), torch.cat([cone[::40], short[::40]])
+    for k in (1, 150, 201, 250, 300):
+        found = kth_distance(queries, bank, k).numpy()
+        assert np.allclose(found, slow(queries, bank, k), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("k", [1, 5, 2500])
+def test_wide_features_of_a_sigmoid(k: int) -> None:
+    g = torch.Generator().manual_seed(0)
+    rows = normalise(torch.sigmoid(torch.randn(2600, 2048, generator=g) / 10)).float()
+    # Duplicates of a query: ties, one more than are measured again on one side.
+    bank, queries = torch.cat([rows[:2590], rows[2590:2591].repeat(9, 1)]), rows[2588:]
+    assert float(bank.mean(dim=0).square().sum()) > 0.99
+    apart = queries.double()[:, None] - bank.double()
+    expected = apart.square_().sum(dim=2).sort(dim=1).values[:, k - 1] / 2
+    assert torch.allclose(kth_distance(queries, bank, k), expected, rtol=1e-9, atol=1e-15)
+
+
+def test_one_query_with_ties_does_not_disturb_the_others() -> None:
+    bank = torch.cat([unit(300, 8, 0), unit(1, 8, 1).repeat(5, 1)])
+    queries = torch.cat([unit(20, 8, 2), bank[-1:], unit(20, 8, 3), torch.zeros(1, 8)])
+    for k in (1, 3, 6):
+        found = kth_distance(queries, bank, k)
+        assert np.allclose(found.numpy(), slow(queries, bank, k), rtol=1e-9, atol=1e-12)
+        assert torch.equal(found, torch.cat([kth_distance(q[None], bank, k) for q in queries]))
+
+
+class WholeBankReads(TorchDispatchMode):
+    """The operations that are given as many numbers as a bank has."""
+
+    def __init__(self, numel: int) -> None:
+        super().__init__()
+        self.numel = numel
+        self.names: list[str] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if any(isinstance(arg, torch.Tensor) and arg.numel() >= self.numel for arg in args):
+            self.names.append(func.overloadpacket.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("spread", [1e-3, 10.0])
+def test_a_search_reads_the_whole_bank_in_one_product_alone(spread: float) -> None:
+    bank = normalise(unit(1, 64, 0) + spread * unit(2000, 64, 1)).float()
+    index = NeighbourIndex(bank)
+    with WholeBankReads(bank.numel()) as reads:
+        index.kth_distance(bank[:3].double(), 5)
+    not_whole = {"detach", "slice", "t", "transpose", "new_empty", "index_select"}
+    assert [name for name in reads.names if name not in not_whole] == ["addmm"]
+
+
+@pytest.mark.parametrize(
+    ("spread", "dtype", "held"),
+    [(10.0, torch.float32, 1), (1e-3, torch.float32, 2), (10.0, torch.float64, 1.5)],
+)
+def test_the_rows_are_held_twice_only_where_they_must_be(
+    spread: float, dtype: torch.dtype, held: float
+) -> None:
+    bank = normalise(unit(1, 64, 0) + spread * unit(1000, 64, 1)).to(dtype)
+    index = NeighbourIndex(bank)
+    storages = {
+        value.untyped_storage().data_ptr(): value.untyped_storage().nbytes()
+        for value in vars(index).values()
+        if isinstance(value, torch.Tensor)
+    }
+    assert bank.untyped_storage().data_ptr() in storages
+    assert sum(storages.values()) == pytest.approx(held * bank.nbytes, rel=0.1)
+
+
+@pytest.mark.parametrize("spread", [1e-3, 10.0])
+def test_a_copy_of_an_index_finds_the_same_and_is_pickled_as_its_rows(spread: float) -> None:
+    bank = normalise(unit(1, 64, 0) + spread * unit(1000, 64, 1)).float()
+    index, queries = NeighbourIndex(bank), unit(20, 64, 2)
+    pickled = pickle.dumps(index)
+    assert len(pickled) < bank.nbytes + 2000
+    for other in (pickle.loads(pickled), copy.deepcopy(index), copy.copy(index)):
+        assert len(other) == 1000
+        assert torch.equal(other.kth_distance(queries, 7), index.kth_distance(queries, 7))
+
+
+def test_threads_may_share_an_index() -> None:
+    bank = normalise(unit(1, 64, 0) + 1e-2 * unit(1000, 64, 1)).float()
+    index, kept = NeighbourIndex(bank), bank.clone()
+    batches = [normalise(unit(1, 64, 0) + 1e-2 * unit(n, 64, n)) for n in range(1, 33)]
+    alone = [index.kth_distance(batch, 20) for batch in batches]
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(lambda batch: index.kth_distance(batch, 20), batches * 4))
+    assert all(torch.equal(a, b) for a, b in zip(alone * 4, together, strict=True))
+    assert torch.equal(bank, kept)
 
 
 def test_what_rounding_puts_out_of_order_is_put_in_order() -> None:
@@ -106,73 +216,85 @@ def test_what_rounding_puts_out_of_order_is_put_in_order() -> None:
     bank = torch.cat([normalise(query + size * unit(9, 512, 1)), unit(500, 512, 2)])
     expected = ((bank - query).square().sum(dim=1) / 2).sort().values
     for k in range(1, 10):
-        found = kth_cosine_distance(query, bank, k).item()
+        found = kth_distance(query, bank, k).item()
         assert found == pytest.approx(expected[k - 1].item(), rel=1e-9, abs=0)
 
 
 def test_a_row_of_the_bank_is_at_distance_zero() -> None:
     bank = unit(500, 64, 3).float()
-    assert kth_cosine_distance(bank[7:20], bank, 1).tolist() == [0.0] * 13
+    assert kth_distance(bank[7:20], bank, 1).tolist() == [0.0] * 13
 
 
 def test_duplicates_count_as_often_as_they_occur() -> None:
     bank = torch.eye(2).repeat_interleave(torch.tensor([60, 60]), dim=0)
     query = torch.tensor([[1.0, 0.0]])
-    assert kth_cosine_distance(query, bank, 60).item() == 0
-    assert kth_cosine_distance(query, bank, 61).item() == 1
+    assert kth_distance(query, bank, 60).item() == 0
+    assert kth_distance(query, bank, 61).item() == 1
 
 
 def test_a_row_of_zeros_is_at_distance_one() -> None:
     bank = torch.tensor([[0.0, 0.0], [-1.0, 0.0], [0.6, 0.8]])
-    assert kth_cosine_distance(torch.zeros(1, 2), bank, 2).item() == 1
-    assert kth_cosine_distance(torch.zeros(1, 2), torch.zeros(3, 2), 2).item() == 1
-    assert kth_cosine_distance(torch.tensor([[1.0, 0.0]]), bank, 2).item() == 1
+    assert kth_distance(torch.zeros(1, 2), bank, 2).item() == 1
+    assert kth_distance(torch.zeros(1, 2), torch.zeros(3, 2), 2).item() == 1
+    assert kth_distance(torch.tensor([[1.0, 0.0]]), bank, 2).item() == 1
 
 
 def test_rows_shorter_than_one_keep_their_products() -> None:
     # Half a vector is missing: 1 - a.b, not the squared difference.
     half = torch.tensor([[0.5**0.5, 0.0]])
-    assert kth_cosine_distance(half, half, 1).item() == pytest.approx(0.5)
+    assert kth_distance(half, half, 1).item() == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
 def test_the_bank_may_have_any_precision(dtype: torch.dtype) -> None:
     queries, bank = unit(20, 32, 0), unit(3000, 32, 1).to(dtype)
     kept = bank.clone()
-    found = kth_cosine_distance(queries, bank, 50).numpy()
+    found = kth_distance(queries, bank, 50).numpy()
     assert np.allclose(found, slow(queries, bank, 50), rtol=0, atol=1e-6)
     assert torch.equal(bank, kept)
 
 
 def test_portions_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     queries, bank = unit(33, 8, 0), unit(1001, 8, 1)
-    whole = kth_cosine_distance(queries, bank, 10)
+    whole = kth_distance(queries, bank, 10)
     for at_once in (1, 1001 * 7, 1001 * 32):
         monkeypatch.setattr(neighbours, "_SIMILARITIES", at_once)
-        assert torch.equal(kth_cosine_distance(queries, bank, 10), whole)
+        assert torch.equal(kth_distance(queries, bank, 10), whole)
 
 
 def test_no_queries_no_distances() -> None:
-    assert kth_cosine_distance(torch.zeros(0, 4), unit(9, 4, 0), 3).shape == (0,)
+    assert kth_distance(torch.zeros(0, 4), unit(9, 4, 0), 3).shape == (0,)
 
 
 @pytest.mark.parametrize("k", [0, -1, 10])
 def test_k_lies_within_the_bank(k: int) -> None:
     with pytest.raises(UsageError, match=rf"k lies in 1 .. 9, the rows of the bank, got {k}"):
-        kth_cosine_distance(unit(2, 4, 0), unit(9, 4, 1), k)
+        kth_distance(unit(2, 4, 0), unit(9, 4, 1), k)
 
 
 def test_what_cannot_be_compared_is_refused() -> None:
+    for shape in ((0, 4), (4, 0)):
+        with pytest.raises(UsageError, match=rf"rows of numbers, got shape \({shape[0]}, "):
+            NeighbourIndex(torch.zeros(shape))
+    with pytest.raises(UsageError, match="tensor of floats"):
+        NeighbourIndex(torch.zeros(3, 2, dtype=torch.int64))
     with pytest.raises(UsageError, match="width 4, got 3"):
-        kth_cosine_distance(unit(2, 3, 0), unit(9, 4, 1), 1)
-    broken = unit(2, 4, 0)
-    broken[1, 2] = torch.nan
-    with pytest.raises(UsageError, match="NaN or infinity"):
-        kth_cosine_distance(broken, unit(9, 4, 1), 1)
+        kth_distance(unit(2, 3, 0), unit(9, 4, 1), 1)
+    cone = normalise(unit(1, 4, 0) + 1e-3 * unit(9, 4, 1))
+    for value in (torch.nan, torch.inf, -torch.inf):
+        broken = unit(2, 4, 0)
+        broken[1, 2] = value
+        for bank in (unit(9, 4, 1), cone):
+            with pytest.raises(UsageError, match="NaN or infinity"):
+                kth_distance(broken, bank, 1)
 
 
+@pytest.mark.parametrize("at_once", [True, False])
 @pytest.mark.parametrize("count", [1, 2, 7, 39, 40, 64, 640])
-def test_the_most_similar_are_those_of_topk(count: int) -> None:
+def test_the_most_similar_are_those_of_topk(
+    count: int, at_once: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(neighbours, "_FEW", 10**9 if at_once else 0)
     # Small whole numbers, so that there are many ties.
     rows = torch.randint(0, 9, (30, 640), generator=torch.manual_seed(0)).float()
     values, found = most_similar(rows, count)
@@ -181,7 +303,8 @@ def test_the_most_similar_are_those_of_topk(count: int) -> None:
     assert all(len(set(line)) == count for line in found.tolist())
 
 
-def test_the_most_similar_may_share_a_group() -> None:
+def test_the_most_similar_may_share_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neighbours, "_FEW", 0)
     row = torch.zeros(1, 16 * 100)
     together = torch.arange(16) * 100 + 37
     row[0, together] = torch.arange(1.0, 17.0)

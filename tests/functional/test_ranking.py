@@ -54,6 +54,27 @@ def test_placements_and_auroc_match_the_loop_over_all_pairs(id_scores, ood_score
     assert ranking.auroc(ranking.tally(id_scores, ood_scores)) == pytest.approx(area, abs=1e-15)
 
 
+@pytest.mark.parametrize("steps", [1, 2, 7, 52, 53, 54])
+def test_long_counts_are_summed_in_parts(steps, monkeypatch):
+    rng = np.random.default_rng(0)
+    counts = ranking.tally(rng.normal(0, 1, 25).round(1), rng.normal(1, 1, 40).round(2))
+    resampled = ranking.resample(counts, 4, rng)
+
+    def results():
+        yield ranking.auroc(counts)
+        yield ranking.auroc(resampled)
+        yield ranking.delong_variances(counts, 0.7)
+        for of in (counts, resampled):
+            yield ranking.precision_recall_areas(*of.ood_first())
+            yield ranking.precision_recall_areas(*of.id_first())
+
+    whole = list(results())
+    assert counts.scores.size == 53
+    monkeypatch.setattr(ranking, "_STEPS", steps)
+    for expected, found in zip(whole, results(), strict=True):
+        assert np.allclose(found, expected, rtol=1e-13, atol=0)
+
+
 def test_zero_and_minus_zero_are_one_score():
     assert ranking.tally(np.array([0.0]), np.array([-0.0])).scores.size == 1
 

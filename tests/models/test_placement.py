@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from goen.errors import UsageError
+from goen.models import placement as placement_module
 from goen.models.placement import evaluating, find_device, placement, require_values
 from goen.models.tapping.tapped import Tapped
 
@@ -42,6 +43,48 @@ def test_of_several_users_the_last_to_leave_restores_the_mode(
     assert torch.equal(model[0].running_mean, learnt)
     second.close()
     assert modes(model) == before
+
+
+def test_a_model_in_evaluation_mode_is_not_entered_part_by_part(model: nn.Module) -> None:
+    model.eval()
+    with evaluating(model):
+        assert not placement_module._in_use
+        model.train()  # as a forward pass might
+    assert modes(model) == [False] * 4
+    assert not placement_module._in_use
+
+
+def test_users_of_a_model_in_evaluation_mode_do_not_disturb_others(model: nn.Module) -> None:
+    model.eval()
+    first, second = ExitStack(), ExitStack()
+    first.enter_context(evaluating(model))
+    model.train()  # by its owner, who then uses it in another thread
+    second.enter_context(evaluating(model))
+    assert modes(model) == [False] * 4
+    first.close()
+    assert modes(model) == [False] * 4
+    second.close()
+    assert modes(model) == [True] * 4
+
+    # And the other way round: the first restores training mode only when the second has left.
+    first.enter_context(evaluating(model))
+    second.enter_context(evaluating(model))
+    first.close()
+    assert modes(model) == [False] * 4
+    second.close()
+    assert modes(model) == [True] * 4
+
+
+def test_the_first_tensor_tells_the_device_and_the_first_float_the_type() -> None:
+    model = nn.Module()
+    model.register_buffer("count", torch.zeros(1, dtype=torch.int64, device="meta"))
+    model.register_buffer("scale", torch.zeros(1, dtype=torch.float16, device="meta"))
+    assert placement(model) == (torch.device("meta"), torch.float16)
+    model.register_parameter("weight", nn.Parameter(torch.zeros(1, dtype=torch.float64)))
+    assert placement(model) == (torch.device("cpu"), torch.float64)
+    counter = nn.Module()
+    counter.register_buffer("count", torch.zeros(1, dtype=torch.int64, device="meta"))
+    assert placement(counter) == (torch.device("meta"), torch.float32)
 
 
 def test_a_model_without_parameters_is_on_the_cpu_in_float32() -> None:

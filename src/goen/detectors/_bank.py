@@ -10,7 +10,7 @@ from torch import Tensor
 from goen.errors import NotFittedError, UsageError
 from goen.functional._rows import check_features, check_finite_for_fit, check_labels
 from goen.functional.cues import normalise
-from goen.functional.neighbours import kth_cosine_distance
+from goen.functional.neighbours import NeighbourIndex
 from goen.outputs import Outputs
 
 ROWS = 5_000
@@ -45,7 +45,9 @@ class Bank:
         self.rows = rows
         self.num_classes = 0
         self._seen = 0
+        self._neighbour = 0
         self._unit: dict[str, Tensor] = {}
+        self._indices: dict[str, NeighbourIndex] = {}
         self._labels = torch.zeros(0, dtype=torch.int64)
         self._turns = torch.zeros(0, dtype=torch.float64)
 
@@ -78,6 +80,8 @@ class Bank:
         labels = torch.cat([self._labels, labels.detach().cpu().to(torch.int64)])
         turns = torch.cat([self._turns, _turns(self._seen, len(outputs))])
         kept = _first_of_each_class(labels, turns, -(-self.rows // count))
+        self._indices = {}
+        self._neighbour = _neighbour(labels[kept])
         for layer in self.layers:
             new = normalise(outputs.features[layer].detach()).to("cpu", torch.float32)
             old = self._unit.get(layer, new[:0])
@@ -96,8 +100,7 @@ class Bank:
         """Which neighbour's distance is measured."""
         if not len(self):
             raise NotFittedError("This bank is empty. Call update(outputs, labels) first.")
-        counts = torch.bincount(self._labels)
-        return max(1, round(int(counts[counts > 0].min()) * _SHARE))
+        return self._neighbour
 
     def distance(self, outputs: Outputs, layer: str) -> Tensor:
         """From each unit vector to that neighbour, Euclidean, ``(N,)`` float64 in [0, 2].
@@ -106,8 +109,17 @@ class Bank:
         """
         k = self.neighbour
         unit = normalise(outputs.feature(layer))
-        cosine = kth_cosine_distance(unit, self._unit[layer], k)
-        return (2 * cosine).clamp_min(0).sqrt()
+        return (2 * self._index(layer).kth_distance(unit, k)).clamp_min(0).sqrt()
+
+    def _index(self, layer: str) -> NeighbourIndex:
+        """Of this layer's rows, made when first asked for after an update.
+
+        Of two threads that ask at the same time each may make one; either serves both.
+        """
+        index = self._indices.get(layer)
+        if index is None:
+            index = self._indices[layer] = NeighbourIndex(self._unit[layer])
+        return index
 
     def unit(self, layer: str) -> Tensor:
         """The rows that are kept of this layer, ``(M, D)`` float32."""
@@ -123,7 +135,9 @@ class Bank:
         """Take what ``state`` gave."""
         self.num_classes, self._seen, self.rows = state["counts"].tolist()
         self._labels, self._turns = state["labels"], state["turns"]
+        self._neighbour = _neighbour(self._labels)
         self._unit = {layer: state[f"unit.{i}"] for i, layer in enumerate(self.layers)}
+        self._indices = {layer: NeighbourIndex(rows) for layer, rows in self._unit.items()}
         return self
 
 
@@ -131,6 +145,12 @@ def check_rows(rows: int) -> None:
     """Raise a ``UsageError`` unless a bank can have so many rows."""
     if rows < 1:
         raise UsageError(f"A bank has one row or more, got {rows}.")
+
+
+def _neighbour(labels: Tensor) -> int:
+    """Which neighbour's distance is measured in a bank of these labels."""
+    counts = torch.bincount(labels)
+    return max(1, round(int(counts[counts > 0].min()) * _SHARE)) if len(labels) else 0
 
 
 def _turns(start: int, count: int) -> Tensor:

@@ -2,15 +2,17 @@
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Self, final
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from goen.errors import NotFittedError, UsageError
 from goen.functional._rows import check_features, check_labels
-from goen.functional.conformal import p_values
+from goen.functional.conformal import p_values_of_sorted
 from goen.outputs import Outputs
 from goen.runs.manifest import JsonObject
 
@@ -105,18 +107,25 @@ class SimpleDetector(Detector):
     def _measure(self, outputs: Outputs) -> Tensor:
         """The scores ``(N,)`` of any float type."""
 
+    def _prepare(self) -> None:
+        """Compute once, from ``fitted_``, what every score needs and no state holds.
+
+        Called after each ``fit`` and ``load_state``. Most methods need nothing.
+        """
+
     @final
     def fit(self, outputs: Outputs, labels: Tensor) -> Self:
         """Forget everything and learn from these outputs."""
-        earlier = self.feature_
+        earlier = self.feature_, self.fitted_
         try:
             self.feature_ = outputs.last_feature if self._chooses_feature else None
             self._check(outputs)
             self._check_fit(outputs, labels)
             with torch.no_grad():
                 self.fitted_ = dict(self._learn(outputs, labels))
+                self._prepare()
         except BaseException:
-            self.feature_ = earlier  # a fit that fails changes nothing
+            self.feature_, self.fitted_ = earlier  # a fit that fails changes nothing
             raise
         return self
 
@@ -179,6 +188,7 @@ class SimpleDetector(Detector):
         name = fitted.pop(_FEATURE, None)
         self.feature_ = None if name is None else bytes(name.tolist()).decode()
         self.fitted_ = fitted
+        self._prepare()
         return self
 
 
@@ -193,8 +203,18 @@ class CueDetector(Detector):
     kind: ClassVar[str]
     """The method's name in manifests."""
 
-    id_cues_: Tensor | None = None
-    """Cues ``(n, K)`` of ID images, which each cue's p-value is computed against, if there are."""
+    _id_cues: Tensor | None = None
+    _id_columns: tuple[NDArray[np.float64], ...] = ()
+
+    @property
+    def id_cues_(self) -> Tensor | None:
+        """Cues ``(n, K)`` of ID images that each cue's p-value is computed against, if any."""
+        return self._id_cues
+
+    @id_cues_.setter
+    def id_cues_(self, cues: Tensor | None) -> None:
+        self._id_cues = cues
+        self._id_columns = () if cues is None else sorted_columns(cues)
 
     @property
     @abstractmethod
@@ -272,12 +292,20 @@ class CueDetector(Detector):
         return self._finite(self.score_cues(self.cues(outputs)))
 
 
-def column_p_values(cues: Tensor, reference: Tensor) -> Tensor:
-    """The p-value of each column of ``cues`` against the same column of ``reference``.
+def sorted_columns(cues: Tensor) -> tuple[NDArray[np.float64], ...]:
+    """Each column of cues ``(n, K)``, sorted: what ``column_p_values`` compares with."""
+    return tuple(np.sort(cues.detach().to("cpu", torch.float64).numpy(), axis=0).T.copy())
+
+
+def column_p_values(cues: Tensor, reference: Sequence[NDArray[np.float64]]) -> Tensor:
+    """The p-value of each column of ``cues`` against a sorted column of ID images.
 
     Example:
-        >>> column_p_values(torch.tensor([[2.5, 0.0]]), torch.tensor([[1.0, 1.0], [3.0, 2.0]]))
+        >>> reference = sorted_columns(torch.tensor([[3.0, 1.0], [1.0, 2.0]]))
+        >>> column_p_values(torch.tensor([[2.5, 0.0]]), reference)
         tensor([[0.6667, 1.0000]], dtype=torch.float64)
     """
-    columns = [p_values(c, r) for c, r in zip(cues.T, reference.T, strict=True)]
-    return torch.stack([torch.from_numpy(column) for column in columns], dim=1)
+    out = torch.empty(cues.shape, dtype=torch.float64)
+    for column, own, against in zip(out.numpy().T, cues.numpy().T, reference, strict=True):
+        column[:] = p_values_of_sorted(own, against)
+    return out

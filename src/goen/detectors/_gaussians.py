@@ -54,6 +54,7 @@ class ClassGaussians:
         self.shrinkage = shrinkage
         self.statistics_: ClassStatistics | None = None
         self._whitening: Whitening | None = None
+        self._means: Tensor | None = None
         self._share = 0.0
 
     def fit(self, outputs: Outputs, labels: Tensor) -> Self:
@@ -77,7 +78,7 @@ class ClassGaussians:
             classes = outputs.logits.shape[1]
             self.statistics_ = ClassStatistics(classes, rows.shape[1], device=rows.device)
         self.statistics_.update(rows, labels)
-        self._whitening = None
+        self._whitening = self._means = None
         return self
 
     def rows(self, outputs: Outputs) -> Tensor:
@@ -113,6 +114,14 @@ class ClassGaussians:
             self._whitening = whitener(statistics.means_, cov)
         return self._whitening
 
+    @property
+    def means_(self) -> Tensor:
+        """The means of the classes that have one, ``(K, D)``, computed when first asked for."""
+        if self._means is None:
+            means = self.statistics.means_
+            self._means = means[~torch.isnan(means).all(dim=1)]
+        return self._means
+
     def distance(self, outputs: Outputs) -> Tensor:
         """Squared Mahalanobis distance to the nearest class mean, ``(N,)`` float64."""
         return self.whitening_.nearest(self.rows(outputs)).distance
@@ -127,7 +136,7 @@ class ClassGaussians:
         rest = dict(state)
         self._share = float(rest.pop("shrinkage", torch.zeros(1)))
         self.statistics_ = ClassStatistics.from_state(rest)
-        self._whitening = None
+        self._whitening = self._means = None
         return self
 
 

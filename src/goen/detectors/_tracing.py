@@ -54,7 +54,7 @@ class TracedNeighbour(nn.Module):
     def forward(self, outputs: Outputs) -> Tensor:
         unit = traced_unit(outputs.features[self.feature])
         length = (unit * unit).sum(dim=1, keepdim=True)
-        # As kth_cosine_distance has it: a row of zeros is at a right angle to everything.
+        # As NeighbourIndex has it: a row of zeros is at a right angle to everything.
         missing = 2 - length - self.squared
         missing = torch.where(missing.abs() < ROUNDING, torch.zeros_like(missing), missing)
         doubled = length + self.squared - 2 * unit @ self.bank.to(torch.float64).T + missing

@@ -173,7 +173,8 @@ class Goen(CueDetector):
         if self.id_cues_ is None:
             return None
         upwards = torch.tensor(self.cue_directions, dtype=torch.float64)
-        return column_p_values(cues * upwards, self.id_cues_ * upwards)
+        distance, similarity, surprise = self._id_columns
+        return column_p_values(cues * upwards, (distance, -similarity[::-1], surprise))
 
     def traceable(self) -> nn.Module:
         return _Traced(self)
@@ -238,7 +239,7 @@ def _cues(gaussians: ClassGaussians, outputs: Outputs) -> Tensor:
     unit = gaussians.rows(outputs)
     columns = [
         log_distance(gaussians.whitening_.nearest(unit).distance),
-        max_inner_product(unit, gaussians.statistics.means_),
+        max_inner_product(unit, gaussians.means_),
         entropy(outputs.logits),
     ]
     return torch.stack(columns, dim=1)
@@ -263,8 +264,7 @@ class _Traced(nn.Module):
         gaussians = detector.gaussians
         self.feature = gaussians.feature
         self.distance = TracedDistance(gaussians.feature, gaussians.whitening_)
-        means = gaussians.statistics.means_
-        self.register_buffer("means", means[~torch.isnan(means).all(dim=1)])
+        self.register_buffer("means", gaussians.means_)
         self.head = detector.head_
 
     def forward(self, outputs: Outputs) -> tuple[Tensor, Tensor]:

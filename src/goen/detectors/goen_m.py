@@ -184,7 +184,8 @@ class GoenM(CueDetector):
 
     def cue_p_values(self, cues: Tensor) -> Tensor:
         """Each cue against those of the ID images that standardise it."""
-        return column_p_values(cues, self._calibrated())
+        self._calibrated()
+        return column_p_values(cues, self._id_columns)
 
     def _calibrated(self) -> Tensor:
         if self.id_cues_ is None:
@@ -252,8 +253,10 @@ def _checked(layers: Sequence[str]) -> tuple[str, ...]:
 
 
 def _cues(bank: Bank, outputs: Outputs) -> Tensor:
+    # The entropy first: the distances read the whole bank, and leave little in the caches.
+    uncertainty = entropy(outputs.logits)
     distances = [bank.distance(outputs, layer) for layer in bank.layers]
-    return torch.stack([*distances, entropy(outputs.logits)], dim=1)
+    return torch.stack([*distances, uncertainty], dim=1)
 
 
 class _Traced(nn.Module):

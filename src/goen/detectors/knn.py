@@ -10,7 +10,7 @@ from goen.detectors._base import SimpleDetector
 from goen.errors import FitError, UsageError
 from goen.functional._rows import blocks, check_features, check_finite_for_fit
 from goen.functional.cues import normalise
-from goen.functional.neighbours import kth_cosine_distance
+from goen.functional.neighbours import NeighbourIndex
 from goen.outputs import Outputs
 
 
@@ -56,9 +56,11 @@ class KNN(SimpleDetector):
             check_finite_for_fit(rows)
         return {"bank": self._unit_rows(outputs)}
 
+    def _prepare(self) -> None:
+        self._index = NeighbourIndex((self.fitted_ or {})["bank"])
+
     def _measure(self, outputs: Outputs) -> Tensor:
-        bank = (self.fitted_ or {})["bank"]
-        return kth_cosine_distance(self._unit_rows(outputs), bank, self.k)
+        return self._index.kth_distance(self._unit_rows(outputs), self.k)
 
     def _chosen(self, outputs: Outputs) -> list[Tensor]:
         chosen = [outputs.feature(name) for name in self.feature_names(outputs)]

@@ -1,5 +1,6 @@
 """Rows of features: what may come in, and in which portions it is worked on."""
 
+import math
 from collections.abc import Iterable
 
 import torch
@@ -81,7 +82,8 @@ def sums_are_finite(rows: Tensor) -> bool:
     Several times faster than looking at every element, which is left for when it is False.
     """
     wide = torch.promote_types(rows.dtype, torch.float32)
-    sums = [
-        rows[part].sum(dtype=wide) for part in row_slices(len(rows), rows.shape[1], rows.device)
-    ]
-    return not sums or bool(torch.isfinite(torch.stack(sums)).all())
+    if rows.numel() <= _SLICE_ELEMENTS:
+        return math.isfinite(rows.sum(dtype=wide).item())
+    parts = row_slices(len(rows), rows.shape[1], rows.device)
+    sums = torch.stack([rows[part].sum(dtype=wide) for part in parts])
+    return math.isfinite(sums.sum().item())

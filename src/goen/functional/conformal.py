@@ -32,6 +32,7 @@ __all__ = [
     "class_conditional_p_values",
     "false_alarm_interval",
     "p_values",
+    "p_values_of_sorted",
     "raised",
     "required_held_out",
     "threshold",
@@ -61,9 +62,22 @@ def p_values(scores: Numbers, held_out_scores: Numbers) -> NDArray[np.float64]:
         >>> p_values([0.5, 3.0, 9.0], held_out_scores=[1.0, 2.0, 3.0]).tolist()
         [1.0, 0.5, 0.25]
     """
-    values = _numbers("scores", scores)
-    held_out = _sorted_held_out(held_out_scores)
-    at_least = held_out.size - np.searchsorted(held_out, values, side="left")
+    return p_values_of_sorted(_numbers("scores", scores), _sorted_held_out(held_out_scores))
+
+
+def p_values_of_sorted(
+    scores: NDArray[np.float64], held_out: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """``p_values`` against held-out scores that are known to be sorted and without NaN.
+
+    Nothing is checked: it is for what was checked when it was fitted or loaded, and is used for
+    every batch. A score of NaN gets the least p-value there is.
+
+    Example:
+        >>> p_values_of_sorted(np.array([3.0, np.nan]), np.array([1.0, 2.0, 3.0])).tolist()
+        [0.5, 0.25]
+    """
+    at_least = held_out.size - held_out.searchsorted(scores, side="left")
     return np.asarray((1 + at_least) / (held_out.size + 1), dtype=np.float64)
 
 

@@ -9,12 +9,16 @@ from torch import Tensor
 from goen.errors import FitError, UsageError
 from goen.functional._rows import check_features
 
+_LEAST = torch.finfo(torch.float64).tiny
+# The exponential of anything below -745.2 is 0 in float64.
+_LOG_OF_ZERO = -1000.0
+
 
 def normalise(features: Tensor) -> Tensor:
     r"""Each row (N, D) divided by its Euclidean length, (N, D) float64.
 
     A zero row has no direction and stays zero: its distance is then that of the origin, far from
-    every class of unit vectors. A row with NaN or infinity becomes NaN, for the fit to refuse.
+    every class of unit vectors. A row with NaN or infinity has NaN in it, for the fit to refuse.
 
     Paper: GOEN §5.2, :math:`\tilde z = z / \lVert z \rVert_2`. Departs from the paper: it assumes
     :math:`z \ne 0`.
@@ -24,14 +28,17 @@ def normalise(features: Tensor) -> Tensor:
         [[0.6, 0.8], [0.0, 0.0]]
     """
     check_features(features)
-    rows = features.detach().to(torch.float64)
+    rows = features.detach().to(torch.float64, copy=True)
     if rows.shape[1] == 0:
-        return rows.clone()
-    # Through the largest entry, so that squares neither overflow nor vanish.
-    largest = rows.abs().amax(dim=1, keepdim=True)
-    rows = rows / torch.where(largest == 0, 1.0, largest)
+        return rows
+    if features.dtype == torch.float64:
+        # Through the largest entry, so that squares neither overflow nor vanish; those of narrower
+        # types do neither in float64.
+        largest = torch.linalg.vector_norm(rows, ord=torch.inf, dim=1, keepdim=True)
+        rows /= largest.clamp_min_(_LEAST)
     length = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
-    return rows.div_(torch.where(length == 0, 1.0, length))
+    rows /= length.clamp_min_(_LEAST)  # a zero row stays zero, whatever it is divided by
+    return rows
 
 
 def max_inner_product(features: Tensor, means: Tensor) -> Tensor:
@@ -51,7 +58,9 @@ def max_inner_product(features: Tensor, means: Tensor) -> Tensor:
     """
     check_features(features, means.shape[-1])
     means = means.detach().to(features.device, torch.float64)
-    means = means[~torch.isnan(means).all(dim=1)]
+    empty = torch.isnan(means[:, 0])  # one column tells: looking at all takes longer than a product
+    if bool(empty.any()):
+        means = means[~empty]
     if len(means) == 0:
         raise FitError("No class has a mean: nothing was fitted. Give at least one labelled row.")
     return (features.detach().to(torch.float64) @ means.mT).amax(dim=1)
@@ -83,6 +92,10 @@ def entropy(logits: Tensor) -> Tensor:
         tensor([0.6931, 0.0000], dtype=torch.float64)
     """
     check_features(logits)
-    log_p = torch.log_softmax(logits.detach().to(torch.float64), dim=1)
-    p = log_p.exp()
-    return torch.where(p == 0, 0.0, -p * log_p).sum(dim=1)
+    rows = logits.detach().to(torch.float64)
+    below = rows - rows.amax(dim=1, keepdim=True)
+    # No further than where the exponential is 0 and remains so: 0 log 0 = 0, also at -infinity.
+    weight = below.clamp_min_(_LOG_OF_ZERO).exp()
+    total = weight.sum(dim=1)
+    # Neither term is negative, so nothing cancels.
+    return total.log() - weight.mul_(below).sum(dim=1) / total

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -54,6 +55,11 @@ class Whitening:
     def empty_classes(self) -> tuple[int, ...]:
         """The classes without a mean: their distance is infinite, they are never the nearest."""
         return tuple(sorted(set(range(self.num_classes)) - set(self.classes.tolist())))
+
+    @cached_property
+    def _means_squared(self) -> Tensor:
+        """The squared length of each whitened mean, (K,)."""
+        return self.whitened_means.square().sum(dim=1)
 
     def whiten(self, features: Tensor) -> Tensor:
         """Rows (N, D) under the map, (N, D) float64.
@@ -127,14 +133,13 @@ class Whitening:
 
     def _nearest_in_block(self, features: Tensor) -> Nearest:
         whitened, means = self.whiten(features), self.whitened_means
-        means_squared = means.square().sum(dim=1)
-        proposal = torch.addmm(means_squared, whitened, means.mT, alpha=-2)
+        proposal = torch.addmm(self._means_squared, whitened, means.mT, alpha=-2)
         # Bound on the error of a dot product of length D: about D·eps·(|a|² + 2|b|²) here.
         lengths = [
             torch.linalg.vector_norm(whitened[part], dim=1)
             for part in row_slices(len(whitened), self.dim, whitened.device)
         ]
-        size = torch.cat(lengths).square() + 2 * means_squared.max()
+        size = torch.cat(lengths).square() + 2 * self._means_squared.max()
         error = (self.dim + 8) * torch.finfo(torch.float64).eps * size
         least = proposal.amin(dim=1)
         pairs = torch.nonzero((proposal <= (least + 2 * error)[:, None]).flatten()).flatten()

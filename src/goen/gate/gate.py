@@ -340,7 +340,7 @@ class Gate:
     def p_values(self, score: Floats, label: NDArray[np.int64]) -> Floats:
         """Of scores ``(N,)``: against all held-out scores, or those of the same class."""
         if not self.per_class or self.held_out.labels is None:
-            return conformal.p_values(score, self.held_out.scores)
+            return conformal.p_values_of_sorted(score, self.held_out.scores)
         return conformal.class_conditional_p_values(
             score, label, self.held_out.scores, self.held_out.labels
         )

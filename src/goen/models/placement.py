@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from threading import Lock
 from weakref import WeakKeyDictionary
 
@@ -24,20 +25,36 @@ def evaluating(network: nn.Module) -> Iterator[None]:
     """
     parts = list(network.modules())
     with _lock:
-        for part in parts:
-            users, mode = _in_use.get(part, (0, part.training))
-            _in_use[part] = (users + 1, mode)
-        network.eval()
+        # A network that is in evaluation mode, and that nobody will put back into another, needs
+        # nothing; to enter each part would take longer than a light network takes for an image.
+        ready = not _in_use and not any(part.training for part in parts)
+        if not ready:
+            _enter(network, parts)
     try:
         yield
     finally:
         with _lock:
-            for part in parts:
-                users, mode = _in_use.pop(part)
-                if users > 1:
-                    _in_use[part] = (users - 1, mode)
-                else:
-                    part.training = mode
+            if not ready:
+                _leave(parts)
+            for part in parts:  # as it was found, even if its own forward pass changed it
+                if ready and part.training and part not in _in_use:
+                    part.training = False
+
+
+def _enter(network: nn.Module, parts: Sequence[nn.Module]) -> None:
+    for part in parts:
+        users, mode = _in_use.get(part, (0, part.training))
+        _in_use[part] = (users + 1, mode)
+    network.eval()
+
+
+def _leave(parts: Sequence[nn.Module]) -> None:
+    for part in parts:
+        users, mode = _in_use.pop(part)
+        if users > 1:
+            _in_use[part] = (users - 1, mode)
+        else:
+            part.training = mode
 
 
 def find_device(name: str) -> torch.device:
@@ -67,10 +84,12 @@ def placement(model: nn.Module) -> tuple[torch.device, torch.dtype]:
         >>> placement(nn.Linear(2, 2).bfloat16()), placement(nn.ReLU())
         ((device(type='cpu'), torch.bfloat16), (device(type='cpu'), torch.float32))
     """
-    tensors = [*model.parameters(), *model.buffers()]
-    device = tensors[0].device if tensors else torch.device("cpu")
-    floats = (tensor.dtype for tensor in tensors if tensor.is_floating_point())
-    return device, next(floats, torch.float32)
+    device = None
+    for tensor in chain(model.parameters(), model.buffers()):
+        device = device or tensor.device
+        if tensor.is_floating_point():  # nearly always the first: the others need not be listed
+            return device, tensor.dtype
+    return device or torch.device("cpu"), torch.float32
 
 
 def require_values(model: nn.Module) -> None:

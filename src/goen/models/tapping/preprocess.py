@@ -99,7 +99,8 @@ def prepare_images(images: Tensor, preprocess: Preprocessing | None, dtype: torc
     _check(images)
     working = torch.promote_types(dtype, torch.float32)
     x = images.to(working, copy=True)
-    x = x / 255 if images.dtype == torch.uint8 else x
+    if images.dtype == torch.uint8:
+        x /= 255
     if preprocess is None:
         return x.to(dtype)
     out = preprocess(x)

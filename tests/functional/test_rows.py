@@ -1,0 +1,28 @@
+import pytest
+import torch
+
+from goen.functional import _rows
+from goen.functional._rows import sums_are_finite
+
+
+@pytest.mark.parametrize("slice_elements", [8, 2**15])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_what_is_not_finite_is_found_wherever_it_is(
+    slice_elements: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_rows, "_SLICE_ELEMENTS", slice_elements)
+    rows = torch.ones(10, 4, dtype=dtype)
+    assert sums_are_finite(rows)
+    for row in range(10):
+        for value in (torch.nan, torch.inf, -torch.inf):
+            broken = rows.clone()
+            broken[row, row % 4] = value
+            assert not sums_are_finite(broken)
+    opposite = rows.clone()
+    opposite[0, 0], opposite[9, 3] = torch.inf, -torch.inf
+    assert not sums_are_finite(opposite)
+    assert sums_are_finite(rows[:0])
+
+
+def test_half_precision_is_summed_in_float32() -> None:
+    assert sums_are_finite(torch.full((2, 4), 60_000.0, dtype=torch.float16))
