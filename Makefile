@@ -16,7 +16,7 @@ APT := DEBIAN_FRONTEND=noninteractive timeout 300 apt-get -qq -o Acquire::Retrie
 # The Pythons that pyproject.toml names; the tests run on the first.
 PYTHONS := 3.11 3.12 3.13 3.14
 
-.PHONY: demo test test-processors mutants format pythons clean help
+.PHONY: demo test test-processors mutants fuzz format pythons clean help
 .DELETE_ON_ERROR:
 
 help:  ## list the targets
@@ -37,6 +37,11 @@ test-processors: $(VENV)/.ready-dev $(VENV)/.browser  ## the tests and goen chec
 
 mutants: $(VENV)/.ready-dev $(VENV)/.browser  ## change the source at random in 200 places: do the tests notice? hours
 	$(BIN)/python tests/mutants.py
+
+COUNT ?= 2000
+SEED ?= 0
+fuzz: $(VENV)/.ready-dev  ## damaged gates, runs, detectors, pictures and names: COUNT=2000 of each, SEED=0; an hour
+	$(BIN)/python -m tests.fuzz --count $(COUNT) --seed $(SEED)
 
 format: $(VENV)/.ready-dev  ## format every file
 	$(BIN)/ruff check --fix .

@@ -189,6 +189,7 @@ OF_MANY_FILES = {
     "gate/test_not_finite.py": "NaN and infinity in gates, exported gates and goen score",
     "report/test_browser.py": "the pages, in a browser",
     "test_docs.py": "docs/",
+    "test_fuzz.py": "whatever reads files from outside, and tests/fuzz/",
     "test_layers.py": "imports between all files",
     "test_main_module.py": "__main__.py",
     "test_mutants.py": "tests/mutants.py",

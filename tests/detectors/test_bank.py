@@ -182,3 +182,39 @@ def test_what_cannot_be_meant_is_refused_and_changes_nothing() -> None:
     assert all(torch.equal(bank.state()[name], value) for name, value in before.items())
     with pytest.raises(UsageError, match="one row or more"):
         Bank(["a"], 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        (
+            "labels",
+            torch.tensor([0, 1, 2**29]),
+            "its tensor labels should hold numbers from 0 to 2",
+        ),
+        ("labels", torch.tensor([[0, 1, 2]]), "its tensor labels should be int64 of shape"),
+        ("turns", torch.tensor([0.1, 0.2, -0.1]).double(), "its tensor turns should hold finite"),
+        ("counts", torch.tensor([3, 2, 9]), "a sample of 2 images with 3 of each class at most"),
+        ("counts", torch.tensor([3, 9, 2]), "with 1 of each class at most, got 3 images with 2"),
+        (
+            "unit.0",
+            torch.eye(3)[:2],
+            r"its tensor unit.0 should be float32 of shape \(3, features\)",
+        ),
+        ("unit.0", torch.eye(3) * 1.001, "unit.0 should hold rows of length 1, got one of 1.001"),
+        ("unit.1", torch.eye(3), "unknown names: unit.1"),
+    ],
+)
+def test_a_forged_state_is_refused_and_changes_nothing(
+    name: str, value: torch.Tensor, message: str
+) -> None:
+    good = {
+        "labels": torch.tensor([0, 1, 1]),
+        "turns": torch.tensor([0.1, 0.2, 0.3]).double(),
+        "counts": torch.tensor([3, 9, 9]),
+        "unit.0": torch.cat([torch.eye(3)[:2], torch.zeros(1, 3)]),
+    }
+    bank = Bank(["z"]).load_state(good)
+    with pytest.raises(ValueError, match=message):
+        bank.load_state({**good, name: value})
+    assert all(torch.equal(bank.state()[key], tensor) for key, tensor in good.items())

@@ -24,7 +24,7 @@ from goen.detectors import (
 )
 from goen.detectors._base import column_p_values, sorted_columns
 from goen.detectors.calibration_head import HeadConfig
-from goen.errors import NotFittedError, UsageError
+from goen.errors import ArtifactError, NotFittedError, UsageError
 from goen.outputs import Outputs
 
 CLASSES, WIDTH = 3, 4
@@ -286,3 +286,18 @@ def test_a_detector_is_prepared_after_a_fit_and_after_loading() -> None:
     with pytest.raises(UsageError, match="too far"):
         detector.fit(far, LABELS)
     assert torch.equal(detector.score(outputs("a")), before)
+
+
+def test_a_state_that_cannot_have_been_learnt_is_one_error() -> None:
+    loaded = Centre().load_state({"mean": torch.zeros(WIDTH)})
+    for state, message in (
+        ({"mean": torch.tensor([torch.nan])}, "state of a fitted Centre: its tensor mean should"),
+        (
+            {"mean": torch.zeros(2), "feature_name": torch.zeros(2)},
+            "the bytes of a name, got torch.f",
+        ),
+        ({"mean": torch.zeros(2), "feature_name": torch.tensor([255], dtype=torch.uint8)}, "utf-8"),
+    ):
+        with pytest.raises(ArtifactError, match=message):
+            loaded.load_state(state)
+    assert torch.equal(loaded.state()["mean"], torch.zeros(WIDTH))

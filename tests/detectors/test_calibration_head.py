@@ -6,10 +6,12 @@ from goen.detectors import calibration_head
 from goen.detectors.calibration_head import (
     CalibrationHead,
     HeadConfig,
+    load_head,
     probability_of_ood,
     train_head,
 )
 from goen.errors import FitError, UsageError
+from goen.runs.limits import HEAD_WEIGHT
 
 
 def cloud(centre: float, count: int, seed: int = 0) -> torch.Tensor:
@@ -90,3 +92,33 @@ def test_the_compression_of_the_targets_is_undone() -> None:
     u = torch.tensor([0.01, 0.05, 0.275, 0.95, 0.99], dtype=torch.float64)
     expected = torch.tensor([0, 0, 0.25, 1, 1], dtype=torch.float64)
     assert torch.allclose(probability_of_ood(torch.logit(u)), expected)
+
+
+def test_a_head_is_loaded_from_its_weights_alone() -> None:
+    torch.manual_seed(3)
+    head, cues = CalibrationHead(), torch.randn(5, 3)
+    before = torch.random.get_rng_state()
+    loaded = load_head(head.state_dict())
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert torch.equal(loaded(cues), head(cues))
+    assert not loaded.training
+    for name, value, message in (
+        (
+            "layers.0.weight",
+            torch.zeros(64, 4),
+            r"layers.0.weight should be float32 of .*\(64, 3\)",
+        ),
+        ("layers.0.bias", torch.full((64,), 2e4), "from -10000.0 to 10000.0, got 20000.0"),
+        ("layers.4.bias", torch.tensor([torch.nan]), "layers.4.bias should hold finite"),
+        ("further", torch.zeros(1), "unknown names: further"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            load_head({**head.state_dict(), name: value})
+
+
+def test_the_largest_weights_give_a_finite_logit() -> None:
+    largest = {
+        k: torch.full_like(v, HEAD_WEIGHT) for k, v in CalibrationHead().state_dict().items()
+    }
+    cues = torch.tensor([[710.0, 1.0, 14.0]])  # no image has larger ones
+    assert torch.isfinite(load_head(largest)(cues)).all()

@@ -6,9 +6,15 @@ from sklearn.covariance import ledoit_wolf
 from sklearn.preprocessing import normalize
 
 from goen.detectors import Mahalanobis
-from goen.detectors._gaussians import ClassGaussians
+from goen.detectors._gaussians import (
+    WHITENING,
+    ClassGaussians,
+    check_whitening,
+    whitening_tensors,
+)
 from goen.errors import FitError, NotFittedError, UsageError
 from goen.outputs import Outputs
+from goen.runs.tensors import Tensors
 
 
 def blobs(
@@ -148,3 +154,29 @@ def test_what_cannot_be_fitted_or_measured_is_an_error() -> None:
         ClassGaussians("z").fit(fit, labels).distance(narrow)
     with pytest.raises(UsageError, match="Unknown feature 'y'"):
         ClassGaussians("y").fit(fit, labels)
+
+
+def test_a_forged_whitening_is_refused() -> None:
+    fit, labels = blobs(100)
+    good = whitening_tensors(ClassGaussians("z").fit(fit, labels).whitening_)
+    assert good.keys() == {*WHITENING}
+    check_whitening(Tensors(good))
+    for name, value, message in (
+        ("centre", good["centre"][:-1], "precision_chol should be float64 of shape"),
+        ("precision_chol", good["precision_chol"] * torch.nan, "precision_chol should hold finite"),
+        ("whitened_means", good["whitened_means"][1:], "whitened_means should be float64"),
+        ("classes", good["classes"] + 1, "classes should hold numbers from 0 to 3, got 4"),
+        ("classes", good["classes"] * 0, "classes should name each class once"),
+        ("num_classes", torch.tensor([2**40]), "num_classes should hold numbers from 1 to 1048576"),
+        ("condition_number", torch.zeros(1).double(), "condition_number should hold .* from 1.0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            check_whitening(Tensors({**good, name: value}))
+
+
+def test_means_of_unit_vectors_are_at_most_as_long() -> None:
+    fit, labels = blobs(100)
+    state = ClassGaussians("z", unit_length=False).fit(fit, labels).state()
+    ClassGaussians("z", unit_length=False).load_state(state)
+    with pytest.raises(ValueError, match=r"mean_high should hold finite numbers from -1\.000001"):
+        ClassGaussians("z").load_state(state)

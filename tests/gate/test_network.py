@@ -221,8 +221,8 @@ def test_a_gate_that_was_saved_with_the_wrappers_names_loads(tmp_path: Path) -> 
     gate.save(tmp_path / "gate")
     tensors, manifest = load_artifact(tmp_path / "gate", "gate")
     renamed = {re.sub(r"^network\.", "network.module.", k): v for k, v in tensors.items()}
-    manifest.pop("tensors_sha256")
-    save_artifact(tmp_path / "old", "gate", renamed, manifest)
+    rest = {k: v for k, v in manifest.content.items() if k != "tensors_sha256"}
+    save_artifact(tmp_path / "old", "gate", renamed, rest)
     again = goen.load(tmp_path / "old", model=DigitNet())
     images = digits().test.read(range(5))
     assert np.array_equal(again.predict(images).score, gate.predict(images).score)

@@ -1,13 +1,23 @@
+import hashlib
 import json
+import math
 import shutil
+import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 import goen
-from goen.errors import ArtifactError
+from goen.errors import ArtifactError, UsageError
 from goen.gate import Gate
+from goen.models import NetworkConfig, ResNet18
 from goen.models.tapping.preprocess import Preprocess
 
 from ..own_model import LAYERS, DigitNet, digits, ood, trained
@@ -149,3 +159,301 @@ def test_a_gate_that_does_not_fit_its_manifest_is_refused(tmp_path: Path) -> Non
     shutil.rmtree(folder)
     with pytest.raises(ArtifactError, match="no saved gate"):
         goen.load(folder)
+
+
+# -- forged gates --------------------------------------------------------------------------------
+
+NAN, INF = math.nan, math.inf
+
+
+def copied(folder: Path, place: Path) -> Path:
+    return Path(shutil.copytree(folder, place / "forged"))
+
+
+def forge_tensor(folder: Path, name: str, change: Callable[[Tensor], Tensor] | None) -> None:
+    """Change a tensor, or delete it, and make the checksum right."""
+    path = folder / "tensors.safetensors"
+    tensors = {k: v.clone() for k, v in load_file(path).items()}
+    if change is None:
+        del tensors[name]
+    else:
+        tensors[name] = change(tensors.get(name, torch.zeros(1))).contiguous()
+    save_file(tensors, path)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["tensors_sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def forge_field(folder: Path, path: tuple[str | int, ...], value: Any) -> None:
+    """Change a field of the manifest; ``...`` deletes it."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    inner = manifest
+    for key in path[:-1]:
+        inner = inner[key]
+    if value is ...:
+        del inner[path[-1]]
+    else:
+        inner[path[-1]] = value
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def put(value: float, *place: int) -> Callable[[Tensor], Tensor]:
+    """A change: one number becomes this one."""
+
+    def change(tensor: Tensor) -> Tensor:
+        tensor[place or (0,) * tensor.ndim] = value
+        return tensor
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("held_out_scores", put(INF), "held_out_scores should hold finite numbers, got inf"),
+        ("held_out_scores", put(NAN), "held_out_scores should hold finite numbers, got nan"),
+        ("held_out_scores", lambda t: t[:, None], r"of shape \(images,\), got float64 \(.*, 1\)"),
+        ("held_out_scores", lambda t: t[:0], r"of shape \(images,\), got float64 \(0,\)"),
+        (
+            "held_out_scores",
+            lambda t: t.float(),
+            "held_out_scores should be float64 .* got float32",
+        ),
+        ("held_out_scores", None, "no tensor held_out_scores"),
+        ("held_out_labels", put(7), "held_out_labels should hold numbers from 0 to 6, got 7"),
+        ("held_out_labels", put(-1), "held_out_labels should hold numbers from 0 to 6, got -1"),
+        ("held_out_labels", lambda t: t[1:], "held_out_labels should be int64 of shape"),
+        ("held_out_cues", lambda t: t[:, :2], r"held_out_cues should be .* 3\), got .* 2\)"),
+        ("held_out_cues", put(NAN), "held_out_cues should hold finite"),
+        ("scorer.bank.unit.0", put(NAN), "scorer.bank.unit.0 should hold finite numbers, got nan"),
+        (
+            "scorer.bank.unit.1",
+            put(1.5),
+            "scorer.bank.unit.1 should hold rows of length 1, got one",
+        ),
+        ("scorer.bank.unit.1", lambda t: t[1:], "scorer.bank.unit.1 should be float32 of shape"),
+        (
+            "scorer.bank.labels",
+            put(2**29),
+            "bank.labels should hold numbers from 0 to 6, got 536870",
+        ),
+        ("scorer.bank.counts", put(7, 2), "a sample of .* with 1 of each class at most"),
+        ("scorer.bank.turns", put(1.5), "bank.turns should hold finite numbers from 0.0 to 1.0"),
+        ("scorer.bank.counts", put(0), "bank.counts should hold numbers from 1, got 0"),
+        ("scorer.bank.counts", put(2**40), "at most 1,048,576 classes, got 1099511627776"),
+        ("scorer.bank.counts", put(1, 1), "its bank should be a sample of 1 images"),
+        ("scorer.fusion", put(0, 3), "fusion should hold means, standard deviations above 0"),
+        ("scorer.fusion", put(1e-320, 3), "that give finite scores"),
+        ("scorer.fusion", put(-1, 6), "weights of at least 0"),
+        ("scorer.fusion", lambda t: t[1:], r"fusion should be float64 of shape \(10,\)"),
+        ("scorer.id_cues", put(-1), "id_cues should hold finite numbers from"),
+        ("scorer.ood_cues.0", put(1e300), "ood_cues.0 should hold finite numbers from"),
+        ("scorer.further", put(1), "unknown names: scorer.further"),
+        ("further", put(1), "unknown names: further"),
+        ("image_hashes.0", put(2**62), "image_hashes.0 should hold different hashes, sorted"),
+        ("image_hashes.0", lambda t: t.double(), "image_hashes.0 should be int64"),
+        ("image_hashes.9", put(1), "unknown names: image_hashes.9"),
+        ("probe", put(NAN), "probe should hold finite numbers, got nan"),
+        ("probe", lambda t: t[:1], r"probe should be float32 of shape \(2, outputs\), got .* \(1,"),
+        ("probe", lambda t: t + 1, "outputs of the network differ"),
+        ("network.head.weight", lambda t: t[1:], "does not fit the weights of this gate"),
+        ("network.head.weight", lambda t: t.long(), "does not fit the weights of this gate"),
+    ],
+)
+def test_a_forged_tensor_is_refused_by_name(
+    saved: tuple[Gate, Path],
+    tmp_path: Path,
+    name: str,
+    change: Callable[[Tensor], Tensor] | None,
+    message: str,
+) -> None:
+    folder = copied(saved[1], tmp_path)
+    forge_tensor(folder, name, change)
+    with pytest.raises(ArtifactError, match=message):
+        goen.load(folder, model=DigitNet())
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (("versions",), "x", "its versions should be an object, got 'x'"),
+        (("versions", "torch"), 2, "its versions.torch should be text, got '2'"),
+        (("form",), "2", "its form should be a whole number"),
+        (("tensors_sha256",), None, "its tensors_sha256 should be text"),
+        (("image_size",), [20_000, 20_000], "at most 4,194,304 pixels, got 20000×20000"),
+        (("image_size",), [2**64, 1], "its image_size should be a list of whole numbers"),
+        (("classes", 0), "\ud800", "half of a surrogate pair"),
+        (("classes",), [], "held_out_labels should hold numbers from 0 to -1"),
+        (("false_alarm_rate",), 1e-5, "A false-alarm rate of 1e-05 needs at least"),
+        (("false_alarm_rate",), 1.5, "rate lies strictly between 0 and 1"),
+        (("guarantee", "held_out_images"), 10**6, "its guarantee should be that of"),
+        (("guarantee", "expected_false_alarm_rate"), 0.0, "its guarantee should be that of"),
+        (("guarantee", "of_this_gate_90_percent"), [0.9, 0.1], "its guarantee should be that of"),
+        (("image_hashes",), ["train", "train"], "should name each role once"),
+        (("facts", "splits", "train", "images"), "many", "facts.splits.train.images should be a"),
+        (("facts", "held_out_accuracy"), 2, "held_out_accuracy should be from 0 to 1"),
+        (("facts", "factory"), {}, "its facts.factory should be text"),
+        (("further",), 1, "unknown fields: 'further'"),
+        (("network", "further"), 1, "unknown fields: 'network.further'"),
+        (("network", "dtype"), "load", "its network.dtype should be one of float16, .* got 'load'"),
+        (("network", "logits"), True, "its network.logits should be a name or an index"),
+        (("network", "preprocess", "size"), 50_000, "at most 4,194,304 pixels, got 50000×50000"),
+        (("network", "preprocess", "size"), [8, 8, 8], "preprocess.size should be a height and"),
+        (("network", "preprocess", "std"), [0.0], "std is one positive number per channel"),
+        (
+            ("scorer", "weights", "entropy"),
+            7.0,
+            "its scorer.weights should be .*, as in its tensors",
+        ),
+        (("scorer", "rows"), 3, "its scorer.rows should be"),
+        (("scorer", "neighbour"), 3, "its scorer.neighbour should be"),
+        (("scorer", "layers"), ["early", "early"], "goen-m measures one layer or more, each once"),
+        (("scorer", "ood"), ["a", "a"], "its kinds of OOD should have different names"),
+    ],
+)
+def test_a_forged_field_is_refused_by_name(
+    saved: tuple[Gate, Path], tmp_path: Path, path: tuple[str | int, ...], value: Any, message: str
+) -> None:
+    folder = copied(saved[1], tmp_path)
+    forge_field(folder, path, value)
+    with pytest.raises(ArtifactError, match=message):
+        goen.load(folder, model=DigitNet())
+
+
+@pytest.fixture(scope="module")
+def of_a_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A gate with the network and the detector of goen run."""
+    folder = tmp_path_factory.mktemp("gates") / "run"
+    make_gate().save(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("network.bn1.weight", put(NAN), "network.bn1.weight should hold finite numbers, got nan"),
+        ("network.bn1.weight", lambda t: t.double(), "bn1.weight should be float32 .* got float64"),
+        ("network.conv1.weight", lambda t: t[:1], r"conv1.weight should be .*\(2, 3, 3, 3\), got"),
+        ("network.bn1.bias", None, "no tensor network.bn1.bias"),
+        ("network.further", put(1), "unknown names: network.further"),
+        ("scorer.density.counts", put(-1), "density.counts should hold numbers from 0"),
+        ("scorer.density.counts", put(2**60), "density.counts should hold numbers from 0 to"),
+        ("scorer.density.counts", lambda t: t * 0, "No rows were seen"),
+        (
+            "scorer.density.mean_high",
+            put(2.0),
+            "mean_high should hold finite numbers from -1.00000",
+        ),
+        (
+            "scorer.density.mean_high",
+            lambda t: t[0],
+            r"mean_high should be .*\(classes, features\)",
+        ),
+        ("scorer.density.mean_low", put(INF), "mean_low should hold finite numbers, got inf"),
+        ("scorer.density.within_scatter", put(NAN), "within_scatter should hold finite"),
+        ("scorer.density.within_scatter", lambda t: -t, "condition number"),
+        (
+            "scorer.density.shrinkage",
+            put(2.0),
+            "shrinkage should hold finite numbers from 0.0 to 1",
+        ),
+        ("scorer.density.further", put(1), "unknown names: scorer.density.further"),
+        ("scorer.head.layers.0.bias", put(NAN), "head.layers.0.bias should hold finite"),
+        ("scorer.head.layers.0.bias", put(1e30), "finite numbers from -10000.0 to 10000.0"),
+        (
+            "scorer.head.layers.0.bias",
+            lambda t: t[1:],
+            r"layers.0.bias should be float32 .*\(64,\)",
+        ),
+        ("scorer.id_cues", lambda t: torch.zeros(4, 2).double(), r"id_cues should be .* 3\)"),
+    ],
+)
+def test_a_forged_tensor_of_a_run_is_refused_by_name(
+    of_a_run: Path,
+    tmp_path: Path,
+    name: str,
+    change: Callable[[Tensor], Tensor] | None,
+    message: str,
+) -> None:
+    folder = copied(of_a_run, tmp_path)
+    forge_tensor(folder, name, change)
+    with pytest.raises(ArtifactError, match=message):
+        goen.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (("image_size",), [2048, 2048], "1,048,576 pixels with a ResNet-18 of width 2, got 2048"),
+        (("network", "width"), 10**6, "at most 0 pixels with a ResNet-18 of width 1000000"),
+        (("network", "width"), 500, r"network\..* should be float32 of shape \(500,|got 32×32"),
+        (("network", "num_classes"), 2**40, "network.classifier.*should be float32"),
+        (("network", "mean"), [0.1, 0.2], "network.mean and network.std should be three numbers"),
+        (("network", "std"), [0.1, 0.2, 0.0], "those of std above 0"),
+        (("network", "head"), "none", "Unknown representation 'none'"),
+        (("network", "head"), "a" * 9000, "Unknown representation 'a{400,500}…. Save it again"),
+        (("network", "classifier"), ["linear"], "its network.classifier should be text"),
+        (("network", "mirrored"), 1, "its mirrored should be|network.mirrored should be true"),
+        (("scorer", "density", "ridge"), -1.0, "ridge is a variance, at least 0"),
+        (("scorer", "density", "condition_number"), 0.5, "condition_number should be at least 1"),
+        (("scorer", "head", "cues"), ["a"], "its scorer.head.cues should be log_distance"),
+        (("scorer", "further"), 1, "unknown fields: 'scorer.further'"),
+    ],
+)
+def test_a_forged_field_of_a_run_is_refused_by_name(
+    of_a_run: Path, tmp_path: Path, path: tuple[str | int, ...], value: Any, message: str
+) -> None:
+    folder = copied(of_a_run, tmp_path)
+    forge_field(folder, path, value)
+    with pytest.raises(ArtifactError, match=message):
+        goen.load(folder)
+
+
+def test_deep_json_is_refused(saved: tuple[Gate, Path], tmp_path: Path) -> None:
+    folder = copied(saved[1], tmp_path)
+    text = (folder / "manifest.json").read_text()
+    for depth in (40, 100_000):
+        deep = "[" * depth + "]" * depth
+        (folder / "manifest.json").write_text(f'{{"deep": {deep}, {text.lstrip()[1:]}')
+        with pytest.raises(ArtifactError, match="nested more than 32 deep"):
+            goen.load(folder, model=DigitNet())
+
+
+def test_a_refused_gate_costs_nothing(of_a_run: Path, tmp_path: Path) -> None:
+    """Numbers that would demand gigabytes are refused before anything is built of them."""
+    for number, (path, value) in enumerate(
+        [(("image_size",), [20_000, 20_000]), (("network", "num_classes"), 2**40)]
+    ):
+        folder = copied(of_a_run, tmp_path / str(number))
+        forge_field(folder, path, value)
+        started = time.process_time()
+        with pytest.raises(ArtifactError):
+            goen.load(folder)
+        assert time.process_time() - started < 2
+
+
+def test_what_could_not_be_loaded_is_not_saved(of_a_run: Path, tmp_path: Path) -> None:
+    gate = goen.load(of_a_run)
+    with pytest.raises(UsageError, match="image_size should have at most 1,048,576 pixels"):
+        replace(gate, image_size=(2048, 2048)).save(tmp_path / "gate")
+    with pytest.raises(UsageError, match=r"A name in this gate is not Unicode: .*\\udcff"):
+        replace(gate, classes=("a\udcff", *gate.classes[1:])).save(tmp_path / "gate")
+    with pytest.raises(UsageError, match="at most 8,388,608 are loaded"):
+        replace(gate, facts={"text": "a" * 9_000_000}).save(tmp_path / "gate")
+    assert not (tmp_path / "gate").exists()
+
+
+@pytest.mark.parametrize("kind", ["linear", "dropout", "evidential", "epinet", "experts"])
+def test_every_classifier_is_loaded_and_the_random_state_left_alone(
+    tmp_path: Path, kind: Any
+) -> None:
+    gate = make_gate()
+    torch.manual_seed(0)
+    network = ResNet18(NetworkConfig(num_classes=7, width=2, classifier=kind)).eval()
+    replace(gate, network=network).save(tmp_path / "gate")
+    before = torch.random.get_rng_state()
+    loaded = goen.load(tmp_path / "gate")
+    assert torch.equal(torch.random.get_rng_state(), before)
+    images = torch.from_numpy(digits().test.read(range(3)))
+    with torch.inference_mode():
+        assert torch.equal(loaded.network(images).logits, network(images).logits)

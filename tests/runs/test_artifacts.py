@@ -6,6 +6,7 @@ import torch
 
 from goen.errors import ArtifactError, UsageError
 from goen.runs import artifacts
+from goen.runs.tensors import Tensors, read_tensors
 
 TENSORS = {"a": torch.arange(6.0).view(2, 3), "b": torch.tensor([1], dtype=torch.int64)}
 
@@ -20,8 +21,8 @@ def test_what_is_saved_comes_back(saved: Path) -> None:
     tensors, manifest = artifacts.load_artifact(saved, "thing")
     assert torch.equal(tensors["a"], TENSORS["a"])
     assert torch.equal(tensors["b"], TENSORS["b"])
-    assert manifest["colour"] == "grün"
-    assert manifest["versions"]["torch"] == torch.__version__
+    assert manifest.text("colour") == "grün"
+    assert manifest.part("versions").text("torch") == torch.__version__
 
 
 def test_saving_again_replaces_the_whole(saved: Path) -> None:
@@ -117,7 +118,17 @@ def test_a_link_to_a_saved_thing_stays_a_link(saved: Path, tmp_path: Path) -> No
 
 
 def test_a_damaged_stage_says_which_folder_to_delete(tmp_path: Path) -> None:
-    (tmp_path / "stage").mkdir()
-    (tmp_path / "stage" / "x.safetensors").write_bytes(b"half")
-    with pytest.raises(ArtifactError, match=r"Delete .*stage; it will be made again"):
-        artifacts.load_tensors(tmp_path / "stage" / "x.safetensors")
+    (tmp_path / "x.safetensors").write_bytes(b"half")
+    for harm in (
+        lambda: read_tensors(tmp_path / "x.safetensors"),
+        lambda: read_tensors(tmp_path / "y.safetensors"),
+        lambda: Tensors({}).integers("counts", (3,)),
+        lambda: torch.nn.Linear(2, 2).load_state_dict({}),
+    ):
+        with (
+            pytest.raises(
+                ArtifactError, match=r"(?s)is damaged: .* Delete .*; it will be made again"
+            ),
+            artifacts.reading_stage(tmp_path),
+        ):
+            harm()

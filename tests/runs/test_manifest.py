@@ -14,6 +14,7 @@ GETTERS: dict[str, Callable[[Manifest], object]] = {
     "numbers": lambda m: m.numbers("x"),
     "counts": lambda m: m.counts("x"),
     "count": lambda m: m.count("x"),
+    "integer": lambda m: m.integer("x"),
     "part": lambda m: m.part("x").content,
     "parts": lambda m: [part.content for part in m.parts("x")],
 }
@@ -35,6 +36,9 @@ GETTERS: dict[str, Callable[[Manifest], object]] = {
         ("counts", [1, 32], (1, 32)),
         ("counts", [], ()),
         ("count", 32, 32),
+        ("count", 2**63 - 1, 2**63 - 1),
+        ("integer", -(2**63), -(2**63)),
+        ("integer", 0, 0),
         ("parts", [{"y": 1}, {}], [{"y": 1}, {}]),
         ("parts", [], []),
         ("part", {"y": 1}, {"y": 1}),
@@ -70,6 +74,16 @@ def test_a_field_of_its_type_is_read(getter: str, value: JsonValue, expected: ob
         ("counts", [3, 0], "its x should be a list of whole numbers above 0, got '[3, 0]'"),
         ("counts", [2.0], "its x should be a list of whole numbers above 0, got '[2.0]'"),
         ("counts", [True], "its x should be a list of whole numbers above 0, got '[True]'"),
+        ("count", 2**63, "its x should be a whole number above 0, got '9223372036854775808'"),
+        (
+            "counts",
+            [2**63],
+            "its x should be a list of whole numbers above 0, got '[9223372036854775808]'",
+        ),
+        ("integer", 2**63, "its x should be a whole number, got '9223372036854775808'"),
+        ("integer", -(2**63) - 1, "its x should be a whole number, got '-9223372036854775809'"),
+        ("integer", 1.0, "its x should be a whole number, got '1.0'"),
+        ("integer", True, "its x should be a whole number, got 'True'"),
         ("count", 0, "its x should be a whole number above 0, got '0'"),
         ("count", 2.0, "its x should be a whole number above 0, got '2.0'"),
         ("count", True, "its x should be a whole number above 0, got 'True'"),
@@ -95,6 +109,7 @@ def test_a_field_of_another_type_is_named(getter: str, value: JsonValue, message
         ("numbers", "a list of numbers"),
         ("counts", "a list of whole numbers above 0"),
         ("count", "a whole number above 0"),
+        ("integer", "a whole number"),
         ("part", "an object"),
         ("parts", "a list of objects"),
     ],
@@ -122,3 +137,24 @@ def test_a_field_that_is_null_counts_as_absent() -> None:
 def test_a_long_value_is_cut() -> None:
     with pytest.raises(ValueError, match=r"got 'a{80}'$"):
         Manifest({"x": 100 * "a"}).number("x")
+
+
+def test_fields_of_a_part_are_named_with_where_they_are() -> None:
+    manifest = Manifest({"a": {"b": {"c": 1}, "d": [{"e": 1}], "f": [1, "x"]}})
+    with pytest.raises(ValueError, match=r"^its a\.b\.c should be text, got '1'$"):
+        manifest.part("a").part("b").text("c")
+    with pytest.raises(ValueError, match=r"^it has no a\.b\.g, which should be text$"):
+        manifest.part("a").part("b").text("g")
+    with pytest.raises(ValueError, match=r"^its a\.d\.e should be text, got '1'$"):
+        manifest.part("a").parts("d")[0].text("e")
+    with pytest.raises(ValueError, match=r"^its a\.f should be a number, got 'x'$"):
+        manifest.part("a").numbers("f")
+
+
+def test_unknown_fields_are_named() -> None:
+    manifest = Manifest({"a": 1, "b": 2, "c": 3, "d": 4, "\x1b": 5}, "network.")
+    manifest.check_names(["a", "b", "c", "d", "\x1b", "e"])
+    with pytest.raises(
+        ValueError, match=r"unknown fields: 'network\.\\x1b', 'network\.b', .*, \.\.\.$"
+    ):
+        manifest.check_names(["a"])

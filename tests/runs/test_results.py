@@ -1,8 +1,11 @@
 import dataclasses
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from goen.errors import ArtifactError
 from goen.runs.results import Origin, Result, read_results, read_scores, write_results, write_scores
@@ -35,7 +38,7 @@ def test_a_line_that_is_no_result_is_named(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     write_results(path, [ROW])
     path.write_text(path.read_text() + '{"method": "x"}\n')
-    with pytest.raises(ArtifactError, match=r"r\.jsonl, line 2, is not a result: missing"):
+    with pytest.raises(ArtifactError, match=r"r\.jsonl is damaged: line 2: it has no group"):
         read_results(path)
     path.write_text("{")
     with pytest.raises(ArtifactError, match="line 1"):
@@ -50,7 +53,7 @@ def test_names_with_odd_line_ends_come_back_and_damage_is_said(tmp_path: Path) -
     write_results(path, [odd, ROW])
     assert read_results(path) == [odd, ROW]
     path.write_text(path.read_text().replace('"fitted_on": [', '"fitted_on": null, "x": [', 1))
-    with pytest.raises(ArtifactError, match="line 1, is not a result"):
+    with pytest.raises(ArtifactError, match="line 1: it has unknown fields: 'x'"):
         read_results(path)
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(ArtifactError, match="is damaged"):
@@ -82,3 +85,48 @@ def test_scores_come_back_by_set_and_method(tmp_path: Path) -> None:
     for damaged in (path, tmp_path / "none"):
         with pytest.raises(ArtifactError, match=r"cannot be read: .*Has the run finished\?"):
             read_scores(damaged)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("value", float("nan"), "its value should be a finite number"),
+        ("value", None, "its value should be a number, got 'None'"),
+        ("seed", 1.5, "its seed should be a whole number"),
+        ("group", "middle", "its group should be one of id, near, far, noise, got 'middle'"),
+        ("low", "0.5", "its low should be a number, got '0.5'"),
+        ("seen_in_calibration", 1, "its seen_in_calibration should be true or false"),
+        ("fitted_on", "a:1", "its fitted_on should be a list of texts"),
+        ("method", ["goen"], "its method should be text"),
+    ],
+)
+def test_a_field_of_another_type_is_named(
+    tmp_path: Path, field: str, value: object, message: str
+) -> None:
+    path = tmp_path / "r.jsonl"
+    row = {**dataclasses.asdict(ROW), field: value}
+    path.write_text(json.dumps(dataclasses.asdict(ROW)) + "\n" + json.dumps(row) + "\n")
+    with pytest.raises(ArtifactError, match=f"is damaged: line 2: {message}"):
+        read_results(path)
+    del row[field]
+    path.write_text(json.dumps(row))
+    with pytest.raises(ArtifactError, match=f"line 1: it has no {field}"):
+        read_results(path)
+
+
+@pytest.mark.parametrize(
+    "tensors",
+    [
+        {"no set": torch.zeros(3)},
+        {"/knn": torch.zeros(3)},
+        {"test/knn": torch.zeros(3, 2, 2)},
+        {"test/knn": torch.zeros(())},
+        {"test/knn": torch.zeros(3, dtype=torch.bfloat16)},
+    ],
+)
+def test_scores_of_another_form_are_refused(
+    tmp_path: Path, tensors: dict[str, torch.Tensor]
+) -> None:
+    save_file(tensors, tmp_path / "scores.safetensors")
+    with pytest.raises(ArtifactError, match="should be called SET/METHOD"):
+        read_scores(tmp_path / "scores.safetensors")

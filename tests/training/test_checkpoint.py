@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors import safe_open
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from goen.data import ImageSet
 from goen.errors import ArtifactError
@@ -94,6 +94,24 @@ def test_a_checkpoint_of_another_network_is_refused(images: ImageSet, tmp_path: 
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(ArtifactError, match="Delete it to start"):
         train_backbone(NETWORK, CONFIG, images, images, checkpoint=path)
+
+
+def test_a_damaged_checkpoint_is_refused(images: ImageSet, tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    train_backbone(NETWORK, CONFIG, images, images, checkpoint=path)
+    tensors = load_file(path)
+    with safe_open(path, framework="pt") as file:
+        story = file.metadata()
+    narrow = {**tensors, "best.bn1.weight": torch.zeros(2)}
+    for content, metadata, message in (
+        (narrow, story, "its tensor best.bn1.weight should be float32"),
+        (tensors, None, "cannot be continued"),
+        (tensors, {**story, "history": "[1]"}, "its history should be an object, got '1'"),
+        (tensors, {**story, "history": "[" * 5000}, "cannot be continued"),
+    ):
+        save_file(content, path, metadata=metadata)
+        with pytest.raises(ArtifactError, match=message):
+            train_backbone(NETWORK, CONFIG, images, images, checkpoint=path)
 
 
 @pytest.mark.parametrize("change", [{"seed": 7}, {"learning_rate": 0.07}, {"epochs": 3}])

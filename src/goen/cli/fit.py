@@ -15,9 +15,10 @@ from goen.cli.options import (
     SomeNames,
     several,
 )
-from goen.cli.terminal import note, visible
+from goen.cli.terminal import note
 from goen.data.folders import open_image_set
 from goen.errors import UsageError
+from goen.escaping import visible
 from goen.files import check_free, whole_file
 from goen.gate import Gate
 from goen.gate.summary import fit_summary

@@ -5,7 +5,8 @@ from rich.markup import escape as escape_markup
 from rich.measure import Measurement
 from rich.table import Table as RichTable
 
-from goen.cli.terminal import output, visible
+from goen.cli.terminal import output
+from goen.escaping import visible
 from goen.progress import PipeConsole
 from goen.report.table import Cell, Table
 
@@ -32,7 +33,7 @@ def print_table(table: Table) -> None:
             rich.add_column("│", no_wrap=True)
         cells = [row.cells[number] for row in table.rows]
         widest = max(len(line) for cell in cells for line in _lines(cell))
-        words = column.replace("-", "- ").split()
+        words = column.replace("-", "- ").split() or [""]
         header = "\n".join(words)
         width = max(widest, *map(len, words))
         rich.add_column(_escape(header), justify="right", min_width=width, no_wrap=True)

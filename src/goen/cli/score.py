@@ -13,9 +13,10 @@ import tyro
 from goen.cli.model import open_gate
 from goen.cli.options import Device, OptionalFunction, OptionalPath, OptionalRate, several
 from goen.cli.print_scores import print_scores, print_sentence
-from goen.cli.terminal import note, visible
+from goen.cli.terminal import note
 from goen.data.pictures import describe_skipped, open_picture
 from goen.errors import UsageError, unknown
+from goen.escaping import visible
 from goen.gate import DEFAULT_GATE, Gate
 from goen.gate.flagged_copies import check_copy_folder, copy_flagged
 from goen.gate.score_files import (

@@ -9,21 +9,8 @@ from typing import TextIO
 from rich.console import Console
 
 from goen.errors import GoenWarning
+from goen.escaping import visible
 from goen.progress import PipeConsole
-
-# ESC and the other control characters of names from outside would move the cursor or worse.
-_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
-del _CONTROLS[ord("\n")], _CONTROLS[ord("\t")]
-
-
-def visible(text: str) -> str:
-    r"""The text with control characters written out, safe to print on a terminal.
-
-    Example:
-        >>> print(visible("cat\x1b[31m.png"))
-        cat\x1b[31m.png
-    """
-    return text.translate(_CONTROLS)
 
 
 def visible_line(text: str) -> str:

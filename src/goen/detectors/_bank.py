@@ -12,12 +12,16 @@ from goen.functional._rows import check_features, check_finite_for_fit, check_la
 from goen.functional.cues import normalise
 from goen.functional.neighbours import NeighbourIndex
 from goen.outputs import Outputs
+from goen.runs.limits import CLASSES
+from goen.runs.tensors import Tensors
 
 ROWS = 5_000
 # The k-th neighbour is this share of the smallest class away: the 10th of 500 rows, the 90th of
 # 4,500. Of the smallest, or the neighbours of a rare class would be images of others.
 _SHARE = 1 / 50
 _SEED = 0
+# By how much squared lengths of saved rows may differ from 1: float32 rounds them by far less.
+_LENGTH_SLACK = 1e-4
 
 
 class Bank:
@@ -132,12 +136,34 @@ class Bank:
         return state | {f"unit.{i}": self._unit[layer] for i, layer in enumerate(self.layers)}
 
     def load_state(self, state: Mapping[str, Tensor]) -> Self:
-        """Take what ``state`` gave."""
-        self.num_classes, self._seen, self.rows = state["counts"].tolist()
-        self._labels, self._turns = state["labels"], state["turns"]
-        self._neighbour = _neighbour(self._labels)
-        self._unit = {layer: state[f"unit.{i}"] for i, layer in enumerate(self.layers)}
-        self._indices = {layer: NeighbourIndex(rows) for layer, rows in self._unit.items()}
+        """Take what ``state`` gave.
+
+        Raises:
+            ValueError: a tensor that no bank has; the message names it.
+        """
+        tensors = Tensors.of(state)
+        tensors.check_names(
+            ["counts", "labels", "turns", *(f"unit.{i}" for i in range(len(self.layers)))]
+        )
+        num_classes, seen, rows = tensors.integers("counts", (3,), low=1).tolist()
+        if num_classes > CLASSES:
+            raise ValueError(f"its bank should have at most {CLASSES:,} classes, got {num_classes}")
+        labels = tensors.integers("labels", ("rows",), low=0, high=num_classes - 1)
+        most = int(torch.bincount(labels).max())
+        if len(labels) > seen or most > -(-rows // num_classes):
+            raise ValueError(
+                f"its bank should be a sample of {seen} images with {-(-rows // num_classes)} of "
+                f"each class at most, got {len(labels)} images with {most} of one class"
+            )
+        turns = tensors.floats("turns", (len(labels),), low=0.0, high=1.0)
+        unit = {
+            layer: _unit_rows(tensors, f"unit.{i}", len(labels))
+            for i, layer in enumerate(self.layers)
+        }
+        self.num_classes, self._seen, self.rows = num_classes, seen, rows
+        self._labels, self._turns, self._unit = labels, turns, unit
+        self._neighbour = _neighbour(labels)
+        self._indices = {layer: NeighbourIndex(values) for layer, values in unit.items()}
         return self
 
 
@@ -151,6 +177,20 @@ def _neighbour(labels: Tensor) -> int:
     """Which neighbour's distance is measured in a bank of these labels."""
     counts = torch.bincount(labels)
     return max(1, round(int(counts[counts > 0].min()) * _SHARE)) if len(labels) else 0
+
+
+def _unit_rows(tensors: Tensors, name: str, count: int) -> Tensor:
+    """The tensor of this name, if each of its rows has length 1 or is zero."""
+    rows = tensors.floats(name, (count, "features"), dtype=torch.float32)
+    squared = torch.linalg.vecdot(rows, rows)
+    odd = ((squared - 1).abs() > _LENGTH_SLACK) & (squared != 0)
+    if bool(odd.any()):
+        length = float(squared[odd][0]) ** 0.5
+        raise ValueError(
+            f"its tensor {tensors.prefix}{name} should hold rows of length 1, got one of "
+            f"{length:.6g}"
+        )
+    return rows
 
 
 def _turns(start: int, count: int) -> Tensor:

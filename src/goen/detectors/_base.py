@@ -10,11 +10,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from goen.errors import NotFittedError, UsageError
+from goen.errors import ArtifactError, NotFittedError, UsageError
 from goen.functional._rows import check_features, check_labels
 from goen.functional.conformal import p_values_of_sorted
 from goen.outputs import Outputs
 from goen.runs.manifest import JsonObject
+from goen.runs.tensors import Tensors
 
 _FEATURE = "feature_name"
 """In a state: the UTF-8 bytes of the feature that was chosen when it was fitted."""
@@ -77,8 +78,9 @@ class SimpleDetector(Detector):
     A subclass has a constructor that stores its arguments, and two methods: ``_learn``
     returns everything it takes from the training outputs as named tensors, ``_measure`` turns
     outputs into scores by means of ``fitted_``. This class checks what comes in, and saves and
-    loads the state. A detector that measures a feature has an attribute ``feature``: a name,
-    several names, or ``None`` for the last feature of the outputs it is fitted on.
+    loads the state; ``_check_state`` may check one that is loaded. A detector that measures a
+    feature has an attribute ``feature``: a name, several names, or ``None`` for the last feature of
+    the outputs it is fitted on.
 
     Example:
         >>> class Norm(SimpleDetector):
@@ -183,13 +185,30 @@ class SimpleDetector(Detector):
 
     @final
     def load_state(self, state: Mapping[str, Tensor]) -> Self:
-        """Take what ``state`` gave."""
-        fitted = dict(state)
-        name = fitted.pop(_FEATURE, None)
-        self.feature_ = None if name is None else bytes(name.tolist()).decode()
-        self.fitted_ = fitted
+        """Take what ``state`` gave.
+
+        Raises:
+            ArtifactError: a tensor that this detector cannot have learnt; the message names it.
+        """
+        tensors = Tensors.of(state)
+        fitted = Tensors({k: v for k, v in tensors.items() if k != _FEATURE}, tensors.prefix)
+        try:
+            feature = _feature_name(tensors) if _FEATURE in tensors else None
+            self._check_state(fitted)
+        except ValueError as error:
+            raise ArtifactError(
+                f"This is not the state of a fitted {type(self).__name__}: {error}. Fit it again."
+            ) from error
+        self.feature_, self.fitted_ = feature, dict(fitted)
         self._prepare()
         return self
+
+    def _check_state(self, tensors: Tensors) -> None:
+        """Raise a ``ValueError`` unless ``_learn`` can have given these tensors.
+
+        Of a method that does not override this, only that all numbers are finite is known.
+        """
+        tensors.check_finite()
 
 
 class CueDetector(Detector):
@@ -290,6 +309,17 @@ class CueDetector(Detector):
             UsageError: a score is NaN or infinite, because the outputs are.
         """
         return self._finite(self.score_cues(self.cues(outputs)))
+
+
+def _feature_name(tensors: Tensors) -> str:
+    """The name of the feature in a state."""
+    name = tensors[_FEATURE]
+    if name.dtype != torch.uint8 or name.ndim != 1:
+        raise ValueError(
+            f"its tensor {tensors.prefix}{_FEATURE} should be the bytes of a name, got "
+            f"{name.dtype} {tuple(name.shape)}"
+        )
+    return bytes(name.tolist()).decode("utf-8")
 
 
 def sorted_columns(cues: Tensor) -> tuple[NDArray[np.float64], ...]:

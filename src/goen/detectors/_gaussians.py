@@ -13,7 +13,11 @@ from goen.functional.cues import normalise
 from goen.functional.gaussian import ClassStatistics
 from goen.functional.whitening import Whitening, whitener
 from goen.outputs import Outputs
+from goen.runs.limits import CLASSES
+from goen.runs.tensors import Tensors
 
+# Of one class: so many that their sums are exact in float64.
+_MOST_ROWS = 2**53 // CLASSES
 SHRINKAGES = ("none", "oas", "ledoit_wolf")
 
 
@@ -132,10 +136,25 @@ class ClassGaussians:
         return {**self.statistics.state(), "shrinkage": share}
 
     def load_state(self, state: Mapping[str, Tensor]) -> Self:
-        """Take what ``state`` gave."""
-        rest = dict(state)
-        self._share = float(rest.pop("shrinkage", torch.zeros(1)))
-        self.statistics_ = ClassStatistics.from_state(rest)
+        """Take what ``state`` gave.
+
+        Raises:
+            ValueError: a tensor that no fitted Gaussians have; the message names it.
+        """
+        tensors = Tensors.of(state)
+        known = ["counts", "mean_high", "mean_low", "within_scatter"]
+        tensors.check_names([*known, "shrinkage"])
+        longest = 1 + 1e-6 if self.unit_length else math.inf
+        means = tensors.floats("mean_high", ("classes", "features"), low=-longest, high=longest)
+        classes, width = means.shape
+        tensors.integers("counts", (classes,), low=0, high=_MOST_ROWS)
+        tensors.floats("mean_low", (classes, width))
+        tensors.floats("within_scatter", (width, width))
+        share = 0.0
+        if "shrinkage" in tensors:
+            share = float(tensors.floats("shrinkage", (1,), low=0.0, high=1.0))
+        self.statistics_ = ClassStatistics.from_state({name: tensors[name] for name in known})
+        self._share = share
         self._whitening = self._means = None
         return self
 
@@ -158,6 +177,17 @@ def mean_variance(statistics: ClassStatistics) -> float:
     return trace / (statistics.num_rows * statistics.dim)
 
 
+WHITENING = (
+    "precision_chol",
+    "centre",
+    "whitened_means",
+    "classes",
+    "num_classes",
+    "condition_number",
+)
+"""The names of what ``whitening_tensors`` gives."""
+
+
 def whitening_tensors(whitening: Whitening) -> dict[str, Tensor]:
     """All that a ``Whitening`` holds, by name."""
     return {
@@ -168,6 +198,18 @@ def whitening_tensors(whitening: Whitening) -> dict[str, Tensor]:
         "num_classes": torch.tensor([whitening.num_classes]),
         "condition_number": torch.tensor([whitening.condition_number], dtype=torch.float64),
     }
+
+
+def check_whitening(tensors: Tensors) -> None:
+    """Raise a ``ValueError`` unless ``whitening_tensors`` can have given these."""
+    width = tensors.floats("centre", ("features",)).shape[0]
+    tensors.floats("precision_chol", (width, width))
+    num_classes = int(tensors.integers("num_classes", (1,), low=1, high=CLASSES))
+    classes = tensors.integers("classes", ("classes",), low=0, high=num_classes - 1)
+    tensors.floats("whitened_means", (len(classes), width))
+    tensors.floats("condition_number", (1,), low=1.0)
+    if len({*classes.tolist()}) < len(classes):
+        raise ValueError(f"its tensor {tensors.prefix}classes should name each class once")
 
 
 def whitening_from_tensors(tensors: Mapping[str, Tensor]) -> Whitening:

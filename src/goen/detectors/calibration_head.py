@@ -10,6 +10,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from goen.errors import FitError, UsageError
 from goen.models.seeding import seeded
+from goen.runs.limits import HEAD_WEIGHT
+from goen.runs.tensors import Tensors
 
 # The targets the head is trained to, instead of 0 and 1.
 TARGET_ID, TARGET_OOD = 0.05, 0.95
@@ -32,6 +34,20 @@ class CalibrationHead(nn.Module):
     def forward(self, cues: Tensor) -> Tensor:
         out: Tensor = self.layers(cues).squeeze(1)
         return out
+
+
+def load_head(state: Mapping[str, Tensor], cues: int = 3) -> CalibrationHead:
+    """The head with the weights of this state dictionary, in evaluation mode.
+
+    Raises:
+        ValueError: tensors that are not the weights of a head; the message names one.
+    """
+    tensors = Tensors.of(state)
+    with seeded(0):  # the weights that it begins with are drawn
+        head = CalibrationHead(cues)
+    tensors.check_like(head.state_dict(), largest=HEAD_WEIGHT)
+    head.load_state_dict(tensors)
+    return head.eval()
 
 
 def probability_of_ood(logit: Tensor) -> Tensor:

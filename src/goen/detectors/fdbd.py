@@ -11,6 +11,7 @@ from goen.errors import FitError, UsageError
 from goen.functional._rows import check_finite_for_fit
 from goen.functional.logits import check_classified, check_classifier, check_several_classes
 from goen.outputs import Outputs
+from goen.runs.tensors import Tensors
 
 
 @final
@@ -69,6 +70,13 @@ class FDBD(SimpleDetector):
         # Without products, so that equal weights have a gap of exactly 0.
         gaps = torch.cdist(weight, weight, compute_mode="donot_use_mm_for_euclid_dist")
         return {"mean": mean, "gaps": gaps, "least_distance": 1e-9 * distance[None]}
+
+    def _check_state(self, tensors: Tensors) -> None:
+        classes, width = self.weight.shape
+        tensors.check_names(["mean", "gaps", "least_distance"])
+        tensors.floats("mean", (width,))
+        tensors.floats("gaps", (classes, classes), low=0.0)
+        tensors.floats("least_distance", (1,), low=torch.finfo(torch.float64).tiny)
 
     def _measure(self, outputs: Outputs) -> Tensor:
         rows = self.rows(outputs)

@@ -1,5 +1,6 @@
 """GOEN, the paper's method: class Gaussians on the unit sphere, three cues, a calibration head."""
 
+import math
 from collections.abc import Mapping
 from typing import ClassVar, Self, final
 
@@ -12,16 +13,19 @@ from goen.detectors._tracing import TracedDistance, traced_entropy, traced_unit
 from goen.detectors.calibration_head import (
     CalibrationHead,
     HeadConfig,
+    load_head,
     probability_of_ood,
     train_head,
 )
 from goen.errors import NotFittedError, UsageError
 from goen.functional.cues import entropy, log_distance, max_inner_product
-from goen.models.seeding import seeded
 from goen.outputs import Outputs
 from goen.runs.manifest import JsonObject, Manifest
+from goen.runs.tensors import Tensors
 
 CUES = ("log_distance", "similarity", "entropy")
+# No cue is larger: the logarithm of the largest float64 is 710.
+_LARGEST = 1000.0
 
 
 @final
@@ -204,11 +208,15 @@ class Goen(CueDetector):
     @classmethod
     def from_state(cls, config: JsonObject, state: Mapping[str, Tensor]) -> Self:
         """The detector again; a ``ValueError`` where the two disagree."""
-
-        def part(prefix: str) -> dict[str, Tensor]:
-            return {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
-
-        settings = Manifest(config).part("density")
+        whole, tensors = Manifest(config, "scorer."), Tensors.of(state)
+        whole.check_names(["kind", "density", "head"])
+        settings = whole.part("density")
+        settings.check_names(["feature", "ridge", "shrinkage", "condition_number"])
+        if "condition_number" in settings and settings.number("condition_number") < 1:
+            raise ValueError(
+                f"its {settings.prefix}condition_number should be at least 1, got "
+                f"{settings.number('condition_number')}"
+            )
         detector = cls(
             feature=settings.text("feature"),
             ridge=settings.number("ridge"),
@@ -217,22 +225,31 @@ class Goen(CueDetector):
         gaussians = ClassGaussians(
             settings.text("feature"), ridge=detector.ridge, shrinkage=detector.shrinkage
         )
-        detector.gaussians_ = gaussians.load_state(part("density."))
-        if ("head" in Manifest(config)) != bool(part("head.")):
+        detector.gaussians_ = gaussians.load_state(tensors.part("density."))
+        head = tensors.part("head.")
+        if ("head" in whole) != bool(head):
             raise ValueError("its manifest and its tensors disagree about a head")
-        if part("head."):
-            with seeded(0):  # the weights that it begins with are drawn
-                detector.head_ = CalibrationHead(len(CUES))
-            detector.head_.load_state_dict(part("head."))
-            detector.head_.eval()
-        detector.id_cues_ = state.get("id_cues")
+        if head:
+            whole.part("head").check_names(["cues"])
+            if whole.part("head").texts("cues") != CUES:
+                raise ValueError(f"its scorer.head.cues should be {', '.join(CUES)}")
+            detector.head_ = load_head(head)
+        known = [name for name in tensors if name.startswith(("density.", "head."))]
+        tensors.check_names([*known, "id_cues"])
+        if "id_cues" in tensors:
+            shape = ("images", len(CUES))
+            detector.id_cues_ = tensors.floats("id_cues", shape, low=-_LARGEST, high=_LARGEST)
         return detector
 
     def check_network(self, num_classes: int, widths: Mapping[str, int]) -> None:
-        whitening = self.gaussians.whitening_
+        statistics = self.gaussians.statistics
         expected = (num_classes, widths.get(self.gaussians.feature))
-        if (whitening.num_classes, whitening.dim) != expected:
+        if (statistics.num_classes, statistics.dim) != expected:
             raise ValueError("its class Gaussians were fitted on another network")
+        whitening = self.gaussians.whitening_
+        # No unit vector is farther than this from a mean of unit vectors.
+        if not math.isfinite(4 * float(whitening.precision_chol.square().sum())):
+            raise ValueError("its class Gaussians are too narrow: distances would be infinite")
 
 
 def _cues(gaussians: ClassGaussians, outputs: Outputs) -> Tensor:

@@ -3,6 +3,7 @@
 A further cue is three edits: ``_cues``, ``cue_names`` and ``_Traced``.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Self, final
 
@@ -18,8 +19,11 @@ from goen.functional.cues import entropy
 from goen.functional.fusion import fuse
 from goen.outputs import Outputs
 from goen.runs.manifest import JsonObject, Manifest
+from goen.runs.tensors import Tensors
 
 ENTROPY = "entropy"
+# By how much saved cues may leave their range, by rounding.
+_CUE_SLACK = 1e-6
 
 
 @final
@@ -219,22 +223,60 @@ class GoenM(CueDetector):
     @classmethod
     def from_state(cls, config: JsonObject, state: Mapping[str, Tensor]) -> Self:
         """The detector again, to the last bit: the weights are taken, not computed anew."""
-        settings = Manifest(config)
+        settings, tensors = Manifest(config, "scorer."), Tensors.of(state)
+        settings.check_names(["kind", "layers", "ood", "weights", "rows", "neighbour"])
         detector = cls(settings.texts("layers"))
-        if "bank.counts" not in state:
+        if "bank.counts" not in tensors:
             raise ValueError("an earlier goen-m, which measured otherwise, made it; fit it again")
-        detector.bank_ = Bank(settings.texts("layers")).load_state(
-            {k.removeprefix("bank."): v for k, v in state.items() if k.startswith("bank.")}
-        )
+        detector.bank_ = Bank(settings.texts("layers")).load_state(tensors.part("bank."))
         detector.rows = detector.bank_.rows
-        detector.id_cues_ = state["id_cues"]
         names = settings.texts("ood")
-        detector.ood_cues_ = {name: state[f"ood_cues.{i}"] for i, name in enumerate(names)}
-        columns = len(detector.cue_names)
-        fusion = state["fusion"]
-        detector.mean_, detector.std_, detector.weights_ = fusion[:-1].view(3, columns)
-        detector.bias_ = float(fusion[-1])
+        if len({*names}) < len(names):
+            raise ValueError(f"its kinds of OOD should have different names, got {names}")
+        of_ood = [f"ood_cues.{i}" for i in range(len(names))]
+        known = [name for name in tensors if name.startswith("bank.")]
+        tensors.check_names([*known, "id_cues", "fusion", *of_ood])
+        shape = ("images", len(detector.cue_names))
+        most = max(detector._largest_cues()) + _CUE_SLACK
+
+        def cues_of(name: str) -> Tensor:
+            return tensors.floats(name, shape, low=-_CUE_SLACK, high=most)
+
+        detector.id_cues_ = cues_of("id_cues")
+        cues = [cues_of(name) for name in of_ood]
+        detector.ood_cues_ = dict(zip(names, cues, strict=True))
+        detector._load_fusion(tensors)
+        detector._check_config(settings)
         return detector
+
+    def _largest_cues(self) -> list[float]:
+        """The largest value of each cue: of opposite unit vectors, of equal probabilities."""
+        return [*(2.0 for _ in self.bank.layers), math.log(self.bank.num_classes)]
+
+    def _load_fusion(self, tensors: Tensors) -> None:
+        columns = len(self.cue_names)
+        fusion = tensors.floats("fusion", (3 * columns + 1,))
+        self.mean_, self.std_, self.weights_ = fusion[:-1].view(3, columns)
+        self.bias_ = float(fusion[-1])
+        ends = torch.tensor([[0.0] * columns, self._largest_cues()], dtype=torch.float64)
+        rises = bool((self.std_ > 0).all() and (self.weights_ >= 0).all())
+        scores = self._standardised(ends) @ self.weights_ + self.bias_
+        if not (rises and bool((self.weights_ > 0).any()) and bool(torch.isfinite(scores).all())):
+            raise ValueError(
+                f"its tensor {tensors.prefix}fusion should hold means, standard deviations above "
+                "0, weights of at least 0, one of them above 0, and a bias, that give finite "
+                f"scores, got {fusion.tolist()[:10]}"
+            )
+
+    def _check_config(self, settings: Manifest) -> None:
+        """What is written for people agrees with the tensors."""
+        expected = self.config()
+        for name in ("weights", "rows", "neighbour"):
+            if name in settings and settings.content[name] != expected[name]:
+                raise ValueError(
+                    f"its {settings.prefix}{name} should be {expected[name]}, as in its tensors, "
+                    f"got {str(settings.content[name])[:80]}"
+                )
 
     def check_network(self, num_classes: int, widths: Mapping[str, int]) -> None:
         for layer in self.bank.layers:
@@ -244,9 +286,9 @@ class GoenM(CueDetector):
 
 
 def _checked(layers: Sequence[str]) -> tuple[str, ...]:
-    if not layers or ENTROPY in layers:
+    if not layers or ENTROPY in layers or len({*layers}) < len(layers):
         raise UsageError(
-            f"goen-m measures one layer or more, none of them called {ENTROPY!r}; got "
+            f"goen-m measures one layer or more, each once, none of them called {ENTROPY!r}; got "
             f"{' '.join(layers) or 'none'}."
         )
     return tuple(layers)

@@ -12,6 +12,7 @@ from goen.functional._rows import blocks, check_features, check_finite_for_fit
 from goen.functional.cues import normalise
 from goen.functional.neighbours import NeighbourIndex
 from goen.outputs import Outputs
+from goen.runs.tensors import Tensors
 
 
 @final
@@ -58,6 +59,15 @@ class KNN(SimpleDetector):
 
     def _prepare(self) -> None:
         self._index = NeighbourIndex((self.fitted_ or {})["bank"])
+
+    def _check_state(self, tensors: Tensors) -> None:
+        tensors.check_names(["bank"])
+        bank = tensors.floats("bank", ("rows", "features"), dtype=torch.float32)
+        if len(bank) < self.k:
+            raise ValueError(
+                f"its tensor {tensors.prefix}bank should have at least {self.k} rows, got "
+                f"{len(bank)}"
+            )
 
     def _measure(self, outputs: Outputs) -> Tensor:
         return self._index.kth_distance(self._unit_rows(outputs), self.k)

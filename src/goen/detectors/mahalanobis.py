@@ -7,14 +7,17 @@ from torch import Tensor
 
 from goen.detectors._base import SimpleDetector
 from goen.detectors._gaussians import (
+    WHITENING,
     ClassGaussians,
     check_relative_ridge,
+    check_whitening,
     whitening_from_tensors,
     whitening_tensors,
 )
 from goen.functional._rows import blocks
 from goen.functional.cues import normalise
 from goen.outputs import Outputs
+from goen.runs.tensors import Tensors
 
 
 @final
@@ -60,6 +63,10 @@ class Mahalanobis(SimpleDetector):
         for block in blocks(len(outputs)):
             gaussians.update(outputs[block], labels[block])
         return whitening_tensors(gaussians.whitening_)
+
+    def _check_state(self, tensors: Tensors) -> None:
+        tensors.check_names(WHITENING)
+        check_whitening(tensors)
 
     def _measure(self, outputs: Outputs) -> Tensor:
         rows = self.rows(outputs)

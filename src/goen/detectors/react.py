@@ -12,6 +12,7 @@ from goen.errors import NotFittedError, UsageError
 from goen.functional._rows import check_finite_for_fit
 from goen.functional.logits import check_classified, check_classifier, energy_score
 from goen.outputs import Outputs
+from goen.runs.tensors import Tensors
 
 
 @final
@@ -67,6 +68,10 @@ class ReAct(SimpleDetector):
         activations = rows.detach().cpu().to(wide).flatten().numpy()
         threshold = float(np.percentile(activations, self.percentile))
         return {"threshold": torch.tensor([threshold], dtype=torch.float64)}
+
+    def _check_state(self, tensors: Tensors) -> None:
+        tensors.check_names(["threshold"])
+        tensors.floats("threshold", (1,))
 
     def _measure(self, outputs: Outputs) -> Tensor:
         rows = self.rows(outputs)

@@ -7,8 +7,10 @@ from torch import Tensor
 
 from goen.detectors._base import SimpleDetector
 from goen.detectors._gaussians import (
+    WHITENING,
     ClassGaussians,
     check_relative_ridge,
+    check_whitening,
     whitening_from_tensors,
     whitening_tensors,
 )
@@ -17,6 +19,7 @@ from goen.functional.covariance import total_covariance
 from goen.functional.cues import normalise
 from goen.functional.whitening import whitener
 from goen.outputs import Outputs
+from goen.runs.tensors import Tensors
 
 
 @final
@@ -71,6 +74,12 @@ class RelativeMahalanobis(SimpleDetector):
             for whose, whitening in whitenings.items()
             for name, tensor in whitening_tensors(whitening).items()
         }
+
+    def _check_state(self, tensors: Tensors) -> None:
+        both = ("classes", "all")
+        tensors.check_names([f"{whose}.{name}" for whose in both for name in WHITENING])
+        for whose in both:
+            check_whitening(tensors.part(f"{whose}."))
 
     def _measure(self, outputs: Outputs) -> Tensor:
         rows = self.rows(outputs)

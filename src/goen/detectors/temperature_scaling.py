@@ -13,6 +13,7 @@ from goen.errors import NotFittedError
 from goen.functional._rows import check_finite_for_fit
 from goen.functional.logits import check_several_classes, max_softmax_score
 from goen.outputs import Outputs
+from goen.runs.tensors import Tensors
 
 TEMPERATURES = (0.01, 100.0)
 """The range in which a temperature is looked for."""
@@ -49,6 +50,11 @@ class TemperatureScaling(SimpleDetector):
         check_finite_for_fit(outputs.logits)
         temperature = best_temperature(outputs.logits, labels)
         return {"temperature": torch.tensor([temperature], dtype=torch.float64)}
+
+    def _check_state(self, tensors: Tensors) -> None:
+        low, high = TEMPERATURES
+        tensors.check_names(["temperature"])
+        tensors.floats("temperature", (1,), low=low * (1 - 1e-9), high=high * (1 + 1e-9))
 
     def _measure(self, outputs: Outputs) -> Tensor:
         check_several_classes(outputs.logits)

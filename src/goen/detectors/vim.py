@@ -11,6 +11,7 @@ from goen.errors import FitError, UsageError
 from goen.functional._rows import blocks, check_finite_for_fit
 from goen.functional.logits import check_classified, check_classifier, energy_score
 from goen.outputs import Outputs
+from goen.runs.tensors import Tensors
 
 
 @final
@@ -86,6 +87,13 @@ class ViM(SimpleDetector):
             )
         alpha = torch.tensor([largest / length], dtype=torch.float64, device=rows.device)
         return {"origin": origin, "residual": residual, "alpha": alpha}
+
+    def _check_state(self, tensors: Tensors) -> None:
+        width = self.weight.shape[1]
+        tensors.check_names(["origin", "residual", "alpha"])
+        tensors.floats("origin", (width,))
+        tensors.floats("residual", (width, "directions"), low=-1 - 1e-6, high=1 + 1e-6)
+        tensors.floats("alpha", (1,), low=0.0)
 
     def _measure(self, outputs: Outputs) -> Tensor:
         rows = self.rows(outputs)

@@ -1,8 +1,7 @@
 """A gate's network on disk: rebuilt from settings, or from a model that the user supplies."""
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -17,11 +16,16 @@ from goen.models.tapping.preprocess import Preprocess, Preprocessing
 from goen.models.tapping.tapped import Tapped
 from goen.models.unwrapping import match_names, unwrap
 from goen.outputs import Outputs
-from goen.runs.artifacts import part
+from goen.runs.limits import check_image_size
 from goen.runs.manifest import JsonObject, Manifest
+from goen.runs.tensors import Tensors
 
 # Outputs in half precision differ between machines by about this share; another model by more.
 _SAME = 0.05
+_DTYPES = {
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+}
 
 
 def network_manifest(network: nn.Module) -> JsonObject:
@@ -53,6 +57,12 @@ def network_manifest(network: nn.Module) -> JsonObject:
     }
 
 
+def resnet_width(network: nn.Module) -> int:
+    """The width of goen's own network; 0 of another."""
+    inner = network.network if isinstance(network, FlipAveraged) else network
+    return inner.config.width if isinstance(inner, ResNet18) else 0
+
+
 def network_tensors(network: nn.Module, image_size: tuple[int, int]) -> dict[str, Tensor]:
     """The weights, and the outputs for two images of a fixed pattern, to compare with later."""
     inner = network.network if isinstance(network, FlipAveraged) else network
@@ -62,7 +72,7 @@ def network_tensors(network: nn.Module, image_size: tuple[int, int]) -> dict[str
         if not isinstance(value, Tensor):
             raise UsageError(f"The model's state {name!r} is not a tensor and cannot be saved.")
         tensors[f"network.{name}"] = value.detach().cpu().clone()  # tied weights share memory
-    return {**tensors, "probe": torch.cat(_probe_outputs(network, image_size), dim=1)}
+    return {**tensors, "probe": torch.cat(_side_by_side(_outputs(network, image_size)), dim=1)}
 
 
 @dataclass(frozen=True)
@@ -81,13 +91,13 @@ class Supplied:
 
 
 def build_network(
-    manifest: Manifest,
-    tensors: Mapping[str, Tensor],
-    image_size: tuple[int, int],
-    supplied: Supplied,
-) -> nn.Module:
-    """The network with its weights, checked to return the outputs recorded when it was saved."""
-    weights = part(tensors, "network.")
+    manifest: Manifest, tensors: Tensors, image_size: tuple[int, int], supplied: Supplied
+) -> tuple[nn.Module, Outputs]:
+    """The network with its weights, checked to return the outputs recorded when it was saved.
+
+    Also its outputs for two images, which tell the number of classes and the widths of features.
+    """
+    weights = tensors.part("network.")
     kind = manifest.text("kind")
     network: nn.Module
     if kind == "resnet18":
@@ -96,59 +106,93 @@ def build_network(
                 "This gate contains its own network, so model and preprocess must not be given. "
                 "Leave them out, or choose another gate (--gate)."
             )
-        config = _resnet_config(manifest)
-        with seeded(0):  # the weights that it begins with are drawn
-            network = ResNet18(config)
-        network.load_state_dict(weights)
+        network = _resnet(manifest, weights, image_size)
     elif kind == "tapped":
         network = _tapped(manifest, weights, supplied)
     else:
-        raise ValueError(f"its network is of unknown kind {kind!r}")
+        raise ValueError(f"its network is of unknown kind {kind[:80]!r}")
     network = FlipAveraged(network) if manifest.flag("mirrored", False) else network
-    if not _same_outputs(network.eval(), tensors["probe"], image_size):
+    outputs = _outputs(network.eval(), image_size)
+    recorded = tensors.floats("probe", (len(outputs), "outputs"), dtype=torch.float32)
+    if not _same_outputs(outputs, recorded):
         raise ArtifactError(
             "The outputs of the network differ from those recorded when the gate was saved: the "
             "model (or its preprocessing) has the same weights but is built differently. Use the "
             f"code that the gate was fitted with: {supplied.made_by}."
         )
+    return network, outputs
+
+
+def _resnet(manifest: Manifest, weights: Tensors, image_size: tuple[int, int]) -> ResNet18:
+    """goen's own network, built only when it is known to be as large as its weights."""
+    manifest.check_names(
+        ["kind", "num_classes", "width", "head", "mean", "std", "classifier", "mirrored"]
+    )
+    check_image_size(*image_size, manifest.count("width"))
+    mean, std = manifest.numbers("mean"), manifest.numbers("std")
+    if not len(mean) == len(std) == 3 or min(std) <= 0:
+        raise ValueError(
+            "its network.mean and network.std should be three numbers each, those of std above 0, "
+            f"got {mean[:4]} and {std[:4]}"
+        )
+    settings = {
+        "num_classes": manifest.count("num_classes"),
+        "width": manifest.count("width"),
+        "head": manifest.text("head"),
+        "mean": mean,
+        "std": std,
+        "classifier": manifest.text("classifier"),
+    }
+    config = NetworkConfig.from_json(settings)
+    with torch.device("meta"):  # shapes without memory
+        expected = ResNet18(config).state_dict()
+    weights.check_like(expected)
+    with seeded(0):  # the weights that it begins with are drawn
+        network = ResNet18(config)
+    network.load_state_dict(weights)
     return network
 
 
-def _resnet_config(manifest: Manifest) -> NetworkConfig:
-    settings = {k: v for k, v in manifest.content.items() if k not in ("kind", "mirrored")}
-    settings |= {name: manifest.numbers(name) for name in ("mean", "std")}
-    return NetworkConfig.from_json(settings)  # it checks its own values
-
-
-def _tapped(manifest: Manifest, weights: Mapping[str, Tensor], supplied: Supplied) -> Tapped:
+def _tapped(manifest: Manifest, weights: Tensors, supplied: Supplied) -> Tapped:
+    manifest.check_names(
+        ["kind", "model", "layers", "logits", "preprocess", "tokens", "layout", "dtype", "mirrored"]
+    )
     if supplied.model is None:
         raise ArtifactError(
             "This gate needs your model, because goen runs no code that a file names: give the "
             f"model (on the command line, --model). It was made by {supplied.made_by}."
         )
     preprocess = _preprocess(manifest, supplied)
+    dtype = _DTYPES.get(manifest.text("dtype"))
+    if dtype is None:
+        raise ValueError(
+            f"its network.dtype should be one of {', '.join(_DTYPES)}, got "
+            f"{manifest.text('dtype')[:80]!r}"
+        )
     try:
         model = unwrap(supplied.model)
         require_values(model)
     except UsageError as error:  # of the model, not of the saved gate
         raise ArtifactError(str(error)) from error
     names = match_names(weights, model.state_dict())
-    weights = {names[name]: value for name, value in weights.items()}
+    state = {names[name]: value for name, value in weights.items()}
     try:
-        model.to(getattr(torch, manifest.text("dtype")))
+        model.to(dtype)
         for name, own in [*model.named_parameters(), *model.named_buffers()]:
-            if name in weights:  # mixed precision: each tensor as it was saved
-                own.data = own.data.to(weights[name].dtype)
-        model.load_state_dict(weights)
+            if name in state:  # mixed precision: each tensor as it was saved
+                own.data = own.data.to(state[name].dtype)
+        model.load_state_dict(state)
     except RuntimeError as error:
         first = str(error).strip().splitlines()[1:2] or [str(error)]
         raise ArtifactError(
             f"The model does not fit the weights of this gate: {first[0].strip()} It was "
             f"made by {supplied.made_by}."
         ) from error
-    logits = manifest.content["logits"]
-    if not isinstance(logits, (str, int, type(None))):
-        raise ValueError(f"its logits should be a name or an index, got {logits!r}")
+    logits = manifest.content.get("logits")
+    if isinstance(logits, bool) or not isinstance(logits, (str, int, type(None))):
+        raise ValueError(
+            f"its network.logits should be a name or an index, got {str(logits)[:80]!r}"
+        )
     return Tapped(
         model,
         manifest.texts("layers"),
@@ -163,10 +207,10 @@ def _preprocess(manifest: Manifest, supplied: Supplied) -> Preprocessing | None:
     if "preprocess" not in manifest:
         return supplied.preprocess
     settings = manifest.part("preprocess")
+    settings.check_names(["function", "mean", "std", "size"])
     if "function" not in settings:
-        size = settings.counts("size") if isinstance(settings.content["size"], list) else None
-        whole = cast(Any, size or settings.content["size"])  # Preprocess checks it
-        return Preprocess(settings.numbers("mean"), settings.numbers("std"), whole)
+        mean, std = (settings.numbers(n) if n in settings else None for n in ("mean", "std"))
+        return Preprocess(mean, std, _preprocess_size(settings))
     if supplied.preprocess is None:
         raise ArtifactError(
             f"This gate's preprocessing is a function of your own, {settings.text('function')}: "
@@ -175,31 +219,41 @@ def _preprocess(manifest: Manifest, supplied: Supplied) -> Preprocessing | None:
     return supplied.preprocess
 
 
-def widths(network: nn.Module, image_size: tuple[int, int]) -> tuple[int, dict[str, int]]:
-    """The number of classes, and the width of each feature."""
-    outputs = _outputs(network, image_size)
-    return outputs.logits.shape[1], {k: v.shape[1] for k, v in outputs.features.items()}
+def _preprocess_size(settings: Manifest) -> int | tuple[int, int] | None:
+    if "size" not in settings:
+        return None
+    if isinstance(settings.content["size"], int):
+        side = settings.count("size")
+        check_image_size(side, side)
+        return side
+    sides = settings.counts("size")
+    if len(sides) != 2:
+        raise ValueError(
+            f"its {settings.prefix}size should be a height and a width, got {list(sides)[:80]}"
+        )
+    check_image_size(*sides)
+    return sides[0], sides[1]
 
 
-def _same_outputs(network: nn.Module, expected: Tensor, image_size: tuple[int, int]) -> bool:
+def _same_outputs(outputs: Outputs, expected: Tensor) -> bool:
     """Whether logits and features are those recorded, each within a share of its own size."""
-    outputs = _probe_outputs(network, image_size)
-    widths = [output.shape[1] for output in outputs]
-    if expected.shape != (len(outputs[0]), sum(widths)):
+    found = _side_by_side(outputs)
+    widths = [output.shape[1] for output in found]
+    if expected.shape[1] != sum(widths):
         return False
-    pairs = zip(outputs, torch.split(expected, widths, dim=1), strict=True)
+    pairs = zip(found, torch.split(expected, widths, dim=1), strict=True)
     return all((a - b).abs().max() <= _SAME * b.abs().max() for a, b in pairs)
 
 
-def _probe_outputs(network: nn.Module, image_size: tuple[int, int]) -> list[Tensor]:
-    outputs = _outputs(network, image_size)
+def _side_by_side(outputs: Outputs) -> list[Tensor]:
     return [output.float().cpu() for output in (outputs.logits, *outputs.features.values())]
 
 
 def _outputs(network: nn.Module, image_size: tuple[int, int]) -> Outputs:
     """For two images of a fixed pattern."""
-    pattern = torch.arange(2 * 3 * image_size[0] * image_size[1]) * 97 % 251
-    images = pattern.view(2, 3, *image_size).to(torch.uint8)
+    count = 2 * 3 * image_size[0] * image_size[1]
+    pattern = (torch.arange(251) * 97 % 251).to(torch.uint8).repeat(-(-count // 251))
+    images = pattern[:count].view(2, 3, *image_size)
     with evaluating(network), torch.no_grad():
         outputs: Outputs = network(images.to(placement(network)[0]))
     return outputs

@@ -12,9 +12,9 @@ from goen.errors import ArtifactError, UsageError
 from goen.files import Own, whole_file
 from goen.gate import Gate, Prediction
 from goen.metrics import ood_metrics
+from goen.runs.json_files import json_object
 from goen.runs.manifest import Manifest
 from goen.runs.provenance import hardware, versions
-from goen.runs.recognise import json_object
 
 PUBLISHED = "published.json"
 TEST = "test"

@@ -2,27 +2,59 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from goen.data.inputs import Hashes
 from goen.data.pictures import DECODING, RESIZE_FILTER
 from goen.detectors import CueDetector, Goen, GoenM
-from goen.errors import ArtifactError
+from goen.errors import ArtifactError, GoenError
 from goen.functional import conformal
-from goen.gate._network import Supplied, build_network, network_manifest, network_tensors, widths
+from goen.gate._network import (
+    Supplied,
+    build_network,
+    network_manifest,
+    network_tensors,
+    resnet_width,
+)
 from goen.gate.bundled import bundled_folder, bundled_gates
 from goen.gate.gate import Gate
 from goen.gate.held_out import HeldOut
 from goen.models.tapping.preprocess import Preprocessing
 from goen.runs import artifacts
+from goen.runs.limits import check_image_size
 from goen.runs.manifest import JsonObject, Manifest
+from goen.runs.tensors import Tensors
 
 _DETECTORS: Mapping[str, type[CueDetector]] = {"goen": Goen, "goen-m": GoenM}
+_INTERVAL = "of_this_gate_90_percent"
+_HELD_OUT = ("scores", "labels", "cues")
+_FIELDS = (
+    *artifacts.FIELDS,
+    "network",
+    "scorer",
+    "classes",
+    "image_size",
+    "false_alarm_rate",
+    "per_class",
+    "threshold",
+    "guarantee",
+    "image_hashes",
+    "pictures",
+    "facts",
+)
+# What damaged or forged content makes torch, NumPy, a user's model or goen itself raise.
+_WRONG = (
+    GoenError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 
 PICTURES: JsonObject = {"decode": DECODING, "resize": RESIZE_FILTER}
 """How picture files become images for a gate; see ``goen.read_picture``."""
@@ -30,11 +62,12 @@ PICTURES: JsonObject = {"decode": DECODING, "resize": RESIZE_FILTER}
 
 def save_gate(gate: Gate, folder: Path) -> None:
     """Write the gate as a folder, whole or not at all."""
+    check_image_size(*gate.image_size, resnet_width(gate.network))
     tensors = network_tensors(gate.network, gate.image_size)
     tensors |= {f"scorer.{name}": value for name, value in gate.detector.state().items()}
     held_out = gate.held_out
-    arrays = {"scores": held_out.scores, "labels": held_out.labels, "cues": held_out.cues}
-    for name, values in arrays.items():
+    for name in _HELD_OUT:
+        values = getattr(held_out, name)
         if values is not None:
             tensors[f"held_out_{name}"] = torch.tensor(values)
     for number, hashes in enumerate(gate.image_hashes.values()):
@@ -64,13 +97,19 @@ def _guarantee(gate: Gate) -> JsonObject:
         return {
             "held_out_images": count,
             "expected_false_alarm_rate": mean,
-            "of_this_gate_90_percent": [low, high],
+            _INTERVAL: [low, high],
         }
 
+    counts = [with_images(count) for count in _guaranteed_by(gate)]
+    return {"by_class": counts} if gate.per_class else counts[0]
+
+
+def _guaranteed_by(gate: Gate) -> list[int]:
+    """The number of held-out images; of each class if the rate is guaranteed per class."""
     if not gate.per_class or gate.held_out.labels is None:
-        return with_images(len(gate.held_out))
+        return [len(gate.held_out)]
     counts = np.bincount(gate.held_out.labels, minlength=len(gate.classes))
-    return {"by_class": [with_images(count) for count in counts.tolist()]}
+    return [int(count) for count in counts]
 
 
 def load(
@@ -100,10 +139,14 @@ def load(
         known = ", ".join(bundled_gates())
         raise ArtifactError(f"{error} Or name a bundled gate: {known}.") from error
     try:
-        return _rebuilt(tensors, Manifest(manifest), model, preprocess)
-    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+        return _rebuilt(tensors, manifest, model, preprocess)
+    except ArtifactError:
+        raise
+    except _WRONG as error:
+        reason = str(error).removesuffix(".")
+        short = reason if len(reason) <= 500 else f"{reason[:500]}…"  # it may quote the file
         raise ArtifactError(
-            f"{path} is not a gate that this version of goen can load: {error}. Save it again."
+            f"{path} is not a gate that this version of goen can load: {short}. Save it again."
         ) from error
 
 
@@ -123,48 +166,54 @@ def gate_folder(gate: Path | str) -> Path:
 
 
 def _rebuilt(
-    tensors: Mapping[str, Tensor],
-    manifest: Manifest,
-    model: nn.Module | None,
-    preprocess: Preprocessing | None,
+    tensors: Tensors, manifest: Manifest, model: nn.Module | None, preprocess: Preprocessing | None
 ) -> Gate:
-    height, width = manifest.counts("image_size")
+    """The gate, checked field by field and tensor by tensor; what costs most comes last."""
+    manifest.check_names(_FIELDS)
+    sides = manifest.counts("image_size")
+    if len(sides) != 2:
+        raise ValueError(f"its image_size should be a height and a width, got {sides[:80]}")
+    image_size = (sides[0], sides[1])
+    check_image_size(*image_size)
     _check_pictures(manifest)
     classes = manifest.texts("classes")
     facts = manifest.part("facts")
-    network_settings = manifest.part("network")
-    made_by = facts.content.get("factory") or network_settings.content.get("model") or "goen run"
-    supplied = Supplied(model, preprocess, str(made_by))
-    network = build_network(network_settings, tensors, (height, width), supplied)
+    _check_facts(facts)
     settings = manifest.part("scorer")
     kind = settings.text("kind")
     if kind not in _DETECTORS:
-        raise ValueError(f"its detector is of unknown kind {kind!r}")
-    state = artifacts.part(tensors, "scorer.")
-    detector = _DETECTORS[kind].from_state(settings.content, state)
-    count, feature_widths = widths(network, (height, width))
+        raise ValueError(f"its detector is of unknown kind {kind[:80]!r}")
+    detector = _DETECTORS[kind].from_state(settings.content, tensors.part("scorer."))
+    held_out = _held_out(tensors, len(classes), len(detector.cue_names))
+    hashes = _image_hashes(tensors, manifest)
+    known = [name for name in tensors if name.startswith(("network.", "scorer."))]
+    known += [f"image_hashes.{number}" for number in range(len(hashes))]
+    tensors.check_names([*known, "probe", *(f"held_out_{name}" for name in _HELD_OUT)])
+    network_settings = manifest.part("network")
+    network, outputs = build_network(
+        network_settings,
+        tensors,
+        image_size,
+        Supplied(model, preprocess, _made_by(facts, network_settings)),
+    )
+    count = outputs.logits.shape[1]
     if len(classes) != count:
         raise ValueError(f"{len(classes)} class names for {count} classes")
-    detector.check_network(count, feature_widths)
-
-    def array(name: str) -> NDArray[Any] | None:
-        return tensors[name].numpy() if name in tensors else None
-
+    detector.check_network(count, {k: v.shape[1] for k, v in outputs.features.items()})
     gate = Gate(
         network=network,
         detector=detector,
-        held_out=HeldOut(
-            tensors["held_out_scores"].numpy(), array("held_out_labels"), array("held_out_cues")
-        ),
+        held_out=held_out,
         false_alarm_rate=manifest.number("false_alarm_rate"),
         classes=classes,
-        image_size=(height, width),
+        image_size=image_size,
         facts=facts.content,
         per_class=manifest.flag("per_class"),
-        image_hashes=_image_hashes(tensors, manifest),
+        image_hashes=hashes,
     )
     if gate.threshold != manifest.number("threshold"):
         raise ValueError(f"its threshold is {gate.threshold}, not {manifest.number('threshold')}")
+    _check_guarantee(manifest.part("guarantee"), gate)
     return gate
 
 
@@ -181,7 +230,76 @@ def _check_pictures(manifest: Manifest) -> None:
             )
 
 
-def _image_hashes(tensors: Mapping[str, Tensor], manifest: Manifest) -> dict[str, Hashes]:
+def _made_by(facts: Manifest, network: Manifest) -> str:
+    """Where the code of the model is."""
+    for manifest, name in ((facts, "factory"), (network, "model")):
+        if name in manifest:
+            return manifest.text(name)[:200]
+    return "goen run"
+
+
+def _held_out(tensors: Tensors, num_classes: int, num_cues: int) -> HeldOut:
+    scores = tensors.floats("held_out_scores", ("images",))
+    count = len(scores)
+    labels = cues = None
+    if "held_out_labels" in tensors:
+        labels = tensors.integers("held_out_labels", (count,), low=0, high=num_classes - 1).numpy()
+    if "held_out_cues" in tensors:
+        cues = tensors.floats("held_out_cues", (count, num_cues)).numpy()
+    return HeldOut(scores.numpy(), labels, cues)
+
+
+def _image_hashes(tensors: Tensors, manifest: Manifest) -> dict[str, Hashes]:
     """By role; gates that were saved before there were hashes have none."""
     roles = manifest.texts("image_hashes") if "image_hashes" in manifest else ()
-    return {role: tensors[f"image_hashes.{number}"].numpy() for number, role in enumerate(roles)}
+    if len({*roles}) < len(roles):
+        raise ValueError(f"its image_hashes should name each role once, got {roles[:10]}")
+    found = {}
+    for number, role in enumerate(roles):
+        name = f"image_hashes.{number}"
+        found[role] = tensors.integers(name, ("images",)).numpy()
+        if not (found[role][1:] > found[role][:-1]).all():
+            raise ValueError(f"its tensor {name} should hold different hashes, sorted")
+    return found
+
+
+def _check_guarantee(guarantee: Manifest, gate: Gate) -> None:
+    """What is written for people about the false-alarm rate belongs to the held-out images."""
+    counts = _guaranteed_by(gate)
+    if gate.per_class:
+        guarantee.check_names(["by_class"])
+    parts = guarantee.parts("by_class") if gate.per_class else [guarantee]
+    if len(parts) != len(counts):
+        raise ValueError(f"its guarantee should be of {len(counts)} classes, got {len(parts)}")
+    for part, count in zip(parts, counts, strict=True):
+        part.check_names(["held_out_images", "expected_false_alarm_rate", _INTERVAL])
+        ends = part.numbers(_INTERVAL)
+        fits = len(ends) == 2 and 0 <= ends[0] <= ends[1] <= 1
+        mean = part.number("expected_false_alarm_rate")
+        # It is the largest k / (n + 1) that is not above the rate.
+        step = 1 / (count + 1) + 1e-12
+        fits = fits and gate.false_alarm_rate - step < mean <= gate.false_alarm_rate
+        if part.integer("held_out_images") != count or not fits:
+            raise ValueError(
+                f"its guarantee should be that of {count} held-out images for a false-alarm rate "
+                f"of {gate.false_alarm_rate:g}, got {str(part.content)[:200]}"
+            )
+
+
+def _check_facts(facts: Manifest) -> None:
+    """The fields that goen reads have their types; others may be there for people."""
+    for name in ("factory", "model"):
+        if name in facts:
+            facts.text(name)
+    if "held_out_accuracy" in facts and not 0 <= facts.number("held_out_accuracy") <= 1:
+        raise ValueError(
+            f"its facts.held_out_accuracy should be from 0 to 1, got "
+            f"{facts.number('held_out_accuracy')}"
+        )
+    splits = facts.part("splits") if "splits" in facts else Manifest({})
+    for role in splits.content:
+        split = splits.part(role)
+        split.text("name")
+        split.integer("images")
+        if "fingerprint" in split:
+            split.text("fingerprint")

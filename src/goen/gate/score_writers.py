@@ -1,14 +1,13 @@
 """Writers of the rows of ``score_files``: JSON lines, CSV and Parquet, to a file or a stream."""
 
 import csv
-import json
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import BinaryIO, Literal, TextIO
 
 from goen.errors import ExtraMissing, UsageError
+from goen.escaping import csv_line, json_line
 from goen.files import Own, whole_file
 from goen.gate.score_files import ScoreRow
 from goen.runs.recognise import first_row
@@ -75,27 +74,17 @@ def stream_writer(
 
 
 def _text(file: TextIO, form: RowFormat, names: Sequence[str]) -> Write:
-    if form == "jsonl":
-        escape = "utf" not in (file.encoding or "utf-8").lower()
-        return lambda row: _write_json(row, file, escape)
-    table = csv.DictWriter(file, names, lineterminator="\n")
-    table.writeheader()
-    return lambda row: table.writerow({name: _cell(value) for name, value in row.items()})
+    ascii_only = "utf" not in (file.encoding or "utf-8").lower()
 
+    def write(row: ScoreRow) -> None:
+        if form == "jsonl":
+            file.write(json_line(row, ascii_only=ascii_only))
+        else:
+            file.write(csv_line(row[name] for name in names))
 
-def _write_json(row: ScoreRow, file: TextIO, escape: bool) -> None:
-    text = json.dumps(row, ensure_ascii=escape)
-    # JSON escapes the control characters below 32; a terminal also obeys these.
-    file.write(re.sub("[\x7f-\x9f]", lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
-
-
-def _cell(value: str | float | bool | None) -> str | float | bool | None:
-    """A cell of a CSV file: a text that a spreadsheet would take for a formula gets a ``'`` first.
-
-    So does one that begins with ``'``: whoever reads the file takes one away.
-    """
-    formula = isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r", "'"))
-    return f"'{value}" if formula else value
+    if form == "csv":
+        file.write(csv_line(names))
+    return write
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from markupsafe import Markup
 from safetensors import SafetensorError
 
 from goen.errors import ArtifactError
+from goen.escaping import visible
 from goen.files import check_free, make_folder, own_files, storage_errors, whole_file
 from goen.report.blocks import Drawing, Gallery, Page, Photographs
 from goen.report.figures.style import DARK_PAPER, follow_colour_scheme, save_figure
@@ -61,7 +62,7 @@ def write_page(folder: Path, beside: Sequence[Path]) -> Path:
         )
     )
     with whole_file(folder / "report.html", REPORT) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_text(visible(text), encoding="utf-8")
     return folder / "report.html"
 
 

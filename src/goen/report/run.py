@@ -1,12 +1,13 @@
 """The report of ``goen run``: what the gate flags, how well, and where it is wrong."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from markupsafe import Markup
 from numpy.typing import NDArray
-from safetensors.numpy import load_file
 from scipy.special import softmax
 
 from goen.metrics import ood_calibration, reliability_curve
@@ -35,6 +36,7 @@ from goen.report.summary import Summary, dataset_title
 from goen.report.table import Cell, Row, Table
 from goen.runs.manifest import Manifest
 from goen.runs.results import Result
+from goen.runs.tensors import read_tensors
 
 _CLASSIFIER = {"accuracy": "accuracy", "ece": "ECE (15 bins)", "nll": "NLL", "brier": "Brier score"}
 _PROBABILITY = {
@@ -310,11 +312,16 @@ def _feature_map(run: RunFolder, classes: Sequence[str]) -> list[Section]:
     path = run.path / "map.safetensors"
     if not path.is_file():
         return []
-    saved = load_file(path)
+    saved = read_tensors(path)
     names = {"test (ID)": "test"} | {name: name for name in run.sets}
-    points = {label: saved[f"{name}/points"] for label, name in names.items()}
-    share = saved["share"]
-    figure = feature_map(points, saved["classes"], classes, share)
+    points = {
+        label: saved.floats(f"{name}/points", ("images", 2)).numpy()
+        for label, name in names.items()
+    }
+    share = saved.floats("share", (2,), low=0.0).numpy()
+    # A class without training images has no mean: its row is NaN.
+    means = saved.of_shape("classes", (len(classes), 2), torch.float64).numpy()
+    figure = feature_map(points, means, classes, share)
     alt = (
         "Map of the features on the first two principal axes of the training images "
         f"({share.sum():.0%} of their variance): {', '.join(points)}."
@@ -331,7 +338,7 @@ def _feature_map(run: RunFolder, classes: Sequence[str]) -> list[Section]:
 def _mistakes(run: RunFolder) -> list[Section]:
     files = []
     for name in ("test", *run.sets):
-        path = run.path / "mistakes" / f"{name}.png"
+        path = run.path / "mistakes" / f"{Path(name).name}.png"  # no way out of that folder
         if path.is_file():
             wrong = "ID images flagged" if name == "test" else "OOD images not flagged"
             files.append((path, f"The most confident errors on {name}: {wrong}."))

@@ -1,6 +1,5 @@
 """A finished run of any study, as the report reads it."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from goen.errors import ArtifactError
 from goen.report.summary import Summary, read_summary
+from goen.runs.json_files import json_object, json_rows
 from goen.runs.manifest import Manifest
 from goen.runs.results import Result, read_results, read_scores
 
@@ -123,14 +123,13 @@ def read_run(folder: Path, beside: Sequence[Path] = ()) -> RunFolder:
 
 
 def _read_manifest(folder: Path) -> Manifest:
-    return Manifest(json.loads((folder / "manifest.json").read_text(encoding="utf-8")))
+    return Manifest(json_object(folder / "manifest.json"))
 
 
 def _read_epochs(path: Path) -> list[Epoch]:
     if not path.is_file():
         return []
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return [_epoch(Manifest(json.loads(line))) for line in lines]
+    return json_rows(path, _epoch)
 
 
 def _epoch(row: Manifest) -> Epoch:

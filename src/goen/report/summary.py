@@ -1,12 +1,12 @@
 """What a study records about itself in ``run.json``, read with its types."""
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from goen.data.protocol import CALIBRATION_OOD
 from goen.errors import ArtifactError
+from goen.runs.json_files import json_object
 from goen.runs.manifest import JsonObject, Manifest
 from goen.runs.results import Result
 
@@ -104,10 +104,7 @@ def read_summary(folder: Path) -> Summary:
         ArtifactError: there is none, or it is damaged.
     """
     try:
-        content = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-        if not isinstance(content, dict):
-            raise ValueError("run.json is not a summary")
-        return Summary.from_json(content)
+        return Summary.from_json(json_object(folder / "run.json"))
     except (OSError, ValueError) as error:
         raise ArtifactError(f"{folder} does not hold a finished run: {error}.") from error
 

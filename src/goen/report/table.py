@@ -1,12 +1,11 @@
 """A table as a value, and its file formats: Markdown, LaTeX and CSV."""
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from goen.escaping import csv_line, visible
 from goen.files import own_files, whole_file
 
 Mark = Literal["", "best", "tied"]
@@ -124,11 +123,17 @@ def marked(cells: Sequence[Cell], *, higher_is_better: bool) -> list[Cell]:
     return [replace(cell, mark=mark) if wins(cell) else cell for cell in cells]
 
 
+def _markdown(text: str) -> str:
+    """The text in one line of a cell, without a tag or the end of the cell."""
+    return visible(" ".join(text.split())).replace("|", r"\|").replace("<", "&lt;")
+
+
 def markdown(table: Table) -> str:
     """The table in GitHub's Markdown; an empty column separates what is set apart."""
 
     def written(cell: Cell) -> str:
-        text = f"**{cell.formatted}**" if cell.mark == "best" else cell.formatted
+        text = _markdown(cell.formatted)
+        text = f"**{text}**" if cell.mark == "best" else text
         text = f"≈ {text}" if cell.mark == "tied" else text
         text = f"{text}†" if cell.seen else text
         return f"{text} ({cell.interval})" if cell.interval else text
@@ -140,12 +145,13 @@ def markdown(table: Table) -> str:
         return "|" + "".join(f" {cell} |" if cell else " |" for cell in (first, *cells))
 
     width = len(table.columns) + (table.apart is not None)
-    lines = [f"**{table.title}**", "", line("", table.columns), f"|---|{'---:|' * width}"]
+    lines = [f"**{_markdown(table.title)}**", "", line("", list(map(_markdown, table.columns)))]
+    lines.append(f"|---|{'---:|' * width}")
     for section, rows in table.sections():
         if section:
-            lines.append(line(f"*{section}*", [""] * len(table.columns)))
-        lines += [line(row.label, list(map(written, row.cells))) for row in rows]
-    notes = [text for note in table.notes for text in ("", note)]
+            lines.append(line(f"*{_markdown(section)}*", [""] * len(table.columns)))
+        lines += [line(_markdown(row.label), list(map(written, row.cells))) for row in rows]
+    notes = [text for note in table.notes for text in ("", _markdown(note))]
     return "\n".join([*lines, *notes]) + "\n"
 
 
@@ -167,7 +173,8 @@ _LATEX = {
 
 
 def _latex(text: str) -> str:
-    return "".join(_LATEX.get(character, character) for character in text)
+    plain = visible(" ".join(text.split()))  # an empty line would end the paragraph
+    return "".join(_LATEX.get(character, character) for character in plain)
 
 
 def latex(table: Table) -> str:
@@ -215,15 +222,13 @@ def as_csv(table: Table) -> str:
     header = ["section", "row"]
     for column, names in zip(table.columns, extras, strict=True):
         header += [column, *(f"{column} {name}" for name in names)]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
+    lines: list[list[object]] = [[*header]]
     for row in table.rows:
         line: list[object] = [row.section, row.label]
         for cell, names in zip(row.cells, extras, strict=True):
             line += [cell.text or cell.value, *(getattr(cell, name) for name in names)]
-        writer.writerow(line)
-    return text.getvalue()
+        lines.append(line)
+    return "".join(map(csv_line, lines))
 
 
 def write_tables(tables: Sequence[Table], folder: Path) -> None:

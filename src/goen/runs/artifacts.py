@@ -1,24 +1,28 @@
 """Artifacts on disk: tensors as safetensors, everything else as JSON beside them, no pickle."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from hashlib import file_digest
 from pathlib import Path
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
-from goen.errors import ArtifactError
+from goen.errors import ArtifactError, GoenError, UsageError
 from goen.files import Own, whole_folder
-from goen.runs.manifest import JsonObject
+from goen.runs.json_files import json_object
+from goen.runs.limits import JSON_BYTES
+from goen.runs.manifest import JsonObject, Manifest
 from goen.runs.provenance import versions
-from goen.runs.recognise import json_object
+from goen.runs.tensors import Tensors, check_tensor_file, read_tensors
 
 FORM = 2
 _TENSORS, _MANIFEST = "tensors.safetensors", "manifest.json"
 _FIT_REPORT = "report.txt"
 FIT_REPORT_TITLE = "A gate for "
+FIELDS = ("kind", "form", "tensors_sha256", "versions")
+"""The fields of every manifest; what else there is depends on its kind."""
 
 
 def saved(kind: str) -> Own:
@@ -53,7 +57,7 @@ def save_artifact(
         manifest: what JSON can hold; the hash of the tensors and the versions are added.
 
     Raises:
-        UsageError: something else lies there.
+        UsageError: something else lies there, or the manifest is larger than can be loaded.
     """
     with whole_folder(folder, saved(kind)) as temporary:
         plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
@@ -67,11 +71,28 @@ def save_artifact(
             "versions": versions(),
             **manifest,
         }
-        text = json.dumps(content, indent=2, ensure_ascii=False)
-        (temporary / _MANIFEST).write_text(text + "\n", encoding="utf-8")
+        (temporary / _MANIFEST).write_bytes(_as_bytes(content, kind))
 
 
-def load_artifact(folder: Path, kind: str) -> tuple[dict[str, Tensor], JsonObject]:
+def _as_bytes(manifest: JsonObject, kind: str) -> bytes:
+    """The manifest as the content of its file."""
+    text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
+    try:
+        data = text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"A name in this {kind} is not Unicode: {text[error.start - 20 : error.end]!r}. Rename "
+            "the class or the file that it comes from."
+        ) from error
+    if len(data) > JSON_BYTES:
+        raise UsageError(
+            f"The manifest of this {kind} would have {len(data):,} bytes; at most {JSON_BYTES:,} "
+            "are loaded. Shorten the names of the classes, or what was added to the facts."
+        )
+    return data
+
+
+def load_artifact(folder: Path, kind: str) -> tuple[Tensors, Manifest]:
     """The tensors and the manifest of an artefact, checked to be whole and of this kind.
 
     Raises:
@@ -85,47 +106,49 @@ def load_artifact(folder: Path, kind: str) -> tuple[dict[str, Tensor], JsonObjec
             "run's folder, or the gate/ in it."
         )
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-        form, found_kind = manifest["form"], manifest["kind"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ArtifactError(f"{path} is damaged ({error}). Save the {kind} again.") from error
+        manifest = Manifest(json_object(path))
+        found_kind, form = manifest.text("kind"), manifest.integer("form")
+        part = manifest.part("versions")
+        saved_by = {name: part.text(name) for name in part.content}
+        digest = manifest.text("tensors_sha256")
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"{path} is damaged: {error}. Save the {kind} again.") from error
     if found_kind != kind:
-        raise ArtifactError(f"{folder} holds a {found_kind}; a {kind} was asked for.")
+        raise ArtifactError(f"{folder} holds a {found_kind[:80]}; a {kind} was asked for.")
     if form != FORM:
-        by = manifest.get("versions", {}).get("goen", "of unknown version")
         raise ArtifactError(
-            f"{folder} has form {form}, this goen reads form {FORM}. It was saved by goen {by}: "
-            "use that, or make it again."
+            f"{folder} has form {str(form)[:80]}, this goen reads form {FORM}. It was saved by "
+            f"goen {saved_by.get('goen', 'of unknown version')[:80]}: use that, or make it again."
         )
-    tensors = folder / _TENSORS
+    return _load_checked(folder / _TENSORS, digest), manifest
+
+
+def _load_checked(path: Path, digest: str) -> Tensors:
+    """The tensors in a file with this SHA-256."""
     try:
-        with tensors.open("rb") as file:
-            digest = file_digest(file, "sha256").hexdigest()
-        if digest != manifest.get("tensors_sha256"):
-            expected = str(manifest.get("tensors_sha256"))
+        check_tensor_file(path)
+        with path.open("rb") as file:
+            found = file_digest(file, "sha256").hexdigest()
+        if found != digest:
             raise ArtifactError(
-                f"{tensors} does not belong to its manifest (SHA-256 {digest[:12]}…, expected "
-                f"{expected[:12]}…). It is damaged or was exchanged; copy the folder again."
+                f"{path} does not belong to its manifest (SHA-256 {found[:12]}…, expected "
+                f"{digest[:12]}…). It is damaged or was exchanged; copy the folder again."
             )
-        return load_file(tensors), manifest
-    except (OSError, SafetensorError) as error:
-        raise ArtifactError(f"{tensors} cannot be read: {error}.") from error
+        return read_tensors(path)
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"{path} cannot be read: {error}.") from error
 
 
-def part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The tensors whose names begin with ``prefix``, without it."""
-    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-
-
-def load_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of one file of a finished stage.
+@contextmanager
+def reading_stage(folder: Path) -> Iterator[None]:
+    """Read the files of a finished stage in this block: what is wrong with them is one error.
 
     Raises:
-        ArtifactError: it is damaged; the message names the folder to delete.
+        ArtifactError: a file is damaged; the message names the folder to delete.
     """
     try:
-        return load_file(path)
-    except (OSError, SafetensorError) as error:
+        yield
+    except (GoenError, OSError, ValueError, LookupError, RuntimeError, TypeError) as error:
         raise ArtifactError(
-            f"{path} cannot be read: {error}. Delete {path.parent}; it will be made again."
+            f"{folder} is damaged: {error}. Delete {folder}; it will be made again."
         ) from error

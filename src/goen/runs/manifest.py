@@ -1,14 +1,16 @@
 """The JSON beside an artifact: what it may hold, and reading it field by field with its type."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeGuard
 
 JsonValue: TypeAlias = (
     "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
 )
 JsonObject: TypeAlias = Mapping[str, JsonValue]
+# JSON's whole numbers have no end; torch's and NumPy's are below this.
+_INT64 = 2**63
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,8 @@ class Manifest:
     """
 
     content: JsonObject
+    prefix: str = ""
+    """Of the names of its fields in error messages: where in the file this object is."""
 
     def __contains__(self, name: str) -> bool:
         return self.content.get(name) is not None
@@ -54,6 +58,13 @@ class Manifest:
             raise self._expected(name, "a finite number")
         return float(value)
 
+    def integer(self, name: str) -> int:
+        """A whole number."""
+        value = self.content.get(name)
+        if type(value) is not int or not -_INT64 <= value < _INT64:
+            raise self._expected(name, "a whole number")
+        return value
+
     def texts(self, name: str) -> tuple[str, ...]:
         """A list of texts."""
         value = self.content.get(name)
@@ -66,20 +77,19 @@ class Manifest:
         value = self.content.get(name)
         if not isinstance(value, list):
             raise self._expected(name, "a list of numbers")
-        return tuple(Manifest({name: part}).number(name) for part in value)
+        return tuple(Manifest({name: part}, self.prefix).number(name) for part in value)
 
     def counts(self, name: str) -> tuple[int, ...]:
         """A list of whole numbers above 0."""
         value = self.content.get(name)
-        whole = isinstance(value, list) and all(type(part) is int and part > 0 for part in value)
-        if not isinstance(value, list) or not whole:
+        if not isinstance(value, list) or not all(map(_is_count, value)):
             raise self._expected(name, "a list of whole numbers above 0")
         return tuple(value)
 
     def count(self, name: str) -> int:
         """A whole number above 0."""
         value = self.content.get(name)
-        if type(value) is not int or value < 1:
+        if not _is_count(value):
             raise self._expected(name, "a whole number above 0")
         return value
 
@@ -88,16 +98,29 @@ class Manifest:
         value = self.content.get(name)
         if not isinstance(value, list):
             raise self._expected(name, "a list of objects")
-        return [Manifest({name: part}).part(name) for part in value]
+        return [Manifest({name: part}, self.prefix).part(name) for part in value]
 
     def part(self, name: str) -> "Manifest":
         """An object within this one."""
         value = self.content.get(name)
         if not isinstance(value, dict):
             raise self._expected(name, "an object")
-        return Manifest(value)
+        return Manifest(value, f"{self.prefix}{name}.")
+
+    def check_names(self, known: Collection[str]) -> None:
+        """There is no field but these; which of them there are is not checked."""
+        unknown = sorted({*self.content} - {*known})
+        if unknown:
+            shown = ", ".join(repr(self.prefix + name[:80]) for name in unknown[:3])
+            more = ", ..." if len(unknown) > 3 else ""
+            raise ValueError(f"it has unknown fields: {shown}{more}")
 
     def _expected(self, name: str, kind: str) -> ValueError:
         if name not in self.content:
-            return ValueError(f"it has no {name}, which should be {kind}")
-        return ValueError(f"its {name} should be {kind}, got {str(self.content[name])[:80]!r}")
+            return ValueError(f"it has no {self.prefix}{name}, which should be {kind}")
+        got = str(self.content[name])[:80]
+        return ValueError(f"its {self.prefix}{name} should be {kind}, got {got!r}")
+
+
+def _is_count(value: JsonValue) -> TypeGuard[int]:
+    return type(value) is int and 0 < value < _INT64

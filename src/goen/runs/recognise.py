@@ -1,25 +1,14 @@
 """How goen recognises its earlier output: by content, since any program may use the same names."""
 
-import json
 from pathlib import Path
 
 from goen.files import Own
+from goen.runs.json_files import json_object, parse_object
+from goen.runs.limits import ROW_BYTES
 from goen.runs.manifest import JsonObject, Manifest
+from goen.runs.tensors import tensor_header
 
-_MOST_JSON = 1 << 26
-_LONGEST_ROW = 1 << 20
 REPORT_MARK = '<meta name="generator" content="goen report">'
-
-
-def json_object(path: Path) -> JsonObject:
-    """The JSON object in a file.
-
-    Raises:
-        ValueError: there is none, or a larger one than goen writes.
-    """
-    if path.stat().st_size > _MOST_JSON:
-        raise ValueError(f"{path} is too large")
-    return _object(path.read_bytes())
 
 
 def first_row(path: Path) -> JsonObject:
@@ -29,8 +18,8 @@ def first_row(path: Path) -> JsonObject:
         ValueError: it is not one.
     """
     with path.open("rb") as file:
-        line = file.readline(_LONGEST_ROW)
-    return _object(line) if line else {}
+        line = file.readline(ROW_BYTES)
+    return parse_object(line) if line else {}
 
 
 def tensor_names(path: Path) -> tuple[set[str], dict[str, str]]:
@@ -39,18 +28,9 @@ def tensor_names(path: Path) -> tuple[set[str], dict[str, str]]:
     Raises:
         ValueError: it is no such file.
     """
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        header = _object(file.read(min(length, _MOST_JSON)))
+    header = tensor_header(path)
     metadata = Manifest({"__metadata__": {}, **header}).part("__metadata__").content
     return {*header} - {"__metadata__"}, {name: str(value) for name, value in metadata.items()}
-
-
-def _object(text: bytes) -> JsonObject:
-    found = json.loads(text.decode("utf-8"))
-    if not isinstance(found, dict):
-        raise ValueError("not a JSON object")
-    return found
 
 
 def _is_summary(path: Path) -> bool:

@@ -5,21 +5,23 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from logging import getLogger
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
 from goen.errors import ArtifactError
-from goen.files import (
-    whole_file,
-)
+from goen.files import whole_file
+from goen.runs.json_files import json_rows
+from goen.runs.manifest import Manifest
 from goen.runs.recognise import RESULTS, SCORES
+from goen.runs.tensors import read_tensors
 
 _log = getLogger(__name__)
 
+_SCORES = (torch.float64, torch.float32, torch.int64, torch.bool)
 Group = Literal["id", "near", "far", "noise"]
 # Fields of the metrics' dataclasses that get no row of their own: settings, counts, and the ends of
 # the AUROC's interval, which are the columns low and high of the AUROC's row.
@@ -115,26 +117,38 @@ def read_results(path: Path) -> list[Result]:
     """
     if not path.is_file():
         raise ArtifactError(f"{path} is not there. Has the run finished?")
-    names = {f.name for f in fields(Result)}
-    results = []
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")  # names may hold other line ends
-    except ValueError as error:
+        return json_rows(path, _result)
+    except (OSError, ValueError) as error:
         raise ArtifactError(f"{path} is damaged: {error}.") from error
-    for number, line in enumerate(lines, 1):
-        if not line:
-            continue
-        try:
-            row = json.loads(line)
-            if set(row) != names:
-                odd = sorted(set(row) ^ names)
-                raise ValueError(f"missing or unknown fields {', '.join(odd)}")
-            for name in ("fitted_on", "calibrated_on"):
-                row[name] = tuple(row[name])
-        except (ValueError, TypeError) as error:
-            raise ArtifactError(f"{path}, line {number}, is not a result: {error}.") from error
-        results.append(Result(**row))
-    return results
+
+
+def _result(row: Manifest) -> Result:
+    """The result in a row; a ``ValueError`` that names a field of another type."""
+    row.check_names([field.name for field in fields(Result)])
+    group = row.text("group")
+    if group not in get_args(Group):
+        raise ValueError(f"its group should be one of {', '.join(get_args(Group))}, got {group!r}")
+
+    def optional(name: str) -> float | None:
+        return row.number(name) if row.content.get(name, 0) is not None else None
+
+    return Result(
+        method=row.text("method"),
+        budget=row.text("budget"),
+        seed=row.integer("seed"),
+        dataset=row.text("dataset"),
+        group=cast(Group, group),
+        metric=row.text("metric"),
+        value=row.number("value"),
+        low=optional("low"),
+        high=optional("high"),
+        seen_in_calibration=row.flag("seen_in_calibration"),
+        fitted_on=row.texts("fitted_on"),
+        calibrated_on=row.texts("calibrated_on"),
+        network=row.text("network"),
+        seconds=optional("seconds"),
+    )
 
 
 def write_scores(path: Path, scores: Mapping[str, Mapping[str, NDArray[Any]]]) -> None:
@@ -154,12 +168,17 @@ def read_scores(path: Path) -> dict[str, dict[str, NDArray[Any]]]:
     Raises:
         ArtifactError: no such file, or a damaged one.
     """
-    try:
-        arrays = load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise ArtifactError(f"{path} cannot be read: {error}. Has the run finished?") from error
     scores: dict[str, dict[str, NDArray[Any]]] = {}
-    for key, values in arrays.items():
-        dataset, name = key.rsplit("/", 1)
-        scores.setdefault(dataset, {})[name] = values
+    try:
+        tensors = read_tensors(path)
+        for key, values in tensors.items():
+            dataset, _, name = key.rpartition("/")
+            if not dataset or values.dtype not in _SCORES or values.ndim not in (1, 2):
+                raise ValueError(
+                    f"its tensor {key[:80]!r} should be called SET/METHOD and hold one number or "
+                    f"one row per image, got {values.dtype} {tuple(values.shape)}"
+                )
+            scores.setdefault(dataset, {})[name] = values.numpy()
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"{path} cannot be read: {error}. Has the run finished?") from error
     return scores

@@ -18,10 +18,12 @@ from goen.files import whole_file
 from goen.models import NetworkConfig, ResNet18
 from goen.models.seeding import seeded
 from goen.outputs import Outputs
-from goen.runs.artifacts import load_tensors, part
+from goen.runs.artifacts import reading_stage
+from goen.runs.json_files import json_rows
 from goen.runs.manifest import JsonObject, JsonValue
 from goen.runs.recognise import EPOCHS
 from goen.runs.stages import Stages
+from goen.runs.tensors import Tensors, read_tensors
 from goen.training import EpochRow, TrainingConfig, train_backbone
 
 _log = getLogger(__name__)
@@ -88,8 +90,11 @@ def train(
     folder = stages.run("backbone", inputs, make)
     with seeded(0):  # the weights that it begins with are drawn
         model = ResNet18(network)
-    model.load_state_dict(load_tensors(folder / "network.safetensors"))
-    epochs = read_epochs(folder / "training.jsonl")
+    with reading_stage(folder):
+        weights = read_tensors(folder / "network.safetensors")
+        weights.check_like(model.state_dict(), largest=None)  # a training may have diverged
+        model.load_state_dict(weights)
+        epochs = read_epochs(folder / "training.jsonl")
     stopped_on = () if training.patience is None else (validation,)
     return Trained(model.to(device).eval(), folder.name, epochs, (images, *stopped_on))
 
@@ -125,10 +130,28 @@ def outputs(
         save_file(plain, result / "outputs.safetensors")
 
     folder = stages.run("outputs", inputs, make, about=images.name)
-    tensors = load_tensors(folder / "outputs.safetensors")
-    whole = Outputs(tensors["logits"], part(tensors, "feature."), tensors.get("uncertainty"))
+    with reading_stage(folder):
+        return _read_outputs(read_tensors(folder / "outputs.safetensors"), len(images), features)
+
+
+def _read_outputs(tensors: Tensors, count: int, features: Collection[str]) -> tuple[Outputs, float]:
+    """The outputs of so many images, with these features, and the seconds of their pass.
+
+    Their numbers may be NaN: detectors refuse those.
+    """
+    known = ["logits", "uncertainty", "seconds", *(f"feature.{name}" for name in features)]
+    tensors.check_names(known)
+    seconds = tensors.floats("seconds", (), low=0.0).item()
+    logits = tensors.of_shape("logits", (count, "classes"), torch.float32)
     # In the requested order, which a file does not keep: the last feature is a detector's default.
-    return whole.keep(tuple(features)), tensors["seconds"].item()
+    named = {
+        name: tensors.of_shape(f"feature.{name}", (count, "width"), torch.float32)
+        for name in features
+    }
+    uncertainty = None
+    if "uncertainty" in tensors:
+        uncertainty = tensors.of_shape("uncertainty", (count,), torch.float64)
+    return Outputs(logits, named, uncertainty), seconds
 
 
 def write_epochs(path: Path, rows: list[EpochRecord]) -> None:
@@ -138,8 +161,8 @@ def write_epochs(path: Path, rows: list[EpochRecord]) -> None:
 
 
 def read_epochs(path: Path) -> list[EpochRecord]:
-    """What ``write_epochs`` wrote."""
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    """What ``write_epochs`` wrote; a ``ValueError`` if it is damaged."""
+    return json_rows(path, lambda row: row.content)
 
 
 def _note_epoch(row: EpochRow) -> None:

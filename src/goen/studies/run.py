@@ -14,17 +14,17 @@ from goen.data.imageset import ImageSet
 from goen.data.protocol import Protocol
 from goen.detectors import Goen
 from goen.detectors._gaussians import ClassGaussians
-from goen.detectors.calibration_head import CalibrationHead, HeadConfig, train_head
+from goen.detectors.calibration_head import CalibrationHead, HeadConfig, load_head, train_head
 from goen.errors import UsageError
 from goen.extraction import stream
 from goen.functional.conformal import threshold
 from goen.gate import Gate, HeldOut, measure_rounding
 from goen.models import ResNet18
 from goen.models.placement import find_device
-from goen.models.seeding import seeded
-from goen.runs.artifacts import load_tensors
+from goen.runs.artifacts import reading_stage
 from goen.runs.manifest import JsonObject
 from goen.runs.stages import Stages, alone_in, summarised
+from goen.runs.tensors import read_tensors
 from goen.studies.evaluate import GateStudy, check_outputs, evaluate_gate
 from goen.studies.methods import METHODS
 from goen.studies.networks import EpochRecord, Trained, read_epochs, train, write_epochs
@@ -179,8 +179,9 @@ def _fit(trained: Trained, images: ImageSet, stages: Stages) -> _FittedGaussians
     }
     folder = stages.run("density", inputs, make)
     detector = Goen(feature="z")
-    tensors = load_tensors(folder / "density.safetensors")
-    detector.gaussians_ = ClassGaussians("z").load_state(tensors)
+    with reading_stage(folder):
+        tensors = read_tensors(folder / "density.safetensors")
+        detector.gaussians_ = ClassGaussians("z").load_state(tensors)
     return _FittedGaussians(trained.network, detector, folder)
 
 
@@ -191,7 +192,11 @@ def _cues(fitted: _FittedGaussians, images: ImageSet, stages: Stages) -> Tensor:
 
     inputs: JsonObject = {"density": fitted.stage.name, "images": images.fingerprint}
     folder = stages.run("cues", inputs, make)
-    return load_tensors(folder / "cues.safetensors")["cues"]
+    with reading_stage(folder):
+        tensors = read_tensors(folder / "cues.safetensors")
+        return tensors.of_shape(
+            "cues", (len(images), len(fitted.detector.cue_names)), torch.float64
+        )
 
 
 def _ood_for_calibration(config: RunConfig, protocol: Protocol) -> dict[str, ImageSet]:
@@ -226,7 +231,6 @@ def _train_head(
         "ood": {name: images.fingerprint for name, images in ood.items()},
     }
     folder = stages.run("head", inputs, make)
-    with seeded(0):  # the weights that it begins with are drawn
-        head = CalibrationHead()
-    head.load_state_dict(load_tensors(folder / "head.safetensors"))
-    return head.eval(), read_epochs(folder / "head.jsonl")
+    with reading_stage(folder):
+        head = load_head(read_tensors(folder / "head.safetensors"))
+        return head, read_epochs(folder / "head.jsonl")

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from goen.errors import ArtifactError
 from goen.files import Own, whole_file
 from goen.models import ResNet18
-from goen.runs import artifacts
+from goen.runs.manifest import Manifest
 from goen.runs.recognise import tensor_names
+from goen.runs.tensors import Tensors
 
 _CHECKPOINT = Own(
     "a checkpoint of goen",
@@ -76,17 +77,22 @@ def load_checkpoint(path: Path, state: Checkpoint) -> None:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         if story["settings"] != state.settings:
             raise ValueError("it belongs to a training with other settings or images")
-        state.network.load_state_dict(artifacts.part(tensors, "network."))
-        state.best = artifacts.part(tensors, "best.") or None
+        named, expected = Tensors(tensors), state.network.state_dict()
+        network, best = named.part("network."), named.part("best.")
+        for weights in (network, best) if best else (network,):
+            weights.check_like(expected, largest=None)  # a diverged training may hold NaN
+        state.network.load_state_dict(network)
+        state.best = dict(best) or None
         with torch.no_grad():
             if state.centres is not None:
                 state.centres.copy_(tensors["centres"])
             for name, parameter in state.parameters().items():
                 momentum = state.optimiser.state[parameter]["momentum_buffer"]
                 momentum.copy_(tensors[f"momentum.{name}"])
+        rows = Manifest({"history": json.loads(story["history"])}).parts("history")
+        state.history = [dict(row.content) for row in rows]
         state.epoch = int(story["epoch"])
-        state.history = json.loads(story["history"])
-    except (SafetensorError, RuntimeError, KeyError, ValueError) as error:
+    except (OSError, SafetensorError, RuntimeError, KeyError, TypeError, ValueError) as error:
         raise ArtifactError(
             f"{path} cannot be continued: {error}. Delete it to start this training again."
         ) from error

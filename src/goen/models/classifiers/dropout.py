@@ -33,7 +33,7 @@ class MCDropout(SamplingClassifier):
         self.rate = rate
         self.linear = nn.Linear(inputs, num_classes)
         generator = torch.Generator().manual_seed(SAMPLES_SEED)
-        kept = torch.rand(NUM_SAMPLES, inputs, generator=generator) >= rate
+        kept = torch.rand(NUM_SAMPLES, inputs, generator=generator, device="cpu") >= rate
         self.register_buffer("masks", kept)
 
     def samples(self, hidden: Tensor) -> Tensor:

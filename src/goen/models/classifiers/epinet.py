@@ -69,7 +69,8 @@ class EpiNet(SamplingClassifier):
         self.epinet = Perturbation(inputs, num_classes)
         self.prior = Perturbation(inputs, num_classes).requires_grad_(False)
         generator = torch.Generator().manual_seed(SAMPLES_SEED)
-        self.register_buffer("indices", torch.randn(NUM_SAMPLES, INDEX_SIZE, generator=generator))
+        indices = torch.randn(NUM_SAMPLES, INDEX_SIZE, generator=generator, device="cpu")
+        self.register_buffer("indices", indices)
 
     def samples(self, hidden: Tensor) -> Tensor:
         indices = self.indices

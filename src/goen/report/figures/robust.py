@@ -7,6 +7,7 @@ from matplotlib import colormaps
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from goen.escaping import drawable
 from goen.report.figures.style import COLOURS, WIDTH, canvas, goen_style, line_style, marker
 
 # The number of methods whose boxes need more than a phone's width.
@@ -77,7 +78,9 @@ def severity_map(
         text = "n/a" if np.isnan(value) else f"{value:.1%}"
         ax.text(column, row, text, ha="center", va="center", color=ink, fontsize=9)
     ax.set_xticks(range(len(severities)), [str(s) for s in severities])
-    ax.set_yticks(range(len(corruptions)), [name.replace("_", " ") for name in corruptions])
+    ax.set_yticks(
+        range(len(corruptions)), [drawable(name.replace("_", " ")) for name in corruptions]
+    )
     ax.grid(visible=False)
     ax.set(xlabel="severity")
     ax.set_title(title, loc="right")

@@ -10,7 +10,10 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator
+
+from goen.escaping import drawable
 
 # Okabe and Ito's palette for colour-blind readers; markers and dashes carry the same information.
 BLUE, ORANGE, GREEN, RED, PURPLE, SKY = (
@@ -56,6 +59,7 @@ _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "goen",
     "pdf.fonttype": 42,
+    "text.parse_math": False,  # a name may hold a $
 }
 P = ParamSpec("P")
 
@@ -67,12 +71,19 @@ def goen_style(draw: Callable[P, Figure]) -> Callable[P, Figure]:
     def drawn(*args: P.args, **kwargs: P.kwargs) -> Figure:
         with mpl.rc_context(_STYLE):
             figure = draw(*args, **kwargs)
+            for text in figure.findobj(Text):
+                text.set_text(_lines(text.get_text()))
             # Once, rather than again for every format it is saved in.
             figure.draw_without_rendering()
             figure.set_layout_engine("none")
             return figure
 
     return drawn
+
+
+def _lines(text: str) -> str:
+    """The text without what has no glyph; its lines stay."""
+    return "\n".join(drawable(line) for line in text.split("\n"))
 
 
 def canvas(height: float, width: float = WIDTH) -> Figure:
@@ -138,7 +149,8 @@ def wrap_labels(labels: Sequence[str]) -> tuple[list[str], float]:
         >>> wrap_labels(["KNN", "concatenation as in the figure, with CenterLoss"])
         (['KNN', 'concatenation as in the\\nfigure, with CenterLoss'], 0.34)
     """
-    lines = [textwrap.wrap(label, 26, max_lines=3, placeholder=" …") or [""] for label in labels]
+    plain = [drawable(label) for label in labels]
+    lines = [textwrap.wrap(label, 26, max_lines=3, placeholder=" …") or [""] for label in plain]
     most = max(map(len, lines), default=1)
     return ["\n".join(parts) for parts in lines], max(0.27, 0.17 * most)
 

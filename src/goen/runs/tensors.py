@@ -1,0 +1,195 @@
+"""Reading tensors from files that may come from anyone: each with its type, shape and range."""
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from goen.runs.json_files import parse_object
+from goen.runs.limits import JSON_BYTES, TENSOR_BYTES
+from goen.runs.manifest import JsonObject
+
+Shape: TypeAlias = tuple[int | str, ...]
+"""Sizes; one that is not known has a name for people, and is at least 1."""
+
+
+class Tensors(Mapping[str, Tensor]):
+    """Tensors by name, read with their type, shape and range, as ``Manifest`` reads fields.
+
+    Every method raises a ``ValueError`` that names the tensor, what was expected and what came.
+
+    Args:
+        content: the tensors.
+        prefix: of their names in the file, for error messages.
+
+    Example:
+        >>> tensors = Tensors({"scores": torch.tensor([[1.0, 2.0]])})
+        >>> tensors.floats("scores", ("images",), dtype=torch.float32)
+        Traceback (most recent call last):
+        ...
+        ValueError: its tensor scores should be float32 of shape (images,), got float32 (1, 2)
+        >>> tensors.floats("scores", ("images", 2), dtype=torch.float32, low=2.0)
+        Traceback (most recent call last):
+        ...
+        ValueError: its tensor scores should hold finite numbers from 2.0, got 1.0
+    """
+
+    def __init__(self, content: Mapping[str, Tensor], prefix: str = "") -> None:
+        self._content = content
+        self.prefix = prefix
+
+    @classmethod
+    def of(cls, content: Mapping[str, Tensor]) -> "Tensors":
+        """The same tensors; a ``Tensors`` is returned as it is."""
+        return content if isinstance(content, Tensors) else Tensors(content)
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._content[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._content)
+
+    def __len__(self) -> int:
+        return len(self._content)
+
+    def part(self, prefix: str) -> "Tensors":
+        """The tensors whose names begin with ``prefix``, without it."""
+        named = {k.removeprefix(prefix): v for k, v in self.items() if k.startswith(prefix)}
+        return Tensors(named, self.prefix + prefix)
+
+    def floats(
+        self,
+        name: str,
+        shape: Shape,
+        *,
+        dtype: torch.dtype = torch.float64,
+        low: float = -math.inf,
+        high: float = math.inf,
+    ) -> Tensor:
+        """A tensor of finite numbers from ``low`` to ``high``."""
+        found = self.of_shape(name, shape, dtype)
+        self._check_range(name, found, low, high)
+        return found
+
+    def integers(
+        self, name: str, shape: Shape, *, low: float = -math.inf, high: float = math.inf
+    ) -> Tensor:
+        """A tensor of int64 from ``low`` to ``high``."""
+        found = self.of_shape(name, shape, torch.int64)
+        self._check_range(name, found, low, high)
+        return found
+
+    def check_names(self, known: Collection[str]) -> None:
+        """There is no tensor but these; which of them there are is not checked."""
+        unknown = sorted(self._shown(name) for name in {*self} - {*known})
+        if unknown:
+            more = ", ..." if len(unknown) > 3 else ""
+            raise ValueError(f"it has tensors of unknown names: {', '.join(unknown[:3])}{more}")
+
+    def check_like(
+        self, expected: Mapping[str, Tensor], *, largest: float | None = math.inf
+    ) -> None:
+        """The tensors have the names, types and shapes of these; their floats are finite and at
+        most ``largest`` in size, or with ``None`` anything.
+        """
+        self.check_names(expected)
+        for name, other in expected.items():
+            found = self.of_shape(name, tuple(other.shape), other.dtype)
+            if found.is_floating_point() and largest is not None:
+                self._check_range(name, found, -largest, largest)
+
+    def check_finite(self) -> None:
+        """All numbers are finite."""
+        for name, values in self.items():
+            if values.is_floating_point():
+                self._check_range(name, values)
+
+    def of_shape(self, name: str, shape: Shape, dtype: torch.dtype) -> Tensor:
+        """A tensor of this shape and type, whatever its numbers."""
+        expected = ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "")
+        wanted = f"{_plain(dtype)} of shape ({expected})"
+        if name not in self:
+            raise ValueError(f"it has no tensor {self._shown(name)}, which should be {wanted}")
+        found = self[name]
+        fits = found.ndim == len(shape) and all(
+            size >= 1 if isinstance(known, str) else size == known
+            for size, known in zip(found.shape, shape, strict=True)
+        )
+        if found.dtype != dtype or not fits:
+            raise ValueError(
+                f"its tensor {self._shown(name)} should be {wanted}, got {_plain(found.dtype)} "
+                f"{tuple(found.shape)}"
+            )
+        return found
+
+    def _check_range(
+        self, name: str, values: Tensor, low: float = -math.inf, high: float = math.inf
+    ) -> None:
+        if not values.numel():
+            return
+        least, most = (end.item() for end in _wide(values).aminmax())  # NaN if there is one
+        if low <= least and most <= high and math.isfinite(least) and math.isfinite(most):
+            return
+        kind = "finite numbers" if values.is_floating_point() else "numbers"
+        ends = [f" from {low}"] if low > -math.inf else []
+        ends += [f" to {high}"] if high < math.inf else []
+        got = most if low <= least and math.isfinite(least) else least
+        raise ValueError(
+            f"its tensor {self._shown(name)} should hold {kind}{''.join(ends)}, got {got}"
+        )
+
+    def _shown(self, name: str) -> str:
+        full = self.prefix + name
+        return full if full.isprintable() and len(full) <= 80 else repr(full[:80])
+
+
+def _plain(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _wide(values: Tensor) -> Tensor:
+    """Floats that torch can compare on every processor."""
+    narrow = values.is_floating_point() and values.dtype not in (torch.float32, torch.float64)
+    return values.float() if narrow else values
+
+
+def check_tensor_file(path: Path) -> None:
+    """Raise a ``ValueError`` unless this is a file that is not larger than goen reads."""
+    if not path.is_file():
+        raise ValueError(f"{path.name} is missing, or not a file")
+    size = path.stat().st_size
+    if size > TENSOR_BYTES:
+        raise ValueError(f"{path.name} has {size:,} bytes, more than {TENSOR_BYTES:,}")
+
+
+def tensor_header(path: Path) -> JsonObject:
+    """The header of a safetensors file: the type, shape and place of each tensor, and metadata.
+
+    Raises:
+        ValueError: it is no such file, or has a header larger than goen reads.
+    """
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if length > JSON_BYTES:
+            raise ValueError(f"its header has {length:,} bytes, more than {JSON_BYTES:,}")
+        return parse_object(file.read(length))
+
+
+def read_tensors(path: Path) -> Tensors:
+    """The tensors in a safetensors file.
+
+    Raises:
+        OSError: it cannot be opened.
+        ValueError: it is damaged, not such a file, or larger than goen reads.
+    """
+    check_tensor_file(path)
+    tensor_header(path)
+    try:
+        return Tensors(load_file(path))
+    except (SafetensorError, ArithmeticError, LookupError, RuntimeError, TypeError) as error:
+        raise ValueError(f"{path.name} is not a whole file of tensors ({error})") from error

@@ -1,0 +1,32 @@
+import pytest
+
+from goen.errors import UsageError
+from goen.runs.limits import IMAGE_PIXELS, NETWORK_WORK, check_image_size
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "network"),
+    [(1, 1, 0), (2048, 2048, 0), (32, 32, 64), (256, 256, 64), (1024, 1024, 16), (1024, 1024, 2)],
+)
+def test_sizes_within_the_limits_are_accepted(height: int, width: int, network: int) -> None:
+    check_image_size(height, width, network)
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "network", "most"),
+    [
+        (2048, 2049, 0, "4,194,304 pixels, got 2048×2049"),
+        (20_000, 20_000, 0, "4,194,304 pixels, got 20000×20000"),
+        (256, 257, 64, "65,536 pixels with a ResNet-18 of width 64, got 256×257"),
+        (1024, 1025, 2, "1,048,576 pixels with a ResNet-18 of width 2, got 1024×1025"),
+        (1, 1, 2**40, "0 pixels with a ResNet-18 of width 1099511627776, got 1×1"),
+    ],
+)
+def test_sizes_beyond_them_are_refused(height: int, width: int, network: int, most: str) -> None:
+    with pytest.raises(UsageError, match=f"at most {most}"):
+        check_image_size(height, width, network)
+
+
+def test_the_limits_are_those_their_reasons_speak_of() -> None:
+    assert IMAGE_PIXELS == 2048 * 2048
+    assert NETWORK_WORK == 64**2 * 256**2 == 16**2 * 1024**2
