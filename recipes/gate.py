@@ -8,7 +8,6 @@ and table into src/goen/gate/bundled/cifar10-w16. `goen check` compares the two 
 
 import shutil
 import tempfile
-from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -22,7 +21,7 @@ from goen.gate.published import measure_gate, publish
 from goen.models.flip_averaging import FlipAveraged
 from goen.runs.stages import Stages
 from goen.studies.experiment import Experiment
-from goen.studies.methods import SCALES, labels_of
+from goen.studies.methods import labels_of
 
 FOLDER = Path(__file__).parents[1] / "src" / "goen" / "gate" / "bundled" / "cifar10-w16"
 
@@ -38,14 +37,15 @@ def main(data_dir: Path | None = None, stages: Path = Path("runs/stages")) -> No
     p = protocol("cifar10", data_dir=data_dir, download=True, extra=UNTOUCHED)
     experiment = Experiment("cpu", "full", 42, p, Stages(stages))
     (trained,) = experiment.members("goen")
+    scales = trained.network.two_scales
     sets = {"train": p.train, "calibration": p.calibration_id, "held-out": p.held_out}
     train, calibration, held_out = (
-        experiment.outputs("goen", images, "flip_averaged")[0].keep(SCALES)
+        experiment.outputs("goen", images, "flip_averaged")[0].keep(scales)
         for images in sets.values()
     )
     # Not Gate.fit, which splits the held-out images itself: the calibration images were used to
     # select goen-m, so none of them may set the threshold.
-    detector = GoenM(SCALES).fit(train, labels_of(p.train.labels), held_out=calibration)
+    detector = GoenM(scales).fit(train, labels_of(p.train.labels), held_out=calibration)
     labels = held_out.logits.argmax(dim=1)
     network = FlipAveraged(trained.network)
     rounding = measure_rounding(network, detector, p.held_out)
@@ -60,7 +60,7 @@ def main(data_dir: Path | None = None, stages: Path = Path("runs/stages")) -> No
         facts={
             "recipe": {
                 "network": experiment.preset.network.to_json(),
-                "training": asdict(experiment.preset.training),
+                "training": experiment.preset.training.to_json(),
             },
             "network": trained.key,
             "splits": {role: images.to_json() for role, images in sets.items()},

@@ -105,8 +105,8 @@ def test_no_public_name_is_defined_twice() -> None:
 
 # Settings as JSON has them. JSON that is read field by field is a goen.runs.manifest.Manifest.
 MAY_HOLD_ANYTHING = {
-    ("models/resnet.py", "NetworkConfig.to_json"): "a dataclass as a dict, for JSON",
-    ("models/resnet.py", "NetworkConfig.from_json"): "back into the dataclass, which checks it",
+    ("models/backbone.py", "NetworkConfig.to_json"): "a dataclass as a dict, for JSON",
+    ("models/backbone.py", "NetworkConfig.from_json"): "back into the dataclass, which checks it",
 }
 _ANYTHING = re.compile(r"\b(dict|Mapping|MutableMapping)\[str, Any\]")
 

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from goen.data.augment import random_crop_flip
+from goen.data.augment import cut_out, random_crop_flip
 from goen.errors import UsageError
 
 BATCH = torch.randint(
@@ -67,3 +67,24 @@ def test_other_types_are_refused() -> None:
         random_crop_flip(BATCH.float(), torch.Generator())
     with pytest.raises(UsageError, match="larger"):
         random_crop_flip(BATCH, torch.Generator(), padding=9, border="reflect")
+
+
+def test_cut_out_makes_one_square_grey() -> None:
+    images = torch.randint(0, 100, (40, 3, 9, 7), dtype=torch.uint8)
+    cut = cut_out(images, torch.Generator().manual_seed(0), 4)
+    places = set()
+    for before, after in zip(images, cut, strict=True):
+        grey = (after == 128).all(0)
+        rows, columns = torch.nonzero(grey, as_tuple=True)
+        top, left = int(rows.min()), int(columns.min())
+        places.add((top, left))
+        expected = before.clone()
+        expected[:, top : top + 4, left : left + 4] = 128
+        assert torch.equal(after, expected)
+    assert {top for top, _ in places} == set(range(6))
+    assert {left for _, left in places} == set(range(4))
+
+
+def test_a_square_larger_than_the_image_is_an_error() -> None:
+    with pytest.raises(UsageError, match="8 pixels does not fit images of 9×7"):
+        cut_out(torch.zeros(1, 3, 9, 7, dtype=torch.uint8), torch.Generator(), 8)

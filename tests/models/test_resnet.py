@@ -3,7 +3,7 @@ import torch
 
 from goen.errors import UsageError
 from goen.models import CLASSIFIERS, NetworkConfig, ResNet18
-from goen.models.resnet import REPRESENTATIONS
+from goen.models.backbone import REPRESENTATIONS
 
 IMAGES = torch.randint(
     0, 256, (3, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)

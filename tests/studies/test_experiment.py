@@ -1,8 +1,18 @@
 """The networks of a study."""
 
-from goen.studies.experiment import NETWORKS, variant_of
+from dataclasses import replace
+from pathlib import Path
 
-from ..tiny import TINY
+import numpy as np
+import pytest
+
+import goen
+from goen.runs.stages import Stages
+from goen.studies import PRESETS, AblateConfig, BenchConfig, RunConfig, bench, geometry, run
+from goen.studies.experiment import NETWORKS, variant_of
+from goen.studies.geometry import NETWORK_VARIANTS
+
+from ..tiny import TINY, tiny_protocol
 
 
 def test_the_papers_budget_trains_baselines_longer_and_stops_early() -> None:
@@ -13,3 +23,36 @@ def test_the_papers_budget_trains_baselines_longer_and_stops_early() -> None:
     assert (goen.training.epochs, goen.training.label_smoothing) == (3, 0.1)
     same = {variant_of(TINY, name, "full").training.epochs for name in NETWORKS}
     assert same == {3}
+
+
+@pytest.fixture
+def fast_cnn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tiny preset with the other backbone."""
+    network = replace(TINY.network, architecture="fast_cnn")
+    monkeypatch.setitem(PRESETS, "tiny", replace(TINY, network=network))  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("fast_cnn")
+def test_methods_work_on_another_backbone(tmp_path: Path) -> None:
+    methods = ("mahalanobis", "vim", "knn_multi_scale", "goen", "goen_m_plain", "goen_m_ood")
+    config = BenchConfig(preset="tiny", methods=methods)
+    results = bench(config, tiny_protocol(), tmp_path / "out", Stages(tmp_path / "stages"))
+    assert {result.method for result in results} == set(methods)
+    assert all(np.isfinite(result.value) for result in results)
+
+
+@pytest.mark.usefixtures("fast_cnn")
+def test_a_gate_of_another_backbone_is_saved_with_its_network(tmp_path: Path) -> None:
+    protocol = tiny_protocol()
+    gate = run(RunConfig(preset="tiny"), protocol, tmp_path / "out", Stages(tmp_path / "stages"))
+    loaded = goen.load(tmp_path / "out" / "gate")
+    images = protocol.test.read(slice(0, 20))
+    np.testing.assert_array_equal(loaded.predict(images).score, gate.predict(images).score)
+
+
+@pytest.mark.usefixtures("fast_cnn")
+def test_the_geometry_of_another_backbone(tmp_path: Path) -> None:
+    config = AblateConfig(preset="tiny", variants=(NETWORK_VARIANTS[0],))
+    results = geometry(config, tiny_protocol(), tmp_path / "out", Stages(tmp_path / "stages"))
+    features = {result.metric.partition("/")[0] for result in results}
+    assert features == {"block2", "block3", "z"}

@@ -9,12 +9,20 @@ from torch.nn.functional import cross_entropy
 from goen.data import ImageSet
 from goen.errors import FitError, UsageError
 from goen.extraction import extract
-from goen.models import CLASSIFIERS, Classifier, ClassifierKind, NetworkConfig, ResNet18
+from goen.models import (
+    CLASSIFIERS,
+    Classifier,
+    ClassifierKind,
+    NetworkConfig,
+    ResNet18,
+    new_network,
+)
 from goen.models.classifiers import MCDropout
 from goen.training import TrainingConfig, train_backbone
-from goen.training.backbone import learning_rate
+from goen.training.backbone import _begin, _look_ahead, _parameter_groups, learning_rate
+from goen.training.checkpoint import Checkpoint
 
-from .colours import CONFIG, NETWORK, same
+from .colours import CONFIG, FAST, NETWORK, same
 
 
 def test_it_learns(images: ImageSet) -> None:
@@ -225,3 +233,131 @@ def test_what_cannot_be_trained_is_said(images: ImageSet) -> None:
         train_backbone(NetworkConfig(num_classes=4, width=1), CONFIG, images, images)
     with pytest.raises(UsageError, match="at least one epoch"):
         TrainingConfig(epochs=0)
+
+
+# -- settings of short trainings ---------------------------------------------------------------
+
+
+def test_the_triangle() -> None:
+    config = TrainingConfig(schedule="triangle", learning_rate=2.0)
+    assert learning_rate(config, 0) == pytest.approx(0.4)
+    assert learning_rate(config, 0.115) == pytest.approx(1.2)
+    assert learning_rate(config, 0.23) == pytest.approx(2.0)
+    assert learning_rate(config, 0.615) == pytest.approx(2.0 * (0.07 + 0.93 / 2))
+    assert learning_rate(config, 1) == pytest.approx(0.14)
+
+
+def test_later_settings_are_not_in_the_keys_of_earlier_trainings() -> None:
+    later = {"norm_bias_rate", "look_ahead", "early_epochs", "cutout"}
+    assert later.isdisjoint(TrainingConfig().to_json())
+    assert later <= FAST.to_json().keys()
+    assert dataclasses.replace(CONFIG, cutout=2).to_json() == CONFIG.to_json() | {"cutout": 2}
+
+
+def test_a_fast_network_learns(images: ImageSet) -> None:
+    network = NetworkConfig(num_classes=3, width=4, architecture="fast_cnn", representation="plain")
+    config = dataclasses.replace(FAST, epochs=30)
+    _, rows = train_backbone(network, config, images, images)
+    assert rows[-1].validation_accuracy == 1.0
+
+
+def test_biases_of_batch_norms_learn_faster_and_shrink_as_fast(images: ImageSet) -> None:
+    batch = images.take(range(16))
+    config = TrainingConfig(epochs=1, batch_size=16, padding=0, flip="never", weight_decay=0.1)
+    torch.manual_seed(config.seed)
+    before = dict(ResNet18(NETWORK).named_parameters())
+    moved = {}
+    for multiple in (1.0, 8.0):
+        trained, _ = train_backbone(
+            NETWORK, dataclasses.replace(config, norm_bias_rate=multiple), batch, batch
+        )
+        moved[multiple] = {
+            name: (values - before[name]).detach() for name, values in trained.named_parameters()
+        }
+    for name, step in moved[1.0].items():
+        # Biases of batch norms start at zero, so the first step has no decay of theirs in it.
+        is_bias = name.endswith("bias") and ("bn" in name or "shortcut" in name)
+        factor = 8.0 if is_bias else 1.0
+        assert torch.allclose(moved[8.0][name], factor * step, atol=1e-6), name
+
+
+def test_the_decay_of_a_faster_bias_is_divided(images: ImageSet) -> None:
+    network = new_network(NETWORK)
+    config = TrainingConfig(weight_decay=0.4, norm_bias_rate=8.0)
+    others, biases = _parameter_groups(network, config)
+    assert (others["multiple"], others.get("weight_decay")) == (1.0, None)
+    assert (biases["multiple"], biases["weight_decay"]) == (8.0, 0.05)
+    assert all(p.ndim == 1 for p in biases["params"])  # type: ignore[attr-defined]
+    assert len(biases["params"]) == 20  # type: ignore[arg-type]
+
+
+def test_look_ahead_by_hand(images: ImageSet) -> None:
+    torch.manual_seed(0)
+    state = _begin(NETWORK, FAST, images, torch.device("cpu"))
+    first = {k: v.clone() for k, v in state.network.state_dict().items()}
+    _look_ahead(state, FAST, 0.1)
+    assert all(torch.equal(v, first[k]) for k, v in state.network.state_dict().items())
+    with torch.no_grad():
+        state.network.bn1.weight += 1.0  # type: ignore[union-attr,operator]
+        state.network.bn1.running_mean += 2.0  # type: ignore[union-attr,operator]
+    _look_ahead(state, FAST, 0.5)
+    # The average keeps 0.95^3 * 0.5^3 of itself, and the network becomes the average.
+    kept = 0.95**3 * 0.125
+    now = state.network.state_dict()
+    assert torch.allclose(now["bn1.weight"], first["bn1.weight"] + (1 - kept))
+    assert torch.allclose(now["bn1.running_mean"], first["bn1.running_mean"] + 2 * (1 - kept))
+    assert state.average is not None
+    assert torch.equal(state.average["bn1.weight"], now["bn1.weight"])
+
+
+def test_after_look_ahead_the_network_is_the_average(
+    images: ImageSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    averages: list[dict[str, torch.Tensor]] = []
+
+    def watched(state: Checkpoint, config: TrainingConfig, progress: float) -> None:
+        _look_ahead(state, config, progress)
+        assert state.average is not None
+        averages.append({name: values.clone() for name, values in state.average.items()})
+
+    monkeypatch.setattr("goen.training.backbone._look_ahead", watched)
+    # Four steps, the average after three: the fourth is not in it.
+    network, _ = train_backbone(NETWORK, dataclasses.replace(FAST, epochs=1), images, images)
+    assert len(averages) == 1
+    for name, values in averages[0].items():
+        assert torch.equal(network.state_dict()[name], values), name
+
+
+def test_early_parameters_are_trained_in_the_first_epochs_only(images: ImageSet) -> None:
+    network = NetworkConfig(num_classes=3, width=2, architecture="fast_cnn")
+
+    def bias(epochs: int, early: int) -> torch.Tensor:
+        config = dataclasses.replace(
+            CONFIG, epochs=epochs, early_epochs=early, schedule="cosine", learning_rate=0.01
+        )
+        trained, _ = train_backbone(network, config, images, images)
+        return trained.get_parameter("whitening.bias").detach()
+
+    assert not bias(2, early=0).any()
+    assert bias(2, early=1).any()
+    assert not torch.equal(bias(2, early=1), bias(2, early=2))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"norm_bias_rate": 0.0}, {"look_ahead": -1}, {"early_epochs": -1}, {"cutout": -1}]
+)
+def test_impossible_settings_are_errors(wrong: dict[str, float]) -> None:
+    with pytest.raises(UsageError, match="norm_bias_rate is above 0"):
+        TrainingConfig(**wrong)  # type: ignore[arg-type]
+
+
+def test_cutout_reaches_the_network(images: ImageSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def watched(images: torch.Tensor, generator: torch.Generator, side: int) -> torch.Tensor:
+        asked.append(side)
+        return images
+
+    monkeypatch.setattr("goen.training.backbone.cut_out", watched)
+    train_backbone(NETWORK, dataclasses.replace(CONFIG, epochs=1, cutout=5), images, images)
+    assert asked == [5] * 4

@@ -13,7 +13,7 @@ from goen.errors import ArtifactError
 from goen.models import CLASSIFIERS, ClassifierKind, NetworkConfig, ResNet18
 from goen.training import EpochRow, TrainingConfig, train_backbone
 
-from .colours import CONFIG, NETWORK, same
+from .colours import CONFIG, FAST, NETWORK, same
 
 
 class KilledError(Exception):
@@ -54,6 +54,15 @@ def test_a_resumed_training_ends_with_the_same_bytes(
 ) -> None:
     config = dataclasses.replace(CONFIG, center_loss=center_loss, patience=3)
     check_resume(NETWORK, config, images, tmp_path / "checkpoint", stop_after)
+
+
+@pytest.mark.parametrize("stop_after", [1, 2, 3])
+def test_a_fast_training_resumes_with_the_same_bytes(
+    images: ImageSet, tmp_path: Path, stop_after: int
+) -> None:
+    network = NetworkConfig(num_classes=3, width=2, architecture="fast_cnn")
+    # Four steps an epoch: the average is taken in the middle of epochs.
+    check_resume(network, FAST, images, tmp_path / "checkpoint", stop_after)
 
 
 @pytest.mark.parametrize("kind", CLASSIFIERS)

@@ -64,6 +64,34 @@ def random_crop_flip(
     return gathered.view(count, -1, height, width)
 
 
+def cut_out(images: Tensor, generator: torch.Generator, side: int) -> Tensor:
+    """Each image with a square of mid-grey at a random place, wholly within the image.
+
+    Source: DeVries & Taylor, Improved Regularization of Convolutional Neural Networks with Cutout
+    (2017). Departs from it: the square is never cut off at the rim.
+
+    Args:
+        images: ``(N, 3, H, W)`` uint8.
+        generator: source of the randomness, on the CPU; two draws of N numbers.
+        side: of the square, in pixels.
+
+    Example:
+        >>> grey = cut_out(torch.zeros(1, 3, 8, 8, dtype=torch.uint8), torch.Generator(), 4)
+        >>> int((grey == 128).sum())
+        48
+    """
+    count, _, height, width = images.shape
+    if side > min(height, width):
+        raise UsageError(f"A square of {side} pixels does not fit images of {height}×{width}.")
+    inside = []
+    for size in (height, width):
+        start = torch.randint(size - side + 1, (count, 1), generator=generator)
+        place = torch.arange(size)
+        inside.append((place >= start) & (place < start + side))
+    square = inside[0][:, None, :, None] & inside[1][:, None, None, :]
+    return images.masked_fill(square.to(images.device), 128)
+
+
 def _mirror(index: Tensor, size: int) -> Tensor:
     """Positions outside ``0..size-1`` reflected at the rim, the rim itself not repeated."""
     return (size - 1) - ((size - 1) - index.abs()).abs()

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from goen.errors import ArtifactError, UsageError
-from goen.models import NetworkConfig, ResNet18
+from goen.models import ARCHITECTURES, Backbone, NetworkConfig, new_network
 from goen.models.flip_averaging import FlipAveraged
 from goen.models.placement import evaluating, placement, require_values
 from goen.models.seeding import seeded
@@ -32,12 +32,13 @@ def network_manifest(network: nn.Module) -> JsonObject:
     """The settings that rebuild a network."""
     if isinstance(network, FlipAveraged):
         return {**network_manifest(network.network), "mirrored": True}
-    if isinstance(network, ResNet18):
-        return {"kind": "resnet18", **network.config.to_json()}
+    if isinstance(network, Backbone):
+        settings = network.config.to_json()
+        return {"kind": settings.pop("architecture", "resnet18"), **settings}
     if not isinstance(network, Tapped):
         raise UsageError(
-            f"Only goen's ResNet18 and tapped models can be saved, got {type(network).__name__}. "
-            "Wrap it: goen.Tapped(model, layers)."
+            "Only goen's own networks and tapped models can be saved, got "
+            f"{type(network).__name__}. Wrap it: goen.Tapped(model, layers)."
         )
     model, preprocess = network.model, network.preprocess
     kept: JsonObject | None = None
@@ -57,10 +58,10 @@ def network_manifest(network: nn.Module) -> JsonObject:
     }
 
 
-def resnet_width(network: nn.Module) -> int:
+def own_width(network: nn.Module) -> int:
     """The width of goen's own network; 0 of another."""
     inner = network.network if isinstance(network, FlipAveraged) else network
-    return inner.config.width if isinstance(inner, ResNet18) else 0
+    return inner.config.width if isinstance(inner, Backbone) else 0
 
 
 def network_tensors(network: nn.Module, image_size: tuple[int, int]) -> dict[str, Tensor]:
@@ -100,13 +101,13 @@ def build_network(
     weights = tensors.part("network.")
     kind = manifest.text("kind")
     network: nn.Module
-    if kind == "resnet18":
+    if kind in ARCHITECTURES:
         if supplied.model is not None or supplied.preprocess is not None:
             raise ArtifactError(
                 "This gate contains its own network, so model and preprocess must not be given. "
                 "Leave them out, or choose another gate (--gate)."
             )
-        network = _resnet(manifest, weights, image_size)
+        network = _own_network(manifest, weights, image_size)
     elif kind == "tapped":
         network = _tapped(manifest, weights, supplied)
     else:
@@ -123,7 +124,7 @@ def build_network(
     return network, outputs
 
 
-def _resnet(manifest: Manifest, weights: Tensors, image_size: tuple[int, int]) -> ResNet18:
+def _own_network(manifest: Manifest, weights: Tensors, image_size: tuple[int, int]) -> Backbone:
     """goen's own network, built only when it is known to be as large as its weights."""
     manifest.check_names(
         ["kind", "num_classes", "width", "head", "mean", "std", "classifier", "mirrored"]
@@ -142,13 +143,14 @@ def _resnet(manifest: Manifest, weights: Tensors, image_size: tuple[int, int]) -
         "mean": mean,
         "std": std,
         "classifier": manifest.text("classifier"),
+        "architecture": manifest.text("kind"),
     }
     config = NetworkConfig.from_json(settings)
     with torch.device("meta"):  # shapes without memory
-        expected = ResNet18(config).state_dict()
+        expected = new_network(config).state_dict()
     weights.check_like(expected)
     with seeded(0):  # the weights that it begins with are drawn
-        network = ResNet18(config)
+        network = new_network(config)
     network.load_state_dict(weights)
     return network
 

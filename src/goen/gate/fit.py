@@ -31,7 +31,7 @@ from goen.gate._passes import (
 )
 from goen.gate.gate import Gate
 from goen.gate.held_out import HeldOut
-from goen.models import ResNet18
+from goen.models import ARCHITECTURES, Backbone
 from goen.models.flip_averaging import FlipAveraged
 from goen.models.placement import evaluating, placement
 from goen.models.tapping.deterministic import check_deterministic
@@ -178,7 +178,8 @@ def gate_network(tapped: Tapped, flip_averaging: bool) -> nn.Module:
     model = tapped.model
     network: nn.Module = tapped
     if (
-        type(model) is ResNet18
+        isinstance(model, Backbone)
+        and type(model) in ARCHITECTURES.values()
         and tapped.preprocess is None
         and tapped.logits is None
         and placement(model)[1] is torch.float32

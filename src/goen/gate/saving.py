@@ -17,7 +17,7 @@ from goen.gate._network import (
     build_network,
     network_manifest,
     network_tensors,
-    resnet_width,
+    own_width,
 )
 from goen.gate.bundled import bundled_folder, bundled_gates
 from goen.gate.gate import Gate
@@ -62,7 +62,7 @@ PICTURES: JsonObject = {"decode": DECODING, "resize": RESIZE_FILTER}
 
 def save_gate(gate: Gate, folder: Path) -> None:
     """Write the gate as a folder, whole or not at all."""
-    check_image_size(*gate.image_size, resnet_width(gate.network))
+    check_image_size(*gate.image_size, own_width(gate.network))
     tensors = network_tensors(gate.network, gate.image_size)
     tensors |= {f"scorer.{name}": value for name, value in gate.detector.state().items()}
     held_out = gate.held_out

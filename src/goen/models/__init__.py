@@ -1,20 +1,38 @@
 """Networks that declare their scales, and their classifiers.
 
-To add a backbone: a module beside ``resnet``, and the places that know one: ``training.backbone``
-(trains it), ``studies.networks`` (loads it from a stage), ``gate._network`` (saves and loads it
-with a gate) and ``gate.fit`` (takes its features as they are, without tapping). A model of another
-library needs none of this; see ``goen.models.tapping``.
+To add a backbone, see ``goen.models.backbone``. A model of another library needs none of this; see
+``goen.models.tapping``.
 """
 
+from collections.abc import Mapping
+
+from goen.models.backbone import Architecture, Backbone, NetworkConfig, Representation, Scale
 from goen.models.classifiers import CLASSIFIERS, Classifier, ClassifierKind
-from goen.models.resnet import NetworkConfig, Representation, ResNet18, Scale
+from goen.models.fast_cnn import FastCNN
+from goen.models.resnet import ResNet18
+
+ARCHITECTURES: Mapping[Architecture, type[ResNet18 | FastCNN]] = {
+    "resnet18": ResNet18,
+    "fast_cnn": FastCNN,
+}
+
+
+def new_network(config: NetworkConfig) -> Backbone:
+    """The network of these settings, with random weights."""
+    return ARCHITECTURES[config.architecture](config)
+
 
 __all__ = [
+    "ARCHITECTURES",
     "CLASSIFIERS",
+    "Architecture",
+    "Backbone",
     "Classifier",
     "ClassifierKind",
+    "FastCNN",
     "NetworkConfig",
     "Representation",
     "ResNet18",
     "Scale",
+    "new_network",
 ]

@@ -13,11 +13,10 @@ from torch import nn
 from goen.data.imageset import ImageSet
 from goen.data.protocol import Protocol
 from goen.detectors import Detector, Perturbed
-from goen.models import ClassifierKind
+from goen.models import Backbone, ClassifierKind, Representation
 from goen.models.ensemble import ensemble
 from goen.models.flip_averaging import FlipAveraged
 from goen.models.placement import find_device
-from goen.models.resnet import Representation
 from goen.outputs import Outputs
 from goen.runs.manifest import Manifest
 from goen.runs.results import Origin
@@ -38,12 +37,15 @@ NETWORKS: Mapping[str, tuple[Representation, ClassifierKind]] = {
 }
 """The representation and the classifier of each network; the preset has the other settings."""
 
-_FEATURES = {
-    "standard": ("layer2", "layer4", "z"),
-    "goen": ("layer1", "layer2", "layer3", "layer4", "z"),
-}
 # In the paper the baselines train for 100 epochs and GOEN for 40.
 _PAPER_EPOCHS = 100 / 40
+
+
+def _features(network: str, backbone: Backbone) -> tuple[str, ...]:
+    """Those that a method of this network reads."""
+    if network == "goen":
+        return (*(scale.name for scale in backbone.scales), "z")
+    return (*backbone.two_scales, "z") if network == "standard" else ()
 
 
 def variant_of(preset: Preset, network: str, budget: Budget) -> Preset:
@@ -157,7 +159,7 @@ class Experiment:
         self, trained: Trained, network: str, images: ImageSet, view: View
     ) -> tuple[Outputs, float]:
         kind = "standard" if network == "ensemble" else network
-        features = _FEATURES.get(kind, ())
+        features = _features(kind, trained.network)
         module: nn.Module = trained.network
         key = trained.key
         if view == "perturbed":

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from goen.data.imageset import ImageSet
 from goen.data.protocol import Protocol
 from goen.errors import unknown
 from goen.functional.cues import normalise
@@ -23,7 +24,6 @@ from goen.studies.networks import EpochRecord, Trained, outputs, train, write_ep
 _log = getLogger(__name__)
 
 NETWORK_VARIANTS = tuple(name for name, v in VARIANTS.items() if v.has_own_network)
-FEATURES = ("layer2", "layer4", "z")
 
 
 @dataclass(frozen=True)
@@ -80,9 +80,7 @@ def geometry(
                 fitted_on=tuple(images.identity for images in trained.trained_on),
             )
             for dataset, images in {"train": protocol.train, "test": protocol.test}.items():
-                found, _ = outputs(trained.network, trained.key, images, store, features=FEATURES)
-                labels = torch.from_numpy(images.labels)
-                results += _rows(origin, trained, _Extracted(dataset, found, labels))
+                results += _rows(origin, trained, _extract(trained, dataset, images, store))
         summary: JsonObject = {
             "study": "geometry",
             "data": protocol.name,
@@ -97,11 +95,16 @@ def geometry(
     return results
 
 
+def _extract(trained: Trained, dataset: str, images: ImageSet, stages: Stages) -> _Extracted:
+    features = (*trained.network.two_scales, "z")
+    found, _ = outputs(trained.network, trained.key, images, stages, features=features)
+    return _Extracted(dataset, found, torch.from_numpy(images.labels))
+
+
 def _rows(origin: Origin, trained: Trained, extracted: _Extracted) -> list[Result]:
     results: list[Result] = []
     weight = trained.network.classifier.state_dict()["weight"]
-    for feature in FEATURES:
-        rows = extracted.outputs.features[feature]
+    for feature, rows in extracted.outputs.features.items():
         for kind, values in {"raw": rows.double(), "unit": normalise(rows)}.items():
             statistics = ClassStatistics(extracted.outputs.logits.shape[1], values.shape[1])
             statistics.update(values, extracted.labels)

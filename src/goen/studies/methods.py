@@ -27,15 +27,12 @@ from goen.detectors import (
 )
 from goen.detectors.calibration_head import HeadConfig
 from goen.errors import UsageError
-from goen.models import ResNet18
+from goen.models import Backbone
 from goen.outputs import Outputs
 
 Kind = Literal["predictive", "post-hoc", "newer", "goen", "other"]
 Role = Literal["train", "calibration", "ood"]
 View = Literal["plain", "perturbed", "flip_averaged"]
-SCALES = ("layer2", "layer4")
-"""The layers of goen-m's cues, texture and semantics: the scales of the paper's network."""
-
 _Detector = TypeVar("_Detector", bound=Detector)
 
 
@@ -56,7 +53,7 @@ class Material:
         sets: outputs by role; ``ood:NAME`` for each OOD set for calibration.
     """
 
-    network: ResNet18
+    network: Backbone
     head: HeadConfig
     sets: Mapping[str, Labelled]
 
@@ -121,7 +118,7 @@ def _goen(material: Material) -> Detector:
 
 
 def _goen_m(material: Material) -> Detector:
-    return GoenM(SCALES).fit(
+    return GoenM(material.network.two_scales).fit(
         *material["train"], held_out=material["calibration"].outputs, ood=material.ood
     )
 

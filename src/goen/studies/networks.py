@@ -15,7 +15,7 @@ from torch import nn
 from goen.data.imageset import ImageSet
 from goen.extraction import stream
 from goen.files import whole_file
-from goen.models import NetworkConfig, ResNet18
+from goen.models import Backbone, NetworkConfig, new_network
 from goen.models.seeding import seeded
 from goen.outputs import Outputs
 from goen.runs.artifacts import reading_stage
@@ -47,7 +47,7 @@ class Trained:
         trained_on: the training images, and those used for early stopping.
     """
 
-    network: ResNet18
+    network: Backbone
     key: str
     epochs: list[EpochRecord]
     trained_on: tuple[ImageSet, ...]
@@ -65,7 +65,7 @@ def train(
     inputs: JsonObject = {
         "revision": _TRAINING_REVISION,
         "network": network.to_json(),
-        "training": asdict(training),
+        "training": training.to_json(),
         "train": images.fingerprint,
         "validation": validation.fingerprint,
         "device": device.type,
@@ -89,7 +89,7 @@ def train(
 
     folder = stages.run("backbone", inputs, make)
     with seeded(0):  # the weights that it begins with are drawn
-        model = ResNet18(network)
+        model = new_network(network)
     with reading_stage(folder):
         weights = read_tensors(folder / "network.safetensors")
         weights.check_like(model.state_dict(), largest=None)  # a training may have diverged

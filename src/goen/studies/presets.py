@@ -31,7 +31,7 @@ class Preset:
         """All settings, for manifests."""
         return {
             "network": self.network.to_json(),
-            "training": asdict(self.training),
+            "training": self.training.to_json(),
             "head": asdict(self.head),
         }
 
@@ -61,6 +61,25 @@ PRESETS: Mapping[str, Preset] = {
     "cpu": _CPU,
     # A third of that, for studies that train many networks.
     "short": replace(_CPU, training=replace(_CPU.training, epochs=12, sizes=((8, 20), (2, 26)))),
+    # A network made for short trainings.
+    "fast": Preset(
+        NetworkConfig(width=64, representation="plain", architecture="fast_cnn"),
+        TrainingConfig(
+            epochs=10,
+            batch_size=512,
+            learning_rate=0.75,
+            schedule="triangle",
+            momentum=0.85,
+            weight_decay=1.33e-3,
+            label_smoothing=0.2,
+            padding=2,
+            border="reflect",
+            flip="alternating",
+            norm_bias_rate=64.0,
+            look_ahead=5,
+        ),
+        HeadConfig(),
+    ),
     # The paper's settings, for a GPU.
     "paper": Preset(NetworkConfig(width=64), TrainingConfig(epochs=40), HeadConfig()),
 }

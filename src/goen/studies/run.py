@@ -19,7 +19,7 @@ from goen.errors import UsageError
 from goen.extraction import stream
 from goen.functional.conformal import threshold
 from goen.gate import Gate, HeldOut, measure_rounding
-from goen.models import ResNet18
+from goen.models import Backbone
 from goen.models.placement import find_device
 from goen.runs.artifacts import reading_stage
 from goen.runs.manifest import JsonObject
@@ -37,12 +37,13 @@ class RunConfig:
 
     Attributes:
         preset: network and training settings: digits (width 8, half a minute), cpu (width 16, 36
-            epochs), short (the same, 12 epochs) or paper (width 64, for a GPU); auto takes digits
-            for the digits and cpu for CIFAR-10.
+            epochs), short (the same, 12 epochs), fast (another network, made for trainings of ten
+            epochs) or paper (width 64, for a GPU); auto takes digits for the digits and cpu for
+            CIFAR-10.
         budget: full trains for the full schedule; paper stops early with a patience of ten epochs,
             as in the paper.
-        representation: the features of the detector: layer2 and layer4 projected together, layer4
-            alone, or the two concatenated.
+        representation: the features of the detector: two scales (layer2 and layer4 of the
+            ResNet-18) projected together, the last alone, or the two concatenated.
         center_loss: weight of the center loss; 0 switches it off.
         calibration_ood: OOD images that train the calibration head: all (SVHN and noise; for digits
             photographs and noise), noise alone, or none: then the distance is the score.
@@ -158,7 +159,7 @@ def _run(config: RunConfig, protocol: Protocol, out: Path, stages: Stages) -> Ga
 class _FittedGaussians:
     """A trained network, the Gaussians fitted on its features, and the stage that holds them."""
 
-    network: ResNet18
+    network: Backbone
     detector: Goen
     stage: Path
 

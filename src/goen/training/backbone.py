@@ -12,16 +12,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, interpolate
 
-from goen.data.augment import random_crop_flip
+from goen.data.augment import cut_out, random_crop_flip
 from goen.data.imageset import ImageSet
 from goen.errors import FitError, UsageError
 from goen.extraction import stream
 from goen.functional.gaussian import ClassStatistics
 from goen.functional.geometry import feature_geometry
-from goen.models import NetworkConfig, ResNet18
+from goen.models import Backbone, NetworkConfig, new_network
 from goen.models.seeding import seeded
 from goen.progress import bar
+from goen.runs.manifest import JsonValue
 from goen.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+
+# Images from which a network computes what it has to know before the first step.
+_PREPARING = 5000
 
 
 @dataclass(frozen=True)
@@ -32,8 +36,9 @@ class TrainingConfig:
         epochs: passes over the training images.
         batch_size: images per step.
         learning_rate: the peak of the schedule.
-        schedule: ``cosine`` from the peak to zero, or ``one_cycle``: up from a tenth over the
-            first fifth of the steps, then straight down to zero.
+        schedule: ``cosine`` from the peak to zero; ``one_cycle``: up from a tenth over the
+            first fifth of the steps, then straight down to zero; ``triangle``: up from a fifth over
+            the first 23 % of the steps, then straight down to 7 %.
         momentum: Nesterov's.
         weight_decay: on all parameters, as the paper's optimiser does.
         label_smoothing: share of the target spread over all classes; evidential networks have none.
@@ -47,12 +52,19 @@ class TrainingConfig:
         sizes: (epochs, side) pairs from the start: train on smaller images first, the full size
             afterwards.
         seed: fixes weights, order and augmentation.
+        norm_bias_rate: the learning rate of the biases of batch norms, as a multiple of the
+            others'; their weight decay is divided by it, so that they shrink as fast.
+        look_ahead: after so many steps the weights move back towards their running average, and
+            at the end they are that average; 0 is never. See Zhang et al., Lookahead Optimizer
+            (2019); here the average's memory grows with the third power of the progress.
+        early_epochs: in which a network's ``early_parameters`` are trained.
+        cutout: side of a square of each image that is made grey, in pixels; 0 is none.
     """
 
     epochs: int = 40
     batch_size: int = 128
     learning_rate: float = 0.1
-    schedule: Literal["cosine", "one_cycle"] = "cosine"
+    schedule: Literal["cosine", "one_cycle", "triangle"] = "cosine"
     momentum: float = 0.9
     weight_decay: float = 5e-4
     label_smoothing: float = 0.1
@@ -63,12 +75,33 @@ class TrainingConfig:
     flip: Literal["random", "alternating", "never"] = "random"
     sizes: tuple[tuple[int, int], ...] = ()
     seed: int = 42
+    norm_bias_rate: float = 1.0
+    look_ahead: int = 0
+    early_epochs: int = 3
+    cutout: int = 0
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """The settings for manifests and stage keys.
+
+        Later settings are left out at their defaults, so that earlier work is found.
+        """
+        kept: dict[str, JsonValue] = asdict(self)
+        for name in ("norm_bias_rate", "look_ahead", "early_epochs", "cutout"):
+            if kept[name] == getattr(type(self), name):
+                del kept[name]
+        return kept
 
     def __post_init__(self) -> None:
         if self.epochs < 1 or self.batch_size < 2 or self.learning_rate <= 0:
             raise UsageError(
                 "Training needs at least one epoch, two images per batch and a learning rate above "
                 f"0, got {self.epochs}, {self.batch_size} and {self.learning_rate}."
+            )
+        if self.norm_bias_rate <= 0 or min(self.look_ahead, self.early_epochs, self.cutout) < 0:
+            raise UsageError(
+                "norm_bias_rate is above 0, and look_ahead, early_epochs and cutout are not "
+                f"negative, got {self.norm_bias_rate}, {self.look_ahead}, {self.early_epochs} and "
+                f"{self.cutout}."
             )
 
 
@@ -101,7 +134,7 @@ def train_backbone(
     checkpoint: Path | None = None,
     device: torch.device | str = "cpu",
     on_epoch: Callable[[EpochRow], None] | None = None,
-) -> tuple[ResNet18, list[EpochRow]]:
+) -> tuple[Backbone, list[EpochRow]]:
     """A trained network and the story of its training.
 
     Every epoch draws its randomness from (seed, epoch) alone, so training that goes on from a
@@ -121,12 +154,12 @@ def train_backbone(
     if len(train) < 2:
         raise UsageError(f"{train.name} has {len(train)} images; training needs at least two.")
     device = torch.device(device)
-    state = _begin(network_config, config, len(train.classes), device)
+    state = _begin(network_config, config, train, device)
     if checkpoint is not None:
-        settings = [network_config.to_json(), asdict(config), train.fingerprint]
+        settings = [network_config.to_json(), config.to_json(), train.fingerprint]
         state.settings = json.dumps(settings, sort_keys=True)
         load_checkpoint(checkpoint, state)
-    steps_per_epoch = max(1, len(train) // config.batch_size)
+    steps_per_epoch = _steps_per_epoch(train, config)
     with bar() as progress:
         task = progress.add_task(
             "training",
@@ -147,10 +180,20 @@ def train_backbone(
                 save_checkpoint(checkpoint, state)
             if on_epoch is not None:
                 on_epoch(row)
+    return _finished(state, config), [EpochRow(**row) for row in state.history]
+
+
+def _finished(state: Checkpoint, config: TrainingConfig) -> Backbone:
+    """The network that the training ends with: the average, the best, or the last."""
+    if state.average is not None:
+        state.network.load_state_dict(state.average, strict=False)
     if config.patience is not None and state.best is not None:
         state.network.load_state_dict(state.best)
-    rows = [EpochRow(**row) for row in state.history]
-    return state.network.eval(), rows
+    return state.network.eval()
+
+
+def _steps_per_epoch(train: ImageSet, config: TrainingConfig) -> int:
+    return max(1, len(train) // config.batch_size)
 
 
 def _run_epoch(
@@ -185,9 +228,15 @@ def _pass(
 ) -> tuple[float, float, float]:
     """Every step of one epoch; its mean loss, its accuracy and the last learning rate."""
     losses, hits, seen, done = 0.0, 0, 0, 0.0
+    step = state.epoch * _steps_per_epoch(train, config)
+    for parameter in state.network.early_parameters():
+        parameter.requires_grad_(state.epoch < config.early_epochs)
     for images, labels, fraction in _epoch(train, config, state.epoch):
         done = (state.epoch + fraction) / config.epochs
         loss, right = _step(state, config, images, labels, done)
+        step += 1
+        if config.look_ahead and step % config.look_ahead == 0:
+            _look_ahead(state, config, done)
         losses += loss * len(labels)
         hits += right
         seen += len(labels)
@@ -204,30 +253,44 @@ def learning_rate(config: TrainingConfig, progress: float) -> float:
     """The learning rate when this share of all steps is done."""
     if config.schedule == "cosine":
         return config.learning_rate * (1 + math.cos(math.pi * progress)) / 2
-    top = 0.2
+    top, start, end = (0.2, 0.1, 0.0) if config.schedule == "one_cycle" else (0.23, 0.2, 0.07)
     if progress < top:
-        return config.learning_rate * (0.1 + 0.9 * progress / top)
-    return config.learning_rate * (1 - progress) / (1 - top)
+        return config.learning_rate * (start + (1 - start) * progress / top)
+    return config.learning_rate * (end + (1 - end) * (1 - progress) / (1 - top))
+
+
+def _look_ahead(state: Checkpoint, config: TrainingConfig, progress: float) -> None:
+    """Move the average towards the weights, and the weights to the average."""
+    decay = 0.95**config.look_ahead * progress**3
+    current = state.network.state_dict()
+    if state.average is None:
+        state.average = {
+            name: values.clone() for name, values in current.items() if values.is_floating_point()
+        }
+    for name, average in state.average.items():
+        average.lerp_(current[name], 1 - decay)
+        current[name].copy_(average)
 
 
 def _begin(
-    network_config: NetworkConfig, config: TrainingConfig, num_classes: int, device: torch.device
+    network_config: NetworkConfig, config: TrainingConfig, train: ImageSet, device: torch.device
 ) -> Checkpoint:
+    num_classes = len(train.classes)
     if num_classes != network_config.num_classes:
         raise UsageError(
             f"The network has {network_config.num_classes} classes, the images have {num_classes}."
         )
     with seeded(config.seed, device):
-        network = ResNet18(network_config)
+        network = new_network(network_config)
         centres = None
         if config.center_loss:
             centres = nn.Parameter(torch.randn(num_classes, network.z_width, device=device))
+    network.prepare(torch.from_numpy(train.read(slice(0, _PREPARING))))
     network.to(device).train()
-    learning = [parameter for parameter in network.parameters() if parameter.requires_grad]
-    groups: list[dict[str, object]] = [{"params": learning}]
+    groups = _parameter_groups(network, config)
     if centres is not None:
         # The paper gives the centres no learning rate: they move with the network's, without decay.
-        groups.append({"params": [centres], "weight_decay": 0.0})
+        groups.append({"params": [centres], "weight_decay": 0.0, "multiple": 1.0})
     optimiser = torch.optim.SGD(
         groups,
         config.learning_rate,
@@ -241,6 +304,24 @@ def _begin(
         # in another order, and a resumed training would part from an uninterrupted one by a bit.
         optimiser.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
     return state
+
+
+def _parameter_groups(network: Backbone, config: TrainingConfig) -> list[dict[str, object]]:
+    """What is trained: with the learning rate, or with a multiple of it."""
+    learning = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    multiple = config.norm_bias_rate
+    if multiple == 1:
+        return [{"params": learning, "multiple": 1.0}]
+    norms = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
+    biases = {id(norm.bias) for norm in norms}
+    return [
+        {"params": [p for p in learning if id(p) not in biases], "multiple": 1.0},
+        {
+            "params": [p for p in learning if id(p) in biases],
+            "multiple": multiple,
+            "weight_decay": config.weight_decay / multiple,
+        },
+    ]
 
 
 def _epoch(
@@ -263,6 +344,8 @@ def _epoch(
         images = random_crop_flip(
             images, generator, padding=config.padding, border=config.border, flip=flip
         )
+        if config.cutout:
+            images = cut_out(images, generator, config.cutout)
         if side is not None and side != images.shape[3]:
             smaller = interpolate(
                 images.float(), size=(side, side), mode="bilinear", antialias=True
@@ -286,7 +369,7 @@ def _step(
     device = state.network.mean.device
     images, labels = images.to(device), labels.to(device)
     for group in state.optimiser.param_groups:
-        group["lr"] = learning_rate(config, progress)
+        group["lr"] = group["multiple"] * learning_rate(config, progress)
     with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
         hidden, features = state.network.encode(images)
     loss, logits = state.network.classifier.loss(
@@ -302,7 +385,7 @@ def _step(
 
 
 def _measure(
-    network: ResNet18, validation: ImageSet
+    network: Backbone, validation: ImageSet
 ) -> tuple[float, float, dict[str, float | None]]:
     """Loss, accuracy, and the shape of z, from one pass over the validation images."""
     loss, hits, start = 0.0, 0, 0

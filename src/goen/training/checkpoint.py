@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from goen.errors import ArtifactError
 from goen.files import Own, whole_file
-from goen.models import ResNet18
+from goen.models import Backbone
 from goen.runs.manifest import Manifest
 from goen.runs.recognise import tensor_names
 from goen.runs.tensors import Tensors
@@ -27,27 +27,33 @@ _CHECKPOINT = Own(
 class Checkpoint:
     """A network in training: all that the next epoch depends on.
 
-    ``settings`` identify the training: a checkpoint of another one is not continued.
+    ``settings`` identify the training: a checkpoint of another one is not continued. ``average``
+    is that of look-ahead.
     """
 
-    network: ResNet18
+    network: Backbone
     optimiser: torch.optim.SGD
     centres: nn.Parameter | None
     settings: str = ""
     epoch: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)
     best: dict[str, Tensor] | None = None
+    average: dict[str, Tensor] | None = None
 
     def parameters(self) -> dict[str, nn.Parameter]:
         """What the optimiser moves, by name."""
-        named = {k: v for k, v in self.network.named_parameters() if v.requires_grad}
-        return named if self.centres is None else {**named, "centres": self.centres}
+        named = dict(self.network.named_parameters())
+        if self.centres is not None:
+            named["centres"] = self.centres
+        moved = {id(p) for group in self.optimiser.param_groups for p in group["params"]}
+        return {name: parameter for name, parameter in named.items() if id(parameter) in moved}
 
 
 def save_checkpoint(path: Path, state: Checkpoint) -> None:
     """Write the state, whole or not at all."""
     tensors = {f"network.{k}": v for k, v in state.network.state_dict().items()}
     tensors |= {f"best.{k}": v for k, v in (state.best or {}).items()}
+    tensors |= {f"average.{k}": v for k, v in (state.average or {}).items()}
     if state.centres is not None:
         tensors["centres"] = state.centres.detach()
     for name, parameter in state.parameters().items():
@@ -81,8 +87,13 @@ def load_checkpoint(path: Path, state: Checkpoint) -> None:
         network, best = named.part("network."), named.part("best.")
         for weights in (network, best) if best else (network,):
             weights.check_like(expected, largest=None)  # a diverged training may hold NaN
+        average = named.part("average.")
+        if average:
+            floats = {k: v for k, v in expected.items() if v.is_floating_point()}
+            average.check_like(floats, largest=None)
         state.network.load_state_dict(network)
         state.best = dict(best) or None
+        state.average = dict(average) or None
         with torch.no_grad():
             if state.centres is not None:
                 state.centres.copy_(tensors["centres"])

@@ -1,0 +1,196 @@
+"""What every backbone has: its settings, its scales, a representation and a classifier.
+
+To add a backbone: a module beside ``resnet`` with a subclass of ``Backbone``, and its name in
+``Architecture`` and in ``goen.models.ARCHITECTURES``.
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Self, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from goen.errors import UsageError, unknown
+from goen.models.classifiers import CLASSIFIERS, Classifier, ClassifierKind
+from goen.models.pooling import Pooling, pool
+from goen.outputs import Outputs
+
+Architecture = Literal["resnet18", "fast_cnn"]
+Representation = Literal["multi_scale", "single_scale", "concat", "plain"]
+REPRESENTATIONS: tuple[Representation, ...] = ("multi_scale", "single_scale", "concat", "plain")
+
+# The paper's figures. Its standard deviation is not CIFAR-10's (0.2470, 0.2435, 0.2616), but it is
+# what the paper trained with.
+CIFAR10_MEAN = (0.4914, 0.4822, 0.4465)
+CIFAR10_STD = (0.2023, 0.1994, 0.2010)
+
+
+@dataclass(frozen=True)
+class NetworkConfig:
+    """What a network is built from.
+
+    Attributes:
+        num_classes: classes of the classifier.
+        width: channels of the first stage; 64 in the paper's network, and in the fast one.
+        representation: of an image, which the classifier and the detectors read:
+            ``multi_scale`` (the paper's text: a middle and the last scale, layer2 and layer4 of
+            the ResNet-18, pooled, concatenated, projected to z), ``single_scale`` (the same on the
+            last alone), ``concat`` (the paper's figure: no projection, each scale normalised
+            apart), ``plain`` (an ordinary network: the last scale).
+        mean: subtracted from each channel of the image in [0, 1].
+        std: then divided by.
+        classifier: ``linear`` (softmax), or a method with its own uncertainty estimate:
+            ``dropout``, ``evidential``, ``epinet``, ``experts``; see ``goen.models.classifiers``.
+        architecture: ``resnet18``, the paper's, or ``fast_cnn``; see ``goen.models``.
+    """
+
+    num_classes: int = 10
+    width: int = 64
+    representation: Representation = "multi_scale"
+    mean: tuple[float, float, float] = CIFAR10_MEAN
+    std: tuple[float, float, float] = CIFAR10_STD
+    classifier: ClassifierKind = "linear"
+    architecture: Architecture = "resnet18"
+
+    def __post_init__(self) -> None:
+        if self.num_classes < 1 or self.width < 1:
+            raise UsageError(
+                f"A network needs at least one class and width 1, got {self.num_classes} classes "
+                f"and width {self.width}."
+            )
+        if self.representation not in REPRESENTATIONS:
+            raise unknown("representation", self.representation, REPRESENTATIONS)
+        if self.classifier not in CLASSIFIERS:
+            raise unknown("classifier", self.classifier, CLASSIFIERS)
+        if self.architecture not in get_args(Architecture):
+            raise unknown("architecture", self.architecture, get_args(Architecture))
+
+    def to_json(self) -> dict[str, Any]:
+        """The settings as manifests and stage keys have them: the representation is ``head``.
+
+        The architecture is left out where it is the paper's, as in files from before it had a name.
+        """
+        settings = asdict(self)
+        if self.architecture == "resnet18":
+            del settings["architecture"]
+        return {"head" if k == "representation" else k: v for k, v in settings.items()}
+
+    @classmethod
+    def from_json(cls, settings: Mapping[str, Any]) -> Self:
+        """What ``to_json`` gave."""
+        return cls(**{"representation" if k == "head" else k: v for k, v in settings.items()})
+
+
+@dataclass(frozen=True)
+class Scale:
+    """One place where features are taken: its name, channels, stride in pixels, and its pooling."""
+
+    name: str
+    channels: int
+    stride: int
+    pooling: Pooling = "mean"
+
+
+class Backbone(nn.Module):
+    """Images ``(N, 3, H, W)`` to ``Outputs``: logits, pooled scales, z, uncertainty.
+
+    Images are uint8, or floats in [0, 1]. ``z`` is what the classifier and the detectors read; see
+    ``NetworkConfig.representation`` for what it is made of. A subclass builds its layers, declares
+    its ``scales`` and calls ``_add_classifier``.
+
+    Departs from the paper: with ``concat`` the classifier reads the two pooled scales as they are,
+    and only the detectors read them normalised: the figure leaves it open, and unit-length inputs
+    would bound the logits.
+
+    Attributes:
+        config: its settings.
+        scales: where features are taken, from the image to the classifier.
+        middle: the scale that ``multi_scale`` and ``concat`` add to the last one.
+        classifier: reads the representation.
+    """
+
+    mean: Tensor
+    std: Tensor
+    scales: tuple[Scale, ...]
+    middle: str
+    classifier: Classifier
+
+    def __init__(self, config: NetworkConfig) -> None:
+        super().__init__()
+        self.config = config
+        # Channels-last is a quarter faster, but on the CPU the backward pass of torch 2.13 writes
+        # outside its buffers when layers are narrower than a vector register (docs/log.md,
+        # 2026-11-15): only multiples of the widest register's sixteen floats may have it.
+        narrow = config.width % 16 != 0
+        self._layout = torch.contiguous_format if narrow else torch.channels_last
+        self.register_buffer("mean", torch.tensor(config.mean).view(1, 3, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(config.std).view(1, 3, 1, 1), persistent=False)
+
+    @abstractmethod
+    def maps(self, x: Tensor) -> Iterator[Tensor]:
+        """The feature map ``(N, C, H, W)`` of each scale, in their order, for normalised images."""
+
+    def prepare(self, images: Tensor) -> None:
+        """What has to be known of the training images before the first step; here nothing.
+
+        Args:
+            images: ``(N, 3, H, W)`` uint8, some thousands of them.
+        """
+
+    def early_parameters(self) -> list[nn.Parameter]:
+        """Those that are trained in the first epochs only; here none."""
+        return []
+
+    @property
+    def two_scales(self) -> tuple[str, str]:
+        """A middle scale, for texture, and the last one, for meaning."""
+        return self.middle, self.scales[-1].name
+
+    def _add_classifier(self) -> None:
+        """The projection to z, if there is one, and the classifier."""
+        channels = {scale.name: scale.channels for scale in self.scales}
+        last = self.scales[-1].channels
+        both = self.config.representation in ("multi_scale", "concat")
+        pooled = channels[self.middle] + last if both else last
+        self.projection: nn.Module | None = None
+        if self.config.representation in ("multi_scale", "single_scale"):
+            self.projection = nn.Sequential(
+                nn.Linear(pooled, last), nn.BatchNorm1d(last), nn.ReLU()
+            )
+            pooled = last
+        self.z_width = pooled
+        self.classifier = CLASSIFIERS[self.config.classifier](pooled, self.config.num_classes)
+
+    def forward(self, images: Tensor) -> Outputs:
+        hidden, features = self.encode(images)
+        prediction = self.classifier.predict(hidden)
+        return Outputs(prediction.logits, features, prediction.uncertainty)
+
+    def encode(self, images: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """The classifier's input ``(N, D)``, and the features by name."""
+        features = {
+            scale.name: pool(values, scale.pooling)
+            for scale, values in zip(self.scales, self.maps(self._normalised(images)), strict=True)
+        }
+        hidden, z = self._represent(*(features[name] for name in self.two_scales))
+        return hidden, {**features, "z": z}
+
+    def _normalised(self, images: Tensor) -> Tensor:
+        white = 255.0 if images.dtype == torch.uint8 else 1.0
+        x = images.to(dtype=self.mean.dtype, memory_format=self._layout)
+        return (x - self.mean * white) / (self.std * white)
+
+    def _represent(self, middle: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
+        """The input of the classifier, and z, the input of the detectors."""
+        if self.config.representation == "concat":
+            apart = [normalize(middle), normalize(last)]
+            return torch.cat([middle, last], 1), torch.cat(apart, 1)
+        hidden = (
+            torch.cat([middle, last], 1) if self.config.representation == "multi_scale" else last
+        )
+        if self.projection is not None:
+            hidden = self.projection(hidden)
+        return hidden, hidden
