@@ -128,7 +128,7 @@ def material(method: Method, seed: int = 1) -> Material:
         "ood:aside": Labelled(network_outputs(method, aside), torch.zeros(120, dtype=torch.int64)),
     }
     declared = {r: s for r, s in sets.items() if r.partition(":")[0] in method.fits_on}
-    network = SimpleNamespace(classifier=classifier("linear", 0))
+    network = SimpleNamespace(classifier=classifier("linear", 0), two_scales=("layer2", "layer4"))
     return Material(network, HeadConfig(batch_size=16), declared)  # type: ignore[arg-type]
 
 
