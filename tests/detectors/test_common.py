@@ -118,8 +118,9 @@ def network_outputs(method: Method, features: Tensor) -> Outputs:
     return Outputs(logits, scales, uncertainty)
 
 
-# What methods read of a network.
-NETWORK = {"classifier": classifier("linear", 0), "two_scales": ("layer2", "layer4")}
+def network() -> SimpleNamespace:
+    """What methods read of a network."""
+    return SimpleNamespace(classifier=classifier("linear", 0), two_scales=("layer2", "layer4"))
 
 
 def material(method: Method, seed: int = 1) -> Material:
@@ -132,8 +133,7 @@ def material(method: Method, seed: int = 1) -> Material:
         "ood:aside": Labelled(network_outputs(method, aside), torch.zeros(120, dtype=torch.int64)),
     }
     declared = {r: s for r, s in sets.items() if r.partition(":")[0] in method.fits_on}
-    network = SimpleNamespace(**NETWORK)
-    return Material(network, HeadConfig(batch_size=16), declared)  # type: ignore[arg-type]
+    return Material(network(), HeadConfig(batch_size=16), declared)  # type: ignore[arg-type]
 
 
 @cache
@@ -209,7 +209,7 @@ def test_fitting_twice_gives_the_same(method: Method) -> None:
 @every_method
 def test_only_declared_images_can_be_fitted_on(method: Method) -> None:
     nothing = Material(
-        SimpleNamespace(**NETWORK),  # type: ignore[arg-type]
+        network(),  # type: ignore[arg-type]
         HeadConfig(),
         {},
     )

@@ -55,6 +55,8 @@ def _fuzz(fuzzer: type[Fuzzer], options: argparse.Namespace) -> int:
             if result.failure:
                 where = f"{fuzzer.name} {result.number}"
                 print(f"{where}: {result.failure}\n    {result.what[:400]}", flush=True)
+            if len(results) % 1000 == 0:
+                print(f"{fuzzer.name}: {len(results)} cases done", flush=True)
 
     with ThreadPoolExecutor(len(parts)) as pool:
         list(pool.map(collect, parts))

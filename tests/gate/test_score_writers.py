@@ -122,3 +122,22 @@ def test_parquet_without_pyarrow_names_the_extra(
         with pytest.raises(ExtraMissing, match=r"pip install 'goen\[parquet\]'"), opened:
             pass
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv"])
+def test_names_end_no_line_and_are_no_formula(form: RowFormat) -> None:
+    names = ["path", "label", "error"]
+    paths = ["=1+1", "a\rb", "a\nb", "a\u2028b\x85", "'a", "\x1b]0;x\x07", "\u202egnp"]
+    stream = io.StringIO()
+    with stream_writer(stream, form, names) as write:
+        for path in paths:
+            write({"path": path, "label": "-1", "error": None})
+    text = stream.getvalue()
+    if form == "jsonl":
+        assert len(text.splitlines()) == len(paths)
+        assert not set("\x1b\x07\x85\u202e\u2028") & set(text)
+        assert [json.loads(line)["path"] for line in text.splitlines()] == paths
+    else:
+        rows = list(csv.reader(io.StringIO(text, newline="")))
+        assert [row[0].removeprefix("'") for row in rows[1:]] == paths
+        assert {row[1] for row in rows[1:]} == {"'-1"}

@@ -119,6 +119,17 @@ def test_a_study_of_a_later_version_is_an_error(tmp_path: Path) -> None:
         write_report(folder)
 
 
+def test_control_characters_do_not_reach_the_page(tmp_path: Path) -> None:
+    folder = bench(tmp_path / "b")
+    summary = json.loads((folder / "run.json").read_text())
+    summary["missing"] = {"a\x1b[31m": "\u202e<b>bold</b>\x00"}
+    (folder / "run.json").write_text(json.dumps(summary))
+    page = write_report(folder).read_text(encoding="utf-8")
+    assert [bad for bad in ("\x1b", "\u202e", "\x00", "<b>bold") if bad in page] == []
+    assert r"a\x1b[31m" in page
+    assert r"\u202e&lt;b&gt;bold&lt;/b&gt;\x00" in page
+
+
 @pytest.mark.parametrize(
     ("file", "text"),
     [("run.json", "[]"), ("run.json", '{"study": "bench"}'), ("results.jsonl", "")],

@@ -110,3 +110,29 @@ def test_tables_of_another_day_go_and_what_others_put_there_stays(tmp_path: Path
     write_tables([TABLE], tmp_path)
     names = {p.name for p in tmp_path.glob("[!.]*")}
     assert names == {"t.md", "t.tex", "t.csv", "mine.md"}
+
+
+HOSTILE = ("=1+1", "a\rb", "a\n|b", "<script>x</script>", "\x1b[31m\u202e", "$\\input{x}$")
+
+
+def test_names_are_no_more_than_names_in_every_format() -> None:
+    rows = tuple(Row(name, (Cell(-0.5), Cell(text=name)), name) for name in HOSTILE)
+    table = Table("t", HOSTILE[3], HOSTILE[:2], rows, HOSTILE[2:4])
+    found = list(csv.reader(io.StringIO(as_csv(table), newline="")))
+    assert [line[1].removeprefix("'") for line in found[1:]] == list(HOSTILE)
+    assert [line[0] for line in found[1:2]] == ["'=1+1"]
+    assert {line[2] for line in found[1:]} == {"-0.5"}
+    text = markdown(table)
+    assert "\x1b" not in text
+    assert "<script" not in text
+    lines = [line for line in text.split("\n") if line.startswith("|")]
+    assert {line.replace(r"\|", "").count("|") for line in lines} == {4}
+    assert r"| \x1b[31m\u202e |" in text
+    written = latex(table)
+    assert r"\$\textbackslash{}input\{x\}\$ &" in written
+    assert "\n\n" not in written
+
+
+def test_a_comparison_in_a_cell_stays_as_it_is() -> None:
+    table = Table("t", "p", ("p",), (Row("a", (Cell(text="< 1e-300"),)),))
+    assert "| a | < 1e-300 |" in markdown(table)

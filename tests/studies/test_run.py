@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +13,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load_file
+from safetensors.torch import load_file as load_tensors
+from safetensors.torch import save_file
+from torch import Tensor
 
 import goen
 from goen.data import Protocol
@@ -42,6 +47,16 @@ RUN_MODULE = sys.modules["goen.studies.run"]  # the function run has the module'
 @pytest.fixture(scope="module")
 def protocol() -> Protocol:
     return tiny_protocol()
+
+
+@pytest.fixture(scope="module")
+def finished(protocol: Protocol, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a finished run and its stages; not to be changed."""
+    folder = tmp_path_factory.mktemp("finished")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(PRESETS, "tiny", TINY)  # type: ignore[arg-type]
+        run(RunConfig(preset="tiny"), protocol, folder / "run")
+    return folder
 
 
 @pytest.fixture(autouse=True)
@@ -308,3 +323,30 @@ def test_every_study_trains_on_the_device_that_was_asked_for(
             study(replace(config, device=asked), protocol, tmp_path / "run")
     with pytest.raises(UsageError, match="no device 'gpu' on this machine"):
         study(replace(config, device="gpu"), protocol, tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("file", "harm"),
+    [
+        ("backbone-*/network.safetensors", {"conv1.weight": torch.zeros(1)}),
+        ("backbone-*/training.jsonl", "[1]\n"),
+        ("density-*/density.safetensors", {"mean_high": torch.zeros(2, 2)}),
+        ("cues-*/cues.safetensors", {"cues": torch.zeros(3, 3, dtype=torch.float64)}),
+        ("cues-*/cues.safetensors", {}),
+        ("head-*/head.safetensors", {"layers.0.bias": torch.full((64,), torch.nan)}),
+        ("head-*/head.jsonl", "[" * 2000),
+    ],
+)
+def test_a_damaged_stage_is_one_sentence_that_says_what_to_delete(
+    finished: Path, protocol: Protocol, tmp_path: Path, file: str, harm: dict[str, Tensor] | str
+) -> None:
+    shutil.copytree(finished, tmp_path / "all")
+    (path, *_) = (tmp_path / "all" / "stages").glob(file)
+    if isinstance(harm, str):
+        path.write_text(harm)
+    else:
+        save_file({**(load_tensors(path) if harm else {}), **harm}, path)
+    with pytest.raises(
+        ArtifactError, match=rf"is damaged: .* Delete .*{path.parent.name}; it will"
+    ):
+        run(RunConfig(preset="tiny"), protocol, tmp_path / "all" / "run")

@@ -1,5 +1,6 @@
 """A table as a value, and its file formats: Markdown, LaTeX and CSV."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -125,7 +126,8 @@ def marked(cells: Sequence[Cell], *, higher_is_better: bool) -> list[Cell]:
 
 def _markdown(text: str) -> str:
     """The text in one line of a cell, without a tag or the end of the cell."""
-    return visible(" ".join(text.split())).replace("|", r"\|").replace("<", "&lt;")
+    plain = visible(" ".join(text.split())).replace("|", r"\|")
+    return re.sub(r"<(?=[a-zA-Z/!?])", "&lt;", plain)
 
 
 def markdown(table: Table) -> str:

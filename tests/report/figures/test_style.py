@@ -6,6 +6,7 @@ from xml.etree import ElementTree
 import pytest
 from matplotlib.figure import Figure
 
+from goen.escaping import drawable
 from goen.report.figures.style import (
     FAINT,
     GREY,
@@ -14,6 +15,7 @@ from goen.report.figures.style import (
     canvas,
     follow_colour_scheme,
     goen_style,
+    label_rows,
     save_figure,
 )
 
@@ -51,3 +53,23 @@ def test_text_and_ticks_are_in_the_ink_that_has_a_dark_twin(svg: str) -> None:
     texts = [line for line in svg.splitlines() if "<text" in line and "on a colour" not in line]
     assert texts
     assert all(f"fill: {INK}" in line for line in texts)
+
+
+@pytest.mark.parametrize("name", ["$x_{", "a\ufeffb", "\x1b[31m", "\u202egnp", "a\ud800", "<b>&"])
+def test_names_are_drawn_in_every_format(name: str, tmp_path: Path) -> None:
+    @goen_style
+    def named() -> Figure:
+        drawn = canvas(2.0)
+        ax = drawn.subplots()
+        ax.plot([0, 1], label=name)
+        ax.set_title(f"first {name}\nsecond")
+        ax.legend()
+        label_rows(ax, [name, "another"])
+        return drawn
+
+    svg = save_figure(named(), tmp_path, "named")
+    texts = [text.text or "" for text in ElementTree.fromstring(svg).iter() if text.text]
+    assert drawable(name) in texts
+    assert f"first {drawable(name)}" in texts
+    assert "second" in texts
+    assert {file.suffix for file in tmp_path.iterdir()} == {".svg", ".png", ".pdf"}
