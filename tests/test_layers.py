@@ -15,7 +15,7 @@ LAYERS = [
     {"extraction"},
     {"training"},
     {"gate"},
-    {"studies"},
+    {"monitor", "studies"},
     {"report"},
     {"cli"},
     {"__main__"},

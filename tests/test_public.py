@@ -13,6 +13,7 @@ import goen
 def test_public_names() -> None:
     assert sorted(goen.__all__) == [
         "Gate",
+        "Monitor",
         "Outputs",
         "Prediction",
         "Preprocess",

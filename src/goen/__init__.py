@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from goen.models.tapping.layers import layers
     from goen.models.tapping.preprocess import Preprocess
     from goen.models.tapping.tapped import Tapped
+    from goen.monitor import Monitor
     from goen.outputs import Outputs
 
 # Messages are logged; an application decides whether to show them, as the command line does.
@@ -21,6 +22,7 @@ __version__ = "0.1.0.dev0"
 
 __all__ = [
     "Gate",
+    "Monitor",
     "Outputs",
     "Prediction",
     "Preprocess",
@@ -40,6 +42,7 @@ __all__ = [
 # Imported when first used: `goen data list` and `goen --help` must not wait seconds for torch.
 _HOME = {
     "Gate": "gate",
+    "Monitor": "monitor",
     "Outputs": "outputs",
     "Prediction": "gate",
     "Preprocess": "models.tapping.preprocess",

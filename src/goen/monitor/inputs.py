@@ -1,0 +1,184 @@
+"""What a monitor may be given: predictions of its gate, rows of ``goen score``, or plain scores."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from goen.errors import UsageError
+from goen.functional import conformal
+from goen.functional.ranking import Floats
+from goen.gate import Gate, Prediction
+from goen.runs.manifest import JsonObject, Manifest
+
+Numbers: TypeAlias = conformal.Numbers
+SCORE = "score"
+CLASS = "predicted class"
+
+
+@dataclass(frozen=True)
+class Observed:
+    """The numbers of B images.
+
+    Attributes:
+        values: by stream, ``(B,)`` each.
+        flagged: whether the gate flagged them; ``None`` without a gate.
+    """
+
+    values: Mapping[str, Floats]
+    flagged: NDArray[np.bool_] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class WatchedGate:
+    """The gate whose predictions a monitor follows.
+
+    Attributes:
+        classes: its class names.
+        cues: its cues.
+        held_out_scores: ``(n,)``, those of its threshold.
+        held_out_labels: ``(n,)``, of a gate with a threshold per class; else ``None``.
+        has_labels: whether the predicted class is followed: the labels of the held-out images are
+            known.
+    """
+
+    classes: tuple[str, ...]
+    cues: tuple[str, ...]
+    held_out_scores: Floats
+    held_out_labels: NDArray[np.int64] | None
+    has_labels: bool
+
+    @classmethod
+    def of(cls, gate: Gate) -> "WatchedGate":
+        """That of a gate."""
+        held_out = gate.held_out
+        names = gate.detector.cue_names
+        taken = {SCORE, CLASS} & {*names}
+        if taken:
+            raise UsageError(
+                f"This gate has a cue called {taken.pop()!r}, which is a monitor's name for "
+                "something else. Give its scores to Monitor.from_scores."
+            )
+        return cls(
+            classes=gate.classes,
+            cues=names,
+            held_out_scores=held_out.scores,
+            held_out_labels=held_out.labels if gate.per_class else None,
+            has_labels=held_out.labels is not None,
+        )
+
+    def images(self, prediction: Prediction) -> Observed:
+        """The numbers of a prediction of this gate.
+
+        Raises:
+            UsageError: it is of another gate.
+        """
+        if prediction.classes != self.classes or tuple(prediction.cues) != self.cues:
+            raise self._other("it has other classes or cues")
+        labels = np.asarray(prediction.label)
+        score = np.asarray(prediction.score, dtype=np.float64)
+        if np.isnan(score).any():
+            raise UsageError("The prediction has scores that are NaN; nothing was counted.")
+        self._check_p_values(score, labels, np.asarray(prediction.p_value))
+        values = {SCORE: score, **prediction.cues}
+        if self.has_labels:
+            values[CLASS] = labels.astype(np.float64)
+        return Observed(values, np.asarray(prediction.is_ood))
+
+    def _check_p_values(self, score: Floats, labels: NDArray[np.int64], p_values: Floats) -> None:
+        """The gate's p-value of a score is that of its held-out images: another gate's is not."""
+        if self.held_out_labels is None:
+            expected = conformal.p_values(score, self.held_out_scores)
+        else:
+            expected = conformal.class_conditional_p_values(
+                score, labels, self.held_out_scores, self.held_out_labels
+            )
+        if p_values.shape != expected.shape or not np.allclose(
+            p_values, expected, rtol=1e-9, atol=0
+        ):
+            raise self._other("its p-values are not those of this gate's held-out images")
+
+    def _other(self, why: str) -> UsageError:
+        return UsageError(
+            f"This prediction is not of the gate that the monitor was made for: {why}. Make a "
+            "monitor for each gate; nothing was counted."
+        )
+
+    def from_rows(self, rows: Sequence[JsonObject]) -> Observed:
+        """The numbers of rows that ``goen score`` wrote with this gate, each of a readable image.
+
+        A score or cue of ``null`` is infinite: the network's outputs were not finite.
+
+        Raises:
+            UsageError: a field is missing or has another type, or the rows are of another gate.
+        """
+        numbers = {name: index for index, name in enumerate(self.classes)}
+        try:
+            parsed = [Manifest(row) for row in rows]
+            labels = np.array([numbers[row.text("label")] for row in parsed], dtype=np.int64)
+            score = np.array([_number(row, "score") for row in parsed])
+            cues = {
+                name: np.array([_number(row, f"cue_{name}") for row in parsed])
+                for name in self.cues
+            }
+            p_values = np.array([row.number("p_value") for row in parsed])
+            flagged = np.array([row.flag("is_ood") for row in parsed], dtype=bool)
+        except KeyError as error:
+            raise self._other(f"it has no class {error}") from error
+        except ValueError as error:
+            raise UsageError(f"This is not a row of goen score: {error}.") from error
+        prediction = Prediction(
+            label=labels,
+            confidence=np.zeros(len(rows)),
+            score=score,
+            p_value=p_values,
+            probability=None,
+            is_ood=flagged,
+            cues=cues,
+            classes=self.classes,
+        )
+        return self.images(prediction)
+
+
+def _number(row: Manifest, name: str) -> float:
+    if name in row.content and row.content[name] is None:
+        return float("inf")
+    return row.number(name)
+
+
+def held_out_values(gate: Gate) -> dict[str, Floats]:
+    """The held-out images of a gate, by stream: scores without the threshold's tolerance.
+
+    The tolerance would make every new image look a little more ordinary than the held-out ones.
+
+    Raises:
+        UsageError: the gate was saved without the cues of its held-out images.
+    """
+    cues = gate.held_out.cues
+    if cues is None:
+        raise UsageError(
+            "This gate was saved without the cues of its held-out images, which a monitor needs. "
+            "Fit it again, or give held-out scores to Monitor.from_scores."
+        )
+    values = {SCORE: gate.detector.score_cues(torch.from_numpy(cues)).numpy()}
+    values |= dict(zip(gate.detector.cue_names, cues.T, strict=True))
+    if gate.held_out.labels is not None:
+        values[CLASS] = gate.held_out.labels.astype(np.float64)
+    return values
+
+
+def as_scores(given: Numbers | Mapping[str, Numbers]) -> dict[str, Floats]:
+    """Scores ``(N,)`` or one number, or several streams of them by name, as float64 arrays."""
+    named = given if isinstance(given, Mapping) else {SCORE: given}
+    arrays = {}
+    for name, values in named.items():
+        if isinstance(values, torch.Tensor):
+            values = values.detach().to("cpu", torch.float64).numpy()
+        try:
+            arrays[name] = np.atleast_1d(np.asarray(values, dtype=np.float64))
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"Expected scores (N,), got {type(values).__name__}.") from error
+    return arrays

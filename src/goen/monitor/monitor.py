@@ -1,0 +1,231 @@
+"""The monitor: are the images still exchangeable with the held-out ones?"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from goen.errors import UsageError
+from goen.functional.proportions import proportion_interval
+from goen.gate import Gate, Prediction
+from goen.monitor.inputs import (
+    CLASS,
+    SCORE,
+    Numbers,
+    Observed,
+    WatchedGate,
+    as_scores,
+    held_out_values,
+)
+from goen.monitor.promise import Promise
+from goen.monitor.state import Batch, MonitorState, StreamState
+from goen.monitor.streams import Streams, begin, checked_values
+
+FLAGGED_WINDOW = 1000
+"""The share flagged is that of so many last images."""
+_NO_FLAGS = np.zeros(0, dtype=np.bool_)
+
+
+class Monitor:
+    """Watches a stream of images and raises an alarm when they have changed, with a guarantee.
+
+    The null hypothesis is that the images are exchangeable with each other and with the held-out
+    images of the gate: their order carries no information. As long as it is true, the probability
+    that the monitor **ever** raises an alarm is at most ``false_alarm``, however long it runs, for
+    every network, score and number of held-out images: conformal test martingales and Ville's
+    inequality, see docs/monitor.md. With ``average_run_length`` the mean number of images until a
+    false alarm is bounded instead.
+
+    It follows the gate's score, each of its cues, and the predicted class. The promise holds for
+    all of them together. An alarm says that the images have changed, not that they are bad; and
+    images that depend on each other, such as frames of one video, are not exchangeable.
+
+    Args:
+        gate: whose predictions are watched.
+        false_alarm: the probability of ever raising an alarm without a change; 0.01 if neither
+            this nor ``average_run_length`` is given.
+        seed: of the random numbers that break ties.
+        average_run_length: bound the mean number of images until a false alarm instead.
+
+    Raises:
+        UsageError: an invalid number, or a gate that was saved without its held-out cues.
+        FitError: fewer than 20 held-out images.
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> monitor = Monitor.from_scores(rng.normal(size=500))
+        >>> monitor.update(rng.normal(size=1000)).alarm
+        False
+        >>> print(monitor.update(rng.normal(1, 1, size=200)))
+        alarm at image 1,038: score has moved since about image 1,001 (higher values)
+    """
+
+    def __init__(
+        self,
+        gate: Gate,
+        false_alarm: float | None = None,
+        seed: int = 0,
+        *,
+        average_run_length: int | None = None,
+    ) -> None:
+        promise = _promise(false_alarm, average_run_length)
+        values = held_out_values(gate)
+        # Half of the allowed false alarms for the score, the rest in equal parts.
+        weights = {name: 0.5 / (len(values) - 1) for name in values} | {SCORE: 0.5}
+        streams = begin(values, weights, {CLASS}, seed=seed, starts=promise.starts)
+        self._assign(WatchedGate.of(gate), promise, streams, _NO_FLAGS)
+
+    @classmethod
+    def from_scores(
+        cls,
+        held_out_scores: Numbers | Mapping[str, Numbers],
+        false_alarm: float | None = None,
+        seed: int = 0,
+        *,
+        average_run_length: int | None = None,
+    ) -> Self:
+        """A monitor of scores from anywhere.
+
+        Args:
+            held_out_scores: ``(n,)``, of inputs that trained, fitted and selected nothing; or
+                several streams of the same inputs by name, which share the promise equally.
+            false_alarm: see ``Monitor``.
+            seed: see ``Monitor``.
+            average_run_length: see ``Monitor``.
+        """
+        given = as_scores(held_out_scores)
+        if not given:
+            raise UsageError("Name at least one stream of held-out scores.")
+        values = checked_values(given, tuple(given), "held-out scores")
+        weights = {name: 1 / len(values) for name in values}
+        promise = _promise(false_alarm, average_run_length)
+        streams = begin(values, weights, set(), seed=seed, starts=promise.starts)
+        return cls.of_parts(None, promise, streams, _NO_FLAGS)
+
+    @classmethod
+    def of_parts(
+        cls,
+        gate: WatchedGate | None,
+        promise: Promise,
+        streams: Streams,
+        flags: NDArray[np.bool_],
+    ) -> Self:
+        """A monitor made of its parts, such as those that were saved."""
+        monitor = cls.__new__(cls)
+        monitor._assign(gate, promise, streams, flags)
+        return monitor
+
+    def _assign(
+        self,
+        gate: WatchedGate | None,
+        promise: Promise,
+        streams: Streams,
+        flags: NDArray[np.bool_],
+    ) -> None:
+        self.gate, self.promise, self.streams, self.flags = gate, promise, streams, flags
+        none = np.zeros((0, len(streams.streams)))
+        self._batch = Batch(none, none)
+
+    def __repr__(self) -> str:
+        return f"Monitor({', '.join(self.streams.names)}; {self.state})"
+
+    @property
+    def images(self) -> int:
+        """How many images it has seen."""
+        return self.streams.images
+
+    def update(self, images: Prediction | Numbers | Mapping[str, Numbers]) -> MonitorState:
+        """Take note of the next images, in their order, and return what is known now.
+
+        The result does not depend on how a stream is divided into updates.
+
+        Args:
+            images: what the gate's ``predict`` returned; without a gate, scores ``(N,)`` or one
+                number, or all streams by name.
+
+        Raises:
+            UsageError: a prediction of another gate, NaN, or other streams; nothing was counted.
+        """
+        if isinstance(images, Prediction):
+            if self.gate is None:
+                raise UsageError(
+                    "This monitor was made from scores: give it prediction.score, or make one "
+                    "with goen.Monitor(gate)."
+                )
+            return self.add(self.gate.images(images))
+        if self.gate is not None:
+            raise UsageError(
+                f"This monitor follows a gate's {', '.join(self.streams.names)}: give it what "
+                "gate.predict returned."
+            )
+        return self.add(Observed(as_scores(images)))
+
+    def add(self, images: Observed) -> MonitorState:
+        """``update`` with the numbers of each stream."""
+        values = checked_values(images.values, self.streams.names, "scores")
+        self._batch = self.streams.add(values, self.promise.alarm_line)
+        if images.flagged is not None:
+            self.flags = np.concatenate([self.flags, images.flagged])[-FLAGGED_WINDOW:]
+        return self.state
+
+    @property
+    def state(self) -> MonitorState:
+        """What is known after the last image."""
+        streams = self.streams
+        flagged = low = high = None
+        if self.flags.size:
+            flagged = float(self.flags.mean())
+            low, high = proportion_interval(int(self.flags.sum()), self.flags.size)
+        return MonitorState(
+            images=self.images,
+            log_wealth=float(streams.log_wealth.max()),
+            alarm_line=self.promise.alarm_line,
+            streams={
+                name: StreamState(float(wealth), finding)
+                for name, wealth, finding in zip(
+                    streams.names, streams.log_wealth, streams.findings, strict=True
+                )
+            },
+            flagged=flagged,
+            flagged_low=low,
+            flagged_high=high,
+            batch=self._batch,
+        )
+
+    def restart(self) -> None:
+        """Begin a new test with the promise anew: no evidence, no alarm.
+
+        The scores seen so far are kept: new images are still compared with the held-out images and
+        all images since, and an alarm that had a cause comes again. Where the images have changed
+        for good, make a new monitor with held-out images of the new kind.
+        """
+        self.streams = self.streams.restarted()
+
+    def save(self, file: Path | str) -> None:
+        """Write the monitor to one file, whole or not at all; an earlier monitor is replaced.
+
+        Raises:
+            UsageError: something else is there.
+        """
+        from goen.monitor.saving import save_monitor  # it makes monitors, so it imports this module
+
+        save_monitor(self, Path(file))
+
+    @classmethod
+    def load(cls, file: Path | str) -> "Monitor":
+        """The monitor that was saved in this file; it continues with the same numbers.
+
+        Raises:
+            ArtifactError: there is none, or it is damaged or of another version.
+        """
+        from goen.monitor.saving import load_monitor  # it makes monitors, so it imports this module
+
+        return load_monitor(Path(file))[0]
+
+
+def _promise(false_alarm: float | None, average_run_length: int | None) -> Promise:
+    if false_alarm is None and average_run_length is None:
+        false_alarm = 0.01
+    return Promise(false_alarm, average_run_length)

@@ -1,0 +1,217 @@
+"""A monitor in one file: arrays as safetensors, the rest as JSON in its header, never pickle.
+
+One file, because a file can replace another in one step: whoever is killed while saving leaves the
+earlier state or the new one.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from goen.errors import ArtifactError, UsageError
+from goen.files import Own, whole_file
+from goen.functional.martingales import NUM_BETS, Direction
+from goen.functional.online_conformal import ScoreCounts
+from goen.monitor.inputs import WatchedGate
+from goen.monitor.monitor import FLAGGED_WINDOW, Monitor
+from goen.monitor.promise import Promise
+from goen.monitor.state import Finding
+from goen.monitor.streams import Stream, Streams
+from goen.runs.manifest import JsonObject, JsonValue, Manifest
+from goen.runs.provenance import versions
+from goen.runs.recognise import tensor_names
+
+FORM = 1
+_KEY = "goen_monitor"
+_EVIDENCE = ("capital", "joined", "gains", "lowest", "since")
+
+Arrays = dict[str, NDArray[Any]]
+
+MONITOR = Own("a saved monitor", lambda path: _KEY in tensor_names(path)[1])
+
+
+def save_monitor(monitor: Monitor, file: Path, extra: JsonObject | None = None) -> None:
+    """Write the monitor, and ``extra`` with it, whole or not at all."""
+    arrays = _arrays(monitor)
+    manifest = {
+        "form": FORM,
+        "versions": versions(),
+        "sha256": _digest(arrays),
+        "promise": asdict(monitor.promise),
+        "seed": int(monitor.streams.seed),
+        "restarted_at": monitor.streams.restarted_at,
+        "images": monitor.streams.evidence.images,
+        "log_wealth": monitor.streams.log_wealth.tolist(),
+        "streams": [asdict(stream) for stream in monitor.streams.streams],
+        "findings": [f and asdict(f) for f in monitor.streams.findings],
+        "gate": _gate_json(monitor.gate),
+        "extra": extra or {},
+    }
+    text = json.dumps(manifest, ensure_ascii=False, allow_nan=False)
+    with whole_file(file, MONITOR) as temporary:
+        save_file(arrays, temporary, metadata={_KEY: text})
+
+
+def _arrays(monitor: Monitor) -> Arrays:
+    streams = monitor.streams
+    arrays: Arrays = {"flags": monitor.flags}
+    arrays |= {name: getattr(streams.evidence, name) for name in _EVIDENCE}
+    for number, counts in enumerate(streams.counts):
+        arrays[f"values.{number}"], arrays[f"counts.{number}"] = counts.values, counts.counts
+    if monitor.gate is not None:
+        arrays["held_out_scores"] = monitor.gate.held_out_scores
+        if monitor.gate.held_out_labels is not None:
+            arrays["held_out_labels"] = monitor.gate.held_out_labels
+    return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+
+
+def _gate_json(gate: WatchedGate | None) -> JsonObject | None:
+    if gate is None:
+        return None
+    return {
+        "classes": list(gate.classes),
+        "cues": list(gate.cues),
+        "has_labels": gate.has_labels,
+    }
+
+
+def _digest(arrays: Mapping[str, NDArray[Any]]) -> str:
+    digest = sha256()
+    for name in sorted(arrays):
+        array = arrays[name]
+        digest.update(f"{name} {array.dtype} {array.shape}\n".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+def load_monitor(file: Path) -> tuple[Monitor, Manifest]:
+    """The saved monitor and what was saved with it.
+
+    Raises:
+        ArtifactError: there is none, or it is damaged or of another version.
+    """
+    if not file.is_file():
+        raise ArtifactError(f"{file} is not there, so no monitor can be loaded from it.")
+    try:
+        with safe_open(file, framework="numpy") as content:
+            metadata = content.metadata() or {}
+            arrays = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118
+        if _KEY not in metadata:
+            raise ValueError("it holds something else")
+        manifest = Manifest(json.loads(metadata[_KEY]))
+        form = manifest.content.get("form")
+        if form != FORM:
+            raise ArtifactError(
+                f"{file} has form {form}, this goen reads form {FORM}. Use the version of goen "
+                "that saved it, or make a new monitor."
+            )
+        if manifest.text("sha256") != _digest(arrays):
+            raise ValueError("its numbers do not have the checksum that was saved with them")
+        return _rebuilt(manifest, arrays), manifest.part("extra")
+    except (
+        OSError,
+        SafetensorError,
+        KeyError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        UsageError,
+    ) as error:
+        raise ArtifactError(
+            f"{file} is not a monitor that can be loaded: {error}. Restore an earlier copy, or "
+            "make a new monitor."
+        ) from error
+
+
+def _rebuilt(manifest: Manifest, arrays: Arrays) -> Monitor:
+    given = manifest.part("promise")
+    length = given.count("average_run_length") if "average_run_length" in given else None
+    chance = given.number("false_alarm") if "false_alarm" in given else None
+    promise = Promise(chance, length)
+    streams = _streams(manifest, arrays, promise)
+    flags = arrays["flags"]
+    if flags.dtype != np.bool_ or flags.ndim != 1 or len(flags) > FLAGGED_WINDOW:
+        raise ValueError("its flags are not those of a monitor")
+    return Monitor.of_parts(_gate(manifest, arrays), promise, streams, flags)
+
+
+def _streams(manifest: Manifest, arrays: Arrays, promise: Promise) -> Streams:
+    described = [
+        Stream(part.text("name"), part.number("weight"), part.number("step"))
+        for part in manifest.parts("streams")
+    ]
+    seed, restarted_at, images = (
+        _whole(manifest, name) for name in ("seed", "restarted_at", "images")
+    )
+    counts = [
+        ScoreCounts(
+            _array(arrays, f"values.{number}", np.float64),
+            _array(arrays, f"counts.{number}", np.int64),
+        )
+        for number in range(len(described))
+    ]
+    if abs(sum(stream.weight for stream in described) - 1) > 1e-9:
+        raise ValueError("the weights of its streams do not sum to 1")
+    if len({len(part) for part in counts}) != 1 or len(counts[0]) < restarted_at + images:
+        raise ValueError("its counts are not those of one stream of images")
+    streams = Streams(described, counts, seed=seed, starts=promise.starts, images=restarted_at)
+    for name in _EVIDENCE:
+        kind = np.int64 if name == "since" else np.float64
+        values = _array(arrays, name, kind)
+        if values.shape != (len(described), NUM_BETS) or not np.isfinite(values).all():
+            raise ValueError(f"its {name} is not that of {len(described)} streams")
+        setattr(streams.evidence, name, values)
+    if not (streams.evidence.joined > 0).all():
+        raise ValueError("its stakes should be above 0")
+    streams.evidence.images = images
+    streams.log_wealth = np.array(manifest.numbers("log_wealth"))
+    findings = manifest.content.get("findings")
+    if not isinstance(findings, list) or not len(findings) == len(described):
+        raise ValueError("its findings are not one per stream")
+    if len(streams.log_wealth) != len(described):
+        raise ValueError("its log_wealth is not one per stream")
+    streams.findings = [_finding(found) for found in findings]
+    return streams
+
+
+def _finding(found: JsonValue) -> Finding | None:
+    if found is None:
+        return None
+    part = Manifest({"finding": found}).part("finding")
+    known: dict[str, Direction] = {name: name for name in get_args(Direction)}
+    return Finding(part.count("at"), part.count("since"), known[part.text("direction")])
+
+
+def _gate(manifest: Manifest, arrays: Arrays) -> WatchedGate | None:
+    if "gate" not in manifest:
+        return None
+    part = manifest.part("gate")
+    labels = _array(arrays, "held_out_labels", np.int64) if "held_out_labels" in arrays else None
+    return WatchedGate(
+        classes=part.texts("classes"),
+        cues=part.texts("cues"),
+        held_out_scores=_array(arrays, "held_out_scores", np.float64),
+        held_out_labels=labels,
+        has_labels=part.flag("has_labels"),
+    )
+
+
+def _array(arrays: Arrays, name: str, kind: type[np.generic]) -> NDArray[Any]:
+    if arrays[name].dtype != kind:
+        raise ValueError(f"its {name} should be {kind.__name__}, got {arrays[name].dtype}")
+    return arrays[name]
+
+
+def _whole(manifest: Manifest, name: str) -> int:
+    value = manifest.content.get(name)
+    if type(value) is not int or value < 0:
+        raise ValueError(f"its {name} should be a whole number, got {value!r}")
+    return value

@@ -1,0 +1,125 @@
+"""What a monitor reports: evidence, alarm, since when, and which cue moved."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from goen.functional.martingales import Direction
+from goen.functional.ranking import Floats
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A stream whose evidence has reached the alarm line.
+
+    Attributes:
+        at: the image at which it did, counted from 1.
+        since: the estimated first image after the change: the start from which on the best single
+            bet had gained most by then.
+        direction: whether that bet was on higher scores, on lower ones, or on another shape.
+    """
+
+    at: int
+    since: int
+    direction: Direction
+
+
+@dataclass(frozen=True)
+class StreamState:
+    """One of the numbers that a monitor follows.
+
+    Attributes:
+        log_wealth: the logarithm of its evidence times its weight; compare it with the monitor's
+            ``alarm_line``.
+        finding: where it has moved; ``None`` as long as it has not.
+    """
+
+    log_wealth: float
+    finding: Finding | None
+
+    @property
+    def moved(self) -> bool:
+        """Whether it has been found to have changed."""
+        return self.finding is not None
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The images of the last update, ``(B, J)`` with one column per stream.
+
+    Attributes:
+        p_values: each among the held-out images and all images before; small for high scores.
+        log_wealth: after each image; compare it with ``alarm_line``.
+    """
+
+    p_values: Floats
+    log_wealth: Floats
+
+
+@dataclass(frozen=True)
+class MonitorState:
+    """What a monitor knows after its last image.
+
+    Attributes:
+        images: how many it has seen.
+        log_wealth: the evidence for a change: the largest of its streams'.
+        alarm_line: the alarm is raised where ``log_wealth`` reaches it, and stays.
+        streams: by name: ``score``, then each cue and the predicted class, if they are followed.
+        flagged: the share flagged by the gate among the last 1,000 images; ``None`` without a gate
+            or an image.
+        flagged_low: lower end of its 95 % interval.
+        flagged_high: upper end.
+        batch: the images of the last update, one by one.
+    """
+
+    images: int
+    log_wealth: float
+    alarm_line: float
+    streams: Mapping[str, StreamState]
+    flagged: float | None
+    flagged_low: float | None
+    flagged_high: float | None
+    batch: Batch
+
+    @property
+    def alarm(self) -> bool:
+        """Whether some stream has moved. It says that the images changed, not that they are bad."""
+        return bool(self.moved)
+
+    @property
+    def moved(self) -> dict[str, Finding]:
+        """The streams that have moved, by name, the first one first."""
+        found = {name: s.finding for name, s in self.streams.items() if s.finding is not None}
+        return dict(sorted(found.items(), key=lambda item: item[1].at))
+
+    @property
+    def alarm_at(self) -> int | None:
+        """The image at which the alarm was raised, counted from 1."""
+        return next((finding.at for finding in self.moved.values()), None)
+
+    @property
+    def since(self) -> int | None:
+        """The estimated first image after the change that raised the alarm, counted from 1."""
+        return next((finding.since for finding in self.moved.values()), None)
+
+    def __str__(self) -> str:
+        """For example ``alarm at image 4,502: layer2 has moved since about image 4,210 (higher);
+        score, layer4 have not``."""
+        if not self.alarm:
+            return (
+                f"no alarm after {self.images:,} images: log evidence {self.log_wealth:.1f}, alarm "
+                f"at {self.alarm_line:.1f}"
+            )
+        moved = "; ".join(
+            f"{name} has moved since about image {found.since:,} ({_WORDS[found.direction]})"
+            for name, found in self.moved.items()
+        )
+        still = [name for name, stream in self.streams.items() if not stream.moved]
+        others = f"; {', '.join(still)} {'have' if len(still) > 1 else 'has'} not" if still else ""
+        return f"alarm at image {self.alarm_at:,}: {moved}{others}"
+
+
+_WORDS: Mapping[Direction, str] = {
+    "higher": "higher values",
+    "lower": "lower values",
+    "shape": "another distribution",
+}

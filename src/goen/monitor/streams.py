@@ -1,0 +1,205 @@
+"""The streams of numbers that a monitor follows: ranks, p-values and evidence of each."""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from goen.errors import FitError, UsageError
+from goen.functional.martingales import DIRECTIONS, Path, StartMixture, Starts, log_bets
+from goen.functional.online_conformal import ScoreCounts, smoothed_p_values, uniforms
+from goen.functional.ranking import Floats
+from goen.monitor.state import Batch, Finding
+
+LEAST_HELD_OUT = 20
+# The held-out scores that only set the resolution: enough to know its order of magnitude.
+_SHARE, _MOST = 20, 20
+_RESOLUTION = 512
+# Far from the numbers that break ties, which begin at 0.
+_ORDER_NUMBERS = 1 << 62
+
+
+@dataclass(frozen=True)
+class Stream:
+    """One number per image.
+
+    Attributes:
+        name: of the score, cue or class.
+        weight: its share of the false alarms that are allowed.
+        step: scores are rounded to multiples of it; 0 for no rounding.
+    """
+
+    name: str
+    weight: float
+    step: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.weight <= 1 or not 0 <= self.step < math.inf:
+            raise ValueError(f"{self.name} has weight {self.weight} and step {self.step}")
+
+    def rounded(self, values: Floats) -> Floats:
+        """The numbers of steps; exact, since a step is a power of two."""
+        if not self.step:
+            return values
+        with np.errstate(over="ignore"):  # beyond the largest number is as far out as infinity
+            return np.rint(values / self.step)
+
+
+class Streams:
+    """J streams of numbers, and the evidence against each being exchangeable with its held-out
+    numbers.
+
+    The streams share the images but not the order of their scores, so their martingales have
+    different pasts, and a mean of them is no martingale. Each has its own alarm line instead, and
+    the union bound holds for all together.
+
+    Attributes:
+        streams: the J streams.
+        counts: the scores seen so far, held-out ones included, one multiset per stream.
+        evidence: the capital of the bets.
+        findings: where a stream's evidence reached the alarm line.
+        restarted_at: the images that were seen before the evidence began.
+    """
+
+    def __init__(
+        self,
+        streams: Sequence[Stream],
+        counts: Sequence[ScoreCounts],
+        *,
+        seed: int,
+        starts: Starts,
+        images: int = 0,
+    ) -> None:
+        self.streams, self.counts, self.seed = tuple(streams), list(counts), seed
+        self.findings: list[Finding | None] = [None] * len(self.streams)
+        self.restarted_at = images
+        self.evidence = StartMixture(len(self.streams), starts)
+        self.log_wealth: Floats = np.log([stream.weight for stream in self.streams])
+
+    @property
+    def images(self) -> int:
+        """How many were seen."""
+        return self.restarted_at + self.evidence.images
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the streams, in order."""
+        return tuple(stream.name for stream in self.streams)
+
+    def add(self, values: Mapping[str, Floats], alarm_line: float) -> Batch:
+        """Rank the next B images, bet on their p-values, and note which streams reach the line."""
+        count = len(next(iter(values.values())))
+        noise = uniforms(self.seed, self.images, count)
+        both = [
+            smoothed_p_values(counts.add(stream.rounded(values[stream.name])), noise)
+            for stream, counts in zip(self.streams, self.counts, strict=True)
+        ]
+        p, complement = (np.stack(part, axis=1) for part in zip(*both, strict=True))
+        before = self.images
+        path = self.evidence.advance(log_bets(p, complement))
+        wealth = path.log_wealth + np.log([stream.weight for stream in self.streams])
+        self._find(path, wealth >= alarm_line, before)
+        if count:
+            self.log_wealth = wealth[-1]
+        return Batch(p, wealth)
+
+    def _find(self, path: Path, reached: NDArray[np.bool_], before: int) -> None:
+        for stream in range(len(self.streams)):
+            if self.findings[stream] is None and reached[:, stream].any():
+                row = int(reached[:, stream].argmax())
+                self.findings[stream] = Finding(
+                    at=before + row + 1,
+                    since=self.restarted_at + int(path.since[row, stream]),
+                    direction=DIRECTIONS[path.bet[row, stream]],
+                )
+
+    def restarted(self) -> "Streams":
+        """The same streams and scores with no evidence."""
+        return Streams(
+            self.streams,
+            self.counts,
+            seed=self.seed,
+            starts=self.evidence.starts,
+            images=self.images,
+        )
+
+
+def begin(
+    held_out: Mapping[str, Floats],
+    weights: Mapping[str, float],
+    labels: Collection[str],
+    *,
+    seed: int,
+    starts: Starts,
+) -> Streams:
+    """Streams that have seen the held-out images only.
+
+    A few held-out images, drawn at random, set the resolution of each stream and are not ranked:
+    the others stay exchangeable with the images to come. Scores are rounded to about a
+    five-hundredth of the interquartile range. So an image scored alone and in a batch has the same
+    rank, and the number of distinct scores that are kept hardly grows with the number of images.
+
+    Args:
+        held_out: ``(n,)`` of each stream, of the same images in the same order.
+        weights: of each stream; they sum to 1.
+        labels: the streams that are class numbers, which are not rounded.
+        seed: of the random numbers.
+        starts: see ``StartMixture``.
+    """
+    size = len(next(iter(held_out.values())))
+    if size < LEAST_HELD_OUT:
+        raise FitError(
+            f"A monitor needs at least {LEAST_HELD_OUT} held-out scores, got {size}. Some hundreds "
+            "find a change sooner."
+        )
+    order = np.argsort(uniforms(seed, _ORDER_NUMBERS, size), kind="stable")
+    aside = min(max(size // _SHARE, 2), _MOST)
+    streams, counts = [], []
+    for name, values in held_out.items():
+        step = 0.0 if name in labels else _step(values[order[:aside]])
+        stream = Stream(name, weights[name], step)
+        streams.append(stream)
+        counts.append(ScoreCounts.of(stream.rounded(values[order[aside:]])))
+    return Streams(streams, counts, seed=seed, starts=starts)
+
+
+def _step(values: Floats) -> float:
+    """A power of two near a five-hundredth of the spread of these scores; 0 if they have none."""
+    finite = values[np.isfinite(values)]
+    if not finite.size:
+        return 0.0
+    low, quarter, three_quarters, high = np.quantile(finite, [0, 0.25, 0.75, 1])
+    spread = (three_quarters - quarter) or (high - low)
+    if not spread > np.finfo(np.float64).tiny * _RESOLUTION:
+        return 0.0
+    return float(2.0 ** math.floor(math.log2(spread / _RESOLUTION)))
+
+
+def checked_values(
+    given: Mapping[str, Floats], names: Sequence[str], what: str
+) -> dict[str, Floats]:
+    """The numbers of each stream, all of one length, without NaN; nothing else may be given.
+
+    Raises:
+        UsageError: a stream is missing or unknown, or has NaN or another length.
+    """
+    if set(given) != set(names):
+        raise UsageError(
+            f"Expected {what} for {', '.join(names)}, got {', '.join(given) or 'none'}."
+        )
+    arrays = {name: np.asarray(given[name], dtype=np.float64) for name in names}
+    for name, values in arrays.items():
+        if values.ndim != 1:
+            raise UsageError(f"Expected {what} of shape (N,), got {values.shape} for {name}.")
+        bad = int(np.isnan(values).sum())
+        if bad:
+            raise UsageError(
+                f"{bad} of {values.size} {what} ({name}) are NaN. Leave those images out, or find "
+                "what gave them; nothing was counted."
+            )
+    sizes = {name: len(values) for name, values in arrays.items()}
+    if len(set(sizes.values())) > 1:
+        raise UsageError(f"Every stream needs the same number of {what}, got {sizes}.")
+    return arrays

@@ -1,0 +1,138 @@
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from goen.errors import UsageError
+from goen.gate.score_files import _rows
+from goen.monitor.inputs import CLASS, SCORE, WatchedGate, as_scores, held_out_values
+
+from ..gate.test_gate import make_gate
+from .predictions import digit_gate, like_held_out, predicted
+
+
+def test_the_numbers_of_a_prediction() -> None:
+    gate = digit_gate()
+    prediction = like_held_out(gate, 10)
+    observed = WatchedGate.of(gate).images(prediction)
+    assert list(observed.values) == [SCORE, "early", "late", "entropy", CLASS]
+    assert (observed.values[SCORE] == prediction.score).all()
+    assert (observed.values["late"] == prediction.cues["late"]).all()
+    assert (observed.values[CLASS] == prediction.label).all()
+    assert observed.flagged is prediction.is_ood
+
+
+def test_held_out_images_have_no_tolerance_and_belong_together() -> None:
+    gate = digit_gate()
+    held_out = gate.held_out
+    assert held_out.cues is not None
+    values = held_out_values(gate)
+    expected = gate.detector.score_cues(torch.from_numpy(held_out.cues)).numpy()
+    assert (values[SCORE] == expected).all()
+    assert (values[SCORE] < held_out.scores).all()  # the threshold's have the tolerance
+    assert (values["entropy"] == held_out.cues[:, 2]).all()
+    assert (values[CLASS] == held_out.labels).all()
+
+
+def test_a_gate_without_labels_is_watched_without_classes() -> None:
+    gate = digit_gate()
+    bare = replace(gate, held_out=replace(gate.held_out, labels=None))
+    assert CLASS not in held_out_values(bare)
+    assert CLASS not in WatchedGate.of(bare).images(like_held_out(gate, 3)).values
+
+
+def test_a_gate_without_cues_is_refused() -> None:
+    with pytest.raises(UsageError, match="without the cues of its held-out images"):
+        held_out_values(make_gate())
+
+
+def test_a_prediction_of_another_gate_is_refused() -> None:
+    gate = digit_gate()
+    watched = WatchedGate.of(gate)
+    prediction = like_held_out(gate, 20)
+    assert gate.held_out.cues is not None
+    other = replace(gate, held_out=replace(gate.held_out, scores=gate.held_out.scores + 0.3))
+    for stranger, why in (
+        (like_held_out(other, 20), "p-values"),
+        (replace(prediction, classes=tuple("abcdefg")), "classes or cues"),
+        (replace(prediction, cues={"early": prediction.cues["early"]}), "classes or cues"),
+        (replace(prediction, p_value=prediction.p_value[:-1]), "p-values"),
+    ):
+        with pytest.raises(UsageError, match=f"not of the gate.*{why}"):
+            watched.images(stranger)
+    bad = prediction.score.copy()
+    bad[3] = np.nan
+    with pytest.raises(UsageError, match="NaN"):
+        watched.images(replace(prediction, score=bad))
+
+
+def test_the_same_gate_at_another_rate_is_the_same_gate() -> None:
+    gate = digit_gate()
+    WatchedGate.of(gate).images(like_held_out(gate.with_false_alarm_rate(0.2), 20))
+
+
+def test_a_gate_with_thresholds_per_class_has_its_own_p_values() -> None:
+    gate = digit_gate().with_false_alarm_rate(0.3).with_per_class()
+    watched = WatchedGate.of(gate)
+    watched.images(like_held_out(gate, 30))
+    with pytest.raises(UsageError, match="p-values"):
+        watched.images(like_held_out(digit_gate(), 30))
+
+
+def test_rows_of_goen_score_are_read_as_the_prediction_they_were_written_from() -> None:
+    gate = digit_gate()
+    prediction = like_held_out(gate, 12)
+    lines = [json.dumps(row) for row in _rows(prediction)]
+    observed = WatchedGate.of(gate).from_rows([json.loads(line) for line in lines])
+    expected = WatchedGate.of(gate).images(prediction)
+    for name, values in expected.values.items():
+        assert (observed.values[name] == values).all()
+    assert (observed.flagged == prediction.is_ood).all()
+
+
+def test_an_image_that_was_not_finite_is_infinitely_far_out() -> None:
+    gate = digit_gate()
+    prediction = predicted(gate, np.full((1, 3), np.inf))
+    row = json.loads(json.dumps(next(iter(_rows(prediction)))))
+    assert row["score"] is None
+    observed = WatchedGate.of(gate).from_rows([row])
+    assert observed.values[SCORE].tolist() == observed.values["late"].tolist() == [np.inf]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"score": "high"}, "not a row of goen score: its score should be a number"),
+        ({"label": 3}, "not a row of goen score: its label"),
+        ({"label": "zebra"}, "no class 'zebra'"),
+        ({"p_value": 0.5}, "p-values"),
+        ({"is_ood": None}, "is_ood"),
+        ({"cue_late": "x"}, "cue_late"),
+    ],
+)
+def test_a_row_that_is_none_is_refused(change: dict[str, object], message: str) -> None:
+    gate = digit_gate()
+    row = next(iter(_rows(like_held_out(gate, 1))))
+    with pytest.raises(UsageError, match=message):
+        WatchedGate.of(gate).from_rows([{**row, **change}])  # type: ignore[dict-item]
+    del row["score"]
+    with pytest.raises(UsageError, match="it has no score"):
+        WatchedGate.of(gate).from_rows([row])
+
+
+def test_a_cue_with_a_name_of_the_monitors_own_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = digit_gate()
+    monkeypatch.setattr(type(gate.detector), "cue_names", ("score", "late", "entropy"))
+    with pytest.raises(UsageError, match="a cue called 'score'"):
+        WatchedGate.of(gate)
+
+
+def test_scores_may_be_a_number_a_list_a_tensor_or_named() -> None:
+    assert as_scores(2)[SCORE].tolist() == [2.0]
+    assert as_scores([1, 2])[SCORE].tolist() == [1.0, 2.0]
+    assert as_scores(torch.tensor([1.0, 2.0]))[SCORE].tolist() == [1.0, 2.0]
+    assert {k: v.tolist() for k, v in as_scores({"a": [1], "b": 2}).items()} == {"a": [1], "b": [2]}
+    with pytest.raises(UsageError, match="Expected scores"):
+        as_scores("high")

@@ -1,0 +1,33 @@
+import numpy as np
+
+from goen.monitor.state import Batch, Finding, MonitorState, StreamState
+
+NONE = Batch(np.zeros((0, 3)), np.zeros((0, 3)))
+
+
+def state(**findings: Finding | None) -> MonitorState:
+    streams = {name: StreamState(1.5, finding) for name, finding in findings.items()}
+    return MonitorState(4600, 1.5, 4.6, streams, None, None, None, NONE)
+
+
+def test_without_a_finding_there_is_no_alarm() -> None:
+    found = state(score=None, layer2=None)
+    assert (found.alarm, found.alarm_at, found.since, found.moved) == (False, None, None, {})
+    assert str(found) == "no alarm after 4,600 images: log evidence 1.5, alarm at 4.6"
+
+
+def test_the_first_finding_is_the_alarm() -> None:
+    late, early = Finding(4590, 4300, "higher"), Finding(4502, 4210, "lower")
+    found = state(score=late, layer2=early, layer4=None, entropy=None)
+    assert (found.alarm, found.alarm_at, found.since) == (True, 4502, 4210)
+    assert list(found.moved) == ["layer2", "score"]
+    assert str(found) == (
+        "alarm at image 4,502: layer2 has moved since about image 4,210 (lower values); score has "
+        "moved since about image 4,300 (higher values); layer4, entropy have not"
+    )
+
+
+def test_one_stream_alone_has_no_others() -> None:
+    found = state(score=Finding(5, 2, "shape"))
+    assert str(found).endswith("score has moved since about image 2 (another distribution)")
+    assert "layer4 has not" in str(state(score=Finding(5, 2, "shape"), layer4=None))
