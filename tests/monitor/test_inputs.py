@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from goen.errors import UsageError
-from goen.gate.score_files import _rows
+from goen.gate.score_files import prediction_rows
 from goen.monitor.inputs import CLASS, SCORE, WatchedGate, as_scores, held_out_values
 
 from ..gate.test_gate import make_gate
@@ -84,7 +84,7 @@ def test_a_gate_with_thresholds_per_class_has_its_own_p_values() -> None:
 def test_rows_of_goen_score_are_read_as_the_prediction_they_were_written_from() -> None:
     gate = digit_gate()
     prediction = like_held_out(gate, 12)
-    lines = [json.dumps(row) for row in _rows(prediction)]
+    lines = [json.dumps(row) for row in prediction_rows(prediction)]
     observed = WatchedGate.of(gate).from_rows([json.loads(line) for line in lines])
     expected = WatchedGate.of(gate).images(prediction)
     for name, values in expected.values.items():
@@ -95,7 +95,7 @@ def test_rows_of_goen_score_are_read_as_the_prediction_they_were_written_from() 
 def test_an_image_that_was_not_finite_is_infinitely_far_out() -> None:
     gate = digit_gate()
     prediction = predicted(gate, np.full((1, 3), np.inf))
-    row = json.loads(json.dumps(next(iter(_rows(prediction)))))
+    row = json.loads(json.dumps(next(iter(prediction_rows(prediction)))))
     assert row["score"] is None
     observed = WatchedGate.of(gate).from_rows([row])
     assert observed.values[SCORE].tolist() == observed.values["late"].tolist() == [np.inf]
@@ -114,7 +114,7 @@ def test_an_image_that_was_not_finite_is_infinitely_far_out() -> None:
 )
 def test_a_row_that_is_none_is_refused(change: dict[str, object], message: str) -> None:
     gate = digit_gate()
-    row = next(iter(_rows(like_held_out(gate, 1))))
+    row = next(iter(prediction_rows(like_held_out(gate, 1))))
     with pytest.raises(UsageError, match=message):
         WatchedGate.of(gate).from_rows([{**row, **change}])  # type: ignore[dict-item]
     del row["score"]

@@ -31,12 +31,13 @@ COMMANDS = {
     "report": "write the report, tables and figures of a finished run",
     "fit": "fit a gate to your own classifier, at a false-alarm rate you choose",
     "score": "classify and score image files: a table, JSON lines, CSV or Parquet",
+    "watch": "follow images and raise an alarm when they have changed, with a guarantee",
     "check": "reproduce the published numbers of a gate on this machine",
     "export": "export a gate to one ONNX file that runs without goen",
     "data": "list, download, check and display image datasets",
 }
 
-_RESUMABLE = ("demo", "run", "bench", "ablate", "seeds", "robust", "geometry", "data")
+_RESUMABLE = ("demo", "run", "bench", "ablate", "seeds", "robust", "geometry", "data", "watch")
 
 _USAGE = """\
 goen {version}: out-of-distribution detection for image classifiers

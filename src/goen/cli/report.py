@@ -15,14 +15,17 @@ def report_command(
 ) -> int:
     """Write the report of a finished run: one self-contained HTML file, figures and tables.
 
-    Works for every study. Writes report.html, figures/ (SVG, PNG, PDF) and tables/ (Markdown,
-    LaTeX, CSV) to the folder of the run. Nothing is trained or evaluated again.
+    Works for every study and for the folder of goen watch. Writes report.html, figures/ (SVG, PNG,
+    PDF) and tables/ (Markdown, LaTeX, CSV) to the folder of the run. Nothing is trained or
+    evaluated again.
 
     For example: goen report runs/digits
+                 goen report runs/watch
                  goen report runs/digits --beside runs/digits-ablate runs/digits-seeds
 
     Args:
-        run: the folder of a finished goen run, bench, ablate, seeds, robust or geometry.
+        run: the folder of a finished goen run, bench, ablate, seeds, robust or geometry, or of goen
+            watch.
         beside: folders of goen ablate, seeds and geometry, to add the paper's five-panel figure.
     """
     page = write_report(run, beside=beside)

@@ -6,7 +6,7 @@
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,25 +82,36 @@ def score_files(
     """
     if batch_size < 1:
         raise UsageError(f"A batch has at least one image, got a batch size of {batch_size}.")
-    columns = score_columns(gate)
     scored = flagged = 0
     with ThreadPoolExecutor() as pool, bar() as progress:
         task = progress.add_task("scoring", total=len(files), status="images")
         for start in range(0, len(files), batch_size):
             batch = files[start : start + batch_size]
-            read = list(pool.map(lambda file: _read(file, gate.image_size), batch))
-            images = [image for image in read if not isinstance(image, str)]
-            rows = iter(prediction_rows(gate.predict(np.stack(images)))) if images else iter(())
-            for file, image in zip(batch, read, strict=True):
-                error = image if isinstance(image, str) else None
-                row = dict.fromkeys(columns) if error else next(rows)
-                scored += error is None
-                if error is None and row["score"] is None:
-                    error = _NOT_FINITE
-                flagged += bool(row["is_ood"])
-                write(ScoredFile(file, {"path": printable(file), **row, "error": error}))
+            for one in score_batch(gate, batch, pool):
+                scored += one.row["label"] is not None
+                flagged += bool(one.row["is_ood"])
+                write(one)
             progress.advance(task, len(batch))
     return FileCounts(scored, flagged, len(files) - scored)
+
+
+def score_batch(gate: Gate, files: Sequence[Path], pool: Executor) -> Iterator[ScoredFile]:
+    """The row of each of a few files, in their order; see ``score_files``.
+
+    Args:
+        gate: scores them together.
+        files: as many as fit into memory.
+        pool: decodes them.
+    """
+    read = list(pool.map(lambda file: _read(file, gate.image_size), files))
+    images = [image for image in read if not isinstance(image, str)]
+    rows = iter(prediction_rows(gate.predict(np.stack(images)))) if images else iter(())
+    for file, image in zip(files, read, strict=True):
+        error = image if isinstance(image, str) else None
+        row = dict.fromkeys(score_columns(gate)) if error else next(rows)
+        if error is None and row["score"] is None:
+            error = _NOT_FINITE
+        yield ScoredFile(file, {"path": printable(file), **row, "error": error})
 
 
 def printable(file: Path) -> str:

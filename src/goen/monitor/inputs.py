@@ -70,6 +70,14 @@ class WatchedGate:
             has_labels=held_out.labels is not None,
         )
 
+    def same_as(self, other: "WatchedGate") -> bool:
+        """Whether both are of one gate."""
+        named = ("classes", "cues", "has_labels")
+        arrays = ("held_out_scores", "held_out_labels")
+        return all(getattr(self, n) == getattr(other, n) for n in named) and all(
+            np.array_equal(getattr(self, n), getattr(other, n)) for n in arrays
+        )
+
     def images(self, prediction: Prediction) -> Observed:
         """The numbers of a prediction of this gate.
 

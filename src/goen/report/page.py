@@ -2,7 +2,8 @@
 
 import base64
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from hashlib import sha256
 from importlib import resources
 from pathlib import Path
@@ -21,12 +22,16 @@ from goen.report.provenance import provenance
 from goen.report.registry import REPORTS, study_tables
 from goen.report.run_folder import read_run
 from goen.report.table import write_tables
+from goen.report.watch import watch_page
+from goen.report.watch_folder import is_watch, read_watch
 from goen.runs.recognise import REPORT
 
 
 def write_page(folder: Path, beside: Sequence[Path]) -> Path:
     """See ``goen.report.write_report``."""
     check_free(folder / "report.html", REPORT)
+    if is_watch(folder):
+        return _write(folder, watch_page(read_watch(folder)), {})
     run = read_run(folder, beside)
     study = run.summary.study
     if study not in REPORTS:
@@ -36,13 +41,18 @@ def write_page(folder: Path, beside: Sequence[Path]) -> Path:
         )
     try:
         page = REPORTS[study].page(run, study_tables(run.results, run.summary))
-        sections = [*page.sections, provenance(run)]
+        page = replace(page, sections=[*page.sections, provenance(run)])
     except (LookupError, TypeError, ValueError, AttributeError, SafetensorError) as error:
         raise ArtifactError(
             f"{folder} cannot be reported: something in it is missing or damaged "
             f"({type(error).__name__}: {error}). Run the same command again: it repeats only what "
             "is not finished."
         ) from error
+    return _write(folder, page, run.summary.left_out)
+
+
+def _write(folder: Path, page: Page, left_out: Mapping[str, str]) -> Path:
+    """Write figures, tables and page into the folder."""
     drawn = _draw(_drawings(page), folder / "figures")
     write_tables(page.tables(), folder / "tables")
     script = resources.files("goen.report").joinpath("templates", "page.js").read_text("utf-8")
@@ -55,8 +65,8 @@ def write_page(folder: Path, beside: Sequence[Path]) -> Path:
             dark_paper=DARK_PAPER,
             title=page.title,
             summary=page.summary,
-            left_out=run.summary.left_out,
-            sections=sections,
+            left_out=left_out,
+            sections=page.sections,
             drawn=drawn,
             photographs={path: _embedded(path.read_bytes(), "png") for path in _photographs(page)},
         )

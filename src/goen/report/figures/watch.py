@@ -1,0 +1,120 @@
+"""Figures of ``goen watch``: evidence, p-values and share flagged over time, and images."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+from numpy.typing import NDArray
+
+from goen.functional.ranking import Floats
+from goen.report.figures.style import (
+    BLUE,
+    INK,
+    RED,
+    canvas,
+    empty_panel,
+    goen_style,
+    line_style,
+)
+
+_MOST_POINTS = 600
+_COLUMNS = 4
+WIDE = 8.4
+
+
+def _thinned(values: Floats) -> tuple[NDArray[np.int64], Floats]:
+    """Image numbers and values, the largest of each of at most 600 parts: no peak is lost."""
+    each = -(-len(values) // _MOST_POINTS)
+    starts = np.arange(0, len(values), each)
+    return np.minimum(starts + each, len(values)), np.maximum.reduceat(values, starts)
+
+
+def _image_axis(ax: Axes) -> None:
+    ax.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{int(value):,}"))
+    ax.set_xlabel("image")
+
+
+@goen_style
+def evidence_lines(
+    log_wealth: Mapping[str, Floats], alarm_line: float, since: int | None, alarm_at: int | None
+) -> Figure:
+    """The log evidence of each stream, the line at which the alarm is raised, and the alarm.
+
+    Values far above the line, or far below 0, are drawn at the edge.
+    """
+    figure = canvas(3.6, WIDE)
+    ax = figure.subplots()
+    lowest = max(min(float(values.min()) for values in log_wealth.values()), -10.0)
+    highest = min(max(float(values.max()) for values in log_wealth.values()), 3 * alarm_line)
+    for number, (name, values) in enumerate(log_wealth.items()):
+        images, thinned = _thinned(values)
+        shown = np.clip(thinned, lowest, highest)
+        ax.plot(images, shown, label=name, linewidth=1.4, **line_style(number))
+    ax.set_ylim(lowest - 0.5, max(1.25 * alarm_line, highest) + 0.3)
+    ax.axhline(alarm_line, color=INK, linewidth=1.2)
+    ax.annotate("alarm", (1, alarm_line), (-2, 3), xycoords=("axes fraction", "data"),
+                textcoords="offset points", ha="right", fontsize=9)  # fmt: skip
+    if since is not None and alarm_at is not None:
+        ax.axvspan(since, alarm_at, color=RED, alpha=0.15, linewidth=0)
+        ax.axvline(alarm_at, color=RED, linewidth=1)
+    _image_axis(ax)
+    ax.set(title="Evidence for a change", ylabel="log evidence")
+    figure.legend(loc="outside lower center", ncols=min(len(log_wealth), 5))
+    return figure
+
+
+@goen_style
+def p_value_map(title: str, shares: Floats, edges: Floats) -> Figure:
+    """A column per window and a row per tenth of (0, 1): how many p-values, where 1 is uniform."""
+    figure = canvas(2.6)
+    ax = figure.subplots()
+    bins = shares.shape[1]
+    mesh = ax.pcolormesh(
+        edges, np.linspace(0, 1, bins + 1), shares.T, cmap=colormaps["cividis"], vmin=0, vmax=3
+    )
+    bar = figure.colorbar(mesh, ax=ax, ticks=[0, 1, 2, 3])
+    bar.ax.set_yticklabels(["0", "1", "2", "3 or more"])
+    bar.set_label("times uniform", fontsize=9)
+    _image_axis(ax)
+    ax.grid(visible=False)
+    ax.set(title=title, ylabel="p-value")
+    return figure
+
+
+@goen_style
+def flagged_band(
+    centres: Floats, share: Floats, low: Floats, high: Floats, since: int | None
+) -> Figure:
+    """The share flagged in each window, with its interval."""
+    figure = canvas(2.6)
+    ax = figure.subplots()
+    ax.fill_between(centres, low, high, color=BLUE, alpha=0.2, linewidth=0)
+    ax.plot(centres, share, color=BLUE, marker="o", markersize=3)
+    if since is not None:
+        ax.axvline(since, color=RED, linewidth=1, linestyle="--")
+    _image_axis(ax)
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0%}"))
+    ax.set(title="Share flagged", ylim=(0, min(1.0, max(0.1, 1.1 * float(high.max())))))
+    return figure
+
+
+@goen_style
+def image_grid(tiles: Sequence[tuple[str, NDArray[np.uint8] | None]]) -> Figure:
+    """Images ``(3, H, W)`` with a title each; where one cannot be read, its title alone."""
+    rows = -(-len(tiles) // _COLUMNS)
+    figure = canvas(1.45 * rows)
+    axes = figure.subplots(rows, _COLUMNS, squeeze=False).ravel()
+    for ax in axes[len(tiles) :]:
+        ax.set_axis_off()
+    for ax, (title, pixels) in zip(axes, tiles, strict=False):
+        if pixels is None:
+            empty_panel(ax, "not there\nany more")
+        else:
+            ax.imshow(pixels.transpose(1, 2, 0), interpolation="nearest")
+            ax.set_axis_off()
+        ax.set_title(title, fontsize=9, loc="center")
+    return figure

@@ -1,0 +1,267 @@
+"""The report of ``goen watch``: evidence over time, and what moved."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from markupsafe import Markup
+from numpy.typing import NDArray
+
+from goen.data.imageset import Pixels
+from goen.data.pictures import read_picture
+from goen.errors import DataError
+from goen.functional.martingales import Direction
+from goen.functional.proportions import proportion_interval
+from goen.functional.ranking import Floats
+from goen.monitor.inputs import CLASS, SCORE
+from goen.report.blocks import (
+    Details,
+    Drawing,
+    FactTable,
+    Gallery,
+    Page,
+    PageBlock,
+    Paragraph,
+    ResultTable,
+    Section,
+    slug,
+)
+from goen.report.figures.watch import evidence_lines, flagged_band, image_grid, p_value_map
+from goen.report.table import Cell, Row, Table
+from goen.report.watch_folder import WatchFolder
+
+_BINS = 10
+_MOST_WINDOWS, _LEAST_WINDOW = 30, 100
+_EXAMPLES = 12
+_MOST_CLASSES = 30
+_THUMBNAIL = (96, 96)
+_WORDS: dict[Direction, str] = {"higher": "higher", "lower": "lower", "shape": "another shape"}
+
+
+def watch_page(watch: WatchFolder) -> Page:
+    """The page of a watch."""
+    title = f"Watch of {watch.gate}: {'ALARM' if watch.state.alarm else 'no alarm'}"
+    summary: list[PageBlock] = [
+        Paragraph(_lead(watch), "warn" if watch.state.alarm else "lead"),
+        Paragraph(str(watch.monitor.promise)),
+        Paragraph(
+            "The null hypothesis is that the images are exchangeable with the gate's held-out "
+            "images. An alarm means that they have changed, not that they are bad."
+        ),
+    ]
+    if not len(watch):
+        return Page(title, summary, [_provenance(watch)])
+    sections = [
+        Section("Evidence", _evidence(watch)),
+        Section("What moved", [ResultTable(_streams_table(watch))]),
+        Section("P-values", _p_values(watch)),
+        Section("Share flagged", _flagged(watch)),
+        Section("Classes", _classes(watch)),
+        Section("Images", _images(watch)),
+        _provenance(watch),
+    ]
+    return Page(title, summary, sections)
+
+
+def _lead(watch: WatchFolder) -> str:
+    state = watch.state
+    text = f"{str(state)[0].upper()}{str(state)[1:]}."
+    if state.alarm:
+        text += f" {state.images:,} images were seen in all."
+    return text
+
+
+def _evidence(watch: WatchFolder) -> list[PageBlock]:
+    state = watch.state
+    wealth = dict(zip(watch.names, watch.log_wealth.T, strict=True))
+    figure = evidence_lines(wealth, state.alarm_line, state.since, state.alarm_at)
+    ends = "; ".join(f"{name} {values[-1]:.1f}" for name, values in wealth.items())
+    alt = f"Log evidence of each stream over {len(watch):,} images, at the end: {ends}."
+    caption = (
+        f"An alarm is raised where a line reaches {state.alarm_line:.2f}. Each is the logarithm of "
+        "a betting capital times the stream's share of the false alarms; without a change it "
+        "falls or stays low. Shaded: from the estimated change to the alarm."
+    )
+    return [Gallery.of(Drawing("evidence", figure, alt, caption, wide=True))]
+
+
+def _streams_table(watch: WatchFolder) -> Table:
+    rows = []
+    for number, (name, stream) in enumerate(watch.state.streams.items()):
+        found = stream.finding
+        cells = [
+            Cell(stream.log_wealth, ".2f"),
+            Cell(float(watch.log_wealth[:, number].max()), ".2f"),
+        ]
+        if found is None:
+            cells += [Cell(text="–")] * 3
+        else:
+            cells += [Cell(found.at, ",.0f"), Cell(found.since, ",.0f")]
+            cells.append(Cell(text=_WORDS[found.direction]))
+        rows.append(Row(name, tuple(cells)))
+    columns = (
+        "log evidence",
+        "highest",
+        "moved: found at image",
+        "since about image",
+        "values",
+    )
+    notes = (
+        f"A stream has moved where its log evidence has reached {watch.state.alarm_line:.2f}. The "
+        "promise holds for all streams together.",
+    )
+    return Table("streams", "Streams", columns, tuple(rows), notes)
+
+
+def window_size(images: int) -> int:
+    """A round number of images, so that there are at most 30 windows.
+
+    Example:
+        >>> window_size(400), window_size(10_000), window_size(1_000_000)
+        (100, 500, 50000)
+    """
+    size = _LEAST_WINDOW
+    steps = (2.5, 2, 2)  # 100, 250, 500, 1000, ...
+    number = 0
+    while images > size * _MOST_WINDOWS:
+        size = int(size * steps[number % 3])
+        number += 1
+    return size
+
+
+def _windows(watch: WatchFolder) -> NDArray[np.int64]:
+    """The first image of each window, counted from 0, and the end of the last."""
+    return np.append(np.arange(0, len(watch), window_size(len(watch))), len(watch))
+
+
+def _p_values(watch: WatchFolder) -> list[PageBlock]:
+    edges = _windows(watch)
+    moved = [name for name in watch.state.moved if name != SCORE]
+    drawings = []
+    for name in (SCORE, *moved):
+        values = watch.p_values[:, watch.names.index(name)]
+        shares = np.stack([_density(values[a:b]) for a, b in pairwise(edges)])
+        title = f"P-values of {'the score' if name == SCORE else name}"
+        alt = (
+            f"{title} by window of {window_size(len(watch)):,} images. In the last window, from 0 "
+            f"to 1 in tenths, times uniform: {', '.join(f'{s:.2g}' for s in shares[-1])}."
+        )
+        figure = p_value_map(title, shares, edges.astype(np.float64))
+        drawings.append(Drawing(f"p-values-{slug(name)}", figure, alt))
+    text = (
+        "Each image is ranked among the held-out images and all images before it. Without a "
+        "change the p-values are uniform: every cell is near 1. Small p-values belong to high "
+        "scores."
+    )
+    return [Paragraph(text), Gallery(tuple(drawings))]
+
+
+def _density(p_values: Floats) -> Floats:
+    counts, _ = np.histogram(p_values, bins=_BINS, range=(0, 1))
+    return np.asarray(counts * _BINS / max(len(p_values), 1), dtype=np.float64)
+
+
+def _flagged(watch: WatchFolder) -> list[PageBlock]:
+    edges = _windows(watch)
+    shares, ends = [], []
+    for a, b in pairwise(edges):
+        part = watch.flagged[a:b]
+        shares.append(part.mean())
+        ends.append(proportion_interval(int(part.sum()), len(part)))
+    low, high = np.array(ends).T
+    centres = (edges[:-1] + edges[1:]) / 2
+    figure = flagged_band(centres, np.array(shares), low, high, watch.state.since)
+    alt = (
+        f"Share flagged by window of {window_size(len(watch)):,} images: "
+        f"{', '.join(f'{s:.1%}' for s in shares)}."
+    )
+    caption = "Band: 95 % interval of each window (Clopper and Pearson)."
+    if watch.state.since is not None:
+        caption += " Dashed: the estimated change."
+    return [Gallery.of(Drawing("flagged", figure, alt, caption))]
+
+
+def _classes(watch: WatchFolder) -> list[PageBlock]:
+    """The share of each predicted class, before the change and since."""
+    since, gate = watch.state.since, watch.monitor.gate
+    names = list(gate.classes) if gate is not None else np.unique(watch.labels).tolist()
+    title, notes = "Predicted classes", []
+    if since is None:
+        parts = {"share": watch.labels}
+    else:
+        parts = {"before": watch.labels[: since - 1], "since": watch.labels[since - 1 :]}
+        title += f", before and since image {since:,}"
+    if len(names) > _MOST_CLASSES:
+        names.sort(key=lambda name: -float(np.ptp([np.mean(p == name) for p in parts.values()])))
+        notes.append(f"{_MOST_CLASSES} of {len(names)} classes, those whose share changed most.")
+        names = names[:_MOST_CLASSES]
+    if CLASS not in watch.names:
+        notes.append("This monitor does not follow the predicted class.")
+    rows = tuple(Row(name, tuple(_share(part, name) for part in parts.values())) for name in names)
+    return [ResultTable(Table("classes", title, tuple(parts), rows, tuple(notes)))]
+
+
+def _share(labels: NDArray[np.str_], name: str) -> Cell:
+    if not len(labels):
+        return Cell()
+    count = int((labels == name).sum())
+    low, high = proportion_interval(count, len(labels))
+    return Cell(count / len(labels), ".1%", low=low, high=high)
+
+
+def _images(watch: WatchFolder) -> list[PageBlock]:
+    """The images that raised the evidence most."""
+    state = watch.state
+    name = next(iter(state.moved), SCORE)
+    wealth = watch.log_wealth[:, watch.names.index(name)]
+    gains = np.diff(wealth, prepend=wealth[0])
+    first = 0 if state.since is None else state.since - 1
+    last = len(watch) if state.alarm_at is None else state.alarm_at
+    chosen = first + np.argsort(-gains[first:last], kind="stable")[:_EXAMPLES]
+    p_values = watch.p_values[:, watch.names.index(name)]
+    tiles = [(f"{n + 1:,}: p = {p_values[n]:.2g}", _thumbnail(watch.paths[n])) for n in chosen]
+    listed = ", ".join(f"{n + 1:,} ({watch.paths[n] or 'no path'})" for n in chosen)
+    what = "between the estimated change and the alarm" if state.alarm else "so far"
+    text = (
+        f"The images that raised the evidence of {'the score' if name == SCORE else name} most "
+        f"{what}, with their number and p-value."
+    )
+    alt = f"The {len(chosen)} images that raised the evidence most: numbers {listed}."
+    rows = tuple(
+        (f"{n + 1:,}", f"{p_values[n]:.2g}", str(watch.labels[n]), watch.paths[n]) for n in chosen
+    )
+    return [
+        Paragraph(text),
+        Gallery.of(Drawing("images", image_grid(tiles), alt)),
+        FactTable(("image", "p-value", "predicted class", "path"), rows),
+    ]
+
+
+def _thumbnail(path: str) -> Pixels | None:
+    try:
+        return read_picture(Path(path), _THUMBNAIL) if path else None
+    except (DataError, ValueError):  # ValueError: a name with a NUL byte
+        return None
+
+
+def _provenance(watch: WatchFolder) -> Section:
+    streams = watch.monitor.streams
+    rows = [
+        ("gate", watch.gate),
+        ("images", f"{len(watch):,}"),
+        ("seed", str(streams.seed)),
+        ("streams and their shares", ", ".join(f"{s.name} {s.weight:g}" for s in streams.streams)),
+        *((f"{name}, SHA-256", digest) for name, digest in watch.hashes().items()),
+    ]
+    events = "\n".join(json.dumps(event.content) for event in watch.events[-200:])
+    blocks: list[PageBlock] = [
+        Paragraph(
+            Markup("This page is made from {} beside it: a row for every image.").format(
+                "images.jsonl"
+            )
+        ),
+        FactTable(("what", "value"), tuple(rows)),
+        Details("Events", events),
+    ]
+    return Section("Provenance", blocks)

@@ -1,0 +1,100 @@
+"""The folder of ``goen watch``, as the report reads it."""
+
+from dataclasses import dataclass
+from hashlib import file_digest
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from goen.errors import ArtifactError
+from goen.functional.ranking import Floats
+from goen.monitor import Monitor, MonitorState
+from goen.monitor.saving import load_monitor
+from goen.monitor.watch import EVENTS, IMAGES, STATE, read_json_lines
+from goen.runs.manifest import Manifest
+
+
+@dataclass(frozen=True)
+class WatchFolder:
+    """What a watch's folder holds; arrays of N images, J streams.
+
+    Attributes:
+        path: the folder.
+        monitor: as it was saved.
+        gate: the name of its gate.
+        paths: of the images; empty where a row had none.
+        labels: the predicted classes.
+        flagged: whether the gate flagged them.
+        p_values: ``(N, J)``.
+        log_wealth: ``(N, J)``, after each image.
+        events: events.jsonl.
+    """
+
+    path: Path
+    monitor: Monitor
+    gate: str
+    paths: list[str]
+    labels: NDArray[np.str_]
+    flagged: NDArray[np.bool_]
+    p_values: Floats
+    log_wealth: Floats
+    events: list[Manifest]
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the streams, in the order of the columns."""
+        return self.monitor.streams.names
+
+    @property
+    def state(self) -> MonitorState:
+        """What the monitor knows."""
+        return self.monitor.state
+
+    def hashes(self) -> dict[str, str]:
+        """SHA-256 of the files the report is made from."""
+        found = {}
+        for name in (STATE, IMAGES, EVENTS):
+            with (self.path / name).open("rb") as file:
+                found[name] = file_digest(file, "sha256").hexdigest()
+        return found
+
+
+def is_watch(folder: Path) -> bool:
+    """Whether ``goen watch`` worked in this folder."""
+    return (folder / STATE).is_file()
+
+
+def read_watch(folder: Path) -> WatchFolder:
+    """The watch in this folder; rows of a batch that was not finished are left out.
+
+    Raises:
+        ArtifactError: something in it is missing or damaged.
+    """
+    monitor, extra = load_monitor(folder / STATE)
+    names = monitor.streams.names
+    count = monitor.images
+    p_values, log_wealth = np.empty((count, len(names))), np.empty((count, len(names)))
+    flagged = np.zeros(count, dtype=bool)
+    paths, labels = [], []
+    try:
+        for number, row in zip(range(count), read_json_lines(folder / IMAGES), strict=False):
+            p, wealth = row.part("p"), row.part("log_wealth")
+            p_values[number] = [p.number(name) for name in names]
+            log_wealth[number] = [wealth.number(name) for name in names]
+            flagged[number] = row.flag("is_ood")
+            paths.append(row.text("path") if "path" in row else "")
+            labels.append(row.text("label"))
+        if len(paths) < count:
+            raise ValueError(f"{IMAGES} has {len(paths)} rows for {count} images")
+        gate = extra.text("gate")
+        events = list(read_json_lines(folder / EVENTS))
+    except (ValueError, OSError) as error:
+        raise ArtifactError(f"{folder} does not hold a whole watch: {error}.") from error
+    return WatchFolder(
+        folder, monitor, gate, paths, np.array(labels, dtype=np.str_), flagged, p_values,
+        log_wealth, events,
+    )  # fmt: skip

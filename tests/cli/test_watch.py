@@ -1,0 +1,167 @@
+"""``goen watch`` as a person would type it."""
+
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from goen.cli.main import main
+from goen.data import protocol
+from goen.data.embedded import noise
+
+from .test_run import finished
+
+__all__ = ["finished"]  # a fixture
+
+
+def save_pictures(folder: Path, pixels: np.ndarray, first: int = 0) -> None:
+    """PNG files, each a second younger than the one before, all of an hour ago."""
+    folder.mkdir(exist_ok=True)
+    for number, image in enumerate(pixels, first):
+        file = folder / f"{number:04}.png"
+        Image.fromarray(image.transpose(1, 2, 0)).save(file)
+        os.utime(file, (time.time() - 3600 + number,) * 2)
+
+
+@pytest.fixture(scope="module")
+def digits_and_noise(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sixty digits, then forty images of noise."""
+    folder = tmp_path_factory.mktemp("camera")
+    save_pictures(folder, protocol("digits").test.read(range(60)))
+    save_pictures(folder, noise(40, 0, stream=0).read(), first=60)
+    return folder
+
+
+def events(text: str) -> list[dict]:  # type: ignore[type-arg]
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_an_alarm_has_its_own_exit_code_and_event(
+    finished: Path, digits_and_noise: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["watch", str(digits_and_noise), "--gate", str(finished), "--once"]
+    command += ["--out", str(tmp_path / "w"), "--false-alarm", "0.05"]
+    assert main(command) == 3
+    out, err = capsys.readouterr()
+    found = events(out)
+    assert [event["event"] for event in found][:2] == ["started", "alarm"]
+    assert found[1]["image"] > 55
+    assert "ever raises an alarm is at most 0.05" in err
+    assert "alarm at image" in err
+    assert main(command) == 3
+    out, err = capsys.readouterr()
+    assert [event["event"] for event in events(out)] == ["resumed"]
+    assert "The alarm was raised before" in err
+    assert main([*command, "--restart"]) in (0, 3)
+    assert "restarted" in capsys.readouterr().out
+
+
+def test_without_a_change_the_code_is_zero_and_new_files_continue(
+    finished: Path, digits_and_noise: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    camera = tmp_path / "camera"
+    camera.mkdir()
+    for number in range(20):
+        shutil.copy2(digits_and_noise / f"{number:04}.png", camera)
+    (camera / "0005.png").write_bytes(b"\x89PNG\r\n\x1a\n, and then the disk was full")
+    command = [
+        "watch",
+        str(camera),
+        "--gate",
+        str(finished),
+        "--once",
+        "--out",
+        str(tmp_path / "w"),
+    ]
+    assert main(command) == 0
+    out, err = capsys.readouterr()
+    assert [event["event"] for event in events(out)] == ["started", "unreadable"]
+    assert "no alarm after 19 images" in err
+    assert "1 files could not be read" in err
+    for number in range(20, 30):
+        shutil.copy2(digits_and_noise / f"{number:04}.png", camera)
+    assert main(command) == 0
+    assert "no alarm after 29 images" in capsys.readouterr().err
+
+
+def test_rows_of_goen_score_give_the_same_as_the_folder(
+    finished: Path,
+    digits_and_noise: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gate = ["--gate", str(finished)]
+    assert main(["score", str(digits_and_noise), *gate]) == 0
+    rows = capsys.readouterr().out
+    monkeypatch.setattr(sys, "stdin", io.StringIO(rows))
+    assert main(["watch", "-", *gate, "--keep-going", "--out", str(tmp_path / "rows")]) == 3
+    folder = ["watch", str(digits_and_noise), *gate, "--keep-going", "--once"]
+    assert main([*folder, "--out", str(tmp_path / "folder")]) == 3
+    one, other = ((tmp_path / name / "images.jsonl").read_text() for name in ("rows", "folder"))
+    assert one == other
+    assert len(one.splitlines()) == 100
+
+
+def test_bad_input_is_a_sentence_and_code_two(
+    finished: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    command = ["--gate", str(finished), "--out", str(tmp_path / "w")]
+    monkeypatch.setattr(sys, "stdin", io.StringIO("path,label,score\n"))
+    assert main(["watch", "-", *command]) == 2
+    assert "Line 1 is not a row of goen score" in capsys.readouterr().err
+    assert main(["watch", str(tmp_path / "none"), *command]) == 2
+    assert "is not a folder" in capsys.readouterr().err
+    assert main(["watch", str(tmp_path), *command, "--every", "0"]) == 2
+    assert "--every" in capsys.readouterr().err
+    (tmp_path / "w" / "monitor.safetensors").write_bytes(b"half a fi")
+    assert main(["watch", str(tmp_path), *command]) == 2
+    assert "not a monitor that can be loaded" in capsys.readouterr().err
+
+
+def test_killed_and_resumed_it_continues_with_the_same_numbers(
+    finished: Path, digits_and_noise: Path, tmp_path: Path
+) -> None:
+    """Rows come slowly through a pipe; the process is killed, and all rows are given again."""
+    gate = ["--gate", str(finished), "--keep-going"]
+    scores = tmp_path / "scores.jsonl"
+    assert (
+        main(["score", str(digits_and_noise), "--gate", str(finished), "--out", str(scores)]) == 0
+    )
+    lines = scores.read_text().splitlines(keepends=True)
+    command = [sys.executable, "-m", "goen", "watch", "-", *gate, "--out", str(tmp_path / "killed")]
+    child = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        text=True,
+    )  # fmt: skip
+    assert child.stdin is not None
+    images = tmp_path / "killed" / "images.jsonl"
+    for line in lines[:70]:
+        child.stdin.write(line)
+        child.stdin.flush()
+    deadline = time.time() + 120
+    while time.time() < deadline and not (images.is_file() and images.stat().st_size > 2000):
+        time.sleep(0.005)
+    os.kill(child.pid, signal.SIGKILL)
+    child.wait()
+    child.stdin.close()
+    assert images.stat().st_size
+    with scores.open() as stdin:
+        done = subprocess.run(command, stdin=stdin, capture_output=True, text=True)
+    assert done.returncode == 3, done.stderr
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdin", io.StringIO("".join(lines)))
+        assert main(["watch", "-", *gate, "--out", str(tmp_path / "whole")]) == 3
+    assert images.read_text() == (tmp_path / "whole" / "images.jsonl").read_text()

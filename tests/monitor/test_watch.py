@@ -1,0 +1,210 @@
+"""A watch in a folder: what it writes, how it resumes, and what it refuses."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from goen.errors import ArtifactError, UsageError
+from goen.gate.score_files import ScoreRow, prediction_rows
+from goen.monitor import Monitor
+from goen.monitor.watch import EVENTS, IMAGES, STATE, WatchSettings, open_watch
+
+from .predictions import digit_gate, like_held_out
+
+PLAIN = WatchSettings()
+
+
+def score_rows(count: int, seed: int = 0, shift: float = 0.0) -> list[ScoreRow]:
+    """Rows as ``goen score`` writes and another process reads them."""
+    prediction = like_held_out(digit_gate(), count, seed, shift)
+    rows = [
+        {"path": f"{seed}/{number}.png", **row, "error": None}
+        for number, row in enumerate(prediction_rows(prediction))
+    ]
+    return json.loads(json.dumps(rows))  # type: ignore[no-any-return]
+
+
+def lines(file: Path) -> list[dict]:  # type: ignore[type-arg]
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def test_every_image_has_a_row_and_every_change_an_event(tmp_path: Path) -> None:
+    with open_watch(tmp_path, digit_gate(), "digits", PLAIN) as watch:
+        assert watch.opened["event"] == "started"
+        assert watch.add(score_rows(150)) == []
+        events = watch.add(score_rows(100, seed=1, shift=3.0))
+    expected = Monitor(digit_gate())
+    expected.update(like_held_out(digit_gate(), 150))
+    state = expected.update(like_held_out(digit_gate(), 100, seed=1, shift=3.0))
+    rows = lines(tmp_path / IMAGES)
+    assert [row["image"] for row in rows] == list(range(1, 251))
+    assert rows[0]["path"] == "0/0.png"
+    names = list(state.streams)
+    for row, p, wealth in zip(
+        rows[150:], state.batch.p_values, state.batch.log_wealth, strict=True
+    ):
+        assert list(row["p"].values()) == pytest.approx(p.tolist(), rel=1e-5)
+        assert list(row["log_wealth"].values()) == pytest.approx(wealth.tolist(), abs=1e-4)
+        assert list(row["p"]) == names
+    assert [event["event"] for event in events] == ["alarm"] + ["moved"] * (len(state.moved) - 1)
+    alarm = events[0]
+    assert (alarm["image"], alarm["since"]) == (state.alarm_at, state.since)
+    assert lines(tmp_path / EVENTS)[1:] == events
+
+
+def test_a_resumed_watch_continues_with_the_same_numbers(tmp_path: Path) -> None:
+    for folder, sizes in ((tmp_path / "whole", (200,)), (tmp_path / "parts", (3, 100, 97))):
+        rows, start = score_rows(200), 0
+        for size in sizes:
+            with open_watch(folder, digit_gate(), "digits", PLAIN) as watch:
+                watch.add(rows[start : start + size])
+            start += size
+    one, other = (lines(tmp_path / name / IMAGES) for name in ("whole", "parts"))
+    assert one == other
+    events = [event["event"] for event in lines(tmp_path / "parts" / EVENTS)]
+    assert events == ["started", "resumed", "resumed"]
+
+
+def test_what_was_written_after_the_last_state_is_as_if_it_had_never_been(tmp_path: Path) -> None:
+    with open_watch(tmp_path, digit_gate(), "digits", PLAIN) as watch:
+        watch.add(score_rows(50))
+        saved = (tmp_path / STATE).read_bytes()
+        kept = (tmp_path / IMAGES).read_bytes()
+        watch.add(score_rows(60, seed=1))
+    (tmp_path / STATE).write_bytes(saved)  # killed before the state was saved
+    with (tmp_path / IMAGES).open("ab") as file:
+        file.write(b'{"image": 111, "pa')  # and in the middle of a row
+    with open_watch(tmp_path, digit_gate(), "digits", PLAIN) as watch:
+        assert (tmp_path / IMAGES).read_bytes() == kept
+        assert watch.is_new("1/5.png")
+        assert not watch.is_new("0/5.png")
+        watch.add(score_rows(60, seed=1))
+    assert [row["image"] for row in lines(tmp_path / IMAGES)] == list(range(1, 111))
+
+
+def test_a_path_is_counted_once_and_rows_without_one_always(tmp_path: Path) -> None:
+    rows = score_rows(10)
+    with open_watch(tmp_path, digit_gate(), "digits", PLAIN) as watch:
+        watch.add(rows[:6])
+        watch.add(rows)
+        assert watch.monitor.images == 10
+        watch.add([rows[0], {**rows[1], "path": "new"}, {**rows[2], "path": "new"}])
+        assert watch.monitor.images == 11
+        bare = {name: value for name, value in rows[3].items() if name != "path"}
+        watch.add([bare, bare])
+        assert watch.monitor.images == 13
+    with open_watch(tmp_path, digit_gate(), "digits", PLAIN) as watch:
+        watch.add(rows)
+        assert watch.monitor.images == 13
+
+
+def test_unreadable_files_are_events_and_not_images(tmp_path: Path) -> None:
+    broken = {**dict.fromkeys(score_rows(1)[0]), "path": "x.png", "error": "x.png is broken"}
+    with open_watch(tmp_path, digit_gate(), "digits", PLAIN) as watch:
+        events = watch.add([*score_rows(3), broken])
+        assert (watch.monitor.images, watch.unreadable) == (3, 1)
+    assert [(e["event"], e["path"], e["error"]) for e in events] == [
+        ("unreadable", "x.png", "x.png is broken")
+    ]
+    with open_watch(tmp_path, digit_gate(), "digits", PLAIN) as watch:
+        assert watch.unreadable == 1
+        assert not watch.is_new("x.png")
+
+
+def test_a_bad_row_changes_nothing(tmp_path: Path) -> None:
+    with open_watch(tmp_path, digit_gate(), "digits", PLAIN) as watch:
+        watch.add(score_rows(20))
+        before = {name: (tmp_path / name).read_bytes() for name in (STATE, IMAGES, EVENTS)}
+        with pytest.raises(UsageError, match="not a row of goen score"):
+            watch.add([*score_rows(5, seed=1), {"path": "y", "label": "3"}])
+        assert before == {name: (tmp_path / name).read_bytes() for name in before}
+        watch.add(score_rows(5, seed=1))
+        assert watch.monitor.images == 25
+
+
+def test_a_restart_is_on_record(tmp_path: Path) -> None:
+    with open_watch(tmp_path, digit_gate(), "digits", PLAIN) as watch:
+        watch.add(score_rows(60, shift=4.0))
+        assert watch.monitor.state.alarm
+        assert watch.restart()["event"] == "restarted"
+    with open_watch(tmp_path, digit_gate(), "digits", PLAIN) as watch:
+        assert not watch.monitor.state.alarm
+        assert watch.monitor.images == 60
+
+
+# -- what it refuses -------------------------------------------------------------------------
+
+
+def begin(folder: Path, settings: WatchSettings = PLAIN) -> None:
+    with open_watch(folder, digit_gate(), "digits", settings) as watch:
+        watch.add(score_rows(10))
+
+
+def test_another_gate_or_promise_or_seed_is_refused(tmp_path: Path) -> None:
+    begin(tmp_path, WatchSettings(false_alarm=0.05, seed=3))
+    gate = digit_gate()
+    other = replace(gate, held_out=replace(gate.held_out, scores=gate.held_out.scores + 1))
+    for changed, settings, message in (
+        (other, PLAIN, "another gate"),
+        (gate, WatchSettings(false_alarm=0.01), "another promise"),
+        (gate, WatchSettings(average_run_length=1000), "another promise"),
+        (gate, WatchSettings(seed=4), "begun with seed 3"),
+    ):
+        with (
+            pytest.raises(UsageError, match=message),
+            open_watch(tmp_path, changed, "digits", settings),
+        ):
+            pass
+    with open_watch(tmp_path, gate, "digits", WatchSettings(false_alarm=0.05, seed=3)) as watch:
+        assert watch.monitor.promise.false_alarm == 0.05
+
+
+def test_nothing_of_others_is_touched(tmp_path: Path) -> None:
+    for name, content in ((IMAGES, "notes"), (EVENTS, "{}"), (STATE, "weights")):
+        folder = tmp_path / name.replace(".", "-")
+        folder.mkdir()
+        (folder / name).write_text(content)
+        with (
+            pytest.raises((UsageError, ArtifactError)),
+            open_watch(folder, digit_gate(), "digits", PLAIN),
+        ):
+            pass
+        assert (folder / name).read_text() == content
+    (tmp_path / "study").mkdir()
+    (tmp_path / "study" / "run.json").write_text('{"study": "bench", "versions": {"goen": "1"}}')
+    with (
+        pytest.raises(UsageError, match="holds a study"),
+        open_watch(tmp_path / "study", digit_gate(), "digits", PLAIN),
+    ):
+        pass
+
+
+def test_rows_without_their_state_are_not_begun_anew(tmp_path: Path) -> None:
+    begin(tmp_path)
+    (tmp_path / STATE).unlink()
+    with pytest.raises(UsageError, match="holds the rows of a watch, but not its state"):
+        begin(tmp_path)
+    assert len(lines(tmp_path / IMAGES)) == 10
+
+
+def test_rows_that_are_missing_are_noticed(tmp_path: Path) -> None:
+    begin(tmp_path)
+    (tmp_path / IMAGES).write_bytes((tmp_path / IMAGES).read_bytes()[:-5])
+    with pytest.raises(ArtifactError, match="when the state of the watch was saved"):
+        begin(tmp_path)
+
+
+def test_a_monitor_saved_elsewhere_is_not_a_watch(tmp_path: Path) -> None:
+    Monitor(digit_gate()).save(tmp_path / STATE)
+    with pytest.raises(ArtifactError, match="not the state of a watch"):
+        begin(tmp_path)
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    from filelock import FileLock
+
+    begin(tmp_path)
+    with FileLock(tmp_path / ".lock"), pytest.raises(UsageError, match="Another goen"):
+        begin(tmp_path)

@@ -1,0 +1,178 @@
+"""The page of ``goen watch``: its numbers, its pictures, and the page in a browser."""
+
+import re
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from goen.errors import ArtifactError
+from goen.functional.proportions import proportion_interval
+from goen.monitor import Monitor
+from goen.monitor.watch import WatchSettings, open_watch
+from goen.report import write_report
+from goen.report.watch_folder import WatchFolder, is_watch, read_watch
+
+from ..monitor.predictions import digit_gate
+from ..monitor.test_watch import score_rows
+from .browser import CHROMIUM, WIDTHS, chromium, look_at
+from .reading import page_text, tables
+
+pytestmark = pytest.mark.xdist_group("report")
+
+
+@pytest.fixture(scope="module")
+def alarmed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A watch with an alarm, and its report; some of its images are there, others are not."""
+    folder = tmp_path_factory.mktemp("watch")
+    rows = [*score_rows(400), *score_rows(200, seed=1, shift=2.5)]
+    for number, row in enumerate(rows):
+        row["path"] = str(folder / "images" / f"{number + 1}.png")
+    (folder / "images").mkdir()
+    for number in range(401, 601, 2):
+        pixels = np.full((8, 8, 3), number % 256, dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / "images" / f"{number}.png")
+    with open_watch(folder, digit_gate(), "my-gate", WatchSettings()) as watch:
+        watch.add(rows[:300])
+        watch.add(rows[300:])
+        assert watch.monitor.state.alarm
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("goen.report.figures.style.FORMS", ("svg",))
+        write_report(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def watch(alarmed: Path) -> WatchFolder:
+    return read_watch(alarmed)
+
+
+def test_a_watch_is_read_as_it_was_written(alarmed: Path, watch: WatchFolder) -> None:
+    assert is_watch(alarmed)
+    assert not is_watch(alarmed / "images")
+    assert len(watch) == 600
+    assert watch.gate == "my-gate"
+    assert watch.paths[0].endswith("/1.png")
+    assert watch.p_values.shape == watch.log_wealth.shape == (600, 5)
+    assert watch.log_wealth[-1] == pytest.approx(watch.monitor.streams.log_wealth, abs=1e-4)
+    assert watch.flagged[-200:].mean() > watch.flagged[:400].mean()
+    assert watch.events[0].text("event") == "started"
+
+
+def test_the_page_says_what_happened(alarmed: Path, watch: WatchFolder) -> None:
+    text = page_text(alarmed)
+    state = watch.state
+    assert "<title>Watch of my-gate: ALARM</title>" in text
+    assert f"Alarm at image {state.alarm_at:,}" in text
+    assert "ever raises an alarm is at most 0.01" in text
+    assert "not that they are bad" in text
+    shown = tables(alarmed / "report.html")["streams"].cells()
+    for name, stream in state.streams.items():
+        assert float(shown["", name, "log evidence"].text) == pytest.approx(
+            stream.log_wealth, abs=0.006
+        )
+        at = shown["", name, "moved: found at image"].text
+        assert at == (f"{stream.finding.at:,}" if stream.finding else "–")
+
+
+def test_the_classes_before_and_since_are_counted(alarmed: Path, watch: WatchFolder) -> None:
+    shown = tables(alarmed / "report.html")["classes"].cells()
+    since = watch.state.since
+    assert since is not None
+    for part, labels in (
+        ("before", watch.labels[: since - 1]),
+        ("since", watch.labels[since - 1 :]),
+    ):
+        for name in digit_gate().classes:
+            count = int((labels == name).sum())
+            low, high = proportion_interval(count, len(labels))
+            cell = shown["", name, part]
+            assert cell.text == f"{count / len(labels):.1%}"
+            assert cell.interval == f"{low:.1%}–{high:.1%}"
+
+
+def test_the_images_are_those_that_raised_the_evidence_most(
+    alarmed: Path, watch: WatchFolder
+) -> None:
+    state = watch.state
+    assert state.since is not None
+    assert state.alarm_at is not None
+    column = watch.names.index(next(iter(state.moved)))
+    wealth = watch.log_wealth[:, column]
+    gains = {n + 1: wealth[n] - wealth[n - 1] for n in range(state.since - 1, state.alarm_at)}
+    best = sorted(gains, key=lambda n: -gains[n])[:12]
+    section = page_text(alarmed).split('<section id="images">')[1].split("</section>")[0]
+    listed = re.findall(r"<tr><td>([\d,]+)</td>", section)
+    assert [int(n.replace(",", "")) for n in listed] == best
+    assert (alarmed / "figures" / "images.svg").is_file()
+
+
+def test_every_figure_has_an_alternative_text_and_nothing_is_loaded(alarmed: Path) -> None:
+    text = page_text(alarmed)
+    pictures = re.findall(r"<img [^>]*>", text)
+    assert len(pictures) >= 4
+    assert all(len(re.search(r'alt="([^"]+)"', p)[1]) > 30 for p in pictures)  # type: ignore[index]
+    sources = re.findall(r"""(?:src|href)=["']([^"']+)""", text)
+    assert all(source.startswith(("data:", "#")) for source in sources)
+
+
+def test_a_watch_without_images_and_one_without_alarm_have_a_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("goen.report.figures.style.FORMS", ("svg",))
+    with open_watch(tmp_path, digit_gate(), "my-gate", WatchSettings()):
+        pass
+    write_report(tmp_path)
+    assert "no alarm after 0 images" in page_text(tmp_path).lower()
+    with open_watch(tmp_path, digit_gate(), "my-gate", WatchSettings()) as watch:
+        watch.add(score_rows(30))
+    write_report(tmp_path)
+    assert "No alarm after 30 images" in page_text(tmp_path)
+    assert list(tables(tmp_path / "report.html")["classes"].columns) == ["share"]
+
+
+def test_a_path_from_outside_is_text_and_not_markup(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("goen.report.figures.style.FORMS", ("svg",))
+    rows = score_rows(30)
+    for number, row in enumerate(rows):
+        row["path"] = f"<script>alert({number})</script>\0.png"
+    with open_watch(tmp_path, digit_gate(), "<b>gate</b>", WatchSettings()) as watch:
+        watch.add(rows)
+    write_report(tmp_path)
+    assert "<script" not in page_text(tmp_path)
+    assert "<b>gate" not in page_text(tmp_path)
+
+
+def test_a_damaged_watch_is_a_sentence(tmp_path: Path) -> None:
+    with open_watch(tmp_path, digit_gate(), "my-gate", WatchSettings()) as watch:
+        watch.add(score_rows(30))
+    rows = (tmp_path / "images.jsonl").read_text().splitlines(keepends=True)
+    for damaged, message in (
+        ("".join(rows[:-1]), "29 rows for 30 images"),
+        ("".join([*rows[:-1], "{"]), "line 30, is damaged"),
+        ("".join([*rows[:-1], '{"image": 30}\n']), "it has no p"),
+    ):
+        (tmp_path / "images.jsonl").write_text(damaged)
+        with pytest.raises(ArtifactError, match=message):
+            write_report(tmp_path)
+    Monitor(digit_gate()).save(tmp_path / "monitor.safetensors")
+    with pytest.raises(ArtifactError, match="it has no gate"):
+        write_report(tmp_path)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="NO CHROMIUM HERE: the page was not opened")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_renders_whole_and_alone(alarmed: Path, scheme: Literal["light", "dark"]) -> None:
+    with chromium() as browser:
+        look = look_at(browser, alarmed / "report.html", scheme)
+    assert look.console == []
+    assert [found["width"] for found in look.findings] == list(WIDTHS)
+    for found in look.findings:
+        assert found["requests"] == found["beyond"] == []
+        assert found["overflow"] == 0
+        assert found["tables"] >= 3
+        assert all(natural > 0 and shown > 100 for natural, shown in found["pictures"])
