@@ -323,26 +323,29 @@ def tables(file: Path = OUT) -> dict[str, Table]:
         )
         for change in names
     ]
-    orders = max(entry.orders for entry in found)
+    quiet, orders = (max(e.orders for e in found if (e.change == "nothing") == q) for q in (1, 0))
     notes = (
-        f"{orders} orders. Share of the orders in which the change was found, and the median "
+        f"{orders} orders, {quiet} without a change. Share of the orders in which the change was found, and the median "
         "number of images from the change to the alarm over all orders; – where half of them have "
         "none. Early: alarms before the change.",
     )
     title = "CIFAR-10 through the bundled gate, a change at image 2,000"
-    return {
-        "monitor-cifar10": Table("monitor-cifar10", title, tuple(detectors), tuple(rows), notes)
-    }
+    table = Table("monitor-cifar10", title, tuple(detectors), tuple(rows), notes)
+    return {table.name: table}
 
 
 def main(
-    data_dir: Path | None = None, orders: int = 200, stages: Path = Path("runs/stages")
+    data_dir: Path | None = None,
+    orders: int = 100,
+    quiet_orders: int = 400,
+    stages: Path = Path("runs/stages"),
 ) -> None:
     """Score, draw orders, compare and write.
 
     Args:
         data_dir: a folder that holds image sets (else GOEN_DATA).
         orders: random orders of each change.
+        quiet_orders: random orders without a change.
         stages: where finished work is kept.
     """
     torch.set_num_threads(1)
@@ -352,16 +355,18 @@ def main(
     ruler = cusum_line(0.05, 0.1)
     lines, kept = [], {"held_out": held_out_values(gate)[SCORE]}
     for number, (change, draw) in enumerate(changes(scores, p.test.labels).items()):
-        streams = [draw(np.random.default_rng([number, seed])) for seed in range(orders)]
+        count = quiet_orders if change == "nothing" else orders
+        streams = [draw(np.random.default_rng([number, seed])) for seed in range(count)]
         kept[f"{change}/scores"] = np.stack([stream[SCORE] for stream in streams])
         kept[f"{change}/flags"] = np.stack([stream[FLAGGED] for stream in streams])
         for entry in compared(change, streams, gate, ruler):
             lines.append(entry)
             print(entry, flush=True)
-    lines.append(exchangeable(scores["test"], orders))
+    lines.append(exchangeable(scores["test"], quiet_orders))
     print(lines[-1], flush=True)
     np.savez(stages.parent / STREAMS, **kept)
-    made = {"versions": versions(), "hardware": hardware(), "config": {"orders": orders}}
+    config = {"orders": orders, "quiet_orders": quiet_orders}
+    made = {"versions": versions(), "hardware": hardware(), "config": config}
     OUT.parent.mkdir(parents=True, exist_ok=True)
     text = "".join(json.dumps(entry) + "\n" for entry in [made, *map(asdict, lines)])
     OUT.write_text(text, encoding="utf-8")
