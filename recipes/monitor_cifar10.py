@@ -16,6 +16,7 @@ import numpy as np
 import torch
 import tyro
 from numpy.typing import NDArray
+from paired import read_lines
 from safetensors.numpy import load_file, save_file
 from scipy.stats import ks_2samp
 
@@ -297,11 +298,11 @@ def exchangeable(test: Scores, orders: int) -> Line:
 
 def tables(file: Path = OUT) -> dict[str, Table]:
     """The table of docs/monitor.md."""
-    lines = [json.loads(text) for text in file.read_text(encoding="utf-8").splitlines()]
-    peers = file.with_name("peers.jsonl")
-    if peers.is_file():
-        lines += [json.loads(text) for text in peers.read_text(encoding="utf-8").splitlines()]
-    found = [Line(**entry) for entry in lines if "detector" in entry]
+    found = [Line(**entry) for entry in read_lines(file) if "detector" in entry]
+    found += [
+        line(entry["change"], entry["detector"], [Alarm(at) for at in entry["alarms"]])
+        for entry in read_lines(file.with_name("peers.jsonl"))
+    ]
     names = list(dict.fromkeys(entry.change for entry in found))
     by_key = {(entry.detector, entry.change): entry for entry in found}
     detectors = list(dict.fromkeys(entry.detector for entry in found))
@@ -323,11 +324,11 @@ def tables(file: Path = OUT) -> dict[str, Table]:
         )
         for change in names
     ]
-    quiet, orders = (max(e.orders for e in found if (e.change == "nothing") == q) for q in (1, 0))
+    most = {q: max(e.orders for e in found if (e.change == "nothing") == q) for q in (True, False)}
     notes = (
-        f"{orders} orders, {quiet} without a change. Share of the orders in which the change was found, and the median "
-        "number of images from the change to the alarm over all orders; – where half of them have "
-        "none. Early: alarms before the change.",
+        f"{most[False]} orders of each change, {most[True]} without one. Share of the orders in "
+        "which the change was found, and the median number of images from the change to the alarm "
+        "over all orders; – where half of them have none. Early: alarms before the change.",
     )
     title = "CIFAR-10 through the bundled gate, a change at image 2,000"
     table = Table("monitor-cifar10", title, tuple(detectors), tuple(rows), notes)

@@ -269,7 +269,7 @@ def _late_table(rows: list[Counted]) -> Table:
     return Table("monitor-late", title, tuple(columns.values()), tuple(body), notes)
 
 
-def main(streams: int = 2000, length: int = 10_000, late_streams: int = 100) -> None:
+def main(streams: int = 2000, length: int = 10_000, late_streams: int = 50) -> None:
     """Simulate, print and write.
 
     Args:
@@ -279,7 +279,7 @@ def main(streams: int = 2000, length: int = 10_000, late_streams: int = 100) -> 
     """
     rows: list[Counted] = []
     for study in (
-        late(late_streams), bets(min(streams, 500)), frozen(streams), null(streams, length)
+        null(streams, length), frozen(streams), bets(min(streams, 500)), late(late_streams)
     ):  # fmt: skip
         for row in study:
             rows.append(row)

@@ -145,7 +145,7 @@ def _rebuilt(manifest: Manifest, arrays: Arrays) -> Monitor:
 
 def _streams(manifest: Manifest, arrays: Arrays, promise: Promise) -> Streams:
     described = [
-        Stream(part.text("name"), part.number("weight"), part.number("step"))
+        Stream(part.text("name"), part.number("weight"), part.number("step"), part.number("origin"))
         for part in manifest.parts("streams")
     ]
     seed, restarted_at, images = (
