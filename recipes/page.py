@@ -1,4 +1,4 @@
-"""Write the tables of docs/results.md and docs/methods/goen-m.md: nothing by hand.
+"""Write the tables of docs/results.md, docs/methods/goen-m.md and docs/monitor.md: nothing by hand.
 
     python recipes/page.py
 
@@ -14,6 +14,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import monitor_cifar10
+import monitor_simulation
 import numpy as np
 from paired import MEAN, PAIRS, read_lines
 from scipy.stats import ttest_1samp
@@ -29,7 +31,7 @@ from goen.studies.methods import METHODS
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "cifar10"
-PAGES = (ROOT / "docs" / "results.md", ROOT / "docs" / "methods" / "goen-m.md")
+PAGES = tuple(ROOT / "docs" / name for name in ("results.md", "methods/goen-m.md", "monitor.md"))
 GATE = ROOT / "src" / "goen" / "gate" / "bundled" / "cifar10-w16" / "published.json"
 BENCHED = {
     "goen_distance": "GOEN, distance only",
@@ -298,6 +300,8 @@ def baselines() -> tuple[dict[int, list[Result]], dict[str, tuple[str, str]]]:
 
 def table(name: str) -> Table:
     """The table of this name."""
+    if name.startswith("monitor-"):
+        return (monitor_simulation.tables() | monitor_cifar10.tables())[name]
     if name == "seeds":
         titles = {m: (title, "without flip averaging") for m, title in BENCHED.items()}
         titles |= {m: (title, "with flip averaging") for m, title in FLIP_AVERAGED.items()}

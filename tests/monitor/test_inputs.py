@@ -29,7 +29,7 @@ def test_held_out_images_have_no_tolerance_and_belong_together() -> None:
     held_out = gate.held_out
     assert held_out.cues is not None
     values = held_out_values(gate)
-    expected = gate.detector.score_cues(torch.from_numpy(held_out.cues)).numpy()
+    expected = gate.detector.score_cues(torch.tensor(held_out.cues)).numpy()
     assert (values[SCORE] == expected).all()
     assert (values[SCORE] < held_out.scores).all()  # the threshold's have the tolerance
     assert (values["entropy"] == held_out.cues[:, 2]).all()

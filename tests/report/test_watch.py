@@ -19,6 +19,7 @@ from ..monitor.predictions import digit_gate
 from ..monitor.test_watch import score_rows
 from .browser import CHROMIUM, WIDTHS, chromium, look_at
 from .reading import page_text, tables
+from .test_browser import COLOURS
 
 pytestmark = pytest.mark.xdist_group("report")
 
@@ -143,7 +144,8 @@ def test_a_path_from_outside_is_text_and_not_markup(
     with open_watch(tmp_path, digit_gate(), "<b>gate</b>", WatchSettings()) as watch:
         watch.add(rows)
     write_report(tmp_path)
-    assert "<script" not in page_text(tmp_path)
+    assert page_text(tmp_path).count("<script") == 1  # the page's own
+    assert "<script>alert" not in page_text(tmp_path)
     assert "<b>gate" not in page_text(tmp_path)
 
 
@@ -176,3 +178,4 @@ def test_it_renders_whole_and_alone(alarmed: Path, scheme: Literal["light", "dar
         assert found["overflow"] == 0
         assert found["tables"] >= 3
         assert all(natural > 0 and shown > 100 for natural, shown in found["pictures"])
+        assert found["colour"] == COLOURS[scheme]

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from goen.cli.chart import Chart
 from goen.cli.model import open_gate
-from goen.cli.options import OptionalFunction, OptionalRate
+from goen.cli.options import Device, OptionalFunction, OptionalRate
 from goen.cli.terminal import note, warn
 from goen.errors import UsageError
 from goen.gate import DEFAULT_GATE, Gate
@@ -45,6 +45,7 @@ def watch_command(
     every: float = 2.0,
     model: OptionalFunction = None,
     preprocess: OptionalFunction = None,
+    device: Device = "cpu",
 ) -> int:
     """Follow a stream of images, and raise an alarm when they have changed.
 
@@ -76,10 +77,11 @@ def watch_command(
         every: seconds between two searches of the folder.
         model: a function that returns the model; needed for a gate made by goen fit.
         preprocess: the preprocessing function, if the gate was fitted with one.
+        device: where the network runs: cpu, or cuda (cuda:1 is the second GPU).
     """
     if not 0 < every < 1e6:
         raise UsageError(f"--every is a number of seconds above 0, got {every}.")
-    loaded = open_gate(gate, model, preprocess)
+    loaded = open_gate(gate, model, preprocess, device=device)
     settings = WatchSettings(false_alarm, average_run_length, seed)
     with open_watch(out, loaded, gate, settings) as watch:
         _print_events([watch.opened])
@@ -148,7 +150,7 @@ class _Draw:
 @contextmanager
 def _drawing() -> Iterator[_Draw]:
     """Draws on a terminal; elsewhere, such as in a log, nothing."""
-    console = PipeConsole(stderr=True, emoji=False)
+    console = PipeConsole(stderr=True)
     if not console.is_terminal:
         yield _Draw(None)
         return

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from goen.functional.ranking import Floats
 from goen.report.figures.style import (
     BLUE,
+    GREY,
     INK,
     RED,
     canvas,
-    empty_panel,
     goen_style,
     line_style,
 )
@@ -108,13 +108,13 @@ def image_grid(tiles: Sequence[tuple[str, NDArray[np.uint8] | None]]) -> Figure:
     rows = -(-len(tiles) // _COLUMNS)
     figure = canvas(1.45 * rows)
     axes = figure.subplots(rows, _COLUMNS, squeeze=False).ravel()
-    for ax in axes[len(tiles) :]:
+    for ax in axes:
         ax.set_axis_off()
     for ax, (title, pixels) in zip(axes, tiles, strict=False):
         if pixels is None:
-            empty_panel(ax, "not there\nany more")
+            gone = {"ha": "center", "va": "center", "color": GREY, "transform": ax.transAxes}
+            ax.text(0.5, 0.5, "not there\nany more", **gone)
         else:
             ax.imshow(pixels.transpose(1, 2, 0), interpolation="nearest")
-            ax.set_axis_off()
         ax.set_title(title, fontsize=9, loc="center")
     return figure
