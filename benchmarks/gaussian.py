@@ -18,7 +18,9 @@ What is measured:
 Goals: at most 2 x the time of the products, at most 64 MB above the chunk.
 
 Measured on two cores of an AMD EPYC (KVM), Python 3.11.7, torch 2.13.0+cpu, beside other work: time
-1.31 x (five repeats, 1.29 to 1.34), memory 25.8 MB.
+1.31 x (five repeats, 1.29 to 1.34), memory 25.8 MB. Scoring, by processor time on one thread: 1.27
+x with 10 classes, 1.03 x with 1,000, of which the two products have 2.95 times the operations of
+the first alone.
 """
 
 from __future__ import annotations

