@@ -23,8 +23,8 @@ AVX-512 and, in brackets, with ATEN_CPU_CAPABILITY=avx2:
     Gate.predict / bare forward                0.98 to 1.02   (1.01)
     bundled Gate.predict / bare forward        0.99 to 1.04   (1.02)
     many classes, batch 1                      1.41 to 1.44   (1.54)   not met
-    many classes, batch 8                      1.18 to 1.25   (1.17)   not met
-    many classes, batch 128                    1.07 to 1.12   (1.11)   met in two runs of four
+    many classes, batch 8                      1.16 to 1.25   (1.17)   not met
+    many classes, batch 128                    1.07 to 1.12   (1.11)   met in two runs of five
 
 With many classes they were 11.9, 4.9 and 1.75 when the bank was centred anew for every batch. What
 is left at batch 1 is some two hundred small operations, 0.4 ms when the caches are warm. They are

@@ -17,10 +17,10 @@ discarded:
     1,000,000 against 10,000            0.95
     10,000 against 10,000               1.51
 
-Before the sums behind the metrics were taken in parts that stay in the cache, the first row was 1.12
-here and 1.85 on an Intel processor, where a sort takes less of the time; it was not measured there
-again. Processor time of all but the two sorts: 138 ms before, 101 ms now. scikit-learn takes 14
-times as long as the first row for the same five numbers without interval.
+Before the sums behind the metrics were taken in parts that stay in the cache, the first row was
+1.12 here and 1.85 on an Intel processor; it was not measured there again. Processor time of all but
+the two sorts: 138 ms before, 101 ms now. scikit-learn takes 14 times as long as the first row for
+the same five numbers without interval.
 """
 
 import platform
