@@ -66,7 +66,7 @@ def csv_line(cells: Iterable[object]) -> str:
 
     Example:
         >>> csv_line(["=1+1", "a,b", 0.5])
-        "'=1+1,\"a,b\",0.5\n"
+        '\'=1+1,"a,b",0.5\n'
     """
     line = [csv_cell(cell) for cell in cells]
     # A carriage return ends a line for many readers, and the writer alone would not quote it.

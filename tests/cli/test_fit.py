@@ -145,6 +145,7 @@ def test_without_layers_there_is_a_table_and_a_suggestion(
         (["--ood", "train"], "ood train shares 300 of its 300 images with train"),
         (["--layers", "erly"], "no layer 'erly'. Did you mean 'early'"),
         (["--size", "0"], "--size is one number"),
+        (["--size", "3000"], "image_size should have at most 4,194,304 pixels, got 3000×3000"),
         (["--device", "cuda"], "There is no device 'cuda' on this machine. Available: cpu"),
         (["--device", "abacus"], "There is no device 'abacus' on this machine. Available: cpu"),
         (["--held-out", "digits"], "has no class"),

@@ -257,10 +257,10 @@ def test_id_cues_are_sorted_when_they_are_set() -> None:
     )
     assert torch.allclose(detector.cue_p_values(cues), expected.double())
     reference = detector.id_cues_.clone()
-    detector.calibrate(reference + 100)
+    detector.calibrate(reference + 1)
     assert torch.equal(detector.cue_p_values(cues), torch.ones(60, 2, dtype=torch.float64))
     loaded = GoenM.from_state(detector.config(), detector.state())
-    assert torch.allclose(loaded.cue_p_values(cues + 100), expected.double())
+    assert torch.allclose(loaded.cue_p_values(cues + 1), expected.double())
 
 
 class Prepared(Centre):

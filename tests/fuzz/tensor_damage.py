@@ -71,7 +71,7 @@ def _scaled(draw: random.Random, tensors: Tensors) -> str:
     if not tensors[name].is_floating_point():
         return _numbers(draw, tensors)
     factor = draw.choice((-1.0, 0.0, 0.5, 1 + 1e-3, 2.0, 1e6, 1e-6, 1e150, 1e-150, 1e30))
-    tensors[name] = tensors[name] * factor
+    tensors[name] = (tensors[name].double() * factor).to(tensors[name].dtype)
     return f"{name} times {factor}"
 
 

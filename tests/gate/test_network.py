@@ -66,6 +66,19 @@ def test_preprocessing_of_ones_own_must_be_brought_along(tmp_path: Path) -> None
         goen.load(tmp_path / "gate", model=DigitNet(), preprocess=lambda x: x * 5)
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [Preprocess(size=16), Preprocess(mean=(0.3,)), Preprocess(std=(0.35,), size=(16, 16))],
+    ids=["size", "mean", "std"],
+)
+def test_parts_of_a_preprocessing_are_kept(tmp_path: Path, settings: Preprocess) -> None:
+    gate = fit(preprocess=settings)
+    gate.save(tmp_path / "gate")
+    loaded = goen.load(tmp_path / "gate", model=DigitNet())
+    images = digits().test.read(range(5))
+    assert np.array_equal(gate.predict(images).score, loaded.predict(images).score)
+
+
 class Tied(nn.Module):
     """Two names for one weight, and half precision."""
 

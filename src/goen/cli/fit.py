@@ -28,6 +28,7 @@ from goen.models.tapping.layers import suggest_layers
 from goen.models.tapping.pooling import Layout, Tokens
 from goen.models.tapping.preprocess import Preprocess
 from goen.runs.artifacts import saved
+from goen.runs.limits import check_image_size
 
 
 def fit_command(
@@ -94,8 +95,11 @@ def fit_command(
         raise UsageError(f"--classes must name each class once, got {' '.join(classes)}.")
     network = make_model(model, weights).to(place)
     sides = _sides(size)
+    if sides is not None:
+        check_image_size(*sides)  # now, and not when the gate is saved
     training = open_image_set(train, sides, classes or None)
     sides = training.image_shape[1:]
+    check_image_size(*sides)
     held = open_image_set(held_out, sides, training.classes)
     ood_images = {kind: open_image_set(name, sides, ()) for kind, name in _kinds(ood).items()}
     prepared = find_preprocess(preprocess)

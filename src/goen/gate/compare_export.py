@@ -107,7 +107,7 @@ def measure_differences(
         own = expected[name][finite]
         difference = np.abs(found[name][finite] - own) / np.maximum(1, np.abs(own))
         if not (difference <= most).all():
-            worst = np.argmax(difference / most)
+            worst = np.argmax(difference / np.maximum(most, np.finfo(np.float64).tiny))
             limit = np.broadcast_to(most, difference.shape).flat[worst]
             raise ArtifactError(
                 f"The exported gate's {name} differs from the gate's by "
