@@ -25,9 +25,11 @@ NEEDED = {
     "goen/py.typed",
     "goen/report/templates/page.html",
     "goen/report/templates/page.js",
+    "goen/report/templates/wall.css",
+    "goen/report/templates/wall.js",
 }
 # `goen demo` reads photographs of scikit-learn and Matplotlib: the wheel needs none of its own.
-SUFFIXES = {".py", ".typed", ".html", ".js", ".md", ".json", ".safetensors"}
+SUFFIXES = {".py", ".typed", ".html", ".css", ".js", ".md", ".json", ".safetensors"}
 IN_THE_SDIST = {
     *("src", "tests", "docs", "recipes", "results", "benchmarks"),
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile"),

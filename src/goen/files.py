@@ -176,6 +176,16 @@ LOCK = Own("a lock of goen", lambda path: path.is_file() and not path.stat().st_
 """Empty: some versions of filelock truncate what they find at a lock's path."""
 
 
+def printable_path(path: Path) -> str:
+    r"""The path as text, whatever bytes its name is made of.
+
+    Example:
+        >>> printable_path(Path(os.fsdecode(b"caf\xe9.png"))) == r"caf\xe9.png"
+        True
+    """
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
 def make_folder(path: Path) -> Path:
     """``path``, made with its parents if it is not there."""
     with storage_errors(path), _no_place_is_an_error(path):

@@ -12,8 +12,12 @@ from safetensors.torch import save_file
 
 from goen.cli.main import main
 from goen.data import ImageSet
+from goen.data.folders import open_image_set, picture_files
+from goen.data.pictures import read_picture
+from goen.report.pictures import picture_url
 
 from ..own_model import LAYERS, digits, trained
+from ..report.scored import walls
 
 MODULE = """
 import sys
@@ -173,6 +177,32 @@ def test_mistakes_get_a_sentence_and_code_two(
     assert message in capsys.readouterr().err
     assert not (tmp_path / "gate").exists()
     assert not Path("sprung").exists()
+
+
+def test_fit_leaves_a_page_and_score_shows_the_training_images(
+    goen: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gate, page = tmp_path / "gate", tmp_path / "page.html"
+    fit = [*ARGUMENTS, "--weights", "w.pt", "--layers", *LAYERS, "--out", gate]
+    assert goen(*fit) == goen(*fit) == 0  # a gate and its pages are replaced together
+    assert f"report: {gate / 'report.html'}" in capsys.readouterr().err
+    suspicious = walls(gate / "report.html")["suspicious"]
+    assert len(suspicious["tiles"]) == 5
+    for tile in suspicious["tiles"]:
+        assert tile["seen"] == picture_url(read_picture(Path(tile["name"])))
+        assert tile["name"].startswith(f"held/{suspicious['classes'][tile['truth']]}/")
+    for number, (name, url) in suspicious["training"].items():
+        assert name == str(picture_files("train", open_image_set("train", None, None))[int(number)])
+        assert url == picture_url(read_picture(Path(name)))
+
+    score = ["score", "photos", "--gate", gate, "--model", "my_nets:digit_net", "--report", page]
+    assert goen(*score, "--training-images", "train") == 0
+    wall = walls(page)["scored-pictures"]
+    assert wall["training"]
+    for name, url in wall["training"].values():
+        assert url == picture_url(read_picture(Path(name)))
+    assert goen(*score, "--training-images", "held") == 2
+    assert "held is not the set that this gate was fitted on" in capsys.readouterr().err
 
 
 def test_a_folder_that_would_be_lost_is_reported_before_anything_is_fitted(

@@ -19,6 +19,7 @@ from goen.cli.main import main
 from goen.data import load_set
 from goen.data.pictures import read_picture
 
+from ..report.scored import walls
 from .test_run import finished
 
 __all__ = ["finished"]  # a fixture
@@ -401,3 +402,48 @@ def test_flagged_pictures_are_copied(
     assert (code, rows) == (2, [])
     assert "which is scored" in err
     assert not (pictures / "flagged").exists()
+
+
+def test_a_report_shows_the_pictures_and_leaves_the_rows_as_they_are(
+    finished: Path, pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "page.html"
+    assert main(["score", str(pictures), "--gate", str(finished)]) == 1
+    rows = capsys.readouterr().out
+    command = ["score", str(pictures), "--gate", str(finished), "--report", str(page)]
+    assert main(command) == main(command) == 1  # an earlier report is replaced
+    out, err = capsys.readouterr()
+    assert out == 2 * rows
+    assert f"report: {page}" in err
+    wall = walls(page)["scored-pictures"]
+    by_path = {row["path"]: row for row in map(json.loads, rows.splitlines())}
+    assert len(wall["tiles"]) == 4
+    for tile in wall["tiles"]:
+        row = by_path[tile["name"]]
+        assert (tile["p"], wall["classes"][tile["label"]]) == (row["p_value"], row["label"])
+    assert wall["rates"]["chosen"] == 0.05
+    text = page.read_text()
+    assert "1 file could not be read and got no score." in text
+    assert "keeps no training images, only the Gaussians" in text
+
+
+def test_a_report_that_cannot_be_written_is_reported_before_anything_is_scored(
+    finished: Path,
+    pictures: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("goen.cli.score.score_files", lambda *_: pytest.fail("it has begun"))
+    thesis = tmp_path / "thesis.html"
+    thesis.write_text("<p>years of work")
+    command = ["score", str(pictures), "--gate", str(finished)]
+    assert main([*command, "--report", str(thesis)]) == 2
+    assert "not a report of goen" in capsys.readouterr().err
+    assert thesis.read_text() == "<p>years of work"
+    assert main([*command, "--training-images", "digits"]) == 2
+    assert "--training-images goes with --report" in capsys.readouterr().err
+    page = ["--report", str(tmp_path / "page.html")]
+    assert main([*command, *page, "--training-images", "digits"]) == 2
+    assert "This gate keeps no training images" in capsys.readouterr().err
+    assert not (tmp_path / "page.html").exists()

@@ -5,7 +5,8 @@ import pytest
 from PIL import Image
 
 from goen.data import load_set
-from goen.data.folders import open_image_set
+from goen.data.folders import open_image_set, picture_files
+from goen.data.pictures import read_picture
 from goen.errors import UsageError
 
 
@@ -75,3 +76,20 @@ def test_what_is_neither_is_an_error(tmp_path: Path) -> None:
         open_image_set("nowhere", None, None)
     with pytest.raises(UsageError, match="has no class folders"):
         open_image_set(str(tmp_path), None, None)
+
+
+@pytest.mark.parametrize("classes", [None, ("dog", "cat"), ("dog",)])
+def test_every_image_of_a_folder_has_its_file(
+    folder: Path, classes: tuple[str, ...] | None
+) -> None:
+    (folder / "cat" / "more").mkdir()
+    Image.new("RGB", (12, 10), "blue").save(folder / "cat" / "more" / "0.png")
+    images = open_image_set(str(folder), None, classes)
+    files = picture_files(str(folder), images)
+    assert len(files) == len(images)
+    for pixels, file in zip(images.read(), files, strict=True):
+        assert (read_picture(file) == pixels).all()
+
+
+def test_a_known_set_has_no_files() -> None:
+    assert picture_files("digits", load_set("digits")) == []

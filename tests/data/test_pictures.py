@@ -26,6 +26,7 @@ from goen.data.pictures import (
     find_pictures,
     picture_batches,
     read_picture,
+    read_thumbnail,
 )
 from goen.errors import DataCorrupt, UsageError
 
@@ -84,6 +85,31 @@ def test_of_an_animation_the_first_frame_counts() -> None:
 def test_a_large_jpeg_is_resized() -> None:
     picture = Image.fromarray(COLOUR).resize((640, 480))
     assert read_picture(encoded(picture, "JPEG"), (32, 32)).shape == (3, 32, 32)
+
+
+@pytest.mark.parametrize("form", ["PNG", "JPEG"])
+def test_a_thumbnail_is_the_picture_made_small_and_upright(form: str, tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turn a quarter clockwise to see it upright
+    smooth = Image.fromarray(COLOUR).resize((1600, 1200), Image.Resampling.BICUBIC)
+    (tmp_path / "p").write_bytes(encoded(smooth, form, exif=exif))
+    small = read_thumbnail(tmp_path / "p", 80)
+    assert small.shape == (3, 80, 60)
+    expected = read_picture(tmp_path / "p", (80, 60))
+    assert np.abs(small.astype(int) - expected).mean() < 4  # of 255; a turned one differs by 50
+    assert np.abs(small[:, ::-1].astype(int) - expected).mean() > 30
+
+
+def test_a_small_picture_is_its_own_thumbnail(tmp_path: Path) -> None:
+    path = tmp_path / "p.png"
+    Image.fromarray(COLOUR).save(path)
+    assert (read_thumbnail(path, 20) == read_picture(path)).all()
+    assert read_thumbnail(path, 5).shape == (3, 3, 5)
+    Image.new("RGB", (500, 1), "red").save(path)
+    assert read_thumbnail(path, 50).shape == (3, 1, 50)
+    path.write_text("no picture")
+    with pytest.raises(DataCorrupt, match=r"p\.png is not a picture"):
+        read_thumbnail(path, 50)
 
 
 def test_a_bomb_is_refused_before_it_is_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:

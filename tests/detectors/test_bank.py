@@ -12,7 +12,7 @@ from torch import Tensor
 
 from goen.detectors import _bank
 from goen.detectors._bank import Bank
-from goen.errors import FitError, NotFittedError, UsageError
+from goen.errors import ArtifactError, FitError, NotFittedError, UsageError
 from goen.functional.neighbours import NeighbourIndex
 from goen.outputs import Outputs
 
@@ -218,3 +218,55 @@ def test_a_forged_state_is_refused_and_changes_nothing(
     with pytest.raises(ValueError, match=message):
         bank.load_state({**good, name: value})
     assert all(torch.equal(bank.state()[key], tensor) for key, tensor in good.items())
+
+
+# -- the images behind the rows ----------------------------------------------------------------
+
+
+def test_kept_rows_know_their_place_in_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("goen.detectors._bank._TURNS", 128)  # found in several portions
+    outputs, labels = stream(500)
+    bank = Bank(["a", "b"], 60).update(outputs[:200], labels[:200])
+    assert int(bank.numbers.max()) < 200
+    bank.update(outputs[200:], labels[200:])
+    again = Bank(["a", "b"]).load_state(bank.state())
+    for one in (bank, again):
+        assert len(one) == 60 == len(one.numbers.unique())
+        assert one.num_seen == 500
+        for layer in ("a", "b"):
+            expected = unit(outputs.features[layer])[one.numbers].float()
+            assert torch.allclose(one.unit(layer), expected)
+        assert torch.equal(one.state()["labels"], labels[one.numbers])
+    assert int(bank.numbers.max()) >= 200
+
+
+def test_the_nearest_images_are_those_of_sklearn_by_number() -> None:
+    outputs, labels = stream(900)
+    bank = Bank(["a", "b"], 300).update(outputs, labels)
+    probe, _ = stream(40, seed=1)
+    rows = unit(outputs.features["b"])[bank.numbers].numpy()
+    search = NearestNeighbors(n_neighbors=3).fit(rows)
+    distances, near = search.kneighbors(unit(probe.features["b"]).numpy())
+    found = bank.nearest(probe, "b", 3)
+    assert np.allclose(found.distances, distances, atol=1e-6)
+    assert torch.equal(found.numbers, bank.numbers[torch.from_numpy(near)])
+    assert torch.equal(found.labels, labels[found.numbers])
+
+
+def test_an_image_of_the_bank_is_its_own_nearest_and_few_images_are_all_there_are() -> None:
+    outputs, labels = stream(5)
+    bank = Bank(["a", "b"]).update(outputs, labels)
+    found = bank.nearest(outputs, "a", 8)
+    assert found.numbers.shape == (5, 5)
+    assert found.numbers[:, 0].tolist() == [0, 1, 2, 3, 4]
+    assert found.distances[:, 0].max() < 1e-3 < found.distances[:, 1].min()
+
+
+def test_random_numbers_of_no_stream_have_no_places() -> None:
+    outputs, labels = stream(50)
+    state = Bank(["a", "b"]).update(outputs, labels).state()
+    forged = Bank(["a", "b"]).load_state({**state, "counts": torch.tensor([CLASSES, 49, 5000])})
+    with pytest.raises(ArtifactError, match="not those of goen"):
+        forged.nearest(outputs, "a", 1)
+    whole = {**state, "counts": torch.tensor([CLASSES, 2**62, 5000])}
+    assert Bank(["a", "b"]).load_state(whole).numbers.max() == 49

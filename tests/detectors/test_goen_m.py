@@ -52,6 +52,18 @@ def test_cues_are_those_of_scipy_and_sklearn() -> None:
     assert np.allclose(cues[:, 2], scipy_entropy(p, axis=1))
 
 
+def test_the_nearest_training_images_are_those_that_the_cues_measure() -> None:
+    detector = fitted()
+    probe, _ = outputs(5, 1.0, 4)
+    assert detector.num_kept == (150, 150)
+    assert detector.bank.neighbour == 1
+    found = detector.nearest(probe, 2)
+    assert list(found) == ["early", "late"]
+    for column, near in enumerate(found.values()):
+        assert torch.allclose(near.distances[:, 0], detector.cues(probe)[:, column], atol=1e-7)
+        assert torch.equal(near.labels, near.numbers % 50 % CLASSES)
+
+
 def test_without_ood_the_score_is_the_mean_of_z_scores() -> None:
     detector = fitted()
     id_cues, probe = detector.id_cues_.numpy(), detector.cues(outputs(5, 1.0, 4)[0])

@@ -20,6 +20,7 @@ from goen.functional.conformal import (
     raised,
     required_held_out,
     threshold,
+    threshold_rank,
 )
 
 laws = settings(derandomize=True, deadline=None, max_examples=150)
@@ -27,6 +28,19 @@ laws = settings(derandomize=True, deadline=None, max_examples=150)
 tied_scores = st.integers(-3, 3).map(float) | st.sampled_from([-math.inf, math.inf, 0.1])
 # The rates people type: two or three decimals.
 decimal_rates = st.integers(1, 999).map(lambda i: i / 1000)
+
+
+@laws
+@given(st.integers(1, 400), decimal_rates)
+def test_the_rank_is_that_of_fractions(count: int, rate: float) -> None:
+    exact = Fraction(round(rate * 1000), 1000) * (count + 1)
+    if exact < 1:
+        with pytest.raises(FitError, match="needs at least"):
+            threshold_rank(count, rate)
+    else:
+        assert threshold_rank(count, rate) == math.floor(exact)
+        scores = np.random.default_rng(count).normal(size=count)
+        assert threshold(scores, rate) == sorted(scores)[-math.floor(exact)]
 
 
 # -- p-values --------------------------------------------------------------------------------

@@ -314,3 +314,54 @@ def test_the_most_similar_may_share_a_group(monkeypatch: pytest.MonkeyPatch) -> 
     together = torch.arange(16) * 100 + 37
     row[0, together] = torch.arange(1.0, 17.0)
     assert most_similar(row, 16)[1][0].tolist() == together.flip(0).tolist()
+
+
+# -- the nearest rows themselves -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 3, 50, 2000])
+def test_the_nearest_rows_are_scikit_learns(count: int) -> None:
+    queries, bank = unit(40, 12, 0), unit(2000, 12, 1)
+    search = NearestNeighbors(n_neighbors=count, metric="cosine", algorithm="brute")
+    distances, rows = search.fit(bank.double().numpy()).kneighbors(queries.double().numpy())
+    found, near = NeighbourIndex(bank).nearest(queries, count)
+    assert np.allclose(found.numpy(), distances, rtol=1e-9, atol=1e-12)
+    assert (near.numpy() == rows).all()
+
+
+def test_nearest_rows_by_hand() -> None:
+    bank = torch.tensor([[-1.0, 0.0], [0.0, 1.0], [0.6, 0.8], [0.0, 1.0]])
+    queries = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    found, near = NeighbourIndex(bank).nearest(queries, 3)
+    # Of equal rows the first of the bank comes first.
+    assert near.tolist() == [[2, 1, 3], [1, 3, 2]]
+    assert np.allclose(found.numpy(), [[0.4, 1, 1], [0, 0, 0.2]], atol=1e-7)
+
+
+def test_of_equal_rows_the_first_of_the_bank_come_first() -> None:
+    bank = unit(400, 5, 0)
+    places = torch.randperm(400, generator=torch.Generator().manual_seed(1))[:9]
+    bank[places] = bank[0].clone()
+    _, near = NeighbourIndex(bank).nearest(bank[:1], 5)
+    assert near[0].tolist() == sorted({0, *places.tolist()})[:5]
+
+
+def test_the_last_of_the_nearest_is_the_kth_also_in_a_narrow_cone() -> None:
+    bank = normalise(torch.tensor([[1.0, 0.0, 0.0]]) + 1e-4 * unit(700, 3, 0))
+    queries = normalise(torch.tensor([[1.0, 0.0, 0.0]]) + 1e-4 * unit(9, 3, 1))
+    found, near = NeighbourIndex(bank).nearest(queries, 7)
+    for k in range(1, 8):
+        assert torch.equal(found[:, k - 1], kth_distance(queries, bank, k))
+    difference = queries[:, None].double() - bank[near].double()
+    assert torch.allclose(found, difference.square().sum(2) / 2, rtol=1e-6, atol=0)
+
+
+def test_portions_of_nearest_rows_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    queries, bank = unit(50, 6, 0), unit(300, 6, 1)
+    whole = NeighbourIndex(bank).nearest(queries, 4)
+    monkeypatch.setattr(neighbours, "_SIMILARITIES", 7 * 300)
+    parts = NeighbourIndex(bank).nearest(queries, 4)
+    assert torch.equal(whole[1], parts[1])
+    assert NeighbourIndex(bank).nearest(queries[:0], 4)[1].shape == (0, 4)
+    with pytest.raises(UsageError, match=r"1 \.\. 300"):
+        NeighbourIndex(bank).nearest(queries, 301)

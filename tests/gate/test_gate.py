@@ -92,6 +92,14 @@ def test_without_a_head_the_distance_decides(some_images: ImageSet) -> None:
     assert (p.score == p.cues["log_distance"]).all()
 
 
+def test_predict_is_the_prediction_of_the_outputs(gate: Gate, some_images: ImageSet) -> None:
+    outputs = gate.outputs(some_images.read())
+    assert list(outputs.features) == ["z"]  # what the detector reads, no more
+    assert same(gate.predict_outputs(outputs), gate.predict(some_images.read()))
+    with pytest.raises(UsageError, match="32×32"):
+        gate.outputs(torch.zeros(1, 3, 8, 8))
+
+
 def test_one_image_equals_the_same_image_among_many(gate: Gate, some_images: ImageSet) -> None:
     many = gate.predict(some_images.read())
     whole = gate.predict(some_images)

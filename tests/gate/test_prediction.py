@@ -79,3 +79,21 @@ def test_discoveries_without_power_say_so() -> None:
         assert not prediction(100, 120).discoveries(0.1).any()
     assert prediction(100, 999).discoveries(0.1).tolist() == [True] + [False] * 99
     assert prediction(12, 120).discoveries(0.1)[0]
+
+
+@pytest.mark.parametrize("probability", [True, False])
+def test_some_images_are_taken_with_everything_they_have(probability: bool) -> None:
+    whole = made(6, probability=probability)
+    some = whole.take([4, 1])
+    assert len(some) == 2
+    for name in ("label", "confidence", "score", "p_value", "probability", "is_ood"):
+        values = getattr(whole, name)
+        if values is None:
+            assert getattr(some, name) is None
+        else:
+            assert getattr(some, name).tolist() == values[[4, 1]].tolist()
+    for name in ("cues", "cue_p_values"):
+        assert {k: v.tolist() for k, v in getattr(some, name).items()} == {
+            k: v[[4, 1]].tolist() for k, v in getattr(whole, name).items()
+        }
+    assert some.classes == whole.classes

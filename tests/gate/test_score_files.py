@@ -11,6 +11,7 @@ from goen.errors import UsageError
 from goen.gate import Gate, Prediction
 from goen.gate.score_files import (
     FileCounts,
+    ScoredBatch,
     ScoredFile,
     ScoreRow,
     check_not_scored,
@@ -21,6 +22,7 @@ from goen.gate.score_files import (
     score_files,
     sort_rows,
 )
+from goen.outputs import Outputs
 
 from ..own_model import LAYERS, digits, ood, preprocess, trained
 from .test_gate import make_gate
@@ -88,17 +90,37 @@ def test_the_network_sees_batches_of_that_size(
     gate: Gate, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[int] = []
-    predict = Gate.predict
+    outputs_of = Gate.outputs
 
-    def counting(self: Gate, images: np.ndarray) -> Prediction:
+    def counting(self: Gate, images: np.ndarray) -> Outputs:
         seen.append(len(images))
-        return predict(self, images)
+        return outputs_of(self, images)
 
-    monkeypatch.setattr(Gate, "predict", counting)
+    monkeypatch.setattr(Gate, "outputs", counting)
     score_files(gate, find_files([folder]).files[:25], lambda _: None, batch_size=10)
     assert seen == [10, 10, 5]
     with pytest.raises(UsageError, match="at least one image, got a batch size of 0"):
         score_files(gate, [], lambda _: None, batch_size=0)
+
+
+def test_whoever_watches_gets_what_the_network_saw_and_said(gate: Gate, folder: Path) -> None:
+    rows: list[ScoreRow] = []
+    seen: list[ScoredBatch] = []
+    files = find_files([folder]).files
+    score_files(gate, files, lambda scored: rows.append(scored.row), seen.append)
+    watched = [file for batch in seen for file in batch.files]
+    assert watched == [file for file in files if file.name != "077.png"]
+    images = np.concatenate([batch.images for batch in seen])
+    assert (images == np.delete(digits().test.read(range(130)), 77, axis=0)).all()
+    scores = [score for batch in seen for score in batch.prediction.score]
+    assert scores == [row["score"] for row in rows if not row["error"]]
+    assert [len(batch.outputs) for batch in seen] == [len(batch.files) for batch in seen]
+
+
+def test_nothing_is_watched_where_nothing_can_be_read(gate: Gate, tmp_path: Path) -> None:
+    found: list[ScoredFile] = []
+    score_files(gate, [tmp_path / "gone.png"], found.append, lambda _: pytest.fail("a batch"))
+    assert found[0].row["error"]
 
 
 def test_columns_depend_on_what_the_detector_provides(gate: Gate) -> None:

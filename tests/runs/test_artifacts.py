@@ -6,6 +6,7 @@ import torch
 
 from goen.errors import ArtifactError, UsageError
 from goen.runs import artifacts
+from goen.runs.recognise import REPORT_MARK
 from goen.runs.tensors import Tensors, read_tensors
 
 TENSORS = {"a": torch.arange(6.0).view(2, 3), "b": torch.tensor([1], dtype=torch.int64)}
@@ -102,7 +103,12 @@ def test_what_only_looks_like_ours_is_not_replaced(
 
 def test_notes_beside_a_saved_thing_are_not_lost(saved: Path) -> None:
     (saved / "report.txt").write_text("A gate for my_nets:resnet20\n")  # as goen fit does
+    (saved / "report.html").write_text(f"<!doctype html>{REPORT_MARK}")
     artifacts.save_artifact(saved, "thing", TENSORS, {})
+    (saved / "report.html").write_text("<p>my thesis")
+    with pytest.raises(UsageError, match="not a saved thing"):
+        artifacts.save_artifact(saved, "thing", TENSORS, {})
+    (saved / "report.html").unlink()
     (saved / "notes.txt").write_text("mine")
     with pytest.raises(UsageError, match=r"holds notes.txt, not"):
         artifacts.save_artifact(saved, "thing", TENSORS, {})

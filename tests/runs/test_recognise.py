@@ -24,11 +24,12 @@ from goen.gate import export, published
 from goen.gate.score_writers import format_of, open_writer
 from goen.models import NetworkConfig, ResNet18
 from goen.report import write_report
-from goen.report.page import _draw
+from goen.report.blocks import Page
+from goen.report.page import _draw, write_single_page
 from goen.report.table import Cell, Row, Table, write_tables
 from goen.runs.artifacts import load_artifact, save_artifact
 from goen.runs.recognise import MAP, RUN_FILES
-from goen.runs.results import Origin, write_results, write_scores
+from goen.runs.results import Mistakes, Origin, write_mistakes, write_results, write_scores
 from goen.runs.stages import Stages, alone_in, summarised
 from goen.studies.networks import write_epochs
 from goen.training.checkpoint import Checkpoint, save_checkpoint
@@ -100,6 +101,12 @@ def map_of(path: Path) -> None:
         save_file({**arrays, "share": torch.zeros(2)}, temporary)
 
 
+def mistakes(path: Path) -> None:
+    none = Mistakes(np.zeros(0, np.int64), np.zeros((0, 3, 8, 8), np.uint8))
+    one = Mistakes(np.zeros(1, np.int64), np.zeros((1, 3, 8, 8), np.uint8))
+    write_mistakes(path, {"test": none, "far/set": one})
+
+
 ONE_TABLE = Table("auroc", "AUROC", ("far",), (Row("KNN", (Cell(0.9, ".3f"),)),))
 ONE_NUMBER = published.Measured("test", 10, "ab", "accuracy", 0.9)
 
@@ -116,6 +123,8 @@ WRITERS = [
     Writer("run.json", summary),
     Writer("scores.safetensors", lambda p: write_scores(p, {"test": {"knn": np.zeros(2)}})),
     Writer("map.safetensors", map_of),
+    Writer("mistakes.safetensors", mistakes),
+    Writer("page.html", lambda p: write_single_page(Page("a page", []), p)),
     Writer("training.jsonl", lambda p: write_epochs(p, [{"epoch": 0, "loss": 1.0}])),
     Writer("head.jsonl", lambda p: write_epochs(p, [{"epoch": 0, "gap": 1.0}])),
     Writer("report.html", report),
@@ -390,7 +399,9 @@ _ALLOWED = {
     ("data/store.py", "_write"): "into the folder of whole_folder",
     ("detectors/odin.py", "forward"): "moves pixels",
     ("gate/score_writers.py", "_parquet"): "into an open file",
+    ("report/figures/style.py", "as_svg"): "into memory",
     ("report/figures/style.py", "save_figure"): "into a temporary folder",
+    ("report/pictures.py", "picture_url"): "into memory",
     ("runs/stages.py", "_clear"): "the work folder of a finished stage, named by a hash",
     ("studies/networks.py", "outputs"): "into the folder of a stage",
     ("studies/networks.py", "train"): "into the folder of a stage",

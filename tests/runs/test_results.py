@@ -8,7 +8,17 @@ import torch
 from safetensors.torch import save_file
 
 from goen.errors import ArtifactError
-from goen.runs.results import Origin, Result, read_results, read_scores, write_results, write_scores
+from goen.runs.results import (
+    Mistakes,
+    Origin,
+    Result,
+    read_mistakes,
+    read_results,
+    read_scores,
+    write_mistakes,
+    write_results,
+    write_scores,
+)
 
 ROW = Result(
     "goen",
@@ -130,3 +140,40 @@ def test_scores_of_another_form_are_refused(
     save_file(tensors, tmp_path / "scores.safetensors")
     with pytest.raises(ArtifactError, match="should be called SET/METHOD"):
         read_scores(tmp_path / "scores.safetensors")
+
+
+def test_mistakes_come_back_by_set(tmp_path: Path) -> None:
+    path = tmp_path / "mistakes.safetensors"
+    images = np.random.default_rng(0).integers(0, 256, (2, 3, 4, 5), dtype=np.uint8)
+    some = Mistakes(np.array([7, 3]), images)
+    none = Mistakes(np.zeros(0, np.int64), images[:0])
+    write_mistakes(path, {"test": some, "a/b": none})
+    found = read_mistakes(path)
+    assert found.keys() == {"test", "a/b"}
+    assert found["test"].rows.tolist() == [7, 3]
+    assert np.array_equal(found["test"].images, images)
+    assert found["a/b"].images.shape == (0, 3, 4, 5)
+    path.write_bytes(b"half")
+    with pytest.raises(ArtifactError, match="cannot be read"):
+        read_mistakes(path)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "message"),
+    [
+        ({"images/test": torch.zeros(2, 3, 4, 4).byte()}, "unknown names: images/test"),
+        ({"rows/test": torch.arange(2)}, "no tensor images/test"),
+        ({"rows/test": torch.tensor([-1])}, "rows/test should hold numbers from 0"),
+        ({"rows/test": torch.zeros(2)}, "rows/test should be int64"),
+        (
+            {"rows/test": torch.arange(3), "images/test": torch.zeros(2, 3, 4, 4).byte()},
+            r"images/test should be uint8 of shape \(3, 3, height, width\)",
+        ),
+    ],
+)
+def test_mistakes_of_another_form_are_refused(
+    tmp_path: Path, tensors: dict[str, torch.Tensor], message: str
+) -> None:
+    save_file(tensors, tmp_path / "mistakes.safetensors")
+    with pytest.raises(ArtifactError, match=message):
+        read_mistakes(tmp_path / "mistakes.safetensors")

@@ -181,7 +181,7 @@ def test_an_interrupted_second_run_cannot_be_mixed_with_the_first(
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("goen.studies.evaluate._draw_mistakes", killed)
+    monkeypatch.setattr("goen.studies.evaluate.find_mistakes", killed)
     with pytest.raises(KeyboardInterrupt):
         run(RunConfig(preset="tiny", calibration_ood="none"), protocol, tmp_path / "run")
     assert not (tmp_path / "run" / "report.html").exists()
@@ -189,7 +189,9 @@ def test_an_interrupted_second_run_cannot_be_mixed_with_the_first(
         write_report(tmp_path / "run")
 
 
-@pytest.mark.parametrize("name", ["gate/thesis.txt", "mistakes/test.png", "results.jsonl", "gate"])
+@pytest.mark.parametrize(
+    "name", ["gate/thesis.txt", "mistakes.safetensors", "results.jsonl", "gate"]
+)
 def test_what_goen_did_not_write_is_found_before_anything_is_trained(
     protocol: Protocol, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,7 @@ from goen.cli.options import (
     several,
 )
 from goen.cli.terminal import note
-from goen.data.folders import open_image_set
+from goen.data.folders import open_image_set, picture_files
 from goen.errors import UsageError
 from goen.escaping import visible
 from goen.files import check_free, whole_file
@@ -27,6 +27,7 @@ from goen.models.tapping.layers import layers as layers_of
 from goen.models.tapping.layers import suggest_layers
 from goen.models.tapping.pooling import Layout, Tokens
 from goen.models.tapping.preprocess import Preprocess
+from goen.report.fit import write_fit_page
 from goen.runs.artifacts import saved
 from goen.runs.limits import check_image_size
 
@@ -132,7 +133,16 @@ def fit_command(
     page = fit_summary(gate, ood_images)
     with whole_file(out / "report.txt") as temporary:
         temporary.write_text(page + "\n", encoding="utf-8")
+    write_fit_page(
+        gate,
+        held,
+        out / "report.html",
+        files=picture_files(held_out, held),
+        training=training,
+        training_files=picture_files(train, training),
+    )
     print(visible(page))
+    note(f"report: {out / 'report.html'}")
     note(f"gate: {out}   next: goen score PICTURES --gate {out} --model {model}")
     return 0
 

@@ -13,6 +13,7 @@ import tyro
 from goen.cli.model import open_gate
 from goen.cli.options import Device, OptionalFunction, OptionalPath, OptionalRate, several
 from goen.cli.print_scores import print_scores, print_sentence
+from goen.cli.score_report import open_report
 from goen.cli.terminal import note
 from goen.data.pictures import describe_skipped, open_picture
 from goen.errors import UsageError, unknown
@@ -55,6 +56,10 @@ def score_command(
     preprocess: OptionalFunction = None,
     batch_size: int = DEFAULT_BATCH_SIZE,
     device: Device = "cpu",
+    report: OptionalPath = None,
+    training_images: Annotated[
+        str | None, tyro.conf.arg(metavar="DATASET", help_behavior_hint="")
+    ] = None,
 ) -> int:
     """Classify each image, score it, and flag OOD inputs.
 
@@ -69,6 +74,7 @@ def score_command(
                  goen score photos/ --flagged-only --copy-flagged to-look-at
                  find photos -name '*.jpg' -mtime -1 | goen score - | jq .p_value
                  goen score photos/ --gate my-gate --model my_nets:resnet20
+                 goen score photos/ --report page.html
 
     Args:
         paths: image files, and folders of them; - reads paths from standard input, one per line,
@@ -89,6 +95,10 @@ def score_command(
         preprocess: the preprocessing function, if the gate was fitted with one.
         batch_size: images per forward pass.
         device: where the network runs: cpu, or cuda (cuda:1 is the second GPU).
+        report: an HTML page to write: the pictures with their scores, the most suspicious first,
+            with filters and a slider for the false-alarm rate.
+        training_images: with --report: the images that the gate was fitted on (the --train of goen
+            fit; cifar10 for the bundled gate), to show those nearest to each picture.
     """
     given = _read_paths(paths)
     target = None if out is None or out == Path("-") else out
@@ -105,10 +115,13 @@ def score_command(
         check_not_scored(target, found.files)
     if copy_to is not None:
         check_copy_folder(copy_to, given, found.files)
+    page = open_report(report, loaded, gate, training_images)
     flagged: list[Path] = []
     with _rows(target, form, columns) as write_row, _sorted(write_row, order) as write:
 
         def take(scored: ScoredFile) -> None:
+            if page is not None:
+                page.watch_row(scored.row)
             if scored.row["is_ood"]:
                 flagged.append(scored.file)
             if scored.row["is_ood"] or not flagged_only:
@@ -117,7 +130,8 @@ def score_command(
         # A progress bar would stand between the rows on the terminal.
         mixed = target is None and form != "table" and sys.stdout.isatty()
         with shown(not mixed):
-            counts = score_files(loaded, found.files, take, batch_size=batch_size)
+            watch = None if page is None else page.watch
+            counts = score_files(loaded, found.files, take, watch, batch_size=batch_size)
     if form == "table":
         print()
         print_sentence(_summary(counts, found, loaded))
@@ -128,6 +142,9 @@ def score_command(
         note(f"written to {target}")
     if copy_to is not None:
         note(f"{copy_flagged(flagged, copy_to)} flagged pictures copied to {copy_to}")
+    if page is not None and report is not None:
+        page.write(report)
+        note(f"report: {report}")
     return 1 if counts.unreadable else 0
 
 

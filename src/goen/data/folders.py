@@ -5,7 +5,7 @@ from logging import getLogger
 from pathlib import Path
 
 from goen.data.imageset import ImageSet
-from goen.data.pictures import describe_skipped
+from goen.data.pictures import describe_skipped, find_pictures
 from goen.data.readers import class_folders, class_names
 from goen.data.sources import load_set, names
 from goen.data.store import prepare_set
@@ -60,3 +60,16 @@ def _prepared(
     if skipped:
         _log.info("%s: %s", folder, describe_skipped(skipped))
     return prepare_set(source, folder.name)
+
+
+def picture_files(name: str, images: ImageSet) -> list[Path]:
+    """The files of a set that ``open_image_set`` opened, in its order; none if it is a known set.
+
+    Args:
+        name: of the folder of class folders.
+        images: the set.
+    """
+    folder = Path(name)
+    if not folder.is_dir():
+        return []
+    return [file for label in images.classes for file in sorted(find_pictures(folder / label))]

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from goen.data.imageset import Pixels
 from goen.errors import DataCorrupt, UsageError
@@ -38,6 +38,8 @@ FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 
 # Of skipped files, the endings that a message names.
 _MOST_ENDINGS = 5
+# EXIF orientations that exchange height and width.
+_QUARTER_TURNS = (5, 6, 7, 8)
 # Rows of a deep grey picture that are converted at once: the copy in float64 stays small.
 _ROWS_AT_ONCE = 256
 
@@ -218,13 +220,39 @@ def read_picture(
         raise UsageError(f"size is (height, width), both at least 1; got {size!r}.")
     source = Path(source) if isinstance(source, str) else source
     name = name or (str(source) if isinstance(source, Path) else "picture")
-    with _one_error(name), _pillow_is_quiet():
-        if isinstance(source, Image.Image):
+    if isinstance(source, Image.Image):
+        with _one_error(name), _pillow_is_quiet():
             return _checked_and_decoded(source, size, name, copy=True)
+    with _opened(source, name) as picture:
+        return _checked_and_decoded(picture, size, name)
+
+
+def read_thumbnail(file: Path, side: int) -> Pixels:
+    """The picture for people to look at: RGB ``(3, H, W)`` uint8, neither side above ``side``.
+
+    A JPEG is decoded at a reduced scale, which is several times faster, so its pixels are not quite
+    those that ``read_picture`` would give. A smaller picture stays as it is.
+
+    Raises:
+        DataCorrupt: as ``read_picture``.
+    """
+    with _opened(file, str(file)) as picture:
+        picture.draft(None, (2 * side, 2 * side))
+        scale = min(1, side / max(picture.size))
+        width, height = (max(1, round(scale * length)) for length in picture.size)
+        turned = picture.getexif().get(ExifTags.Base.Orientation) in _QUARTER_TURNS
+        size = (width, height) if turned else (height, width)
+        return _checked_and_decoded(picture, size, str(file))
+
+
+@contextmanager
+def _opened(source: Path | bytes, name: str) -> Iterator[Image.Image]:
+    """The picture, opened but not decoded."""
+    with _one_error(name), _pillow_is_quiet():
         if isinstance(source, Path) and not stat.S_ISREG(source.stat().st_mode):
             raise DataCorrupt(f"{name} is not a file.")  # to open a pipe would wait for ever
         with open_picture(io.BytesIO(source) if isinstance(source, bytes) else source) as picture:
-            return _checked_and_decoded(picture, size, name)
+            yield picture
 
 
 def are_pictures(value: object) -> TypeGuard[Sequence[Image.Image]]:

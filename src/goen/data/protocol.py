@@ -20,6 +20,7 @@ OodGroup = Literal["near", "far", "noise"]
 SPLIT_SEED = 42
 VALIDATION_SEED = 7
 
+PROTOCOLS = ("cifar10", "digits")
 CIFAR100_REST = "cifar100-rest"
 
 EXTRA_SETS: Mapping[str, OodGroup] = {
@@ -132,7 +133,23 @@ def protocol(
         return _digits()
     if name == "cifar10":
         return _cifar10(data_dir, download, extra)
-    raise unknown("protocol", name, ["cifar10", "digits"])
+    raise unknown("protocol", name, PROTOCOLS)
+
+
+def training_images(name: str) -> ImageSet:
+    """The training images of a protocol alone, for which nothing else need be at hand.
+
+    Example:
+        >>> training_images("digits").fingerprint == protocol("digits").train.fingerprint
+        True
+    """
+    if name == "cifar10":
+        return _cifar10_parts(load_set("cifar10", "train"))["train"]
+    return protocol(name).train
+
+
+def _cifar10_parts(training: ImageSet) -> dict[str, ImageSet]:
+    return training.split({"train": 45_000, "validation": 5_000}, SPLIT_SEED)
 
 
 def _size(images: ImageSet) -> str:
@@ -168,7 +185,7 @@ def _cifar10(data_dir: Path | None, download: bool, extra: tuple[str, ...]) -> P
             raise unknown("extra set", name, EXTRA_SETS)
     training = load_set("cifar10", "train", data_dir=data_dir, download=download)
     test = load_set("cifar10", "test", data_dir=data_dir, download=download)
-    parts = training.split({"train": 45_000, "validation": 5_000}, SPLIT_SEED)
+    parts = _cifar10_parts(training)
     calibration: dict[str, ImageSet] = {}
     evaluation: dict[str, OodSet] = {}
     missing: dict[str, str] = {}

@@ -5,6 +5,7 @@ To add one: a module here with a subclass of ``SimpleDetector``, its name below,
 ``CueDetector`` and is listed in ``goen.gate.saving`` as well. The cues of goen-m are in ``goen_m``.
 """
 
+from goen.detectors._bank import NearestImages
 from goen.detectors._base import CueDetector, Detector, SimpleDetector
 from goen.detectors.energy import Energy
 from goen.detectors.fdbd import FDBD
@@ -36,6 +37,7 @@ __all__ = [
     "Mahalanobis",
     "MaxLogit",
     "MaxSoftmax",
+    "NearestImages",
     "Perturbed",
     "PytorchOod",
     "ReAct",

@@ -1,13 +1,14 @@
 """Some of the training images' features, drawn evenly from every class as they stream by."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from goen.errors import NotFittedError, UsageError
+from goen.errors import ArtifactError, NotFittedError, UsageError
 from goen.functional._rows import check_features, check_finite_for_fit, check_labels
 from goen.functional.cues import normalise
 from goen.functional.neighbours import NeighbourIndex
@@ -22,6 +23,25 @@ _SHARE = 1 / 50
 _SEED = 0
 # By how much squared lengths of saved rows may differ from 1: float32 rounds them by far less.
 _LENGTH_SLACK = 1e-4
+# Turns that are drawn again at once to find out which images are kept: 8 MB.
+_TURNS = 1 << 20
+# The largest number of an image that is looked for; a forged bank could claim to have seen any.
+_MOST_SEEN = 1 << 31
+
+
+@dataclass(frozen=True)
+class NearestImages:
+    """The kept training images nearest to each of N images in one layer, the nearest first.
+
+    Attributes:
+        numbers: ``(N, k)``: each one's number among all training images in their order, from 0.
+        labels: ``(N, k)``: the labels they were trained with.
+        distances: ``(N, k)``: between unit vectors, Euclidean, as the layer's cue.
+    """
+
+    numbers: Tensor
+    labels: Tensor
+    distances: Tensor
 
 
 class Bank:
@@ -54,6 +74,7 @@ class Bank:
         self._indices: dict[str, NeighbourIndex] = {}
         self._labels = torch.zeros(0, dtype=torch.int64)
         self._turns = torch.zeros(0, dtype=torch.float64)
+        self._numbers: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self._labels)
@@ -92,6 +113,7 @@ class Bank:
             self._unit[layer] = torch.cat([old, new])[kept]
         self._labels, self._turns = labels[kept], turns[kept]
         self._seen += len(outputs)
+        self._numbers = None
         self.num_classes = count
         return self
 
@@ -124,6 +146,31 @@ class Bank:
         if index is None:
             index = self._indices[layer] = NeighbourIndex(self._unit[layer])
         return index
+
+    def nearest(self, outputs: Outputs, layer: str, count: int) -> NearestImages:
+        """The ``count`` kept images nearest to each of the outputs in this layer; all if fewer."""
+        unit = normalise(outputs.feature(layer))
+        cosine, rows = self._index(layer).nearest(unit, min(count, len(self)))
+        distances = (2 * cosine).clamp_min(0).sqrt()
+        return NearestImages(self.numbers[rows], self._labels[rows], distances)
+
+    @property
+    def num_seen(self) -> int:
+        """How many training images were offered."""
+        return self._seen
+
+    @property
+    def numbers(self) -> Tensor:
+        """``(M,)``: the number of each kept image among all that were offered, from 0.
+
+        The random number of an image is that of its place in the stream, so it gives the place.
+
+        Raises:
+            ArtifactError: the random numbers are not those of a stream of so many images.
+        """
+        if self._numbers is None:
+            self._numbers = _places(self._turns, min(self._seen, _MOST_SEEN))
+        return self._numbers
 
     def unit(self, layer: str) -> Tensor:
         """The rows that are kept of this layer, ``(M, D)`` float32."""
@@ -163,6 +210,7 @@ class Bank:
         self.num_classes, self._seen, self.rows = num_classes, seen, rows
         self._labels, self._turns, self._unit = labels, turns, unit
         self._neighbour = _neighbour(labels)
+        self._numbers = None
         self._indices = {layer: NeighbourIndex(values) for layer, values in unit.items()}
         return self
 
@@ -197,6 +245,31 @@ def _turns(start: int, count: int) -> Tensor:
     """Numbers ``start`` to ``start + count`` of one endless row of random numbers in [0, 1)."""
     generator = np.random.Generator(np.random.PCG64(_SEED).advance(start))
     return torch.from_numpy(generator.random(count))
+
+
+def _places(turns: Tensor, count: int) -> Tensor:
+    """Which of the first ``count`` numbers of the endless row each of these is.
+
+    Example:
+        >>> _places(_turns(5, 2), 100)
+        tensor([5, 6])
+    """
+    order = torch.argsort(turns)
+    wanted = turns[order]
+    places = torch.full_like(order, -1)
+    for start in range(0, count, _TURNS):
+        if not bool((places < 0).any()):
+            break
+        drawn = _turns(start, min(_TURNS, count - start))
+        at = torch.searchsorted(wanted, drawn).clamp_max(len(wanted) - 1)
+        found = torch.nonzero(wanted[at] == drawn).flatten()
+        places[order[at[found]]] = start + found
+    if bool((places < 0).any()):
+        raise ArtifactError(
+            "The random numbers by which this gate chose the training images that it keeps are not "
+            "those of goen: the gate was changed, or made by another version. Fit it again."
+        )
+    return places
 
 
 def _first_of_each_class(labels: Tensor, turns: Tensor, most: int) -> Tensor:

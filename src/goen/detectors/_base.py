@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from goen.detectors._bank import NearestImages
 from goen.errors import ArtifactError, NotFittedError, UsageError
 from goen.functional._rows import check_features, check_labels
 from goen.functional.conformal import p_values_of_sorted
@@ -275,6 +276,15 @@ class CueDetector(Detector):
     @abstractmethod
     def cue_p_values(self, cues: Tensor) -> Tensor | None:
         """Conformal p-value of each cue alone, ``(N, K)``: small where that cue is unusual."""
+
+    def nearest(self, outputs: Outputs, count: int) -> Mapping[str, NearestImages]:
+        """The ``count`` nearest training images in each layer; empty if it keeps no images."""
+        return {}
+
+    @property
+    def num_kept(self) -> tuple[int, int]:
+        """How many training images ``nearest`` chooses from, and how many there were."""
+        return 0, 0
 
     @abstractmethod
     def traceable(self) -> nn.Module:

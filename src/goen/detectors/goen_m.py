@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from goen.detectors._bank import ROWS, Bank, check_rows
+from goen.detectors._bank import ROWS, Bank, NearestImages, check_rows
 from goen.detectors._base import CueDetector, column_p_values
 from goen.detectors._tracing import TracedNeighbour, traced_entropy
 from goen.errors import FitError, NotFittedError, UsageError
@@ -190,6 +190,14 @@ class GoenM(CueDetector):
         """Each cue against those of the ID images that standardise it."""
         self._calibrated()
         return column_p_values(cues, self._id_columns)
+
+    def nearest(self, outputs: Outputs, count: int) -> Mapping[str, NearestImages]:
+        """The ``count`` nearest images of the bank in each layer."""
+        return {layer: self.bank.nearest(outputs, layer, count) for layer in self.bank.layers}
+
+    @property
+    def num_kept(self) -> tuple[int, int]:
+        return len(self.bank), self.bank.num_seen
 
     def _calibrated(self) -> Tensor:
         if self.id_cues_ is None:

@@ -36,6 +36,7 @@ __all__ = [
     "raised",
     "required_held_out",
     "threshold",
+    "threshold_rank",
 ]
 
 Numbers: TypeAlias = ArrayLike | torch.Tensor
@@ -101,8 +102,36 @@ def threshold(held_out_scores: Numbers, false_alarm_rate: float) -> float:
         3.0
     """
     held_out = _sorted_held_out(held_out_scores)
-    rank = _rank(held_out.size, false_alarm_rate)
+    rank = threshold_rank(held_out.size, false_alarm_rate)
     return float(held_out[held_out.size - rank])
+
+
+def threshold_rank(num_held_out: int, false_alarm_rate: float) -> int:
+    """k, the largest integer with k / (n + 1) <= alpha: the threshold is the k-th largest score.
+
+    The numbers are compared as they are rounded; 1 <= k <= n.
+
+    Raises:
+        FitError: n is too small for the rate; the message gives the number needed.
+
+    Example:
+        >>> threshold_rank(1000, 0.05)
+        50
+    """
+    false_alarm_rate = _rate("false_alarm_rate", false_alarm_rate)
+    size = num_held_out + 1
+    rank = math.floor(false_alarm_rate * size)
+    while (rank + 1) / size <= false_alarm_rate:
+        rank += 1
+    while rank / size > false_alarm_rate:
+        rank -= 1
+    if rank < 1:
+        raise FitError(
+            f"A false-alarm rate of {false_alarm_rate:g} needs at least "
+            f"{required_held_out(false_alarm_rate)} held-out scores, got {num_held_out}. "
+            "Hold out more in-distribution inputs, or allow a higher rate."
+        )
+    return rank
 
 
 def required_held_out(false_alarm_rate: float) -> int:
@@ -176,7 +205,7 @@ def false_alarm_interval(
         [0.0392, 0.05, 0.0618]
     """
     level = _rate("A level", level)
-    rank = _rank(num_held_out, false_alarm_rate)
+    rank = threshold_rank(num_held_out, false_alarm_rate)
     from scipy.stats import beta  # takes most of a second to import, and only this needs it
 
     low, high = beta.interval(level, rank, num_held_out + 1 - rank)
@@ -260,24 +289,6 @@ def benjamini_hochberg(p_values: Numbers, rate: float) -> NDArray[np.bool_]:
     if passing.size == 0:
         return np.zeros(p.shape, dtype=np.bool_)
     return np.asarray(p <= ordered[passing[-1]])
-
-
-def _rank(num_held_out: int, false_alarm_rate: float) -> int:
-    """k, the largest integer with k / (n + 1) <= alpha as rounded numbers: 1 <= k <= n."""
-    false_alarm_rate = _rate("A false-alarm rate", false_alarm_rate)
-    size = num_held_out + 1
-    rank = math.floor(false_alarm_rate * size)
-    while (rank + 1) / size <= false_alarm_rate:
-        rank += 1
-    while rank / size > false_alarm_rate:
-        rank -= 1
-    if rank < 1:
-        raise FitError(
-            f"A false-alarm rate of {false_alarm_rate:g} needs at least "
-            f"{required_held_out(false_alarm_rate)} held-out scores, got {num_held_out}. "
-            "Hold out more in-distribution inputs, or allow a higher rate."
-        )
-    return rank
 
 
 def _numbers(name: str, values: Numbers) -> NDArray[np.float64]:

@@ -1,6 +1,7 @@
-"""The k-th nearest row of a bank: exact, in bounded memory."""
+"""The nearest rows of a bank, and the k-th of them: exact, in bounded memory."""
 
 import math
+from collections.abc import Iterator
 from typing import Self
 
 import torch
@@ -94,6 +95,49 @@ class NeighbourIndex:
         Raises:
             UsageError: another width, a k that is not in 1 .. M, or queries that are not finite.
         """
+        out = [self.bank.new_empty(0, dtype=torch.float64)]
+        for chunk, error, similarity, near in self._candidates(queries, k):
+            out.append(self._kth_of(chunk, k, error, similarity, near))
+        return torch.cat(out)
+
+    def nearest(self, queries: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """1 - a·b of each query a and its ``count`` nearest rows b, and which rows these are.
+
+        Both ``(N, count)``, float64 and int64, nearest first; of rows at the same distance the
+        first comes first. Of more than eight rows that float32 cannot distinguish from the last,
+        some are returned.
+
+        Args:
+            queries: of unit length, or zeros.
+            count: in 1 .. M.
+
+        Raises:
+            UsageError: as ``kth_distance``, with ``count`` for k.
+
+        Example:
+            >>> index = NeighbourIndex(torch.tensor([[-1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]))
+            >>> index.nearest(torch.tensor([[1.0, 0.0]]), count=2)
+            (tensor([[0., 1.]], dtype=torch.float64), tensor([[2, 1]]))
+        """
+        distances = [self.bank.new_empty(0, max(count, 0), dtype=torch.float64)]
+        rows = [self.bank.new_empty(0, max(count, 0), dtype=torch.int64)]
+        for chunk, _, _, found in self._candidates(queries, count):
+            near = found.sort(dim=1).values
+            query = torch.arange(len(chunk), device=near.device).repeat_interleave(near.shape[1])
+            distance = self._distances(chunk, near.flatten(), query).view(near.shape)
+            distance, order = distance.sort(dim=1, stable=True)
+            distances.append(distance[:, :count])
+            rows.append(near.gather(1, order[:, :count]))
+        return torch.cat(distances), torch.cat(rows)
+
+    def _candidates(
+        self, queries: Tensor, k: int
+    ) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+        """Chunks of the queries with what float32 takes for their k nearest rows, and a few more.
+
+        A chunk is the queries ``(n, D)``, a bound ``(n, 1)`` on the rounding of their similarities,
+        the similarities ``(n, K)``, highest first, and their rows.
+        """
         count = len(self)
         check_features(queries, self.bank.shape[1])
         if not 1 <= k <= count:
@@ -102,15 +146,13 @@ class NeighbourIndex:
         step = max(_SIMILARITIES // count, 1)
         similarity = self._rows.new_empty(min(step, len(queries)), -(-count // _GROUP) * _GROUP)
         similarity[:, count:] = -torch.inf
-        out = [self.bank.new_empty(0, dtype=torch.float64)]
         for start in range(0, len(queries), step):
             chunk = queries[start : start + step].detach().to(self.bank.device)
             rows = similarity[: len(chunk)]
             error = self._similarity(chunk, out=rows[:, :count])
             if not math.isfinite(error.sum().item()):
                 raise UsageError("Queries hold NaN or infinity. Check the images and the network.")
-            out.append(self._kth_of(chunk, k, error, *most_similar(rows, last)))
-        return torch.cat(out)
+            yield chunk, error, *most_similar(rows, last)
 
     def _similarity(self, queries: Tensor, out: Tensor) -> Tensor:
         """Write what orders the rows like their similarity; a bound ``(N, 1)`` on its rounding."""

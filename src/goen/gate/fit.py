@@ -29,6 +29,7 @@ from goen.gate._passes import (
     require_held_out,
     split_held_out,
 )
+from goen.gate.evidence import FitEvidence, is_near_chance
 from goen.gate.gate import Gate
 from goen.gate.held_out import HeldOut
 from goen.models import ARCHITECTURES, Backbone
@@ -136,10 +137,11 @@ def fit_gate(
             for kind, found in ood.items()
         },
     }
+    scores = calibrate(detector, held_out, ood_cues, false_alarm_rate)
     return Gate(
         network=network,
         detector=detector,
-        held_out=calibrate(detector, held_out, ood_cues, false_alarm_rate),
+        held_out=scores,
         false_alarm_rate=false_alarm_rate,
         classes=names,
         image_size=sets.image_size,
@@ -151,6 +153,7 @@ def fit_gate(
         image_hashes={
             role: image_hashes(stream.digests()) for role, stream in sets.by_role().items()
         },
+        evidence=FitEvidence.from_pass(held_out, detector, false_alarm_rate),
     )
 
 
@@ -158,13 +161,11 @@ def _warn_of_chance(held_out: CuePass, num_classes: int) -> None:
     """Warn if the classifier is not clearly better than chance on the held-out images."""
     if held_out.accuracy is None or num_classes < 2:
         return
-    chance = 1 / num_classes
-    spread = (chance * (1 - chance) / len(held_out)) ** 0.5
-    if held_out.accuracy <= chance + 3 * spread:
+    if is_near_chance(held_out.accuracy, len(held_out), num_classes):
         warnings.warn(
             f"The classifier is right on {held_out.accuracy:.1%} of the held-out images, no better "
-            f"than chance ({chance:.1%}). Is the preprocessing missing, do the labels count the "
-            "classes in another order than the logits, or are these other weights?",
+            f"than chance ({1 / num_classes:.1%}). Is the preprocessing missing, do the labels "
+            "count the classes in another order than the logits, or are these other weights?",
             GoenWarning,
             stacklevel=4,
         )

@@ -8,8 +8,7 @@ from logging import getLogger
 from pathlib import Path
 
 from goen.errors import UsageError
-from goen.files import make_folder, own_files, recorded_names, whole_file
-from goen.gate.score_files import printable
+from goen.files import make_folder, own_files, printable_path, recorded_names, whole_file
 
 _log = getLogger(__name__)
 
@@ -80,7 +79,7 @@ def _names(files: Iterable[Path], taken: Iterable[str]) -> list[str]:
     numbers = Counter[str]()
     names = []
     for file in files:
-        wanted = name = _harmless(printable(Path(file.name)))
+        wanted = name = _harmless(printable_path(Path(file.name)))
         stem, suffix = Path(wanted).stem, Path(wanted).suffix
         while name.casefold() in used:
             numbers[wanted] += 1

@@ -30,6 +30,7 @@ from goen.outputs import Outputs
 from goen.runs.manifest import JsonObject
 
 if TYPE_CHECKING:
+    from goen.gate.evidence import FitEvidence
     from goen.gate.update import Change
 
 
@@ -54,6 +55,7 @@ class Gate:
         image_hashes: of the images that fitted the gate, by role (``train``, ``held_out``, ``ood
             KIND``), so that ``update`` finds an image in a second role; empty in gates of
             ``goen run``.
+        evidence: what the held-out images gave, image by image, for the report of a fit; not saved.
     """
 
     network: nn.Module
@@ -65,6 +67,7 @@ class Gate:
     facts: JsonObject = field(default_factory=dict)
     per_class: bool = False
     image_hashes: Mapping[str, Hashes] = field(default_factory=dict)
+    evidence: "FitEvidence | None" = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "false_alarm_rate", float(self.false_alarm_rate))
@@ -254,7 +257,8 @@ class Gate:
             DataError: no images, such as a generator that was read before, or a broken picture.
         """
         if isinstance(images, (Tensor, np.ndarray)):
-            return self._predict_batch(images)
+            with torch.inference_mode():
+                return self.predict_outputs(self.outputs(images))
         if isinstance(images, ImageSet) and not len(images):
             raise UsageError(f"{images.name} has no images.")
         given = [images] if isinstance(images, Image.Image) else images
@@ -263,7 +267,15 @@ class Gate:
         # The type checker cannot tell that pictures are batches by now.
         return concatenate(list(self._predict_stream(cast(Images, given), batch_size)))
 
-    def _predict_batch(self, images: Array) -> Prediction:
+    def outputs(self, images: Array) -> Outputs:
+        """What the detector reads of the network's outputs for a batch of images, on the CPU.
+
+        Args:
+            images: ``(N, 3, H, W)`` or ``(3, H, W)``, uint8 or floats in [0, 1].
+
+        Raises:
+            UsageError: images of another shape, type or range, or with NaN in them.
+        """
         batch = check_images(images)
         self._check_size(batch.shape)
         device, _ = placement(self.network)
@@ -271,8 +283,7 @@ class Gate:
         shown = batch if len(batch) else batch.new_zeros(1, *batch.shape[1:])
         with evaluating(self.network), torch.inference_mode():
             outputs: Outputs = self.network(shown.to(device))
-            kept = outputs.keep(self.detector.features).cpu()
-            return self.predict_outputs(kept[: len(batch)])
+            return outputs.keep(self.detector.features).cpu()[: len(batch)]
 
     def _predict_stream(self, images: Images, batch_size: int) -> Iterator[Prediction]:
         stream = as_stream(images, "images", batch_size)
@@ -327,12 +338,12 @@ class Gate:
             cues=named(cues),
             classes=self.classes,
             cue_p_values={} if cue_p_values is None else named(cue_p_values),
-            num_held_out=self._num_held_out,
+            num_held_out=self.num_held_out,
         )
 
     @property
-    def _num_held_out(self) -> int:
-        """The images behind a p-value: all, or the fewest of any class."""
+    def num_held_out(self) -> int:
+        """The held-out images behind a p-value: all, or the fewest of any class."""
         if not self.per_class or self.held_out.labels is None:
             return len(self.held_out)
         return int(np.bincount(self.held_out.labels, minlength=len(self.classes)).min())

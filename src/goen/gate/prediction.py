@@ -2,8 +2,8 @@
 
 import math
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,25 @@ class Prediction:
 
     def __len__(self) -> int:
         return len(self.label)
+
+    def take(self, rows: Sequence[int]) -> "Prediction":
+        """The prediction for these images, in this order."""
+        wanted = np.asarray(rows, dtype=np.int64)
+
+        def by_name(values: Mapping[str, Floats]) -> dict[str, Floats]:
+            return {name: column[wanted] for name, column in values.items()}
+
+        return replace(
+            self,
+            label=self.label[wanted],
+            confidence=self.confidence[wanted],
+            score=self.score[wanted],
+            p_value=self.p_value[wanted],
+            probability=None if self.probability is None else self.probability[wanted],
+            is_ood=self.is_ood[wanted],
+            cues=by_name(self.cues),
+            cue_p_values=by_name(self.cue_p_values),
+        )
 
     def explain(self, row: int = 0) -> str:
         """The p-value of each cue of image ``row``; its value where there is no p-value.

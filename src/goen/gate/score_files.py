@@ -15,7 +15,9 @@ import numpy as np
 from goen.data.imageset import Pixels
 from goen.data.pictures import find_pictures, read_picture
 from goen.errors import DataError, UsageError
+from goen.files import printable_path
 from goen.gate import Gate, Prediction
+from goen.outputs import Outputs
 from goen.progress import bar
 
 ScoreRow = dict[str, str | float | bool | None]
@@ -54,6 +56,23 @@ class FileCounts:
     unreadable: int
 
 
+@dataclass(frozen=True)
+class ScoredBatch:
+    """Files that were read and scored together, for whoever wants more than their rows.
+
+    Attributes:
+        files: N of them.
+        images: what the network saw of them, ``(N, 3, H, W)``.
+        outputs: of the network.
+        prediction: of the gate.
+    """
+
+    files: Sequence[Path]
+    images: Pixels
+    outputs: Outputs
+    prediction: Prediction
+
+
 def find_files(paths: Sequence[Path]) -> FoundFiles:
     """The files given, and all pictures in the folders given, sorted within each folder.
 
@@ -72,6 +91,7 @@ def score_files(
     gate: Gate,
     files: Sequence[Path],
     write: Callable[[ScoredFile], None],
+    watch: Callable[[ScoredBatch], None] | None = None,
     *,
     batch_size: int = DEFAULT_BATCH_SIZE,
 ) -> FileCounts:
@@ -79,6 +99,12 @@ def score_files(
 
     A file that cannot be read gets a row with its error. An image for which the network's outputs
     are not finite is flagged, and its row says so.
+
+    Args:
+        gate: scores.
+        files: to score.
+        write: takes the row of each file.
+        watch: takes each batch of files that were read, before their rows are written.
     """
     if batch_size < 1:
         raise UsageError(f"A batch has at least one image, got a batch size of {batch_size}.")
@@ -87,7 +113,7 @@ def score_files(
         task = progress.add_task("scoring", total=len(files), status="images")
         for start in range(0, len(files), batch_size):
             batch = files[start : start + batch_size]
-            for one in score_batch(gate, batch, pool):
+            for one in score_batch(gate, batch, pool, watch):
                 scored += one.row["label"] is not None
                 flagged += bool(one.row["is_ood"])
                 write(one)
@@ -95,28 +121,40 @@ def score_files(
     return FileCounts(scored, flagged, len(files) - scored)
 
 
-def score_batch(gate: Gate, files: Sequence[Path], pool: Executor) -> Iterator[ScoredFile]:
+def score_batch(
+    gate: Gate,
+    files: Sequence[Path],
+    pool: Executor,
+    watch: Callable[[ScoredBatch], None] | None = None,
+) -> Iterator[ScoredFile]:
     """The row of each of a few files, in their order; see ``score_files``.
 
     Args:
         gate: scores them together.
         files: as many as fit into memory.
         pool: decodes them.
+        watch: takes the files that were read, before their rows are given.
     """
     read = list(pool.map(lambda file: _read(file, gate.image_size), files))
-    images = [image for image in read if not isinstance(image, str)]
-    rows = iter(prediction_rows(gate.predict(np.stack(images)))) if images else iter(())
+    rows: Iterator[ScoreRow] = iter(())
+    found = [i for i, image in enumerate(read) if not isinstance(image, str)]
+    if found:
+        together = _scored(gate, [files[i] for i in found], [read[i] for i in found])
+        rows = prediction_rows(together.prediction)
+        if watch is not None:
+            watch(together)
     for file, image in zip(files, read, strict=True):
         error = image if isinstance(image, str) else None
         row = dict.fromkeys(score_columns(gate)) if error else next(rows)
         if error is None and row["score"] is None:
             error = _NOT_FINITE
-        yield ScoredFile(file, {"path": printable(file), **row, "error": error})
+        yield ScoredFile(file, {"path": printable_path(file), **row, "error": error})
 
 
-def printable(file: Path) -> str:
-    """The path as text, whatever bytes its name is made of."""
-    return os.fsencode(file).decode("utf-8", "backslashreplace")
+def _scored(gate: Gate, files: Sequence[Path], images: Sequence[Pixels | str]) -> ScoredBatch:
+    pixels = np.stack([image for image in images if not isinstance(image, str)])
+    outputs = gate.outputs(pixels)
+    return ScoredBatch(files, pixels, outputs, gate.predict_outputs(outputs))
 
 
 def score_columns(gate: Gate) -> list[str]:

@@ -124,7 +124,9 @@ def _updated(gate: Gate, old: GoenM, sets: _NewSets) -> tuple[Gate, Change]:
         held_out = _recalibrated(new, old, gate.held_out, new_ood, ood)
         old_id = torch.tensor(held_out.require_cues())
     facts["splits"] = splits
-    updated = replace(gate, detector=new, held_out=held_out, facts=facts, image_hashes=hashes)
+    updated = replace(
+        gate, detector=new, held_out=held_out, facts=facts, image_hashes=hashes, evidence=None
+    )
     new_id = torch.tensor(updated.held_out.require_cues())
     change = Change(
         _numbers(old, gate.threshold, old_id, old_ood),

@@ -10,7 +10,8 @@ from typing import TextIO
 
 from goen.data.pictures import find_pictures
 from goen.errors import UsageError
-from goen.gate.score_files import DEFAULT_BATCH_SIZE, printable
+from goen.files import printable_path
+from goen.gate.score_files import DEFAULT_BATCH_SIZE
 from goen.runs.manifest import JsonObject
 
 # A file that was changed less than so many seconds ago may still be written.
@@ -44,7 +45,7 @@ def follow_folder(
         latest = None if every is None else time.time() - _SETTLED
         found = []
         for file in find_pictures(folder):
-            if not is_new(printable(file)):
+            if not is_new(printable_path(file)):
                 continue
             if beside is not None and beside in file.resolve().parents:
                 continue

@@ -3,13 +3,13 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import ClassVar, Literal
 
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from goen.report.table import Table
+from goen.report.wall import Wall
 
 
 @dataclass(frozen=True)
@@ -54,14 +54,6 @@ class Gallery:
 
 
 @dataclass(frozen=True)
-class Photographs:
-    """PNG files of the run's folder, each with its alternative text."""
-
-    files: tuple[tuple[Path, str], ...]
-    block: ClassVar[str] = "photographs"
-
-
-@dataclass(frozen=True)
 class ResultTable:
     """A table of results."""
 
@@ -87,7 +79,7 @@ class Details:
     block: ClassVar[str] = "details"
 
 
-PageBlock = Paragraph | Gallery | Photographs | ResultTable | FactTable | Details
+PageBlock = Paragraph | Gallery | Wall | ResultTable | FactTable | Details
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,14 @@ from safetensors import SafetensorError
 from goen.errors import ArtifactError
 from goen.escaping import visible
 from goen.files import check_free, make_folder, own_files, storage_errors, whole_file
-from goen.report.blocks import Drawing, Gallery, Page, Photographs
-from goen.report.figures.style import DARK_PAPER, follow_colour_scheme, save_figure
+from goen.report.blocks import Drawing, Gallery, Page
+from goen.report.figures.style import DARK_PAPER, as_svg, follow_colour_scheme, save_figure
+from goen.report.pictures import data_url
 from goen.report.provenance import provenance
 from goen.report.registry import REPORTS, study_tables
 from goen.report.run_folder import read_run
 from goen.report.table import write_tables
+from goen.report.wall import Wall
 from goen.report.watch import watch_page
 from goen.report.watch_folder import is_watch, read_watch
 from goen.runs.recognise import REPORT
@@ -31,7 +33,7 @@ def write_page(folder: Path, beside: Sequence[Path]) -> Path:
     """See ``goen.report.write_report``."""
     check_free(folder / "report.html", REPORT)
     if is_watch(folder):
-        return _write(folder, watch_page(read_watch(folder)), {})
+        return _write_folder(folder, watch_page(read_watch(folder)), {})
     run = read_run(folder, beside)
     study = run.summary.study
     if study not in REPORTS:
@@ -48,32 +50,56 @@ def write_page(folder: Path, beside: Sequence[Path]) -> Path:
             f"({type(error).__name__}: {error}). Run the same command again: it repeats only what "
             "is not finished."
         ) from error
-    return _write(folder, page, run.summary.left_out)
+    return _write_folder(folder, page, run.summary.left_out)
 
 
-def _write(folder: Path, page: Page, left_out: Mapping[str, str]) -> Path:
+def _write_folder(folder: Path, page: Page, left_out: Mapping[str, str]) -> Path:
     """Write figures, tables and page into the folder."""
     drawn = _draw(_drawings(page), folder / "figures")
     write_tables(page.tables(), folder / "tables")
-    script = resources.files("goen.report").joinpath("templates", "page.js").read_text("utf-8")
+    path = folder / "report.html"
+    _write(page, drawn, path, left_out)
+    return path
+
+
+def write_single_page(page: Page, path: Path) -> None:
+    """Write a page that is one file, with its figures in it, in place of an earlier report."""
+    drawn = {drawing.name: _drawn(as_svg(drawing.figure)) for drawing in _drawings(page)}
+    _write(page, drawn, path, {})
+
+
+def _write(page: Page, drawn: Mapping[str, str], path: Path, left_out: Mapping[str, str]) -> None:
+    """Write the HTML.
+
+    Args:
+        page: what it shows.
+        drawn: its figures as data URLs, by name.
+        path: of the file.
+        left_out: what is missing, with the reason.
+    """
+    has_wall = any(isinstance(block, Wall) for block in page.blocks())
+    script = _template("page.js") + (_template("wall.js") if has_wall else "")
     text = (
         _environment()
         .get_template("page.html")
         .render(
             policy=Markup(_policy(script)),
             script=Markup(script),
+            style=Markup(_template("wall.css") if has_wall else ""),
             dark_paper=DARK_PAPER,
             title=page.title,
             summary=page.summary,
             left_out=left_out,
             sections=page.sections,
             drawn=drawn,
-            photographs={path: _embedded(path.read_bytes(), "png") for path in _photographs(page)},
         )
     )
-    with whole_file(folder / "report.html", REPORT) as temporary:
+    with whole_file(path, REPORT) as temporary:
         temporary.write_text(visible(text), encoding="utf-8")
-    return folder / "report.html"
+
+
+def _template(name: str) -> str:
+    return resources.files("goen.report").joinpath("templates", name).read_text("utf-8")
 
 
 def _draw(drawings: Sequence[Drawing], folder: Path) -> dict[str, str]:
@@ -83,7 +109,7 @@ def _draw(drawings: Sequence[Drawing], folder: Path) -> dict[str, str]:
     with storage_errors(folder), TemporaryDirectory(dir=folder, prefix=".") as temporary:
         for drawing in drawings:
             svg = save_figure(drawing.figure, Path(temporary), drawing.name)
-            drawn[drawing.name] = _embedded(follow_colour_scheme(svg).encode(), "svg+xml")
+            drawn[drawing.name] = _drawn(svg)
         files = {file.name: file for file in Path(temporary).iterdir()}
         with own_files(folder, files) as ours:
             for name, file in files.items():
@@ -96,9 +122,8 @@ def _drawings(page: Page) -> list[Drawing]:
     return [d for block in page.blocks() if isinstance(block, Gallery) for d in block.drawings]
 
 
-def _photographs(page: Page) -> list[Path]:
-    blocks = [block for block in page.blocks() if isinstance(block, Photographs)]
-    return [path for block in blocks for path, _ in block.files]
+def _drawn(svg: str) -> str:
+    return data_url(follow_colour_scheme(svg).encode(), "svg+xml")
 
 
 def _policy(script: str) -> str:
@@ -116,7 +141,3 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-
-
-def _embedded(data: bytes, kind: str) -> str:
-    return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"

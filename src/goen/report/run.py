@@ -1,7 +1,6 @@
 """The report of ``goen run``: what the gate flags, how well, and where it is wrong."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ from goen.report.blocks import (
     Page,
     PageBlock,
     Paragraph,
-    Photographs,
     ResultTable,
     Section,
     bold,
@@ -31,6 +29,7 @@ from goen.report.figures.learning import training_curve
 from goen.report.figures.reliability import classifier_reliability, ood_reliability
 from goen.report.figures.scores import flagged_bars, histograms
 from goen.report.five_panels import five_panel_section
+from goen.report.mistakes import mistakes_section
 from goen.report.run_folder import RunFolder
 from goen.report.summary import Summary, dataset_title
 from goen.report.table import Cell, Row, Table
@@ -132,7 +131,7 @@ def run_page(run: RunFolder, tables: Sequence[Table]) -> Page:
         *_other_scores(run),
         _calibration(run),
         *_feature_map(run, run.gate.texts("classes")),
-        *_mistakes(run),
+        mistakes_section(run, run.gate.texts("classes")),
         _training(run),
         *five_panel_section(run),
     ]
@@ -333,22 +332,6 @@ def _feature_map(run: RunFolder, classes: Sequence[str]) -> list[Section]:
     )
     drawing = Drawing("feature-map", figure, alt)
     return [Section("Feature map", [Paragraph(text), Gallery.of(drawing)])]
-
-
-def _mistakes(run: RunFolder) -> list[Section]:
-    files = []
-    for name in ("test", *run.sets):
-        path = run.path / "mistakes" / f"{Path(name).name}.png"  # no way out of that folder
-        if path.is_file():
-            wrong = "ID images flagged" if name == "test" else "OOD images not flagged"
-            files.append((path, f"The most confident errors on {name}: {wrong}."))
-    if not files:
-        return []
-    text = (
-        "The flagged ID images with the smallest p-values, and the OOD images with the largest "
-        "p-values among those not flagged. A set without a picture has no errors."
-    )
-    return [Section("The most confident errors", [Paragraph(text), Photographs(tuple(files))])]
 
 
 def _training(run: RunFolder) -> Section:

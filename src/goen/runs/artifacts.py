@@ -15,11 +15,12 @@ from goen.runs.json_files import json_object
 from goen.runs.limits import JSON_BYTES
 from goen.runs.manifest import JsonObject, Manifest
 from goen.runs.provenance import versions
+from goen.runs.recognise import REPORT
 from goen.runs.tensors import Tensors, check_tensor_file, read_tensors
 
 FORM = 2
 _TENSORS, _MANIFEST = "tensors.safetensors", "manifest.json"
-_FIT_REPORT = "report.txt"
+_FIT_REPORT, _FIT_PAGE = "report.txt", "report.html"
 FIT_REPORT_TITLE = "A gate for "
 FIELDS = ("kind", "form", "tensors_sha256", "versions")
 """The fields of every manifest; what else there is depends on its kind."""
@@ -28,9 +29,9 @@ FIELDS = ("kind", "form", "tensors_sha256", "versions")
 def saved(kind: str) -> Own:
     """How to recognise an artefact of this kind with nothing in its folder that saving would lose.
 
-    Beside the artefact there may be the report of ``goen fit``, which is written anew with it.
+    Beside the artefact there may be the reports of ``goen fit``, which are written anew with it.
     """
-    parts = frozenset({_TENSORS, _MANIFEST, _FIT_REPORT})
+    parts = frozenset({_TENSORS, _MANIFEST, _FIT_REPORT, _FIT_PAGE})
 
     def recognise(folder: Path) -> bool:
         found = {file.name: file for file in folder.iterdir()}
@@ -38,6 +39,8 @@ def saved(kind: str) -> Own:
         if not found.keys() <= parts or not all(file.is_file() for file in found.values()):
             return False
         if report is not None and not report.read_text("utf-8").startswith(FIT_REPORT_TITLE):
+            return False
+        if _FIT_PAGE in found and not REPORT.recognises(found[_FIT_PAGE]):
             return False
         manifest = json_object(folder / _MANIFEST)
         return manifest["kind"] == kind and {"form", "tensors_sha256"} <= manifest.keys()

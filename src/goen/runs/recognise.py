@@ -54,6 +54,11 @@ def _is_map(path: Path) -> bool:
     return len(names) == len(points) + 2 and all(name.endswith("/points") for name in points)
 
 
+def _is_mistakes(path: Path) -> bool:
+    names, _ = tensor_names(path)
+    return all(name.startswith(("images/", "rows/")) for name in names)
+
+
 def _is_epochs(path: Path) -> bool:
     row = first_row(path)
     return ("epoch" in row and bool({"gap", "loss"} & row.keys())) or not path.stat().st_size
@@ -68,6 +73,7 @@ RESULTS = Own("results of a goen study", _is_results)
 SUMMARY = Own("the summary of a goen study", _is_summary)
 SCORES = Own("scores of a goen study", _is_scores)
 MAP = Own("the map of a goen run", _is_map)
+MISTAKES = Own("the errors of a goen run", _is_mistakes)
 EPOCHS = Own("the epochs of a goen training", _is_epochs)
 REPORT = Own("a report of goen", _is_report)
 
@@ -77,6 +83,7 @@ RUN_FILES = {
     "results.jsonl": RESULTS,
     "scores.safetensors": SCORES,
     "map.safetensors": MAP,
+    "mistakes.safetensors": MISTAKES,
     "training.jsonl": EPOCHS,
     "head.jsonl": EPOCHS,
 }

@@ -16,7 +16,7 @@ from goen.errors import ArtifactError
 from goen.files import whole_file
 from goen.runs.json_files import json_rows
 from goen.runs.manifest import Manifest
-from goen.runs.recognise import RESULTS, SCORES
+from goen.runs.recognise import MISTAKES, RESULTS, SCORES
 from goen.runs.tensors import read_tensors
 
 _log = getLogger(__name__)
@@ -160,6 +160,48 @@ def write_scores(path: Path, scores: Mapping[str, Mapping[str, NDArray[Any]]]) -
     }
     with whole_file(path, SCORES) as temporary:
         save_file(arrays, temporary)
+
+
+@dataclass(frozen=True)
+class Mistakes:
+    """Images of one set that a gate decides wrongly, the most confident errors first.
+
+    Attributes:
+        rows: ``(n,)``: which images of the set.
+        images: ``(n, 3, H, W)``.
+    """
+
+    rows: NDArray[np.int64]
+    images: NDArray[np.uint8]
+
+
+def write_mistakes(path: Path, mistakes: Mapping[str, Mistakes]) -> None:
+    """The mistakes by set as one safetensors file, under ``rows/SET`` and ``images/SET``."""
+    rows = {f"rows/{name}": found.rows for name, found in mistakes.items()}
+    images = {f"images/{name}": found.images for name, found in mistakes.items()}
+    with whole_file(path, MISTAKES) as temporary:
+        save_file({**rows, **images}, temporary)
+
+
+def read_mistakes(path: Path) -> dict[str, Mistakes]:
+    """What ``write_mistakes`` wrote, by set.
+
+    Raises:
+        ArtifactError: no such file, or a damaged one.
+    """
+    mistakes = {}
+    try:
+        tensors = read_tensors(path)
+        names = [key.removeprefix("rows/") for key in tensors if key.startswith("rows/")]
+        tensors.check_names([f"{part}/{name}" for name in names for part in ("rows", "images")])
+        for name in names:
+            count = tensors[f"rows/{name}"].numel()
+            rows = tensors.integers(f"rows/{name}", (count,), low=0)
+            images = tensors.of_shape(f"images/{name}", (count, 3, "height", "width"), torch.uint8)
+            mistakes[name] = Mistakes(rows.numpy(), images.numpy())
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"{path} cannot be read: {error}. Has the run finished?") from error
+    return mistakes
 
 
 def read_scores(path: Path) -> dict[str, dict[str, NDArray[Any]]]:

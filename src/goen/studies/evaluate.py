@@ -12,25 +12,31 @@ from numpy.typing import NDArray
 from safetensors.torch import save_file
 from torch import Tensor
 
-from goen.data.contact_sheet import SHEET, save_png, sheet
 from goen.data.imageset import ImageSet
 from goen.data.protocol import Protocol
 from goen.detectors import Detector, Goen, MaxSoftmax
 from goen.extraction import stream
-from goen.files import check_free, remove_own, whole_file
+from goen.files import check_free, whole_file
 from goen.functional.gaussian import ClassStatistics
 from goen.gate import Gate
 from goen.metrics import id_metrics, ood_calibration, ood_metrics
 from goen.runs.artifacts import saved
 from goen.runs.provenance import hardware
 from goen.runs.recognise import MAP
-from goen.runs.results import Origin, Result, write_results, write_scores
+from goen.runs.results import (
+    Mistakes,
+    Origin,
+    Result,
+    write_mistakes,
+    write_results,
+    write_scores,
+)
 
 _log = getLogger(__name__)
 
 Arrays = dict[str, NDArray[Any]]
-_MISTAKES = 12
-_SHEET_COLUMNS = 6  # as many as a phone shows at full size
+# Of each set; a report of ten such sets has twenty megabytes.
+_MOST_MISTAKES = 500
 _MAP_POINTS = 500
 
 
@@ -120,15 +126,9 @@ class GateStudy:
         )
 
 
-def check_outputs(protocol: Protocol, out: Path) -> None:
+def check_outputs(out: Path) -> None:
     """Raise a UsageError if writing an evaluation would replace files that goen did not write."""
     check_free(out / "gate", saved("gate"), folder=True)
-    for name in ("test", *protocol.evaluation):
-        check_free(_sheet_of(name, out), SHEET)
-
-
-def _sheet_of(name: str, out: Path) -> Path:
-    return out / "mistakes" / f"{name}.png"
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,13 +150,13 @@ class GateEvaluation:
     feature_map: Mapping[str, Tensor]
 
     def write(self, out: Path) -> None:
-        """Results, scores, feature map, pictures of the errors, and the gate."""
+        """Results, scores, feature map, images of the errors, and the gate."""
         write_results(out / "results.jsonl", self.results)
         write_scores(out / "scores.safetensors", self.scores)
         with whole_file(out / "map.safetensors", MAP) as temporary:
             save_file(dict(self.feature_map), temporary)
-        for name, images in self.sets.items():
-            _draw_mistakes(name, images, self.scores[name], _sheet_of(name, out))
+        mistakes = {n: find_mistakes(n, images, self.scores[n]) for n, images in self.sets.items()}
+        write_mistakes(out / "mistakes.safetensors", mistakes)
         self.gate.save(out / "gate")
 
 
@@ -256,15 +256,16 @@ def _probability_numbers(id_: NDArray[Any], ood: NDArray[Any]) -> dict[str, floa
     }
 
 
-def _draw_mistakes(name: str, images: ImageSet, scores: Arrays, path: Path) -> None:
-    """The most confident errors: flagged ID images with the smallest p-values, and vice versa."""
+def find_mistakes(name: str, images: ImageSet, scores: Arrays) -> Mistakes:
+    """The most confident errors: flagged ID images with the smallest p-values, and vice versa.
+
+    Args:
+        name: of the set; ``test`` is ID.
+        images: the set.
+        scores: of its images, with ``is_ood`` and ``p_value``.
+    """
     wrong = np.flatnonzero(scores["is_ood"] if name == "test" else ~scores["is_ood"])
-    if not len(wrong):
-        remove_own(path, SHEET)
-        return
     p = scores["p_value"][wrong]
-    worst = wrong[np.argsort(p if name == "test" else -p, kind="stable")][:_MISTAKES]
-    verdict = "ID images flagged" if name == "test" else "OOD images not flagged"
-    title = f"{images.name}: {len(wrong)} of {len(images)} {verdict}"
-    rows = [worst[i : i + _SHEET_COLUMNS] for i in range(0, len(worst), _SHEET_COLUMNS)]
-    save_png(sheet(title, [("", images.read(row)) for row in rows]), path)
+    order = np.argsort(p if name == "test" else -p, kind="stable")[:_MOST_MISTAKES]
+    rows = wrong[order].astype(np.int64)
+    return Mistakes(rows, images.read(rows))

@@ -97,7 +97,7 @@ def run(config: RunConfig, protocol: Protocol, out: Path, stages: Stages | None 
 
 
 def _run(config: RunConfig, protocol: Protocol, out: Path, stages: Stages) -> Gate:
-    check_outputs(protocol, out)
+    check_outputs(out)
     device = find_device(config.device)
     preset = config.preset_for(protocol)
     held_out, calibration = protocol.held_out, protocol.calibration_id

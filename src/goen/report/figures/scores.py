@@ -13,7 +13,9 @@ BySet = Mapping[str, NDArray[Any]]
 
 
 @goen_style
-def histograms(title: str, scores: BySet, threshold: float | None) -> Figure:
+def histograms(
+    title: str, scores: BySet, threshold: float | None, quantity: str = "score"
+) -> Figure:
     """A histogram per set, the first ID, with the threshold across all of them."""
     figure = canvas(0.85 * len(scores) + 0.9)
     axes = figure.subplots(len(scores), 1, sharex=True, squeeze=False)[:, 0]
@@ -29,7 +31,7 @@ def histograms(title: str, scores: BySet, threshold: float | None) -> Figure:
         if threshold is not None:
             ax.axvline(threshold, color=INK, linewidth=1, linestyle="--")
     dashed = "" if threshold is None else "; dashed: the threshold"
-    axes[-1].set_xlabel(f"score (higher = more OOD){dashed}")
+    axes[-1].set_xlabel(f"{quantity} (higher = more OOD){dashed}")
     figure.suptitle(title, x=0.01, ha="left", fontsize=11)
     return figure
 

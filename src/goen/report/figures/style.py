@@ -1,5 +1,6 @@
 """The style of every figure: a palette for colour-blind readers, sizes that fit a phone."""
 
+import io
 import textwrap
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -61,6 +62,11 @@ _STYLE: dict[Any, Any] = {
     "pdf.fonttype": 42,
     "text.parse_math": False,  # a name may hold a $
 }
+_NO_DATES: dict[str, dict[str, None]] = {
+    "svg": {"Date": None},
+    "png": {"Software": None},
+    "pdf": {"CreationDate": None},
+}
 P = ParamSpec("P")
 
 
@@ -113,16 +119,19 @@ def marker(number: int) -> str:
 
 def save_figure(figure: Figure, folder: Path, name: str) -> str:
     """Write the figure as SVG, PNG and PDF, the same bytes every time; returns the SVG."""
-    no_dates: dict[str, dict[str, None]] = {
-        "svg": {"Date": None},
-        "png": {"Software": None},
-        "pdf": {"CreationDate": None},
-    }
     with mpl.rc_context(_STYLE):
         for form in FORMS:
             path = folder / f"{name}.{form}"
-            figure.savefig(path, format=form, dpi=150, metadata=no_dates[form])
+            figure.savefig(path, format=form, dpi=150, metadata=_NO_DATES[form])
     return (folder / f"{name}.svg").read_text(encoding="utf-8")
+
+
+def as_svg(figure: Figure) -> str:
+    """The figure as SVG, the same text every time."""
+    text = io.StringIO()
+    with mpl.rc_context(_STYLE):
+        figure.savefig(text, format="svg", metadata=_NO_DATES["svg"])
+    return text.getvalue()
 
 
 def follow_colour_scheme(svg: str) -> str:

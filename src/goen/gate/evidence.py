@@ -1,0 +1,77 @@
+"""What the held-out images of a fit gave, image by image: for its report."""
+
+import math
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from goen.detectors import CueDetector
+from goen.functional.ranking import Floats
+from goen.gate._passes import CuePass, split_held_out
+
+
+@dataclass(frozen=True, eq=False)
+class FitEvidence:
+    """The N held-out images of a fit, in their order.
+
+    A gate has it when ``Gate.fit`` returns it; it is not saved.
+
+    Attributes:
+        scores: ``(N,)``, the images' own, without the tolerance added to ``HeldOut.scores``.
+        cues: ``(N, K)``.
+        predicted: ``(N,)``, the classifier's labels.
+        truth: ``(N,)``, the true labels, if all images have one.
+        sets_threshold: ``(N,)``, which images set the threshold; the others standardise the cues.
+    """
+
+    scores: Floats
+    cues: Floats
+    predicted: NDArray[np.int64]
+    truth: NDArray[np.int64] | None
+    sets_threshold: NDArray[np.bool_]
+
+    @classmethod
+    def from_pass(cls, held_out: CuePass, detector: CueDetector, false_alarm_rate: float) -> Self:
+        """The evidence of one pass over the held-out images.
+
+        Args:
+            held_out: the pass; its last cues are the detector's.
+            detector: calibrated with it.
+            false_alarm_rate: of the gate.
+        """
+        cues = held_out.cues[-1]
+        sets_threshold = torch.zeros(len(held_out), dtype=torch.bool)
+        sets_threshold[split_held_out(len(held_out), false_alarm_rate)[1]] = True
+        return cls(
+            scores=detector.score_cues(cues).numpy(),
+            cues=cues.numpy(),
+            predicted=held_out.predicted.numpy(),
+            truth=None if held_out.truth is None else held_out.truth.numpy(),
+            sets_threshold=sets_threshold.numpy(),
+        )
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    @property
+    def accuracy(self) -> float | None:
+        """Of the classifier on these images, if all have a label."""
+        return None if self.truth is None else float((self.predicted == self.truth).mean())
+
+    def most_suspicious(self, count: int) -> NDArray[np.int64]:
+        """The numbers of the ``count`` images with the highest scores, highest first."""
+        return np.argsort(-self.scores, kind="stable")[:count]
+
+
+def is_near_chance(accuracy: float, count: int, num_classes: int) -> bool:
+    """Whether an accuracy on ``count`` images is not clearly better than chance: three sigma.
+
+    Example:
+        >>> is_near_chance(0.12, 1000, 10), is_near_chance(0.15, 1000, 10)
+        (True, False)
+    """
+    chance = 1 / num_classes
+    return accuracy <= chance + 3 * math.sqrt(chance * (1 - chance) / count)

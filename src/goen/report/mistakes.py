@@ -1,0 +1,67 @@
+"""The errors of a run's gate, image by image: ID images flagged, OOD images not flagged."""
+
+import numpy as np
+from markupsafe import Markup
+from scipy.special import softmax
+
+from goen.report.blocks import PageBlock, Paragraph, Section, bold, slug
+from goen.report.pictures import picture_url
+from goen.report.run_folder import RunFolder
+from goen.report.wall import Tile, Wall
+from goen.runs.results import Mistakes, read_mistakes
+
+
+def mistakes_section(run: RunFolder, classes: tuple[str, ...]) -> Section:
+    """A wall of errors for each set that has any.
+
+    Args:
+        run: of ``goen run``.
+        classes: of its gate.
+    """
+    title = "Errors of the gate"
+    path = run.path / "mistakes.safetensors"
+    if not path.is_file():
+        text = "mistakes.safetensors is missing: no images are shown. Run the same command again."
+        return Section(title, [Paragraph(text, "warn")])
+    text = (
+        "The most confident errors first: flagged ID images with small p-values, and OOD images "
+        "with large p-values that are not flagged. Each image has the classifier's class with its "
+        "confidence, and its p-value. Choose an image to enlarge it."
+    )
+    blocks: list[PageBlock] = [Paragraph(text)]
+    found = read_mistakes(path)
+    for name in ("test", *run.sets):
+        blocks += _of_set(run, name, found[name], classes)
+    return Section(title, blocks)
+
+
+def _of_set(
+    run: RunFolder, name: str, mistakes: Mistakes, classes: tuple[str, ...]
+) -> list[PageBlock]:
+    scores = run.scores[name]
+    flagged = scores["is_ood"].astype(bool)
+    number = int(flagged.sum() if name == "test" else (~flagged).sum())
+    kind = "ID images flagged" if name == "test" else "OOD images not flagged"
+    text = Markup("{}: {} of {} {}.").format(name, bold(number, ","), f"{len(flagged):,}", kind)
+    if number > len(mistakes.rows):
+        text += f" The {len(mistakes.rows):,} most confident errors are shown."
+    heading = Paragraph(text, "lead")
+    if not number:
+        return [heading]
+    return [heading, Wall(f"errors-{slug(name)}", _tiles(run, name, mistakes), classes, small=True)]
+
+
+def _tiles(run: RunFolder, name: str, mistakes: Mistakes) -> list[Tile]:
+    scores, rows = run.scores[name], mistakes.rows
+    probabilities = softmax(scores["logits"][rows].astype(np.float64), axis=1)
+    return [
+        Tile(
+            name=f"{name}/#{row}",
+            seen=picture_url(mistakes.images[i]),
+            label=int(scores["label"][row]),
+            confidence=float(probabilities[i].max()),
+            p_value=float(scores["p_value"][row]),
+            truth=int(scores["truth"][row]) if "truth" in scores else None,
+        )
+        for i, row in enumerate(rows.tolist())
+    ]

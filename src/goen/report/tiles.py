@@ -1,0 +1,133 @@
+"""Tiles of a wall from a gate's predictions."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from goen.data.imageset import ImageSet, Pixels
+from goen.data.pictures import read_thumbnail
+from goen.errors import DataError
+from goen.files import printable_path
+from goen.gate import Gate, Prediction
+from goen.outputs import Outputs
+from goen.progress import bar
+from goen.report.pictures import picture_url
+from goen.report.wall import Neighbour, Tile, TrainingPicture, neighbour_numbers
+
+NUM_NEIGHBOURS = 3
+_THUMBNAIL_SIDE = 160
+# Of training images in a page, which may hold thousands of them.
+_SIDE = 64
+_NOT_FINITE = "The network's outputs are NaN or infinite."
+
+
+def make_tiles(
+    gate: Gate,
+    images: Pixels,
+    names: Sequence[str],
+    outputs: Outputs,
+    prediction: Prediction,
+    truth: Sequence[int] | None = None,
+) -> list[Tile]:
+    """The tiles of N images, in their order, with their nearest training images.
+
+    Args:
+        gate: made the prediction.
+        images: what the network saw, ``(N, 3, H, W)``.
+        names: of the images.
+        outputs: of the network.
+        prediction: of the gate.
+        truth: the true labels, if they are known.
+    """
+    nearest = _neighbours(gate, outputs, prediction)
+    cue_p_values = np.array(list(prediction.cue_p_values.values())).T
+    return [
+        Tile(
+            name=names[i],
+            seen=picture_url(images[i]),
+            label=int(prediction.label[i]),
+            confidence=float(prediction.confidence[i]),
+            p_value=float(prediction.p_value[i]),
+            truth=None if truth is None else int(truth[i]),
+            cue_p_values=tuple(cue_p_values[i].tolist()) if len(cue_p_values) else (),
+            nearest=nearest[i],
+            note="" if np.isfinite(prediction.score[i]) else _NOT_FINITE,
+        )
+        for i in range(len(prediction))
+    ]
+
+
+def _neighbours(
+    gate: Gate, outputs: Outputs, prediction: Prediction
+) -> list[tuple[tuple[Neighbour, ...], ...]]:
+    """Of each image, in each layer; none where the outputs are not finite."""
+    found: list[tuple[tuple[Neighbour, ...], ...]] = [()] * len(prediction)
+    finite = torch.from_numpy(np.flatnonzero(np.isfinite(prediction.score)))
+    layers = gate.detector.nearest(outputs[finite], NUM_NEIGHBOURS).values()
+    by_layer = [
+        [
+            tuple(map(Neighbour, numbers, labels, distances))
+            for numbers, labels, distances in zip(
+                near.numbers.tolist(), near.labels.tolist(), near.distances.tolist(), strict=True
+            )
+        ]
+        for near in layers
+    ]
+    for place, neighbours in zip(finite.tolist(), zip(*by_layer, strict=True), strict=False):
+        found[place] = neighbours
+    return found
+
+
+def with_thumbnails(tiles: Sequence[Tile], files: Sequence[Path]) -> list[Tile]:
+    """The tiles with the pictures that their images were read from, as they look to people."""
+
+    def thumbnail(file: Path) -> str:
+        try:
+            return picture_url(read_thumbnail(file, _THUMBNAIL_SIDE))
+        except DataError:  # it was read before: gone or changed since; what was seen stays
+            return ""
+
+    found = []
+    with ThreadPoolExecutor() as pool, bar() as progress:
+        task = progress.add_task("thumbnails", total=len(tiles), status="pictures")
+        for tile, url in zip(tiles, pool.map(thumbnail, files), strict=True):
+            found.append(replace(tile, thumbnail=url))
+            progress.advance(task)
+    return found
+
+
+def training_pictures(
+    tiles: Sequence[Tile], training: ImageSet, files: Sequence[Path]
+) -> dict[int, TrainingPicture]:
+    """The training images that the tiles name, by number.
+
+    Args:
+        tiles: of a gate that was fitted on ``training``.
+        training: all training images.
+        files: of them; empty if they have none.
+    """
+    found = {}
+    for number in neighbour_numbers(tiles):  # one at a time: large ones would fill the memory
+        name = printable_path(files[number]) if files else ""
+        found[number] = TrainingPicture(name, picture_url(training.read([number])[0], _SIDE))
+    return found
+
+
+def explain_neighbours(gate: Gate) -> str:
+    """Which training images the tiles' neighbours are chosen from, for the text of a page."""
+    kept, total = gate.detector.num_kept
+    if not kept:
+        return (
+            "This gate keeps no training images, only the Gaussians fitted to them, so no nearest "
+            "training images can be named."
+        )
+    share = f"all {total:,}" if kept == total else f"the {kept:,} that the gate keeps of {total:,}"
+    return (
+        f"The nearest training images are the nearest of {share}, by the distance of their "
+        "features in each layer. They are numbered from 0 in the order of the training set, and "
+        "have the labels they were trained with."
+    )

@@ -1,0 +1,157 @@
+"""A wall of pictures: the block of a page that shows images, the most suspicious first.
+
+The page's script (``templates/wall.js``) draws the tiles, filters them and, where there are rates
+to choose from, decides again: an image is flagged where its p-value is at most the rate, as in
+``Gate.predict``. Python and JavaScript read and compare the same float64 numbers.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from goen.functional.conformal import required_held_out
+from goen.runs.manifest import JsonObject
+
+# Rates as people write them; which of them a slider has depends on the held-out images.
+_DIGITS = ("1", "1.5", "2", "3", "4", "5", "6", "7", "8", "9")
+_RATES = (
+    *(float(f"{digits}e-{place}") for place in (6, 5, 4, 3, 2) for digits in _DIGITS),
+    *(0.1, 0.12, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5),
+)
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A training image near a tile's: its number among the training images, label, distance."""
+
+    number: int
+    label: int
+    distance: float
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One image of a wall.
+
+    Attributes:
+        name: the file's, or the image's number.
+        seen: what the network saw, as a data URL.
+        label: the classifier's.
+        confidence: of the classifier.
+        p_value: of the gate.
+        thumbnail: the picture before it was resized for the network, as a data URL.
+        truth: the true label, if it is known.
+        cue_p_values: in the order of the wall's cues.
+        nearest: training images, in each of the wall's layers.
+        note: anything else worth knowing.
+    """
+
+    name: str
+    seen: str
+    label: int
+    confidence: float
+    p_value: float
+    thumbnail: str = ""
+    truth: int | None = None
+    cue_p_values: tuple[float, ...] = ()
+    nearest: tuple[tuple[Neighbour, ...], ...] = ()
+    note: str = ""
+
+    def to_json(self) -> JsonObject:
+        """For the script; numbers are exact."""
+        return {
+            "name": self.name,
+            "seen": self.seen,
+            "label": self.label,
+            "confidence": self.confidence,
+            "p": self.p_value,
+            "thumbnail": self.thumbnail,
+            "truth": self.truth,
+            "cues": list(self.cue_p_values),
+            "nearest": [[[n.number, n.label, n.distance] for n in near] for near in self.nearest],
+            "note": self.note,
+        }
+
+
+@dataclass(frozen=True)
+class Rates:
+    """False-alarm rates to choose from.
+
+    Attributes:
+        chosen: the gate's own.
+        num_held_out: the held-out images behind a p-value, the fewest of any class.
+        counts: how many images have each p-value, those that are not shown included.
+    """
+
+    chosen: float
+    num_held_out: int
+    counts: Mapping[float, int]
+
+    def choices(self) -> list[float]:
+        """The positions of the slider: rates that so many held-out images can guarantee.
+
+        Example:
+            >>> Rates(0.07, 19, {}).choices()[:5]
+            [0.05, 0.06, 0.07, 0.08, 0.09]
+        """
+        possible = [rate for rate in _RATES if required_held_out(rate) <= self.num_held_out]
+        return sorted({*possible, self.chosen})
+
+    def to_json(self) -> JsonObject:
+        """For the script; numbers are exact."""
+        return {
+            "chosen": self.chosen,
+            "choices": list(self.choices()),
+            "held_out": self.num_held_out,
+            "counts": [[p, count] for p, count in sorted(self.counts.items())],
+        }
+
+
+@dataclass(frozen=True)
+class TrainingPicture:
+    """A training image: its name, and itself as a data URL."""
+
+    name: str
+    picture: str
+
+
+@dataclass(frozen=True)
+class Wall:
+    """Images in the order of their tiles, with filters.
+
+    Attributes:
+        name: of the block, unique on its page.
+        tiles: the images that are shown.
+        classes: names of the classes.
+        cues: names of the cues.
+        layers: names of the layers in which neighbours are known.
+        rates: to choose from; none where the decision is not for the reader to make.
+        training: training images by number, where they are at hand.
+        small: whether tiles are small, for images with little beside them.
+    """
+
+    name: str
+    tiles: Sequence[Tile]
+    classes: Sequence[str]
+    cues: Sequence[str] = ()
+    layers: Sequence[str] = ()
+    rates: Rates | None = None
+    training: Mapping[int, TrainingPicture] = field(default_factory=dict)
+    small: bool = False
+    block: ClassVar[str] = "wall"
+
+    def to_json(self) -> JsonObject:
+        """For the script."""
+        return {
+            "tiles": [tile.to_json() for tile in self.tiles],
+            "classes": list(self.classes),
+            "cues": list(self.cues),
+            "layers": list(self.layers),
+            "rates": None if self.rates is None else self.rates.to_json(),
+            "training": {str(k): [t.name, t.picture] for k, t in self.training.items()},
+        }
+
+
+def neighbour_numbers(tiles: Iterable[Tile]) -> list[int]:
+    """The numbers of all training images that these tiles name, in order."""
+    return sorted({n.number for tile in tiles for near in tile.nearest for n in near})
