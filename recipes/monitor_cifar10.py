@@ -23,7 +23,7 @@ from scipy.stats import ks_2samp
 import goen
 from goen.data import ImageSet, Protocol, protocol
 from goen.data.corruptions import SEVERITIES, corrupt
-from goen.functional.proportions import proportion_interval
+from goen.functional.proportion import exact_proportion
 from goen.gate import Gate
 from goen.monitor import Monitor
 from goen.monitor.inputs import CLASS, SCORE, Observed, held_out_values
@@ -238,7 +238,7 @@ def line(change: str, detector: str, alarms: Sequence[Alarm]) -> Line:
     delays = times[~is_early] - CHANGE
     found = int(np.isfinite(delays).sum())
     counted = (int(is_early.sum()), len(alarms)) if quiet else (found, max(len(others), 1))
-    low, high = proportion_interval(*counted)
+    _, low, high = exact_proportion(*counted)
 
     def quantile(q: float) -> float | None:
         value = np.quantile(delays, q, method="higher") if len(delays) and not quiet else np.inf

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from goen.functional.martingales import StartMixture, Starts, log_bets, simple_jumper
 from goen.functional.online_conformal import smoothed_p_values, uniforms
-from goen.functional.proportions import proportion_interval
+from goen.functional.proportion import exact_proportion
 from goen.monitor.streams import begin
 from goen.report.table import Cell, Row, Table
 from goen.runs.provenance import hardware, versions
@@ -87,7 +87,7 @@ def highest(p: Floats, starts: Starts = "once") -> Floats:
 def share(study: str, what: str, held_out: int, images: int, rate: float, found: Floats) -> Counted:
     """The share of streams in which something was found."""
     alarms, streams = int(found.sum()), len(found)
-    low, high = proportion_interval(alarms, streams)
+    _, low, high = exact_proportion(alarms, streams)
     return Counted(
         study, what, held_out, images, rate, streams, alarms, alarms / streams, low, high
     )

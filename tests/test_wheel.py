@@ -23,6 +23,7 @@ NEEDED = {
     "goen/gate/bundled/cifar10-w16/published.json",
     "goen/gate/bundled/cifar10-w16/tensors.safetensors",
     "goen/py.typed",
+    "goen/report/recorded/digits.json",
     "goen/report/templates/page.html",
     "goen/report/templates/page.js",
     "goen/report/templates/wall.css",

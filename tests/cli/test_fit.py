@@ -122,14 +122,16 @@ def test_fit_then_score_then_export(
         assert "Name a file to write" in capsys.readouterr().err
 
 
-def test_without_layers_there_is_a_table_and_a_suggestion(
-    goen: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("words", [[], ["--layers", "auto"]])
+def test_without_layers_two_are_chosen_and_printed_with_the_others(
+    goen: Callable[..., int], words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert goen(*ARGUMENTS, "--weights", "w.pt", "--out", tmp_path / "gate") == 2
-    table, notes = capsys.readouterr()
-    assert "early    Sequential  (N, 16, 8, 8)       16" in table
-    assert "for example: --layers early late" in notes
-    assert not (tmp_path / "gate").exists()
+    assert goen(*ARGUMENTS, *words, "--weights", "w.pt", "--out", tmp_path / "gate") == 0
+    notes = capsys.readouterr().err
+    assert "Layers chosen by their depth: early and late. The alternatives" in notes
+    assert "early.0  Sequential  (N, 12, 16, 16)     12      1" in notes
+    manifest = json.loads((tmp_path / "gate" / "manifest.json").read_text())
+    assert manifest["network"]["layers"] == [*LAYERS]
 
 
 @pytest.mark.parametrize(
@@ -147,6 +149,7 @@ def test_without_layers_there_is_a_table_and_a_suggestion(
         (["--train", "nowhere"], "neither a folder nor a known set"),
         (["--train", "noise"], "has no class folders"),
         (["--ood", "train"], "ood train shares 300 of its 300 images with train"),
+        (["--layers"], "Name the layers to measure"),
         (["--layers", "erly"], "no layer 'erly'. Did you mean 'early'"),
         (["--size", "0"], "--size is one number"),
         (["--size", "3000"], "image_size should have at most 4,194,304 pixels, got 3000×3000"),

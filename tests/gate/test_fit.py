@@ -262,7 +262,7 @@ def test_no_images_at_all() -> None:
         ({"model": Softmax(), "layers": "inner.late"}, "ends in a softmax"),
         ({"model": Noisy().eval()}, "not deterministic in evaluation mode"),
         ({"classes": ("a", "b")}, r"7 logits, but there are 2 class names \(a, b\)"),
-        ({"layers": None}, r"Name the layers .* listed by goen\.layers"),
+        ({"layers": ()}, r"Name the layers .* listed by goen\.layers"),
         ({"logits": "scores"}, "No logits .* at 'scores'"),
         ({"ood": {"seven": 7}}, "seven is an ImageSet, images .* got int"),
     ],
@@ -381,10 +381,20 @@ def test_settings_beside_a_tapped_model_are_refused(settings: dict) -> None:
         Gate.fit(tapped, digits().train, digits().validation, **settings)
 
 
-def test_a_model_needs_layers() -> None:
-    for none in (None, (), ""):
-        with pytest.raises(UsageError, match=r"listed by goen\.layers"):
+def test_no_layers_are_not_the_layers_that_goen_chooses() -> None:
+    for none in ((), ""):
+        with pytest.raises(UsageError, match=r"goen chooses. Layers are listed by goen\.layers"):
             Gate.fit(trained(), digits().train, digits().validation, layers=none)
+
+
+def test_layers_are_chosen_by_default(gate: Gate) -> None:
+    images = digits().test.read(range(20))
+    for settings in ({}, {"layers": "auto"}):
+        chosen = Gate.fit(
+            trained(), digits().train, digits().validation, preprocess=preprocess, **settings
+        )
+        assert chosen.network.layers == LAYERS  # type: ignore[union-attr]
+        assert np.array_equal(chosen.predict(images).score, gate.predict(images).score)
 
 
 # Misuse

@@ -7,7 +7,7 @@ import pytest
 
 import goen
 from goen.errors import FitError, UsageError
-from goen.functional.proportions import proportion_interval
+from goen.functional.proportion import exact_proportion
 from goen.monitor import Monitor, MonitorState
 
 from .predictions import digit_gate, like_held_out, predicted
@@ -156,7 +156,7 @@ def test_the_share_flagged_is_that_of_the_last_thousand_images() -> None:
         state = monitor.update(prediction)
     last = np.concatenate([p.is_ood for p in predictions])[-1000:]
     assert state.flagged == last.mean()
-    expected = proportion_interval(int(last.sum()), 1000)
+    expected = exact_proportion(int(last.sum()), 1000)[1:]
     assert (state.flagged_low, state.flagged_high) == expected
 
 

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from goen.errors import ArtifactError
-from goen.functional.proportions import proportion_interval
+from goen.functional.proportion import exact_proportion
 from goen.monitor import Monitor
 from goen.monitor.watch import WatchSettings, open_watch
 from goen.report import write_report
@@ -88,7 +88,7 @@ def test_the_classes_before_and_since_are_counted(alarmed: Path, watch: WatchFol
     ):
         for name in digit_gate().classes:
             count = int((labels == name).sum())
-            low, high = proportion_interval(count, len(labels))
+            _, low, high = exact_proportion(count, len(labels))
             cell = shown["", name, part]
             assert cell.text == f"{count / len(labels):.1%}"
             assert cell.interval == f"{low:.1%}–{high:.1%}"
@@ -162,7 +162,7 @@ def test_a_damaged_watch_is_a_sentence(tmp_path: Path) -> None:
         with pytest.raises(ArtifactError, match=message):
             write_report(tmp_path)
     Monitor(digit_gate()).save(tmp_path / "monitor.safetensors")
-    with pytest.raises(ArtifactError, match="it has no gate"):
+    with pytest.raises(ArtifactError, match=r"it has no extra\.gate"):
         write_report(tmp_path)
 
 

@@ -23,8 +23,6 @@ from goen.files import check_free, whole_file
 from goen.gate import Gate
 from goen.gate.summary import fit_summary
 from goen.models.placement import find_device
-from goen.models.tapping.layers import layers as layers_of
-from goen.models.tapping.layers import suggest_layers
 from goen.models.tapping.pooling import Layout, Tokens
 from goen.models.tapping.preprocess import Preprocess
 from goen.report.fit import write_fit_page
@@ -39,7 +37,7 @@ def fit_command(
     out: Path,
     weights: OptionalPath = None,
     ood: Annotated[tuple[str, ...], several("DATASET")] = (),
-    layers: SomeNames = (),
+    layers: SomeNames = ("auto",),
     size: Annotated[tuple[int, ...], several("INT")] = (),
     mean: Annotated[tuple[float, ...], several("FLOAT")] = (),
     std: Annotated[tuple[float, ...], several("FLOAT")] = (),
@@ -57,12 +55,12 @@ def fit_command(
 
     A dataset is a folder with one folder of pictures per class, or the name of a dataset of goen,
     such as cifar10/train; OOD images may be any folder of pictures. Classes are numbered in the
-    alphabetical order of their folders unless --classes gives another. Without --layers, the layers
-    of the model are listed and nothing is fitted.
+    alphabetical order of their folders unless --classes gives another. Without --layers, goen
+    chooses two layers and prints them with the others.
 
     For example: goen fit --model my_nets:resnet20 --weights resnet20.safetensors
                  --train photos/train --held-out photos/val --ood photos/other --size 224
-                 --mean 0.485 0.456 0.406 --std 0.229 0.224 0.225 --layers layer2 layer4 --out gate
+                 --mean 0.485 0.456 0.406 --std 0.229 0.224 0.225 --out gate
 
     Args:
         model: a function that returns the model; the current folder is searched too.
@@ -73,8 +71,8 @@ def fit_command(
         weights: the model's weights: a .safetensors file, or a .pt file of weights alone.
         ood: optional images that should be flagged: they set the weight of each layer, and the gate
             then returns P(OOD).
-        layers: layers whose features are measured; one in the middle and the last before the
-            classifier are a good start.
+        layers: layers whose features are measured (default: auto, the layer at half of the depth
+            and the last before the classifier).
         size: height and width (or one number) that images are resized to (default: those of the
             first training image).
         mean: per channel, subtracted from images in [0, 1] before they enter the model.
@@ -108,16 +106,11 @@ def fit_command(
         raise UsageError("Give --preprocess, or --mean and --std, not both.")
     if mean or std:
         prepared = Preprocess(mean or None, std or None)
-    if not layers:
-        table = layers_of(network, training.image_shape, preprocess=prepared, layout=layout)
-        print(table)
-        suggested = " ".join(suggest_layers(table))
-        raise UsageError(f"Choose the layers to use, for example: --layers {suggested}")
     gate = Gate.fit(
         network,
         training,
         held,
-        layers=layers,
+        layers="auto" if layers == ("auto",) else layers,
         ood=ood_images or None,
         false_alarm_rate=false_alarm_rate,
         logits=int(logits) if logits and logits.isdigit() else logits,

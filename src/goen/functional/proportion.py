@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from scipy import special
+
 from goen.errors import UsageError
 
 
@@ -38,9 +40,7 @@ def exact_proportion(count: int, total: int, *, level: float = 0.95) -> Proporti
         )
     if not 0 < level < 1:
         raise UsageError(f"The level lies strictly between 0 and 1, got {level}.")
-    from scipy.stats import beta  # takes most of a second to import
-
     tail = (1 - level) / 2
-    low = 0.0 if count == 0 else float(beta.ppf(tail, count, total - count + 1))
-    high = 1.0 if count == total else float(beta.ppf(1 - tail, count + 1, total - count))
+    low = 0.0 if count == 0 else float(special.betaincinv(count, total - count + 1, tail))
+    high = 1.0 if count == total else float(special.betaincinv(count + 1, total - count, 1 - tail))
     return Proportion(count / total, low, high)

@@ -41,7 +41,7 @@ class GateEstimator(BaseEstimator):  # type: ignore[misc]
     def __init__(
         self,
         model: nn.Module,
-        layers: str | Sequence[str],
+        layers: str | Sequence[str] = "auto",
         *,
         false_alarm_rate: float = 0.05,
         held_out_share: float = 0.3,

@@ -91,7 +91,7 @@ class Gate:
         train: Images,
         held_out: Images,
         *,
-        layers: str | Sequence[str] | None = None,
+        layers: str | Sequence[str] = "auto",
         ood: Images | Mapping[str, Images] | None = None,
         false_alarm_rate: float = 0.05,
         logits: str | int | None = None,
@@ -120,8 +120,8 @@ class Gate:
             held_out: ID images the classifier was not trained on, in the same forms; labels are
                 not needed.
             layers: whose features to use, names as in ``model.named_modules()``;
-                ``goen.layers(model, example)`` lists them. A middle layer and the last one before
-                the classifier are a good start.
+                ``goen.layers(model, example)`` lists them. ``"auto"`` takes the layer at half of
+                the depth and the last one before the classifier, and logs them and the others.
             ood: images that should be flagged, or a mapping of several kinds by name. They weight
                 the cues and give a probability; without them the cues are weighted equally.
             false_alarm_rate: the share of ID images that may be flagged.

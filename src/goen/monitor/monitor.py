@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from goen.errors import UsageError
-from goen.functional.proportions import proportion_interval
+from goen.functional.proportion import exact_proportion
 from goen.gate import Gate, Prediction
 from goen.monitor.inputs import (
     CLASS,
@@ -177,7 +177,7 @@ class Monitor:
         flagged = low = high = None
         if self.flags.size:
             flagged = float(self.flags.mean())
-            low, high = proportion_interval(int(self.flags.sum()), self.flags.size)
+            _, low, high = exact_proportion(int(self.flags.sum()), self.flags.size)
         return MonitorState(
             images=self.images,
             log_wealth=float(streams.log_wealth.max()),

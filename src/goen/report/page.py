@@ -1,13 +1,11 @@
 """Writes the report of any study: one self-contained HTML page, its figures and its tables."""
 
 import base64
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from importlib import resources
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import jinja2
 from markupsafe import Markup
@@ -15,9 +13,9 @@ from safetensors import SafetensorError
 
 from goen.errors import ArtifactError
 from goen.escaping import visible
-from goen.files import check_free, make_folder, own_files, storage_errors, whole_file
+from goen.files import check_free, own_files, whole_file
 from goen.report.blocks import Drawing, Gallery, Page
-from goen.report.figures.style import DARK_PAPER, as_svg, follow_colour_scheme, save_figure
+from goen.report.figures.style import DARK_PAPER, as_svg, drawn, follow_colour_scheme
 from goen.report.pictures import data_url
 from goen.report.provenance import provenance
 from goen.report.registry import REPORTS, study_tables
@@ -55,25 +53,25 @@ def write_page(folder: Path, beside: Sequence[Path]) -> Path:
 
 def _write_folder(folder: Path, page: Page, left_out: Mapping[str, str]) -> Path:
     """Write figures, tables and page into the folder."""
-    drawn = _draw(_drawings(page), folder / "figures")
+    figures = _draw(_drawings(page), folder / "figures")
     write_tables(page.tables(), folder / "tables")
     path = folder / "report.html"
-    _write(page, drawn, path, left_out)
+    _write(page, figures, path, left_out)
     return path
 
 
 def write_single_page(page: Page, path: Path) -> None:
     """Write a page that is one file, with its figures in it, in place of an earlier report."""
-    drawn = {drawing.name: _drawn(as_svg(drawing.figure)) for drawing in _drawings(page)}
-    _write(page, drawn, path, {})
+    figures = {drawing.name: _svg_url(as_svg(drawing.figure)) for drawing in _drawings(page)}
+    _write(page, figures, path, {})
 
 
-def _write(page: Page, drawn: Mapping[str, str], path: Path, left_out: Mapping[str, str]) -> None:
+def _write(page: Page, figures: Mapping[str, str], path: Path, left_out: Mapping[str, str]) -> None:
     """Write the HTML.
 
     Args:
         page: what it shows.
-        drawn: its figures as data URLs, by name.
+        figures: its figures as data URLs, by name.
         path: of the file.
         left_out: what is missing, with the reason.
     """
@@ -91,7 +89,7 @@ def _write(page: Page, drawn: Mapping[str, str], path: Path, left_out: Mapping[s
             summary=page.summary,
             left_out=left_out,
             sections=page.sections,
-            drawn=drawn,
+            drawn=figures,
         )
     )
     with whole_file(path, REPORT) as temporary:
@@ -104,25 +102,20 @@ def _template(name: str) -> str:
 
 def _draw(drawings: Sequence[Drawing], folder: Path) -> dict[str, str]:
     """Write each figure in place of earlier ones; the figures as data URLs, by name."""
-    drawn = {}
-    make_folder(folder)
-    with storage_errors(folder), TemporaryDirectory(dir=folder, prefix=".") as temporary:
-        for drawing in drawings:
-            svg = save_figure(drawing.figure, Path(temporary), drawing.name)
-            drawn[drawing.name] = _drawn(svg)
-        files = {file.name: file for file in Path(temporary).iterdir()}
-        with own_files(folder, files) as ours:
-            for name, file in files.items():
-                with whole_file(folder / name, ours) as place:
-                    shutil.move(file, place)  # figures/ may be a link to another disk
-    return drawn
+    forms = {drawing.name: drawn(drawing.figure) for drawing in drawings}
+    files = {f"{name}.{form}": forms[name][form] for name in forms for form in forms[name]}
+    with own_files(folder, files) as ours:
+        for name, content in files.items():
+            with whole_file(folder / name, ours) as place:
+                place.write_bytes(content)
+    return {name: _svg_url(form["svg"].decode()) for name, form in forms.items()}
 
 
 def _drawings(page: Page) -> list[Drawing]:
     return [d for block in page.blocks() if isinstance(block, Gallery) for d in block.drawings]
 
 
-def _drawn(svg: str) -> str:
+def _svg_url(svg: str) -> str:
     return data_url(follow_colour_scheme(svg).encode(), "svg+xml")
 
 

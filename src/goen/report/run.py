@@ -31,6 +31,7 @@ from goen.report.figures.scores import flagged_bars, histograms
 from goen.report.five_panels import five_panel_section
 from goen.report.mistakes import mistakes_section
 from goen.report.run_folder import RunFolder
+from goen.report.spread import Spread, recorded_spread
 from goen.report.summary import Summary, dataset_title
 from goen.report.table import Cell, Row, Table
 from goen.runs.manifest import Manifest
@@ -172,11 +173,30 @@ def _summary(run: RunFolder, gate: Manifest) -> list[PageBlock]:
     )
     shares = {"test (ID)": alarms} | flagged
     values = "; ".join(f"{name} {share:.1%}" for name, share in shares.items())
+    spread = recorded_spread(gate.part("facts"))
+    bands = {} if spread is None else {_shown(n): band for n, band in spread.flagged.items()}
     drawing = Drawing(
-        "flagged", flagged_bars(shares, rate), f"Bars, share flagged of each set: {values}."
+        "flagged", flagged_bars(shares, rate, bands), f"Bars, share flagged of each set: {values}."
     )
     score = _histogram(run, _methods(run)[-1], run.summary.threshold)
-    return [Paragraph(lead, "lead"), Gallery.of(drawing, score), Paragraph(text)]
+    luck = [] if spread is None else [Paragraph(_luck(spread))]
+    return [Paragraph(lead, "lead"), *luck, Gallery.of(drawing, score), Paragraph(text)]
+
+
+def _shown(dataset: str) -> str:
+    return "test (ID)" if dataset == "test" else dataset
+
+
+def _luck(spread: Spread) -> Markup:
+    """How far single trainings of this run are apart."""
+    ranges = [
+        Markup("{:.1%} to {:.1%} of {}").format(low, high, _shown(name))
+        for name, (low, high) in spread.flagged.items()
+    ]
+    return Markup(
+        "A single training on so few images is partly luck: {} recorded trainings of this run, "
+        "with {} seeds, gave gates that flagged {} ({}; {})."
+    ).format(spread.trainings, spread.seeds, listed(ranges), spread.versions, spread.recipe)
 
 
 def _calibrated_with(used: Sequence[str], unseen: Sequence[str]) -> Markup:

@@ -12,7 +12,7 @@ from goen.data.imageset import Pixels
 from goen.data.pictures import read_picture
 from goen.errors import DataError
 from goen.functional.martingales import Direction
-from goen.functional.proportions import proportion_interval
+from goen.functional.proportion import exact_proportion
 from goen.functional.ranking import Floats
 from goen.monitor.inputs import CLASS, SCORE
 from goen.report.blocks import (
@@ -168,7 +168,7 @@ def _flagged(watch: WatchFolder) -> list[PageBlock]:
     for a, b in pairwise(edges):
         part = watch.flagged[a:b]
         shares.append(part.mean())
-        ends.append(proportion_interval(int(part.sum()), len(part)))
+        ends.append(exact_proportion(int(part.sum()), len(part))[1:])
     low, high = np.array(ends).T
     centres = (edges[:-1] + edges[1:]) / 2
     figure = flagged_band(centres, np.array(shares), low, high, watch.state.since)
@@ -206,7 +206,7 @@ def _share(labels: NDArray[np.str_], name: str) -> Cell:
     if not len(labels):
         return Cell()
     count = int((labels == name).sum())
-    low, high = proportion_interval(count, len(labels))
+    _, low, high = exact_proportion(count, len(labels))
     return Cell(count / len(labels), ".1%", low=low, high=high)
 
 

@@ -1,10 +1,13 @@
 import pytest
+import torch
 from torch import Tensor, nn
 
-from goen.models.tapping.layers import layers
+from goen.errors import UsageError
+from goen.models.tapping.layers import LayerInfo, LayerTable, choose_layers, layers
 from goen.models.tapping.tapped import Tapped
 from tests.models.tapping.architectures import (
     CASES,
+    Talkative,
     build,
     pictures,
 )
@@ -66,10 +69,71 @@ def test_everything_listed_can_be_tapped_and_is_as_wide_as_it_says(name: str) ->
 def test_the_table_reads_well() -> None:
     table = layers(build("plain"), pictures("plain"))
     assert str(table).splitlines() == [
-        "layer   kind        output        width",
-        "body.2  ReLU        (N, 4, 8, 8)      4",
-        "body.3  MaxPool2d   (N, 4, 4, 4)      4",
-        "body    Sequential  (N, 6, 4, 4)      6",
-        "neck    Sequential  (N, 5)            5",
+        "layer   kind        output        width  depth",
+        "body.2  ReLU        (N, 4, 8, 8)      4      1",
+        "body.3  MaxPool2d   (N, 4, 4, 4)      4      1",
+        "body    Sequential  (N, 6, 4, 4)      6      2",
+        "neck    Sequential  (N, 5)            5      3",
     ]
-    assert str(layers(nn.Flatten(), (3, 2, 2))) == "layer  kind  output  width"
+    assert str(layers(nn.Flatten(), (3, 2, 2))) == "layer  kind  output  width  depth"
+
+
+def test_the_logits_are_left_out_where_they_are_said_to_be() -> None:
+    model = Talkative(7, "tuple", flat=True)  # which of the two is not clear from their shapes
+    assert [info.name for info in layers(model, (3, 9, 9))] == ["conv", "out"]
+    assert [info.name for info in layers(model, (3, 9, 9), logits=1)] == ["conv"]
+
+
+# Choosing
+
+
+def test_depth_counts_the_weight_matrices_that_were_used() -> None:
+    depths = {info.name: info.depth for info in layers(build("vit"), (3, 224, 224), every=True)}
+    # A block has four: attention's input and output, and the two of its perceptron.
+    assert (depths["patches"], depths["blocks.0.attn"], depths["blocks.0"]) == (1, 3, 5)
+    assert (depths["blocks.1"], depths["norm"], depths["head"]) == (9, 9, 10)
+    flat = nn.Sequential(nn.Flatten(), nn.Linear(12, 4), nn.ReLU(), nn.Linear(4, 2))
+    assert [(i.name, i.depth) for i in layers(flat, (3, 2, 2))] == [("0", 0), ("2", 1)]
+
+
+def table(*depths: int) -> tuple[LayerTable, dict[str, Tensor]]:
+    """Layers called a, b, c ... of these depths, each with features of its own."""
+    names = "abcdefgh"[: len(depths)]
+    infos = [LayerInfo(n, "Any", (3,), 3, d) for n, d in zip(names, depths, strict=True)]
+    return LayerTable(infos), {name: torch.eye(3) * i for i, name in enumerate(names, 1)}
+
+
+@pytest.mark.parametrize(
+    ("depths", "chosen"),
+    [
+        ((1, 5, 10, 15, 20), ("c", "e")),
+        ((1, 3, 6), ("b", "c")),
+        ((1, 2, 3), ("b", "c")),  # as near to 1.5: the deeper
+        ((1, 1, 2), ("a", "c")),  # as deep: the first, before its pooling
+        ((4, 4), ("a", "b")),
+        ((0, 1, 2), ("b", "c")),  # before the first matrix are the images themselves
+        ((0, 1), ("b",)),
+        ((0,), ("a",)),
+        ((7,), ("a",)),
+    ],
+)
+def test_half_of_the_depth_and_the_last_are_chosen(
+    depths: tuple[int, ...], chosen: tuple[str, ...]
+) -> None:
+    assert choose_layers(*table(*depths)) == chosen
+
+
+def test_of_layers_with_the_same_features_the_first_counts() -> None:
+    infos, features = table(2, 4, 4, 4)
+    features["c"], features["d"] = features["b"] * (1 + 1e-6), features["b"].clone()
+    assert choose_layers(infos, features) == ("a", "b")
+    features["d"] = features["b"] * 1.01
+    assert choose_layers(infos, features) == ("a", "d")
+
+
+def test_layers_without_features_are_not_chosen() -> None:
+    infos, features = table(1, 2, 3, 4)
+    del features["b"], features["d"]
+    assert choose_layers(infos, features) == ("a", "c")
+    with pytest.raises(UsageError, match="no layer that goen could choose"):
+        choose_layers(infos, {})

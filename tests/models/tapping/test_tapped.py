@@ -1,5 +1,7 @@
 import copy
 import io
+from collections import OrderedDict
+from itertools import pairwise
 
 import pytest
 import torch
@@ -7,13 +9,18 @@ from torch import Tensor, nn
 
 from goen.errors import UsageError
 from goen.extraction import extract
+from goen.models import NetworkConfig, ResNet18
+from goen.models.resnet import Block
 from goen.models.tapping.deterministic import check_deterministic
 from goen.models.tapping.layers import layers
 from goen.models.tapping.preprocess import Preprocess
-from goen.models.tapping.tapped import Tapped
+from goen.models.tapping.tapped import Tapped, as_tapped
 from goen.outputs import Outputs
 from tests.models.tapping.architectures import (
     CASES,
+    EncoderBlock,
+    SmallViT,
+    Talkative,
     build,
     pictures,
 )
@@ -318,3 +325,112 @@ def test_a_model_without_values_is_refused() -> None:
     with pytest.raises(UsageError, match=r"body\.0\.weight is on torch's meta device"):
         Tapped(build("plain").to("meta"), ["body"])
     assert len(layers(build("plain").to("meta"), (3, 8, 8))) == 4  # shapes need no values
+
+
+# Layers that goen chooses
+
+
+def choose(model: nn.Module, example: Tensor, **settings: object) -> tuple[str, ...]:
+    given: dict = {"logits": None, "preprocess": None, "tokens": "mean", "layout": "auto"}
+    return as_tapped(model, "auto", example=example, **{**given, **settings}).layers
+
+
+CHOSEN = {
+    "plain": ("body", "neck"),
+    "resnet": ("backbone.trunk.0", "backbone.trunk.2"),
+    "vit": ("blocks.0", "norm"),
+    "channels_last": ("patches", "mix"),
+    "dict": ("conv",),
+    "tuple": ("conv",),
+    "object": ("conv",),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_layers_are_chosen_in_every_architecture(name: str) -> None:
+    assert choose(build(name), pictures(name)) == CHOSEN[name]
+
+
+def stages(*widths: int) -> list[nn.Module]:
+    pairs = zip((3, *widths), widths, strict=False)
+    return [nn.Sequential(nn.Conv2d(a, b, 3, 2, 1), nn.ReLU()) for a, b in pairs]
+
+
+MODELS = {
+    # Pooling and flattening repeat the features of the last stage.
+    "pooled": (
+        nn.Sequential(*stages(5, 6, 7), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(7, 3)),
+        ("1", "2"),
+    ),
+    # The flattened map is what the classifier reads.
+    "flattened": (nn.Sequential(*stages(5, 6), nn.Flatten(), nn.Linear(6 * 16, 3)), ("0", "2")),
+    "perceptron": (
+        nn.Sequential(
+            nn.Flatten(),
+            *(nn.Linear(768, 9), nn.ReLU(), nn.Linear(9, 8), nn.ReLU(), nn.Dropout()),
+            nn.Linear(8, 3),
+        ),
+        ("2", "5"),
+    ),
+    "one layer": (nn.Sequential(nn.Flatten(), nn.Linear(768, 3)), ("0",)),
+}
+
+
+def resnet18() -> nn.Module:
+    """Stem, four stages of two blocks, average pooling, as in torchvision."""
+    parts: dict[str, nn.Module] = {"conv1": nn.Conv2d(3, 4, 7, 2, 3), "relu": nn.ReLU()}
+    parts["maxpool"] = nn.MaxPool2d(3, 2, 1)
+    widths = (4, 4, 8, 16, 32)
+    for stage, (inputs, outputs) in enumerate(pairwise(widths), 1):
+        blocks = Block(inputs, outputs, 1 if stage == 1 else 2), Block(outputs, outputs, 1)
+        parts[f"layer{stage}"] = nn.Sequential(*blocks)
+    parts |= {"avgpool": nn.AdaptiveAvgPool2d(1), "flatten": nn.Flatten(), "fc": nn.Linear(32, 5)}
+    return nn.Sequential(OrderedDict(parts)).eval()
+
+
+def vit12() -> nn.Module:
+    model = SmallViT(5, 32, 8)
+    model.blocks = nn.ModuleList(EncoderBlock(8) for _ in range(12))
+    return model.eval()
+
+
+def test_layers_are_chosen_as_the_documentation_says() -> None:
+    assert choose(resnet18(), torch.rand(2, 3, 96, 96)) == ("layer2", "layer4")
+    assert choose(vit12(), torch.rand(2, 3, 32, 32)) == ("blocks.5", "norm")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_layers_are_chosen_in_models_of_plain_layers(name: str) -> None:
+    model, chosen = MODELS[name]
+    example = torch.rand(2, 3, 16, 16)
+    assert choose(model, example) == chosen
+    assert choose(nn.DataParallel(model), example) == chosen
+
+
+def test_layers_are_chosen_in_goens_own_network() -> None:
+    for representation, last in (("plain", "layer4"), ("multi_scale", "projection")):
+        network = ResNet18(NetworkConfig(width=2, representation=representation)).eval()
+        assert choose(network, torch.rand(2, 3, 32, 32)) == ("layer2", last)
+
+
+def test_the_choice_knows_the_settings_of_the_model() -> None:
+    example = torch.rand(2, 3, 9, 9)
+    assert choose(Talkative(7, "tuple", flat=True), example, logits=1) == ("conv",)
+    # The width of the map is as its sides: with a layout it can be chosen.
+    model = nn.Sequential(*stages(8, 4), nn.Flatten(), nn.Linear(4 * 16, 3))
+    example = torch.rand(2, 3, 16, 16)
+    assert choose(model, example) == ("2",)
+    assert choose(model, example, layout="channels_first") == ("0", "2")
+    with pytest.raises(UsageError, match="no layer that goen could choose"):
+        choose(nn.Sequential(nn.Flatten()), example)
+
+
+def test_the_choice_is_logged_with_the_alternatives(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "goen")
+    choose(build("plain"), pictures("plain"))
+    (message,) = caplog.messages
+    first, *table = message.splitlines()
+    assert first == (
+        "Layers chosen by their depth: body and neck. The alternatives (layers=, --layers):"
+    )
+    assert "\n".join(table) == str(layers(build("plain"), (3, 8, 8)))

@@ -1,6 +1,5 @@
 """What all figures share: colours that follow the reader's scheme."""
 
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -12,28 +11,28 @@ from goen.report.figures.style import (
     GREY,
     INK,
     PALE,
+    as_svg,
     canvas,
+    drawn,
     follow_colour_scheme,
     goen_style,
     label_rows,
-    save_figure,
 )
 
 
 @goen_style
 def figure() -> Figure:
-    drawn = canvas(2.0)
-    ax = drawn.subplots()
+    figure = canvas(2.0)
+    ax = figure.subplots()
     ax.plot([0, 1], color=GREY)
     ax.text(0, 0, "on a colour", color="white")
     ax.set(xlabel="x")
-    return drawn
+    return figure
 
 
 @pytest.fixture
-def svg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr("goen.report.figures.style.FORMS", ("svg",))
-    return save_figure(figure(), tmp_path, "figure")
+def svg() -> str:
+    return as_svg(figure())
 
 
 def test_neutral_colours_have_a_dark_twin_and_white_text_stays_white(svg: str) -> None:
@@ -56,20 +55,22 @@ def test_text_and_ticks_are_in_the_ink_that_has_a_dark_twin(svg: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["$x_{", "a\ufeffb", "\x1b[31m", "\u202egnp", "a\ud800", "<b>&"])
-def test_names_are_drawn_in_every_format(name: str, tmp_path: Path) -> None:
+def test_names_are_drawn_in_every_format(name: str) -> None:
     @goen_style
     def named() -> Figure:
-        drawn = canvas(2.0)
-        ax = drawn.subplots()
+        figure = canvas(2.0)
+        ax = figure.subplots()
         ax.plot([0, 1], label=name)
         ax.set_title(f"first {name}\nsecond")
         ax.legend()
         label_rows(ax, [name, "another"])
-        return drawn
+        return figure
 
-    svg = save_figure(named(), tmp_path, "named")
+    content = drawn(named())
+    svg = content["svg"].decode()
     texts = [text.text or "" for text in ElementTree.fromstring(svg).iter() if text.text]
     assert drawable(name) in texts
     assert f"first {drawable(name)}" in texts
     assert "second" in texts
-    assert {file.suffix for file in tmp_path.iterdir()} == {".svg", ".png", ".pdf"}
+    assert content["png"].startswith(b"\x89PNG")
+    assert content["pdf"].startswith(b"%PDF")

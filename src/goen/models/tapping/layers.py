@@ -1,6 +1,6 @@
 """The places in a model where features can be taken."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,22 +26,29 @@ class LayerInfo:
         kind: the name of its class.
         shape: of its output for one image.
         width: of its pooled features; ``None`` where the layout of a map is ambiguous.
+        depth: how many weight matrices (of convolutions, linear layers, attention) had been used
+            when its output was ready.
     """
 
     name: str
     kind: str
     shape: tuple[int, ...]
     width: int | None
+    depth: int
 
 
 class LayerTable(list[LayerInfo]):
     """A list of layers that prints as a table."""
 
     def __str__(self) -> str:
-        rows = [("layer", "kind", "output", "width")]
-        rows += [(i.name, i.kind, batched(i.shape), str(i.width or "?")) for i in self]
-        a, b, c, d = (max(len(row[column]) for row in rows) for column in range(4))
-        return "\n".join(f"{r[0]:{a}}  {r[1]:{b}}  {r[2]:{c}}  {r[3]:>{d}}" for r in rows)
+        rows = [("layer", "kind", "output", "width", "depth")]
+        rows += [
+            (i.name, i.kind, batched(i.shape), str(i.width or "?"), str(i.depth)) for i in self
+        ]
+        a, b, c, d, e = (max(len(row[column]) for row in rows) for column in range(5))
+        return "\n".join(
+            f"{r[0]:{a}}  {r[1]:{b}}  {r[2]:{c}}  {r[3]:>{d}}  {r[4]:>{e}}" for r in rows
+        )
 
     __repr__ = __str__
 
@@ -50,6 +57,7 @@ def layers(
     model: nn.Module,
     example: Tensor | Sequence[int],
     *,
+    logits: str | int | None = None,
     preprocess: Preprocessing | None = None,
     layout: Layout = "auto",
     every: bool = False,
@@ -60,7 +68,8 @@ def layers(
     left as it was found. With ``every``, all modules are listed that are called once and give a
     float tensor of 2 to 4 dimensions, the first of them the images. Else only those worth a look:
 
-    - Of modules around each other with the same output, the outermost; not the logits.
+    - Of modules around each other with the same output, the outermost; not the logits (``logits``
+      is their key, attribute or index in the model's output, if that is ambiguous).
     - Nothing inside a block. A block is a module with parts, no plain ``Sequential``, of a class
       that the model has more than once (a residual block, a transformer layer).
     - Of a layer and the norm, activation or dropout that is applied to its output alone, the last.
@@ -68,14 +77,14 @@ def layers(
     Example:
         >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 5))
         >>> layers(model, (3, 8, 8))
-        layer  kind     output        width
-        1      ReLU     (N, 8, 6, 6)      8
-        2      Flatten  (N, 288)        288
+        layer  kind     output        width  depth
+        1      ReLU     (N, 8, 6, 6)      8      1
+        2      Flatten  (N, 288)        288      1
     """
     model = unwrap(model)
     calls, whole, x = _watch(model, example, preprocess)
     if not every:
-        calls = _worth_a_look(model, calls, whole)
+        calls = _worth_a_look(model, calls, whole, logits)
     table = LayerTable()
     for call in calls:
         shape = tuple(call.gives.shape)
@@ -83,18 +92,20 @@ def layers(
         if len(shape) == 4:
             axis = channel_axis(call.module, shape, x.shape, layout)
         width = None if axis is None else shape[axis]
-        table.append(LayerInfo(call.name, type(call.module).__name__, shape[1:], width))
+        kind = type(call.module).__name__
+        table.append(LayerInfo(call.name, kind, shape[1:], width, call.depth))
     return table
 
 
 @dataclass(frozen=True)
 class _Call:
-    """A module that was called once: what it was given first and what it gave."""
+    """A module that was called once: what it was given first, what it gave, and its depth."""
 
     name: str
     module: nn.Module
     takes: Any
     gives: Tensor
+    depth: int
 
 
 def _watch(
@@ -107,19 +118,22 @@ def _watch(
         if name and not isinstance(module, torch.jit.ScriptModule)  # these allow no hooks
     }
     keyword = image_keyword(model)
-    heard: list[tuple[str, Any, Any]] = []
+    matrices: set[int] = set()
+    heard: list[tuple[str, Any, Any, int]] = []
 
     def hear(name: str, inputs: Any, output: Any) -> None:
-        heard.append((name, inputs[0] if inputs else None, first_float(output)))
+        used = (parameter for parameter in modules[name].parameters() if parameter.ndim > 1)
+        matrices.update(map(id, used))
+        heard.append((name, inputs[0] if inputs else None, first_float(output), len(matrices)))
 
     with evaluating(model), torch.no_grad():
         x = prepare_images(example_images(example, model), preprocess, placement(model)[1])
         with listening(modules, hear):
             whole = model(x) if keyword is None else model(**{keyword: x})
-    names = [name for name, _, _ in heard]
+    names = [name for name, *_ in heard]
     calls = [
-        _Call(name, modules[name], takes, gives)
-        for name, takes, gives in heard
+        _Call(name, modules[name], takes, gives, depth)
+        for name, takes, gives, depth in heard
         if names.count(name) == 1
         and gives is not None
         and gives.ndim in (2, 3, 4)
@@ -128,10 +142,12 @@ def _watch(
     return calls, whole, x
 
 
-def _worth_a_look(model: nn.Module, calls: list[_Call], whole: Any) -> list[_Call]:
+def _worth_a_look(
+    model: nn.Module, calls: list[_Call], whole: Any, where: str | int | None
+) -> list[_Call]:
     """See ``layers``."""
     try:
-        logits = find_logits(whole, None, len(calls[0].gives)) if calls else None
+        logits = find_logits(whole, where, len(calls[0].gives)) if calls else None
     except UsageError:
         logits = None
     kinds = [type(module) for module in model.modules()]
@@ -170,13 +186,46 @@ def _finishes(later: _Call, call: _Call) -> bool:
     )
 
 
-def suggest_layers(table: LayerTable) -> tuple[str, ...]:
-    """The last layer of the middle scale, and the last of all: where the output's size changes."""
-    usable = [info for info in table if info.width is not None]
-    ends = [
-        info.name
-        for info, after in zip(usable, [*usable[1:], None], strict=True)
-        if after is None or after.shape[1:] != info.shape[1:]
-    ]
-    chosen = [ends[(len(ends) - 1) // 2], ends[-1]] if ends else ["NAME"]
-    return tuple(dict.fromkeys(chosen))
+def choose_layers(table: LayerTable, features: Mapping[str, Tensor]) -> tuple[str, ...]:
+    """The layer at half of the depth, and the last: their names.
+
+    A layer's depth is the number of weight matrices that its output depends on; see ``LayerInfo``.
+    Half of the depth means nearest to half of the last layer's; of two that are equally near, the
+    deeper. Not considered are layers before the first matrix, which are the images themselves, and
+    layers with the features of an earlier one, such as an average pooling after the last block.
+
+    Args:
+        table: the layers worth a look.
+        features: what each of them gives for two images or more, pooled; those left out here are
+            not considered.
+
+    Raises:
+        UsageError: there is no layer to choose.
+
+    Example:
+        >>> table = LayerTable(LayerInfo(n, "Linear", (1,), 1, d) for n, d in [("a", 1), ("b", 2)])
+        >>> choose_layers(table, {"a": torch.rand(2, 1), "b": torch.rand(2, 1)})
+        ('a', 'b')
+    """
+    different: list[LayerInfo] = []
+    for info in table:
+        earlier = (features[other.name] for other in different)
+        if info.name in features and not any(_same(features[info.name], f) for f in earlier):
+            different.append(info)
+    different = [info for info in different if info.depth] or different
+    if not different:
+        raise UsageError(
+            "The model has no layer that goen could choose. Name the layers yourself, layers=...; "
+            "goen.layers(model, example, every=True) lists all that can be named."
+        )
+    last = different.pop()
+    middle = min(
+        different, key=lambda info: (abs(2 * info.depth - last.depth), -info.depth), default=None
+    )
+    return (last.name,) if middle is None else (middle.name, last.name)
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    """Up to rounding: the same mean may be added up in another order."""
+    near = 1e-4 * float(one.abs().max())
+    return one.shape == other.shape and bool(((one - other).abs() <= near).all())

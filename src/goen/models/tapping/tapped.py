@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from difflib import get_close_matches
+from logging import getLogger
 from typing import Any, get_args
 
 import torch
@@ -12,12 +13,14 @@ from goen.models.placement import evaluating, example_images, placement, require
 from goen.models.tapping._calling import image_keyword
 from goen.models.tapping._hooks import listening
 from goen.models.tapping._returned import batched, describe_output, find_logits, first_float, full
+from goen.models.tapping.layers import LayerTable, choose_layers
 from goen.models.tapping.layers import layers as layers_of
 from goen.models.tapping.pooling import Layout, Tokens, channel_axis
 from goen.models.tapping.preprocess import Preprocessing, prepare_images
 from goen.models.unwrapping import match_names, unwrap
 from goen.outputs import Outputs
 
+_log = getLogger(__name__)
 _LISTED = "Layers are listed by goen.layers and, on the command line, by goen fit without --layers"
 
 # Lets torch.export return Outputs from a program.
@@ -157,7 +160,7 @@ class Tapped(nn.Module):
 
 def as_tapped(
     model: nn.Module,
-    layers: str | Sequence[str] | None,
+    layers: str | Sequence[str],
     *,
     logits: str | int | None,
     preprocess: Preprocessing | None,
@@ -167,23 +170,35 @@ def as_tapped(
 ) -> Tapped:
     """The model, tapped with these settings; a ``Tapped`` as it is. Tried on the example.
 
+    With ``"auto"``, ``choose_layers`` chooses the layers.
+
     Raises:
         UsageError: no layers, or settings beside a ``Tapped``, which has its own.
     """
     model = unwrap(model)
     if not isinstance(model, Tapped):
         if not layers:
-            raise UsageError(f"Name the layers to measure, such as layer2 and layer4. {_LISTED}.")
-        return Tapped(
-            model,
-            layers,
-            logits=logits,
-            preprocess=preprocess,
-            tokens=tokens,
-            layout=layout,
-            example=example,
-        )
-    if (layers, logits, preprocess, tokens, layout) != (None, None, None, "mean", "auto"):
+            raise UsageError(
+                "Name the layers to measure, such as layer2 and layer4, or leave them out and goen "
+                f"chooses. {_LISTED}."
+            )
+
+        def tap(names: str | Sequence[str]) -> Tapped:
+            return Tapped(
+                model,
+                names,
+                logits=logits,
+                preprocess=preprocess,
+                tokens=tokens,
+                layout=layout,
+                example=example,
+            )
+
+        if layers != "auto":
+            return tap(layers)
+        table = layers_of(model, example, logits=logits, preprocess=preprocess, layout=layout)
+        return tap(_choose(tap([info.name for info in table if info.width]), table, example))
+    if (layers, logits, preprocess, tokens, layout) != ("auto", None, None, "mean", "auto"):
         raise UsageError(
             "A Tapped model holds its own layers, logits, preprocess, tokens and layout: give them "
             "to goen.Tapped, not beside it."
@@ -191,6 +206,19 @@ def as_tapped(
     with evaluating(model), torch.no_grad():
         model(example_images(example, model))
     return model
+
+
+def _choose(tapped: Tapped, table: LayerTable, example: Tensor) -> tuple[str, ...]:
+    """Layers of the table, chosen by the features that this model gives for the example."""
+    with evaluating(tapped), torch.no_grad():
+        features = tapped(example_images(example, tapped.model)).features
+    chosen = choose_layers(table, features)
+    _log.info(
+        "Layers chosen by their depth: %s. The alternatives (layers=, --layers):\n%s",
+        " and ".join(chosen),
+        table,
+    )
+    return chosen
 
 
 def _not_once(name: str, calls: int) -> UsageError:

@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from goen.report.figures.style import BLUE, INK, ORANGE, canvas, goen_style
+from goen.report.figures.style import BLUE, GREY, INK, ORANGE, canvas, goen_style
 
 BySet = Mapping[str, NDArray[Any]]
 
@@ -37,8 +37,16 @@ def histograms(
 
 
 @goen_style
-def flagged_bars(shares: Mapping[str, float], rate: float) -> Figure:
-    """The share of each set that is flagged, the first ID, against the chosen false-alarm rate."""
+def flagged_bars(
+    shares: Mapping[str, float], rate: float, bands: Mapping[str, tuple[float, float]]
+) -> Figure:
+    """The share of each set that is flagged, the first ID, against the chosen false-alarm rate.
+
+    Args:
+        shares: by dataset.
+        rate: the false-alarm rate.
+        bands: the range over other trainings, where it is known.
+    """
     figure = canvas(0.42 * len(shares) + 0.8)
     ax = figure.subplots()
     ax.barh(list(shares), list(shares.values()), color=[BLUE] + [ORANGE] * (len(shares) - 1))
@@ -49,9 +57,16 @@ def flagged_bars(shares: Mapping[str, float], rate: float) -> Figure:
         colour = ("black" if place else "white") if inside else INK
         ha = "right" if inside else "left"
         ax.text(where, place, f"{share:.1%}", va="center", ha=ha, color=colour)
+    for place, name in enumerate(shares):
+        if name in bands:
+            low, high = bands[name]
+            ax.plot([low, high], [place + 0.32] * 2, color=GREY, linewidth=4)
+            ax.plot([low, high], [place + 0.32] * 2, "|", color=GREY, markersize=8)
     ax.axvline(rate, color=INK, linestyle="--", linewidth=1)
     ax.invert_yaxis()
     ax.grid(axis="y", visible=False)
-    ax.set(xlim=(0, 1), xlabel=f"share flagged; dashed: the {100 * rate:.3g}% allowed of ID images")
+    other = "\ngrey: from the least to the most of other trainings" if bands else ""
+    label = f"share flagged; dashed: the {100 * rate:.3g}% allowed of ID images{other}"
+    ax.set(xlim=(0, 1), xlabel=label)
     ax.xaxis.set_major_formatter(lambda x, _: f"{x:.0%}")
     return figure

@@ -4,7 +4,6 @@ import io
 import textwrap
 from collections.abc import Callable, Sequence
 from functools import wraps
-from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypedDict
 
 import matplotlib as mpl
@@ -117,21 +116,21 @@ def marker(number: int) -> str:
     return MARKERS[number % len(MARKERS)]
 
 
-def save_figure(figure: Figure, folder: Path, name: str) -> str:
-    """Write the figure as SVG, PNG and PDF, the same bytes every time; returns the SVG."""
-    with mpl.rc_context(_STYLE):
-        for form in FORMS:
-            path = folder / f"{name}.{form}"
-            figure.savefig(path, format=form, dpi=150, metadata=_NO_DATES[form])
-    return (folder / f"{name}.svg").read_text(encoding="utf-8")
+def drawn(figure: Figure) -> dict[str, bytes]:
+    """The figure as the content of an SVG, a PNG and a PDF file, the same bytes every time."""
+    return {form: _drawn(figure, form) for form in FORMS}
 
 
 def as_svg(figure: Figure) -> str:
     """The figure as SVG, the same text every time."""
-    text = io.StringIO()
+    return _drawn(figure, "svg").decode()
+
+
+def _drawn(figure: Figure, form: str) -> bytes:
+    content = io.BytesIO()
     with mpl.rc_context(_STYLE):
-        figure.savefig(text, format="svg", metadata=_NO_DATES["svg"])
-    return text.getvalue()
+        figure.savefig(content, format=form, dpi=150, metadata=_NO_DATES[form])
+    return content.getvalue()
 
 
 def follow_colour_scheme(svg: str) -> str:
