@@ -48,7 +48,7 @@ def alibi_detectors(held_out: np.ndarray) -> dict[str, Detect]:
     from alibi_detect.cd import CVMDriftOnline
 
     detector = CVMDriftOnline(
-        held_out.astype(np.float32), ert=10_000, window_sizes=[100], n_bootstraps=10_000,
+        held_out.astype(np.float32), ert=10_000, window_sizes=[100], n_bootstraps=25_000,
         verbose=False,
     )  # fmt: skip
 
