@@ -265,7 +265,9 @@ def test_an_image_of_the_bank_is_its_own_nearest_and_few_images_are_all_there_ar
 def test_random_numbers_of_no_stream_have_no_places() -> None:
     outputs, labels = stream(50)
     state = Bank(["a", "b"]).update(outputs, labels).state()
-    forged = Bank(["a", "b"]).load_state({**state, "counts": torch.tensor([CLASSES, 49, 5000])})
+    turns = state["turns"].clone()
+    turns[7] = 0.123456
+    forged = Bank(["a", "b"]).load_state({**state, "turns": turns})
     with pytest.raises(ArtifactError, match="not those of goen"):
         forged.nearest(outputs, "a", 1)
     whole = {**state, "counts": torch.tensor([CLASSES, 2**62, 5000])}

@@ -105,4 +105,5 @@ def test_the_page_says_that_a_single_training_is_luck(
         "with 2 seeds, gave gates that flagged 3.1% to 5.0% of test (ID) and 50.0% to 95.0% of "
         "photographs (goen 1.2, torch 3.4; recipes/some.py)." in text
     )
-    assert "grey: from the least to the most of other trainings" in text
+    drawn = (folder / "figures" / "flagged.svg").read_text("utf-8")
+    assert "grey: from the least to the most of other trainings" in drawn
