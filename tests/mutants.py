@@ -4,8 +4,8 @@ Draws COUNT places in ``src/goen`` (an operator, a comparison, a small number, `
 ``True``) with a SEED, changes each in a copy of the project, and runs the tests of the changed
 file, then those of its package. A change that no test notices is printed at the end: it is either
 a hole in the tests or a change that makes no difference. Sizes and line widths of figures are
-left out: they are looked at. Run ``make test`` first: where the tests
-fail anyway, every change seems to be noticed.
+left out: they are looked at. Run ``make test`` first: where a test fails anyway, every change
+seems to be noticed. That the tests can be collected is checked here.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +29,8 @@ ROOT = Path(__file__).parents[1]
 SOURCE = Path("src/goen")
 FIGURES = SOURCE / "report/figures"
 SECONDS = 900  # for the tests of one change; one that never ends is noticed
+# Not "-p no:xdist": without the plugin its mark is unknown, and that fails before any test runs.
+PYTEST = (sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-n", "0")
 OTHER = {
     "+": "-",
     "-": "+",
@@ -160,24 +162,37 @@ def suites_of(path: Path) -> list[list[str]]:
     return [[*first, str(path)], second]
 
 
+def run_tests(copy: Path, tests: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Run these tests of a copy of the project."""
+    environment = {**os.environ, "PYTHONPATH": str(copy / "src"), "OMP_NUM_THREADS": "1"}
+    # A cached module of the same second and size would be taken for the changed one.
+    environment["PYTHONDONTWRITEBYTECODE"] = "1"
+    return subprocess.run(
+        [*PYTEST, *tests],
+        cwd=copy,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+
+
+def require_collected(copy: Path) -> None:
+    """Exit if the tests of the unchanged copy cannot even be collected."""
+    done = run_tests(copy, ["--collect-only", "tests"])
+    if done.returncode:
+        sys.exit(f"The tests cannot be collected without a change:\n{done.stdout[-2000:]}")
+
+
 def noticed(mutant: Mutant, copy: Path) -> bool:
     """Whether a test fails when the copy is changed. The copy is as before afterwards."""
     changed = copy / mutant.path
     source = changed.read_text("utf-8")
     changed.write_text(mutant.applied(source), "utf-8")
-    environment = {**os.environ, "PYTHONPATH": str(copy / "src"), "OMP_NUM_THREADS": "1"}
-    # A cached module of the same second and size would be taken for the changed one.
-    environment["PYTHONDONTWRITEBYTECODE"] = "1"
     try:
-        for tests in filter(None, suites_of(mutant.path)):
-            options = ("-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist")
-            command = [sys.executable, "-m", "pytest", *options, *tests]
-            done = subprocess.run(
-                command, cwd=copy, env=environment, capture_output=True, timeout=SECONDS
-            )
-            if done.returncode not in (0, 5):  # 5: there were no tests
-                return True
-        return False
+        suites = filter(None, suites_of(mutant.path))
+        # 5: there were no tests
+        return any(run_tests(copy, tests).returncode not in (0, 5) for tests in suites)
     except subprocess.TimeoutExpired:
         return True
     finally:
@@ -198,6 +213,7 @@ def main(arguments: list[str] | None = None) -> int:
         for worker in range(options.workers):
             kept_out = shutil.ignore_patterns(".venv", ".git", "runs", "__pycache__")
             copies.put(Path(shutil.copytree(ROOT, Path(folder, str(worker)), ignore=kept_out)))
+        require_collected(copies.queue[0])
 
         def tried(mutant: Mutant) -> bool:
             copy = copies.get()

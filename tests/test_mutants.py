@@ -2,7 +2,20 @@
 
 from pathlib import Path
 
-from .mutants import FIGURES, SOURCE, Mutant, draw, is_program, mutants, suites_of
+import pytest
+
+from .mutants import (
+    FIGURES,
+    ROOT,
+    SOURCE,
+    Mutant,
+    draw,
+    is_program,
+    mutants,
+    require_collected,
+    run_tests,
+    suites_of,
+)
 
 EXAMPLE = '''"""A docstring with 1 + 1."""
 
@@ -58,3 +71,14 @@ def test_the_suites_of_a_file_and_then_of_its_package() -> None:
         ["tests/models/tapping"],
     ]
     assert suites_of(SOURCE / "files.py") == [["tests/test_files.py", "src/goen/files.py"], []]
+
+
+def test_every_test_can_be_collected_without_a_change(tmp_path: Path) -> None:
+    # A file with xdist's mark was once an error in itself, and every change seemed to be noticed.
+    marked = "tests/report/test_comparison.py"
+    assert "xdist_group" in (ROOT / marked).read_text("utf-8")
+    assert run_tests(ROOT, ["--collect-only", marked]).returncode == 0
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests/test_broken.py").write_text("import nothing_of_this_name\n")
+    with pytest.raises(SystemExit, match="nothing_of_this_name"):
+        require_collected(tmp_path)
