@@ -176,6 +176,16 @@ LOCK = Own("a lock of goen", lambda path: path.is_file() and not path.stat().st_
 """Empty: some versions of filelock truncate what they find at a lock's path."""
 
 
+def is_folder(path: Path) -> bool:
+    """Whether a folder is there. ``Path.is_dir`` raises for names too long or out of reach.
+
+    Example:
+        >>> is_folder(Path(".")), is_folder(Path("x" * 5000))
+        (True, False)
+    """
+    return os.path.isdir(path)  # noqa: PTH112
+
+
 def printable_path(path: Path) -> str:
     r"""The path as text, whatever bytes its name is made of.
 

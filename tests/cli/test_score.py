@@ -191,11 +191,12 @@ def test_odd_names_links_and_loops_lose_nothing(
     assert "5 scored" in capsys.readouterr().err
 
 
-def test_a_name_too_long_for_the_system_is_one_sentence(
+def test_a_name_too_long_for_the_system_is_one_row(
     finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["score", "x" * 5000 + ".png", "--gate", str(finished)]) == 2
-    assert "too long" in capsys.readouterr().err
+    assert main(["score", "x" * 5000 + ".png", "--gate", str(finished)]) == 1
+    (row,) = capsys.readouterr().out.splitlines()
+    assert "too long" in json.loads(row)["error"]
 
 
 HOSTILE = ["=1+1.png", "+a.png", "-b.png", "@c.png", "'d.png", "e\x1b]0;x\x07.png", "f\x9b2J.png"]
@@ -354,10 +355,23 @@ def test_paths_come_from_standard_input(
         (("-", "-"), one, "Standard input can be read once"),
         (("-",), b"\n", "Standard input holds no paths"),
         (("-",), (pictures / "0.png").read_bytes(), "holds a picture; - stands for the paths"),
+        (("-",), b"P6 99999 99999 255 ", "holds a picture"),  # of more pixels than are read
     ):
         code, rows, err = score(*arguments, stdin=stdin)
         assert (code, rows) == (2, [])
         assert message in err
+
+
+def test_a_path_that_no_system_call_takes_costs_its_own_row_only(
+    pictures: Path, tmp_path: Path, score: Callable[..., tuple[int, list[str], str]]
+) -> None:
+    one, long = os.fsencode(pictures / "0.png"), b"x" * 5000
+    (tmp_path / "circle.png").symlink_to("circle.png")
+    bad = long + b"\n" + os.fsencode(tmp_path / "circle.png") + b"\n"
+    copies = ("--copy-flagged", tmp_path / "copies")
+    assert score("-", *copies, stdin=bad + one)[:2] == (1, [long.decode(), "circle.png", "0.png"])
+    # A picture would begin with this text.
+    assert score("-", stdin=b"P6\n" + one)[:2] == (1, ["P6", "0.png"])
 
 
 def test_rows_can_be_sorted_and_those_of_flagged_pictures_left(

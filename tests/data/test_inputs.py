@@ -61,6 +61,32 @@ def test_reversed_channels_are_taken() -> None:
     assert np.array_equal(images.numpy(), reversed_channels)
 
 
+def test_arrays_of_other_machines_and_read_only_ones_are_taken() -> None:
+    floats = pixels() / 255
+    locked = pixels()
+    locked.flags.writeable = False  # torch warns of these, and warnings are errors here
+    for given, labels in ((floats.astype(">f4"), LABELS.astype(">i8")), (locked, LABELS)):
+        ((images, found),) = as_stream((given, labels), "images", 32)
+        assert torch.equal(images, check_images(given.astype(given.dtype.newbyteorder("="))))
+        assert found is not None
+        assert found.tolist() == LABELS.tolist()
+    assert locked.flags.writeable is False
+
+
+def test_what_lies_below_a_mask_is_not_used() -> None:
+    hidden = np.ma.masked_array(pixels(), pixels() > 250)
+    for given in (hidden, [hidden], (pixels(), np.ma.masked_array(LABELS, LABELS == 1))):
+        with pytest.raises(UsageError, match="masked values"):
+            list(as_stream(given, "images", 32))
+    assert len(check_images(np.ma.masked_array(pixels()))) == 10
+
+
+@pytest.mark.parametrize("size", [0, -1, 1.5, None, "4"])
+def test_a_batch_size_is_a_whole_number(size: int) -> None:
+    with pytest.raises(UsageError, match="at least one image, got a batch size of"):
+        as_stream(pixels(), "train", size)
+
+
 def test_labels_that_are_no_numbers_are_none() -> None:
     ((_, labels),) = as_stream([(pixels(), tuple("abcdefghij"))], "images", 32)
     assert labels is None
@@ -101,8 +127,6 @@ def test_an_empty_stream_is_an_error() -> None:
     list(given)
     with pytest.raises(DataError, match=r"train has no images\. A generator can be read only once"):
         list(given)
-    with pytest.raises(UsageError, match="at least one image, got a batch size of 0"):
-        as_stream(pixels(), "train", 0)
 
 
 def test_a_stream_of_a_known_size_checks_the_first_batch_too() -> None:
@@ -119,6 +143,9 @@ def test_a_stream_of_a_known_size_checks_the_first_batch_too() -> None:
         (torch.full((2, 3, 8, 8), 255.0), r"lie in \[0, 1\]; got 255\.\.255"),
         (torch.full((2, 3, 8, 8), -0.5), r"lie in \[0, 1\]"),
         (torch.full((2, 3, 8, 8), torch.nan), r"Images \[0, 1\] hold NaN or infinity"),
+        (torch.zeros(2, 3, 8, 8).to(torch.float8_e4m3fn), "got torch.float8_e4m3fn"),
+        (torch.zeros(2, 3, 8, 8, device="meta"), "holds values; got one that is meta"),
+        (torch.zeros(2, 3, 8, 8).to_sparse(), "dense tensor .* got one that is torch.sparse_coo"),
     ],
 )
 def test_images_of_another_form_are_refused(images: torch.Tensor, message: str) -> None:

@@ -224,3 +224,5 @@ def test_the_file_to_write_is_not_one_to_score(folder: Path) -> None:
     with pytest.raises(UsageError, match="one of the files to score"):
         check_not_scored(folder / "link.csv", files)
     check_not_scored(folder / "new.csv", files)
+    (folder / "other.csv").touch()
+    check_not_scored(folder / "other.csv", [*files, Path("x" * 5000)])

@@ -1,6 +1,5 @@
 """``goen score``: score image files and folders with a gate."""
 
-import io
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +14,7 @@ from goen.cli.options import Device, OptionalFunction, OptionalPath, OptionalRat
 from goen.cli.print_scores import print_scores, print_sentence
 from goen.cli.score_report import open_report
 from goen.cli.terminal import note
-from goen.data.pictures import describe_skipped, open_picture
+from goen.data.pictures import begins_as_picture, describe_skipped
 from goen.errors import UsageError, unknown
 from goen.escaping import visible
 from goen.gate import DEFAULT_GATE, Gate
@@ -165,14 +164,11 @@ def _standard_input() -> list[Path]:
     if sys.stdin.isatty():
         note("reading paths from standard input, one per line, until Ctrl-D")
     text = sys.stdin.buffer.read()
-    try:
-        with open_picture(io.BytesIO(text)):
-            raise UsageError(
-                "Standard input holds a picture; - stands for the paths of pictures. Write the "
-                "picture to a file first, and name the file."
-            )
-    except OSError:  # what is no picture raises UnidentifiedImageError, which is an OSError
-        pass
+    if begins_as_picture(text):
+        raise UsageError(
+            "Standard input holds a picture; - stands for the paths of pictures. Write the picture "
+            "to a file first, and name the file."
+        )
     names = text.split(b"\0") if b"\0" in text else text.splitlines()
     return [Path(os.fsdecode(name)) for name in names if name]
 

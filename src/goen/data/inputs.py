@@ -23,6 +23,9 @@ Images: TypeAlias = (
 )
 """An ImageSet, images ``(N, 3, H, W)``, a pair (images, labels), or an iterable of such batches."""
 
+# torch has others, of 8 bits, that it can store but hardly compute with.
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
 
 @dataclass(frozen=True)
 class BatchStream:
@@ -74,8 +77,7 @@ def as_stream(value: Images | BatchStream, name: str, batch_size: int) -> BatchS
     """
     if isinstance(value, BatchStream):
         return value
-    if batch_size < 1:
-        raise UsageError(f"A batch has at least one image, got a batch size of {batch_size}.")
+    check_batch_size(batch_size)
     if isinstance(value, ImageSet):
 
         def batches() -> Iterator[Batch]:
@@ -99,6 +101,12 @@ def as_stream(value: Images | BatchStream, name: str, batch_size: int) -> BatchS
             f"of such batches, a DataLoader for one; got {type(value).__name__}."
         )
     return _from_iterable(name, value)
+
+
+def check_batch_size(size: int) -> None:
+    """Raise a UsageError if this is not a whole number of at least one image."""
+    if not isinstance(size, int | np.integer) or size < 1:
+        raise UsageError(f"A batch has at least one image, got a batch size of {size!r}.")
 
 
 def _is_array(value: object) -> TypeGuard[Array]:
@@ -129,7 +137,7 @@ def _from_iterable(name: str, value: Iterable[Any]) -> BatchStream:
 
 def _digests(images: Tensor) -> Digests:
     """A hash of each image, rounded to 8 bits: the same for uint8 and for floats of any type."""
-    usable = images.dtype == torch.uint8 or images.is_floating_point()
+    usable = images.dtype == torch.uint8 or images.dtype in _FLOATS
     if images.ndim != 4 or not usable:  # refused soon, with a sentence
         return np.zeros(0, DIGEST)
     pixels = images.detach().cpu()
@@ -168,18 +176,42 @@ def _from_arrays(
 
 
 def _tensor(images: Tensor | NDArray[Any]) -> Tensor:
-    if isinstance(images, np.ndarray) and min(images.strides, default=0) < 0:
-        images = images.copy()  # e.g. BGR reversed to RGB: torch takes no negative strides
-    try:
-        return torch.as_tensor(images)
-    except TypeError as error:
-        raise UsageError(f"Images are uint8, or floats in [0, 1]; {error}") from error
+    if isinstance(images, np.ndarray):
+        try:
+            images = torch.from_numpy(_native(images))
+        except TypeError as error:
+            raise UsageError(f"Images are uint8, or floats in [0, 1]; {error}") from error
+    if images.is_nested or images.layout is not torch.strided or images.is_meta:
+        kind = "nested" if images.is_nested else "meta" if images.is_meta else images.layout
+        raise UsageError(f"Images are a dense tensor that holds values; got one that is {kind}.")
+    return images
+
+
+def _native(values: NDArray[Any]) -> NDArray[Any]:
+    """The same values in a form that torch takes: most of them are not copied.
+
+    torch takes no negative strides (BGR reversed to RGB) and no bytes in the order of another
+    machine (FITS files), and warns of arrays that may not be written to (those of Pillow).
+    """
+    if np.ma.is_masked(values):
+        raise UsageError(
+            "An array has masked values, and goen would see what is below the mask. Fill them in "
+            "(array.filled(0)), or leave these images out."
+        )
+    if not values.dtype.isnative:
+        return values.astype(values.dtype.newbyteorder("="))
+    usable = values.flags.writeable and min(values.strides, default=0) >= 0
+    return values if usable else values.copy()
 
 
 def _labels(labels: Any) -> Tensor | None:
     """Labels as a tensor; ``None`` for what is not numbers, such as file names."""
+    if isinstance(labels, Tensor):
+        return labels
     try:
-        return torch.as_tensor(labels)
+        return torch.from_numpy(_native(np.asanyarray(labels)))
+    except UsageError:  # a ValueError as well
+        raise
     except (TypeError, ValueError, RuntimeError):
         return None
 
@@ -216,7 +248,7 @@ def check_images(images: Tensor | NDArray[Any]) -> Tensor:
         )
     if batch.dtype == torch.uint8:
         return batch
-    if not batch.is_floating_point():
+    if batch.dtype not in _FLOATS:
         raise UsageError(f"Images are uint8, or floats in [0, 1]; got {batch.dtype}.")
     if not bool(torch.isfinite(batch).all()):
         bad = torch.nonzero(~torch.isfinite(batch).flatten(1).all(1)).flatten().tolist()

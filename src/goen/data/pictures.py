@@ -91,16 +91,18 @@ def find_pictures(
                 continue
             if file.name.startswith("."):
                 counted["hidden"] += 1
-            elif file.suffix.lower() in SUFFIXES or _begins_as_picture(file):
+            elif file.suffix.lower() in SUFFIXES or begins_as_picture(file):
                 yield file
             else:
                 counted[file.suffix.lower() or "no ending"] += 1
 
 
-def _begins_as_picture(file: Path) -> bool:
+def begins_as_picture(source: Path | bytes) -> bool:
+    """Whether a file, or the content of one, begins like a picture of ``FORMATS``."""
     try:
-        if not stat.S_ISREG(file.stat().st_mode):
+        if isinstance(source, Path) and not stat.S_ISREG(source.stat().st_mode):
             return False  # to open a pipe would wait for ever
+        file = io.BytesIO(source) if isinstance(source, bytes) else source
         with _pillow_is_quiet(), open_picture(file):
             return True
     except Image.DecompressionBombError:

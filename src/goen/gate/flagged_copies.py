@@ -1,5 +1,6 @@
 """Copies of flagged pictures in one folder, whatever their names and wherever they come from."""
 
+import os
 import re
 import shutil
 from collections import Counter
@@ -8,7 +9,14 @@ from logging import getLogger
 from pathlib import Path
 
 from goen.errors import UsageError
-from goen.files import make_folder, own_files, printable_path, recorded_names, whole_file
+from goen.files import (
+    is_folder,
+    make_folder,
+    own_files,
+    printable_path,
+    recorded_names,
+    whole_file,
+)
 
 _log = getLogger(__name__)
 
@@ -32,9 +40,10 @@ def check_copy_folder(folder: Path, paths: Iterable[Path], files: Iterable[Path]
             copies, or it holds pictures that are scored.
         StorageError: it cannot be made.
     """
-    place = folder.resolve()
-    around = [path for path in paths if path.is_dir() and place.is_relative_to(path.resolve())]
-    within = [file for file in files if file.resolve().is_relative_to(place)]
+    real = os.path.realpath  # Path.resolve raises for a link to itself
+    place = Path(real(folder))
+    around = [path for path in paths if is_folder(path) and place.is_relative_to(real(path))]
+    within = [file for file in files if Path(real(file)).is_relative_to(place)]
     if around or within:
         scored = around[0] if around else within[0]
         where = "lies within" if around else "holds"

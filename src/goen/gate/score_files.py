@@ -13,9 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from goen.data.imageset import Pixels
+from goen.data.inputs import check_batch_size
 from goen.data.pictures import find_pictures, read_picture
 from goen.errors import DataError, UsageError
-from goen.files import printable_path
+from goen.files import is_folder, printable_path
 from goen.gate import Gate, Prediction
 from goen.outputs import Outputs
 from goen.progress import bar
@@ -80,10 +81,10 @@ def find_files(paths: Sequence[Path]) -> FoundFiles:
     folder is found once, also if it is given itself or if its folder is given twice.
     """
     skipped = Counter[str]()
-    passed = {str(path.absolute()) for path in paths if not path.is_dir()}
+    passed = {str(path.absolute()) for path in paths if not is_folder(path)}
     found: list[Path] = []
     for path in paths:
-        found += find_pictures(path, skipped, passed) if path.is_dir() else [path]
+        found += find_pictures(path, skipped, passed) if is_folder(path) else [path]
     return FoundFiles(found, skipped)
 
 
@@ -106,8 +107,7 @@ def score_files(
         write: takes the row of each file.
         watch: takes each batch of files that were read, before their rows are written.
     """
-    if batch_size < 1:
-        raise UsageError(f"A batch has at least one image, got a batch size of {batch_size}.")
+    check_batch_size(batch_size)
     scored = flagged = 0
     with ThreadPoolExecutor() as pool, bar() as progress:
         task = progress.add_task("scoring", total=len(files), status="images")
@@ -243,5 +243,12 @@ def _suspicion(value: str | float | bool | None) -> float:
 
 def check_not_scored(out: Path, files: Sequence[Path]) -> None:
     """Raise a UsageError if the file to write is one of the files to score."""
-    if out.exists() and any(file.exists() and file.samefile(out) for file in files):
+    if out.exists() and any(_is_same(file, out) for file in files):
         raise UsageError(f"{out} is one of the files to score. Choose another path for --out.")
+
+
+def _is_same(file: Path, out: Path) -> bool:
+    try:
+        return file.samefile(out)
+    except OSError:  # it does not exist, or cannot: its name is too long
+        return False
