@@ -408,6 +408,18 @@ def test_a_classifier_no_better_than_chance_is_a_warning() -> None:
         fit(held_out=(p.validation.read(), (p.validation.labels + 1) % 7))
 
 
+def test_without_labels_of_held_out_images_those_of_the_training_images_count() -> None:
+    p = digits()
+    unlabelled = p.validation.read()
+    with pytest.warns(GoenWarning, match="of the training images, no better than chance"):
+        fit(held_out=unlabelled, preprocess=lambda x: 1 - 9 * x)
+    with pytest.warns(GoenWarning, match="of the training images, no better than chance"):
+        fit(train=(p.train.read(), np.roll(p.train.labels, 1)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert fit(held_out=unlabelled).facts["held_out_accuracy"] is None
+
+
 def test_a_good_classifier_is_no_warning() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -22,9 +22,22 @@ from goen.outputs import Outputs
 _FEWEST = 10
 
 
-def fit_detector(detector: GoenM, network: nn.Module, train: BatchStream) -> int:
-    """Update the detector with the training images, batch by batch; the number of images."""
-    count = 0
+@dataclass(frozen=True)
+class TrainPass:
+    """The results of one pass over the training images.
+
+    Attributes:
+        images: how many there were.
+        accuracy: of the classifier on them.
+    """
+
+    images: int
+    accuracy: float
+
+
+def fit_detector(detector: GoenM, network: nn.Module, train: BatchStream) -> TrainPass:
+    """Update the detector with the training images, batch by batch."""
+    count = right = 0
     for outputs, labels in run_network(network, train, name=train.name, total=train.count):
         if labels is None:
             raise UsageError(
@@ -33,7 +46,8 @@ def fit_detector(detector: GoenM, network: nn.Module, train: BatchStream) -> int
             )
         detector.update(outputs, labels)
         count += len(outputs)
-    return count
+        right += int((outputs.logits.argmax(dim=1) == labels.cpu()).sum())
+    return TrainPass(count, right / count)
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from goen.detectors import GoenM
 from goen.errors import GoenWarning, UsageError
 from goen.gate._passes import (
     CuePass,
+    TrainPass,
     count_classes,
     first_images,
     fit_detector,
@@ -117,11 +118,11 @@ def fit_gate(
         check_deterministic(network, sets.first[:_TRIED].to(placement(network)[0]))
         names = name_classes(classes, sets.train, count)
         detector = GoenM(tapped.layers)
-        num_train = fit_detector(detector, network, sets.train)
+        train = fit_detector(detector, network, sets.train)
         held_out = measure_cues(network, sets.held_out, detector)
         ood = {kind: measure_cues(network, s, detector) for kind, s in sets.ood.items()}
     sets.require_disjoint()
-    _warn_of_chance(held_out, count)
+    _warn_of_chance(train, held_out, count)
     if not ood:
         _log.info(
             "No OOD images were given: the gate decides by its p-values, with the same guarantee, "
@@ -130,7 +131,7 @@ def fit_gate(
     ood_cues = {kind: found.cues[0] for kind, found in ood.items()}
     model = type(tapped.model)
     described = {
-        "train": describe_stream(sets.train, num_train),
+        "train": describe_stream(sets.train, train.images),
         "held_out": describe_stream(sets.held_out, len(held_out)),
         **{
             f"ood {kind}": describe_stream(sets.ood[kind], len(found))
@@ -157,18 +158,24 @@ def fit_gate(
     )
 
 
-def _warn_of_chance(held_out: CuePass, num_classes: int) -> None:
-    """Warn if the classifier is not clearly better than chance on the held-out images."""
-    if held_out.accuracy is None or num_classes < 2:
-        return
-    if is_near_chance(held_out.accuracy, len(held_out), num_classes):
-        warnings.warn(
-            f"The classifier is right on {held_out.accuracy:.1%} of the held-out images, no better "
-            f"than chance ({1 / num_classes:.1%}). Is the preprocessing missing, do the labels "
-            "count the classes in another order than the logits, or are these other weights?",
-            GoenWarning,
-            stacklevel=4,
-        )
+def _warn_of_chance(train: TrainPass, held_out: CuePass, num_classes: int) -> None:
+    """Warn if the classifier is not clearly better than chance on a set; held-out sets come first.
+
+    A held-out set may have no labels, the training set has them.
+    """
+    for name, accuracy, count in (
+        ("held-out", held_out.accuracy, len(held_out)),
+        ("training", train.accuracy, train.images),
+    ):
+        if accuracy is not None and is_near_chance(accuracy, count, num_classes):
+            warnings.warn(
+                f"The classifier is right on {accuracy:.1%} of the {name} images, no better than "
+                f"chance ({1 / num_classes:.1%}). Is the preprocessing missing, do the labels "
+                "count the classes in another order than the logits, or are these other weights?",
+                GoenWarning,
+                stacklevel=4,
+            )
+            return
 
 
 def gate_network(tapped: Tapped, flip_averaging: bool) -> nn.Module:

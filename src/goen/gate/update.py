@@ -99,7 +99,7 @@ def _updated(gate: Gate, old: GoenM, sets: _NewSets) -> tuple[Gate, Change]:
     facts = dict(gate.facts)
     with evaluating(gate.network):
         if sets.train is not None:
-            count = fit_detector(new, gate.network, sets.train)
+            count = fit_detector(new, gate.network, sets.train).images
             splits[f"train, added {len(splits)}"] = describe_stream(sets.train, count)
         held_out_pass: CuePass | None = None
         if sets.held_out is not None:
