@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from goen.data.imageset import ImageSet
-from goen.models.placement import evaluating, placement
+from goen.models.placement import evaluating, full_precision, placement
 from goen.outputs import Outputs
 from goen.progress import bar
 
@@ -60,7 +60,7 @@ def run_network(
     with evaluating(network), bar() as progress:
         task = progress.add_task(f"reading {name}", total=total, status="images")
         for images, beside in batches:
-            with torch.inference_mode():
+            with full_precision(), torch.inference_mode():
                 outputs = network(images.to(device))
             yield outputs.cpu(), beside
             progress.advance(task, len(images))

@@ -195,3 +195,13 @@ def test_a_picture_is_scored_with_no_more_than_its_name(
     assert row["label"] in goen.load("cifar10-w16").classes
     assert 0 < row["p_value"] <= 1
     assert {"p_layer2", "p_layer4", "p_entropy"} <= set(row)
+
+
+def test_a_bundled_gate_is_the_same_where_the_default_type_is_float64() -> None:
+    images = np.random.default_rng(0).integers(0, 256, (4, 3, 32, 32), dtype=np.uint8)
+    expected = goen.load("cifar10-w16").predict(images).score
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert np.array_equal(goen.load("cifar10-w16").predict(images).score, expected)
+    finally:
+        torch.set_default_dtype(torch.float32)

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -395,6 +396,20 @@ def test_layers_are_chosen_by_default(gate: Gate) -> None:
         )
         assert chosen.network.layers == LAYERS  # type: ignore[union-attr]
         assert np.array_equal(chosen.predict(images).score, gate.predict(images).score)
+
+
+def test_autocast_of_the_caller_changes_nothing(gate: Gate, tmp_path: Path) -> None:
+    test = digits().test.take(range(30))
+    expected = gate.predict(test.read()).score
+    with torch.autocast("cpu", torch.bfloat16):
+        fitted = fit()
+        fitted.save(tmp_path / "gate")
+        loaded = goen.load(tmp_path / "gate", model=DigitNet(), preprocess=preprocess)
+        updated, _ = fitted.update(held_out=digits().validation)
+        for one in (gate, fitted, loaded, updated):
+            for images in (test, test.read()):
+                assert np.array_equal(one.predict(images).score, expected)
+        assert torch.is_autocast_enabled("cpu")
 
 
 # Misuse

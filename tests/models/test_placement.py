@@ -6,7 +6,13 @@ from torch import nn
 
 from goen.errors import UsageError
 from goen.models import placement as placement_module
-from goen.models.placement import evaluating, find_device, placement, require_values
+from goen.models.placement import (
+    evaluating,
+    find_device,
+    full_precision,
+    placement,
+    require_values,
+)
 from goen.models.tapping.tapped import Tapped
 
 
@@ -118,3 +124,16 @@ def test_a_device_that_is_not_here_is_an_error_that_names_those_that_are(name: s
     assert find_device("cpu:0") == torch.device("cpu", 0)
     with pytest.raises(UsageError, match=rf"no device '{name}' on this machine\. Available: cpu"):
         find_device(name)
+
+
+def test_autocast_is_off_within_and_on_again_afterwards() -> None:
+    def product() -> torch.dtype:
+        return (torch.ones(2, 2) @ torch.ones(2, 2)).dtype
+
+    with torch.autocast("cpu", torch.bfloat16):
+        with full_precision():
+            assert product() is torch.float32
+        assert product() is torch.bfloat16
+        with pytest.raises(KeyError), full_precision():
+            raise KeyError
+        assert product() is torch.bfloat16

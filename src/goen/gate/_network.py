@@ -146,11 +146,12 @@ def _own_network(manifest: Manifest, weights: Tensors, image_size: tuple[int, in
         "architecture": manifest.text("kind"),
     }
     config = NetworkConfig.from_json(settings)
+    # float32 also where torch's default type is float64.
     with torch.device("meta"):  # shapes without memory
-        expected = new_network(config).state_dict()
+        expected = new_network(config).float().state_dict()
     weights.check_like(expected)
     with seeded(0):  # the weights that it begins with are drawn
-        network = new_network(config)
+        network = new_network(config).float()
     network.load_state_dict(weights)
     return network
 

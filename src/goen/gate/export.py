@@ -41,7 +41,7 @@ from goen.gate.compare_export import (
 from goen.gate.gate import Gate
 from goen.gate.saving import PICTURES
 from goen.gate.traceable import TraceableGate, fitted_threshold, output_names
-from goen.models.placement import evaluating, placement
+from goen.models.placement import evaluating, full_precision, placement
 from goen.progress import spinner
 from goen.runs.manifest import JsonObject
 from goen.runs.provenance import versions
@@ -238,7 +238,7 @@ def _trace(gate: Gate, any_size: bool) -> torch.export.ExportedProgram:
         axes |= {2: torch.export.Dim("height"), 3: torch.export.Dim("width")}
         height, width = height + 3, width + 5  # sizes of their own, or they would count as fixed
     example = torch.zeros(2, 3, height, width, dtype=torch.uint8)
-    with evaluating(gate.network), torch.no_grad(), _quiet():
+    with evaluating(gate.network), full_precision(), torch.no_grad(), _quiet():
         try:
             return torch.export.export(
                 TraceableGate(gate, any_size=any_size).eval(),

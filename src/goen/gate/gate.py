@@ -22,7 +22,7 @@ from goen.functional._rows import sums_are_finite
 from goen.functional.ranking import Floats
 from goen.gate.held_out import HeldOut
 from goen.gate.prediction import Prediction, concatenate
-from goen.models.placement import evaluating, placement
+from goen.models.placement import evaluating, full_precision, placement
 from goen.models.tapping.pooling import Layout, Tokens
 from goen.models.tapping.preprocess import Preprocessing
 from goen.models.tapping.tapped import Tapped, as_tapped
@@ -146,22 +146,23 @@ class Gate:
         sets = FitSets.open(
             train, held_out, ood, false_alarm_rate=false_alarm_rate, batch_size=batch_size
         )
-        tapped = as_tapped(
-            model,
-            layers,
-            logits=logits,
-            preprocess=preprocess,
-            tokens=tokens,
-            layout=layout,
-            example=sets.first[:2],
-        )
-        return fit_gate(
-            tapped,
-            sets,
-            false_alarm_rate=false_alarm_rate,
-            classes=classes,
-            flip_averaging=flip_averaging,
-        )
+        with full_precision():
+            tapped = as_tapped(
+                model,
+                layers,
+                logits=logits,
+                preprocess=preprocess,
+                tokens=tokens,
+                layout=layout,
+                example=sets.first[:2],
+            )
+            return fit_gate(
+                tapped,
+                sets,
+                false_alarm_rate=false_alarm_rate,
+                classes=classes,
+                flip_averaging=flip_averaging,
+            )
 
     def update(
         self,
@@ -186,7 +187,8 @@ class Gate:
         """
         from goen.gate.update import update_gate  # it makes gates, so it imports this module
 
-        return update_gate(self, train=train, held_out=held_out, ood=ood, batch_size=batch_size)
+        with full_precision():
+            return update_gate(self, train=train, held_out=held_out, ood=ood, batch_size=batch_size)
 
     def with_false_alarm_rate(self, rate: float) -> Self:
         """The same gate at another rate; nothing is fitted again."""
@@ -281,7 +283,7 @@ class Gate:
         device, _ = placement(self.network)
         # Not every model takes an empty batch: it gets one image then, of which nothing is kept.
         shown = batch if len(batch) else batch.new_zeros(1, *batch.shape[1:])
-        with evaluating(self.network), torch.inference_mode():
+        with evaluating(self.network), full_precision(), torch.inference_mode():
             outputs: Outputs = self.network(shown.to(device))
             return outputs.keep(self.detector.features).cpu()[: len(batch)]
 
@@ -300,6 +302,7 @@ class Gate:
                 f"{shape[2]}×{shape[3]}. Resize them: its guarantee holds at that size only."
             )
 
+    @full_precision()
     def predict_outputs(self, outputs: Outputs) -> Prediction:
         """The prediction for outputs of this gate's network.
 
@@ -364,7 +367,8 @@ class Gate:
         """
         from goen.gate.saving import save_gate  # it makes gates, so it imports this module
 
-        save_gate(self, Path(folder))
+        with full_precision():
+            save_gate(self, Path(folder))
 
 
 def _read_only(values: Hashes) -> Hashes:

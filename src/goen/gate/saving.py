@@ -22,6 +22,7 @@ from goen.gate._network import (
 from goen.gate.bundled import bundled_folder, bundled_gates
 from goen.gate.gate import Gate
 from goen.gate.held_out import HeldOut
+from goen.models.placement import full_precision
 from goen.models.tapping.preprocess import Preprocessing
 from goen.runs import artifacts
 from goen.runs.limits import check_image_size
@@ -139,7 +140,8 @@ def load(
         known = ", ".join(bundled_gates())
         raise ArtifactError(f"{error} Or name a bundled gate: {known}.") from error
     try:
-        return _rebuilt(tensors, manifest, model, preprocess)
+        with full_precision():
+            return _rebuilt(tensors, manifest, model, preprocess)
     except ArtifactError:
         raise
     except _WRONG as error:

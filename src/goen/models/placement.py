@@ -1,7 +1,7 @@
 """Where a model is, what it computes in, and evaluation mode that leaves no trace."""
 
 from collections.abc import Iterator, MutableMapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import chain
 from threading import Lock
 from weakref import WeakKeyDictionary
@@ -14,6 +14,8 @@ from goen.errors import UsageError
 # Each part that is in use: how many use it, and the mode it was in before the first.
 _in_use: MutableMapping[nn.Module, tuple[int, bool]] = WeakKeyDictionary()
 _lock = Lock()
+# The devices that autocast may be on for.
+_CASTING = ("cpu", "cuda", "mps", "xpu")
 
 
 @contextmanager
@@ -55,6 +57,23 @@ def _leave(parts: Sequence[nn.Module]) -> None:
             _in_use[part] = (users - 1, mode)
         else:
             part.training = mode
+
+
+@contextmanager
+def full_precision() -> Iterator[None]:
+    """Turn autocast off, if the caller's thread has it on, and on again afterwards.
+
+    Under autocast distances would be computed in 16 bits, and a gate would be compared with
+    held-out scores that were computed otherwise.
+    """
+    casting = [kind for kind in _CASTING if torch.is_autocast_enabled(kind)]
+    if not casting:
+        yield
+        return
+    with ExitStack() as stack:
+        for kind in casting:
+            stack.enter_context(torch.autocast(kind, enabled=False))
+        yield
 
 
 def find_device(name: str) -> torch.device:
