@@ -1,6 +1,7 @@
 import io
 import os
 import re
+import shutil
 import struct
 import subprocess
 import tracemalloc
@@ -404,6 +405,19 @@ def test_pictures_are_found_through_links_but_not_in_hidden_folders(tmp_path: Pa
         (tmp_path / name).touch()
     found = [str(p.relative_to(tmp_path)) for p in find_pictures(tmp_path / "set")]
     assert found == ["set/a.JPG", "set/b.png", "set/link/d.png"]
+
+
+def test_a_folder_that_goes_away_meanwhile_does_not_end_the_search(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "1.png").touch()
+    found = []
+    for file in find_pictures(tmp_path):
+        found.append(file)
+        shutil.rmtree(tmp_path / "b", ignore_errors=True)
+    assert found == [tmp_path / "a" / "1.png", tmp_path / "c" / "1.png"]
+    with pytest.raises(UsageError, match="cannot be read: No such file"):
+        list(find_pictures(tmp_path / "b"))
 
 
 def test_in_a_folder_the_content_decides_where_the_ending_does_not(tmp_path: Path) -> None:

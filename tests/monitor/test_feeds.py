@@ -52,6 +52,32 @@ def test_a_folder_is_searched_again_and_fresh_files_wait(tmp_path: Path) -> None
     assert next(batch for batch in batches if batch) == [second]
 
 
+def test_pictures_dated_in_the_future_wait_until_they_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    file = picture(tmp_path / "1.png", -7200)
+    batches = follow_folder(tmp_path, lambda path: True, every=0.0)
+    assert next(batches) == []
+    clock[0] += 0.5
+    picture(tmp_path / "1.png", -7300)  # still being written
+    assert next(batches) == []
+    clock[0] += 0.9
+    assert next(batches) == []
+    clock[0] += 0.1
+    assert next(batches) == [file]
+
+
+def test_a_link_to_itself_is_given_out_for_its_error(tmp_path: Path) -> None:
+    file = picture(tmp_path / "1.png", 5)
+    (tmp_path / "2.png").symlink_to("2.png")
+    (tmp_path / "3.png").symlink_to("nowhere.png")
+    for every in (None, 0.0):
+        found = next(follow_folder(tmp_path, lambda p: True, every=every, leave_out=tmp_path / "w"))
+        assert found == [tmp_path / "2.png", file]
+
+
 def test_without_a_folder_there_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is not a folder"):
         next(follow_folder(tmp_path / "none", lambda path: True, every=None))
@@ -79,7 +105,19 @@ def test_a_row_is_given_out_before_the_next_one_comes() -> None:
     assert list(batches) == [[{"n": 2}]]
 
 
-@pytest.mark.parametrize("bad", ["[1]", "{", "path,label"])
+def test_a_stream_that_breaks_ends_in_a_sentence() -> None:
+    class Broken(io.StringIO):
+        def __iter__(self) -> Iterator[str]:  # type: ignore[override]
+            yield '{"n": 1}\n'
+            raise OSError("the disk has gone")
+
+    batches = read_rows(Broken())
+    assert next(batches) == [{"n": 1}]
+    with pytest.raises(UsageError, match="rows cannot be read: the disk has gone"):
+        next(batches)
+
+
+@pytest.mark.parametrize("bad", ["[1]", "{", "path,label", "[" * 100_000])
 def test_a_line_that_is_no_row_is_named_after_those_before_it(bad: str) -> None:
     batches = read_rows(io.StringIO(f'{{"n": 1}}\n{bad}\n'))
     found = []

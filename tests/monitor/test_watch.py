@@ -119,6 +119,9 @@ def test_a_bad_row_changes_nothing(tmp_path: Path) -> None:
         before = {name: (tmp_path / name).read_bytes() for name in (STATE, IMAGES, EVENTS)}
         with pytest.raises(UsageError, match="not a row of goen score"):
             watch.add([*score_rows(5, seed=1), {"path": "y", "label": "3"}])
+        for path in (3, ["a"], {"a": "b"}, "half a character: \ud800"):
+            with pytest.raises(UsageError, match="its path should be text"):
+                watch.add([{**score_rows(1, seed=2)[0], "path": path}])
         assert before == {name: (tmp_path / name).read_bytes() for name in before}
         watch.add(score_rows(5, seed=1))
         assert watch.monitor.images == 25

@@ -77,6 +77,8 @@ def find_pictures(
     seen = set[str]() if passed is None else passed
 
     def refuse(error: OSError) -> None:
+        if isinstance(error, FileNotFoundError) and error.filename != str(folder):
+            return  # it was there a moment ago: whoever tidies up does not stop the search
         raise UsageError(f"{error.filename} cannot be read: {error.strerror}.") from error
 
     for place, folders, files in os.walk(folder, followlinks=True, onerror=refuse):

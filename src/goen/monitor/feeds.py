@@ -1,8 +1,10 @@
 """Where the images of a watch come from: a folder that fills, or rows of ``goen score``."""
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -32,7 +34,8 @@ def follow_folder(
         is_new: whether a path, as ``goen score`` writes it, has not been seen; asked before each
             batch.
         every: seconds between two searches, for ever; ``None`` to search once. A file that was
-            changed within the last second waits for the next search.
+            changed within the last second waits for the next search. So does one whose date lies
+            in the future, as a camera's clock may have it, until it has not changed for a second.
         leave_out: a folder whose pictures are not meant, such as that of the watch itself.
 
     Raises:
@@ -40,18 +43,24 @@ def follow_folder(
     """
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a folder. Name one, or - for rows on standard input.")
-    beside = None if leave_out is None else leave_out.resolve()
+    beside = None if leave_out is None else Path(os.path.realpath(leave_out))
+    waiting: dict[Path, _Seen] = {}
     while True:
-        latest = None if every is None else time.time() - _SETTLED
-        found = []
+        found, before = [], waiting
+        waiting = {}
         for file in find_pictures(folder):
             if not is_new(printable_path(file)):
                 continue
-            if beside is not None and beside in file.resolve().parents:
+            # Not Path.resolve, which raises for a link to itself.
+            if beside is not None and beside in Path(os.path.realpath(file)).parents:
                 continue
-            changed = _changed(file)
-            if changed is not None and (latest is None or changed <= latest):
-                found.append((changed, str(file), file))
+            seen = _Seen.now(file, before.get(file))
+            if seen is None:
+                continue
+            if every is None or seen.is_settled():
+                found.append((seen.changed, str(file), file))
+            else:
+                waiting[file] = seen
         ordered = [file for _, _, file in sorted(found, key=lambda item: item[:2])]
         for start in range(0, len(ordered), DEFAULT_BATCH_SIZE):
             yield ordered[start : start + DEFAULT_BATCH_SIZE]
@@ -62,25 +71,57 @@ def follow_folder(
             time.sleep(every)
 
 
-def _changed(file: Path) -> float | None:
-    """When a file was changed; ``None`` if it has gone."""
-    try:
-        return file.stat().st_mtime
-    except FileNotFoundError:
-        return None
+@dataclass(frozen=True)
+class _Seen:
+    """A file as it was found.
+
+    Attributes:
+        changed: its date.
+        size: in bytes.
+        since: when it was first found so, by a clock that is never set.
+    """
+
+    changed: float
+    size: int
+    since: float
+
+    @classmethod
+    def now(cls, file: Path, before: "_Seen | None") -> "_Seen | None":
+        """The file as it is; ``None`` if it has gone."""
+        try:
+            status = file.stat()
+        except FileNotFoundError:
+            return None
+        except OSError:  # whoever scores it gets the reason
+            return cls(0.0, 0, time.monotonic())
+        if before is not None and (before.changed, before.size) == (
+            status.st_mtime,
+            status.st_size,
+        ):
+            return before
+        return cls(status.st_mtime, status.st_size, time.monotonic())
+
+    def is_settled(self) -> bool:
+        """Whether nobody is writing to it any more."""
+        return self.changed <= time.time() - _SETTLED or time.monotonic() - self.since >= _SETTLED
 
 
 def read_rows(stream: TextIO) -> Iterator[list[JsonObject]]:
     """Rows of JSON lines, as many as have come, at most a batch at a time.
 
     Raises:
-        UsageError: a line that is not a JSON object; rows before it have been given out.
+        UsageError: a line that is not a JSON object, or a stream that cannot be read further; rows
+            before it have been given out.
     """
     lines: SimpleQueue[str | None] = SimpleQueue()
+    failure: list[Exception] = []
 
     def read() -> None:
-        for line in stream:
-            lines.put(line)
+        try:
+            for line in stream:
+                lines.put(line)
+        except Exception as error:
+            failure.append(error)
         lines.put(None)
 
     Thread(target=read, daemon=True, name="rows of goen score").start()
@@ -96,7 +137,7 @@ def read_rows(stream: TextIO) -> Iterator[list[JsonObject]]:
             if line.strip():
                 try:
                     batch.append(_row(line))
-                except ValueError as error:
+                except (ValueError, RecursionError) as error:
                     if batch:
                         yield batch
                     raise UsageError(
@@ -110,6 +151,8 @@ def read_rows(stream: TextIO) -> Iterator[list[JsonObject]]:
                 break
         if batch:
             yield batch
+    if failure:
+        raise UsageError(f"The rows cannot be read: {failure[0]}.") from failure[0]
 
 
 def _row(line: str) -> JsonObject:

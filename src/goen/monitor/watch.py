@@ -154,7 +154,11 @@ class Watch:
         fresh, here = [], set()
         for row in rows:
             path = row.get("path")
-            if path is not None and (not self.is_new(str(path)) or path in here):
+            if path is not None and not (isinstance(path, str) and _is_unicode(path)):
+                raise UsageError(
+                    f"This is not a row of goen score: its path should be text, got {path!r:.80}."
+                )
+            if path is not None and (not self.is_new(path) or path in here):
                 continue
             here.add(path)
             fresh.append(row)
@@ -276,6 +280,15 @@ def _cut(file: Path, size: int) -> None:
         )
     if found > size:
         os.truncate(file, size)
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether it can be written: JSON may hold halves of characters."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _hash(path: str) -> int:
