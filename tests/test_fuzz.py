@@ -17,6 +17,7 @@ from .fuzz.__main__ import fuzzers
 from .fuzz.case import Broken, Fuzzer, Result, generator
 from .fuzz.gates import check_message
 from .fuzz.json_damage import damaged_json
+from .fuzz.names import hostile_file_name
 from .fuzz.run import collect_results, run_case, run_cases
 from .fuzz.runs import RunFuzzer
 
@@ -123,6 +124,12 @@ def test_a_hidden_allocation_is_noticed() -> None:
     for error in (hidden, ArtifactError("short"), ArtifactError("x" * 5000)):
         with pytest.raises(Broken):
             check_message(error)
+
+
+def test_no_drawn_name_is_that_of_a_hidden_file() -> None:
+    names = [hostile_file_name(generator("names", 0, number)) for number in range(2000)]
+    assert not any(name.startswith(b".") for name in names)
+    assert len({*names}) > 1500
 
 
 def test_a_case_depends_on_its_number_alone() -> None:

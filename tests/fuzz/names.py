@@ -108,6 +108,7 @@ def hostile_file_name(draw: random.Random) -> bytes:
         for _ in range(draw.randint(1, 2))
     ]
     name = b"".join(pieces).replace(b"/", b"").replace(b"\0", b"")[:200]
+    name = name.lstrip(b".")  # a dot would hide it, and hidden files are not scored
     return (name or b"x") + b".png"
 
 

@@ -327,7 +327,9 @@ def test_a_sampler_says_how_many_images_there_are() -> None:
     thrice = torch.utils.data.RandomSampler(range(30), replacement=True, num_samples=90)
     rows = DataLoader(TensorDataset(torch.from_numpy(digits().validation.read(range(30)))), 30,
                       sampler=thrice)  # fmt: skip
-    assert fit(held_out=rows, false_alarm_rate=0.1).facts["splits"]["held_out"]["images"] == 90
+    with pytest.warns(GoenWarning, match="are copies of others"):
+        found = fit(held_out=rows, false_alarm_rate=0.1)
+    assert found.facts["splits"]["held_out"]["images"] == 90
 
 
 def test_an_array_that_is_read_backwards_is_taken(gate: Gate) -> None:
@@ -433,6 +435,21 @@ def test_without_labels_of_held_out_images_those_of_the_training_images_count() 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert fit(held_out=unlabelled).facts["held_out_accuracy"] is None
+
+
+def test_copies_among_the_held_out_images_are_a_warning(gate: Gate) -> None:
+    # As a sampler with replacement draws them: 100 images do not become 300 by that.
+    few = np.concatenate([digits().validation.read(range(100))] * 3)
+    message = "200 of the 300 held-out images are copies of others, pixel for pixel"
+    with pytest.warns(GoenWarning, match=message) as caught:
+        fit(held_out=few)
+    assert caught[0].filename == __file__
+    with pytest.warns(GoenWarning, match=message) as caught:
+        gate.update(held_out=iter([few]))
+    assert caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit(held_out=np.concatenate([few[:100], few[:5]]))
 
 
 def test_a_good_classifier_is_no_warning() -> None:

@@ -36,6 +36,23 @@ def test_held_out_images_have_no_tolerance_and_belong_together() -> None:
     assert (values[CLASS] == held_out.labels).all()
 
 
+def test_classes_of_one_name_are_one_class_in_rows_and_predictions_alike() -> None:
+    gate = replace(digit_gate(), classes=("crane", "b", "crane", "d", "e", "f", "g"))
+    prediction = replace(like_held_out(gate, 60), label=np.arange(60) % 7)
+    prediction = replace(prediction, p_value=gate.p_values(prediction.score, prediction.label))
+    rows = json.loads(json.dumps(list(prediction_rows(prediction))))
+    expected = np.where(prediction.label == 2, 0, prediction.label)
+    watched = WatchedGate.of(gate)
+    for observed in (watched.images(prediction), watched.from_rows(rows)):
+        assert (observed.values[CLASS] == expected).all()
+    assert gate.held_out.labels is not None
+    assert 2 in gate.held_out.labels
+    assert 2 not in held_out_values(gate)[CLASS]
+    by_class = WatchedGate.of(gate.with_false_alarm_rate(0.3).with_per_class())
+    with pytest.raises(UsageError, match="Two classes of this gate have one name"):
+        by_class.from_rows(rows)
+
+
 def test_a_gate_without_labels_is_watched_without_classes() -> None:
     gate = digit_gate()
     bare = replace(gate, held_out=replace(gate.held_out, labels=None))

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from logging import getLogger
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -42,6 +43,8 @@ from goen.runs.manifest import JsonObject
 
 # Enough to test whether outputs repeat, few enough to cost nothing.
 _TRIED = 8
+# The share of held-out images that may be copies of others without a warning.
+_COPIES = 0.05
 _log = getLogger(__name__)
 
 
@@ -123,6 +126,7 @@ def fit_gate(
         ood = {kind: measure_cues(network, s, detector) for kind, s in sets.ood.items()}
     sets.require_disjoint()
     _warn_of_chance(train, held_out, count)
+    warn_of_copies(sets.held_out, stacklevel=4)
     if not ood:
         _log.info(
             "No OOD images were given: the gate decides by its p-values, with the same guarantee, "
@@ -176,6 +180,20 @@ def _warn_of_chance(train: TrainPass, held_out: CuePass, num_classes: int) -> No
                 stacklevel=4,
             )
             return
+
+
+def warn_of_copies(held_out: BatchStream, stacklevel: int) -> None:
+    """Warn if many held-out images are copies of others, as where a sampler drew them."""
+    digests = held_out.digests()
+    copies = len(digests) - len(np.unique(digests))
+    if copies > _COPIES * len(digests):
+        warnings.warn(
+            f"{copies:,} of the {len(digests):,} held-out images are copies of others, pixel for "
+            "pixel. The false-alarm rate is guaranteed for images that were drawn independently: "
+            "leave the copies out, unless new images repeat as often.",
+            GoenWarning,
+            stacklevel=stacklevel,
+        )
 
 
 def gate_network(tapped: Tapped, flip_averaging: bool) -> nn.Module:

@@ -18,7 +18,7 @@ from goen.data.inputs import (
 from goen.detectors import GoenM
 from goen.errors import LeakError, UsageError
 from goen.gate._passes import CuePass, fit_detector, measure_cues, split_held_out
-from goen.gate.fit import calibrate, describe_stream, ood_streams
+from goen.gate.fit import calibrate, describe_stream, ood_streams, warn_of_copies
 from goen.gate.gate import Gate
 from goen.gate.held_out import HeldOut
 from goen.models.placement import evaluating
@@ -115,6 +115,7 @@ def _updated(gate: Gate, old: GoenM, sets: _NewSets) -> tuple[Gate, Change]:
     old_ood = {**old.ood_cues_, **{kind: found.cues[0] for kind, found in ood.items()}}
     new_ood = {**kept, **{kind: found.cues[1] for kind, found in ood.items()}}
     if held_out_pass is not None and sets.held_out is not None:
+        warn_of_copies(sets.held_out, stacklevel=5)
         held_out = calibrate(new, held_out_pass, new_ood, gate.false_alarm_rate)
         splits["held_out"] = describe_stream(sets.held_out, len(held_out_pass))
         facts["held_out_accuracy"] = held_out_pass.accuracy

@@ -93,7 +93,7 @@ class WatchedGate:
         self._check_p_values(score, labels, np.asarray(prediction.p_value))
         values = {SCORE: score, **prediction.cues}
         if self.has_labels:
-            values[CLASS] = labels.astype(np.float64)
+            values[CLASS] = class_values(labels, self.classes)
         return Observed(values, np.asarray(prediction.is_ood))
 
     def _check_p_values(self, score: Floats, labels: NDArray[np.int64], p_values: Floats) -> None:
@@ -123,7 +123,13 @@ class WatchedGate:
         Raises:
             UsageError: a field is missing or has another type, or the rows are of another gate.
         """
-        numbers = {name: index for index, name in enumerate(self.classes)}
+        numbers = _first_of_each_name(self.classes)
+        if len(numbers) < len(self.classes) and self.held_out_labels is not None:
+            raise UsageError(
+                "Two classes of this gate have one name, and it has a threshold for each: its rows "
+                "do not say which is meant. Give the monitor what gate.predict returns, or fit the "
+                "gate with different names."
+            )
         try:
             parsed = [Manifest(row) for row in rows]
             labels = np.array([numbers[row.text("label")] for row in parsed], dtype=np.int64)
@@ -151,6 +157,23 @@ class WatchedGate:
         return self.images(prediction)
 
 
+def class_values(labels: NDArray[np.int64], classes: Sequence[str]) -> Floats:
+    """The classes as numbers for a stream; classes of one name are one, as they are in rows.
+
+    Example:
+        >>> class_values(np.array([2, 1, 0]), ("crane", "dog", "crane")).tolist()
+        [0.0, 1.0, 0.0]
+    """
+    numbers = _first_of_each_name(classes)
+    return np.array([float(numbers[name]) for name in classes])[labels]
+
+
+def _first_of_each_name(classes: Sequence[str]) -> dict[str, int]:
+    """The number of the first class of each name: ImageNet has two cranes."""
+    last_first = reversed(list(enumerate(classes)))
+    return {name: number for number, name in last_first}
+
+
 def _number(row: Manifest, name: str) -> float:
     if name in row.content and row.content[name] is None:
         return float("inf")
@@ -174,7 +197,7 @@ def held_out_values(gate: Gate) -> dict[str, Floats]:
     values = {SCORE: gate.detector.score_cues(torch.tensor(cues)).numpy()}
     values |= dict(zip(gate.detector.cue_names, cues.T, strict=True))
     if gate.held_out.labels is not None:
-        values[CLASS] = gate.held_out.labels.astype(np.float64)
+        values[CLASS] = class_values(gate.held_out.labels, gate.classes)
     return values
 
 

@@ -67,6 +67,28 @@ def test_features_are_those_before_a_layer_that_works_in_place() -> None:
     assert close(outputs.features["neck.0"], expected["neck.0"])
 
 
+class OneBuffer(nn.Module):
+    """Gives out its logits in the same memory each time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(12, 2)
+        self.logits = torch.zeros(9, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.logits[: len(x)] = self.linear(x.flatten(1))
+        return self.logits[: len(x)]
+
+
+def test_outputs_stay_when_the_model_uses_their_memory_again() -> None:
+    tapped = Tapped(OneBuffer().eval(), ["linear"])
+    with torch.no_grad():
+        one, other = (tapped(torch.rand(4, 3, 2, 2)) for _ in range(2))
+    for outputs in (one, other):
+        assert torch.equal(outputs.logits, outputs.features["linear"])
+    check_deterministic(tapped, torch.rand(4, 3, 2, 2))
+
+
 def test_the_callers_images_are_not_changed_by_a_model_that_works_in_place() -> None:
     model = nn.Sequential(nn.Hardtanh(0.4, 0.6, inplace=True), nn.Flatten(), nn.Linear(12, 2))
     images = torch.rand(2, 3, 2, 2)

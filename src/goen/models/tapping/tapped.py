@@ -129,7 +129,8 @@ class Tapped(nn.Module):
             if len(calls) != 1:
                 raise _not_once(name, len(calls))
         features = {name: calls[0] for name, calls in heard.items()}
-        return Outputs(full(find_logits(output, self.logits, x.shape[0])), features)
+        # A copy: the model may give out the same memory again, as CUDA graphs do.
+        return Outputs(full(find_logits(output, self.logits, x.shape[0])).clone(), features)
 
     def _module(self, name: str) -> nn.Module:
         return self.model.get_submodule(self._places[name])
