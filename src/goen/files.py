@@ -12,6 +12,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from safetensors import SafetensorError
+
 from goen.errors import StorageError, UsageError
 
 _STALE_SECONDS = 24 * 3600
@@ -263,6 +265,12 @@ def storage_errors(path: Path) -> Iterator[None]:
         if error.errno in (None, errno.ENOENT, errno.EPIPE):
             raise  # not about writing
         raise _cannot_write(path, error) from error
+    except SafetensorError as error:
+        # "I/O error: No space left on device (os error 28)"
+        number = re.search(r"\(os error (\d+)\)", str(error))
+        if number is None:
+            raise
+        raise _cannot_write(path, OSError(int(number[1]), str(error))) from error
 
 
 @contextmanager

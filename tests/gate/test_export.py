@@ -1,4 +1,5 @@
 import json
+import resource
 import subprocess
 import sys
 import sysconfig
@@ -18,7 +19,7 @@ from torch import Tensor
 
 import goen
 from goen.detectors import Goen
-from goen.errors import ArtifactError, UsageError
+from goen.errors import ArtifactError, StorageError, UsageError
 from goen.extraction import extract
 from goen.gate import Gate, export
 from goen.gate.compare_export import as_outputs, default_tolerance
@@ -246,6 +247,23 @@ def test_the_page_about_deployment_runs_where_goen_is_not(exported: tuple[Gate, 
     assert found.keys() == expected.keys()
     for name, values in expected.items():
         assert np.allclose(found[name], values, rtol=1e-5, atol=1e-4), name
+
+
+def test_a_file_too_large_for_the_disk_is_one_sentence_and_leaves_nothing(tmp_path: Path) -> None:
+    gate = make_gate()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for name, write in (
+        ("gate.pt2", lambda path: export.to_program(gate, path)),  # torch used to end the process
+        ("gate.onnx", lambda path: export.to_onnx(gate, path)),
+        ("gate", gate.save),
+    ):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+        try:
+            with pytest.raises(StorageError, match=f"Cannot write .*{name}: file too large"):
+                write(tmp_path / name)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_program_of_torch_export_runs_where_goen_is_not(tmp_path: Path) -> None:

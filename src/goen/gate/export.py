@@ -15,6 +15,7 @@ held-out image (the same image again) gets the gate's decision, and at a tie the
 that the gate would not flag.
 """
 
+import io
 import json
 import logging
 import warnings
@@ -104,10 +105,13 @@ def to_program(
             slack = measure_differences(gate, _torch_runner(gate, program), pairs, tolerance)
             program.state_dict["slack"].fill_(slack)
             metadata = {"gate.json": json.dumps(export_metadata(gate))}
-            with _quiet(), temporary.open("wb") as file:
-                torch.export.save(program, file, extra_files=metadata)
-            with temporary.open("rb") as written:
-                loaded = torch.export.load(written)
+            # Not straight to the file: where the disk is full, torch ends the whole process.
+            written = io.BytesIO()
+            with _quiet():
+                torch.export.save(program, written, extra_files=metadata)
+            temporary.write_bytes(written.getbuffer())
+            with temporary.open("rb") as file:
+                loaded = torch.export.load(file)
             check_decisions(gate, _torch_runner(gate, loaded), pairs, slack)
 
 
