@@ -1,5 +1,6 @@
 """What all figures share: colours that follow the reader's scheme."""
 
+from typing import Literal
 from xml.etree import ElementTree
 
 import pytest
@@ -17,6 +18,7 @@ from goen.report.figures.style import (
     follow_colour_scheme,
     goen_style,
     label_rows,
+    log_axis,
 )
 
 
@@ -74,3 +76,21 @@ def test_names_are_drawn_in_every_format(name: str) -> None:
     assert "second" in texts
     assert content["png"].startswith(b"\x89PNG")
     assert content["pdf"].startswith(b"%PDF")
+
+
+@pytest.mark.parametrize("name", ["x", "y"])
+def test_a_logarithmic_axis_has_plain_numbers(name: Literal["x", "y"]) -> None:
+    @goen_style
+    def logarithmic() -> Figure:
+        figure = canvas(2.0)
+        ax = figure.subplots()
+        ax.plot([0.04, 900], [0.04, 900])
+        log_axis(ax, name)
+        return figure
+
+    svg = as_svg(logarithmic())
+    assert "$" not in svg
+    assert all(f">{tick}</text>" in svg for tick in ("0.1", "1", "10", "100"))
+    [ax] = logarithmic().axes
+    assert ax.get_xscale() == ("log" if name == "x" else "linear")
+    assert ax.get_yscale() == ("log" if name == "y" else "linear")

@@ -13,6 +13,7 @@ from goen.report.figures.style import (
     goen_style,
     label_rows,
     line_style,
+    log_axis,
     marker,
     wrap_labels,
 )
@@ -35,7 +36,7 @@ def measure_bars(title: str, by_variant: Mapping[str, Mapping[str, float]]) -> F
     finite = [v for values in by_variant.values() for v in values.values() if math.isfinite(v)]
     # Values from 10 to a million would leave all but one bar without length.
     if finite and min(finite) > 0 and max(finite) / min(finite) > 50:
-        ax.set_xscale("log")
+        log_axis(ax, "x")
     thick = 0.8 / max(len(features), 1)
     for number, feature in enumerate(features):
         for place, values in enumerate(by_variant.values()):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
-from goen.report.figures.style import BLUE, GREY, canvas, epoch_axis, goen_style
+from goen.report.figures.style import BLUE, GREY, canvas, epoch_axis, goen_style, log_axis
 
 
 @goen_style
@@ -18,7 +18,7 @@ def training_curve(
     ax.plot(epochs, validation, color=BLUE, label="validation", linewidth=1.8)
     values = [*training, *validation]
     if min(values) > 0 and max(values) / min(values) > 20:
-        ax.set_yscale("log")
+        log_axis(ax, "y")
     epoch_axis(ax)
     ax.set(title=title)
     ax.legend()

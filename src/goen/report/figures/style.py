@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
 from goen.escaping import drawable
 
@@ -167,6 +167,17 @@ def label_rows(ax: Axes, labels: Sequence[str]) -> None:
     """Rows from top to bottom, each with its label at the left."""
     ax.set_yticks(range(len(labels)), wrap_labels(labels)[0], fontsize=9)
     ax.set_ylim(len(labels) - 0.4, -0.6)
+
+
+def log_axis(ax: Axes, name: Literal["x", "y"]) -> None:
+    """Make the scale of an axis logarithmic, with plain numbers at its ticks.
+
+    Matplotlib's own labels of powers of ten are formulas, which figures here do not typeset.
+    """
+    ax.set(**{f"{name}scale": "log"})
+    axis = ax.xaxis if name == "x" else ax.yaxis
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def epoch_axis(ax: Axes) -> None:

@@ -1,0 +1,17 @@
+"""The course of a training."""
+
+import pytest
+
+from goen.report.figures.learning import training_curve
+from goen.report.figures.style import as_svg
+
+
+@pytest.mark.parametrize(("highest", "scale"), [(1.9, "linear"), (30.0, "log")])
+def test_a_loss_that_falls_far_has_a_logarithmic_axis_with_plain_numbers(
+    highest: float, scale: str
+) -> None:
+    figure = training_curve("Loss", [1, 2, 3], [2.0, 0.8, 0.5], [highest, 0.5, 0.1])
+    assert figure.axes[0].get_yscale() == scale
+    assert "$" not in as_svg(figure)
+    if scale == "log":
+        assert all(f">{tick}</text>" in as_svg(figure) for tick in ("0.1", "1", "10"))
