@@ -86,7 +86,7 @@ def test_without_a_change_the_code_is_zero_and_new_files_continue(
     out, err = capsys.readouterr()
     assert [event["event"] for event in events(out)] == ["started", "unreadable"]
     assert "no alarm after 19 images" in err
-    assert "1 files could not be read" in err
+    assert "1 file could not be read" in err
     for number in range(20, 30):
         shutil.copy2(digits_and_noise / f"{number:04}.png", camera)
     assert main(command) == 0
@@ -124,6 +124,12 @@ def test_bad_input_is_a_sentence_and_code_two(
     assert "Line 1 is not a row of goen score" in capsys.readouterr().err
     assert main(["watch", str(tmp_path / "none"), *command]) == 2
     assert "is not a folder" in capsys.readouterr().err
+    (tmp_path / "pictures").mkdir()
+    within = ["--gate", str(finished), "--out", str(tmp_path)]
+    for folder in (tmp_path, tmp_path / "pictures"):
+        assert main(["watch", str(folder), *within]) == 2
+        assert "lies within" in capsys.readouterr().err
+    assert {file.name for file in tmp_path.iterdir()} == {"w", "pictures"}  # nothing was begun
     assert main(["watch", str(tmp_path), *command, "--every", "0"]) == 2
     assert "--every" in capsys.readouterr().err
     (tmp_path / "w" / "monitor.safetensors").write_bytes(b"half a fi")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from goen.errors import UsageError
-from goen.monitor.feeds import follow_folder, read_rows
+from goen.monitor.feeds import check_folder, follow_folder, read_rows
 
 
 def picture(file: Path, age: float) -> Path:
@@ -81,6 +81,16 @@ def test_a_link_to_itself_is_given_out_for_its_error(tmp_path: Path) -> None:
 def test_without_a_folder_there_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is not a folder"):
         next(follow_folder(tmp_path / "none", lambda path: True, every=None))
+
+
+def test_a_folder_within_that_of_the_watch_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "camera" / "watch").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "camera")
+    check_folder(tmp_path / "camera", tmp_path / "camera" / "watch")
+    check_folder(tmp_path / "camera", tmp_path / "cam")
+    for beside in (tmp_path, tmp_path / "camera", tmp_path / "link"):
+        with pytest.raises(UsageError, match="lies within"):
+            check_folder(tmp_path / "camera", beside)
 
 
 def test_rows_come_in_batches_without_empty_lines() -> None:

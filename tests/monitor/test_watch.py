@@ -51,6 +51,10 @@ def test_every_image_has_a_row_and_every_change_an_event(tmp_path: Path) -> None
     assert [event["event"] for event in events] == ["alarm"] + ["moved"] * (len(state.moved) - 1)
     alarm = events[0]
     assert (alarm["image"], alarm["since"]) == (state.alarm_at, state.since)
+    for event in events:  # the evidence at that image, not at the end of the batch
+        wealth = rows[event["image"] - 1]["log_wealth"][event["stream"]]
+        assert event["log_wealth"] == wealth >= state.alarm_line
+        assert rows[event["image"] - 2]["log_wealth"][event["stream"]] < state.alarm_line
     assert lines(tmp_path / EVENTS)[1:] == events
 
 

@@ -20,7 +20,7 @@ from goen.errors import UsageError
 from goen.gate import DEFAULT_GATE, Gate
 from goen.gate.score_files import score_batch
 from goen.monitor import MonitorState
-from goen.monitor.feeds import follow_folder, read_rows
+from goen.monitor.feeds import check_folder, follow_folder, read_rows
 from goen.monitor.watch import Watch, WatchSettings, open_watch
 from goen.progress import PipeConsole
 from goen.runs.manifest import JsonObject
@@ -81,6 +81,8 @@ def watch_command(
     """
     if not 0 < every < 1e6:
         raise UsageError(f"--every is a number of seconds above 0, got {every}.")
+    if source != STDIN:
+        check_folder(source, out)
     loaded = open_gate(gate, model, preprocess, device=device)
     settings = WatchSettings(false_alarm, average_run_length, seed)
     with open_watch(out, loaded, gate, settings) as watch:
@@ -96,7 +98,8 @@ def watch_command(
         state = _follow(watch, batches, keep_going)
     note(str(state))
     if watch.unreadable:
-        warn(f"{watch.unreadable} files could not be read.")
+        files = "1 file" if watch.unreadable == 1 else f"{watch.unreadable:,} files"
+        warn(f"{files} could not be read.")
     return ALARM if state.alarm else 0
 
 

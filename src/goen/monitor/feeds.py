@@ -20,6 +20,23 @@ from goen.runs.manifest import JsonObject
 _SETTLED = 1.0
 
 
+def check_folder(folder: Path, leave_out: Path | None = None) -> None:
+    """Raise a UsageError if the folder is none, or if all of it is left out.
+
+    Args:
+        folder: to follow.
+        leave_out: see ``follow_folder``.
+    """
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is not a folder. Name one, or - for rows on standard input.")
+    real = folder.resolve()
+    if leave_out is not None and leave_out.resolve() in (real, *real.parents):
+        raise UsageError(
+            f"{folder} lies within {leave_out}, the folder of the watch, whose pictures are not "
+            "counted. Choose another folder with --out."
+        )
+
+
 def follow_folder(
     folder: Path,
     is_new: Callable[[str], bool],
@@ -36,13 +53,12 @@ def follow_folder(
         every: seconds between two searches, for ever; ``None`` to search once. A file that was
             changed within the last second waits for the next search. So does one whose date lies
             in the future, as a camera's clock may have it, until it has not changed for a second.
-        leave_out: a folder whose pictures are not meant, such as that of the watch itself.
+        leave_out: the folder of the watch itself, whose pictures are not meant.
 
     Raises:
-        UsageError: there is no such folder.
+        UsageError: as ``check_folder``.
     """
-    if not folder.is_dir():
-        raise UsageError(f"{folder} is not a folder. Name one, or - for rows on standard input.")
+    check_folder(folder, leave_out)
     beside = None if leave_out is None else Path(os.path.realpath(leave_out))
     waiting: dict[Path, _Seen] = {}
     while True:

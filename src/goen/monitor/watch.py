@@ -175,12 +175,16 @@ class Watch:
         """An event for each stream that moved with these images; the first is the alarm."""
         new = {name: found for name, found in state.moved.items() if name not in before.moved}
         alarmed = before.alarm
+        names, first = list(state.streams), before.images + 1
         events = []
         for name, found in new.items():
             events.append(
                 self._event(
                     "moved" if alarmed else "alarm",
                     image=found.at,
+                    log_wealth=round(
+                        float(state.batch.log_wealth[found.at - first, names.index(name)]), 4
+                    ),
                     stream=name,
                     since=found.since,
                     direction=found.direction,
