@@ -13,6 +13,7 @@ from goen.functional.proportion import exact_proportion
 from goen.monitor import Monitor
 from goen.monitor.watch import WatchSettings, open_watch
 from goen.report import write_report
+from goen.report.figures.watch import flagged_band
 from goen.report.watch_folder import WatchFolder, is_watch, read_watch
 
 from ..monitor.predictions import digit_gate
@@ -78,6 +79,25 @@ def test_the_page_says_what_happened(alarmed: Path, watch: WatchFolder) -> None:
         assert at == (f"{stream.finding.at:,}" if stream.finding else "–")
 
 
+def test_evidence_beyond_the_figure_and_the_shaded_part_are_explained(
+    alarmed: Path, watch: WatchFolder
+) -> None:
+    most = 3 * float(np.log(100))
+    assert watch.log_wealth.max() > most
+    text = page_text(alarmed)
+    assert f"Evidence above {most:.1f} is drawn there." in text
+    assert "Shaded: from the estimated change to the alarm." in text
+    assert "Band: 95 % interval of each window" in text
+
+
+def test_the_share_flagged_in_one_window_has_a_visible_interval() -> None:
+    one = [np.array([value]) for value in (25.0, 0.04, 0.01, 0.13)]
+    [ax] = flagged_band(*one, None).axes
+    [bar] = ax.collections
+    assert bar.get_paths()[0].vertices[:, 1] == pytest.approx([0.01, 0.13])
+    assert ax.get_xlim() == (0, 50)
+
+
 def test_the_classes_before_and_since_are_counted(alarmed: Path, watch: WatchFolder) -> None:
     shown = tables(alarmed / "report.html")["classes"].cells()
     since = watch.state.since
@@ -130,7 +150,11 @@ def test_a_watch_without_images_and_one_without_alarm_have_a_page(
     with open_watch(tmp_path, digit_gate(), "my-gate", WatchSettings()) as watch:
         watch.add(score_rows(30))
     write_report(tmp_path)
-    assert "No alarm after 30 images" in page_text(tmp_path)
+    text = page_text(tmp_path)
+    assert "No alarm after 30 images" in text
+    assert "Bar: 95 % interval of each window" in text
+    assert "Shaded" not in text
+    assert "is drawn there" not in text
     assert list(tables(tmp_path / "report.html")["classes"].columns) == ["share"]
 
 

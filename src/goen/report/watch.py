@@ -27,7 +27,13 @@ from goen.report.blocks import (
     Section,
     slug,
 )
-from goen.report.figures.watch import evidence_lines, flagged_band, image_grid, p_value_map
+from goen.report.figures.watch import (
+    HIGHEST,
+    evidence_lines,
+    flagged_band,
+    image_grid,
+    p_value_map,
+)
 from goen.report.table import Cell, Row, Table
 from goen.report.watch_folder import WatchFolder
 
@@ -81,8 +87,12 @@ def _evidence(watch: WatchFolder) -> list[PageBlock]:
     caption = (
         f"An alarm is raised where a line reaches {state.alarm_line:.2f}. Each is the logarithm of "
         "a betting capital times the stream's share of the false alarms; without a change it "
-        "falls or stays low. Shaded: from the estimated change to the alarm."
+        "falls or stays low."
     )
+    if state.alarm:
+        caption += " Shaded: from the estimated change to the alarm."
+    if watch.log_wealth.max() > HIGHEST * state.alarm_line:
+        caption += f" Evidence above {HIGHEST * state.alarm_line:.1f} is drawn there."
     return [Gallery.of(Drawing("evidence", figure, alt, caption, wide=True))]
 
 
@@ -176,7 +186,8 @@ def _flagged(watch: WatchFolder) -> list[PageBlock]:
         f"Share flagged by window of {window_size(len(watch)):,} images: "
         f"{', '.join(f'{s:.1%}' for s in shares)}."
     )
-    caption = "Band: 95 % interval of each window (Clopper and Pearson)."
+    what = "Band" if len(shares) > 1 else "Bar"
+    caption = f"{what}: 95 % interval of each window (Clopper and Pearson)."
     if watch.state.since is not None:
         caption += " Dashed: the estimated change."
     return [Gallery.of(Drawing("flagged", figure, alt, caption))]

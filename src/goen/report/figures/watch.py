@@ -23,6 +23,8 @@ from goen.report.figures.style import (
 _MOST_POINTS = 600
 _COLUMNS = 4
 WIDE = 8.4
+HIGHEST = 3.0
+"""Of the evidence that is drawn, in multiples of the line at which the alarm is raised."""
 
 
 def _thinned(values: Floats) -> tuple[NDArray[np.int64], Floats]:
@@ -49,7 +51,7 @@ def evidence_lines(
     figure = canvas(3.6, WIDE)
     ax = figure.subplots()
     lowest = max(min(float(values.min()) for values in log_wealth.values()), -10.0)
-    highest = min(max(float(values.max()) for values in log_wealth.values()), 3 * alarm_line)
+    highest = min(max(float(values.max()) for values in log_wealth.values()), HIGHEST * alarm_line)
     for number, (name, values) in enumerate(log_wealth.items()):
         images, thinned = _thinned(values)
         shown = np.clip(thinned, lowest, highest)
@@ -92,8 +94,13 @@ def flagged_band(
     """The share flagged in each window, with its interval."""
     figure = canvas(2.6)
     ax = figure.subplots()
-    ax.fill_between(centres, low, high, color=BLUE, alpha=0.2, linewidth=0)
-    ax.plot(centres, share, color=BLUE, marker="o", markersize=3)
+    if len(centres) == 1:  # a band of one window would have no width
+        reach = [share - low, high - share]
+        ax.errorbar(centres, share, reach, color=BLUE, marker="o", markersize=4, capsize=6)
+        ax.set_xlim(0, 2 * float(centres[0]))
+    else:
+        ax.fill_between(centres, low, high, color=BLUE, alpha=0.2, linewidth=0)
+        ax.plot(centres, share, color=BLUE, marker="o", markersize=3)
     if since is not None:
         ax.axvline(since, color=RED, linewidth=1, linestyle="--")
     _image_axis(ax)
