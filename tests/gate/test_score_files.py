@@ -137,6 +137,23 @@ def test_columns_depend_on_what_the_detector_provides(gate: Gate) -> None:
     ]  # fmt: skip
 
 
+def test_a_layer_called_value_leaves_the_p_value_of_the_score_alone() -> None:
+    cues = {"value": 0.3, "value_": 0.001, "stem": 0.2}
+    arrays = {name: np.array([p]) for name, p in cues.items()}
+    zero, p_value = np.zeros(1), np.array([0.04])
+    found = Prediction(
+        zero.astype(int), zero, zero, p_value, None, zero < 1, arrays, ("a",), arrays
+    )
+    [row] = prediction_rows(found)
+    assert row["p_value"] == 0.04
+    assert (row["p_value_"], row["p_value__"], row["p_stem"]) == (0.3, 0.001, 0.2)
+    assert most_unusual_cue(row) == "value_: p = 0.001"
+    row["p_value__"] = 0.9
+    assert most_unusual_cue(row) == "stem: p = 0.2"
+    row["p_stem"] = 0.9
+    assert most_unusual_cue(row) == "value: p = 0.3"
+
+
 def test_files_come_as_given_and_folders_sorted(folder: Path) -> None:
     everything = sorted(folder.iterdir())
     found = find_files([folder / "100.png", folder])

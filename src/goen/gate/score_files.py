@@ -161,7 +161,8 @@ def score_columns(gate: Gate) -> list[str]:
     """The columns of a row between ``path`` and ``error``."""
     probability = ["probability"] if gate.detector.has_probability else []
     cues = [f"cue_{name}" for name in gate.detector.cue_names]
-    p_values = [f"p_{name}" for name in gate.detector.cue_names if gate.detector.has_cue_p_values]
+    explained = gate.detector.cue_names if gate.detector.has_cue_p_values else ()
+    p_values = [_p_value_column(name) for name in explained]
     return ["label", "confidence", "score", "p_value", *probability, "is_ood", *cues, *p_values]
 
 
@@ -185,7 +186,27 @@ def prediction_rows(prediction: Prediction) -> Iterator[ScoreRow]:
             row["probability"] = float(prediction.probability[i])
         row["is_ood"] = bool(prediction.is_ood[i])
         row |= {f"cue_{name}": _finite(values[i]) for name, values in prediction.cues.items()}
-        yield row | {f"p_{name}": float(p[i]) for name, p in prediction.cue_p_values.items()}
+        p_values = prediction.cue_p_values
+        yield row | {_p_value_column(name): float(p[i]) for name, p in p_values.items()}
+
+
+def _p_value_column(cue: str) -> str:
+    """The column of a cue's p-value: ``p_`` and its name.
+
+    ``p_value`` is that of the score, so a layer called ``value`` is written with a ``_`` after it,
+    and one called ``value_`` with two.
+    """
+    return f"p_{cue}" + "_" * _is_like_value(cue)
+
+
+def _cue_of(column: str) -> str:
+    """The cue of a column of ``_p_value_column``."""
+    name = column.removeprefix("p_")
+    return name[: len(name) - _is_like_value(name)]
+
+
+def _is_like_value(name: str) -> bool:
+    return name.rstrip("_") == "value"
 
 
 def _finite(value: float) -> float | None:
@@ -200,18 +221,19 @@ def most_unusual_cue(row: ScoreRow) -> str:
         >>> most_unusual_cue({"p_value": 0.1, "p_layer2": 0.3, "p_layer4": 0.002})
         'layer4: p = 0.002'
     """
-    p_values = _numbers(row, "p_")
+    p_values = {_cue_of(column): p for column, p in _numbers(row, "p_").items()}
     if not p_values:
-        return ", ".join(f"{name}: {value:.2g}" for name, value in _numbers(row, "cue_").items())
+        cues = _numbers(row, "cue_").items()
+        return ", ".join(f"{name.removeprefix('cue_')}: {value:.2g}" for name, value in cues)
     least = min(p_values.values())
     names = ", ".join(name for name, p in p_values.items() if p == least)
     return f"{names}: p = {least:.2g}"
 
 
 def _numbers(row: ScoreRow, prefix: str) -> dict[str, float]:
-    """The columns of the cues that begin so, by the cue's name."""
+    """The columns of the cues that begin so."""
     return {
-        name.removeprefix(prefix): float(value)
+        name: float(value)
         for name, value in row.items()
         if name.startswith(prefix) and name != "p_value" and isinstance(value, float)
     }
