@@ -40,6 +40,14 @@ def test_a_layer_is_kept_when_the_activation_is_anothers() -> None:
     assert [info.name for info in layers(Branches(), (3, 4, 4))] == ["left", "act"]
 
 
+def test_a_width_that_is_not_known_is_explained_below_the_table() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 6, 4, 4), nn.ReLU(), nn.Flatten(), nn.Linear(6 * 36, 3))
+    *_, row, _, note = str(layers(model, (3, 24, 24))).splitlines()
+    assert row.split() == ["1", "ReLU", "(N,", "6,", "6,", "6)", "?", "1"]
+    assert note.startswith("?: which axis is the channels cannot be seen")
+    assert "?" not in str(layers(model, (3, 24, 24), layout="channels_first"))
+
+
 def test_every_layer_is_listed_when_asked() -> None:
     table = layers(build("resnet"), (3, 32, 32), every=True)
     found = {info.name: info for info in table}

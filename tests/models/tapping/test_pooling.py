@@ -64,6 +64,20 @@ def test_a_layout_that_the_shape_does_not_say_must_be_said(height: int, width: i
     assert layers(model, images, layout="channels_last")[-1].width == 6
 
 
+@pytest.mark.parametrize(("height", "width"), [(24, 24), (24, 32), (32, 24)])
+def test_a_block_of_convolutions_has_its_channels_first(height: int, width: int) -> None:
+    # (N, 6, 6, 6) of square images; (N, 6, 6, 8), which looks like 6×6 pixels of eight channels.
+    block = nn.Sequential(nn.Conv2d(3, 6, 4, 4), nn.Sequential(nn.BatchNorm2d(6), nn.ReLU()))
+    model, images = nn.Sequential(block, nn.Flatten()).eval(), torch.rand(2, 3, height, width)
+    features = Tapped(model, ["0"])(images).features["0"]
+    assert close(features, block(images).mean((2, 3)))
+    assert layers(model, images)[0].width == 6
+    # One linear layer in it, and it may be either.
+    mixed = nn.Sequential(*block, nn.Linear(width // 4, width // 4))
+    with pytest.raises(UsageError, match=r"'0' gives .* layout to channels_first"):
+        Tapped(nn.Sequential(mixed, nn.Flatten()), ["0"])(images)
+
+
 def test_maps_of_oblong_images_are_not_guessed() -> None:
     # (N, 6, 6, 8) is six channels of 6×8 here, and looks like 6×6 pixels of eight channels.
     model = nn.Sequential(nn.Conv2d(3, 6, 4, 4), nn.ReLU(), nn.Flatten())

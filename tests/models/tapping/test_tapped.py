@@ -438,11 +438,15 @@ def test_layers_are_chosen_in_goens_own_network() -> None:
 def test_the_choice_knows_the_settings_of_the_model() -> None:
     example = torch.rand(2, 3, 9, 9)
     assert choose(Talkative(7, "tuple", flat=True), example, logits=1) == ("conv",)
-    # The width of the map is as its sides: with a layout it can be chosen.
-    model = nn.Sequential(*stages(8, 4), nn.Flatten(), nn.Linear(4 * 16, 3))
+    # The width of the map is as its sides: with a layout it can be chosen, and in a block.
+    convolution, last = nn.Conv2d(3, 8, 2, 2), nn.Conv2d(8, 4, 2, 2)
+    rest = nn.Sequential(nn.Flatten(), nn.Linear(4 * 16, 3))
     example = torch.rand(2, 3, 16, 16)
-    assert choose(model, example) == ("2",)
-    assert choose(model, example, layout="channels_first") == ("0", "2")
+    flat = nn.Sequential(convolution, nn.ReLU(), last, nn.ReLU(), *rest)
+    assert choose(flat, example) == ("4",)
+    assert choose(flat, example, layout="channels_first") == ("1", "4")
+    blocks = nn.Sequential(convolution, nn.ReLU()), nn.Sequential(last, nn.ReLU())
+    assert choose(nn.Sequential(*blocks, *rest), example) == ("0", "2")
     with pytest.raises(UsageError, match="no layer that goen could choose"):
         choose(nn.Sequential(nn.Flatten()), example)
 

@@ -46,9 +46,13 @@ class LayerTable(list[LayerInfo]):
             (i.name, i.kind, batched(i.shape), str(i.width or "?"), str(i.depth)) for i in self
         ]
         a, b, c, d, e = (max(len(row[column]) for row in rows) for column in range(5))
-        return "\n".join(
-            f"{r[0]:{a}}  {r[1]:{b}}  {r[2]:{c}}  {r[3]:>{d}}  {r[4]:>{e}}" for r in rows
-        )
+        lines = [f"{r[0]:{a}}  {r[1]:{b}}  {r[2]:{c}}  {r[3]:>{d}}  {r[4]:>{e}}" for r in rows]
+        if any(info.width is None for info in self):
+            lines.append(
+                "?: which axis is the channels cannot be seen; such a layer needs a layout "
+                "(layout=, --layout): channels_first (most CNNs) or channels_last (Swin)"
+            )
+        return "\n".join(lines)
 
     __repr__ = __str__
 

@@ -30,7 +30,14 @@ def channel_axis(
     if layout == "channels_last":
         return 3
     # Square images have square maps. Of others nothing is sure: borders and strides differ.
-    if len(images) != 4 or images[2] != images[3]:
-        return None
-    first, last = shape[2] == shape[3], shape[1] == shape[2]
-    return None if first == last else (1 if first else 3)
+    if len(images) == 4 and images[2] == images[3]:
+        first, last = shape[2] == shape[3], shape[1] == shape[2]
+        if first != last:
+            return 1 if first else 3
+    return 1 if _is_convolutional(module) else None
+
+
+def _is_convolutional(module: nn.Module) -> bool:
+    """Whether all weights in a module belong to layers that have their channels first."""
+    with_weights = [part for part in module.modules() if [*part.parameters(recurse=False)]]
+    return bool(with_weights) and all(isinstance(part, CHANNELS_FIRST) for part in with_weights)

@@ -44,7 +44,8 @@ class Tapped(nn.Module):
       that has no class token is one corner of the image.
     - Maps ``(N, C, H, W)`` or ``(N, H, W, C)`` are averaged over space. Convolutions and the like
       put the channels first. For another layer the shape decides when the images are square and
-      just two of the three sizes are equal; else ``layout`` has to.
+      just two of the three sizes are equal. Else a block whose weights are all of convolutions and
+      the like has its channels first; for any other layer ``layout`` has to be given.
     - Of a tuple, a dict or an object (attention with its weights) the first float tensor counts.
 
     Args:
