@@ -55,6 +55,25 @@ def test_how_many_files_are_no_pictures_is_logged(
     assert f"{folder}: {skipped}" in caplog.messages
 
 
+def test_pictures_of_different_sizes_are_a_warning_unless_a_size_is_given(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6  # on its side: upright it has the size of the others
+    Image.new("RGB", (10, 12), (9, 9, 9)).save(folder / "cat" / "3.png", exif=exif)
+    assert open_image_set(str(folder), None, None).image_shape == (3, 10, 12)
+    assert not caplog.messages
+    Image.new("RGB", (10, 12), (8, 8, 8)).save(folder / "dog" / "2.png")
+    assert open_image_set(str(folder), (10, 12), None).image_shape == (3, 10, 12)
+    assert not caplog.messages
+    for classes in (None, ()):
+        open_image_set(str(folder), None, classes)
+        (message,) = caplog.messages
+        assert message.startswith("The pictures differ in size: ")
+        assert f"{Path('dog', '2.png')} has 12×10. All are resized to 10×12, the size" in message
+        caplog.clear()
+
+
 def test_without_classes_all_pictures_are_one(folder: Path) -> None:
     images = open_image_set(str(folder), None, ())
     assert len(images) == 3

@@ -26,6 +26,7 @@ from goen.data.pictures import (
     describe_skipped,
     find_pictures,
     picture_batches,
+    picture_size,
     read_picture,
     read_thumbnail,
 )
@@ -96,6 +97,7 @@ def test_a_thumbnail_is_the_picture_made_small_and_upright(form: str, tmp_path: 
     (tmp_path / "p").write_bytes(encoded(smooth, form, exif=exif))
     small = read_thumbnail(tmp_path / "p", 80)
     assert small.shape == (3, 80, 60)
+    assert picture_size(tmp_path / "p") == read_picture(tmp_path / "p").shape[1:] == (1600, 1200)
     expected = read_picture(tmp_path / "p", (80, 60))
     assert np.abs(small.astype(int) - expected).mean() < 4  # of 255; a turned one differs by 50
     assert np.abs(small[:, ::-1].astype(int) - expected).mean() > 30
@@ -106,6 +108,7 @@ def test_a_small_picture_is_its_own_thumbnail(tmp_path: Path) -> None:
     Image.fromarray(COLOUR).save(path)
     assert (read_thumbnail(path, 20) == read_picture(path)).all()
     assert read_thumbnail(path, 5).shape == (3, 3, 5)
+    assert picture_size(path) == (12, 20)
     Image.new("RGB", (500, 1), "red").save(path)
     assert read_thumbnail(path, 50).shape == (3, 1, 50)
     path.write_text("no picture")
@@ -196,6 +199,14 @@ def triangle(image: np.ndarray, side: int) -> np.ndarray:
         out = np.moveaxis(np.tensordot(weights, out, (1, axis)), 0, axis)
         out = out.round() if axis else out
     return out.transpose(2, 0, 1)
+
+
+@pytest.mark.parametrize("white", [1, 255, 65535])
+def test_floats_are_the_same_picture_as_their_8_bits(white: int) -> None:
+    for grey in (COLOUR[..., 0], COLOUR[..., 0] // 2):  # the brightest pixel is white, or is not
+        values = (grey / 255 * white).astype(np.float32)
+        pixels = read_picture(encoded(Image.fromarray(values), "TIFF"))
+        assert (pixels == grey).all()
 
 
 def test_grey_of_32_bits_is_taken_by_its_values() -> None:

@@ -1,11 +1,12 @@
 """Image sets on the command line: a folder of pictures, or the name of a known set."""
 
 from collections import Counter
+from collections.abc import Sequence
 from logging import getLogger
 from pathlib import Path
 
 from goen.data.imageset import ImageSet
-from goen.data.pictures import describe_skipped, find_pictures
+from goen.data.pictures import describe_skipped, find_pictures, picture_size
 from goen.data.readers import class_folders, class_names
 from goen.data.sources import load_set, names
 from goen.data.store import prepare_set
@@ -59,7 +60,26 @@ def _prepared(
     source = class_folders(above, size, classes, skipped)
     if skipped:
         _log.info("%s: %s", folder, describe_skipped(skipped))
-    return prepare_set(source, folder.name)
+    images = prepare_set(source, folder.name)
+    if size is None:
+        _warn_of_sizes(picture_files(str(above), images), images.image_shape[1:])
+    return images
+
+
+def _warn_of_sizes(files: Sequence[Path], size: tuple[int, int]) -> None:
+    """Warn if a picture has another size than the first, which all were resized to."""
+    for file in files:
+        height, width = picture_size(file)
+        if (height, width) != size:
+            _log.warning(
+                "The pictures differ in size: %s has %d×%d. All are resized to %d×%d, the size of "
+                "the first. If the classifier was trained on another size, give that: --size.",
+                file,
+                height,
+                width,
+                *size,
+            )
+            return
 
 
 def picture_files(name: str, images: ImageSet) -> list[Path]:

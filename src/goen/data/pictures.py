@@ -243,10 +243,24 @@ def read_thumbnail(file: Path, side: int) -> Pixels:
     with _opened(file, str(file)) as picture:
         picture.draft(None, (2 * side, 2 * side))
         scale = min(1, side / max(picture.size))
-        width, height = (max(1, round(scale * length)) for length in picture.size)
-        turned = picture.getexif().get(ExifTags.Base.Orientation) in _QUARTER_TURNS
-        size = (width, height) if turned else (height, width)
-        return _checked_and_decoded(picture, size, str(file))
+        height, width = (max(1, round(scale * length)) for length in _upright_size(picture))
+        return _checked_and_decoded(picture, (height, width), str(file))
+
+
+def picture_size(file: Path) -> tuple[int, int]:
+    """The (height, width) that ``read_picture`` gives without a size; decodes nothing.
+
+    Raises:
+        DataCorrupt: the file is no picture.
+    """
+    with _opened(file, str(file)) as picture:
+        return _upright_size(picture)
+
+
+def _upright_size(picture: Image.Image) -> tuple[int, int]:
+    width, height = picture.size
+    turned = picture.getexif().get(ExifTags.Base.Orientation) in _QUARTER_TURNS
+    return (width, height) if turned else (height, width)
 
 
 @contextmanager
@@ -364,24 +378,30 @@ def _to_grey_or_rgb(picture: Image.Image) -> Image.Image:
 
 
 def _to_8_bits(values: NDArray[Any], mode: str) -> NDArray[np.uint8]:
-    """Grey values of 16 or 32 bits as 8 bits; Pillow would clip them at 255.
+    """Grey values of 16 or 32 bits, or of floats, as 8 bits; Pillow would clip them at 255.
 
-    16 bits are scaled by their range. The range of 32 bits is not known: values up to 255 are taken
-    for 8 bits, values up to 65,535 for 16; else the lowest becomes black and the highest white.
+    16 bits are scaled by their range. The range of others is not known: floats up to 1 are taken
+    for shares of white, values up to 255 for 8 bits, values up to 65,535 for 16; else the lowest
+    becomes black and the highest white.
     """
     low, high = values.min(), values.max()
     if not (np.isfinite(low) and np.isfinite(high)):
         raise ValueError("it holds NaN or infinity")
     out = np.empty(values.shape, np.uint8)
-    sixteen = mode.startswith("I;16") or (mode != "F" and low >= 0 and high <= 65535)
-    eight = mode == "I" and low >= 0 and high <= 255
+    white = _white(float(low), float(high), mode)
     for start in range(0, len(values), _ROWS_AT_ONCE):
         rows = values[start : start + _ROWS_AT_ONCE].astype(np.float64)
-        if eight:
-            scaled = rows
-        elif sixteen:
-            scaled = rows / 257
-        else:
+        if white is None:
             scaled = (rows - low) / ((float(high) - float(low)) or 1.0) * 255
+        else:
+            scaled = rows / (white / 255)  # exact for 1 and 257
         out[start : start + _ROWS_AT_ONCE] = scaled.round()
     return out
+
+
+def _white(low: float, high: float, mode: str) -> float | None:
+    """The value that stands for white; ``None`` if it is not known. See ``_to_8_bits``."""
+    if mode.startswith("I;16"):
+        return 65535.0
+    whites = (1.0, 255.0, 65535.0) if mode == "F" else (255.0, 65535.0)
+    return None if low < 0 else next((white for white in whites if high <= white), None)
