@@ -311,12 +311,17 @@ def test_without_scripts_the_page_says_why_it_is_empty(browser: Browser, page: S
 
 
 @in_browser
-def test_a_wall_without_rates_shows_no_decision(browser: Browser, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("layers", "shown"), [(("one", "two"), "two"), (("0", "1.norm"), "layer 1.norm")]
+)
+def test_a_wall_without_rates_shows_no_decision(
+    browser: Browser, layers: tuple[str, str], shown: str, tmp_path: Path
+) -> None:
     from goen.report.blocks import Page as ReportPage
     from goen.report.blocks import Section
     from goen.report.page import write_single_page
 
-    small = Wall("small", [TILE], ("a", "b"), ("one", "two", "entropy"), ("one", "two"), small=True)
+    small = Wall("small", [TILE], ("a", "b"), (*layers, "entropy"), layers, small=True)
     write_single_page(ReportPage("t", [], [Section("s", [small])]), tmp_path / "page.html")
     context = browser.new_context()
     try:
@@ -324,8 +329,10 @@ def test_a_wall_without_rates_shows_no_decision(browser: Browser, tmp_path: Path
         tab.goto((tmp_path / "page.html").as_uri())
         lines = tab.locator(".tile").inner_text().splitlines()
         assert [line for line in lines if line] == [
-            "b 75 %, labelled a", "p = 0.1, two", "#7", "b", "a note", "a.png",
+            "b 75 %, labelled a", f"p = 0.1, {shown}", "#7", "b", "a note", "a.png",
         ]  # fmt: skip
         assert tab.locator(".decision, .rate, .filters").count() == 0
+        tab.locator(".tile").click()
+        expect(tab.get_by_text(f"Nearest training images in {shown}")).to_be_visible()
     finally:
         context.close()

@@ -15,6 +15,9 @@
   const short = (number) => String(Number(number.toPrecision(2)));
   const percent = (share, digits = 0) => `${(100 * share).toFixed(digits)} %`;
 
+  // The layers of a torch Sequential are called 0, 1, ...; a bare number among p-values says nothing.
+  const spoken = (cue) => (/^[0-9]/.test(cue) ? `layer ${cue}` : cue);
+
   // Exact images are PNGs of few pixels, which a browser would blur when it enlarges them.
   const picture = (url, alt, className = "", loading = "eager") =>
     make("img", {
@@ -28,7 +31,7 @@
     constructor(root) {
       const data = JSON.parse(root.querySelector("script").textContent);
       root.querySelector("p.warn").remove(); // that no script has run
-      Object.assign(this, data);
+      Object.assign(this, data, { cues: data.cues.map(spoken), layers: data.layers.map(spoken) });
       this.rate = data.rates ? data.rates.chosen : null;
       this.filters = { text: "", decision: ALL, label: ALL, truth: ALL, cue: ALL };
       this.atOnce = root.classList.contains("small") ? AT_ONCE.small : AT_ONCE.large;
