@@ -4,8 +4,9 @@ from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from goen.batch import Inputs, count_of, map_parts
 from goen.data.imageset import ImageSet
 from goen.models.placement import evaluating, full_precision, placement
 from goen.outputs import Outputs
@@ -43,7 +44,7 @@ def stream(
 
 def run_network(
     network: nn.Module,
-    batches: Iterable[tuple[Tensor, Beside]],
+    batches: Iterable[tuple[Inputs, Beside]],
     *,
     name: str,
     total: int | None,
@@ -52,15 +53,15 @@ def run_network(
 
     Args:
         network: put into evaluation mode and left as it was found.
-        batches: images, on any device, and anything.
+        batches: what the network takes, on any device, and anything.
         name: of the images, for the progress bar.
         total: how many images there are, if known.
     """
     device, _ = placement(network)
     with evaluating(network), bar() as progress:
         task = progress.add_task(f"reading {name}", total=total, status="images")
-        for images, beside in batches:
+        for inputs, beside in batches:
             with full_precision(), torch.inference_mode():
-                outputs = network(images.to(device))
+                outputs = network(map_parts(lambda part: part.to(device), inputs))
             yield outputs.cpu(), beside
-            progress.advance(task, len(images))
+            progress.advance(task, count_of(inputs))

@@ -12,7 +12,7 @@ from goen.gate.compare_export import (
     as_outputs,
     check_decisions,
     default_tolerance,
-    image_pairs,
+    input_pairs,
     measure_differences,
 )
 
@@ -43,7 +43,7 @@ def test_every_output_is_compared(
 ) -> None:
     gate = GATES["goen-m"]()
     images = [digits().test.read(range(60)), digits().evaluation["noise"].images.read(range(10))]
-    pairs = image_pairs(gate, np.concatenate(images), any_size=False)
+    pairs = input_pairs(gate, np.concatenate(images), any_size=False)
 
     def honest(batch: Pixels) -> ExportOutputs:
         return as_outputs(gate.predict(batch))
@@ -61,11 +61,11 @@ def test_every_output_is_compared(
 
 def test_images_of_other_sizes_are_compared_where_the_file_resizes() -> None:
     gate = own_gate()
-    pairs = image_pairs(gate, None, any_size=True)
+    pairs = input_pairs(gate, None, any_size=True)
     assert {own.shape[1:] for _, own in pairs} == {(3, 32, 32)}
     assert {given.shape[2:] for given, _ in pairs} == {(32, 32), (65, 96), (17, 39), (32, 5)}
     assert [len(given) for given, _ in pairs] == [1, 64, 64, 64, 64, 43, 4, 4, 4]
-    fixed = image_pairs(gate, None, any_size=False)
+    fixed = input_pairs(gate, None, any_size=False)
     assert {given.shape[2:] for given, _ in fixed} == {(32, 32)}
 
     def resizes_otherwise(batch: Pixels) -> ExportOutputs:
@@ -80,7 +80,7 @@ def test_images_of_other_sizes_are_compared_where_the_file_resizes() -> None:
 
 def test_a_single_image_and_a_gate_without_known_cues_are_enough() -> None:
     gate = make_gate()
-    pairs = image_pairs(gate, digits().test.read(range(1)), any_size=True)
+    pairs = input_pairs(gate, digits().test.read(range(1)), any_size=True)
     assert pairs[0][0].shape == (1, 3, 32, 32)
 
     def further(step: float) -> Callable[[Pixels], ExportOutputs]:
@@ -100,7 +100,7 @@ def test_a_single_image_and_a_gate_without_known_cues_are_enough() -> None:
 
 def test_the_tolerance_of_a_cue_follows_its_spread() -> None:
     gate = own_gate()
-    pairs = image_pairs(gate, digits().test.read(range(70)), any_size=False)
+    pairs = input_pairs(gate, digits().test.read(range(70)), any_size=False)
     assert gate.detector.id_cues_ is not None
     most = np.maximum(1e-4, 1e-2 * gate.detector.id_cues_.numpy().std(axis=0))
 

@@ -212,15 +212,15 @@ LABELS = {
 PICTURES = {
     "0-255": IMAGES.astype(np.float32),
     "normalised already": IMAGES / 255 * 4 - 2,
-    "uint8, or floats": IMAGES.astype(np.int64),
-    r"\(N, 3, H, W\), channels first": IMAGES.transpose(0, 2, 3, 1),
+    "uint8, uint16, or floats": IMAGES.astype(np.int64),
+    r"\(N, [3C], H, W\), channels first": IMAGES.transpose(0, 2, 3, 1),
 }
 FORMS = {
     "train is an ImageSet, images .* got str": "photos/",
     "train is an ImageSet, images .* got int": 7,
     "one image at a time. Wrap it": ONE_BY_ONE,
     "train gives one image at a time": [(IMAGES[0], np.int64(3))],
-    "gives batches .images, labels. of arrays or tensors; got a dict": [{"image": IMAGES}],
+    "gives batches .images, labels. of arrays or tensors; got a dict": [{"image": "a.png"}],
     "train: images are all of one size, 32×32; got 16×16": [(IMAGES, NUMBERS), (SMALLER, NUMBERS)],
 }
 
@@ -336,7 +336,7 @@ def test_an_array_that_is_read_backwards_is_taken(gate: Gate) -> None:
     turned = digits().test.read(range(4))[:, ::-1]
     expected = gate.predict(np.ascontiguousarray(turned)).score
     assert np.array_equal(gate.predict(turned).score, expected)
-    with pytest.raises(UsageError, match="uint8, or floats in"):
+    with pytest.raises(UsageError, match="uint8, uint16, or floats in"):
         gate.predict(np.array([["a"]], dtype=object))
 
 

@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from goen.data import ImageSet, protocol
 from goen.data.inputs import Images
+from goen.data.kinds import ImageInputs
 from goen.data.pictures import read_picture
 from goen.detectors import Goen
 from goen.detectors.calibration_head import CalibrationHead
@@ -22,6 +23,8 @@ from goen.models import NetworkConfig, ResNet18
 
 from ..own_model import LAYERS, DigitNet, digits, preprocess, trained
 
+COLOUR = ImageInputs(3, 32, 32)
+
 
 def make_gate(with_head: bool = True, held_out: int = 200) -> Gate:
     torch.manual_seed(0)
@@ -31,9 +34,9 @@ def make_gate(with_head: bool = True, held_out: int = 200) -> Gate:
     detector = Goen(feature="z").fit(extract(network, train), torch.from_numpy(train.labels))
     detector = detector.with_head(CalibrationHead().eval() if with_head else None, None)
     rest = p.validation.take(range(held_out))
-    draft = Gate(network, detector, HeldOut(np.arange(200.0)), 0.05, train.classes, (32, 32))
+    draft = Gate(network, detector, HeldOut(np.arange(200.0)), 0.05, train.classes, COLOUR)
     scores = HeldOut(draft.predict(rest).score)
-    return Gate(network, detector, scores, 0.05, train.classes, (32, 32), {"why": "a test"})
+    return Gate(network, detector, scores, 0.05, train.classes, COLOUR, {"why": "a test"})
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +145,7 @@ def test_false_alarms_stay_within_the_guarantee(gate: Gate) -> None:
     for _ in range(300):
         order = rng.permutation(len(scores))
         held_out, new = scores[order[:99]], scores[order[99:]]
-        again = Gate(gate.network, gate.detector, HeldOut(held_out), 0.1, gate.classes, (32, 32))
+        again = Gate(gate.network, gate.detector, HeldOut(held_out), 0.1, gate.classes, COLOUR)
         rates.append((new > again.threshold).mean())
     error = np.std(rates) / np.sqrt(len(rates))
     assert np.mean(rates) <= 0.1 + 2 * error
@@ -154,7 +157,7 @@ def test_false_alarms_stay_within_the_guarantee(gate: Gate) -> None:
     [
         (torch.zeros(2, 32, 32, 3, dtype=torch.uint8), r"\(N, 3, H, W\)"),
         (torch.zeros(32, 32), r"\(N, 3, H, W\)"),
-        (torch.zeros(1, 3, 32, 32, dtype=torch.int64), "uint8, or floats"),
+        (torch.zeros(1, 3, 32, 32, dtype=torch.int64), "uint8, uint16, or floats"),
         (torch.full((2, 3, 32, 32), 200.0), "0-255"),
         (torch.full((2, 3, 32, 32), -0.5), r"lie in \[0, 1\]"),
         (

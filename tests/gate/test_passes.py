@@ -8,7 +8,7 @@ from goen.errors import FitError
 from goen.extraction import extract
 from goen.functional import conformal
 from goen.gate._passes import (
-    first_images,
+    first_inputs,
     fit_detector,
     measure_cues,
     require_held_out,
@@ -59,7 +59,7 @@ def test_the_least_number_of_held_out_images_is_enough(rate: float, least: int) 
 
 def test_the_first_images_stay_in_the_stream() -> None:
     batches = [np.full((n, 3, 8, 8), n, np.uint8) for n in (1, 1, 3)]
-    first, stream = first_images(as_stream(iter(batches), "some", 2))
+    first, stream = first_inputs(as_stream(iter(batches), "some", 2))
     assert len(first) == 2
     assert [len(images) for images, _ in stream] == [1, 1, 3]
 

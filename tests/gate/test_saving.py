@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import goen
+from goen.data.kinds import ImageInputs
 from goen.errors import ArtifactError, UsageError
 from goen.gate import Gate
 from goen.models import NetworkConfig, ResNet18
@@ -421,7 +422,7 @@ def test_deep_json_is_refused(saved: tuple[Gate, Path], tmp_path: Path) -> None:
 def test_what_could_not_be_loaded_is_not_saved(of_a_run: Path, tmp_path: Path) -> None:
     gate = goen.load(of_a_run)
     with pytest.raises(UsageError, match="image_size should have at most 1,048,576 pixels"):
-        replace(gate, image_size=(2048, 2048)).save(tmp_path / "gate")
+        replace(gate, inputs=ImageInputs(3, 2048, 2048)).save(tmp_path / "gate")
     with pytest.raises(UsageError, match=r"A name in this gate is not Unicode: .*\\udcff"):
         replace(gate, classes=("a\udcff", *gate.classes[1:])).save(tmp_path / "gate")
     with pytest.raises(UsageError, match="at most 8,388,608 are loaded"):

@@ -23,7 +23,7 @@ def test_it_has_the_sets_the_guarantee_the_weights_and_the_ood_metrics() -> None
     lines = [" ".join(line.split()) for line in text.splitlines()]
     assert lines[0] == "A gate for tests.own_model:DigitNet"
     assert "classes 7" in lines
-    assert "images 32×32" in lines
+    assert "inputs images of 32×32" in lines
     assert f"train 664 images ({digits().train.name})" in lines
     assert f"held_out 300 images ({digits().validation.name})" in lines
     low, mean, high = false_alarm_interval(120, 0.05)

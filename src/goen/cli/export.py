@@ -66,7 +66,7 @@ def export_command(
             note(describe_skipped(found.skipped))
         if not found.files:
             raise UsageError(f"There are no pictures in {images}.")
-        pictures = np.stack([read_picture(file, loaded.image_size) for file in found.files])
+        pictures = np.stack([read_picture(file, loaded.picture_size) for file in found.files])
     if out is not None:
         to_onnx(loaded, out, pictures, tolerance=tolerance, any_size=not fixed_size)
         note(f"written and compared with the gate: {out}, {out.stat().st_size / 1e6:.1f} MB")

@@ -1,4 +1,4 @@
-"""Images and labels in any form a user has them, as one stream of checked batches."""
+"""Inputs and labels in any form a user has them, as one stream of checked batches."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -11,33 +11,47 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset
 
-from goen.data.imageset import DIGEST, Digests, ImageSet, digest_images
+from goen.batch import Inputs, count_of
+from goen.data.imageset import DIGEST, Digests, ImageSet
+from goen.data.kinds import (
+    AskedInputs,
+    InputKind,
+    digest_pixels,
+    digest_tensors,
+    find_kind,
+    looks_like_images,
+)
 from goen.errors import DataError, LeakError, UsageError
-from goen.functional._rows import PIXEL_SLACK
 
 Array: TypeAlias = Tensor | NDArray[Any]
 Hashes: TypeAlias = NDArray[np.int64]
-Batch: TypeAlias = tuple[Tensor, Tensor | None]
+Batch: TypeAlias = tuple[Inputs, Tensor | None]
+Arrays: TypeAlias = Array | tuple[Array, ...] | Mapping[str, Array]
 Images: TypeAlias = (
-    ImageSet | Array | tuple[Array, Array] | Iterable[Array] | Iterable[tuple[Array, Array]]
+    ImageSet | Arrays | tuple[Arrays, Array] | Iterable[Arrays] | Iterable[tuple[Arrays, Array]]
 )
-"""An ImageSet, images ``(N, 3, H, W)``, a pair (images, labels), or an iterable of such batches."""
+"""An ImageSet, images ``(N, C, H, W)``, a pair (images, labels), or an iterable of such batches.
 
-# torch has others, of 8 bits, that it can store but hardly compute with.
-_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+In place of images, whatever the model takes: a tensor, a tuple or a dict of tensors. A tuple needs
+its labels beside it, ``((a, b), labels)``. In a dict, ``labels`` (or ``label``) are the labels.
+"""
+
+# What loaders call labels among the inputs.
+_LABELS = ("labels", "label")
 
 
 @dataclass(frozen=True)
 class BatchStream:
-    """Batches of images ``(n, 3, H, W)``, uint8 or floats in [0, 1], with their labels ``(n,)``.
+    """Batches of inputs with their labels ``(n,)``.
 
     Attributes:
         name: for people.
         batches: starts the stream; an iterable of the user's is read once only.
-        count: of images, if known.
+        count: of inputs, if known.
         images: the set, if it is one.
-        size: (height, width) that the images must have, if that is known.
-        digests: hashes of the images: of all, or of what an iterable has given so far.
+        digests: hashes of the inputs: of all, or of what an iterable has given so far.
+        kind: what the inputs must be, if that is known; else what the first ones are.
+        asked: what they are taken for.
     """
 
     name: str
@@ -45,54 +59,43 @@ class BatchStream:
     count: int | None = None
     images: ImageSet | None = None
     digests: Callable[[], Digests] = lambda: np.zeros(0, DIGEST)
-    size: tuple[int, ...] | None = None
+    kind: InputKind | None = None
+    asked: AskedInputs = "auto"
 
     def __iter__(self) -> Iterator[Batch]:
-        size = self.size
+        kind = self.kind
         total = 0
-        for images, labels in self.batches():
-            batch = check_images(images)
-            size = size or tuple(batch.shape[2:])
-            if tuple(batch.shape[2:]) != size:
+        for inputs, labels in self.batches():
+            kind = kind or find_kind(inputs, self.asked, self.name)
+            batch = kind.check(inputs, self.name)
+            count = count_of(batch)
+            if labels is not None and labels.shape != (count,):
                 raise UsageError(
-                    f"{self.name}: images are all of one size, {size[0]}×{size[1]}; got "
-                    f"{batch.shape[2]}×{batch.shape[3]}. Resize them before."
+                    f"{self.name}: {count} images come with {count} labels, got labels of shape "
+                    f"{tuple(labels.shape)}."
                 )
-            if labels is not None and labels.shape != (len(batch),):
-                raise UsageError(
-                    f"{self.name}: {len(batch)} images come with {len(batch)} labels, got labels "
-                    f"of shape {tuple(labels.shape)}."
-                )
-            total += len(batch)
+            total += count
             yield batch, labels
         if not total:
             raise DataError(f"{self.name} has no images. A generator can be read only once.")
 
 
-def as_stream(value: Images | BatchStream, name: str, batch_size: int) -> BatchStream:
-    """The images that were given, as a stream.
+def as_stream(
+    value: Images | BatchStream, name: str, batch_size: int, asked: AskedInputs = "auto"
+) -> BatchStream:
+    """The inputs that were given, as a stream.
 
     Raises:
-        UsageError: something that holds no images.
+        UsageError: something that holds no inputs.
     """
     if isinstance(value, BatchStream):
         return value
     check_batch_size(batch_size)
     if isinstance(value, ImageSet):
-
-        def batches() -> Iterator[Batch]:
-            for start in range(0, len(value), batch_size):
-                rows = slice(start, start + batch_size)
-                yield torch.from_numpy(value.read(rows)), torch.from_numpy(value.labels[rows])
-
-        return BatchStream(value.name, batches, len(value), value, lambda: value.digests)
-    if isinstance(value, (Tensor, np.ndarray)):
-        return _from_arrays(name, value, None, batch_size)
-    if isinstance(value, (tuple, list)) and len(value) == 2:
-        images, labels = value
-        # Two batches of images are no pair (images, labels): they are an iterable of batches.
-        if _is_array(images) and _is_array(labels) and labels.ndim < 3:
-            return _from_arrays(name, images, labels, batch_size)
+        return _from_set(value, batch_size)
+    inputs, labels = _pair(value)
+    if inputs is not None:
+        return _from_arrays(name, inputs, labels, batch_size, asked)
     if isinstance(value, Dataset) and not isinstance(value, IterableDataset):
         raise _one_at_a_time(name)
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
@@ -100,7 +103,44 @@ def as_stream(value: Images | BatchStream, name: str, batch_size: int) -> BatchS
             f"{name} is an ImageSet, images (N, 3, H, W), a pair (images, labels) or an iterable "
             f"of such batches, a DataLoader for one; got {type(value).__name__}."
         )
-    return _from_iterable(name, value)
+    return _from_iterable(name, value, asked)
+
+
+def _from_set(images: ImageSet, batch_size: int) -> BatchStream:
+    def batches() -> Iterator[Batch]:
+        for start in range(0, len(images), batch_size):
+            rows = slice(start, start + batch_size)
+            yield torch.from_numpy(images.read(rows)), torch.from_numpy(images.labels[rows])
+
+    return BatchStream(images.name, batches, len(images), images, lambda: images.digests)
+
+
+def _pair(value: Any) -> tuple[Arrays | None, Array | None]:
+    """Arrays that hold all inputs, and their labels, if any; ``None`` for an iterable."""
+    if _is_array(value):
+        return value, None
+    if _is_dict(value):
+        return _without_labels(value)
+    if isinstance(value, (tuple, list)) and len(value) == 2:
+        inputs, labels = value
+        # Two batches of images are no pair (images, labels): they are an iterable of batches.
+        if _is_inputs(inputs) and _is_array(labels) and labels.ndim < 3:
+            return inputs, labels
+    return None, None
+
+
+def _without_labels(parts: Mapping[str, Array]) -> tuple[Mapping[str, Array], Array | None]:
+    inputs = {name: part for name, part in parts.items() if name not in _LABELS}
+    return inputs, next((parts[name] for name in _LABELS if name in parts), None)
+
+
+def _is_dict(value: object) -> TypeGuard[Mapping[str, Array]]:
+    return isinstance(value, Mapping) and bool(value) and all(map(_is_array, value.values()))
+
+
+def _is_inputs(value: object) -> TypeGuard[Arrays]:
+    several = isinstance(value, (tuple, list)) and bool(value) and all(map(_is_array, value))
+    return _is_array(value) or _is_dict(value) or several
 
 
 def check_batch_size(size: int) -> None:
@@ -121,29 +161,25 @@ def _count(value: Iterable[Any]) -> int | None:
         return None
 
 
-def _from_iterable(name: str, value: Iterable[Any]) -> BatchStream:
+def _from_iterable(name: str, value: Iterable[Any], asked: AskedInputs) -> BatchStream:
     hashes: list[Digests] = []
 
     def batches() -> Iterator[Batch]:
         for item in value:
-            images, labels = _batch(name, item)
-            hashes.append(_digests(images))
-            yield images, labels
+            inputs, labels = _batch(name, item)
+            hashes.append(_digests(inputs, asked))
+            yield inputs, labels
 
-    return BatchStream(
-        name, batches, _count(value), digests=lambda: np.concatenate([np.zeros(0, DIGEST), *hashes])
-    )
+    def digests() -> Digests:
+        return np.concatenate([np.zeros(0, DIGEST), *hashes])
+
+    return BatchStream(name, batches, _count(value), digests=digests, asked=asked)
 
 
-def _digests(images: Tensor) -> Digests:
-    """A hash of each image, rounded to 8 bits: the same for uint8 and for floats of any type."""
-    usable = images.dtype == torch.uint8 or images.dtype in _FLOATS
-    if images.ndim != 4 or not usable:  # refused soon, with a sentence
-        return np.zeros(0, DIGEST)
-    pixels = images.detach().cpu()
-    if pixels.is_floating_point():
-        pixels = (pixels.double() * 255).nan_to_num().round().clamp(0, 255).to(torch.uint8)
-    return digest_images(iter([pixels.contiguous().numpy()]))
+def _digests(inputs: Inputs, asked: AskedInputs) -> Digests:
+    if isinstance(inputs, Tensor) and (asked == "images" or looks_like_images(inputs)):
+        return digest_tensors(inputs) if asked == "tensors" else digest_pixels(inputs)
+    return digest_tensors(inputs)
 
 
 def image_hashes(digests: Digests) -> Hashes:
@@ -158,33 +194,55 @@ def image_hashes(digests: Digests) -> Hashes:
 
 
 def _from_arrays(
-    name: str, images: Tensor | NDArray[Any], labels: Tensor | NDArray[Any] | None, size: int
+    name: str, arrays: Arrays, labels: Array | None, size: int, asked: AskedInputs
 ) -> BatchStream:
-    if labels is not None and len(labels) != len(images):
-        raise UsageError(f"{name}: {len(images)} images need as many labels, got {len(labels)}.")
+    counts = [len(part) for part in _parts(arrays)]
+    if len({*counts}) > 1:
+        raise UsageError(f"{name}: each part has as many inputs as the others, got {counts}.")
+    if labels is not None and len(labels) != counts[0]:
+        raise UsageError(f"{name}: {counts[0]} images need as many labels, got {len(labels)}.")
 
     def batches() -> Iterator[Batch]:
-        for start in range(0, len(images), size):
+        for start in range(0, counts[0], size):
             rows = slice(start, start + size)
-            yield _tensor(images[rows]), None if labels is None else _labels(labels[rows])
+            yield tensors(arrays, rows), None if labels is None else _labels(labels[rows])
 
     @cache
     def digests() -> Digests:
-        return np.concatenate([np.zeros(0, DIGEST), *(_digests(batch) for batch, _ in batches())])
+        found = (_digests(batch, asked) for batch, _ in batches())
+        return np.concatenate([np.zeros(0, DIGEST), *found])
 
-    return BatchStream(name, batches, len(images), digests=digests)
+    return BatchStream(name, batches, counts[0], digests=digests, asked=asked)
 
 
-def _tensor(images: Tensor | NDArray[Any]) -> Tensor:
-    if isinstance(images, np.ndarray):
+def _parts(arrays: Arrays) -> list[Array]:
+    if isinstance(arrays, Mapping):
+        return list(arrays.values())
+    return [arrays] if _is_array(arrays) else list(arrays)
+
+
+def tensors(arrays: Arrays, rows: slice = slice(None)) -> Inputs:
+    """Arrays as tensors, or some rows of them, in the form that was given."""
+
+    def rows_of(part: Array) -> Tensor:
+        # Of an array the rows first: it may be mapped into memory, and larger than that.
+        return _tensor(part)[rows] if isinstance(part, Tensor) else _tensor(part[rows])
+
+    if isinstance(arrays, Mapping):
+        return {str(name): rows_of(part) for name, part in arrays.items()}
+    return rows_of(arrays) if _is_array(arrays) else tuple(map(rows_of, arrays))
+
+
+def _tensor(values: Tensor | NDArray[Any]) -> Tensor:
+    if isinstance(values, np.ndarray):
         try:
-            images = torch.from_numpy(_native(images))
+            values = torch.from_numpy(_native(values))
         except TypeError as error:
-            raise UsageError(f"Images are uint8, or floats in [0, 1]; {error}") from error
-    if images.is_nested or images.layout is not torch.strided or images.is_meta:
-        kind = "nested" if images.is_nested else "meta" if images.is_meta else images.layout
+            raise UsageError(f"Images are uint8, uint16, or floats in [0, 1]; {error}") from error
+    if values.is_nested or values.layout is not torch.strided or values.is_meta:
+        kind = "nested" if values.is_nested else "meta" if values.is_meta else values.layout
         raise UsageError(f"Images are a dense tensor that holds values; got one that is {kind}.")
-    return images
+    return values
 
 
 def _native(values: NDArray[Any]) -> NDArray[Any]:
@@ -219,15 +277,19 @@ def _labels(labels: Any) -> Tensor | None:
 def _batch(name: str, item: Any) -> Batch:
     if _is_array(item):
         return _tensor(item), None
-    if not isinstance(item, (tuple, list)) or not item or not _is_array(item[0]):
+    if _is_dict(item):
+        parts, given = _without_labels(item)
+        return tensors(parts), None if given is None else _labels(given)
+    if not isinstance(item, (tuple, list)) or not item or not _is_inputs(item[0]):
         raise UsageError(
             f"{name} gives batches (images, labels) of arrays or tensors; got a "
             f"{type(item).__name__}."
         )
-    images, labels = _tensor(item[0]), _labels(item[1]) if len(item) > 1 else None
-    if images.ndim == 3 and (labels is None or labels.ndim == 0):
+    inputs, labels = tensors(item[0]), _labels(item[1]) if len(item) > 1 else None
+    image = isinstance(inputs, Tensor) and inputs.ndim == 3 and inputs.dtype == torch.uint8
+    if (image and labels is None) or (labels is not None and not labels.ndim):
         raise _one_at_a_time(name)
-    return images, labels
+    return inputs, labels
 
 
 def _one_at_a_time(name: str) -> UsageError:
@@ -235,30 +297,6 @@ def _one_at_a_time(name: str) -> UsageError:
         f"{name} gives one image at a time. Wrap it: torch.utils.data.DataLoader({name}, "
         "batch_size=128)."
     )
-
-
-def check_images(images: Tensor | NDArray[Any]) -> Tensor:
-    """The images as a batch for the network, or an error that names what is wrong with them."""
-    batch = _tensor(images)
-    if batch.ndim == 3:
-        batch = batch[None]
-    if batch.ndim != 4 or batch.shape[1] != 3:
-        raise UsageError(
-            f"Images have shape (N, 3, H, W), channels first; got {tuple(batch.shape)}."
-        )
-    if batch.dtype == torch.uint8:
-        return batch
-    if batch.dtype not in _FLOATS:
-        raise UsageError(f"Images are uint8, or floats in [0, 1]; got {batch.dtype}.")
-    if not bool(torch.isfinite(batch).all()):
-        bad = torch.nonzero(~torch.isfinite(batch).flatten(1).all(1)).flatten().tolist()
-        raise UsageError(f"Images {bad[:10]} hold NaN or infinity. Leave them out.")
-    if batch.numel() and not (batch.min() >= -PIXEL_SLACK and batch.max() <= 1 + PIXEL_SLACK):
-        raise UsageError(
-            f"Float images lie in [0, 1]; got {batch.min():.3g}..{batch.max():.3g}. Are they "
-            "0-255 (then pass uint8), or normalised already (then pass them before that)?"
-        )
-    return batch.float()
 
 
 def require_disjoint_streams(streams: Mapping[str, BatchStream]) -> None:

@@ -31,9 +31,10 @@ class GoenM(CueDetector):
     r"""The mean of standardised cues, or their sum with fitted weights; high for OOD.
 
     The cues are the distance from the image's unit vector to its near neighbours among training
-    images, one per layer, and the entropy of the softmax. Each is standardised by its mean and
-    standard deviation on ID images that fitted nothing. Without OOD images the score is their mean:
-    how many standard deviations further out than usual. With them the weights are a logistic
+    images, one per layer, and the entropy of the softmax, if there is a classifier. Each is
+    standardised by its mean and standard deviation on ID images that fitted nothing. Without OOD
+    images the score is their mean: how many standard deviations further out than usual. With them
+    the weights are a logistic
     regression's, none below zero, see ``goen.functional.fusion.fuse``: the score is then the logit
     of the probability of being OOD where half of the images are, every kind of OOD counting the
     same.
@@ -48,6 +49,7 @@ class GoenM(CueDetector):
     Args:
         layers: the features to measure; all of the outputs it is fitted on if not given.
         rows: how many training images to keep.
+        entropy: whether the entropy is a cue; not where the logits are no classifier's.
 
     Example:
         >>> torch.manual_seed(0)  # doctest: +ELLIPSIS
@@ -61,8 +63,11 @@ class GoenM(CueDetector):
 
     kind: ClassVar[str] = "goen-m"
 
-    def __init__(self, layers: Sequence[str] | None = None, *, rows: int = ROWS) -> None:
+    def __init__(
+        self, layers: Sequence[str] | None = None, *, rows: int = ROWS, entropy: bool = True
+    ) -> None:
         self.layers = None if layers is None else _checked(layers)
+        self.entropy = entropy
         self.rows = rows
         check_rows(rows)
         self.bank_: Bank | None = None
@@ -92,8 +97,8 @@ class GoenM(CueDetector):
             rest, chosen = order[len(order) // 5 :], order[: len(order) // 5]
             outputs, labels, held_out = outputs[rest], labels[rest], outputs[chosen]
         bank = self._new(outputs).update(outputs, labels)
-        ood_cues = {name: _cues(bank, images) for name, images in (ood or {}).items()}
-        self.calibrate(_cues(bank, held_out), ood_cues)
+        ood_cues = {name: self._cues(bank, images) for name, images in (ood or {}).items()}
+        self.calibrate(self._cues(bank, held_out), ood_cues)
         self.bank_ = bank
         return self
 
@@ -115,7 +120,7 @@ class GoenM(CueDetector):
 
     @property
     def cue_names(self) -> tuple[str, ...]:
-        return (*self.bank.layers, ENTROPY)
+        return (*self.bank.layers, ENTROPY) if self.entropy else self.bank.layers
 
     @property
     def cue_directions(self) -> tuple[int, ...]:
@@ -142,7 +147,13 @@ class GoenM(CueDetector):
 
     def cues(self, outputs: Outputs) -> Tensor:
         """The distance in each layer, then the entropy, ``(N, K)`` float64."""
-        return _cues(self.bank, outputs)
+        return self._cues(self.bank, outputs)
+
+    def _cues(self, bank: Bank, outputs: Outputs) -> Tensor:
+        # The entropy first: the distances read the whole bank, and leave little in the caches.
+        uncertainty = [entropy(outputs.logits)] if self.entropy else []
+        distances = [bank.distance(outputs, layer) for layer in bank.layers]
+        return torch.stack([*distances, *uncertainty], dim=1)
 
     def calibrate(self, id_cues: Tensor, ood_cues: Mapping[str, Tensor] | None = None) -> Self:
         """Standardise by ID cues ``(n, K)``; weigh by them and the cues of each kind of OOD.
@@ -212,13 +223,14 @@ class GoenM(CueDetector):
     def config(self) -> JsonObject:
         """The layers, the kinds of OOD and, for people to read, the weights."""
         self._calibrated()
-        return {
+        config: JsonObject = {
             "layers": list(self.bank.layers),
             "ood": list(self.ood_cues_),
             "weights": dict(zip(self.cue_names, self.weights_.tolist(), strict=True)),
             "rows": len(self.bank),
             "neighbour": self.bank.neighbour,
         }
+        return config if self.entropy else {**config, "entropy": False}
 
     def state(self) -> dict[str, Tensor]:
         """The bank, and all cues that were calibrated with."""
@@ -232,8 +244,8 @@ class GoenM(CueDetector):
     def from_state(cls, config: JsonObject, state: Mapping[str, Tensor]) -> Self:
         """The detector again, to the last bit: the weights are taken, not computed anew."""
         settings, tensors = Manifest(config, "scorer."), Tensors.of(state)
-        settings.check_names(["kind", "layers", "ood", "weights", "rows", "neighbour"])
-        detector = cls(settings.texts("layers"))
+        settings.check_names(["kind", "layers", "ood", "weights", "rows", "neighbour", "entropy"])
+        detector = cls(settings.texts("layers"), entropy=settings.flag("entropy", True))
         if "bank.counts" not in tensors:
             raise ValueError("an earlier goen-m, which measured otherwise, made it; fit it again")
         detector.bank_ = Bank(settings.texts("layers")).load_state(tensors.part("bank."))
@@ -259,7 +271,8 @@ class GoenM(CueDetector):
 
     def _largest_cues(self) -> list[float]:
         """The largest value of each cue: of opposite unit vectors, of equal probabilities."""
-        return [*(2.0 for _ in self.bank.layers), math.log(self.bank.num_classes)]
+        uncertainty = [math.log(self.bank.num_classes)] if self.entropy else []
+        return [*(2.0 for _ in self.bank.layers), *uncertainty]
 
     def _load_fusion(self, tensors: Tensors) -> None:
         columns = len(self.cue_names)
@@ -302,13 +315,6 @@ def _checked(layers: Sequence[str]) -> tuple[str, ...]:
     return tuple(layers)
 
 
-def _cues(bank: Bank, outputs: Outputs) -> Tensor:
-    # The entropy first: the distances read the whole bank, and leave little in the caches.
-    uncertainty = entropy(outputs.logits)
-    distances = [bank.distance(outputs, layer) for layer in bank.layers]
-    return torch.stack([*distances, uncertainty], dim=1)
-
-
 class _Traced(nn.Module):
     """See ``CueDetector.traceable``."""
 
@@ -321,12 +327,14 @@ class _Traced(nn.Module):
         self.distances = nn.ModuleList(
             TracedNeighbour(layer, bank.unit(layer), bank.neighbour) for layer in bank.layers
         )
+        self.entropy = detector.entropy
         scale = detector.weights_ / detector.std_
         self.register_buffer("scale", scale)
         self.register_buffer("shift", detector.bias_ - (scale * detector.mean_).sum())
 
     def forward(self, outputs: Outputs) -> tuple[Tensor, Tensor]:
+        uncertainty = [traced_entropy(outputs.logits)] if self.entropy else []
         distances = [distance(outputs) for distance in self.distances]
-        cues = torch.stack([*distances, traced_entropy(outputs.logits)], dim=1)
+        cues = torch.stack([*distances, *uncertainty], dim=1)
         # Not a product with a vector, which onnxruntime refuses for an empty batch.
         return cues, (cues * self.scale).sum(dim=1) + self.shift

@@ -6,22 +6,27 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from goen.batch import map_parts
+from goen.data.kinds import ImageInputs, InputKind
 from goen.errors import ArtifactError, UsageError
 from goen.models import ARCHITECTURES, Backbone, NetworkConfig, new_network
 from goen.models.flip_averaging import FlipAveraged
 from goen.models.placement import evaluating, placement, require_values
+from goen.models.precomputed import LOGITS, Precomputed
 from goen.models.seeding import seeded
 from goen.models.tapping.pooling import Layout, Tokens
 from goen.models.tapping.preprocess import Preprocess, Preprocessing
 from goen.models.tapping.tapped import Tapped
 from goen.models.unwrapping import match_names, unwrap
 from goen.outputs import Outputs
-from goen.runs.limits import check_image_size
+from goen.runs.limits import CLASSES, check_image_size
 from goen.runs.manifest import JsonObject, Manifest
 from goen.runs.tensors import Tensors
 
 # Outputs in half precision differ between machines by about this share; another model by more.
 _SAME = 0.05
+PRECOMPUTED = "precomputed"
+"""The kind of network of a gate that was fitted on features."""
 _DTYPES = {
     str(dtype).removeprefix("torch."): dtype
     for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -35,6 +40,14 @@ def network_manifest(network: nn.Module) -> JsonObject:
     if isinstance(network, Backbone):
         settings = network.config.to_json()
         return {"kind": settings.pop("architecture", "resnet18"), **settings}
+    if isinstance(network, Precomputed):
+        return {
+            "kind": PRECOMPUTED,
+            "features": list(network.widths),
+            "widths": list(network.widths.values()),
+            "num_classes": network.num_classes,
+            "logits": network.has_logits,
+        }
     if not isinstance(network, Tapped):
         raise UsageError(
             "Only goen's own networks and tapped models can be saved, got "
@@ -64,8 +77,8 @@ def own_width(network: nn.Module) -> int:
     return inner.config.width if isinstance(inner, Backbone) else 0
 
 
-def network_tensors(network: nn.Module, image_size: tuple[int, int]) -> dict[str, Tensor]:
-    """The weights, and the outputs for two images of a fixed pattern, to compare with later."""
+def network_tensors(network: nn.Module, inputs: InputKind) -> dict[str, Tensor]:
+    """The weights, and the outputs for two inputs of a fixed pattern, to compare with later."""
     inner = network.network if isinstance(network, FlipAveraged) else network
     model = inner.model if isinstance(inner, Tapped) else inner
     tensors = {}
@@ -73,7 +86,7 @@ def network_tensors(network: nn.Module, image_size: tuple[int, int]) -> dict[str
         if not isinstance(value, Tensor):
             raise UsageError(f"The model's state {name!r} is not a tensor and cannot be saved.")
         tensors[f"network.{name}"] = value.detach().cpu().clone()  # tied weights share memory
-    return {**tensors, "probe": torch.cat(_side_by_side(_outputs(network, image_size)), dim=1)}
+    return {**tensors, "probe": torch.cat(_side_by_side(_outputs(network, inputs)), dim=1)}
 
 
 @dataclass(frozen=True)
@@ -92,7 +105,7 @@ class Supplied:
 
 
 def build_network(
-    manifest: Manifest, tensors: Tensors, image_size: tuple[int, int], supplied: Supplied
+    manifest: Manifest, tensors: Tensors, inputs: InputKind, supplied: Supplied
 ) -> tuple[nn.Module, Outputs]:
     """The network with its weights, checked to return the outputs recorded when it was saved.
 
@@ -101,19 +114,20 @@ def build_network(
     weights = tensors.part("network.")
     kind = manifest.text("kind")
     network: nn.Module
-    if kind in ARCHITECTURES:
+    if kind in ARCHITECTURES or kind == PRECOMPUTED:
         if supplied.model is not None or supplied.preprocess is not None:
             raise ArtifactError(
                 "This gate contains its own network, so model and preprocess must not be given. "
                 "Leave them out, or choose another gate (--gate)."
             )
-        network = _own_network(manifest, weights, image_size)
+        make = _precomputed if kind == PRECOMPUTED else _own_network
+        network = make(manifest, weights, inputs)
     elif kind == "tapped":
-        network = _tapped(manifest, weights, supplied)
+        network = _tapped(manifest, weights, inputs, supplied)
     else:
         raise ValueError(f"its network is of unknown kind {kind[:80]!r}")
     network = FlipAveraged(network) if manifest.flag("mirrored", False) else network
-    outputs = _outputs(network.eval(), image_size)
+    outputs = _outputs(network.eval(), inputs)
     recorded = tensors.floats("probe", (len(outputs), "outputs"), dtype=torch.float32)
     if not _same_outputs(outputs, recorded):
         raise ArtifactError(
@@ -124,12 +138,14 @@ def build_network(
     return network, outputs
 
 
-def _own_network(manifest: Manifest, weights: Tensors, image_size: tuple[int, int]) -> Backbone:
+def _own_network(manifest: Manifest, weights: Tensors, inputs: InputKind) -> Backbone:
     """goen's own network, built only when it is known to be as large as its weights."""
     manifest.check_names(
         ["kind", "num_classes", "width", "head", "mean", "std", "classifier", "mirrored"]
     )
-    check_image_size(*image_size, manifest.count("width"))
+    if not isinstance(inputs, ImageInputs) or inputs.channels != 3:
+        raise ValueError(f"its network takes colour images, its inputs should not be {inputs}")
+    check_image_size(*inputs.size, manifest.count("width"))
     mean, std = manifest.numbers("mean"), manifest.numbers("std")
     if not len(mean) == len(std) == 3 or min(std) <= 0:
         raise ValueError(
@@ -156,7 +172,29 @@ def _own_network(manifest: Manifest, weights: Tensors, image_size: tuple[int, in
     return network
 
 
-def _tapped(manifest: Manifest, weights: Tensors, supplied: Supplied) -> Tapped:
+def _precomputed(manifest: Manifest, weights: Tensors, inputs: InputKind) -> Precomputed:
+    manifest.check_names(["kind", "features", "widths", "num_classes", "logits"])
+    names, widths = manifest.texts("features"), manifest.counts("widths")
+    num_classes, has_logits = manifest.count("num_classes"), manifest.flag("logits")
+    logits = {LOGITS: num_classes} if has_logits else {}
+    sizes = {name: (width,) for name, width in zip(names, widths, strict=True)}
+    sizes |= {name: (width,) for name, width in logits.items()}
+    found = {} if isinstance(inputs, ImageInputs) else inputs.parts
+    if {name: part.sizes for name, part in found.items()} != sizes or num_classes > CLASSES:
+        raise ValueError(f"its network takes features {sizes}, its inputs should not be {inputs}")
+    with torch.device("meta"):  # shapes without memory
+        made = Precomputed(
+            dict(zip(names, widths, strict=True)), num_classes, has_logits=has_logits
+        )
+    weights.check_like(made.state_dict())
+    made = made.to_empty(device="cpu")
+    made.load_state_dict(weights)
+    if not has_logits and not (bool((made.counts >= 0).all()) and bool(made.counts.any())):
+        raise ValueError("its class means should be those of one image or more")
+    return made
+
+
+def _tapped(manifest: Manifest, weights: Tensors, inputs: InputKind, supplied: Supplied) -> Tapped:
     manifest.check_names(
         ["kind", "model", "layers", "logits", "preprocess", "tokens", "layout", "dtype", "mirrored"]
     )
@@ -203,6 +241,7 @@ def _tapped(manifest: Manifest, weights: Tensors, supplied: Supplied) -> Tapped:
         preprocess=preprocess,
         tokens=cast(Tokens, manifest.text("tokens")),  # Tapped checks it
         layout=cast(Layout, manifest.text("layout")),
+        inputs="images" if isinstance(inputs, ImageInputs) else "tensors",
     )
 
 
@@ -252,11 +291,9 @@ def _side_by_side(outputs: Outputs) -> list[Tensor]:
     return [output.float().cpu() for output in (outputs.logits, *outputs.features.values())]
 
 
-def _outputs(network: nn.Module, image_size: tuple[int, int]) -> Outputs:
-    """For two images of a fixed pattern."""
-    count = 2 * 3 * image_size[0] * image_size[1]
-    pattern = (torch.arange(251) * 97 % 251).to(torch.uint8).repeat(-(-count // 251))
-    images = pattern[:count].view(2, 3, *image_size)
+def _outputs(network: nn.Module, inputs: InputKind) -> Outputs:
+    """For two inputs of a fixed pattern."""
+    device = placement(network)[0]
     with evaluating(network), torch.no_grad():
-        outputs: Outputs = network(images.to(placement(network)[0]))
+        outputs: Outputs = network(map_parts(lambda part: part.to(device), inputs.pattern()))
     return outputs

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from goen.batch import Inputs, count_of, join_batches, map_parts, take
 from goen.data.inputs import Batch, BatchStream
 from goen.detectors import CueDetector, GoenM
 from goen.errors import FitError, GoenWarning, UsageError
@@ -16,6 +17,7 @@ from goen.extraction import run_network
 from goen.functional.conformal import required_held_out
 from goen.gate.held_out import COMPARED_IMAGES, one_by_one, score_rounding
 from goen.models.placement import placement
+from goen.models.precomputed import Precomputed
 from goen.outputs import Outputs
 
 # The least number of images from which a mean and a spread can be estimated.
@@ -28,15 +30,18 @@ class TrainPass:
 
     Attributes:
         images: how many there were.
-        accuracy: of the classifier on them.
+        accuracy: of the classifier on them, if there is one.
     """
 
     images: int
-    accuracy: float
+    accuracy: float | None
 
 
 def fit_detector(detector: GoenM, network: nn.Module, train: BatchStream) -> TrainPass:
-    """Update the detector with the training images, batch by batch."""
+    """Update the detector with the training images, batch by batch.
+
+    Also the class means that stand for the classifier of a gate without one.
+    """
     count = right = 0
     for outputs, labels in run_network(network, train, name=train.name, total=train.count):
         if labels is None:
@@ -45,9 +50,12 @@ def fit_detector(detector: GoenM, network: nn.Module, train: BatchStream) -> Tra
                 "every class. Give a pair (images, labels), or batches of them."
             )
         detector.update(outputs, labels)
+        if isinstance(network, Precomputed):
+            network.add(outputs.features, labels)
         count += len(outputs)
         right += int((outputs.logits.argmax(dim=1) == labels.cpu()).sum())
-    return TrainPass(count, right / count)
+    without = isinstance(network, Precomputed) and not network.has_logits
+    return TrainPass(count, None if without else right / count)
 
 
 @dataclass(frozen=True)
@@ -89,8 +97,8 @@ def measure_cues(network: nn.Module, images: BatchStream, *detectors: CueDetecto
     cues: list[list[Tensor]] = [[] for _ in detectors]
     predicted: list[Tensor] = []
     truths: list[Tensor] = []
-    first, images = first_images(images)
-    single = list(one_by_one(network, first[:COMPARED_IMAGES]))
+    first, images = first_inputs(images)
+    single = list(one_by_one(network, take(first, slice(COMPARED_IMAGES))))
     for outputs, truth in run_network(network, images, name=images.name, total=images.count):
         for detector, kept in zip(detectors, cues, strict=True):
             kept.append(detector.cues(outputs))
@@ -131,15 +139,15 @@ def require_held_out(count: int | None, false_alarm_rate: float) -> None:
         )
 
 
-def first_images(stream: BatchStream) -> tuple[Tensor, BatchStream]:
-    """The first two images or more, and the same stream with them still in it."""
+def first_inputs(stream: BatchStream) -> tuple[Inputs, BatchStream]:
+    """The first two inputs or more, and the same stream with them still in it."""
     batches = iter(stream)
     held: list[Batch] = []
     for batch in batches:
         held.append(batch)
-        if sum(len(images) for images, _ in held) > 1:
+        if sum(count_of(inputs) for inputs, _ in held) > 1:
             break
-    first = torch.cat([images for images, _ in held])
+    first = join_batches([inputs for inputs, _ in held])
 
     def restarted() -> Iterator[Batch]:
         return chain(held, batches)
@@ -147,10 +155,11 @@ def first_images(stream: BatchStream) -> tuple[Tensor, BatchStream]:
     return first, replace(stream, batches=restarted)
 
 
-def count_classes(network: nn.Module, images: Tensor) -> int:
+def count_classes(network: nn.Module, inputs: Inputs) -> int:
     """The number of logits; an error if the model outputs probabilities instead."""
+    device = placement(network)[0]
     with torch.no_grad():
-        outputs: Outputs = network(images.to(placement(network)[0]))
+        outputs: Outputs = network(map_parts(lambda part: part.to(device), inputs))
     logits = outputs.logits.double()
     within = bool(((logits >= 0) & (logits <= 1)).all())
     if within and bool(((logits.sum(dim=1) - 1).abs() < 1e-3).all()):
@@ -164,6 +173,6 @@ def count_classes(network: nn.Module, images: Tensor) -> int:
             "All outputs of the model lie in [0, 1]: are they probabilities of a sigmoid? goen "
             "needs the logits before it; else its confidences and the entropy mean little.",
             GoenWarning,
-            stacklevel=5,
+            stacklevel=6,
         )
     return logits.shape[1]

@@ -7,50 +7,115 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
+from torch import Tensor
 
+from goen.batch import Inputs, count_of, parts_of, take
 from goen.data import load_set
 from goen.data.imageset import Pixels
+from goen.data.inputs import Arrays, tensors
+from goen.data.kinds import ImageInputs, TensorInputs
 from goen.data.pictures import read_picture
-from goen.errors import ArtifactError
+from goen.detectors import GoenM
+from goen.errors import ArtifactError, UsageError
 from goen.gate.gate import Gate
 from goen.gate.prediction import Prediction, concatenate
+from goen.models.precomputed import LOGITS, Precomputed
 
 TOLERANCE = 1e-5
 _PROBABILITY_TOLERANCE = 1e-4
 _BATCH = 64
 _RESIZED = 4
+_DTYPES = {"float": torch.float32, "int": torch.int64, "bool": torch.bool}
 
 ExportOutputs = dict[str, NDArray[Any]]
-Runner = Callable[[Pixels], ExportOutputs]
-ImagePairs = Sequence[tuple[Pixels, Pixels]]
-"""Batches of images: what the exported gate is given, and the same at the gate's own size."""
+Runner = Callable[[Inputs], ExportOutputs]
+InputPairs = Sequence[tuple[Inputs, Inputs]]
+"""Batches: what the exported gate is given, and the same at the gate's own size."""
 
 
-def image_pairs(gate: Gate, images: Pixels | None, *, any_size: bool) -> ImagePairs:
-    """One image alone, batches of images, and, for ``any_size``, a few of other sizes.
+def input_pairs(gate: Gate, images: Arrays | None, *, any_size: bool) -> InputPairs:
+    """One input alone, batches of them, and, for ``any_size``, a few images of other sizes.
 
     Args:
-        gate: whose size the images have.
-        images: ``(N, 3, H, W)``; by default, digits, photographs and noise.
+        gate: whose inputs they are.
+        images: ``(N, C, H, W)`` uint8 of the gate's size, or the gate's other inputs. By default
+            digits, photographs and noise, or for features those of the gate's training images.
         any_size: whether the exported gate resizes.
+
+    Raises:
+        UsageError: inputs that goen cannot make up, and none are given.
     """
-    if images is None:
-        sets = [
-            load_set("digits").read(range(0, 1700, 17)),
-            load_set("photographs").read(range(0, 500, 5)),
-        ]
-        noise = np.random.default_rng(0).integers(0, 256, (100, 3, 32, 32), dtype=np.uint8)
-        images = _resized(np.concatenate([*sets, noise]), gate.image_size)
-    starts = [0, *range(1, len(images), _BATCH)]
-    stops = [*starts[1:], len(images)]
-    parts = [images[start:stop] for start, stop in zip(starts, stops, strict=True)]
+    whole = _given(gate, images) if images is not None else _made_up(gate)
+    count = count_of(whole)
+    starts = [0, *range(1, count, _BATCH)]
+    stops = [*starts[1:], count]
+    parts = [take(whole, slice(*ends)) for ends in zip(starts, stops, strict=True)]
     pairs = [(part, part) for part in parts]
-    if any_size:
-        height, width = gate.image_size
-        few = images[:: max(1, len(images) // _RESIZED)][:_RESIZED]
-        for size in ((2 * height + 1, 3 * width), (height // 2 + 1, width + 7), (height, 5)):
-            other = _resized(few, size)
-            pairs.append((other, _resized(other, gate.image_size)))
+    return [*pairs, *_other_sizes(gate, whole)] if any_size else pairs
+
+
+def _given(gate: Gate, images: Arrays) -> Inputs:
+    """As the exported gate takes them: uint8 images, float32, int64 or bool tensors."""
+    batch = gate.inputs.check(tensors(images), "images")
+    if isinstance(gate.inputs, ImageInputs):
+        if not isinstance(batch, Tensor) or batch.dtype != torch.uint8:
+            raise UsageError("An exported gate takes uint8 images: give such to compare on.")
+        return batch
+    parts = {
+        name: parts_of(batch)[name].to(_DTYPES[part.dtype])
+        for name, part in gate.inputs.parts.items()
+    }
+    if gate.inputs.form == "dict":
+        return parts
+    return parts[""] if gate.inputs.form == "tensor" else tuple(parts.values())
+
+
+def _made_up(gate: Gate) -> Inputs:
+    rng = np.random.default_rng(0)
+    if isinstance(gate.network, Precomputed):
+        return _features(gate, rng)
+    if not isinstance(gate.inputs, ImageInputs):
+        raise UsageError(
+            f"The file is compared with the gate before it is written, and goen cannot make up "
+            f"inputs of this kind ({gate.inputs}). Give some that are like those it was fitted on."
+        )
+    if gate.inputs.channels != 3:
+        shape = (100, gate.inputs.channels, *gate.image_size)
+        noise = rng.integers(0, 256, shape, dtype=np.uint8)
+        return torch.from_numpy(np.concatenate([noise, noise // 8, 255 - noise // 4]))
+    sets = [
+        load_set("digits").read(range(0, 1700, 17)),
+        load_set("photographs").read(range(0, 500, 5)),
+    ]
+    noise = rng.integers(0, 256, (100, 3, 32, 32), dtype=np.uint8)
+    return torch.from_numpy(_resized(np.concatenate([*sets, noise]), gate.image_size))
+
+
+def _features(gate: Gate, rng: np.random.Generator) -> Inputs:
+    """Features of training images, some moved and some drawn at random."""
+    assert isinstance(gate.detector, GoenM)  # no other is fitted on features
+    bank = gate.detector.bank
+    made = {}
+    for layer in bank.layers:
+        kept = bank.unit(layer)[:200]
+        moved = kept + torch.from_numpy(rng.normal(0, 0.5 * kept.std(), kept.shape))
+        drawn = torch.from_numpy(rng.normal(size=(100, kept.shape[1])))
+        made[layer] = torch.cat([kept, moved, drawn]).float()
+    if isinstance(gate.inputs, TensorInputs) and LOGITS in gate.inputs.parts:
+        shape = (count_of(made), *gate.inputs.parts[LOGITS].sizes)
+        made[LOGITS] = torch.from_numpy(rng.normal(0, 3, shape)).float()
+    return made
+
+
+def _other_sizes(gate: Gate, images: Inputs) -> InputPairs:
+    height, width = gate.image_size
+    pixels = parts_of(images)[""].numpy()
+    few = pixels[:: max(1, len(pixels) // _RESIZED)][:_RESIZED]
+    pairs = []
+    for size in ((2 * height + 1, 3 * width), (height // 2 + 1, width + 7), (height, 5)):
+        other = _resized(few, size)
+        own = _resized(other, gate.image_size)
+        pairs.append((torch.from_numpy(other), torch.from_numpy(own)))
     return pairs
 
 
@@ -81,7 +146,7 @@ def _cue_tolerances(gate: Gate) -> NDArray[np.float64]:
 
 
 def measure_differences(
-    gate: Gate, run: Runner, pairs: ImagePairs, tolerance: float | None = None
+    gate: Gate, run: Runner, pairs: InputPairs, tolerance: float | None = None
 ) -> float:
     """1.5 times the largest difference between the exported gate's scores and the gate's.
 
@@ -124,7 +189,7 @@ def measure_differences(
     return 1.5 * float(differences.max(initial=0.0)) + 1e-12
 
 
-def check_decisions(gate: Gate, run: Runner, pairs: ImagePairs, slack: float) -> None:
+def check_decisions(gate: Gate, run: Runner, pairs: InputPairs, slack: float) -> None:
     """Compare the p-values and decisions of an exported gate with the gate's own.
 
     Raises:
@@ -162,7 +227,7 @@ def _cue_p_values(gate: Gate, cues: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(finite, p_values.numpy(), 1 / (1 + len(gate.detector.id_cues_)))
 
 
-def _both(gate: Gate, run: Runner, pairs: ImagePairs) -> tuple[ExportOutputs, ExportOutputs]:
+def _both(gate: Gate, run: Runner, pairs: InputPairs) -> tuple[ExportOutputs, ExportOutputs]:
     """The outputs of the gate, and of the exported gate."""
     expected = as_outputs(concatenate([gate.predict(own) for _, own in pairs]))
     found = [run(given) for given, _ in pairs]

@@ -1,6 +1,6 @@
 """Export a gate to one file that runs without goen: ONNX, or a program of torch.export.
 
-    images     (N, 3, H, W) uint8, of any height and width
+    images     (N, 3, H, W) uint8, of any height and width; of other gates their own inputs
     threshold  () float64, the fitted one unless another is given; (C,) of a gate per class
  →  label (N,) int64, confidence (N,), score (N,), p_value (N,) float64, is_ood (N,) bool,
     cues (N, K), cue_p_values (N, K) and probability (N,) float64, the last two if the gate has them
@@ -20,28 +20,35 @@ import json
 import logging
 import warnings
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from goen.data.imageset import Pixels
+from goen.batch import Inputs, parts_of
+from goen.data.inputs import Arrays
+from goen.data.kinds import ImageInputs, TensorInputs
 from goen.errors import UsageError
 from goen.files import Own, whole_file
+from goen.gate._inputs import inputs_manifest
 from goen.gate.compare_export import (
     ExportOutputs,
     Runner,
     check_decisions,
-    image_pairs,
+    input_pairs,
     measure_differences,
 )
 from goen.gate.gate import Gate
-from goen.gate.saving import PICTURES
-from goen.gate.traceable import TraceableGate, fitted_threshold, output_names
+from goen.gate.traceable import (
+    TraceableGate,
+    fitted_threshold,
+    input_names,
+    output_names,
+    takes_pictures,
+)
 from goen.models.placement import evaluating, full_precision, placement
 from goen.progress import spinner
 from goen.runs.manifest import JsonObject
@@ -70,7 +77,7 @@ ONNX = Own("an ONNX file that goen exported", _is_onnx)
 def to_program(
     gate: Gate,
     path: Path | str,
-    images: Pixels | None = None,
+    images: Arrays | None = None,
     *,
     tolerance: float | None = None,
     any_size: bool = True,
@@ -83,14 +90,14 @@ def to_program(
     Args:
         gate: fitted.
         path: a ``.pt2`` file.
-        images: uint8 ``(N, 3, H, W)`` of the gate's size to compare on; by default, images embedded
-            in goen.
+        images: uint8 ``(N, C, H, W)`` of the gate's size to compare on; by default, images embedded
+            in goen. A gate of other inputs needs some of them, one of features does not.
         tolerance: the largest difference allowed between scores, cues, confidences and
             probabilities: absolute up to 1, relative above. By default 1e-4 for confidences and
             probabilities, for scores a thousandth of the standard deviation of the held-out
             scores, at least 1e-5, and for cues a hundredth, at least 1e-4. Decisions must be equal
             in any case.
-        any_size: whether images of any height and width are taken, and resized as
+        any_size: whether colour images of any height and width are taken, and resized as
             ``goen.read_picture`` does; else only images of the gate's size.
 
     Raises:
@@ -100,7 +107,7 @@ def to_program(
     with whole_file(Path(path), PROGRAM) as temporary:
         with spinner("tracing the gate"):
             program = _trace(gate, any_size)
-        pairs = image_pairs(gate, images, any_size=any_size)
+        pairs = input_pairs(gate, images, any_size=any_size and takes_pictures(gate))
         with spinner("comparing with the gate"):
             slack = measure_differences(gate, _torch_runner(gate, program), pairs, tolerance)
             program.state_dict["slack"].fill_(slack)
@@ -118,9 +125,9 @@ def to_program(
 def _torch_runner(gate: Gate, program: torch.export.ExportedProgram) -> Runner:
     module, names, threshold = program.module(), output_names(gate), fitted_threshold(gate)
 
-    def run(batch: Pixels) -> ExportOutputs:
+    def run(batch: Inputs) -> ExportOutputs:
         with torch.no_grad():
-            found = module(torch.from_numpy(batch), threshold)
+            found = module(batch, threshold)
         return {name: value.numpy() for name, value in zip(names, found, strict=True)}
 
     return run
@@ -129,7 +136,7 @@ def _torch_runner(gate: Gate, program: torch.export.ExportedProgram) -> Runner:
 def to_onnx(
     gate: Gate,
     path: Path | str,
-    images: Pixels | None = None,
+    images: Arrays | None = None,
     *,
     tolerance: float | None = None,
     any_size: bool = True,
@@ -139,14 +146,14 @@ def to_onnx(
     Args:
         gate: fitted.
         path: a ``.onnx`` file.
-        images: uint8 ``(N, 3, H, W)`` of the gate's size to compare on; by default, images embedded
-            in goen.
+        images: uint8 ``(N, C, H, W)`` of the gate's size to compare on; by default, images embedded
+            in goen. A gate of other inputs needs some of them, one of features does not.
         tolerance: the largest difference allowed between scores, cues, confidences and
             probabilities: absolute up to 1, relative above. By default 1e-4 for confidences and
             probabilities, for scores a thousandth of the standard deviation of the held-out
             scores, at least 1e-5, and for cues a hundredth, at least 1e-4. Decisions must be equal
             in any case.
-        any_size: whether images of any height and width are taken, and resized as
+        any_size: whether colour images of any height and width are taken, and resized as
             ``goen.read_picture`` does; else only images of the gate's size.
 
     Raises:
@@ -162,19 +169,19 @@ def to_onnx(
         raise UsageError(f"Exporting needs {error.name}: pip install 'goen[onnx]'.") from error
     with whole_file(Path(path), ONNX) as temporary:
         model = _converted(gate, any_size)
-        _set_inputs(model.graph, onnx.numpy_helper, fitted_threshold(gate))
+        _set_inputs(gate, model.graph, onnx.numpy_helper)
         for key, value in export_metadata(gate).items():
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
             model.metadata_props.add(key=key, value=text)
-        pairs = image_pairs(gate, images, any_size=any_size)
+        pairs = input_pairs(gate, images, any_size=any_size and takes_pictures(gate))
         with spinner("comparing with the gate"):
             onnx.save(model, temporary)
-            run = _onnx_runner(onnxruntime, temporary, output_names(gate))
+            run = _onnx_runner(onnxruntime, temporary, gate)
             slack = measure_differences(gate, run, pairs, tolerance)
             (place,) = (tensor for tensor in model.graph.initializer if tensor.name == "slack")
             place.CopyFrom(onnx.numpy_helper.from_array(np.array(slack), "slack"))
             onnx.save(model, temporary)
-            run = _onnx_runner(onnxruntime, temporary, output_names(gate))
+            run = _onnx_runner(onnxruntime, temporary, gate)
             check_decisions(gate, run, pairs, slack)
 
 
@@ -187,7 +194,7 @@ def _converted(gate: Gate, any_size: bool) -> Any:
             converted = torch.onnx.export(
                 program,
                 dynamo=True,
-                input_names=["images", "threshold"],
+                input_names=[*input_names(gate), "threshold"],
                 output_names=list(output_names(gate)),
                 verbose=False,
             )
@@ -200,7 +207,7 @@ def _converted(gate: Gate, any_size: bool) -> Any:
     return converted.model_proto
 
 
-def _onnx_runner(onnxruntime: Any, path: Path, names: Sequence[str]) -> Runner:
+def _onnx_runner(onnxruntime: Any, path: Path, gate: Gate) -> Runner:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     try:
@@ -212,7 +219,14 @@ def _onnx_runner(onnxruntime: Any, path: Path, names: Sequence[str]) -> Runner:
             f"onnxruntime cannot run this model: {_first_line(error)} A model in half precision "
             "must be float32 for that: model.float() before the fit."
         ) from error
-    return lambda batch: dict(zip(names, session.run(names, {"images": batch}), strict=True))
+    given, names = input_names(gate), output_names(gate)
+
+    def run(batch: Inputs) -> ExportOutputs:
+        parts = (part.numpy() for part in parts_of(batch).values())
+        found = session.run(names, dict(zip(given, parts, strict=True)))
+        return dict(zip(names, found, strict=True))
+
+    return run
 
 
 def export_metadata(gate: Gate) -> JsonObject:
@@ -221,8 +235,7 @@ def export_metadata(gate: Gate) -> JsonObject:
         "made_by": MADE_BY,
         "classes": list(gate.classes),
         "outputs": list(output_names(gate)),
-        "image_size": list(gate.image_size),
-        "pictures": PICTURES,
+        **inputs_manifest(gate.inputs),
         "false_alarm_rate": gate.false_alarm_rate,
         "threshold": fitted_threshold(gate).tolist(),
         "per_class": gate.per_class,
@@ -236,18 +249,13 @@ def _trace(gate: Gate, any_size: bool) -> torch.export.ExportedProgram:
     device, _ = placement(gate.network)
     if device.type != "cpu":
         raise UsageError(f"The gate's model is on {device}: model.cpu() before exporting it.")
-    height, width = gate.image_size
-    axes = {0: torch.export.Dim("count")}
-    if any_size:
-        axes |= {2: torch.export.Dim("height"), 3: torch.export.Dim("width")}
-        height, width = height + 3, width + 5  # sizes of their own, or they would count as fixed
-    example = torch.zeros(2, 3, height, width, dtype=torch.uint8)
+    example, axes = _example(gate, any_size)
     with evaluating(gate.network), full_precision(), torch.no_grad(), _quiet():
         try:
             return torch.export.export(
                 TraceableGate(gate, any_size=any_size).eval(),
                 (example, fitted_threshold(gate)),
-                dynamic_shapes={"images": axes, "threshold": None},
+                dynamic_shapes=(axes, None),
                 strict=False,
             )
         except Exception as error:  # the model's own code may raise anything under tracing
@@ -257,16 +265,36 @@ def _trace(gate: Gate, any_size: bool) -> torch.export.ExportedProgram:
             ) from error
 
 
-def _set_inputs(graph: Any, numpy_helper: Any, threshold: Tensor) -> None:
-    """Set the default of the threshold, and name the axes of the images."""
+def _example(gate: Gate, any_size: bool) -> tuple[Inputs, Any]:
+    """Two inputs, and which of their axes may have any length."""
+    count = torch.export.Dim("count")
+    if isinstance(gate.inputs, TensorInputs):
+        # Where the model allows it, such as the length of a text.
+        free = torch.export.Dim.AUTO
+        example = gate.inputs.pattern()
+        axes = {
+            name: {0: count, **dict.fromkeys(range(1, part.ndim), free)}
+            for name, part in parts_of(example).items()
+        }
+        shapes = {"dict": axes, "tensor": axes.get(""), "tuple": tuple(axes.values())}
+        return example, shapes[gate.inputs.form]
+    height, width = gate.image_size
+    sides = {0: count}
+    if any_size and takes_pictures(gate):
+        sides |= {2: torch.export.Dim("height"), 3: torch.export.Dim("width")}
+        height, width = height + 3, width + 5  # sizes of their own, or they would count as fixed
+    return torch.zeros(2, gate.inputs.channels, height, width, dtype=torch.uint8), sides
+
+
+def _set_inputs(gate: Gate, graph: Any, numpy_helper: Any) -> None:
+    """Set the default of the threshold, and name the axes of the inputs."""
+    threshold = fitted_threshold(gate).numpy()
     # An initialiser with an input's name is its default: the input becomes optional.
-    graph.initializer.append(numpy_helper.from_array(threshold.numpy(), "threshold"))
+    graph.initializer.append(numpy_helper.from_array(threshold, "threshold"))
+    known = ("N", "channels", "height", "width") if isinstance(gate.inputs, ImageInputs) else ("N",)
     axes = graph.input[0].type.tensor_type.shape.dim
-    names = {
-        axis.dim_param: name
-        for axis, name in zip(axes, ("N", "3", "height", "width"), strict=True)
-        if axis.dim_param
-    }
+    names = {axis.dim_param: name for axis, name in zip(axes, known, strict=False)}
+    names.pop("", None)  # axes of a fixed length
     for value in (*graph.input, *graph.output, *graph.value_info):
         for dim in value.type.tensor_type.shape.dim:
             if dim.dim_param in names:

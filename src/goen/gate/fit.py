@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from goen.batch import Inputs, map_parts, take
 from goen.data.inputs import (
     BatchStream,
     Images,
@@ -19,13 +20,14 @@ from goen.data.inputs import (
     image_hashes,
     require_disjoint_streams,
 )
+from goen.data.kinds import AskedInputs, ImageInputs, InputKind, find_kind
 from goen.detectors import GoenM
 from goen.errors import GoenWarning, UsageError
 from goen.gate._passes import (
     CuePass,
     TrainPass,
     count_classes,
-    first_images,
+    first_inputs,
     fit_detector,
     measure_cues,
     require_held_out,
@@ -57,56 +59,62 @@ class FitSets:
         held_out: ID images it was not trained on.
         ood: each kind of OOD images by its name.
         first: two training images or more.
+        kind: what the inputs are.
     """
 
     train: BatchStream
     held_out: BatchStream
     ood: Mapping[str, BatchStream]
-    first: Tensor
+    first: Inputs
+    kind: InputKind
 
     @classmethod
     def open(
         cls,
-        train: Images,
-        held_out: Images,
-        ood: Images | Mapping[str, Images] | None,
+        train: Images | BatchStream,
+        held_out: Images | BatchStream,
+        ood: Images | Mapping[str, Images | BatchStream] | None,
         *,
         false_alarm_rate: float,
         batch_size: int,
+        inputs: AskedInputs = "auto",
     ) -> "FitSets":
         """The sets as streams, checked to be disjoint and enough for the rate."""
-        training = as_stream(train, "train", batch_size)
-        holding = as_stream(held_out, "held_out", batch_size)
-        kinds = ood_streams(ood, batch_size)
+        training = as_stream(train, "train", batch_size, inputs)
+        holding = as_stream(held_out, "held_out", batch_size, inputs)
+        unlike = ood_streams(ood, batch_size, inputs)
         require_held_out(holding.count, false_alarm_rate)
-        sets = cls(training, holding, kinds, torch.empty(0))
-        sets.require_disjoint()
-        first, training = first_images(training)
-        size = tuple(first.shape[2:])
+        require_disjoint_streams(_by_role(training, holding, unlike))
+        first, training = first_inputs(training)
+        kind = find_kind(first, inputs, "train")
         return cls(
-            training,
-            replace(holding, size=size),
-            {kind: replace(stream, size=size) for kind, stream in kinds.items()},
+            replace(training, kind=kind),
+            replace(holding, kind=kind),
+            {name: replace(stream, kind=kind) for name, stream in unlike.items()},
             first,
+            kind,
         )
-
-    @property
-    def image_size(self) -> tuple[int, int]:
-        """(height, width)."""
-        height, width = self.first.shape[2:]
-        return height, width
 
     def by_role(self) -> dict[str, BatchStream]:
         """All sets: ``train``, ``held_out``, ``ood KIND``."""
-        kinds = {f"ood {kind}": stream for kind, stream in self.ood.items()}
-        return {"train": self.train, "held_out": self.held_out, **kinds}
+        return _by_role(self.train, self.held_out, self.ood)
 
     def require_disjoint(self) -> None:
         """Raise a LeakError if an image was read from two of the sets."""
         require_disjoint_streams(self.by_role())
 
 
-def fit_gate(
+def _by_role(
+    train: BatchStream, held_out: BatchStream, ood: Mapping[str, BatchStream]
+) -> dict[str, BatchStream]:
+    return {
+        "train": train,
+        "held_out": held_out,
+        **{f"ood {kind}": stream for kind, stream in ood.items()},
+    }
+
+
+def fit_to_model(
     tapped: Tapped,
     sets: FitSets,
     *,
@@ -115,33 +123,59 @@ def fit_gate(
     flip_averaging: bool,
 ) -> Gate:
     """A gate for the tapped classifier; see ``Gate.fit``."""
-    network = gate_network(tapped, flip_averaging)
+    if flip_averaging and not isinstance(sets.kind, ImageInputs):
+        raise UsageError(f"Only images can be averaged over flips; the inputs are {sets.kind}.")
+    model = type(tapped.model)
+    return fit_gate(
+        gate_network(tapped, flip_averaging),
+        GoenM(tapped.layers),
+        sets,
+        false_alarm_rate=false_alarm_rate,
+        classes=classes,
+        made_from=f"{model.__module__}:{model.__qualname__}",
+    )
+
+
+def fit_gate(
+    network: nn.Module,
+    detector: GoenM,
+    sets: FitSets,
+    *,
+    false_alarm_rate: float,
+    classes: Sequence[str] | None,
+    made_from: str,
+) -> Gate:
+    """A gate of this network and detector.
+
+    Args:
+        network: gives ``Outputs``.
+        detector: not fitted yet.
+        sets: to fit it on.
+        false_alarm_rate: of the gate.
+        classes: their names, if they are given.
+        made_from: where the model comes from, for the manifest.
+    """
     with evaluating(network):
         count = count_classes(network, sets.first)
-        check_deterministic(network, sets.first[:_TRIED].to(placement(network)[0]))
+        device = placement(network)[0]
+        tried = take(sets.first, slice(_TRIED))
+        check_deterministic(network, map_parts(lambda part: part.to(device), tried))
         names = name_classes(classes, sets.train, count)
-        detector = GoenM(tapped.layers)
         train = fit_detector(detector, network, sets.train)
         held_out = measure_cues(network, sets.held_out, detector)
         ood = {kind: measure_cues(network, s, detector) for kind, s in sets.ood.items()}
     sets.require_disjoint()
     _warn_of_chance(train, held_out, count)
-    warn_of_copies(sets.held_out, stacklevel=4)
+    warn_of_copies(sets.held_out, stacklevel=5)
     if not ood:
         _log.info(
             "No OOD images were given: the gate decides by its p-values, with the same guarantee, "
             "its cues are weighted equally, and it returns no probability."
         )
     ood_cues = {kind: found.cues[0] for kind, found in ood.items()}
-    model = type(tapped.model)
-    described = {
-        "train": describe_stream(sets.train, train.images),
-        "held_out": describe_stream(sets.held_out, len(held_out)),
-        **{
-            f"ood {kind}": describe_stream(sets.ood[kind], len(found))
-            for kind, found in ood.items()
-        },
-    }
+    counts = {"train": train.images, "held_out": len(held_out)}
+    counts |= {f"ood {kind}": len(found) for kind, found in ood.items()}
+    streams = sets.by_role()
     scores = calibrate(detector, held_out, ood_cues, false_alarm_rate)
     return Gate(
         network=network,
@@ -149,15 +183,13 @@ def fit_gate(
         held_out=scores,
         false_alarm_rate=false_alarm_rate,
         classes=names,
-        image_size=sets.image_size,
+        inputs=sets.kind,
         facts={
-            "model": f"{model.__module__}:{model.__qualname__}",
-            "splits": described,
+            "model": made_from,
+            "splits": {role: describe_stream(streams[role], n) for role, n in counts.items()},
             "held_out_accuracy": held_out.accuracy,
         },
-        image_hashes={
-            role: image_hashes(stream.digests()) for role, stream in sets.by_role().items()
-        },
+        image_hashes={role: image_hashes(stream.digests()) for role, stream in streams.items()},
         evidence=FitEvidence.from_pass(held_out, detector, false_alarm_rate),
     )
 
@@ -177,7 +209,7 @@ def _warn_of_chance(train: TrainPass, held_out: CuePass, num_classes: int) -> No
                 f"chance ({1 / num_classes:.1%}). Is the preprocessing missing, do the labels "
                 "count the classes in another order than the logits, or are these other weights?",
                 GoenWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
             return
 
@@ -208,6 +240,7 @@ def gate_network(tapped: Tapped, flip_averaging: bool) -> nn.Module:
         and type(model) in ARCHITECTURES.values()
         and tapped.preprocess is None
         and tapped.logits is None
+        and tapped.inputs == "images"
         and placement(model)[1] is torch.float32
         and {*tapped.layers} <= {scale.name for scale in model.scales}
     ):
@@ -231,15 +264,19 @@ def calibrate(
 
 
 def ood_streams(
-    ood: Images | Mapping[str, Images] | None, batch_size: int
+    ood: Images | Mapping[str, Images | BatchStream] | None,
+    batch_size: int,
+    inputs: AskedInputs = "auto",
 ) -> dict[str, BatchStream]:
     """Each kind of OOD images by its name."""
     if ood is None:
         return {}
     if not isinstance(ood, Mapping):
-        one = as_stream(ood, "ood", batch_size)
+        one = as_stream(ood, "ood", batch_size, inputs)
         return {one.name: one}
-    return {str(kind): as_stream(images, str(kind), batch_size) for kind, images in ood.items()}
+    return {
+        str(kind): as_stream(images, str(kind), batch_size, inputs) for kind, images in ood.items()
+    }
 
 
 def name_classes(classes: Sequence[str] | None, train: BatchStream, count: int) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, Self, TypeGuard, cast
 
 import numpy as np
 import torch
@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
 
+from goen.batch import Inputs, count_of, map_parts, take
 from goen.data.imageset import ImageSet
-from goen.data.inputs import Array, Hashes, Images, as_stream, check_images
+from goen.data.inputs import Array, Arrays, Hashes, Images, as_stream, tensors
+from goen.data.kinds import AskedInputs, ImageInputs, InputKind, TensorInputs, check_images
 from goen.data.pictures import are_pictures, picture_batches
 from goen.detectors import CueDetector
 from goen.errors import FitError, UsageError
@@ -23,14 +25,16 @@ from goen.functional.ranking import Floats
 from goen.gate.held_out import HeldOut
 from goen.gate.prediction import Prediction, concatenate
 from goen.models.placement import evaluating, full_precision, placement
+from goen.models.precomputed import Precomputed
 from goen.models.tapping.pooling import Layout, Tokens
-from goen.models.tapping.preprocess import Preprocessing
+from goen.models.tapping.preprocess import InputPreprocessing, Preprocessing
 from goen.models.tapping.tapped import Tapped, as_tapped
 from goen.outputs import Outputs
 from goen.runs.manifest import JsonObject
 
 if TYPE_CHECKING:
     from goen.gate.evidence import FitEvidence
+    from goen.gate.fit_outputs import Features
     from goen.gate.update import Change
 
 
@@ -49,7 +53,7 @@ class Gate:
         held_out: the held-out ID images that set the threshold.
         false_alarm_rate: the share of ID images that may be flagged.
         classes: names of the classes.
-        image_size: (height, width) the gate was fitted on.
+        inputs: what it takes: images of one shape, or tensors as the model takes them.
         facts: provenance: splits with their hashes, metrics, configuration.
         per_class: whether the rate holds within every class; see ``with_per_class``.
         image_hashes: of the images that fitted the gate, by role (``train``, ``held_out``, ``ood
@@ -63,7 +67,7 @@ class Gate:
     held_out: HeldOut
     false_alarm_rate: float
     classes: tuple[str, ...]
-    image_size: tuple[int, int]
+    inputs: InputKind
     facts: JsonObject = field(default_factory=dict)
     per_class: bool = False
     image_hashes: Mapping[str, Hashes] = field(default_factory=dict)
@@ -95,12 +99,13 @@ class Gate:
         ood: Images | Mapping[str, Images] | None = None,
         false_alarm_rate: float = 0.05,
         logits: str | int | None = None,
-        preprocess: Preprocessing | None = None,
+        preprocess: Preprocessing | InputPreprocessing | None = None,
         tokens: Tokens = "mean",
         layout: Layout = "auto",
         classes: Sequence[str] | None = None,
         flip_averaging: bool = False,
         batch_size: int = 128,
+        inputs: AskedInputs = "auto",
     ) -> "Gate":
         """A gate for a classifier you already have; its weights are not touched.
 
@@ -115,8 +120,11 @@ class Gate:
             model: any classifier: images in, logits (or something that holds them) out. Or a
                 ``goen.Tapped``, which holds the layers, logits, preprocessing, tokens and layout.
             train: what it was trained on, with labels: an ``ImageSet``, a pair (images, labels), or
-                an iterable of such batches, a ``DataLoader`` for one. Images are ``(N, 3, H, W)``,
-                uint8 or floats in [0, 1], before any normalisation.
+                an iterable of such batches, a ``DataLoader`` for one. Images are ``(N, C, H, W)``
+                with any number of channels, uint8, uint16 or floats in [0, 1], before any
+                normalisation. For other models, whatever the model takes in place of images:
+                tensors of any shape and type, a tuple (several arguments) or a dict of them
+                (arguments by name; ``labels`` in it are the labels).
             held_out: ID images the classifier was not trained on, in the same forms; labels are
                 not needed.
             layers: whose features to use, names as in ``model.named_modules()``;
@@ -127,7 +135,7 @@ class Gate:
             false_alarm_rate: the share of ID images that may be flagged.
             logits: their key, attribute or index in the model's output, if that is ambiguous.
             preprocess: of images in [0, 1], before they enter the model: ``goen.Preprocess(mean,
-                std, size)`` or a function.
+                std, size)`` or a function. Of other inputs: a function of them as they are given.
             tokens: of transformers: ``mean`` of all tokens, or the first (``class``).
             layout: of feature maps, where their shape is ambiguous; see ``Tapped``.
             classes: their names, in the order of the logits.
@@ -135,16 +143,24 @@ class Gate:
                 more accurate, at twice the time. Not for classes that a flip changes, such as
                 digits.
             batch_size: of sets and arrays; iterables have their own.
+            inputs: ``images``, which are scaled to [0, 1] and checked to lie in their range, or
+                ``tensors``, which go into the model as they are. ``auto``: one tensor of four axes
+                is images.
 
         Raises:
             UsageError: invalid layers, labels, images or settings, or an unsuitable model.
             FitError: too few held-out images, or OOD images that no cue separates.
             LeakError: an image in two of the sets.
         """
-        from goen.gate.fit import FitSets, fit_gate  # it makes gates, so it imports this module
+        from goen.gate.fit import FitSets, fit_to_model  # it makes gates, so it imports this module
 
         sets = FitSets.open(
-            train, held_out, ood, false_alarm_rate=false_alarm_rate, batch_size=batch_size
+            train,
+            held_out,
+            ood,
+            false_alarm_rate=false_alarm_rate,
+            batch_size=batch_size,
+            inputs=inputs,
         )
         with full_precision():
             tapped = as_tapped(
@@ -154,15 +170,68 @@ class Gate:
                 preprocess=preprocess,
                 tokens=tokens,
                 layout=layout,
-                example=sets.first[:2],
+                example=take(sets.first, slice(2)),
+                inputs="images" if isinstance(sets.kind, ImageInputs) else "tensors",
             )
-            return fit_gate(
+            return fit_to_model(
                 tapped,
                 sets,
                 false_alarm_rate=false_alarm_rate,
                 classes=classes,
                 flip_averaging=flip_averaging,
             )
+
+    @classmethod
+    def fit_outputs(
+        cls,
+        train: "Features",
+        labels: Array | None,
+        held_out: "Features",
+        *,
+        held_out_labels: Array | None = None,
+        ood: "Features | Mapping[str, Features] | None" = None,
+        false_alarm_rate: float = 0.05,
+        classes: Sequence[str] | None = None,
+        batch_size: int = 4096,
+    ) -> "Gate":
+        """A gate for features you already have: embeddings on disk, or the outputs of any model.
+
+        With logits it decides as a gate of the whole classifier would. Without them there is no
+        entropy among its cues, and the label is that of the nearest class: of the class whose mean
+        unit vector of the last feature is nearest. Without labels either, there is one class: it is
+        a novelty detector, which says whether an embedding is like those it was fitted on.
+
+        ``predict_outputs`` takes features of the same names and widths; so does ``update``, as
+        dicts. The gate needs no model to load, and can be exported.
+
+        Args:
+            train: ``Outputs``, an array ``(N, D)``, or a dict of arrays by name, where ``logits``
+                are the classifier's.
+            labels: ``(N,)`` whole numbers; ``None``: the classifier's own, or one class.
+            held_out: of ID inputs that trained nothing, in the same form.
+            held_out_labels: of those, if they are known: for the accuracy.
+            ood: of inputs that should be flagged, or several kinds of them by name.
+            false_alarm_rate: the share of ID inputs that may be flagged.
+            classes: their names.
+            batch_size: rows that are measured at once.
+
+        Raises:
+            UsageError: features of different names or widths, invalid labels or settings.
+            FitError: too few held-out rows, or OOD rows that no cue separates.
+            LeakError: a row in two of the sets.
+        """
+        from goen.gate.fit_outputs import fit_to_outputs  # it makes gates
+
+        return fit_to_outputs(
+            train,
+            labels,
+            held_out,
+            held_out_labels=held_out_labels,
+            ood=ood,
+            false_alarm_rate=false_alarm_rate,
+            classes=classes,
+            batch_size=batch_size,
+        )
 
     def update(
         self,
@@ -239,18 +308,19 @@ class Gate:
 
     def predict(
         self,
-        images: Images | Image.Image | Sequence[Image.Image],
+        images: Images | Arrays | Image.Image | Sequence[Image.Image],
         *,
         batch_size: int = BATCH_SIZE,
     ) -> Prediction:
         """Label, score, p-value, probability and decision for each image.
 
         Args:
-            images: whatever ``fit`` takes: an ``ImageSet``, images ``(N, 3, H, W)``, uint8 or
-                floats in [0, 1], a pair (images, labels), or an iterable of such batches, a
-                ``DataLoader`` for one; or one image ``(3, H, W)``. Labels are ignored. Of an array
+            images: whatever ``fit`` takes: an ``ImageSet``, images ``(N, C, H, W)``, uint8, uint16
+                or floats in [0, 1], a pair (images, labels), or an iterable of such batches, a
+                ``DataLoader`` for one; or one image ``(C, H, W)``. Labels are ignored. Of an array
                 without images the prediction is empty. Or a picture of Pillow or a list of them, of
-                any mode and size: they are resized as ``goen.read_picture`` resizes files.
+                any mode and size: they are resized as ``goen.read_picture`` resizes files. For a
+                gate of other inputs, those: a tensor, a tuple or a dict.
             batch_size: of an ``ImageSet``, a pair or a list of pictures; an array is one batch, and
                 iterables have their own.
 
@@ -258,57 +328,129 @@ class Gate:
             UsageError: images of another shape, type or range, or with NaN in them.
             DataError: no images, such as a generator that was read before, or a broken picture.
         """
-        if isinstance(images, (Tensor, np.ndarray)):
+        if self._is_batch(images):
             with torch.inference_mode():
-                return self.predict_outputs(self.outputs(images))
+                return self._predict_outputs(self.outputs(images))
         if isinstance(images, ImageSet) and not len(images):
             raise UsageError(f"{images.name} has no images.")
         given = [images] if isinstance(images, Image.Image) else images
         if are_pictures(given):
-            given = picture_batches(given, self.image_size, batch_size)
+            given = picture_batches(given, self.picture_size, batch_size)
         # The type checker cannot tell that pictures are batches by now.
         return concatenate(list(self._predict_stream(cast(Images, given), batch_size)))
 
-    def outputs(self, images: Array) -> Outputs:
-        """What the detector reads of the network's outputs for a batch of images, on the CPU.
+    def _is_batch(self, given: object) -> TypeGuard[Arrays]:
+        """Whether this is one batch, not a set of them or a pair with labels."""
+        if isinstance(given, (Tensor, np.ndarray)):
+            return True
+        if isinstance(self.inputs, ImageInputs):
+            return False
+        if self.inputs.form == "dict":
+            return isinstance(given, Mapping)
+        several = isinstance(given, tuple) and len(given) == len(self.inputs.parts)
+        return self.inputs.form == "tuple" and several
+
+    def outputs(self, images: Arrays) -> Outputs:
+        """What the detector reads of the network's outputs for a batch, on the CPU.
 
         Args:
-            images: ``(N, 3, H, W)`` or ``(3, H, W)``, uint8 or floats in [0, 1].
+            images: ``(N, C, H, W)`` or ``(C, H, W)``, uint8, uint16 or floats in [0, 1]; or a batch
+                of what the gate's model takes.
 
         Raises:
             UsageError: images of another shape, type or range, or with NaN in them.
         """
-        batch = check_images(images)
-        self._check_size(batch.shape)
+        batch = self._checked(images)
+        count = count_of(batch)
         device, _ = placement(self.network)
-        # Not every model takes an empty batch: it gets one image then, of which nothing is kept.
-        shown = batch if len(batch) else batch.new_zeros(1, *batch.shape[1:])
+        # Not every model takes an empty batch: it gets one input then, of which nothing is kept.
+        shown = batch if count else take(self.inputs.pattern(), slice(1))
         with evaluating(self.network), full_precision(), torch.inference_mode():
-            outputs: Outputs = self.network(shown.to(device))
-            return outputs.keep(self.detector.features).cpu()[: len(batch)]
+            outputs: Outputs = self.network(map_parts(lambda part: part.to(device), shown))
+            return outputs.keep(self.detector.features).cpu()[:count]
+
+    def _checked(self, given: Arrays) -> Inputs:
+        batch = tensors(_named(given, self.inputs))
+        if not isinstance(self.inputs, ImageInputs):
+            return self.inputs.check(batch, "inputs")
+        images = check_images(batch, self.inputs.channels)
+        self._check_size(images.shape)
+        return images
 
     def _predict_stream(self, images: Images, batch_size: int) -> Iterator[Prediction]:
-        stream = as_stream(images, "images", batch_size)
+        asked: AskedInputs = "images" if isinstance(self.inputs, ImageInputs) else "tensors"
+        stream = as_stream(images, "images", batch_size, asked)
         if stream.images is not None:
             self._check_size((len(stream.images), *stream.images.image_shape))
-        stream = replace(stream, size=self.image_size)
+        stream = replace(stream, kind=self.inputs)
         for outputs, _ in run_network(self.network, stream, name=stream.name, total=stream.count):
-            yield self.predict_outputs(outputs)
+            yield self._predict_outputs(outputs)
 
     def _check_size(self, shape: Sequence[int]) -> None:
-        if tuple(shape[2:]) != self.image_size:
+        height, width = self.image_size
+        if tuple(shape[2:]) != (height, width):
             raise UsageError(
-                f"This gate was fitted on images of {self.image_size[0]}×{self.image_size[1]}, got "
-                f"{shape[2]}×{shape[3]}. Resize them: its guarantee holds at that size only."
+                f"This gate was fitted on images of {height}×{width}, got {shape[2]}×{shape[3]}. "
+                "Resize them: its guarantee holds at that size only."
             )
 
+    @property
+    def image_size(self) -> tuple[int, int]:
+        """(height, width) the gate was fitted on.
+
+        Raises:
+            UsageError: a gate whose inputs are no images.
+        """
+        if not isinstance(self.inputs, ImageInputs):
+            raise UsageError(f"This gate takes no images: its inputs are {self.inputs}.")
+        return self.inputs.size
+
+    @property
+    def picture_size(self) -> tuple[int, int]:
+        """(height, width) to which pictures are resized.
+
+        Raises:
+            UsageError: a gate that takes no colour images.
+        """
+        size = self.image_size
+        if isinstance(self.inputs, ImageInputs) and self.inputs.channels != 3:
+            raise UsageError(
+                f"This gate takes {self.inputs}; pictures have 3. Give it arrays (N, "
+                f"{self.inputs.channels}, {size[0]}, {size[1]})."
+            )
+        return size
+
     @full_precision()
-    def predict_outputs(self, outputs: Outputs) -> Prediction:
-        """The prediction for outputs of this gate's network.
+    def predict_outputs(self, outputs: "Features") -> Prediction:
+        """The prediction for outputs of this gate's network, or features for ``fit_outputs``'s.
 
         An image whose logits or features are NaN or infinite is flagged: its score and its cues
         are infinite, its p-values are the least there are, its confidence is 0.
+
+        Args:
+            outputs: of the network; or arrays by name, or the array of the only feature.
+
+        Raises:
+            UsageError: a feature is missing or of another width.
         """
+        if not isinstance(outputs, Outputs) or isinstance(self.network, Precomputed):
+            outputs = self._as_outputs(outputs)
+        return self._predict_outputs(outputs)
+
+    def _as_outputs(self, given: "Features") -> Outputs:
+        from goen.gate.fit_outputs import as_features  # it makes gates
+
+        features = as_features(given)
+        if not isinstance(self.network, Precomputed):
+            if "logits" not in features:
+                raise UsageError("The outputs of this gate's network are features and logits.")
+            parts = {name: torch.as_tensor(part) for name, part in features.items()}
+            return Outputs(parts.pop("logits"), parts)
+        if not isinstance(given, (Outputs, Mapping)) and len(self.network.widths) == 1:
+            features = {self.network.last: given}
+        return self.outputs(features)
+
+    def _predict_outputs(self, outputs: Outputs) -> Prediction:
         broken = _not_finite(outputs, self.detector.features)
         if broken is not None:
             outputs = _with_zeros(outputs, broken)
@@ -369,6 +511,16 @@ class Gate:
 
         with full_precision():
             save_gate(self, Path(folder))
+
+
+def _named(given: Arrays, inputs: InputKind) -> Arrays:
+    """Of a dict the parts that the model takes, in their order; loaders add labels and names."""
+    if not isinstance(given, Mapping) or not isinstance(inputs, TensorInputs):
+        return given
+    missing = [name for name in inputs.parts if name not in given]
+    if missing:
+        raise UsageError(f"Inputs lack {', '.join(missing)}; they have {', '.join(given)}.")
+    return {name: given[name] for name in inputs.parts}
 
 
 def _read_only(values: Hashes) -> Hashes:

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from goen.batch import Inputs, count_of, map_parts, take
 from goen.data.imageset import ImageSet
 from goen.detectors import CueDetector
 from goen.errors import UsageError
@@ -129,10 +130,11 @@ def score_rounding(detector: CueDetector, together: Tensor, alone: Tensor) -> fl
     return float(difference.abs().max())
 
 
-def one_by_one(network: nn.Module, images: Tensor) -> Iterator[Outputs]:
-    """The outputs of each image passed by itself, on the CPU."""
+def one_by_one(network: nn.Module, inputs: Inputs) -> Iterator[Outputs]:
+    """The outputs of each input passed by itself, on the CPU."""
     device = placement(network)[0]
-    for image in images:
+    for row in range(count_of(inputs)):
+        alone = take(inputs, slice(row, row + 1))
         with torch.no_grad():
-            outputs: Outputs = network(image[None].to(device))
+            outputs: Outputs = network(map_parts(lambda part: part.to(device), alone))
         yield outputs.cpu()

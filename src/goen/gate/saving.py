@@ -8,10 +8,11 @@ import torch
 from torch import nn
 
 from goen.data.inputs import Hashes
-from goen.data.pictures import DECODING, RESIZE_FILTER
 from goen.detectors import CueDetector, Goen, GoenM
 from goen.errors import ArtifactError, GoenError
 from goen.functional import conformal
+from goen.gate._inputs import FIELDS as INPUT_FIELDS
+from goen.gate._inputs import check_inputs, inputs_manifest, read_inputs
 from goen.gate._network import (
     Supplied,
     build_network,
@@ -25,7 +26,6 @@ from goen.gate.held_out import HeldOut
 from goen.models.placement import full_precision
 from goen.models.tapping.preprocess import Preprocessing
 from goen.runs import artifacts
-from goen.runs.limits import check_image_size
 from goen.runs.manifest import JsonObject, Manifest
 from goen.runs.tensors import Tensors
 
@@ -37,14 +37,13 @@ _FIELDS = (
     "network",
     "scorer",
     "classes",
-    "image_size",
     "false_alarm_rate",
     "per_class",
     "threshold",
     "guarantee",
     "image_hashes",
-    "pictures",
     "facts",
+    *INPUT_FIELDS,
 )
 # What damaged or forged content makes torch, NumPy, a user's model or goen itself raise.
 _WRONG = (
@@ -57,14 +56,11 @@ _WRONG = (
     ValueError,
 )
 
-PICTURES: JsonObject = {"decode": DECODING, "resize": RESIZE_FILTER}
-"""How picture files become images for a gate; see ``goen.read_picture``."""
-
 
 def save_gate(gate: Gate, folder: Path) -> None:
     """Write the gate as a folder, whole or not at all."""
-    check_image_size(*gate.image_size, own_width(gate.network))
-    tensors = network_tensors(gate.network, gate.image_size)
+    check_inputs(gate.inputs, own_width(gate.network))
+    tensors = network_tensors(gate.network, gate.inputs)
     tensors |= {f"scorer.{name}": value for name, value in gate.detector.state().items()}
     held_out = gate.held_out
     for name in _HELD_OUT:
@@ -77,8 +73,7 @@ def save_gate(gate: Gate, folder: Path) -> None:
         "network": network_manifest(gate.network),
         "scorer": {"kind": gate.detector.kind, **gate.detector.config()},
         "classes": list(gate.classes),
-        "image_size": list(gate.image_size),
-        "pictures": PICTURES,
+        **inputs_manifest(gate.inputs),
         "false_alarm_rate": gate.false_alarm_rate,
         "per_class": gate.per_class,
         "threshold": gate.threshold,
@@ -172,12 +167,7 @@ def _rebuilt(
 ) -> Gate:
     """The gate, checked field by field and tensor by tensor; what costs most comes last."""
     manifest.check_names(_FIELDS)
-    sides = manifest.counts("image_size")
-    if len(sides) != 2:
-        raise ValueError(f"its image_size should be a height and a width, got {sides[:80]}")
-    image_size = (sides[0], sides[1])
-    check_image_size(*image_size)
-    _check_pictures(manifest)
+    inputs = read_inputs(manifest)
     classes = manifest.texts("classes")
     facts = manifest.part("facts")
     _check_facts(facts)
@@ -195,7 +185,7 @@ def _rebuilt(
     network, outputs = build_network(
         network_settings,
         tensors,
-        image_size,
+        inputs,
         Supplied(model, preprocess, _made_by(facts, network_settings)),
     )
     count = outputs.logits.shape[1]
@@ -208,7 +198,7 @@ def _rebuilt(
         held_out=held_out,
         false_alarm_rate=manifest.number("false_alarm_rate"),
         classes=classes,
-        image_size=image_size,
+        inputs=inputs,
         facts=facts.content,
         per_class=manifest.flag("per_class"),
         image_hashes=hashes,
@@ -217,19 +207,6 @@ def _rebuilt(
         raise ValueError(f"its threshold is {gate.threshold}, not {manifest.number('threshold')}")
     _check_guarantee(manifest.part("guarantee"), gate)
     return gate
-
-
-def _check_pictures(manifest: Manifest) -> None:
-    """Refuse a gate whose pictures are read in another way; earlier gates do not say the way."""
-    if "pictures" not in manifest:
-        return
-    for step, known in PICTURES.items():
-        found = manifest.part("pictures").text(step)
-        if found != known:
-            raise ValueError(
-                f"it wants pictures read in a way that is not known here ({step}: {found[:80]!r}, "
-                f"expected {known!r}); a newer goen may know it"
-            )
 
 
 def _made_by(facts: Manifest, network: Manifest) -> str:

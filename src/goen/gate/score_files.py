@@ -135,7 +135,7 @@ def score_batch(
         pool: decodes them.
         watch: takes the files that were read, before their rows are given.
     """
-    read = list(pool.map(lambda file: _read(file, gate.image_size), files))
+    read = list(pool.map(lambda file: _read(file, gate.picture_size), files))
     rows: Iterator[ScoreRow] = iter(())
     found = [i for i, image in enumerate(read) if not isinstance(image, str)]
     if found:

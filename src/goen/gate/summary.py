@@ -27,7 +27,7 @@ def fit_summary(gate: Gate, ood: Mapping[str, ImageSet]) -> str:
         FIT_REPORT_TITLE + facts.text("factory" if "factory" in facts else "model"),
         "",
         f"  classes            {len(gate.classes)}",
-        f"  images             {gate.image_size[0]}×{gate.image_size[1]}",
+        f"  inputs             {gate.inputs}",
         *(
             f"  {role:<18} {split.number('images'):,.0f} images ({split.text('name')})"
             for role in splits.content

@@ -1,9 +1,12 @@
-"""A gate as one module that torch.export can trace: uint8 images in, all that it predicts out."""
+"""A gate as one module that torch.export can trace: its inputs in, all that it predicts out."""
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from goen.batch import Inputs
+from goen.data.kinds import ImageInputs
+from goen.errors import UsageError
 from goen.gate.gate import Gate
 from goen.gate.resize import TraceableResize
 from goen.outputs import Outputs
@@ -21,6 +24,26 @@ def output_names(gate: Gate) -> tuple[str, ...]:
     return (*ALWAYS, *cue_p_values, *probability)
 
 
+def takes_pictures(gate: Gate) -> bool:
+    """Whether the gate takes colour images, which can be resized."""
+    return isinstance(gate.inputs, ImageInputs) and gate.inputs.channels == 3
+
+
+def input_names(gate: Gate) -> tuple[str, ...]:
+    """The names of the inputs, without the threshold.
+
+    Raises:
+        UsageError: the model has an argument that is called as the threshold is.
+    """
+    if isinstance(gate.inputs, ImageInputs):
+        return ("images",)
+    form, parts = gate.inputs.form, tuple(gate.inputs.parts)
+    if "threshold" in parts:
+        raise UsageError(f"An exported gate has an input 'threshold', and the model too: {parts}.")
+    named = {"tensor": ("inputs",), "tuple": tuple(f"input_{name}" for name in parts)}
+    return named.get(form, parts)
+
+
 def fitted_threshold(gate: Gate) -> Tensor:
     """The default of the input ``threshold``: ``()``, or ``(C,)`` for a gate per class."""
     values = gate.class_thresholds if gate.per_class else np.float64(gate.threshold)
@@ -28,12 +51,12 @@ def fitted_threshold(gate: Gate) -> Tensor:
 
 
 class TraceableGate(nn.Module):
-    """Images and a threshold in; the outputs of ``output_names`` out.
+    """Images (uint8), or the gate's other inputs, and a threshold in; ``output_names`` out.
 
     Args:
         gate: fitted.
-        any_size: whether images of another size than the gate's are resized; else they must have
-            that size.
+        any_size: whether images of another size than the gate's are resized, if it takes colour
+            images; else they must have that size.
     """
 
     held_out: Tensor
@@ -44,7 +67,8 @@ class TraceableGate(nn.Module):
 
     def __init__(self, gate: Gate, *, any_size: bool = True) -> None:
         super().__init__()
-        self.resize = TraceableResize(gate.image_size) if any_size else nn.Identity()
+        resized = any_size and takes_pictures(gate)
+        self.resize = TraceableResize(gate.image_size) if resized else nn.Identity()
         self.network = gate.network
         self.detector = gate.detector.traceable()
         self.features = gate.detector.features
@@ -62,7 +86,7 @@ class TraceableGate(nn.Module):
             self.register_buffer("directions", directions)
             self.register_buffer("id_cues", gate.detector.id_cues_ * directions)
 
-    def forward(self, images: Tensor, threshold: Tensor) -> tuple[Tensor, ...]:
+    def forward(self, images: Inputs, threshold: Tensor) -> tuple[Tensor, ...]:
         outputs: Outputs = self.network(self.resize(images))
         cues, score = self.detector(outputs)
         # As in the gate: what is not finite is flagged, with the least p-values.

@@ -1,5 +1,6 @@
 """Updating a gate: more training images in its bank, new held-out images, more kinds of OOD."""
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -15,6 +16,7 @@ from goen.data.inputs import (
     image_hashes,
     require_disjoint_streams,
 )
+from goen.data.kinds import AskedInputs, ImageInputs
 from goen.detectors import GoenM
 from goen.errors import LeakError, UsageError
 from goen.gate._passes import CuePass, fit_detector, measure_cues, split_held_out
@@ -22,6 +24,7 @@ from goen.gate.fit import calibrate, describe_stream, ood_streams, warn_of_copie
 from goen.gate.gate import Gate
 from goen.gate.held_out import HeldOut
 from goen.models.placement import evaluating
+from goen.models.precomputed import Precomputed
 from goen.runs.manifest import JsonObject, JsonValue
 
 
@@ -81,13 +84,14 @@ def update_gate(
     def stream(images: Images | None, role: str) -> BatchStream | None:
         if images is None:
             return None
-        return replace(as_stream(images, role, batch_size), size=gate.image_size)
+        return replace(as_stream(images, role, batch_size, asked), kind=gate.inputs)
 
-    kinds = ood_streams(ood, batch_size)
+    asked: AskedInputs = "images" if isinstance(gate.inputs, ImageInputs) else "tensors"
+    kinds = ood_streams(ood, batch_size, asked)
     sets = _NewSets(
         stream(train, "train"),
         stream(held_out, "held_out"),
-        {kind: replace(s, size=gate.image_size) for kind, s in kinds.items()},
+        {kind: replace(s, kind=gate.inputs) for kind, s in kinds.items()},
     )
     _check(gate, gate.detector, sets)
     return _updated(gate, gate.detector, sets)
@@ -97,14 +101,17 @@ def _updated(gate: Gate, old: GoenM, sets: _NewSets) -> tuple[Gate, Change]:
     new = GoenM.from_state(old.config(), old.state())
     splits = _splits(gate.facts)
     facts = dict(gate.facts)
-    with evaluating(gate.network):
+    network = gate.network
+    if isinstance(network, Precomputed):
+        network = copy.deepcopy(network)  # more training images move the means of its classes
+    with evaluating(network):
         if sets.train is not None:
-            count = fit_detector(new, gate.network, sets.train).images
+            count = fit_detector(new, network, sets.train).images
             splits[f"train, added {len(splits)}"] = describe_stream(sets.train, count)
         held_out_pass: CuePass | None = None
         if sets.held_out is not None:
-            held_out_pass = measure_cues(gate.network, sets.held_out, old, new)
-        ood = {kind: measure_cues(gate.network, s, old, new) for kind, s in sets.ood.items()}
+            held_out_pass = measure_cues(network, sets.held_out, old, new)
+        ood = {kind: measure_cues(network, s, old, new) for kind, s in sets.ood.items()}
     require_disjoint_streams(sets.by_role())
     hashes = _new_hashes(gate, sets)
     splits |= {
@@ -126,7 +133,13 @@ def _updated(gate: Gate, old: GoenM, sets: _NewSets) -> tuple[Gate, Change]:
         old_id = torch.tensor(held_out.require_cues())
     facts["splits"] = splits
     updated = replace(
-        gate, detector=new, held_out=held_out, facts=facts, image_hashes=hashes, evidence=None
+        gate,
+        network=network,
+        detector=new,
+        held_out=held_out,
+        facts=facts,
+        image_hashes=hashes,
+        evidence=None,
     )
     new_id = torch.tensor(updated.held_out.require_cues())
     change = Change(

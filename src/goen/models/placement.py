@@ -4,11 +4,13 @@ from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import chain
 from threading import Lock
+from typing import TypeGuard, cast
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
+from goen.batch import Inputs, map_parts
 from goen.errors import UsageError
 
 # Each part that is in use: how many use it, and the mode it was in before the first.
@@ -121,10 +123,18 @@ def require_values(model: nn.Module) -> None:
             )
 
 
-def example_images(example: Tensor | Sequence[int], model: nn.Module) -> Tensor:
+def example_inputs(example: Inputs | Sequence[int], model: nn.Module) -> Inputs:
     """The example as a batch on the model's device; a shape becomes two black images."""
-    if isinstance(example, Tensor):
-        return example.to(placement(model)[0])
+    device = placement(model)[0]
+    if not _is_shape(example):
+        # The type checker cannot tell that what is no shape is a batch.
+        return map_parts(lambda part: part.to(device), cast(Inputs, example))
     sizes = tuple(example)
     sizes = (2, *sizes) if len(sizes) == 3 else sizes
-    return torch.zeros(sizes, dtype=torch.uint8, device=placement(model)[0])
+    return torch.zeros(sizes, dtype=torch.uint8, device=device)
+
+
+def _is_shape(example: Inputs | Sequence[int]) -> TypeGuard[Sequence[int]]:
+    if isinstance(example, (Tensor, dict)):
+        return False
+    return all(isinstance(size, int) for size in example)

@@ -328,7 +328,7 @@ def _origin(gate: Gate) -> Section:
     ]
     rows += [
         ("layers", ", ".join(gate.detector.features)),
-        ("images", f"{gate.image_size[0]}×{gate.image_size[1]}"),
+        ("inputs", str(gate.inputs)),
         ("versions", ", ".join(f"{name} {number}" for name, number in versions().items())),
     ]
     return Section("Origin", [FactTable(("what", "value"), tuple(rows))])

@@ -28,6 +28,10 @@ IMAGE_PIXELS = 1 << 22
 """Height times width of a gate's images: 2048 × 2048. Loading a gate passes two images of its size
 through the network; a network of a few layers needs gigabytes for two of this size."""
 
+INPUT_VALUES = 1 << 24
+"""Of an input of a gate, in all channels or tensors together: five minutes of sound, or sixteen
+bands of 1024 × 1024. Loading a gate passes two of its inputs through the network."""
+
 CLASSES = 1 << 20
 """Of a classifier. Class numbers are counted in arrays as long as the largest, and a manifest
 cannot name more classes than this."""

@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from goen.data.imageset import ImageSet
+from goen.data.kinds import ImageInputs
 from goen.data.protocol import Protocol
 from goen.detectors import Goen
 from goen.detectors._gaussians import ClassGaussians
@@ -117,7 +118,7 @@ def _run(config: RunConfig, protocol: Protocol, out: Path, stages: Stages) -> Ga
         held_out=HeldOut.from_cues(detector, cues, labels=None, rounding=rounding),
         false_alarm_rate=config.false_alarm_rate,
         classes=protocol.train.classes,
-        image_size=protocol.train.image_shape[1:],
+        inputs=ImageInputs(*protocol.train.image_shape),
         facts={
             "recipe": preset.to_json(),
             "run": asdict(config),

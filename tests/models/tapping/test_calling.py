@@ -3,7 +3,7 @@ import torch
 from torch import Tensor, nn
 
 from goen.errors import UsageError
-from goen.models.tapping._calling import image_keyword
+from goen.models.tapping._calling import input_keyword
 from goen.models.tapping.layers import layers
 from goen.models.tapping.tapped import Tapped
 
@@ -83,7 +83,7 @@ CALLED_BY = {
 @pytest.mark.parametrize("kind", CALLED_BY)
 def test_images_are_given_as_the_model_takes_them(kind: type[Model]) -> None:
     model, images = kind(), torch.rand(2, 3, 4, 4)
-    assert image_keyword(model) == CALLED_BY[kind]
+    assert input_keyword(model) == CALLED_BY[kind]
     outputs = Tapped(model, ["layer"], example=(3, 4, 4))(images)
     assert torch.equal(outputs.logits, model.logits(images))
     assert [info.name for info in layers(model, (3, 4, 4))] == ["layer"]
@@ -98,7 +98,7 @@ def test_images_are_given_as_the_model_takes_them(kind: type[Model]) -> None:
     ],
 )
 def test_a_model_that_needs_more_than_images_is_refused(kind: type[Model], words: str) -> None:
-    for use in (image_keyword, lambda m: Tapped(m, ["layer"]), lambda m: layers(m, (3, 4, 4))):
+    for use in (input_keyword, lambda m: Tapped(m, ["layer"]), lambda m: layers(m, (3, 4, 4))):
         with pytest.raises(UsageError, match=words):
             use(kind())
 
@@ -106,4 +106,4 @@ def test_a_model_that_needs_more_than_images_is_refused(kind: type[Model], words
 def test_a_forward_without_a_signature_is_called_plainly() -> None:
     model = nn.Module()
     model.forward = torch.relu  # type: ignore[method-assign]  # a function written in C
-    assert image_keyword(model) is None
+    assert input_keyword(model) is None

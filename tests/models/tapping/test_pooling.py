@@ -49,17 +49,15 @@ def test_a_convolution_has_its_channels_first_whatever_the_layout(layout: str) -
     assert close(outputs.features["patches"], expected["patches"])
 
 
-@pytest.mark.parametrize(("height", "width"), [(24, 24), (16, 32)])
-def test_a_layout_that_the_shape_does_not_say_must_be_said(height: int, width: int) -> None:
-    # (N, 6, 6, 6) of square images, and any map of others.
-    model, images = ChannelsLast(3).eval(), torch.rand(2, 3, height, width)
+def test_a_layout_that_neither_shape_nor_weights_say_must_be_said() -> None:
+    model, images = ChannelsLast(3).eval(), torch.rand(2, 3, 24, 24)  # (N, 6, 6, 6)
     with pytest.raises(UsageError, match=r"'mix' gives \(N, .* layout to channels_first"):
         Tapped(model, ["mix"])(images)
     _, expected = CASES["channels_last"].by_hand(model, images)
     last = Tapped(model, ["mix"], layout="channels_last")(images)
     assert close(last.features["mix"], expected["mix"])
     first = Tapped(model, ["mix"], layout="channels_first")(images)
-    assert first.features["mix"].shape == (2, height // 4)
+    assert first.features["mix"].shape == (2, 6)
     assert layers(model, images)[-1].width is None
     assert layers(model, images, layout="channels_last")[-1].width == 6
 
@@ -78,8 +76,17 @@ def test_a_block_of_convolutions_has_its_channels_first(height: int, width: int)
         Tapped(nn.Sequential(mixed, nn.Flatten()), ["0"])(images)
 
 
-def test_maps_of_oblong_images_are_not_guessed() -> None:
+def test_maps_of_oblong_images_are_as_the_nearest_weights_say() -> None:
     # (N, 6, 6, 8) is six channels of 6×8 here, and looks like 6×6 pixels of eight channels.
     model = nn.Sequential(nn.Conv2d(3, 6, 4, 4), nn.ReLU(), nn.Flatten())
-    with pytest.raises(UsageError, match=r"'1' gives \(N, 6, 6, 8\)"):
-        Tapped(model, ["1"])(torch.rand(2, 3, 24, 32))
+    images = torch.rand(2, 3, 24, 32)
+    outputs = Tapped(model, ["1"])(images)
+    assert close(outputs.features["1"], model[:2](images).mean((2, 3)))
+    last, oblong = ChannelsLast(3).eval(), torch.rand(2, 3, 16, 32)
+    _, expected = CASES["channels_last"].by_hand(last, oblong)
+    assert close(Tapped(last, ["mix"])(oblong).features["mix"], expected["mix"])
+    # Without weights, or behind weights that fit no axis, nothing is guessed.
+    for plain in (nn.Sequential(nn.ReLU()), nn.Sequential(nn.Linear(32, 32), nn.ZeroPad2d(1))):
+        layer = str(len(plain) - 1)
+        with pytest.raises(UsageError, match="does not determine which axis is the channels"):
+            Tapped(plain, [layer])(images)

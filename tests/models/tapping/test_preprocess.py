@@ -113,7 +113,7 @@ def test_preprocessing_that_cannot_be_meant() -> None:
         (torch.full((2, 3, 8, 8), -0.5), r"got -0\.5\.\.-0\.5"),
         (torch.full((2, 3, 8, 8), float("nan")), "NaN"),
         (torch.full((2, 3, 8, 8), float("inf")), r"lie in \[0, 1\]"),
-        (torch.zeros(2, 3, 8, 8, dtype=torch.int64), "uint8, or floats"),
+        (torch.zeros(2, 3, 8, 8, dtype=torch.int64), "uint8, uint16, or floats"),
         (torch.zeros(3, 8, 8, dtype=torch.uint8), r"\(N, C, H, W\)"),
         (torch.zeros(2, 3, 8, 8, dtype=torch.bool), "got torch.bool"),
     ],

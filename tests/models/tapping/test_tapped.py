@@ -188,7 +188,7 @@ def test_a_layer_that_is_not_called_is_named() -> None:
     [
         (lambda x: x.long(), r"\(2, 12\) int64"),
         (lambda x: x[0], r"\(12,\) float32"),
-        (lambda x: x.view(2, 3, 2, 2, 1), r"\(2, 3, 2, 2, 1\) float32"),
+        (lambda x: x.view(2, 3, 2, 2, 1, 1), r"\(2, 3, 2, 2, 1, 1\) float32"),
         (lambda x: x.view(2, 3, 4).transpose(0, 1), r"\(3, 2, 4\) float32 for 2 images"),
         (lambda x: None, "NoneType"),
     ],
@@ -280,7 +280,7 @@ def test_torch_export_takes_a_tapped_model(name: str) -> None:
     count = torch.export.Dim("count", min=1, max=1024)
     small = images[:, :, :size, :size]
     program = torch.export.export(
-        tapped, (small,), dynamic_shapes={"images": {0: count}}, strict=False
+        tapped, (small,), dynamic_shapes={"inputs": {0: count}}, strict=False
     )
     assert not any(hooks_of(tapped))
     exported = program.module()

@@ -1,9 +1,11 @@
-"""How a model is called with a batch of images."""
+"""How a model is called with a batch of inputs."""
 
 from inspect import Parameter, signature
+from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
+from goen.batch import Inputs
 from goen.errors import UsageError
 
 # What the models of Hugging Face call their images.
@@ -15,14 +17,30 @@ _POSITIONAL = (
 )
 
 
-def image_keyword(model: nn.Module) -> str | None:
-    """The name under which the model takes its images; ``None`` if it takes them without a name.
+def call_model(model: nn.Module, inputs: Inputs, keyword: str | None) -> Any:
+    """The model's output: for one tensor, a tuple as its arguments, or a dict as keywords.
 
-    An argument called ``pixel_values`` is for the images, wherever it stands. Else they are the
-    first argument, or of a model that takes keywords only, the only one (the only one required).
+    Args:
+        model: to call.
+        inputs: on its device.
+        keyword: the name of one tensor; see ``input_keyword``.
+    """
+    if isinstance(inputs, dict):
+        return model(**inputs)
+    if isinstance(inputs, Tensor):
+        return model(inputs) if keyword is None else model(**{keyword: inputs})
+    return model(*inputs)
+
+
+def input_keyword(model: nn.Module) -> str | None:
+    """The name under which the model takes its inputs; ``None`` if it takes them without a name.
+
+    An argument called ``pixel_values`` is for the images, wherever it stands. Else the inputs are
+    the first argument, or of a model that takes keywords only, the only one (the only one
+    required).
 
     Raises:
-        UsageError: the model cannot be called with images alone.
+        UsageError: the model cannot be called with one tensor alone.
     """
     try:
         call = signature(model.forward)
@@ -40,6 +58,7 @@ def image_keyword(model: nn.Module) -> str | None:
     except TypeError as error:
         raise UsageError(
             f"The forward of {type(model).__name__} cannot be called with one batch of images: "
-            f"{error}. Wrap the model in one whose forward(x) calls it with all that it needs."
+            f"{error}. Wrap the model in one whose forward(x) calls it with all that it needs, or "
+            "give its inputs as a dict by their names."
         ) from error
     return keyword

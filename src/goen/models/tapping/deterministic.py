@@ -3,12 +3,13 @@
 import torch
 from torch import Tensor, nn
 
+from goen.batch import Inputs, count_of, map_parts, take
 from goen.errors import UsageError
 from goen.models.placement import evaluating, placement
 from goen.outputs import Outputs
 
 
-def check_deterministic(network: nn.Module, images: Tensor, *, alone: int = 4) -> None:
+def check_deterministic(network: nn.Module, images: Inputs, *, alone: int = 4) -> None:
     """Passes when an image's outputs depend on nothing but the image.
 
     In evaluation mode the network is run on the batch twice, then in reverse, then the first few
@@ -27,16 +28,19 @@ def check_deterministic(network: nn.Module, images: Tensor, *, alone: int = 4) -
         >>> from goen.models.tapping.tapped import Tapped
         >>> check_deterministic(Tapped(nn.Flatten(), []), torch.rand(3, 1, 2, 2))
     """
-    if len(images) < 2:
-        raise UsageError(f"Two images or more show whether outputs repeat, got {len(images)}.")
+    count = count_of(images)
+    if count < 2:
+        raise UsageError(f"Two images or more show whether outputs repeat, got {count}.")
     with evaluating(network), torch.no_grad():
         first = network(images)
-        again, backwards = network(images), network(images.flip(0))
+        again, backwards = network(images), network(map_parts(lambda part: part.flip(0), images))
         try:
-            single = Outputs.concatenate(network(image[None]) for image in images[:alone])
+            single = Outputs.concatenate(
+                network(take(images, slice(row, row + 1))) for row in range(min(alone, count))
+            )
         except (RuntimeError, ValueError) as error:
             raise UsageError(
-                f"The network takes a batch of {len(images)} but not one image alone: {error}"
+                f"The network takes a batch of {count} but not one image alone: {error}"
             ) from error
     tolerance = max(1e-3, 16 * torch.finfo(placement(network)[1]).eps)
     for name, values in _parts(first).items():
@@ -48,7 +52,7 @@ def check_deterministic(network: nn.Module, images: Tensor, *, alone: int = 4) -
             "the same images again. Look for dropout or noise that ignores model.eval(), such as "
             "functional dropout with training=True, and for random preprocessing."
         )
-    turned = torch.arange(len(images) - 1, -1, -1, device=first.logits.device)
+    turned = torch.arange(count - 1, -1, -1, device=first.logits.device)
     where = _differing(first, backwards[turned], tolerance)
     if where := where or _differing(first[: len(single)], single, tolerance):
         raise UsageError(

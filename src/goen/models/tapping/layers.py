@@ -2,18 +2,25 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
+from goen.batch import Inputs, count_of
 from goen.errors import UsageError
-from goen.models.placement import evaluating, example_images, placement
-from goen.models.tapping._calling import image_keyword
+from goen.models.placement import evaluating, example_inputs, placement
+from goen.models.tapping._calling import call_model, input_keyword
 from goen.models.tapping._hooks import listening
 from goen.models.tapping._returned import batched, find_logits, first_float
-from goen.models.tapping.pooling import Layout, channel_axis
-from goen.models.tapping.preprocess import Preprocessing, prepare_images
+from goen.models.tapping.pooling import Layout, find_channels
+from goen.models.tapping.preprocess import (
+    InputPreprocessing,
+    Preprocessing,
+    TappedInputs,
+    prepare_images,
+    prepare_tensors,
+)
 from goen.models.unwrapping import unwrap
 
 
@@ -59,18 +66,20 @@ class LayerTable(list[LayerInfo]):
 
 def layers(
     model: nn.Module,
-    example: Tensor | Sequence[int],
+    example: Inputs | Sequence[int],
     *,
     logits: str | int | None = None,
-    preprocess: Preprocessing | None = None,
+    preprocess: Preprocessing | InputPreprocessing | None = None,
     layout: Layout = "auto",
     every: bool = False,
+    inputs: TappedInputs | Literal["auto"] = "auto",
 ) -> LayerTable:
     """The places where features can be taken, in the order in which they are ready.
 
-    The model is run once on the example (images, or a shape ``(C, H, W)``) in evaluation mode and
-    left as it was found. With ``every``, all modules are listed that are called once and give a
-    float tensor of 2 to 4 dimensions, the first of them the images. Else only those worth a look:
+    The model is run once on the example (images, a shape ``(C, H, W)``, or whatever it takes:
+    tensors, a tuple or a dict of them) in evaluation mode and left as it was found. With ``every``,
+    all modules are listed that are called once and give a float tensor of 2 to 5 dimensions, the
+    first of them the images. Else only those worth a look:
 
     - Of modules around each other with the same output, the outermost; not the logits (``logits``
       is their key, attribute or index in the model's output, if that is ambiguous).
@@ -86,15 +95,14 @@ def layers(
         2      Flatten  (N, 288)        288      1
     """
     model = unwrap(model)
-    calls, whole, x = _watch(model, example, preprocess)
+    calls, whole, x = _watch(model, example, preprocess, inputs)
+    given = tuple(x.shape) if isinstance(x, Tensor) else ()
     if not every:
         calls = _worth_a_look(model, calls, whole, logits)
     table = LayerTable()
     for call in calls:
         shape = tuple(call.gives.shape)
-        axis: int | None = len(shape) - 1
-        if len(shape) == 4:
-            axis = channel_axis(call.module, shape, x.shape, layout)
+        axis = find_channels(model, call.name, shape, given, layout)
         width = None if axis is None else shape[axis]
         kind = type(call.module).__name__
         table.append(LayerInfo(call.name, kind, shape[1:], width, call.depth))
@@ -113,15 +121,17 @@ class _Call:
 
 
 def _watch(
-    model: nn.Module, example: Tensor | Sequence[int], preprocess: Preprocessing | None
-) -> tuple[list[_Call], Any, Tensor]:
+    model: nn.Module,
+    example: Inputs | Sequence[int],
+    preprocess: Preprocessing | InputPreprocessing | None,
+    inputs: TappedInputs | Literal["auto"],
+) -> tuple[list[_Call], Any, Inputs]:
     """Every layer that can be tapped in one forward pass, the model's own output, its input."""
     modules = {
         name: module
         for name, module in model.named_modules()
         if name and not isinstance(module, torch.jit.ScriptModule)  # these allow no hooks
     }
-    keyword = image_keyword(model)
     matrices: set[int] = set()
     heard: list[tuple[str, Any, Any, int]] = []
 
@@ -131,19 +141,33 @@ def _watch(
         heard.append((name, inputs[0] if inputs else None, first_float(output), len(matrices)))
 
     with evaluating(model), torch.no_grad():
-        x = prepare_images(example_images(example, model), preprocess, placement(model)[1])
+        x = _prepared(example_inputs(example, model), preprocess, placement(model)[1], inputs)
+        keyword = input_keyword(model) if isinstance(x, Tensor) else None
         with listening(modules, hear):
-            whole = model(x) if keyword is None else model(**{keyword: x})
+            whole = call_model(model, x, keyword)
     names = [name for name, *_ in heard]
     calls = [
         _Call(name, modules[name], takes, gives, depth)
         for name, takes, gives, depth in heard
         if names.count(name) == 1
         and gives is not None
-        and gives.ndim in (2, 3, 4)
-        and gives.shape[0] == x.shape[0]
+        and 2 <= gives.ndim <= 5
+        and gives.shape[0] == count_of(x)
     ]
     return calls, whole, x
+
+
+def _prepared(
+    example: Inputs,
+    preprocess: Preprocessing | InputPreprocessing | None,
+    dtype: torch.dtype,
+    inputs: TappedInputs | Literal["auto"],
+) -> Inputs:
+    if isinstance(example, Tensor) and (
+        inputs == "images" or (inputs == "auto" and example.ndim == 4)
+    ):
+        return prepare_images(example, preprocess, dtype)
+    return prepare_tensors(example, preprocess, dtype)
 
 
 def _worth_a_look(

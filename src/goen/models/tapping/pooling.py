@@ -1,9 +1,9 @@
-"""Which axis of a map is its channels."""
+"""Which axis of a layer's output is its channels, and the mean over the others."""
 
 from collections.abc import Sequence
 from typing import Literal
 
-from torch import nn
+from torch import Tensor, nn
 
 Tokens = Literal["mean", "class"]
 Layout = Literal["auto", "channels_first", "channels_last"]
@@ -19,12 +19,46 @@ CHANNELS_FIRST = (
     nn.AdaptiveMaxPool2d,
     nn.AdaptiveAvgPool2d,
 )
+# Of outputs with three axes, four, five.
+_CONVOLUTIONS = {3: nn.Conv1d, 4: nn.Conv2d, 5: nn.Conv3d}
+_NORMS = {3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}
+
+
+def find_channels(
+    model: nn.Module, layer: str, shape: Sequence[int], images: Sequence[int], layout: Layout
+) -> int | None:
+    """The axis of the channels of a layer's output; ``None`` when it is ambiguous.
+
+    Args:
+        model: the layer's.
+        layer: its name in the model.
+        shape: of the layer's output.
+        images: the shape of what the model was given; empty if that is not one tensor.
+        layout: of maps, what the user says about it.
+    """
+    last = len(shape) - 1
+    if last == 1:
+        return 1
+    if last == 2:  # tokens, unless they come from a convolution over time
+        return axis_by_weights(model, layer, shape) or last
+    if last == 3:
+        axis = channel_axis(model.get_submodule(layer), shape, images, layout)
+    else:
+        axis = {"channels_first": 1, "channels_last": last, "auto": None}[layout]
+    return axis_by_weights(model, layer, shape) if axis is None else axis
 
 
 def channel_axis(
     module: nn.Module, shape: Sequence[int], images: Sequence[int], layout: Layout
 ) -> int | None:
-    """1 or 3, or ``None`` when it is ambiguous."""
+    """Of a map with four axes: 1 or 3, or ``None`` when it is ambiguous.
+
+    Args:
+        module: gave the map.
+        shape: of the map.
+        images: the shape of what the model was given.
+        layout: what the user says about it.
+    """
     if layout == "channels_first" or isinstance(module, CHANNELS_FIRST):
         return 1
     if layout == "channels_last":
@@ -41,3 +75,88 @@ def _is_convolutional(module: nn.Module) -> bool:
     """Whether all weights in a module belong to layers that have their channels first."""
     with_weights = [part for part in module.modules() if [*part.parameters(recurse=False)]]
     return bool(with_weights) and all(isinstance(part, CHANNELS_FIRST) for part in with_weights)
+
+
+def axis_by_weights(model: nn.Module, layer: str, shape: Sequence[int]) -> int | None:
+    """The axis of the channels as the weights in the layer tell, or the nearest before it.
+
+    A convolution or batch norm with as many channels as the second axis has means the second; a
+    linear layer, layer norm, embedding or recurrent layer with as many as the last has, the last.
+    ``None`` where they fit neither axis or one fits each, or both axes have that size.
+
+    Args:
+        model: the layer's.
+        layer: its name in the model.
+        shape: of the layer's output, three axes or more.
+
+    Example:
+        >>> model = nn.Sequential(nn.Conv1d(1, 8, 3), nn.ReLU())
+        >>> axis_by_weights(model, "1", (2, 8, 20)), axis_by_weights(model, "1", (2, 20, 8))
+        (1, None)
+    """
+    if shape[1] == shape[-1]:
+        return None
+    modules = dict(model.named_modules())
+    inside = {name for name in modules if f"{name}.".startswith(f"{layer}.")}
+    found = {axis for name in inside for axis in _axes(modules[name], shape)}
+    for name in reversed(list(modules)[: list(modules).index(layer)]):
+        if found:
+            break
+        found = set(_axes(modules[name], shape))
+    fitting = found - {0}
+    return fitting.pop() if len(fitting) == 1 else None
+
+
+def _axes(part: nn.Module, shape: Sequence[int]) -> list[int]:
+    """Which axis the weights of a module fit, 0 for none; nothing of a module without any."""
+    channels, width = _channels(part, len(shape)), _width(part)
+    if channels is None and width is None:
+        return []
+    if channels == shape[1]:
+        return [1]
+    return [len(shape) - 1 if width == shape[-1] else 0]
+
+
+def _channels(part: nn.Module, axes: int) -> int | None:
+    if isinstance(part, _CONVOLUTIONS[axes]):
+        return int(part.out_channels)
+    return int(part.num_features) if isinstance(part, _NORMS[axes]) else None
+
+
+def _width(part: nn.Module) -> int | None:
+    if isinstance(part, nn.Linear):
+        return part.out_features
+    if isinstance(part, nn.LayerNorm):
+        return int(part.normalized_shape[-1])
+    if isinstance(part, nn.Embedding):
+        return part.embedding_dim
+    if isinstance(part, nn.RNNBase):
+        return part.hidden_size * (2 if part.bidirectional else 1)
+    return None
+
+
+def pool_output(values: Tensor, axis: int, tokens: Tokens, mask: Tensor | None) -> Tensor:
+    """One row per input ``(N, C)``: the mean over all axes but the first and the channels.
+
+    Args:
+        values: ``(N, ...)``.
+        axis: of the channels.
+        tokens: of ``(N, T, C)``: their mean, or the first of them.
+        mask: ``(N, T)``, zero at the tokens that only fill up, which stay out of the mean.
+
+    Example:
+        >>> import torch
+        >>> values = torch.tensor([[[1.0], [3.0], [9.0]]])
+        >>> mask = torch.tensor([[1, 1, 0]])
+        >>> pool_output(values, 2, "mean", None), pool_output(values, 2, "mean", mask)
+        (tensor([[4.3333]]), tensor([[2.]]))
+    """
+    if values.ndim == 2:
+        return values.clone()  # what comes after may work in place
+    if values.ndim == 3 and axis == 2:
+        if tokens == "class":
+            return values[:, 0].clone()
+        if mask is not None and mask.shape == values.shape[:2]:
+            counted = mask.to(values.dtype)[:, :, None]
+            return (values * counted).sum(1) / counted.sum(1).clamp_min(1)
+    return values.mean([other for other in range(1, values.ndim) if other != axis])

@@ -4,11 +4,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
+from goen.batch import Inputs, count_of, map_parts, parts_of
 from goen.errors import UsageError
 from goen.functional._rows import PIXEL_SLACK
 
@@ -16,6 +18,9 @@ from goen.functional._rows import PIXEL_SLACK
 _step: ContextVar[float] = ContextVar("step", default=0.0)
 
 Preprocessing = Callable[[Tensor], Tensor]
+TappedInputs = Literal["images", "tensors"]
+InputPreprocessing = Callable[[Any], Any]
+"""Of inputs that are no images: whatever the model takes to whatever it takes."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +93,7 @@ def perturbed_by(step: float) -> Iterator[None]:
 
 
 def prepare_images(images: Tensor, preprocess: Preprocessing | None, dtype: torch.dtype) -> Tensor:
-    """A new tensor of this dtype for the model, from uint8 images or floats in [0, 1].
+    """A new tensor of this dtype for the model, from whole-number images or floats in [0, 1].
 
     Preprocessing is done in float32 or better, whatever the model's own precision. The caller's
     images stay as they are even if the model works in place.
@@ -99,8 +104,8 @@ def prepare_images(images: Tensor, preprocess: Preprocessing | None, dtype: torc
     _check(images)
     working = torch.promote_types(dtype, torch.float32)
     x = images.to(working, copy=True)
-    if images.dtype == torch.uint8:
-        x /= 255
+    if not images.is_floating_point():
+        x /= 255 if images.dtype == torch.uint8 else 65535
     if preprocess is None:
         return x.to(dtype)
     out = preprocess(x)
@@ -113,15 +118,35 @@ def prepare_images(images: Tensor, preprocess: Preprocessing | None, dtype: torc
     return out.to(dtype)
 
 
+def prepare_tensors(
+    inputs: Inputs, preprocess: InputPreprocessing | None, dtype: torch.dtype
+) -> Inputs:
+    """The inputs as they are, floats in this dtype; a copy, in case the model works in place.
+
+    Raises:
+        UsageError: preprocessing that gives no batch of as many inputs.
+    """
+    copies = map_parts(torch.clone, inputs)
+    out = copies if preprocess is None else preprocess(copies)
+    parts = list(parts_of(out).values()) if isinstance(out, (Tensor, tuple, dict)) else []
+    fits = all(isinstance(part, Tensor) and part.shape[:1] == (count_of(inputs),) for part in parts)
+    if not parts or not fits:
+        raise UsageError(
+            f"preprocess is given a batch of {count_of(inputs)} inputs and must return one of as "
+            f"many, a tensor, tuple or dict; it returned a {type(out).__name__}."
+        )
+    return map_parts(lambda part: part.to(dtype) if part.is_floating_point() else part, out)
+
+
 def _check(images: Tensor) -> None:
     if images.ndim != 4:
         raise UsageError(
             f"Images have shape (N, C, H, W), channels first; got {tuple(images.shape)}."
         )
-    if images.dtype == torch.uint8:
+    if images.dtype in (torch.uint8, torch.uint16):
         return
     if not images.is_floating_point():
-        raise UsageError(f"Images are uint8, or floats in [0, 1]; got {images.dtype}.")
+        raise UsageError(f"Images are uint8, uint16, or floats in [0, 1]; got {images.dtype}.")
     # A traced program cannot depend on values; the exporter checks before calling it.
     if torch.compiler.is_compiling() or not images.numel():
         return

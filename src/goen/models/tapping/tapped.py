@@ -8,15 +8,22 @@ from typing import Any, get_args
 import torch
 from torch import Tensor, nn
 
-from goen.errors import UsageError, unknown
-from goen.models.placement import evaluating, example_images, placement, require_values
-from goen.models.tapping._calling import image_keyword
+from goen.batch import Inputs, count_of, parts_of
+from goen.errors import GoenError, UsageError, unknown
+from goen.models.placement import evaluating, example_inputs, placement, require_values
+from goen.models.tapping._calling import call_model, input_keyword
 from goen.models.tapping._hooks import listening
 from goen.models.tapping._returned import batched, describe_output, find_logits, first_float, full
 from goen.models.tapping.layers import LayerTable, choose_layers
 from goen.models.tapping.layers import layers as layers_of
-from goen.models.tapping.pooling import Layout, Tokens, channel_axis
-from goen.models.tapping.preprocess import Preprocessing, prepare_images
+from goen.models.tapping.pooling import Layout, Tokens, find_channels, pool_output
+from goen.models.tapping.preprocess import (
+    InputPreprocessing,
+    Preprocessing,
+    TappedInputs,
+    prepare_images,
+    prepare_tensors,
+)
 from goen.models.unwrapping import match_names, unwrap
 from goen.outputs import Outputs
 
@@ -30,7 +37,7 @@ torch.export.register_dataclass(Outputs, serialized_type_name="goen.outputs.Outp
 class Tapped(nn.Module):
     """Images ``(N, C, H, W)`` to ``Outputs``: the model's logits and the pooled layers.
 
-    Images are uint8, or floats in [0, 1], on the model's device. The model is
+    Images are uint8, uint16, or floats in [0, 1], on the model's device. The model is
     not changed: hooks are there during a forward pass only, also when it ends in an error, and
     each thread records its own pass only. Logits and features are float32 (float64 of a float64
     model), whatever the model computes in. Put it in evaluation mode, as ``goen.extract`` does.
@@ -41,27 +48,33 @@ class Tapped(nn.Module):
     - ``(N, D)`` is taken as it is.
     - Tokens ``(N, T, D)`` are averaged, or with ``tokens="class"`` the first is taken. The mean is
       the default because it is right for every model with tokens; the first token of a model
-      that has no class token is one corner of the image.
+      that has no class token is one corner of the image. Tokens that an ``attention_mask`` among
+      the inputs leaves out are left out. After a convolution over time, ``(N, D, T)`` is averaged
+      over time.
     - Maps ``(N, C, H, W)`` or ``(N, H, W, C)`` are averaged over space. Convolutions and the like
       put the channels first. For another layer the shape decides when the images are square and
       just two of the three sizes are equal. Else a block whose weights are all of convolutions and
-      the like has its channels first; for any other layer ``layout`` has to be given.
+      the like has its channels first; else the weights in the layer or the nearest before it decide
+      that have as many channels; else ``layout`` has to be given.
     - Of a tuple, a dict or an object (attention with its weights) the first float tensor counts.
 
     Args:
-        model: maps a batch of images to logits, or to something that holds them; images are its
-            first argument, or its ``pixel_values``. Of a model in ``torch.compile``,
+        model: maps a batch to logits, or to something that holds them; images are its first
+            argument, or its ``pixel_values``. Of a model in ``torch.compile``,
             ``DataParallel`` or ``DistributedDataParallel`` the model inside is taken.
         layers: names as in ``model.named_modules()``; ``layers(model, example)`` lists them. Each
             must be called exactly once in a forward pass.
         logits: where they are in the model's output: a key, an attribute or an index. Not needed
             when the output is a tensor, or holds only one float tensor of two dimensions.
-        preprocess: a ``Preprocess``, or a function of float images in [0, 1]. Without it, images in
-            [0, 1] go in as they are.
+        preprocess: a ``Preprocess``, or a function of float images in [0, 1] (of other inputs: as
+            they are given). Without it, images in [0, 1] go in as they are.
         tokens: ``mean`` or ``class``, see above.
         layout: of maps: ``auto``, ``channels_first`` or ``channels_last``, see above.
         example: images, or a shape ``(C, H, W)``. With it everything is tried at once, and the
             error for a wrong name gives shapes.
+        inputs: ``images``, which are scaled to [0, 1]; or ``tensors`` of any shape and type, a
+            tuple (several arguments) or a dict (arguments by name) of them, which go in as they
+            are, floats in the model's precision.
 
     Raises:
         UsageError: a model that allows no hooks or has no values, no such layer, a layer that is
@@ -80,10 +93,11 @@ class Tapped(nn.Module):
         layers: str | Sequence[str],
         *,
         logits: str | int | None = None,
-        preprocess: Preprocessing | None = None,
+        preprocess: Preprocessing | InputPreprocessing | None = None,
         tokens: Tokens = "mean",
         layout: Layout = "auto",
-        example: Tensor | Sequence[int] | None = None,
+        example: Inputs | Sequence[int] | None = None,
+        inputs: TappedInputs = "images",
     ) -> None:
         super().__init__()
         model = unwrap(model)
@@ -99,14 +113,18 @@ class Tapped(nn.Module):
             raise unknown("tokens", tokens, get_args(Tokens))
         if layout not in get_args(Layout):
             raise unknown("layout", layout, get_args(Layout))
+        if inputs not in get_args(TappedInputs):
+            raise unknown("inputs", inputs, get_args(TappedInputs))
         if len(set(self.layers)) != len(self.layers):
             raise UsageError(f"Each layer is named once, got {', '.join(self.layers)}.")
-        self._keyword = image_keyword(model)
+        self.inputs = inputs
+        self._axes: dict[str, int | None] = {}
+        self._keyword = input_keyword(model) if inputs == "images" else None
         known = dict(model.named_modules(remove_duplicate=False))
         self._places = match_names(self.layers, known)
         for name, place in self._places.items():
             if not name or place not in known:
-                raise _no_such_layer(name, model, example, preprocess)
+                raise _no_such_layer(name, model, example, preprocess, inputs)
             if isinstance(known[place], torch.jit.ScriptModule):
                 raise UsageError(
                     f"Layer {name!r} was made by torch.jit, whose modules allow no hooks. Choose a "
@@ -114,10 +132,11 @@ class Tapped(nn.Module):
                 )
         if example is not None:
             with evaluating(self), torch.no_grad():
-                self(example_images(example, model))
+                self(example_inputs(example, model))
 
-    def forward(self, images: Tensor) -> Outputs:
-        x = prepare_images(images, self.preprocess, placement(self.model)[1])
+    def forward(self, inputs: Inputs) -> Outputs:
+        x = self._prepared(inputs)
+        count = count_of(x)
         heard: dict[str, list[Tensor]] = {name: [] for name in self.layers}
 
         def hear(name: str, _: Any, output: Any) -> None:
@@ -125,39 +144,63 @@ class Tapped(nn.Module):
 
         modules = {name: self._module(name) for name in self.layers}
         with listening(modules, hear):
-            output = self.model(x) if self._keyword is None else self.model(**{self._keyword: x})
+            output = self._called(x)
         for name, calls in heard.items():
             if len(calls) != 1:
                 raise _not_once(name, len(calls))
         features = {name: calls[0] for name, calls in heard.items()}
         # A copy: the model may give out the same memory again, as CUDA graphs do.
-        return Outputs(full(find_logits(output, self.logits, x.shape[0])).clone(), features)
+        return Outputs(full(find_logits(output, self.logits, count)).clone(), features)
+
+    def _called(self, x: Inputs) -> Any:
+        if self.inputs == "images" or torch.compiler.is_compiling():
+            return call_model(self.model, x, self._keyword)
+        try:
+            return call_model(self.model, x, self._keyword)
+        except GoenError:
+            raise
+        except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
+            shapes = {name: tuple(part.shape) for name, part in parts_of(x).items()}
+            shown = ", ".join(f"{name} {shape}".strip() for name, shape in shapes.items())
+            raise UsageError(
+                f"The model does not take inputs of shape {shown}: {type(error).__name__}: {error}"
+            ) from error
+
+    def _prepared(self, inputs: Inputs) -> Inputs:
+        dtype = placement(self.model)[1]
+        if self.inputs == "tensors":
+            if isinstance(inputs, Tensor) and self._keyword is None:
+                self._keyword = input_keyword(self.model)
+            return prepare_tensors(inputs, self.preprocess, dtype)
+        if not isinstance(inputs, Tensor):
+            raise UsageError(f"Images are one tensor (N, C, H, W), got a {type(inputs).__name__}.")
+        return prepare_images(inputs, self.preprocess, dtype)
 
     def _module(self, name: str) -> nn.Module:
         return self.model.get_submodule(self._places[name])
 
-    def _pooled(self, name: str, output: Any, x: Tensor) -> Tensor:
-        found = first_float(output)
-        if found is None or found.ndim not in (2, 3, 4) or found.shape[0] != x.shape[0]:
+    def _pooled(self, name: str, output: Any, x: Inputs) -> Tensor:
+        found, count = first_float(output), count_of(x)
+        if found is None or not 2 <= found.ndim <= 5 or found.shape[0] != count:
             raise UsageError(
-                f"Layer {name!r} gives {describe_output(output)} for {x.shape[0]} images; a layer "
-                "to tap gives a float tensor of 2 to 4 dimensions, the first of them the images. "
+                f"Layer {name!r} gives {describe_output(output)} for {count} images; a layer to "
+                "tap gives a float tensor of 2 to 5 dimensions, the first of them the images. "
                 f"{_LISTED}."
             )
         values = full(found)
-        if values.ndim == 4:
-            axis = channel_axis(self._module(name), found.shape, x.shape, self.layout)
-            if axis is None:
-                raise UsageError(
-                    f"Layer {name!r} gives {batched(found.shape[1:])}: its shape does not "
-                    "determine which axis is the channels. Set the layout to channels_first "
-                    "(most CNNs) or channels_last (Swin)."
-                )
-            return values.mean((2, 3) if axis == 1 else (1, 2))
-        if values.ndim == 3 and self.tokens == "mean":
-            return values.mean(1)
-        # A copy: what comes after may work in place.
-        return (values[:, 0] if values.ndim == 3 else values).clone()
+        if name not in self._axes:  # once: to look at every module takes time
+            shape = tuple(x.shape) if isinstance(x, Tensor) else ()
+            place = self._places[name]
+            self._axes[name] = find_channels(self.model, place, found.shape, shape, self.layout)
+        axis = self._axes[name]
+        if axis is None:
+            raise UsageError(
+                f"Layer {name!r} gives {batched(found.shape[1:])}: its shape does not "
+                "determine which axis is the channels. Set the layout to channels_first "
+                "(most CNNs) or channels_last (Swin)."
+            )
+        mask = x.get("attention_mask") if isinstance(x, dict) else None
+        return pool_output(values, axis, self.tokens, mask)
 
 
 def as_tapped(
@@ -165,10 +208,11 @@ def as_tapped(
     layers: str | Sequence[str],
     *,
     logits: str | int | None,
-    preprocess: Preprocessing | None,
+    preprocess: Preprocessing | InputPreprocessing | None,
     tokens: Tokens,
     layout: Layout,
-    example: Tensor,
+    example: Inputs,
+    inputs: TappedInputs = "images",
 ) -> Tapped:
     """The model, tapped with these settings; a ``Tapped`` as it is. Tried on the example.
 
@@ -194,26 +238,34 @@ def as_tapped(
                 tokens=tokens,
                 layout=layout,
                 example=example,
+                inputs=inputs,
             )
 
         if layers != "auto":
             return tap(layers)
-        table = layers_of(model, example, logits=logits, preprocess=preprocess, layout=layout)
+        table = layers_of(
+            model, example, logits=logits, preprocess=preprocess, layout=layout, inputs=inputs
+        )
         return tap(_choose(tap([info.name for info in table if info.width]), table, example))
     if (layers, logits, preprocess, tokens, layout) != ("auto", None, None, "mean", "auto"):
         raise UsageError(
             "A Tapped model holds its own layers, logits, preprocess, tokens and layout: give them "
             "to goen.Tapped, not beside it."
         )
+    if model.inputs != inputs:
+        raise UsageError(
+            f"The Tapped model takes {model.inputs}, but the inputs are {inputs}. Give "
+            f"inputs={inputs!r} to goen.Tapped."
+        )
     with evaluating(model), torch.no_grad():
-        model(example_images(example, model))
+        model(example_inputs(example, model))
     return model
 
 
-def _choose(tapped: Tapped, table: LayerTable, example: Tensor) -> tuple[str, ...]:
+def _choose(tapped: Tapped, table: LayerTable, example: Inputs) -> tuple[str, ...]:
     """Layers of the table, chosen by the features that this model gives for the example."""
     with evaluating(tapped), torch.no_grad():
-        features = tapped(example_images(example, tapped.model)).features
+        features = tapped(example_inputs(example, tapped.model)).features
     chosen = choose_layers(table, features)
     _log.info(
         "Layers chosen by their depth: %s. The alternatives (layers=, --layers):\n%s",
@@ -240,14 +292,15 @@ def _not_once(name: str, calls: int) -> UsageError:
 def _no_such_layer(
     name: str,
     model: nn.Module,
-    example: Tensor | Sequence[int] | None,
-    preprocess: Preprocessing | None,
+    example: Inputs | Sequence[int] | None,
+    preprocess: Preprocessing | InputPreprocessing | None,
+    inputs: TappedInputs,
 ) -> UsageError:
     """The nearest names, with their shapes when there is an example."""
     names = [known for known, _ in model.named_modules(remove_duplicate=False) if known]
     shapes: dict[str, str] = {}
     if example is not None:
-        table = layers_of(model, example, preprocess=preprocess, every=True)
+        table = layers_of(model, example, preprocess=preprocess, every=True, inputs=inputs)
         shapes = {info.name: f" {batched(info.shape)}" for info in table}
         names = list(shapes)
     near = get_close_matches(name, names, n=3, cutoff=0.5)

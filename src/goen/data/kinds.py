@@ -1,0 +1,293 @@
+"""What a gate takes: images of one shape, or tensors that go into the model as they are."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Self, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from goen.batch import Inputs, count_of, parts_of
+from goen.data.imageset import DIGEST, Digests, digest_images
+from goen.errors import UsageError
+from goen.functional._rows import PIXEL_SLACK
+
+AskedInputs = Literal["auto", "images", "tensors"]
+Form = Literal["tensor", "tuple", "dict"]
+Dtype = Literal["float", "int", "bool"]
+
+# Two inputs of a fixed pattern are written with a gate's network, to compare its outputs later.
+_PROBES = 2
+_PERIOD = 251
+_MOST_COLOURS = 4
+# torch has others, of 8 bits, that it can store but hardly compute with.
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+@dataclass(frozen=True)
+class ImageInputs:
+    """Images of one shape: uint8, uint16, or floats in [0, 1].
+
+    Attributes:
+        channels: 3 for colour, 1 for grey, or as many bands as there are.
+        height: in pixels.
+        width: in pixels.
+    """
+
+    channels: int
+    height: int
+    width: int
+
+    @classmethod
+    def of(cls, batch: Inputs) -> Self:
+        """What these images have in common."""
+        images = check_images(batch)
+        return cls(*images.shape[1:])
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(height, width)."""
+        return self.height, self.width
+
+    def __str__(self) -> str:
+        bands = "" if self.channels == 3 else f", {self.channels} channels"
+        return f"images of {self.height}×{self.width}{bands}"
+
+    def check(self, batch: Inputs, name: str) -> Tensor:
+        """The images, float32 or whole numbers.
+
+        Raises:
+            UsageError: no images, or images of another shape or range.
+        """
+        images = check_images(batch, self.channels)
+        if tuple(images.shape[2:]) != self.size:
+            raise UsageError(
+                f"{name}: images are all of one size, {self.height}×{self.width}; got "
+                f"{images.shape[2]}×{images.shape[3]}. Resize them before."
+            )
+        return images
+
+    def pattern(self) -> Tensor:
+        """Two images of a fixed pattern."""
+        count = _PROBES * self.channels * self.height * self.width
+        pixels = (torch.arange(_PERIOD) * 97 % _PERIOD).to(torch.uint8)
+        repeated = pixels.repeat(-(-count // _PERIOD))
+        return repeated[:count].view(_PROBES, self.channels, self.height, self.width)
+
+    def digests(self, batch: Inputs) -> Digests:
+        """A hash of each image, rounded to 8 bits: the same for whole numbers and floats."""
+        return digest_pixels(batch) if isinstance(batch, Tensor) else np.zeros(0, DIGEST)
+
+
+@dataclass(frozen=True)
+class TensorPart:
+    """One tensor of the inputs.
+
+    Attributes:
+        dtype: ``float``, ``int`` or ``bool``.
+        sizes: of the first inputs, without the axis of the batch. Others may have other sizes,
+            such as texts of another length; the number of axes is the same.
+    """
+
+    dtype: Dtype
+    sizes: tuple[int, ...]
+
+    @classmethod
+    def of(cls, part: Tensor) -> Self:
+        """What these inputs have in common."""
+        return cls(_dtype(part), tuple(part.shape[1:]))
+
+    def pattern(self) -> Tensor:
+        """Two inputs of a fixed pattern: small floats, ones, or true."""
+        if self.dtype != "float":
+            dtype = torch.int64 if self.dtype == "int" else torch.bool
+            return torch.ones(_PROBES, *self.sizes, dtype=dtype)
+        count = _PROBES * int(np.prod(self.sizes))
+        values = (torch.arange(count) * 97 % _PERIOD) / _PERIOD - 0.5
+        return values.float().view(_PROBES, *self.sizes)
+
+
+@dataclass(frozen=True)
+class TensorInputs:
+    """Tensors that go into the model as they are: sound, text, tables, or several of them.
+
+    Attributes:
+        form: one tensor, a tuple (several arguments) or a dict (arguments by name).
+        parts: each tensor by its name; see ``parts_of``.
+    """
+
+    form: Form
+    parts: Mapping[str, TensorPart]
+
+    @classmethod
+    def of(cls, batch: Inputs) -> Self:
+        """What these inputs have in common."""
+        form: Form = "tensor" if isinstance(batch, Tensor) else "tuple"
+        form = "dict" if isinstance(batch, dict) else form
+        return cls(form, {name: TensorPart.of(part) for name, part in parts_of(batch).items()})
+
+    def __str__(self) -> str:
+        return f"tensors {', '.join(_shown(name, part) for name, part in self.parts.items())}"
+
+    def check(self, batch: Inputs, name: str) -> Inputs:
+        """The inputs as they are.
+
+        Raises:
+            UsageError: other parts, another number of axes or type, or parts of different numbers
+                of inputs.
+        """
+        found = type(self).of(batch)
+        same = (found.form, found.parts.keys()) == (self.form, self.parts.keys()) and all(
+            (found.parts[part].dtype, len(found.parts[part].sizes)) == (own.dtype, len(own.sizes))
+            for part, own in self.parts.items()
+        )
+        if not same:
+            raise UsageError(f"{name}: inputs are {self}; got {found}.")
+        for part_name, part in parts_of(batch).items():
+            what = f"{name} {part_name}".strip()
+            if len(part) != count_of(batch):
+                raise UsageError(
+                    f"{what} has {len(part)} inputs where another part has {count_of(batch)}."
+                )
+        return batch
+
+    def pattern(self) -> Inputs:
+        """Two inputs of a fixed pattern."""
+        made = {name: part.pattern() for name, part in self.parts.items()}
+        if self.form == "dict":
+            return made
+        return made[""] if self.form == "tensor" else tuple(made.values())
+
+    def digests(self, batch: Inputs) -> Digests:
+        """A hash of each input, all its tensors together; floats as float32."""
+        return digest_tensors(batch)
+
+
+InputKind: TypeAlias = ImageInputs | TensorInputs
+
+
+def looks_like_images(batch: Inputs) -> bool:
+    """Whether these are images unless something else is said: pixels or floats, four axes."""
+    if not isinstance(batch, Tensor) or batch.ndim != 4:
+        return False
+    return _is_float(batch) or _is_pixels(batch)
+
+
+def find_kind(batch: Inputs, asked: AskedInputs, name: str) -> InputKind:
+    """What these inputs are: images where they look like images, unless something else is asked.
+
+    Raises:
+        UsageError: they are neither.
+    """
+    if asked == "images":
+        return ImageInputs.of(batch)
+    if asked == "auto" and isinstance(batch, Tensor):
+        if batch.ndim == 4:
+            return ImageInputs.of(batch)
+        if batch.dtype == torch.uint8:
+            raise UsageError(
+                f"{name}: images have shape (N, C, H, W), channels first; got "
+                f"{tuple(batch.shape)}. Grey images have one channel: images[:, None]. For inputs "
+                "that are no images, inputs='tensors'."
+            )
+    return TensorInputs.of(batch)
+
+
+def check_images(images: Inputs, channels: int | None = None) -> Tensor:
+    """The images as a batch for the network, or an error that names what is wrong with them.
+
+    Args:
+        images: ``(N, C, H, W)``, or one ``(C, H, W)``.
+        channels: how many there must be, if that is known.
+    """
+    if not isinstance(images, Tensor):
+        raise UsageError(f"Images are one tensor (N, C, H, W), got a {type(images).__name__}.")
+    batch = images[None] if images.ndim == 3 else images
+    wanted = "C" if channels is None else channels
+    fits = batch.ndim == 4 and batch.shape[1] == (channels or batch.shape[1])
+    if not fits or (channels is None and _is_channels_last(batch.shape)):
+        raise UsageError(
+            f"Images have shape (N, {wanted}, H, W), channels first; got {tuple(batch.shape)}."
+        )
+    if _is_pixels(batch):
+        return batch
+    if not _is_float(batch):
+        raise UsageError(
+            f"Images are uint8, uint16, or floats in [0, 1]; got {batch.dtype}. For inputs that "
+            "are no images, inputs='tensors'."
+        )
+    if not bool(torch.isfinite(batch).all()):
+        bad = torch.nonzero(~torch.isfinite(batch).flatten(1).all(1)).flatten().tolist()
+        raise UsageError(f"Images {bad[:10]} hold NaN or infinity. Leave them out.")
+    if batch.numel() and not (batch.min() >= -PIXEL_SLACK and batch.max() <= 1 + PIXEL_SLACK):
+        raise UsageError(
+            f"Float images lie in [0, 1]; got {batch.min():.3g}..{batch.max():.3g}. Are they "
+            "0-255 (then pass uint8), normalised already (then pass them before that), or no "
+            "images (then inputs='tensors')?"
+        )
+    return batch.float()
+
+
+def _is_channels_last(shape: Sequence[int]) -> bool:
+    """Whether this looks like ``(N, H, W, C)``: images are not as narrow as a pixel is deep."""
+    return shape[1] > _MOST_COLOURS >= shape[3]
+
+
+def digest_pixels(images: Tensor) -> Digests:
+    """A hash of each image, rounded to 8 bits: the same for whole numbers and for floats."""
+    if images.ndim != 4 or not (_is_pixels(images) or _is_float(images)):
+        return np.zeros(0, DIGEST)  # refused soon, with a sentence
+    pixels = images.detach().cpu()
+    if pixels.dtype == torch.uint16:
+        pixels = pixels.double() / 65535
+    if pixels.is_floating_point():
+        pixels = (pixels.double() * 255).nan_to_num().round().clamp(0, 255).to(torch.uint8)
+    return digest_images(iter([pixels.contiguous().numpy()]))
+
+
+def digest_tensors(batch: Inputs) -> Digests:
+    """A hash of each input, all its tensors together; floats as float32.
+
+    Example:
+        >>> one = digest_tensors({"x": torch.tensor([[1.0], [2.0]]), "n": torch.tensor([1, 2])})
+        >>> two = digest_tensors({"x": torch.tensor([[2.0]]).double(), "n": torch.tensor([2])})
+        >>> bool(one[1] == two[0]), bool(one[0] == two[0])
+        (True, False)
+    """
+    parts: dict[str, NDArray[Any]] = {}
+    for name, part in parts_of(batch).items():
+        values = part.detach().cpu()
+        values = values.float() + 0.0 if values.is_floating_point() else values.to(torch.int64)
+        parts[name] = values.contiguous().numpy()
+    digests = bytearray()
+    for row in range(count_of(batch)):
+        content = hashlib.blake2b(digest_size=DIGEST.itemsize)
+        for name, array in parts.items():
+            content.update(repr((name, array.dtype.str, array.shape[1:])).encode())
+            content.update(array[row].tobytes())
+        digests += content.digest()
+    return np.frombuffer(bytes(digests), dtype=DIGEST)
+
+
+def _is_pixels(batch: Tensor) -> bool:
+    return batch.dtype in (torch.uint8, torch.uint16)
+
+
+def _is_float(batch: Tensor) -> bool:
+    return batch.dtype in _FLOATS
+
+
+def _dtype(part: Tensor) -> Dtype:
+    if part.is_floating_point():
+        return "float"
+    if part.is_complex():
+        raise UsageError("Inputs are real numbers; got complex ones. Give their parts as channels.")
+    return "bool" if part.dtype == torch.bool else "int"
+
+
+def _shown(name: str, part: TensorPart) -> str:
+    shape = ", ".join(["N", *map(str, part.sizes)])
+    return f"{name} {part.dtype} ({shape})".strip()

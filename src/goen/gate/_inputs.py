@@ -1,0 +1,99 @@
+"""What a gate takes, in its manifest."""
+
+import math
+from typing import cast, get_args
+
+from goen.data.kinds import Dtype, Form, ImageInputs, InputKind, TensorInputs, TensorPart
+from goen.data.pictures import DECODING, RESIZE_FILTER
+from goen.errors import UsageError
+from goen.runs.limits import INPUT_VALUES, check_image_size
+from goen.runs.manifest import JsonObject, Manifest
+
+FIELDS = ("image_size", "channels", "pictures", "inputs")
+
+PICTURES: JsonObject = {"decode": DECODING, "resize": RESIZE_FILTER}
+"""How picture files become images for a gate; see ``goen.read_picture``."""
+
+_COLOUR = 3
+
+
+def inputs_manifest(inputs: InputKind) -> JsonObject:
+    """The fields that describe them. Gates of colour images say no more than their size."""
+    if isinstance(inputs, ImageInputs):
+        fields: JsonObject = {"image_size": [inputs.height, inputs.width], "pictures": PICTURES}
+        return fields if inputs.channels == _COLOUR else {**fields, "channels": inputs.channels}
+    parts: list[JsonObject] = [
+        {"name": name, "dtype": part.dtype, "sizes": list(part.sizes)}
+        for name, part in inputs.parts.items()
+    ]
+    return {"inputs": {"form": inputs.form, "parts": parts}}
+
+
+def check_inputs(inputs: InputKind, network_width: int = 0) -> None:
+    """Raise a ``UsageError`` unless a gate with such inputs can be saved and loaded.
+
+    Args:
+        inputs: of the gate.
+        network_width: of goen's own network; 0 for another.
+    """
+    if isinstance(inputs, ImageInputs):
+        check_image_size(inputs.height, inputs.width, network_width)
+        values = inputs.channels * inputs.height * inputs.width
+    else:
+        values = sum(math.prod(part.sizes) for part in inputs.parts.values())
+    if values > INPUT_VALUES:
+        raise UsageError(f"An input should have at most {INPUT_VALUES:,} values, got {inputs}.")
+
+
+def read_inputs(manifest: Manifest) -> InputKind:
+    """What the gate takes, checked.
+
+    Raises:
+        ValueError: what goen does not write.
+        UsageError: inputs that are too large.
+    """
+    _check_pictures(manifest)
+    inputs = _tensors(manifest.part("inputs")) if "inputs" in manifest else _images(manifest)
+    check_inputs(inputs)
+    return inputs
+
+
+def _images(manifest: Manifest) -> ImageInputs:
+    sides = manifest.counts("image_size")
+    if len(sides) != 2:
+        raise ValueError(f"its image_size should be a height and a width, got {sides[:80]}")
+    channels = manifest.count("channels") if "channels" in manifest else _COLOUR
+    return ImageInputs(channels, *sides)
+
+
+def _tensors(manifest: Manifest) -> TensorInputs:
+    manifest.check_names(["form", "parts"])
+    form = manifest.text("form")
+    parts: dict[str, TensorPart] = {}
+    for part in manifest.parts("parts"):
+        part.check_names(["name", "dtype", "sizes"])
+        dtype = part.text("dtype")
+        if dtype not in get_args(Dtype):
+            raise ValueError(f"its inputs should be float, int or bool, got {dtype[:80]!r}")
+        parts[part.text("name")] = TensorPart(cast(Dtype, dtype), part.counts("sizes"))
+    known = [str(number) for number in range(len(parts))]
+    fits = {"tensor": [*parts] == [""], "tuple": [*parts] == known, "dict": bool(parts)}
+    if form not in get_args(Form) or not fits[form]:
+        raise ValueError(
+            f"its inputs should be a tensor, tuple or dict with its parts, got {form[:80]!r} with "
+            f"{[*parts][:10]}"
+        )
+    return TensorInputs(cast(Form, form), parts)
+
+
+def _check_pictures(manifest: Manifest) -> None:
+    """Refuse a gate whose pictures are read in another way; earlier gates do not say the way."""
+    if "pictures" not in manifest:
+        return
+    for step, known in PICTURES.items():
+        found = manifest.part("pictures").text(step)
+        if found != known:
+            raise ValueError(
+                f"it wants pictures read in a way that is not known here ({step}: {found[:80]!r}, "
+                f"expected {known!r}); a newer goen may know it"
+            )

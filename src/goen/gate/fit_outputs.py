@@ -1,0 +1,155 @@
+"""Fitting a gate to features somebody already has, with or without a classifier's logits."""
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from goen.data.inputs import Array, BatchStream, as_stream, tensors
+from goen.detectors import GoenM
+from goen.errors import UsageError
+from goen.gate.fit import FitSets, fit_gate
+from goen.gate.gate import Gate
+from goen.models.precomputed import LOGITS, Precomputed
+from goen.outputs import Outputs
+
+FEATURES = "features"
+"""The name of the only feature, where it is given without one."""
+
+Features: TypeAlias = Outputs | Mapping[str, Array] | Array
+"""``Outputs``, arrays ``(N, D)`` by name (``logits`` are the classifier's), or one array."""
+
+
+def as_features(given: Features) -> dict[str, Array]:
+    """The arrays by name; logits, if there are any, as ``logits``.
+
+    Raises:
+        UsageError: something that holds no features.
+    """
+    if isinstance(given, Outputs):
+        return {**given.features, LOGITS: given.logits}
+    if isinstance(given, (Tensor, np.ndarray)):
+        return {FEATURES: given}
+    known = isinstance(given, Mapping) and all(
+        isinstance(part, (Tensor, np.ndarray)) for part in given.values()
+    )
+    if not known or not given:
+        raise UsageError(
+            "Features are Outputs, an array (N, D), or a dict of such arrays by name; got a "
+            f"{type(given).__name__}."
+        )
+    return dict(given)
+
+
+def fit_to_outputs(
+    train: Features,
+    labels: Array | None,
+    held_out: Features,
+    *,
+    held_out_labels: Array | None,
+    ood: Features | Mapping[str, Features] | None,
+    false_alarm_rate: float,
+    classes: Sequence[str] | None,
+    batch_size: int,
+) -> Gate:
+    """A gate for these features; see ``Gate.fit_outputs``."""
+    training = _checked("train", as_features(train))
+    numbers = _labels(training, labels, classes)
+    holding = _checked("held_out", _renamed(as_features(held_out), training))
+    kept = None if held_out_labels is None else _whole_numbers("held_out", held_out_labels)
+    sets = FitSets.open(
+        as_stream((training, numbers), "train", batch_size, "tensors"),
+        _stream("held_out", holding, kept, batch_size),
+        {
+            name: _stream(name, _checked(name, parts), None, batch_size)
+            for name, parts in _kinds(ood, training).items()
+        },
+        false_alarm_rate=false_alarm_rate,
+        batch_size=batch_size,
+        inputs="tensors",
+    )
+    network = _network(training, numbers, classes)
+    names = classes
+    if names is None and labels is None and not network.has_logits:
+        names = ("known",)
+    return fit_gate(
+        network,
+        GoenM(tuple(network.widths), entropy=network.has_logits and network.num_classes > 1),
+        sets,
+        false_alarm_rate=false_alarm_rate,
+        classes=names,
+        made_from="features",
+    )
+
+
+def _network(
+    train: Mapping[str, Array], labels: Array, classes: Sequence[str] | None
+) -> Precomputed:
+    """What stands for the network of these features."""
+    widths = {name: int(part.shape[1]) for name, part in train.items() if name != LOGITS}
+    if LOGITS in train:
+        return Precomputed(widths, int(train[LOGITS].shape[1]), has_logits=True)
+    count = int(labels.max()) + 1 if classes is None else len(classes)
+    if int(labels.min()) < 0 or int(labels.max()) >= count:
+        raise UsageError(
+            f"Labels lie in 0 .. {count - 1} for {count} classes, got {int(labels.min())} .. "
+            f"{int(labels.max())}."
+        )
+    return Precomputed(widths, count, has_logits=False)
+
+
+def _stream(
+    name: str, parts: Mapping[str, Array], labels: Array | None, batch_size: int
+) -> BatchStream:
+    if labels is None:
+        return as_stream(parts, name, batch_size, "tensors")
+    return as_stream((parts, labels), name, batch_size, "tensors")
+
+
+def _kinds(
+    ood: Features | Mapping[str, Features] | None, train: Mapping[str, Array]
+) -> dict[str, dict[str, Array]]:
+    """Each kind of OOD by its name; a dict with the names of the features is one kind."""
+    if ood is None:
+        return {}
+    if isinstance(ood, Mapping) and {*ood} != {*train}:
+        return {str(name): _renamed(as_features(part), train) for name, part in ood.items()}
+    return {"ood": _renamed(as_features(ood), train)}  # type: ignore[arg-type]
+
+
+def _renamed(parts: dict[str, Array], train: Mapping[str, Array]) -> dict[str, Array]:
+    """An array without a name has that of the only feature."""
+    names = [name for name in train if name != LOGITS]
+    return {names[0]: parts[FEATURES]} if [*parts] == [FEATURES] and len(names) == 1 else parts
+
+
+def _checked(name: str, parts: Mapping[str, Array]) -> dict[str, Array]:
+    for part, values in parts.items():
+        if values.ndim != 2 or not tensors(values[:1]).is_floating_point():  # type: ignore[union-attr]
+            raise UsageError(
+                f"{name}: {part} should be an array (N, D) of floats, got {tuple(values.shape)} of "
+                f"{values.dtype}."
+            )
+    return dict(parts)
+
+
+def _labels(
+    train: Mapping[str, Array], labels: Array | None, classes: Sequence[str] | None
+) -> Array:
+    """The labels; without any the classifier's own, or one class for all."""
+    if labels is not None:
+        return _whole_numbers("train", labels)
+    if LOGITS in train:
+        return torch.as_tensor(train[LOGITS]).argmax(dim=1)
+    if classes is not None and len(classes) > 1:
+        raise UsageError(f"{len(classes)} classes need labels; without labels there is one class.")
+    return torch.zeros(len(next(iter(train.values()))), dtype=torch.int64)
+
+
+def _whole_numbers(name: str, labels: Array) -> Array:
+    values = torch.as_tensor(labels)
+    if values.ndim != 1 or values.is_floating_point() or values.dtype == torch.bool:
+        raise UsageError(f"{name}: labels are whole numbers (N,), got {values.dtype}.")
+    return values

@@ -1,0 +1,104 @@
+"""The network of a gate that is fitted on features somebody already has: there is none."""
+
+from collections.abc import Mapping
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from goen.errors import UsageError, unknown
+from goen.outputs import Outputs
+
+LOGITS = "logits"
+# The logit of a class without images: finite, because what is not finite is flagged.
+_NEVER = -1e30
+
+
+class Precomputed(nn.Module):
+    """Features by name, as they are, to ``Outputs``; with logits, or with those of class means.
+
+    Without a classifier the label is that of the nearest class: of the class whose mean unit vector
+    of the last feature is nearest. The logits are those of Gaussians around the means with one
+    variance for all classes and dimensions.
+
+    Args:
+        widths: of each feature, by name; the last one is the one that classes are told apart by.
+        num_classes: how many there are; 1 if nothing is known of classes.
+        has_logits: whether logits are among the inputs.
+
+    Example:
+        >>> network = Precomputed({"clip": 2}, 2, has_logits=False)
+        >>> train = {"clip": torch.tensor([[2.0, 0.1], [3.0, 0.0], [0.0, 1.0], [0.1, 1.0]])}
+        >>> network.add(train, torch.tensor([0, 0, 1, 1])) is network
+        True
+        >>> network({"clip": torch.tensor([[9.0, 1.0]])}).logits.argmax(1)
+        tensor([0])
+    """
+
+    sums: Tensor
+    counts: Tensor
+    squares: Tensor
+
+    def __init__(self, widths: Mapping[str, int], num_classes: int, *, has_logits: bool) -> None:
+        super().__init__()
+        if not widths or LOGITS in widths:
+            raise UsageError(f"Features have names, none of them {LOGITS!r}; got {[*widths]}.")
+        self.widths = dict(widths)
+        self.num_classes = num_classes
+        self.has_logits = has_logits
+        if not has_logits:
+            shape = (num_classes, self.widths[self.last])
+            self.register_buffer("sums", torch.zeros(shape, dtype=torch.float64))
+            self.register_buffer("counts", torch.zeros(num_classes, dtype=torch.int64))
+            self.register_buffer("squares", torch.zeros((), dtype=torch.float64))
+
+    @property
+    def last(self) -> str:
+        """The feature that classes are told apart by, where there are no logits."""
+        return list(self.widths)[-1]
+
+    def add(self, inputs: Mapping[str, Tensor], labels: Tensor) -> Self:
+        """Add training inputs to the means of their classes; nothing is to be done with logits."""
+        if not self.has_logits:
+            unit, numbers = _unit(inputs[self.last]), labels.to(torch.int64)
+            self.sums.index_add_(0, numbers, unit)
+            self.counts.index_add_(0, numbers, torch.ones_like(numbers))
+            self.squares += unit.square().sum()
+        return self
+
+    def forward(self, inputs: dict[str, Tensor]) -> Outputs:
+        features = {name: self._feature(inputs, name) for name in self.widths}
+        if not self.has_logits:
+            return Outputs(self._nearness(features[self.last]), features)
+        if LOGITS not in inputs:
+            raise unknown("feature", LOGITS, inputs)
+        logits = inputs[LOGITS]
+        if logits.ndim != 2 or logits.shape[1] != self.num_classes:
+            raise UsageError(
+                f"Logits have shape (N, {self.num_classes}), got {tuple(logits.shape)}."
+            )
+        return Outputs(logits.float(), features)
+
+    def _feature(self, inputs: Mapping[str, Tensor], name: str) -> Tensor:
+        if name not in inputs:
+            raise unknown("feature", name, inputs)
+        values = inputs[name]
+        if values.ndim != 2 or values.shape[1] != self.widths[name]:
+            raise UsageError(
+                f"The feature {name} has shape (N, {self.widths[name]}), got {tuple(values.shape)}."
+            )
+        return values.float()
+
+    def _nearness(self, features: Tensor) -> Tensor:
+        counted = self.counts.clamp_min(1).to(torch.float64)
+        means = self.sums / counted[:, None]
+        lengths = means.square().sum(dim=1)
+        within = self.squares - (counted * lengths).sum()
+        variance = (within / (self.counts.sum() * means.shape[1])).clamp_min(1e-12)
+        logits = (_unit(features) @ means.T - lengths / 2) / variance
+        return torch.where(self.counts > 0, logits, _NEVER).float()
+
+
+def _unit(features: Tensor) -> Tensor:
+    return normalize(features.to(torch.float64), dim=1)

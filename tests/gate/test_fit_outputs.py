@@ -1,0 +1,227 @@
+"""Gates of features alone, with a classifier's logits, with class means, or with no classes."""
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from onnxruntime import InferenceSession
+
+import goen
+from goen.errors import ArtifactError, LeakError, UsageError
+from goen.gate import Gate
+from goen.gate.export import to_onnx, to_program
+from goen.gate.fit_outputs import as_features
+from goen.models.precomputed import Precomputed
+from goen.outputs import Outputs
+
+from ..own_model import LAYERS, digits, preprocess, trained
+
+CENTRES = np.random.default_rng(0).normal(size=(5, 16))
+
+
+def rows(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 5, count)
+    return (CENTRES[labels] + 0.4 * rng.normal(size=(count, 16))).astype(np.float32), labels
+
+
+X, LABELS = rows(1000, 1)
+HELD_OUT, HELD_OUT_LABELS = rows(600, 2)
+NEW, NEW_LABELS = rows(800, 3)
+UNLIKE = np.random.default_rng(4).normal(size=(300, 16)).astype(np.float32)
+
+
+@cache
+def gate_of(kind: str) -> Gate:
+    if kind == "class means":
+        return Gate.fit_outputs(
+            {"clip": X}, LABELS, {"clip": HELD_OUT}, held_out_labels=HELD_OUT_LABELS
+        )
+    if kind == "no classes":
+        return Gate.fit_outputs(X, None, HELD_OUT)
+    return Gate.fit_outputs(
+        {"clip": X, "logits": X @ CENTRES.T}, LABELS,
+        {"clip": HELD_OUT, "logits": HELD_OUT @ CENTRES.T},
+    )  # fmt: skip
+
+
+def given(kind: str, values: np.ndarray) -> object:
+    if kind == "no classes":
+        return values
+    return {"clip": values} | ({"logits": values @ CENTRES.T} if kind == "logits" else {})
+
+
+KINDS = ["class means", "no classes", "logits"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_from_the_fit_to_an_exported_file(kind: str, tmp_path: Path) -> None:
+    gate = gate_of(kind)
+    found = gate.predict_outputs(given(kind, NEW))  # type: ignore[arg-type]
+    assert found.is_ood.mean() < 0.09
+    assert gate.predict_outputs(given(kind, UNLIKE)).is_ood.mean() > 0.9  # type: ignore[arg-type]
+    if kind != "no classes":
+        assert (found.label == NEW_LABELS).mean() > 0.97
+    gate.save(tmp_path / "gate")
+    loaded = goen.load(tmp_path / "gate")
+    again = loaded.predict_outputs(given(kind, NEW))  # type: ignore[arg-type]
+    assert np.array_equal(again.score, found.score)
+    assert np.array_equal(again.label, found.label)
+
+    to_program(gate, tmp_path / "gate.pt2")
+    to_onnx(gate, tmp_path / "gate.onnx")
+    session = InferenceSession(tmp_path / "gate.onnx")
+    feed = given(kind, NEW)
+    feed = feed if isinstance(feed, dict) else {"features": feed}
+    feed = {name: np.asarray(part, np.float32) for name, part in feed.items()}
+    label, decision = session.run(["label", "is_ood"], feed)
+    assert np.array_equal(label, found.label)
+    assert (decision == found.is_ood).mean() > 0.998  # but for scores between two held-out ones
+
+
+def test_the_label_is_that_of_the_nearest_mean_of_unit_vectors() -> None:
+    unit = X / np.linalg.norm(X, axis=1, keepdims=True)
+    means = np.stack([unit[label == LABELS].mean(0) for label in range(5)])
+    new = NEW / np.linalg.norm(NEW, axis=1, keepdims=True)
+    squared = ((new[:, None] - means) ** 2).sum(2)
+    found = gate_of("class means").predict_outputs({"clip": NEW})
+    assert np.array_equal(found.label, squared.argmin(1))
+    # The confidence is that of Gaussians of one variance.
+    variance = ((unit - means[LABELS]) ** 2).mean()
+    weight = np.exp(-(squared - squared.min(1, keepdims=True)) / (2 * variance))
+    assert np.allclose(found.confidence, weight.max(1) / weight.sum(1), atol=1e-5)
+
+
+def test_without_a_classifier_the_entropy_is_no_cue() -> None:
+    assert gate_of("class means").detector.cue_names == ("clip",)
+    assert gate_of("no classes").detector.cue_names == ("features",)
+    assert gate_of("logits").detector.cue_names == ("clip", "entropy")
+    assert gate_of("no classes").classes == ("known",)
+    assert gate_of("class means").facts["held_out_accuracy"] > 0.97
+
+
+def test_outputs_give_the_gate_of_the_network() -> None:
+    p = digits()
+    network = goen.Tapped(trained(), LAYERS, preprocess=preprocess)
+    whole = Gate.fit(trained(), p.train, p.validation, layers=LAYERS, preprocess=preprocess)
+    outputs = {part: goen.extract(network, images) for part, images in
+               {"train": p.train, "held_out": p.validation, "test": p.test}.items()}  # fmt: skip
+    gate = Gate.fit_outputs(outputs["train"], p.train.labels, outputs["held_out"])
+    found, expected = gate.predict_outputs(outputs["test"]), whole.predict(p.test)
+    assert np.allclose(found.score, expected.score, atol=1e-4)
+    assert np.array_equal(found.label, expected.label)
+    # And the gate of the network takes outputs, and arrays of them, too.
+    arrays = {name: values.numpy() for name, values in outputs["test"].features.items()}
+    again = whole.predict_outputs({**arrays, "logits": outputs["test"].logits.numpy()})
+    assert np.allclose(again.score, expected.score, atol=1e-4)
+    with pytest.raises(UsageError, match="are features and logits"):
+        whole.predict_outputs(arrays)
+
+
+def test_without_labels_the_classifiers_own_are_taken() -> None:
+    logits = X @ CENTRES.T
+    gate = Gate.fit_outputs(
+        {"clip": X, "logits": logits}, None, {"clip": HELD_OUT, "logits": HELD_OUT @ CENTRES.T}
+    )
+    same = Gate.fit_outputs(
+        {"clip": X, "logits": logits}, logits.argmax(1),
+        {"clip": HELD_OUT, "logits": HELD_OUT @ CENTRES.T},
+    )  # fmt: skip
+    assert np.array_equal(gate.held_out.scores, same.held_out.scores)
+
+
+def test_half_precision_and_memory_maps_are_taken(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", X.astype(np.float16))
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    gate = Gate.fit_outputs(mapped, LABELS, HELD_OUT.astype(np.float16), batch_size=64)
+    expected = Gate.fit_outputs(
+        X.astype(np.float16).astype(np.float32), LABELS,
+        HELD_OUT.astype(np.float16).astype(np.float32),
+    )  # fmt: skip
+    assert np.allclose(gate.held_out.scores, expected.held_out.scores, atol=1e-5)
+
+
+def test_an_update_equals_a_fit_on_everything() -> None:
+    more, labels = rows(500, 5)
+    gate, change = gate_of("class means").update(
+        train=({"clip": more}, labels), held_out={"clip": HELD_OUT}, ood={"other": {"clip": UNLIKE}}
+    )
+    whole = Gate.fit_outputs(
+        np.concatenate([X, more]), np.concatenate([LABELS, labels]), HELD_OUT, ood={"other": UNLIKE}
+    )
+    found, expected = gate.predict_outputs(NEW), whole.predict_outputs(NEW)
+    assert np.allclose(found.score, expected.score, atol=1e-6)
+    assert np.allclose(found.confidence, expected.confidence, atol=1e-6)
+    assert change.after["auroc/other"] > 0.95
+    # The gate that was updated is as it was.
+    assert isinstance(gate_of("class means").network, Precomputed)
+    assert int(gate_of("class means").network.counts.sum()) == 1000  # type: ignore[arg-type]
+
+
+def test_kinds_of_ood_by_name_or_one() -> None:
+    one = Gate.fit_outputs(X, LABELS, HELD_OUT, ood=UNLIKE)
+    named = Gate.fit_outputs(X, LABELS, HELD_OUT, ood={"far": {"features": UNLIKE}})
+    assert [*one.detector.ood_cues_] == ["ood"]  # type: ignore[attr-defined]
+    assert [*named.detector.ood_cues_] == ["far"]  # type: ignore[attr-defined]
+    assert np.array_equal(one.held_out.scores, named.held_out.scores)
+
+
+def test_a_class_without_rows_is_never_the_label() -> None:
+    gate = Gate.fit_outputs(X, LABELS, HELD_OUT, classes=tuple("abcdefg"))
+    found = gate.predict_outputs(NEW)
+    assert found.label.max() == 4
+    assert np.isfinite(found.score).all()
+
+
+def test_a_row_that_is_not_finite_is_flagged() -> None:
+    rows = NEW[:4].copy()
+    rows[1, 3] = np.nan
+    found = gate_of("class means").predict_outputs(rows)
+    assert found.is_ood[1]
+    assert np.isinf(found.score[1])
+    assert np.isfinite(found.score[[0, 2, 3]]).all()
+
+
+@pytest.mark.parametrize(
+    ("train", "labels", "held_out", "message"),
+    [
+        (X, LABELS, HELD_OUT[:, :3], r"The feature features has shape \(N, 16\), got \(1, 3\)"),
+        ({"a": X}, LABELS, {"b": HELD_OUT}, r"inputs are tensors a float .* got tensors b float"),
+        (X[:, 0], LABELS, HELD_OUT, r"train: features should be an array \(N, D\) of floats"),
+        (X.astype(np.int64), LABELS, HELD_OUT, "of floats, got .* of int64"),
+        (X, LABELS[:5], HELD_OUT, "1000 images need as many labels, got 5"),
+        (X, LABELS / 1.0, HELD_OUT, "train: labels are whole numbers"),
+        (X, LABELS - 1, HELD_OUT, r"Labels lie in 0 \.\. 3 for 4 classes, got -1 \.\. 3"),
+        ({}, LABELS, HELD_OUT, "got a dict"),
+        ("x.npy", LABELS, HELD_OUT, "got a str"),
+        ({"logits": X}, LABELS, HELD_OUT, "Features have names"),
+        (X, LABELS, X, "LeakError"),
+    ],
+)
+def test_what_cannot_be_fitted_is_a_sentence(
+    train: object, labels: np.ndarray, held_out: object, message: str
+) -> None:
+    error = LeakError if message == "LeakError" else UsageError
+    with pytest.raises(error, match="shares" if error is LeakError else message):
+        Gate.fit_outputs(train, labels, held_out)  # type: ignore[arg-type]
+
+
+def test_several_classes_need_labels() -> None:
+    with pytest.raises(UsageError, match="2 classes need labels"):
+        Gate.fit_outputs(X, None, HELD_OUT, classes=("a", "b"))
+
+
+def test_features_by_name() -> None:
+    outputs = Outputs(torch.zeros(2, 3), {"a": torch.ones(2, 4)})
+    assert [*as_features(outputs)] == ["a", "logits"]
+    assert [*as_features(X)] == ["features"]
+    with pytest.raises(UsageError, match="got a list"):
+        as_features([X])  # type: ignore[arg-type]
+
+
+def test_a_gate_of_features_takes_no_model(tmp_path: Path) -> None:
+    gate_of("class means").save(tmp_path / "gate")
+    with pytest.raises(ArtifactError, match="contains its own network"):
+        goen.load(tmp_path / "gate", model=trained())
