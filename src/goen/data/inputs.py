@@ -16,6 +16,7 @@ from goen.data.imageset import DIGEST, Digests, ImageSet
 from goen.data.kinds import (
     AskedInputs,
     InputKind,
+    TensorInputs,
     digest_pixels,
     digest_tensors,
     find_kind,
@@ -61,6 +62,11 @@ class BatchStream:
     digests: Callable[[], Digests] = lambda: np.zeros(0, DIGEST)
     kind: InputKind | None = None
     asked: AskedInputs = "auto"
+
+    @property
+    def are_images(self) -> bool:
+        """Whether these are images, or may be as far as is known."""
+        return self.asked != "tensors" and not isinstance(self.kind, TensorInputs)
 
     def __iter__(self) -> Iterator[Batch]:
         kind = self.kind
@@ -300,7 +306,7 @@ def _one_at_a_time(name: str) -> UsageError:
 
 
 def require_disjoint_streams(streams: Mapping[str, BatchStream]) -> None:
-    """Refuse an image that is in two of these sets, compared after rounding to 8 bits.
+    """Refuse an input that is in two of these sets; images are compared after rounding to 8 bits.
 
     Of an iterable only the images read so far are known: check before the pass and after it.
 
@@ -313,8 +319,9 @@ def require_disjoint_streams(streams: Mapping[str, BatchStream]) -> None:
         for other in roles[:i]:
             shared = len(np.intersect1d(hashed[role], hashed[other]))
             if shared:
+                what, how = ("images", "pixel") if streams[role].are_images else ("inputs", "value")
                 raise LeakError(
-                    f"{role} shares {shared} of its {len(hashed[role])} images with {other}, "
-                    "pixel for pixel. The training, held-out and OOD sets must be disjoint: leave "
-                    "the shared images out of one of them."
+                    f"{role} shares {shared} of its {len(hashed[role])} {what} with {other}, "
+                    f"{how} for {how}. The training, held-out and OOD sets must be disjoint: leave "
+                    f"the shared {what} out of one of them."
                 )
