@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from goen.errors import StorageError, UsageError
-from goen.files import Own, make_folder, whole_file, whole_folder
+from goen.files import Own, make_folder, own_files, recorded_names, whole_file, whole_folder
 
 ANY = Own("anything", lambda path: True)
 
@@ -215,3 +215,15 @@ def test_the_umask_is_that_of_the_moment_and_is_never_set(
         os.umask(mask)
     for name in ("f", "g/file"):
         assert (tmp_path / name).stat().st_mode & 0o777 == 0o640
+
+
+def test_a_record_leads_to_no_file_outside_its_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "report"
+    with own_files(folder, {"a.md"}):
+        pass
+    (tmp_path / "precious").write_text("kept")
+    (folder / ".goen-wrote").write_text(f"a.md\n\n../precious\n{tmp_path / 'precious'}\nb/c")
+    assert recorded_names(folder) == {"a.md"}
+    with own_files(folder, {"b.md"}):
+        pass
+    assert (tmp_path / "precious").read_text() == "kept"

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from PIL import Image
 
 import goen
 from goen.cli.main import main
+from goen.cli.score import _about
 from goen.data import load_set
 from goen.data.pictures import read_picture
 
@@ -269,6 +271,14 @@ def test_a_terminal_gets_a_table_with_the_most_suspicious_first_and_a_summary(
     )
     assert "classifies 0, 1, 2, 3, 4, 5, 6. Of pictures of these it flags at most 50.0%" in text
     assert err == ""
+
+
+def test_no_more_than_ten_classes_are_listed() -> None:
+    gate = goen.load("cifar10-w16")
+    assert "classifies airplane, automobile, bird" in _about("it", gate)
+    assert "ship, truck. Of pictures of these it flags at most 5.0%" in _about("it", gate)
+    more = replace(gate, classes=(*gate.classes, "boat"))
+    assert "ship, truck, .... Of pictures" in _about("it", more)
 
 
 def test_a_table_can_be_asked_for_and_is_then_not_broken(

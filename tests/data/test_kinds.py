@@ -14,6 +14,7 @@ from goen.data.kinds import (
     find_kind,
 )
 from goen.errors import UsageError
+from goen.functional._rows import PIXEL_SLACK
 
 
 @pytest.mark.parametrize(
@@ -30,6 +31,15 @@ from goen.errors import UsageError
 def test_images_of_another_form_are_refused(images: torch.Tensor, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         check_images(images)
+
+
+def test_the_slack_of_float_images_includes_its_ends() -> None:
+    for value in (-PIXEL_SLACK, 1 + PIXEL_SLACK):
+        image = torch.full((1, 3, 8, 8), value)
+        assert torch.equal(check_images(image), image)
+    for value in (-1.1 * PIXEL_SLACK, 1 + 1.1 * PIXEL_SLACK):
+        with pytest.raises(UsageError, match="lie in"):
+            check_images(torch.full((1, 3, 8, 8), value))
 
 
 def test_one_image_is_a_batch_of_one() -> None:

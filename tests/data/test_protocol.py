@@ -114,6 +114,8 @@ def test_digits_mirror_the_paper() -> None:
     assert p.evaluation["photographs"].images.name == "photograph of flower"
     assert tuple(p.calibration_ood) == CALIBRATION_OOD["digits"]
     assert set(p.train.counts().values()) <= set(range(70, 120))
+    # Three fifths of 300 calibrate, two fifths are held out for the threshold.
+    assert (len(p.calibration_id), len(p.held_out)) == (180, 120)
 
 
 def test_a_protocol_that_leaks_cannot_exist() -> None:

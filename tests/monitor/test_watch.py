@@ -188,6 +188,12 @@ def test_nothing_of_others_is_touched(tmp_path: Path) -> None:
         pass
 
 
+def test_empty_files_are_no_rows(tmp_path: Path) -> None:
+    (tmp_path / IMAGES).touch()  # as an interruption leaves them
+    begin(tmp_path)
+    assert len(lines(tmp_path / IMAGES)) == 10
+
+
 def test_rows_without_their_state_are_not_begun_anew(tmp_path: Path) -> None:
     begin(tmp_path)
     (tmp_path / STATE).unlink()
