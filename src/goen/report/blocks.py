@@ -1,5 +1,6 @@
 """What a page is made of: sections of paragraphs, figures, pictures and tables."""
 
+import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,6 +11,9 @@ from matplotlib.figure import Figure
 
 from goen.report.table import Table
 from goen.report.wall import Wall
+
+# Names of files have at most 255 bytes, and two of these may be in one.
+_LONGEST_SLUG = 80
 
 
 @dataclass(frozen=True)
@@ -113,13 +117,18 @@ class Page:
 
 
 def slug(text: str) -> str:
-    """A name for a file or an anchor.
+    """A name for a file or an anchor; with a hash where too little of the text is left in it.
 
     Example:
-        >>> slug("ROC: tiny ImageNet")
-        'roc-tiny-imagenet'
+        >>> slug("ROC: tiny ImageNet"), slug("日本")
+        ('roc-tiny-imagenet', 'ce47dfba')
     """
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    plain = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    lost = any(c.isalnum() and not c.isascii() for c in text)
+    if not lost and 0 < len(plain) <= _LONGEST_SLUG:
+        return plain
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
+    return f"{plain[:_LONGEST_SLUG]}-{digest}".lstrip("-")
 
 
 def bold(value: float, form: str = ".4f") -> Markup:

@@ -208,7 +208,7 @@ def _cues(gate: Gate, detector: GoenM, evidence: FitEvidence) -> Section:
         quantity = "entropy of the softmax" if name == detector.cue_names[-1] else "distance"
         drawings.append(
             Drawing(
-                f"cue-{slug(name) or column}",
+                f"cue-{slug(name)}",
                 histograms(name, by_set, None, quantity),
                 f"Histograms of the cue {name} of {', '.join(by_set)}.",
             )
