@@ -6,7 +6,8 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -298,6 +299,14 @@ def test_rows_on_a_terminal_hold_no_control_characters_and_parquet_is_refused(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     look_like_a_terminal(monkeypatch)
+    bars: list[bool] = []
+
+    @contextmanager
+    def shown(show: bool) -> Iterator[None]:
+        bars.append(show)
+        yield
+
+    monkeypatch.setattr("goen.cli.score.shown", shown)
     odd = pictures / "a\x1b[2J.png"
     shutil.copy(pictures / "0.png", odd)
     for form in ("csv", "jsonl"):
@@ -305,6 +314,9 @@ def test_rows_on_a_terminal_hold_no_control_characters_and_parquet_is_refused(
         out = capsys.readouterr().out
         assert "\x1b" not in out
         assert "x1b[2J.png" in out
+    assert main(["score", str(odd), "--gate", str(finished)]) == 0
+    assert bars == [False, False, True]  # no bar stands between rows
+    capsys.readouterr()
     assert main(["score", str(odd), "--gate", str(finished), "--format", "parquet"]) == 2
     assert "give --out scores.parquet" in capsys.readouterr().err
 

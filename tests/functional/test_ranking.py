@@ -155,6 +155,16 @@ def test_hoeffding_interval_holds_the_mean_and_ends_where_its_bound_is_spent(mea
             assert num * ranking.bernoulli_divergence(mean, end) == pytest.approx(budget, rel=1e-4)
 
 
+def test_a_difference_is_tested_by_students_t():
+    parts = [(0.0004, 30), (0.0001, 12)]
+    low, high, p_value = ranking.around(0.05, parts, 0.95)
+    error, freedom = 0.0005**0.5, 0.0005**2 / (0.0004**2 / 29 + 0.0001**2 / 11)
+    assert p_value == pytest.approx(2 * stats.t.sf(0.05 / error, freedom))
+    reach = stats.t.ppf(0.975, freedom) * error
+    assert (low, high) == (pytest.approx(0.05 - reach), pytest.approx(0.05 + reach))
+    assert ranking.around(-0.05, parts, 0.95)[2] == p_value
+
+
 def test_fpr_at_95_takes_the_least_count_that_is_at_least_95_percent():
     for total in range(1, 500):
         positives = np.arange(total + 1.0)

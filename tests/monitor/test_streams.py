@@ -3,7 +3,7 @@ import pytest
 
 from goen.errors import FitError, UsageError
 from goen.functional.online_conformal import uniforms
-from goen.monitor.streams import Stream, Streams, begin, checked_values
+from goen.monitor.streams import Stream, Streams, _grid, begin, checked_values
 
 LINE = np.log(20)
 
@@ -23,6 +23,12 @@ def test_scores_are_rounded_to_a_power_of_two_near_a_five_hundredth_of_their_spr
     assert Stream("s", 1.0, 2.0**-60).rounded(np.array([1e300]))[0] == 1e300 * 2.0**60
     assert Stream("s", 1.0, 2.0**-60).rounded(np.array([1e308])).tolist() == [np.inf]
     assert Stream("s", 1.0).rounded(np.array([0.1])).tolist() == [0.1]
+
+
+def test_without_a_spread_in_the_middle_the_range_sets_the_resolution() -> None:
+    values = np.array([5.0] * 9 + [5.0 + 3 * 512])
+    assert _grid(values) == (2.0, 5.0)
+    assert _grid(values[:9]) == (0.0, 0.0)
 
 
 def test_the_images_that_set_the_resolution_are_not_ranked() -> None:

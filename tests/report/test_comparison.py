@@ -1,5 +1,6 @@
 """What bench and ablate share: the numbers of the results, in tables."""
 
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
@@ -43,3 +44,12 @@ def test_a_method_that_lacks_a_set_has_no_mean_over_it(tmp_path: Path) -> None:
     assert table.columns[0] == "mean unseen"
     assert means.pop(run.titles["concat"]) is None
     assert None not in means.values()
+
+
+def test_methods_that_share_a_classifier_share_a_row_and_are_named_below(tmp_path: Path) -> None:
+    run = read_run(ablate(tmp_path / "a"))
+    twins = [replace(r, method="concat_distance") for r in run.results if r.method == "concat"]
+    table = Comparison([*run.results, *twins], run.summary).classifiers()
+    of_two = "concatenation as in the figure, with CenterLoss"
+    assert f"{of_two} and 1 other" in [row.label for row in table.rows]
+    assert f"{of_two} and 1 other: {of_two}." in table.notes
