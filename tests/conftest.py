@@ -7,10 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import settings
 
 from goen.data import ImageSet
 
 from .processor import MISSING, guarded, missing_abilities
+
+# On a busy machine an example may take any time; speed is measured in benchmarks/.
+settings.register_profile("goen", deadline=None)
+settings.load_profile("goen")
 
 # Tests run in several processes; more threads than cores would only wait for each other.
 torch.set_num_threads(int(os.environ.get("GOEN_TEST_THREADS", "1")))
