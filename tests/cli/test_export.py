@@ -26,6 +26,9 @@ def test_export_replaces_no_weights_and_reports_it_before_anything_is_traced(
     assert weights.read_bytes() == before
     assert main(["export", "cifar10-w16", "--out", "g.onnx", "--program", "./g.onnx"]) == 2
     assert "must be different files" in capsys.readouterr().err
+    for exchanged in ("--out", "gate.pt2"), ("--program", "gate.onnx"):
+        assert main(["export", "cifar10-w16", *exchanged]) == 2
+        assert f"got {' '.join(exchanged)}." in capsys.readouterr().err
 
 
 def test_a_file_to_write_and_pictures_to_compare_on_are_needed(

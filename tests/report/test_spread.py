@@ -97,13 +97,13 @@ def test_the_page_says_that_a_single_training_is_luck(
     folder = shutil.copytree(reports["run"], tmp_path / "run")
     monkeypatch.setattr("goen.report.figures.style.FORMS", ("svg",))
     monkeypatch.setattr("goen.report.spread.RECORDED", tmp_path)
-    record(tmp_path, facts_of(folder), test=[0.031, 0.05], photographs=[0.95, 0.5])
+    record(tmp_path, facts_of(folder), test=[0.031, 0.05], photographs=[0.95, 0.5], noise=[1, 1])
     write_report(folder)
     text = page_text(folder)
     assert (
         "A single training on so few images is partly luck: 2 recorded trainings of this run, "
-        "with 2 seeds, gave gates that flagged 3.1% to 5.0% of test (ID) and 50.0% to 95.0% of "
-        "photographs (goen 1.2, torch 3.4; recipes/some.py)." in text
+        "with 2 seeds, gave gates that flagged 3.1% to 5.0% of test (ID), 50.0% to 95.0% of "
+        "photographs and 100.0% of noise (goen 1.2, torch 3.4; recipes/some.py)." in text
     )
     drawn = (folder / "figures" / "flagged.svg").read_text("utf-8")
     assert "grey: from the least to the most of other trainings" in drawn

@@ -58,6 +58,12 @@ def export_command(
         check_free(program, PROGRAM)
     if out is not None and program is not None and out.resolve() == program.resolve():
         raise UsageError(f"--out and --program must be different files, got {out} for both.")
+    for option, path, other in (("--out", out, ".pt2"), ("--program", program, ".onnx")):
+        if path is not None and path.suffix == other:
+            raise UsageError(
+                "--out writes an ONNX file (.onnx), --program a program of torch.export (.pt2); "
+                f"got {option} {path}."
+            )
     loaded = open_gate(gate, model, preprocess, false_alarm_rate, per_class=per_class)
     pictures = None
     if images is not None:

@@ -189,8 +189,13 @@ def _shown(dataset: str) -> str:
 
 def _luck(spread: Spread) -> Markup:
     """How far single trainings of this run are apart."""
+
+    def shares(low: float, high: float) -> str:
+        least, most = f"{low:.1%}", f"{high:.1%}"
+        return least if least == most else f"{least} to {most}"
+
     ranges = [
-        Markup("{:.1%} to {:.1%} of {}").format(low, high, _shown(name))
+        Markup("{} of {}").format(shares(low, high), _shown(name))
         for name, (low, high) in spread.flagged.items()
     ]
     return Markup(
