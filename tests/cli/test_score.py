@@ -431,7 +431,9 @@ def test_flagged_pictures_are_copied(
     assert names > {"3.jpg"}
     assert (folder / "3.jpg").read_bytes() == (pictures / "deep" / "3.jpg").read_bytes()
     (folder / "notes.txt").touch()
-    assert score(pictures / "0.png", *everything, "--copy-flagged", folder)[0] == 0
+    code, _, err = score(pictures / "0.png", *everything, "--copy-flagged", folder)
+    assert code == 0
+    assert f"\n1 flagged picture copied to {folder}" in err
     left = {path.name for path in folder.iterdir()} - {".goen-wrote"}
     assert left <= {"0.png", "notes.txt"}
     code, rows, err = score(pictures, "--copy-flagged", pictures / "flagged")

@@ -51,6 +51,10 @@ def test_with_a_threshold_per_class_too(page: Scored, tmp_path: Path) -> None:
     report = ScoreReport(gate, "g")
     score_files(gate, page.files, lambda _: None, report.watch)
     report.write(tmp_path / "page.html")
+    assert (
+        "ID) images of the same predicted class that score at least as high, estimated with at "
+        f"least {gate.num_held_out} held-out ID images of each class;"
+    ) in (tmp_path / "page.html").read_text("utf-8")
     wall = walls(tmp_path / "page.html")["scored-pictures"]
     assert wall["rates"]["held_out"] == gate.num_held_out < 120
     p = {tile["name"]: tile["p"] for tile in wall["tiles"]}

@@ -140,7 +140,9 @@ def score_command(
     if target is not None:
         note(f"written to {target}")
     if copy_to is not None:
-        note(f"{copy_flagged(flagged, copy_to)} flagged pictures copied to {copy_to}")
+        copied = copy_flagged(flagged, copy_to)
+        pictures = "1 flagged picture" if copied == 1 else f"{copied:,} flagged pictures"
+        note(f"{pictures} copied to {copy_to}")
     if page is not None and report is not None:
         page.write(report)
         note(f"report: {report}")
@@ -240,7 +242,8 @@ def _summary(counts: FileCounts, found: FoundFiles, gate: Gate) -> str:
 
 def _about(name: str, gate: Gate) -> str:
     more = ", ..." if len(gate.classes) > _MOST_CLASSES else ""
+    each = ", and of each predicted class of them," if gate.per_class else ""
     return (
         f"The gate {name} classifies {', '.join(gate.classes[:_MOST_CLASSES])}{more}. Of pictures "
-        f"of these it flags at most {gate.false_alarm_rate:.1%} on average."
+        f"of these{each} it flags at most {gate.false_alarm_rate:.1%} on average."
     )

@@ -126,13 +126,17 @@ class ScoreReport:
             "The gate {} scored {} pictures. At its false-alarm rate of {} it flags {} of them as "
             "out-of-distribution (OOD)."
         ).format(self.gate_name, f"{total:,}", bold(gate.false_alarm_rate, "g"), bold(flagged, ","))
-        each = "of each class, at least " if gate.per_class else ""
+        held_out = f"{gate.num_held_out:,} held-out ID images"
+        among, each = "", ""
+        if gate.per_class:
+            held_out = f"at least {held_out} of each class"
+            among, each = " of the same predicted class", "of each predicted class "
         text = (
             "The most suspicious pictures come first. The p-value is the share of in-distribution "
-            "(ID) images that score at least as high, estimated with "
-            f"{each}{gate.num_held_out:,} held-out ID images; a picture is flagged if its p-value "
-            "is at most the false-alarm rate. So of ID pictures at most that rate is flagged, on "
-            "average over held-out sets. The small picture in the corner is what the network saw."
+            f"(ID) images{among} that score at least as high, estimated with {held_out}; a picture "
+            "is flagged if its p-value is at most the false-alarm rate. So of ID pictures "
+            f"{each}at most that rate is flagged, on average over held-out sets. The small picture "
+            "in the corner is what the network saw."
         )
         blocks: list[PageBlock] = [Paragraph(lead, "lead"), Paragraph(text)]
         if total > len(self._kept):
