@@ -6,6 +6,7 @@ import pytest
 
 from goen.errors import StorageError, UsageError
 from goen.files import Own, make_folder, own_files, recorded_names, whole_file, whole_folder
+from goen.files import Own, check_writable, make_folder, whole_file, whole_folder
 
 ANY = Own("anything", lambda path: True)
 
@@ -227,3 +228,19 @@ def test_a_record_leads_to_no_file_outside_its_folder(tmp_path: Path) -> None:
     with own_files(folder, {"b.md"}):
         pass
     assert (tmp_path / "precious").read_text() == "kept"
+def test_whether_a_place_can_be_written_to_is_seen_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locked = tmp_path / "locked"
+    locked.mkdir()
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != locked)
+    check_writable(tmp_path / "a.onnx")
+    check_writable(tmp_path / "new" / "deep" / "a.onnx")
+    check_writable(locked)  # itself replaced: the folder that holds it counts
+    for path in (locked / "a.onnx", locked / "new" / "a.onnx"):
+        with pytest.raises(StorageError, match=r"Cannot write .*a\.onnx: permission denied"):
+            check_writable(path)
+    with pytest.raises(StorageError, match="A file stands where a folder is needed"):
+        check_writable(tmp_path / "file" / "a.onnx")
+    assert {path.name for path in tmp_path.iterdir()} == {"locked", "file"}  # nothing was made

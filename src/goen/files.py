@@ -64,6 +64,18 @@ def check_free(path: Path, ours: Own | None = None, *, folder: bool = False) -> 
     return place
 
 
+def check_writable(path: Path) -> None:
+    """Raise a StorageError if nothing can be written to ``path``; for before long work.
+
+    What counts is the folder that will hold it or, if that does not exist, the nearest above it.
+    """
+    above = next(p for p in Path(os.path.realpath(path)).parents if os.path.lexists(p))
+    if not above.is_dir():
+        raise _cannot_write(path, NotADirectoryError(errno.ENOTDIR, ""))
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise _cannot_write(path, PermissionError(errno.EACCES, ""))
+
+
 def _taken(path: Path, place: Path, ours: Own | None) -> UsageError:
     what = _described(place, ours.parts if ours else frozenset())
     kind = f", not {ours.name}" if ours else ""

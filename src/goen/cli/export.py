@@ -10,7 +10,7 @@ from goen.cli.options import OptionalFunction, OptionalPath, OptionalRate
 from goen.cli.terminal import note
 from goen.data.pictures import describe_skipped, read_picture
 from goen.errors import UsageError
-from goen.files import check_free
+from goen.files import check_free, check_writable
 from goen.gate.export import ONNX, PROGRAM, to_onnx, to_program
 from goen.gate.score_files import find_files
 
@@ -54,8 +54,10 @@ def export_command(
         raise UsageError("Name a file to write: --out gate.onnx, or --program gate.pt2.")
     if out is not None:
         check_free(out, ONNX)
+        check_writable(out)
     if program is not None:
         check_free(program, PROGRAM)
+        check_writable(program)
     if out is not None and program is not None and out.resolve() == program.resolve():
         raise UsageError(f"--out and --program must be different files, got {out} for both.")
     for option, path, other in (("--out", out, ".pt2"), ("--program", program, ".onnx")):

@@ -19,7 +19,7 @@ from goen.cli.terminal import note
 from goen.data.folders import open_image_set, picture_files
 from goen.errors import UsageError
 from goen.escaping import visible
-from goen.files import check_free, whole_file
+from goen.files import check_free, check_writable, whole_file
 from goen.gate import Gate
 from goen.gate.summary import fit_summary
 from goen.models.placement import find_device
@@ -90,6 +90,7 @@ def fit_command(
     """
     place = find_device(device)
     check_free(out, saved("gate"), folder=True)
+    check_writable(out)
     if len({*classes}) != len(classes):
         raise UsageError(f"--classes must name each class once, got {' '.join(classes)}.")
     network = make_model(model, weights).to(place)

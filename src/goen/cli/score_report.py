@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from goen.data.folders import picture_files
 from goen.errors import UsageError
-from goen.files import check_free
+from goen.files import check_free, check_writable
 from goen.gate import Gate
 from goen.gate.training_images import open_training_images
 from goen.runs.recognise import REPORT
@@ -35,6 +35,7 @@ def open_report(
     from goen.report.score import ScoreReport  # it imports Matplotlib, which takes a second
 
     check_free(path, REPORT)
+    check_writable(path)
     if training is None:
         return ScoreReport(gate, gate_name)
     images = open_training_images(gate, training)
