@@ -6,6 +6,7 @@ import pytest
 
 from goen.cli.main import main
 
+from ..gate.test_gate import make_gate
 from ..report.by_hand import bench
 
 
@@ -23,6 +24,12 @@ def test_a_folder_without_a_run_is_one_sentence(
 ) -> None:
     assert main(["report", str(tmp_path)]) == 2
     assert "results.jsonl is not there. Has the run finished?" in capsys.readouterr().err
+
+
+def test_a_gate_has_its_page_already(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_gate().save(tmp_path / "gate")
+    assert main(["report", str(tmp_path / "gate")]) == 2
+    assert "is a gate, and goen report is for runs" in capsys.readouterr().err
 
 
 def test_a_study_beside_it_that_is_none_is_reported(

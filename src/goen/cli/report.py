@@ -6,7 +6,9 @@ from typing import Annotated
 import tyro
 
 from goen.cli.options import several
+from goen.errors import UsageError
 from goen.report import write_report
+from goen.runs.artifacts import saved
 
 
 def report_command(
@@ -28,6 +30,11 @@ def report_command(
             watch.
         beside: folders of goen ablate, seeds and geometry, to add the paper's five-panel figure.
     """
+    if saved("gate").recognises(run):
+        raise UsageError(
+            f"{run} is a gate, and goen report is for runs. goen fit wrote the page of its gate "
+            "into the folder: report.html."
+        )
     page = write_report(run, beside=beside)
     print(f"figures: {run / 'figures'} (SVG, PNG, PDF)")
     print(f"tables:  {run / 'tables'} (Markdown, LaTeX, CSV)")
