@@ -5,8 +5,15 @@ from pathlib import Path
 import pytest
 
 from goen.errors import StorageError, UsageError
-from goen.files import Own, make_folder, own_files, recorded_names, whole_file, whole_folder
-from goen.files import Own, check_writable, make_folder, whole_file, whole_folder
+from goen.files import (
+    Own,
+    check_writable,
+    make_folder,
+    own_files,
+    recorded_names,
+    whole_file,
+    whole_folder,
+)
 
 ANY = Own("anything", lambda path: True)
 
@@ -228,6 +235,8 @@ def test_a_record_leads_to_no_file_outside_its_folder(tmp_path: Path) -> None:
     with own_files(folder, {"b.md"}):
         pass
     assert (tmp_path / "precious").read_text() == "kept"
+
+
 def test_whether_a_place_can_be_written_to_is_seen_before_the_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
