@@ -17,6 +17,7 @@ LAYERS = [
     {"gate"},
     {"monitor", "studies"},
     {"report"},
+    {"serve"},
     {"cli"},
     {"__main__"},
 ]

@@ -27,6 +27,7 @@ from goen.data.pictures import (
     find_pictures,
     picture_batches,
     picture_size,
+    read_header,
     read_picture,
     read_thumbnail,
 )
@@ -43,6 +44,15 @@ def encoded(picture: Image.Image, form: str = "PNG", **options: object) -> bytes
 
 def test_an_rgb_png_comes_back_exactly() -> None:
     assert (read_picture(encoded(Image.fromarray(COLOUR)), None) == COLOUR.transpose(2, 0, 1)).all()
+
+
+def test_a_header_is_read_without_the_pixels(tmp_path: Path) -> None:
+    data = encoded(Image.fromarray(COLOUR))
+    assert read_header(data[:-30], "it") == ("PNG", 20, 12)
+    (tmp_path / "picture").write_bytes(encoded(Image.fromarray(COLOUR), "JPEG"))
+    assert read_header(tmp_path / "picture", "it") == ("JPEG", 20, 12)
+    with pytest.raises(DataCorrupt, match="it is not a picture"):
+        read_header(b"text", "it")
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGBA", "CMYK", "I", "I;16", "YCbCr", "F"])

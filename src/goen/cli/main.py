@@ -31,6 +31,7 @@ COMMANDS = {
     "report": "write the report, tables and figures of a finished run",
     "fit": "fit a gate to your own classifier, at a false-alarm rate you choose",
     "score": "classify and score image files: a table, JSON lines, CSV or Parquet",
+    "serve": "serve a gate over HTTP: a page, /score, the Open Inference Protocol, metrics",
     "watch": "follow images and raise an alarm when they have changed, with a guarantee",
     "check": "reproduce the published numbers of a gate on this machine",
     "export": "export a gate to one ONNX file that runs without goen",

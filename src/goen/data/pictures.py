@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Condition, Lock
-from typing import Any, BinaryIO, TypeGuard
+from typing import Any, BinaryIO, NamedTuple, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -229,6 +229,28 @@ def read_picture(
             return _checked_and_decoded(source, size, name, copy=True)
     with _opened(source, name) as picture:
         return _checked_and_decoded(picture, size, name)
+
+
+class PictureHeader(NamedTuple):
+    """What a picture says of itself: its format in Pillow's name, and its size in pixels."""
+
+    format: str
+    width: int
+    height: int
+
+
+def read_header(source: Path | bytes, name: str) -> PictureHeader:
+    """The header of a picture; nothing is decoded.
+
+    Args:
+        source: a file, or the content of one.
+        name: for error messages.
+
+    Raises:
+        DataCorrupt: as ``read_picture``.
+    """
+    with _opened(source, name) as picture:
+        return PictureHeader(picture.format or "", picture.width, picture.height)
 
 
 def read_thumbnail(file: Path, side: int) -> Pixels:

@@ -24,7 +24,8 @@ from goen.progress import bar
 ScoreRow = dict[str, str | float | bool | None]
 DEFAULT_BATCH_SIZE = 128
 _TEXT = ("path", "label", "error")
-_NOT_FINITE = "the network's outputs are NaN or infinite; flagged"
+NOT_FINITE = "the network's outputs are NaN or infinite; flagged"
+"""The error in the row of such an image."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,7 @@ def score_batch(
         error = image if isinstance(image, str) else None
         row = dict.fromkeys(score_columns(gate)) if error else next(rows)
         if error is None and row["score"] is None:
-            error = _NOT_FINITE
+            error = NOT_FINITE
         yield ScoredFile(file, {"path": printable_path(file), **row, "error": error})
 
 

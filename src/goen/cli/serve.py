@@ -1,0 +1,156 @@
+"""``goen serve``: a gate as an HTTP service, with a page."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from logging import ERROR, INFO, StreamHandler, getLogger
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from goen.cli.model import open_gate
+from goen.cli.options import Device, OptionalFunction, OptionalPath, OptionalRate, several
+from goen.cli.terminal import note, warn
+from goen.errors import ExtraMissing, UsageError
+from goen.gate import DEFAULT_GATE, Gate
+
+TOKEN = "GOEN_SERVE_TOKEN"
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+def serve_command(
+    gates: Annotated[tuple[str, ...], tyro.conf.Positional, several("[NAME=]GATE")] = (),
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    model: OptionalFunction = None,
+    preprocess: OptionalFunction = None,
+    false_alarm_rate: OptionalRate = None,
+    per_class: bool = False,
+    device: Device = "cpu",
+    token_file: OptionalPath = None,
+    state: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")] = None,
+    keep_flagged: Annotated[
+        Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")
+    ] = None,
+    keep_most: int = 1000,
+    monitor_false_alarm: float = 0.01,
+    batch_size: int = 64,
+    wait_ms: float = 5.0,
+    queue: int = 512,
+    max_mb: int = 32,
+    max_pixels: int = 50_000_000,
+    max_images: int = 64,
+    quiet: bool = False,
+) -> int:
+    """Serve gates over HTTP: a page for people, an interface for programs.
+
+    The page is at the address that is printed. Programs send a picture to /score and get the row of
+    goen score, or speak the Open Inference Protocol (/v2), as to Triton or KServe; /openapi.json
+    describes it all, /metrics is for Prometheus. Pictures are not kept. A token that clients must
+    send is read from --token-file, or from the environment: GOEN_SERVE_TOKEN. SIGTERM and Ctrl-C
+    answer what was accepted, within 30 seconds, and end. docs/serve.md has examples.
+
+    For example: goen serve
+                 goen serve runs/digits --port 9000 --state runs/serve
+                 goen serve animals=cifar10-w16 digits=runs/digits
+                 curl --data-binary @photo.jpg http://127.0.0.1:8000/score
+
+    Args:
+        gates: folders of gates or runs, or names of bundled gates (default: cifar10-w16); NAME is
+            that of the gate in addresses. The first is the one that /score means.
+        host: the address to listen on. By default only programs on this machine can connect.
+        port: to listen on; 0 takes a free one.
+        model: a function that returns the model; needed for a gate made by goen fit.
+        preprocess: the preprocessing function, if the gate was fitted with one.
+        false_alarm_rate: the share of ID images that may be flagged (default: the gate's).
+        per_class: guarantee the rate within every predicted class.
+        device: where the network runs: cpu, or cuda (cuda:1 is the second GPU).
+        token_file: a file with the token that clients must send.
+        state: keep the monitors there over restarts.
+        keep_flagged: keep flagged pictures there.
+        keep_most: flagged pictures to keep; the oldest are removed.
+        monitor_false_alarm: upper bound on the probability that a monitor ever raises an alarm
+            without a change of the images.
+        batch_size: the most images that pass through the network together.
+        wait_ms: the most milliseconds that a batch waits for pictures that are being decoded.
+        queue: the most images in the service at once; beyond it requests are answered with 503.
+        max_mb: the most megabytes of a request.
+        max_pixels: the most pixels of a picture.
+        max_images: the most pictures in a request.
+        quiet: no line for each request.
+    """
+    try:
+        from goen.serve.server import address, open_socket, serve
+        from goen.serve.service import Service
+        from goen.serve.settings import MEGABYTE, BatchLimits, Limits, ServeSettings
+    except ImportError as error:
+        raise ExtraMissing(f"goen serve needs {error.name}: pip install 'goen[serve]'.") from error
+    settings = ServeSettings(
+        batches=BatchLimits(batch_size, wait_ms / 1000, queue),
+        limits=Limits(body=max_mb * MEGABYTE, pixels=max_pixels, images=max_images),
+        token=_token(token_file),
+        state=state,
+        keep_flagged=keep_flagged,
+        keep_most=keep_most,
+        false_alarm=monitor_false_alarm,
+    )
+    named = _named(gates or (DEFAULT_GATE,))
+    if len(named) > 1 and (model or preprocess):
+        raise UsageError("--model and --preprocess go with one gate.")
+    opened: dict[str, Gate] = {
+        name: open_gate(
+            gate, model, preprocess, false_alarm_rate, per_class=per_class, device=device
+        )
+        for name, gate in named.items()
+    }
+    service = Service(opened, settings)
+    with open_socket(host, port) as listening, _request_log(quiet):
+        if host not in _LOOPBACK and settings.token is None:
+            warn(f"whoever reaches {address(listening)} can use it: there is no token.")
+        serve(service, listening, lambda url: note(f"ready: {url}  ({', '.join(named)})"))
+    return 0
+
+
+def _named(gates: Sequence[str]) -> dict[str, str]:
+    """The gates by the names under which they are served."""
+    found: dict[str, str] = {}
+    for given in gates:
+        name, separator, gate = given.rpartition("=")
+        name = name if separator else Path(given).name
+        if name in found:
+            raise UsageError(f"Two gates have the name {name}. Give them others: NAME=GATE.")
+        found[name] = gate
+    return found
+
+
+def _token(file: Path | None) -> str | None:
+    if file is None:
+        return os.environ.get(TOKEN) or None
+    return file.read_text(encoding="utf-8").strip()
+
+
+@contextmanager
+def _request_log(quiet: bool) -> Iterator[None]:
+    """Write the line of each request to standard error, as it is: it is JSON already."""
+    with (
+        _written("goen.serve.requests", ERROR if quiet else INFO),
+        _written("uvicorn", ERROR),  # its warnings are of requests that are no HTTP
+    ):
+        yield
+
+
+@contextmanager
+def _written(name: str, level: int) -> Iterator[None]:
+    """Write the messages of this logger as they are, from this level on; restores it afterwards."""
+    logger = getLogger(name)
+    handler, before, propagate = StreamHandler(), logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.propagate = False
+    logger.setLevel(level)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
+        logger.propagate = propagate

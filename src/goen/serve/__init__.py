@@ -1,0 +1,1 @@
+"""A gate as an HTTP service, with a page for people; needs ``pip install 'goen[serve]'``."""

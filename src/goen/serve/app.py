@@ -1,0 +1,210 @@
+"""The HTTP interface: which address is answered by what."""
+
+from collections.abc import Sequence
+from functools import partial
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route, Router
+
+from goen import __version__
+from goen.data.imageset import Pixels
+from goen.gate.score_files import NOT_FINITE, ScoreRow, prediction_rows, score_columns
+from goen.report.pictures import picture_url
+from goen.report.wall import Rates
+from goen.runs.manifest import JsonObject, JsonValue
+from goen.serve.batching import ScoredImage
+from goen.serve.bodies import Bodies
+from goen.serve.guard import Guard
+from goen.serve.inference_protocol import (
+    HEADER_LENGTH,
+    VERSION,
+    fitted_image,
+    infer_outputs,
+    infer_response,
+    model_metadata,
+    parse_infer,
+)
+from goen.serve.openapi import describe
+from goen.serve.rejection import Rejected
+from goen.serve.service import ServedGate, Service
+from goen.serve.uploads import Upload, is_multipart, read_multipart
+
+
+def make_app(service: Service) -> Guard:
+    """The ASGI application of a service, which should be running."""
+    endpoints = _Endpoints(service)
+    return Guard(Router(endpoints.routes(), redirect_slashes=False), service)
+
+
+class _Endpoints:
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.bodies = Bodies(service.settings.limits)
+
+    def routes(self) -> list[Route]:
+        model = "/v2/models/{gate}"
+        versions = f"{model}/versions/{{version}}"
+        get, post = ["GET"], ["POST"]
+        return [
+            Route("/score", self.score, methods=post),
+            Route("/score/{gate}", self.score, methods=post),
+            Route("/gates", self.gates, methods=get),
+            Route("/monitor/{gate}", self.monitor, methods=get),
+            Route("/metrics", self.metrics, methods=get),
+            Route("/openapi.json", self.openapi, methods=get),
+            Route("/v2", self.server, methods=get),
+            Route("/v2/health/live", self.live, methods=get),
+            Route("/v2/health/ready", self.ready, methods=get),
+            *(Route(at, self.model, methods=get) for at in (model, versions)),
+            *(Route(f"{at}/ready", self.model_ready, methods=get) for at in (model, versions)),
+            *(Route(f"{at}/infer", self.infer, methods=post) for at in (model, versions)),
+        ]
+
+    def _gate(self, request: Request) -> ServedGate:
+        if request.path_params.get("version", VERSION) != VERSION:
+            raise Rejected("not_found", f"There is one version of each gate, {VERSION}.")
+        return self.service.find(request.path_params.get("gate"))
+
+    # -- pictures ----------------------------------------------------------------------------
+
+    async def score(self, request: Request) -> Response:
+        """Rows of ``goen score`` for one picture or several."""
+        served = self._gate(request)
+        kind = request.headers.get("content-type", "")
+        several = is_multipart(kind)
+        limits, in_thread = self.service.settings.limits, self.service.in_thread
+        async with self.bodies.read(request) as body:
+            uploads = [Upload(body)]
+            if several:
+                uploads = await in_thread(partial(read_multipart, kind, body, limits))
+            found = await self.service.score_uploads(served, uploads)
+            if not several and isinstance(found[0], Rejected):
+                raise found[0]
+            seen = request.query_params.get("seen") == "true"
+            rows = await in_thread(partial(self._rows, served, uploads, found, seen))
+        exchange = request.scope["exchange"]
+        exchange.images = sum(row["label"] is not None for row in rows)
+        exchange.flagged = sum(row["is_ood"] is True for row in rows)
+        return JSONResponse(rows if several else rows[0])
+
+    def _rows(
+        self,
+        served: ServedGate,
+        uploads: Sequence[Upload],
+        found: Sequence[tuple[Pixels, ScoredImage] | Rejected],
+        seen: bool,
+    ) -> list[ScoreRow]:
+        rows = []
+        for upload, one in zip(uploads, found, strict=True):
+            if isinstance(one, Rejected):
+                row = _row(served, upload, None) | {"error": str(one)}
+            else:
+                row = _row(served, upload, one[1])
+                if seen:
+                    row["seen"] = picture_url(one[0])
+            self.service.keep(row["is_ood"] is True, upload)
+            rows.append(row)
+        return rows
+
+    # -- tensors -----------------------------------------------------------------------------
+
+    async def infer(self, request: Request) -> Response:
+        """The Open Inference Protocol's request to score images."""
+        served = self._gate(request)
+        gate = served.gate
+        async with self.bodies.read(request) as body:
+            length = request.headers.get(HEADER_LENGTH)
+            limits, in_thread = self.service.settings.limits, self.service.in_thread
+            asked = await in_thread(partial(parse_infer, body, length, gate, limits))
+            makers = [partial(fitted_image, image, gate.image_size) for image in asked.images]
+            scored = await self.service.score_images(served, makers)
+            outputs = await in_thread(partial(infer_outputs, gate, scored, asked.threshold))
+            for image, flagged in zip(asked.images, outputs["is_ood"], strict=True):
+                await in_thread(partial(self.service.keep, bool(flagged), image))
+        exchange = request.scope["exchange"]
+        exchange.images, exchange.flagged = len(scored), int(outputs["is_ood"].sum())
+        content, length_of_json = infer_response(served.name, asked, outputs)
+        if length_of_json is None:
+            return Response(content, media_type="application/json")
+        headers = {HEADER_LENGTH: str(length_of_json)}
+        return Response(content, media_type="application/octet-stream", headers=headers)
+
+    async def server(self, request: Request) -> Response:
+        """Name and version."""
+        extensions = ["binary_tensor_data"]
+        return JSONResponse({"name": "goen", "version": __version__, "extensions": extensions})
+
+    async def model(self, request: Request) -> Response:
+        """What a gate takes and returns."""
+        served = self._gate(request)
+        return JSONResponse(model_metadata(served.name, served.gate))
+
+    async def model_ready(self, request: Request) -> Response:
+        """Whether a gate can score."""
+        self._gate(request)
+        return await self.ready(request)
+
+    # -- the service -------------------------------------------------------------------------
+
+    async def live(self, request: Request) -> Response:
+        """Whether the process answers."""
+        return JSONResponse({"live": True})
+
+    async def ready(self, request: Request) -> Response:
+        """Whether the service takes requests."""
+        if not self.service.ready.is_set():
+            raise Rejected("busy", "The service is stopping.")
+        return JSONResponse({"ready": True})
+
+    async def gates(self, request: Request) -> Response:
+        """What is served, for the page."""
+        limits = self.service.settings.limits
+        found: JsonObject = {
+            "version": __version__,
+            "limits": {"body": limits.body, "images": limits.images},
+            "gates": [_about(served) for served in self.service.gates.values()],
+        }
+        return JSONResponse(found)
+
+    async def monitor(self, request: Request) -> Response:
+        """Evidence, share flagged, latency and throughput."""
+        served = self._gate(request)
+        found: JsonObject = {
+            "monitor": None if served.stream is None else served.stream.to_json(),
+            "activity": list(self.service.metrics.activity.moments),
+            "waiting": served.queue.held,
+        }
+        return JSONResponse(found)
+
+    async def metrics(self, request: Request) -> Response:
+        """Counts for Prometheus."""
+        text = self.service.metrics.text()
+        return Response(text, media_type="text/plain; version=1.0.0; charset=utf-8")
+
+    async def openapi(self, request: Request) -> Response:
+        """A description of this interface."""
+        return JSONResponse(describe(self.service))
+
+
+def _row(served: ServedGate, upload: Upload, scored: ScoredImage | None) -> ScoreRow:
+    """The row that ``goen score`` would write for this picture."""
+    row: ScoreRow = {"path": upload.name}
+    if scored is None:
+        return row | dict.fromkeys(score_columns(served.gate)) | {"error": None}
+    row |= next(prediction_rows(scored.prediction.take([scored.place])))
+    return row | {"error": NOT_FINITE if row["score"] is None else None}
+
+
+def _about(served: ServedGate) -> JsonValue:
+    gate = served.gate
+    return {
+        "name": served.name,
+        "classes": list(gate.classes),
+        "cues": list(gate.detector.cue_names),
+        "image_size": list(gate.image_size),
+        "per_class": gate.per_class,
+        "columns": ["path", *score_columns(gate), "error"],
+        "rates": Rates(gate.false_alarm_rate, gate.num_held_out, {}).to_json(),
+        "monitored": served.stream is not None,
+    }

@@ -1,0 +1,181 @@
+"""What surrounds every request: its number, the token, security headers, errors, counts and a log.
+
+No error leaves as a traceback, and nothing of a request but its JSON-escaped path is logged.
+"""
+
+import hmac
+import json
+import re
+import secrets
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from logging import getLogger
+
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from goen.serve.rejection import Rejected, RejectionKind
+from goen.serve.service import Service
+
+REQUESTS = getLogger("goen.serve.requests")
+"""A line of JSON for each request."""
+_log = getLogger(__name__)
+
+# What needs no token: the page itself, which asks for one, and the health of the service.
+_OPEN = ("/static/", "/v2/health/")
+_REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_LONGEST_PATH = 200
+_GONE = 499  # the client left before its answer; nginx's number for it
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
+    "media-src 'self' blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
+)
+SECURITY_HEADERS = {
+    "content-security-policy": POLICY,
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(self), microphone=(), geolocation=()",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+}
+
+
+class Guard:
+    """Surrounds an application.
+
+    Args:
+        app: the routes; they find the service in ``scope["service"]``.
+        service: counts and settings.
+    """
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self.app, self.service = app, service
+        self.accepted = self.answered = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        assert scope["type"] == "http"  # the server has neither a lifespan nor websockets
+        self.accepted += 1
+        exchange = _Exchange(scope, send)
+        scope["app"], scope["service"], scope["exchange"] = self, self.service, exchange
+        try:
+            check_token(scope, self.service.settings.token)
+            await self.app(scope, receive, exchange.send)
+        except ClientDisconnect:
+            exchange.status = _GONE
+        except Rejected as error:
+            await exchange.reject(error.status, error.kind, str(error), error.headers(), receive)
+        except HTTPException as error:
+            kind: RejectionKind = "method" if error.status_code == 405 else "not_found"
+            text = "Nothing is at this address; /openapi.json lists what is."
+            if kind == "method":
+                text = "This address takes another method; see /openapi.json."
+            await exchange.reject(error.status_code, kind, text, error.headers, receive)
+        except Exception:  # ours: logged with its traceback, answered without
+            _log.exception("request %s failed", exchange.id)
+            text = f"Something failed here, not with you; the log has request {exchange.id}."
+            await exchange.reject(500, "internal", text, {"connection": "close"}, receive)
+        finally:
+            self.answered += 1
+            self._count(scope, exchange)
+
+    def _count(self, scope: Scope, exchange: "_Exchange") -> None:
+        metrics = self.service.metrics
+        name = endpoint_name(scope)
+        seconds = time.perf_counter() - exchange.start
+        metrics.requests.labels(name, str(exchange.status)).inc()
+        if exchange.kind:
+            metrics.rejected.labels(exchange.kind).inc()
+        metrics.latency.labels(name).observe(seconds)
+        if exchange.images:
+            metrics.activity.answered(seconds, exchange.images)
+        REQUESTS.info("%s", exchange.line(scope, seconds))
+
+
+def check_token(scope: Scope, token: str | None) -> None:
+    """Compare the token of a request with the service's, in constant time.
+
+    Raises:
+        Rejected: it is missing or another one.
+    """
+    if token is None or scope["path"] == "/" or scope["path"].startswith(_OPEN):
+        return
+    given = dict(scope["headers"]).get(b"authorization", b"")
+    if not hmac.compare_digest(given, b"Bearer " + token.encode()):
+        raise Rejected("unauthorized", "Send the service's token: Authorization: Bearer TOKEN.")
+
+
+def endpoint_name(scope: Scope) -> str:
+    """The function that answers; ``none`` if no address fits."""
+    return getattr(scope.get("endpoint"), "__name__", "none")
+
+
+class _Exchange:
+    """One request and its response.
+
+    Attributes:
+        id: in the response and in the log: the client's, if it is harmless, else a random one.
+        status: of the response.
+        kind: of the error, if there was one.
+        images: how many were scored, and how many of these flagged.
+    """
+
+    def __init__(self, scope: Scope, send: Send) -> None:
+        given = dict(scope["headers"]).get(b"x-request-id", b"").decode("latin-1")
+        self.id = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
+        self.start = time.perf_counter()
+        self.status = 0
+        self.kind = ""
+        self.images = self.flagged = 0
+        self._send = send
+
+    async def send(self, message: Message) -> None:
+        """Pass a message on, with the headers that every response has."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            added = {**SECURITY_HEADERS, "x-request-id": self.id}
+            known = {name for name, _ in message["headers"]}
+            if b"cache-control" not in known:
+                added["cache-control"] = "no-store"
+            message["headers"] = [
+                *message["headers"],
+                *((name.encode(), value.encode()) for name, value in added.items()),
+            ]
+        await self._send(message)
+
+    async def reject(
+        self,
+        status: int,
+        kind: str,
+        text: str,
+        headers: Mapping[str, str] | None,
+        receive: Receive,
+    ) -> None:
+        """Answer with an error, unless the answer has begun."""
+        self.kind = kind
+        if self.status:
+            return
+        response = JSONResponse({"error": text}, status, headers)
+        await response({"type": "http"}, receive, self.send)
+
+    def line(self, scope: Scope, seconds: float) -> str:
+        """For the log."""
+        line: dict[str, str | int | float] = {
+            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "request": self.id,
+            "method": scope["method"][:16],
+            "path": scope["path"][:_LONGEST_PATH],
+            "status": self.status,
+            "milliseconds": round(1000 * seconds, 1),
+        }
+        if self.images:
+            line |= {"images": self.images, "flagged": self.flagged}
+        if self.kind:
+            line["error"] = self.kind
+        return json.dumps(line)

@@ -1,0 +1,291 @@
+"""The Open Inference Protocol, version 2, over HTTP: tensors as JSON and as binary data.
+
+The input and the outputs of a gate have the names, types and shapes of its exported ONNX file, so
+a client can move between goen and a server that runs that file.
+
+Specification: https://github.com/kserve/open-inference-protocol, and Triton's extension for binary
+data.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from goen.data.imageset import Pixels
+from goen.data.pictures import read_picture
+from goen.errors import DataCorrupt
+from goen.gate import Gate, Prediction
+from goen.gate.compare_export import as_outputs
+from goen.gate.traceable import output_names
+from goen.runs.json_files import parse_object
+from goen.runs.limits import JSON_BYTES
+from goen.runs.manifest import JsonObject, JsonValue, Manifest
+from goen.serve.batching import ScoredImage
+from goen.serve.rejection import Rejected
+from goen.serve.settings import Limits
+
+HEADER_LENGTH = "inference-header-content-length"
+VERSION = "1"
+_IMAGES, _THRESHOLD = "images", "threshold"
+_TYPES = {"label": "INT64", "is_ood": "BOOL"}
+_NUMPY = {"INT64": np.dtype("<i8"), "FP64": np.dtype("<f8"), "BOOL": np.dtype(np.bool_)}
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class InferRequest:
+    """A request to score images.
+
+    Attributes:
+        id: the client's, given back.
+        images: ``(N, 3, H, W)``, of any size.
+        threshold: in place of the gate's: ``()``, or ``(C,)`` for a gate per class.
+        outputs: which are wanted, and whether as binary data.
+    """
+
+    id: str | None
+    images: Pixels
+    threshold: NDArray[np.float64] | None
+    outputs: Mapping[str, bool]
+
+
+def model_metadata(name: str, gate: Gate) -> JsonObject:
+    """What a gate takes and returns; dimensions of -1 vary."""
+    per_cue = len(gate.detector.cue_names)
+    return {
+        "name": name,
+        "versions": [VERSION],
+        "platform": "goen",
+        "inputs": [
+            {"name": _IMAGES, "datatype": "UINT8", "shape": [-1, 3, -1, -1]},
+            {
+                "name": _THRESHOLD,
+                "datatype": "FP64",
+                "shape": [len(gate.classes)] if gate.per_class else [],
+                "parameters": {"optional": True},
+            },
+        ],
+        "outputs": [
+            {
+                "name": output,
+                "datatype": _TYPES.get(output, "FP64"),
+                "shape": [-1, per_cue] if output.startswith("cue") else [-1],
+            }
+            for output in output_names(gate)
+        ],
+        "parameters": {
+            "classes": list(gate.classes),
+            "cues": list(gate.detector.cue_names),
+            "image_size": list(gate.image_size),
+            "false_alarm_rate": gate.false_alarm_rate,
+            "num_held_out": gate.num_held_out,
+        },
+    }
+
+
+def parse_infer(body: bytes, header_length: str | None, gate: Gate, limits: Limits) -> InferRequest:
+    """The request in a body: JSON, after which binary tensors may follow.
+
+    Raises:
+        Rejected: it is not such a request, or asks for more than the limits allow.
+    """
+    try:
+        header, binary = _split(body, header_length)
+        if len(header) > JSON_BYTES:
+            raise ValueError(
+                f"its JSON is larger than {JSON_BYTES:,} bytes; send images as binary data"
+            )
+        request = Manifest(parse_object(header))
+        tensors = _inputs(request, binary, limits)
+        if _IMAGES not in tensors:
+            raise ValueError(f"it has no input {_IMAGES!r}")
+        return InferRequest(
+            id=request.text("id") if "id" in request else None,
+            images=tensors[_IMAGES],
+            threshold=_checked_threshold(tensors.get(_THRESHOLD), gate),
+            outputs=_wanted(request, gate),
+        )
+    except ValueError as error:
+        raise Rejected("bad_request", f"This is no inference request: {error}.") from error
+
+
+def _split(body: bytes, header_length: str | None) -> tuple[bytes, bytes]:
+    """JSON and binary data."""
+    if header_length is None:
+        return body, b""
+    if not (header_length.isascii() and header_length.isdigit() and len(header_length) < 12):
+        raise ValueError(f"{HEADER_LENGTH} should be a whole number")
+    if int(header_length) > len(body):
+        raise ValueError(f"{HEADER_LENGTH} is {header_length}, but the body has {len(body)} bytes")
+    return body[: int(header_length)], body[int(header_length) :]
+
+
+def _inputs(request: Manifest, binary: bytes, limits: Limits) -> dict[str, NDArray[Any]]:
+    found: dict[str, NDArray[Any]] = {}
+    for tensor in request.parts("inputs"):
+        name, datatype = tensor.text("name"), tensor.text("datatype")
+        known = {_IMAGES: "UINT8", _THRESHOLD: "FP64"}
+        if name not in known or name in found:
+            raise ValueError(f"it has an unknown input, or one twice: {name[:80]!r}")
+        if datatype != known[name]:
+            raise ValueError(f"{name} should have the datatype {known[name]}, got {datatype[:20]}")
+        shape = _shape(tensor, name, limits)
+        dtype = np.dtype("u1" if name == _IMAGES else "<f8")
+        size = _binary_size(tensor)
+        if size is None:
+            found[name] = _from_json(tensor, name, shape, dtype)
+            continue
+        if size != math.prod(shape) * dtype.itemsize or size > len(binary):
+            raise ValueError(
+                f"{name} of shape {list(shape)} has {math.prod(shape) * dtype.itemsize} bytes; "
+                f"its binary_data_size is {size}, and {len(binary)} bytes are left"
+            )
+        found[name] = np.frombuffer(binary[:size], dtype).reshape(shape)
+        binary = binary[size:]
+    if binary:
+        raise ValueError(f"{len(binary)} bytes of binary data belong to no input")
+    return found
+
+
+def _shape(tensor: Manifest, name: str, limits: Limits) -> tuple[int, ...]:
+    value = tensor.content.get("shape")
+    if not isinstance(value, list) or not all(type(n) is int and 0 <= n < 2**31 for n in value):
+        raise ValueError(f"the shape of {name} should be a list of whole numbers")
+    shape = tuple(cast("list[int]", value))
+    if name == _THRESHOLD:
+        if len(shape) > 1:
+            raise ValueError(f"{_THRESHOLD} should be one number, or one for each class")
+        return shape
+    if len(shape) != 4 or shape[1] != 3 or min(shape[2:]) < 1:
+        raise ValueError(f"{_IMAGES} should have the shape (N, 3, H, W), got {list(shape)[:8]}")
+    if shape[0] > limits.images:
+        raise Rejected(
+            "too_many_images",
+            f"A request holds at most {limits.images} images, got {shape[0]}; send several.",
+        )
+    if shape[2] * shape[3] > limits.pixels:
+        raise Rejected(
+            "too_many_pixels",
+            f"These images have {shape[3]}×{shape[2]} pixels; at most {limits.pixels:,} are read.",
+        )
+    return shape
+
+
+def _binary_size(tensor: Manifest) -> int | None:
+    if "parameters" not in tensor:
+        return None
+    parameters = tensor.part("parameters")
+    return parameters.integer("binary_data_size") if "binary_data_size" in parameters else None
+
+
+def _from_json(
+    tensor: Manifest, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]
+) -> NDArray[Any]:
+    """The numbers of a list, flat or nested."""
+    data = tensor.content.get("data")
+    if not isinstance(data, list):
+        raise ValueError(f"{name} has neither data nor a binary_data_size")
+    try:
+        values = np.asarray(data)
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"the data of {name} is not an array") from error
+    if values.size != math.prod(shape):
+        raise ValueError(f"{name} of shape {list(shape)} has {values.size} numbers in its data")
+    if name == _IMAGES and values.size and values.dtype.kind != "i":
+        raise ValueError(f"{name} should hold whole numbers")
+    if values.size and values.dtype.kind not in "if":
+        raise ValueError(f"{name} should hold numbers")
+    if name == _IMAGES and values.size and not (values.min() >= 0 and values.max() <= 255):
+        raise ValueError(f"{name} should hold numbers from 0 to 255")
+    return values.astype(dtype).reshape(shape)
+
+
+def _checked_threshold(given: NDArray[np.float64] | None, gate: Gate) -> NDArray[np.float64] | None:
+    if given is None:
+        return None
+    expected = len(gate.classes) if gate.per_class else 1
+    if given.size != expected or np.isnan(given).any():
+        raise ValueError(f"{_THRESHOLD} should hold {expected} numbers, got {given.size}")
+    return given if gate.per_class else given.reshape(())
+
+
+def _wanted(request: Manifest, gate: Gate) -> dict[str, bool]:
+    """The outputs that are asked for, and whether each is binary; all if none are named."""
+    known = output_names(gate)
+    whole = False
+    if "parameters" in request:
+        whole = request.part("parameters").flag("binary_data_output", False)
+    if "outputs" not in request:
+        return dict.fromkeys(known, whole)
+    wanted = {}
+    for output in request.parts("outputs"):
+        name = output.text("name")
+        if name not in known:
+            raise ValueError(f"it asks for an unknown output {name[:80]!r}; known: {known}")
+        binary = whole
+        if "parameters" in output:
+            binary = output.part("parameters").flag("binary_data", whole)
+        wanted[name] = binary
+    return wanted
+
+
+def fitted_image(image: Pixels, size: tuple[int, int]) -> Pixels:
+    """One image ``(3, H, W)`` at the gate's size, resized as pictures are.
+
+    Raises:
+        Rejected: it cannot be resized.
+    """
+    if image.shape[1:] == size:
+        return image
+    try:
+        return read_picture(Image.fromarray(image.transpose(1, 2, 0)), size, "This image")
+    except DataCorrupt as error:
+        raise Rejected("too_many_pixels", str(error)) from error
+
+
+def infer_outputs(
+    gate: Gate, scored: Sequence[ScoredImage], threshold: NDArray[np.float64] | None
+) -> Arrays:
+    """The outputs of these images, in their order."""
+    rows: list[Prediction] = [one.prediction.take([one.place]) for one in scored]
+    if not rows:
+        rows = [gate.predict(np.zeros((0, 3, *gate.image_size), np.uint8))]
+    each = [as_outputs(row) for row in rows]
+    found = {name: np.concatenate([row[name] for row in each]) for name in each[0]}
+    if threshold is not None:
+        line = threshold[found["label"]] if gate.per_class else threshold
+        found["is_ood"] = found["score"] > line
+    return found
+
+
+def infer_response(name: str, request: InferRequest, outputs: Arrays) -> tuple[bytes, int | None]:
+    """The body, and the length of its JSON if binary data follows."""
+    described: list[JsonValue] = []
+    binary = []
+    for output, is_binary in request.outputs.items():
+        datatype = _TYPES.get(output, "FP64")
+        values = outputs[output].astype(_NUMPY[datatype])
+        about: dict[str, JsonValue] = {
+            "name": output, "datatype": datatype, "shape": list(values.shape),
+        }  # fmt: skip
+        if is_binary:
+            about["parameters"] = {"binary_data_size": values.nbytes}
+            binary.append(values.tobytes())
+        else:
+            # JSON has no infinity.
+            about["data"] = [v if math.isfinite(v) else None for v in values.ravel().tolist()]
+        described.append(about)
+    body: dict[str, JsonValue] = {"model_name": name, "model_version": VERSION}
+    if request.id is not None:
+        body["id"] = request.id
+    header = json.dumps({**body, "outputs": described}).encode()
+    if not any(request.outputs.values()):
+        return header, None
+    return header + b"".join(binary), len(header)

@@ -1,0 +1,98 @@
+"""What a service counts, in Prometheus' form and for its page."""
+
+import time
+from collections import deque
+from collections.abc import Callable
+
+import numpy as np
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
+
+from goen.runs.manifest import JsonObject
+
+_SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+_IMAGES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+# Of the last so many requests the page shows latencies; and a point every two seconds, for as long.
+_RECENT = 2000
+_MOST_MOMENTS = 450
+
+
+class Metrics:
+    """Counters of a service, each in a registry of its own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        into = self.registry
+        self.requests = Counter(
+            "goen_requests", "Requests answered.", ["endpoint", "status"], registry=into
+        )
+        self.rejected = Counter(
+            "goen_errors", "Requests not answered as asked.", ["kind"], registry=into
+        )
+        self.latency = Histogram(
+            "goen_request_seconds",
+            "From the headers of a request to its answer.",
+            ["endpoint"],
+            buckets=_SECONDS,
+            registry=into,
+        )
+        self.images = Counter("goen_images", "Images scored.", ["gate", "decision"], registry=into)
+        self.batches = Histogram(
+            "goen_batch_images", "Images in a batch.", ["gate"], buckets=_IMAGES, registry=into
+        )
+        self.predicting = Histogram(
+            "goen_batch_seconds", "Time of a batch.", ["gate"], buckets=_SECONDS, registry=into
+        )
+        self.activity = Activity()
+        self._gauges: dict[str, Gauge] = {}
+
+    def gauge(self, name: str, about: str, gate: str, value: Callable[[], float]) -> None:
+        """A number of a gate that is read when somebody asks for it."""
+        if name not in self._gauges:
+            self._gauges[name] = Gauge(name, about, ["gate"], registry=self.registry)
+        self._gauges[name].labels(gate).set_function(value)
+
+    def text(self) -> bytes:
+        """In Prometheus' text format."""
+        return generate_latest(self.registry)
+
+
+class Activity:
+    """Latency and throughput of the last minutes, for the page."""
+
+    def __init__(self) -> None:
+        self._latencies: deque[tuple[float, float]] = deque(maxlen=_RECENT)
+        self._images = self._before = 0
+        self._at = time.monotonic()
+        self.moments: deque[JsonObject] = deque(maxlen=_MOST_MOMENTS)
+
+    def answered(self, seconds: float, images: int) -> None:
+        """A request that was answered with so many images."""
+        self._latencies.append((time.monotonic(), seconds))
+        self._images += images
+
+    def tick(self, waiting: int) -> None:
+        """Add a point: the rate since the last one, and latencies of the last ten seconds."""
+        now = time.monotonic()
+        rate = (self._images - self._before) / max(now - self._at, 1e-3)
+        recent = [seconds for at, seconds in [*self._latencies] if now - at <= 10]
+        median, high = np.quantile(recent, (0.5, 0.99)).tolist() if recent else (None, None)
+        self._before, self._at = self._images, now
+        self.moments.append(
+            {
+                "seconds": time.time(),
+                "images_per_second": rate,
+                "median_seconds": median,
+                "p99_seconds": high,
+                "waiting": waiting,
+            }
+        )

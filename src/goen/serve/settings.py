@@ -1,0 +1,96 @@
+"""The limits and options of a service."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from goen.data.pictures import MAX_PIXELS
+from goen.errors import UsageError
+
+MEGABYTE = 1 << 20
+
+
+@dataclass(frozen=True)
+class BatchLimits:
+    """How images are gathered for the network.
+
+    Attributes:
+        most: images in a batch.
+        wait: seconds that a batch waits for images that were accepted and are being decoded.
+        capacity: images that may be in the service at once; more are answered with 503.
+    """
+
+    most: int = 64
+    wait: float = 0.005
+    capacity: int = 512
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The most that a client may send, and how long it may take.
+
+    Attributes:
+        body: bytes of a request.
+        bodies: bytes of all requests together that are held in memory.
+        pixels: of a picture, checked before it is decoded.
+        images: in one request.
+        connections: open at once.
+        header_seconds: until the headers of a request have come.
+        body_seconds: until its body has come.
+        idle_seconds: between two requests on one connection.
+        drain_seconds: for accepted requests to be answered after SIGTERM.
+    """
+
+    body: int = 32 * MEGABYTE
+    bodies: int = 256 * MEGABYTE
+    pixels: int = 50_000_000
+    images: int = 64
+    connections: int = 512
+    header_seconds: float = 10.0
+    body_seconds: float = 30.0
+    idle_seconds: int = 30
+    drain_seconds: int = 30
+
+
+@dataclass(frozen=True)
+class ServeSettings:
+    """All that a service can be told.
+
+    Attributes:
+        batches: how images are gathered.
+        limits: of requests.
+        token: that clients must send as ``Authorization: Bearer TOKEN``; none if not given.
+        state: the folder in which monitors are kept over restarts.
+        keep_flagged: the folder for flagged pictures; none are kept if not given.
+        keep_most: flagged pictures in it; the oldest are removed.
+        false_alarm: the monitors' bound on ever raising an alarm without a change.
+    """
+
+    batches: BatchLimits = BatchLimits()
+    limits: Limits = Limits()
+    token: str | None = None
+    state: Path | None = None
+    keep_flagged: Path | None = None
+    keep_most: int = 1000
+    false_alarm: float = 0.01
+
+    def __post_init__(self) -> None:
+        whole = {
+            "images in a batch": self.batches.most,
+            "images in the service": self.batches.capacity,
+            "bytes of a request": self.limits.body,
+            "pixels of a picture": self.limits.pixels,
+            "images in a request": self.limits.images,
+            "connections": self.limits.connections,
+            "flagged pictures to keep": self.keep_most,
+        }
+        for name, value in whole.items():
+            if value < 1:
+                raise UsageError(f"The most {name} must be at least 1, got {value}.")
+        if not 0 <= self.batches.wait <= 1:
+            raise UsageError(f"A batch waits 0 to 1 seconds, got {self.batches.wait}.")
+        if self.limits.pixels > MAX_PIXELS:
+            raise UsageError(f"Pictures have at most {MAX_PIXELS:,} pixels, whatever is asked.")
+        if self.token is not None and not (self.token.isascii() and self.token.isprintable()):
+            raise UsageError("A token is printable ASCII on one line.")
+        if self.token is not None and not 16 <= len(self.token) <= 4096:
+            raise UsageError("A token has 16 to 4,096 characters: long enough not to be guessed.")

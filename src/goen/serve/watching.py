@@ -1,0 +1,147 @@
+"""The monitor of a served gate: its evidence over time, kept in one file over restarts."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+
+from goen.errors import ArtifactError, UsageError
+from goen.gate import Gate, Prediction
+from goen.monitor import Monitor, MonitorState
+from goen.monitor.inputs import WatchedGate
+from goen.monitor.saving import load_monitor, save_monitor
+from goen.runs.manifest import JsonObject, Manifest
+
+_MOST_POINTS = 600
+
+
+@dataclass(frozen=True)
+class HistoryPoint:
+    """The monitor at one moment.
+
+    Attributes:
+        seconds: since 1970.
+        images: counted until then.
+        evidence: the log evidence of each stream.
+        flagged: the share flagged among the last 1,000 images.
+    """
+
+    seconds: float
+    images: int
+    evidence: Mapping[str, float]
+    flagged: float
+
+    def to_json(self) -> JsonObject:
+        """As it is saved, and as the page reads it."""
+        return {
+            "seconds": self.seconds,
+            "images": self.images,
+            "evidence": dict(self.evidence),
+            "flagged": self.flagged,
+        }
+
+    @classmethod
+    def from_json(cls, point: Manifest) -> "HistoryPoint":
+        """A point that was saved."""
+        evidence = point.part("evidence")
+        return cls(
+            point.number("seconds"),
+            point.integer("images"),
+            {name: evidence.number(name) for name in evidence.content},
+            point.number("flagged"),
+        )
+
+
+class WatchedStream:
+    """A monitor that several threads use, and its history.
+
+    The state is saved in one step: whoever is killed leaves the earlier state or the new one.
+
+    Args:
+        gate: whose predictions it is given.
+        false_alarm: see ``Monitor``.
+        file: of the state; it is not kept if not given.
+
+    Raises:
+        UsageError: the gate was saved without what a monitor needs, or the state is that of another
+            gate or bound.
+        ArtifactError: the state is damaged.
+    """
+
+    def __init__(self, gate: Gate, false_alarm: float, file: Path | None = None) -> None:
+        self.file = file
+        self.history: list[HistoryPoint] = []
+        self._lock = Lock()
+        self._unsaved = False
+        if file is None or not file.exists():
+            self._monitor = Monitor(gate, false_alarm)
+            return
+        self._monitor, extra = load_monitor(file)
+        _check_same(self._monitor, gate, false_alarm, file)
+        try:
+            points = extra.part("history").parts("points")
+            self.history = [HistoryPoint.from_json(point) for point in points]
+        except ValueError as error:
+            raise ArtifactError(f"{file} is not the state of a service: {error}.") from error
+
+    @property
+    def state(self) -> MonitorState:
+        """What the monitor knows now."""
+        with self._lock:
+            return self._monitor.state
+
+    def add(self, prediction: Prediction) -> None:
+        """Count the images of a batch."""
+        with self._lock:
+            state = self._monitor.update(prediction)
+            self._unsaved = True
+            evidence = {name: s.log_wealth for name, s in state.streams.items()}
+            self.history.append(
+                HistoryPoint(time.time(), state.images, evidence, state.flagged or 0.0)
+            )
+            if len(self.history) > _MOST_POINTS:
+                # Every second one, the last included: old and new stay equally far apart.
+                self.history = self.history[len(self.history) % 2 :: 2] + self.history[-1:]
+
+    def save(self) -> None:
+        """Write the state, if it has changed."""
+        if self.file is None or not self._unsaved:
+            return
+        with self._lock:
+            points = [point.to_json() for point in self.history]
+            save_monitor(self._monitor, self.file, {"history": {"points": points}})
+            self._unsaved = False
+
+    def to_json(self) -> JsonObject:
+        """For the page and for whoever asks."""
+        with self._lock:
+            state, history = self._monitor.state, list(self.history)
+        return {
+            "images": state.images,
+            "sentence": str(state),
+            "promise": str(self._monitor.promise),
+            "alarm": state.alarm,
+            "alarm_line": state.alarm_line,
+            "alarm_at": state.alarm_at,
+            "since": state.since,
+            "log_evidence": state.log_wealth,
+            "streams": {name: s.log_wealth for name, s in state.streams.items()},
+            "flagged": state.flagged,
+            "flagged_low": state.flagged_low,
+            "flagged_high": state.flagged_high,
+            "history": [point.to_json() for point in history],
+        }
+
+
+def _check_same(monitor: Monitor, gate: Gate, false_alarm: float, file: Path) -> None:
+    if monitor.gate is None or not monitor.gate.same_as(WatchedGate.of(gate)):
+        raise UsageError(
+            f"{file} is the state of another gate. Choose another folder with --state, or another "
+            "name for this gate."
+        )
+    if monitor.promise.false_alarm != false_alarm:
+        raise UsageError(
+            f"{file} was begun with another bound on false alarms: {monitor.promise} Choose "
+            "another folder with --state, or that bound."
+        )

@@ -1,0 +1,56 @@
+"""``goen serve`` as a person would type it."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from goen.cli.main import main
+from goen.cli.serve import TOKEN, _named, _token
+
+from ..monitor.predictions import digit_gate
+
+
+def test_gates_have_the_names_of_their_folders_unless_others_are_given() -> None:
+    assert _named(["runs/digits", "animals=cifar10-w16"]) == {
+        "digits": "runs/digits",
+        "animals": "cifar10-w16",
+    }
+    assert _named(["a=b=c"]) == {"a=b": "c"}  # refused as a name later
+
+
+def test_wrong_options_are_one_sentence(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    digit_gate().save(gate)
+    cases = {
+        ("a=x", "a=y"): "Two gates have the name a",
+        ("x", "y", "--model", "m:f"): "--model and --preprocess go with one gate",
+        ("cifar10-w16", "--max-mb", "0"): "bytes of a request must be at least 1",
+        ("cifar10-w16", "--host", "192.0.2.1"): "Cannot listen on 192.0.2.1",
+        ("a b=cifar10-w16",): "NAME=GATE",
+        (str(gate),): "model",
+    }
+    for words, sentence in cases.items():
+        assert main(["serve", *words]) == 2
+        assert sentence in capsys.readouterr().err
+
+
+def test_the_token_comes_from_a_file_or_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(TOKEN, raising=False)
+    assert _token(None) is None
+    monkeypatch.setenv(TOKEN, "from the environment")
+    assert _token(None) == "from the environment"
+    (tmp_path / "token").write_text("from a file\n")
+    assert _token(tmp_path / "token") == "from a file"
+
+
+def test_without_the_extra_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("goen.serve")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    assert main(["serve"]) == 2
+    assert "goen serve needs uvicorn: pip install 'goen[serve]'" in capsys.readouterr().err

@@ -1,0 +1,108 @@
+"""Around every request: the token, the security headers, request ids, the log, our own errors."""
+
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from goen.errors import UsageError
+from goen.serve.guard import REQUESTS
+from goen.serve.settings import BatchLimits, Limits, ServeSettings
+
+from .running import Running, running
+
+TOKEN = "a token that is long enough"
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Running]:
+    with running(ServeSettings(token=TOKEN)) as found:
+        yield found
+
+
+def test_only_the_page_and_the_health_need_no_token(served: Running) -> None:
+    paths = ["/gates", "/metrics", "/openapi.json", "/monitor/digits", "/v2", "/v2/models/digits"]
+    for path in [
+        *paths,
+        "/nothing",
+        "//",
+        "/static",
+        "/v2/health",
+        "/%2e/v2/health/live/../metrics",
+    ]:
+        answer = served.get(path)
+        assert answer.status_code == 401, path
+        assert answer.headers["www-authenticate"] == "Bearer"
+        assert served.get(path, Authorization=f"Bearer {TOKEN}").status_code != 401
+    assert served.post("/score", b"x").status_code == 401
+    assert served.post("/score", b"x", Authorization=f"Bearer {TOKEN}").status_code == 415
+    assert served.get("/v2/health/live").status_code == 200
+    assert served.get("/v2/health/ready").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["", "Bearer", "Bearer ", TOKEN, f"Basic {TOKEN}", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}"],
+)
+def test_another_token_is_refused(served: Running, given: str) -> None:
+    answer = served.get("/gates", Authorization=given)
+    assert answer.status_code == 401
+    assert TOKEN not in answer.text
+
+
+def test_every_answer_has_the_security_headers(served: Running) -> None:
+    for path in ("/v2/health/live", "/gates", "/nothing"):
+        headers = served.get(path).headers
+        policy = headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'")
+        assert "unsafe" not in policy
+        assert "http" not in policy
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["cache-control"] == "no-store"
+        assert headers["referrer-policy"] == "no-referrer"
+
+
+def test_request_ids_are_in_the_answer_and_in_the_log(
+    served: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, REQUESTS.name):
+        known = served.get("/v2/health/live", **{"X-Request-ID": "abc-7"})
+        unknown = served.get("/a\\n%0a", **{"X-Request-ID": "x" * 65})
+    assert known.headers["x-request-id"] == "abc-7"
+    assert len(unknown.headers["x-request-id"]) == 16
+    lines = [json.loads(r.getMessage()) for r in caplog.records if r.name == REQUESTS.name]
+    assert [line["request"] for line in lines] == ["abc-7", unknown.headers["x-request-id"]]
+    assert lines[0]["status"] == 200
+    assert (lines[1]["status"], lines[1]["error"]) == (401, "unauthorized")
+    assert all("\n" not in record.getMessage() for record in caplog.records)
+
+
+def test_our_own_errors_have_no_traceback_in_the_answer(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with running() as found:
+        monkeypatch.setattr(found.service, "find", lambda name: 1 / 0)
+        answer = found.post("/score", b"x")
+        assert answer.status_code == 500
+        assert "ZeroDivision" not in answer.text
+        assert answer.headers["x-request-id"] in answer.json()["error"]
+        assert found.get("/v2/health/live").status_code == 200
+    (record,) = [record for record in caplog.records if record.exc_info]
+    assert answer.headers["x-request-id"] in record.getMessage()
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"token": "short"}, "16 to 4,096 characters"),
+        ({"token": "a token\nwith a line break"}, "printable ASCII"),
+        ({"keep_most": 0}, "flagged pictures to keep must be at least 1"),
+        ({"batches": BatchLimits(most=0)}, "images in a batch must be at least 1"),
+        ({"batches": BatchLimits(wait=-1)}, "waits 0 to 1 seconds"),
+        ({"limits": Limits(pixels=10**9)}, "at most 178,956,970 pixels"),
+    ],
+)
+def test_settings_are_checked(settings: dict[str, object], sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        ServeSettings(**settings)  # type: ignore[arg-type]

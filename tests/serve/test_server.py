@@ -1,0 +1,212 @@
+"""The server itself: connections that send nothing or garbage, and the end under load."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import requests
+
+from goen.errors import UsageError
+from goen.gate import DEFAULT_GATE, load
+from goen.serve.server import open_socket
+from goen.serve.service import state_file
+from goen.serve.settings import Limits, ServeSettings
+from goen.serve.watching import WatchedStream
+
+from .running import SECONDS, Running, running, wait_for
+from .test_app import pictures
+
+
+def connect(served: Running) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", served.port), timeout=SECONDS)
+
+
+def read_all(connection: socket.socket) -> bytes:
+    parts = []
+    while part := connection.recv(65536):
+        parts.append(part)
+    return b"".join(parts)
+
+
+def status(answer: bytes) -> int:
+    return int(answer.split()[1])
+
+
+def test_a_connection_that_sends_no_headers_is_closed() -> None:
+    with running(ServeSettings(limits=Limits(header_seconds=0.1))) as served:
+        for sent in (b"", b"GET / HT", b"GET /gates HTTP/1.1\r\nA: b\r\n"):
+            with connect(served) as connection:
+                connection.sendall(sent)
+                answer = read_all(connection)
+            assert status(answer) == 408
+            assert b"did not come in time" in answer
+        with connect(served) as connection:  # headers of a second request
+            head = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n"
+            connection.sendall(head + b"\r\n")
+            assert status(connection.recv(65536)) == 200
+            connection.sendall(head)
+            assert b" 408 " in read_all(connection)
+
+
+def test_an_idle_connection_is_closed() -> None:
+    limits = Limits(idle_seconds=0, header_seconds=SECONDS)
+    with running(ServeSettings(limits=limits)) as served, connect(served) as connection:
+        connection.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert status(read_all(connection)) == 200
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"garbage\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00",  # TLS
+        b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 20_000,
+        b"GET /" + b"a" * 100_000,
+        b"POST /score HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
+        b"POST /score HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
+    ],
+)
+def test_garbage_gets_400_in_our_words(sent: bytes, served: Running) -> None:
+    with connect(served) as connection:
+        connection.sendall(sent)
+        if not sent.endswith(b"\r\n\r\n"):
+            connection.sendall(b"\r\n\r\n")
+        answer = read_all(connection)
+    assert status(answer) == 400
+    assert b"This is not an HTTP request" in answer
+    assert b"content-security-policy" in answer
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Running]:
+    with running() as found:
+        yield found
+
+
+def test_a_broken_chunk_and_a_half_closed_socket_harm_nobody(served: Running) -> None:
+    head = b"POST /score HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with connect(served) as connection:
+        connection.sendall(head + b"5\r\nabcde\r\nXYZ\r\n")
+        assert status(read_all(connection)) == 400
+    with connect(served) as connection:
+        connection.sendall(head + b"5\r\nab")
+        connection.shutdown(socket.SHUT_WR)
+        read_all(connection)
+    assert served.post("/score", pictures()[0]).status_code == 200
+
+
+def test_too_many_connections_get_503() -> None:
+    with running(ServeSettings(limits=Limits(connections=2))) as served:
+        with connect(served), connect(served), connect(served) as third:
+            answer = read_all(third)
+        assert status(answer) == 503
+        assert b"retry-after: 1" in answer.lower()
+        wait_for(lambda: served.get("/v2/health/live").status_code == 200)
+
+
+def test_an_address_that_is_taken_is_an_error() -> None:
+    with (
+        open_socket("127.0.0.1", 0) as taken,
+        pytest.raises(UsageError, match=r"Cannot listen on 127\.0\.0\.1, port"),
+    ):
+        open_socket("127.0.0.1", taken.getsockname()[1])
+    with pytest.raises(UsageError, match="--host"):
+        open_socket("192.0.2.1", 0)
+    with pytest.raises(UsageError, match="--port"):
+        open_socket("127.0.0.1", 99999)
+
+
+# -- goen serve as a process -----------------------------------------------------------------
+
+
+@contextmanager
+def process(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str, Path]]:
+    """``goen serve`` with the bundled gate; the process, its address and its log."""
+    log = folder / "log"
+    command = [sys.executable, "-m", "goen", "serve", "--port", "0", *options]
+    with log.open("w") as output:
+        started = subprocess.Popen(
+            command, stdout=output, stderr=output, text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+    try:
+
+        def address() -> str:
+            assert started.poll() is None, log.read_text()
+            found = re.search(r"ready: (http://\S+)", log.read_text())
+            return found[1] if found else ""
+
+        wait_for(lambda: bool(address()))
+        yield started, address(), log
+    finally:
+        started.kill()
+        started.wait(SECONDS)
+
+
+class Load:
+    """Clients that send pictures until they are told to stop, or the service has gone."""
+
+    def __init__(self, url: str, clients: int = 4) -> None:
+        self.rows: list[dict[str, object]] = []
+        self.other: list[int] = []
+        self._stop = threading.Event()
+        self._url = url
+        self._threads = [threading.Thread(target=self._send, args=(n,)) for n in range(clients)]
+        for thread in self._threads:
+            thread.start()
+
+    def _send(self, number: int) -> None:
+        files = pictures()
+        while not self._stop.is_set():
+            number += 1
+            data = files[number % len(files)]
+            try:
+                answer = requests.post(f"{self._url}/score", data, timeout=SECONDS)
+            except requests.RequestException:
+                return  # not accepted, or killed
+            if answer.status_code == 200:
+                self.rows.append(answer.json())
+            else:
+                self.other.append(answer.status_code)
+
+    def stop(self) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(SECONDS)
+
+
+def test_kill_9_and_sigterm_under_load(tmp_path: Path) -> None:
+    state = state_file(tmp_path / "state", DEFAULT_GATE)
+    gate = load(DEFAULT_GATE)
+    options = ("--state", str(state.parent))
+    with process(tmp_path, *options, "--quiet") as (started, url, _):
+        sent = Load(url)
+        wait_for(state.exists)
+        started.send_signal(signal.SIGKILL)
+        started.wait(SECONDS)
+        sent.stop()
+    before = WatchedStream(gate, 0.01, state).state.images  # it is whole
+    with process(tmp_path, *options) as (started, url, log):
+        sent = Load(url)
+        wait_for(lambda: len(sent.rows) > 30)
+        started.send_signal(signal.SIGTERM)
+        assert started.wait(SECONDS) == 0
+        sent.stop()
+        lines = [json.loads(line) for line in log.read_text().splitlines() if line[:1] == "{"]
+    last = lines[-1]
+    answered = [line for line in lines[:-1] if line.get("path") == "/score"]
+    assert last["accepted"] == last["answered"] == len(lines) - 1
+    # What the service answered, the clients got, and the monitor counted.
+    assert {line["status"] for line in answered} == {200}
+    assert len(sent.rows) == len(answered)
+    assert sent.other == []
+    assert WatchedStream(gate, 0.01, state).state.images == before + len(answered)

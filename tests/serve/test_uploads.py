@@ -1,0 +1,107 @@
+"""Pictures from clients: formats, limits, and multipart bodies whole and broken."""
+
+import struct
+import zlib
+
+import numpy as np
+import pytest
+import requests
+
+from goen.data.pictures import read_picture
+from goen.serve.rejection import Rejected
+from goen.serve.settings import Limits
+from goen.serve.uploads import FORMATS, Upload, decode_upload, is_multipart, read_multipart
+
+from .running import encoded, png
+
+IMAGE = np.random.default_rng(0).integers(0, 256, (3, 20, 30), dtype=np.uint8)
+
+
+def body_of(*files: tuple[str, bytes]) -> tuple[str, bytes]:
+    """The type and the content of a multipart body, made by another library."""
+    made = requests.Request("POST", "http://x", files=[("f", file) for file in files]).prepare()
+    assert isinstance(made.body, bytes)
+    return made.headers["Content-Type"], made.body
+
+
+@pytest.mark.parametrize("form", ["BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP"])
+def test_a_picture_is_what_goen_score_reads(form: str) -> None:
+    assert form in FORMATS
+    data = encoded(IMAGE, form)
+    expected = read_picture(data, (8, 9))
+    assert np.array_equal(decode_upload(Upload(data), (8, 9), Limits()), expected)
+
+
+@pytest.mark.parametrize("data", [b"", b"GIF", b"%!PS-Adobe-3.0", encoded(IMAGE, "PPM")])
+def test_other_formats_are_refused(data: bytes) -> None:
+    with pytest.raises(Rejected, match="Send JPEG, PNG, WebP, GIF, BMP or TIFF") as refused:
+        decode_upload(Upload(data), (8, 8), Limits())
+    assert refused.value.status == 415
+
+
+def test_a_broken_picture_is_refused() -> None:
+    with pytest.raises(Rejected, match="This picture is broken or cut short") as refused:
+        decode_upload(Upload(png(IMAGE)[:-40]), (8, 8), Limits())
+    assert refused.value.status == 422
+
+
+def png_that_claims(width: int, height: int) -> bytes:
+    """A header, and one byte for all of the pixels."""
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    chunks = [
+        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        for name, data in ((b"IHDR", header), (b"IDAT", zlib.compress(b"\0")), (b"IEND", b""))
+    ]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
+
+
+def test_pixels_are_counted_before_they_are_decoded() -> None:
+    # There are none to decode: a reader that began would call the picture broken.
+    with pytest.raises(Rejected, match="3000×2001 pixels; at most 6,000,000") as refused:
+        decode_upload(Upload(png_that_claims(3000, 2001)), (8, 8), Limits(pixels=6_000_000))
+    assert refused.value.status == 413
+    with pytest.raises(Rejected, match="broken or cut short"):
+        decode_upload(Upload(png_that_claims(3000, 2000)), (8, 8), Limits(pixels=6_000_000))
+    with pytest.raises(Rejected, match="more than 178,956,970 pixels") as refused:
+        decode_upload(Upload(png_that_claims(60_000, 60_000)), (8, 8), Limits())
+    assert refused.value.kind == "too_many_pixels"
+
+
+def test_a_multipart_body_gives_its_files() -> None:
+    files = [("ä.png", png(IMAGE)), ("../../etc/passwd", b"\r\n--x\r\n"), ("", b"\0" * 100_000)]
+    kind, body = body_of(*files)
+    assert is_multipart(kind)
+    found = read_multipart(kind, body, Limits())
+    assert [upload.data for upload in found] == [data for _, data in files]
+    assert [upload.name for upload in found][1] == "../../etc/passwd"
+
+
+def test_too_many_files_are_refused() -> None:
+    kind, body = body_of(*[("a", b"b")] * 4)
+    assert len(read_multipart(kind, body, Limits(images=4))) == 4
+    with pytest.raises(Rejected, match="at most 3 pictures") as refused:
+        read_multipart(kind, body, Limits(images=3))
+    assert refused.value.status == 413
+
+
+def test_malformed_bodies_are_refused() -> None:
+    kind, body = body_of(("a.png", b"data"))
+    cases = {
+        "no boundary": ("multipart/form-data", body),
+        "malformed": (kind, body.replace(b"--", b"++", 1)),
+        "ends before": (kind, body[: len(body) // 2]),
+        "must be a file": (kind, body.replace(b'; filename="a.png"', b"")),
+    }
+    for sentence, (given, content) in cases.items():
+        with pytest.raises(Rejected, match=sentence) as refused:
+            read_multipart(given, content, Limits())
+        assert refused.value.status == 400
+    for end in range(len(body) - 4):  # wherever it is cut
+        with pytest.raises(Rejected):
+            read_multipart(kind, body[:end], Limits())
+
+
+def test_other_types_are_one_picture() -> None:
+    assert not is_multipart("application/x-www-form-urlencoded")  # curl's, unless told otherwise
+    assert not is_multipart("")
+    assert is_multipart('Multipart/Form-Data ; boundary="x"')

@@ -1,0 +1,124 @@
+"""The monitor of a service: the same numbers as ``Monitor``, over restarts and kills."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from goen.errors import ArtifactError, UsageError
+from goen.gate import Gate, HeldOut
+from goen.monitor import Monitor
+from goen.serve.service import Service, state_file
+from goen.serve.settings import ServeSettings
+from goen.serve.watching import WatchedStream
+
+from ..gate.test_gate import make_gate
+from ..monitor.predictions import digit_gate, predicted
+
+
+def cues(count: int, seed: int = 0) -> np.ndarray:
+    known = digit_gate().held_out.cues
+    assert known is not None
+    return known[np.random.default_rng(seed).integers(0, len(known), count)]
+
+
+def test_it_counts_as_a_monitor_does(tmp_path: Path) -> None:
+    stream, monitor = WatchedStream(digit_gate(), 0.01), Monitor(digit_gate(), 0.01)
+    for seed in range(3):
+        prediction = predicted(digit_gate(), cues(20, seed))
+        stream.add(prediction)
+        monitor.update(prediction)
+    assert stream.state.images == 60
+    assert stream.state.log_wealth == monitor.state.log_wealth
+    told = stream.to_json()
+    assert told["images"] == 60
+    assert told["sentence"] == str(monitor.state)
+    assert [point.images for point in stream.history] == [20, 40, 60]
+    assert stream.history[-1].evidence == {
+        name: state.log_wealth for name, state in monitor.state.streams.items()
+    }
+    stream.save()  # there is no file
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_saved_stream_goes_on_with_the_same_numbers(tmp_path: Path) -> None:
+    file = tmp_path / "a.monitor.safetensors"
+    parts = [predicted(digit_gate(), cues(15, seed)) for seed in range(4)]
+    whole = WatchedStream(digit_gate(), 0.01)
+    for part in parts:
+        whole.add(part)
+    first = WatchedStream(digit_gate(), 0.01, file)
+    for part in parts[:2]:
+        first.add(part)
+    first.save()
+    written = file.stat().st_mtime_ns
+    first.save()
+    assert file.stat().st_mtime_ns == written  # nothing has changed
+    second = WatchedStream(digit_gate(), 0.01, file)
+    for part in parts[2:]:
+        second.add(part)
+    assert second.state.log_wealth == whole.state.log_wealth
+    assert [p.evidence for p in second.history] == [p.evidence for p in whole.history]
+
+
+def test_the_history_stays_short_and_keeps_its_ends() -> None:
+    stream = WatchedStream(digit_gate(), 0.01)
+    one = predicted(digit_gate(), cues(1))
+    for _ in range(1300):
+        stream.add(one)
+    numbers = [point.images for point in stream.history]
+    assert len(numbers) <= 601
+    assert numbers == sorted(set(numbers))
+    assert numbers[-1] == 1300
+    assert numbers[0] < 10
+    assert max(np.diff(numbers[:200])) <= 8
+
+
+def test_the_state_of_another_gate_or_bound_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "a.monitor.safetensors"
+    stream = WatchedStream(digit_gate(), 0.01, file)
+    stream.add(predicted(digit_gate(), cues(5)))
+    stream.save()
+    with pytest.raises(UsageError, match="another bound"):
+        WatchedStream(digit_gate(), 0.02, file)
+    gate = digit_gate()
+    scores = HeldOut(gate.held_out.scores + 1, gate.held_out.labels, cues=gate.held_out.cues)
+    other = Gate(gate.network, gate.detector, scores, 0.05, gate.classes, gate.image_size)
+    with pytest.raises(UsageError, match="the state of another gate"):
+        WatchedStream(other, 0.01, file)
+    data = file.read_bytes()
+    file.write_bytes(data[: len(data) // 2])
+    with pytest.raises(ArtifactError):
+        WatchedStream(digit_gate(), 0.01, file)
+
+
+def test_a_service_keeps_its_state_and_is_alone_in_its_folder(tmp_path: Path) -> None:
+    settings = ServeSettings(state=tmp_path / "state")
+    images = np.zeros((3, *digit_gate().image_size), np.uint8)
+    for expected in (3, 6):
+        service = Service({"digits": digit_gate()}, settings)
+        with service.running():
+            for slot in service.find(None).queue.reserve(3):
+                slot.fill(images).result(60)
+        assert state_file(tmp_path / "state", "digits").is_file()
+        stream = service.find(None).stream
+        assert stream is not None
+        assert stream.state.images == expected
+    assert WatchedStream(digit_gate(), 0.01, stream.file).state.images == 6
+
+
+def test_a_gate_without_held_out_cues_is_served_without_a_monitor(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    service = Service({"digits": make_gate()})
+    with service.running():
+        assert service.find(None).stream is None
+    assert "nothing is monitored" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "..", "a b", "a\n", "ä", "x" * 65])
+def test_names_that_cannot_be_part_of_an_address_are_refused(name: str) -> None:
+    with pytest.raises(UsageError, match="NAME=GATE"):
+        Service({name: digit_gate()})
+    with pytest.raises(UsageError, match="at least one gate"):
+        Service({})
