@@ -26,8 +26,12 @@ NEEDED = {
     "goen/report/recorded/digits.json",
     "goen/report/templates/page.html",
     "goen/report/templates/page.js",
+    "goen/report/templates/rates.js",
     "goen/report/templates/wall.css",
     "goen/report/templates/wall.js",
+    "goen/serve/templates/serve.css",
+    "goen/serve/templates/serve.html",
+    "goen/serve/templates/serve.js",
 }
 # `goen demo` reads photographs of scikit-learn and Matplotlib: the wheel needs none of its own.
 SUFFIXES = {".py", ".typed", ".html", ".css", ".js", ".md", ".json", ".safetensors"}

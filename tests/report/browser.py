@@ -46,12 +46,13 @@ class Look:
 
 
 @contextmanager
-def chromium() -> Iterator[Browser]:
-    """A running Chromium; Playwright waits until it is ready."""
+def chromium(reachable: str = "", *options: str) -> Iterator[Browser]:
+    """A running Chromium that reaches no host but this; Playwright waits until it is ready."""
+    rules = "MAP * ~NOTFOUND" + (f" , EXCLUDE {reachable}" if reachable else "")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=CHROMIUM,
-            args=["--disable-gpu", "--host-resolver-rules=MAP * ~NOTFOUND"],
+            args=["--disable-gpu", f"--host-resolver-rules={rules}", *options],
             timeout=SECONDS * 1000,
         )
         try:

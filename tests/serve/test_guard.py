@@ -10,7 +10,7 @@ from goen.errors import UsageError
 from goen.serve.guard import REQUESTS
 from goen.serve.settings import BatchLimits, Limits, ServeSettings
 
-from .running import Running, running
+from .running import Running, running, wait_for
 
 TOKEN = "a token that is long enough"
 
@@ -69,6 +69,7 @@ def test_request_ids_are_in_the_answer_and_in_the_log(
     with caplog.at_level(logging.INFO, REQUESTS.name):
         known = served.get("/v2/health/live", **{"X-Request-ID": "abc-7"})
         unknown = served.get("/a\\n%0a", **{"X-Request-ID": "x" * 65})
+        wait_for(lambda: unknown.headers["x-request-id"] in caplog.text)  # logged after the answer
     assert known.headers["x-request-id"] == "abc-7"
     assert len(unknown.headers["x-request-id"]) == 16
     lines = [json.loads(r.getMessage()) for r in caplog.records if r.name == REQUESTS.name]

@@ -76,7 +76,9 @@ def _write(page: Page, figures: Mapping[str, str], path: Path, left_out: Mapping
         left_out: what is missing, with the reason.
     """
     has_wall = any(isinstance(block, Wall) for block in page.blocks())
-    script = _template("page.js") + (_template("wall.js") if has_wall else "")
+    script = _template("page.js")
+    if has_wall:
+        script += _template("rates.js") + _template("wall.js")
     text = (
         _environment()
         .get_template("page.html")

@@ -1,8 +1,9 @@
 """A wall of pictures: the block of a page that shows images, the most suspicious first.
 
-The page's script (``templates/wall.js``) draws the tiles, filters them and, where there are rates
-to choose from, decides again: an image is flagged where its p-value is at most the rate, as in
-``Gate.predict``. Python and JavaScript read and compare the same float64 numbers.
+The page's script (``templates/wall.js`` with ``templates/rates.js``) draws the tiles, filters them
+and, where there are rates to choose from, decides again: an image is flagged where its p-value is
+at most the rate, as in ``Gate.predict``. Python and JavaScript read and compare the same float64
+numbers.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -26,6 +26,7 @@ from goen.serve.inference_protocol import (
     parse_infer,
 )
 from goen.serve.openapi import describe
+from goen.serve.page import page_assets
 from goen.serve.rejection import Rejected
 from goen.serve.service import ServedGate, Service
 from goen.serve.uploads import Upload, is_multipart, read_multipart
@@ -41,12 +42,15 @@ class _Endpoints:
     def __init__(self, service: Service) -> None:
         self.service = service
         self.bodies = Bodies(service.settings.limits)
+        self.assets = page_assets()
 
     def routes(self) -> list[Route]:
         model = "/v2/models/{gate}"
         versions = f"{model}/versions/{{version}}"
         get, post = ["GET"], ["POST"]
         return [
+            Route("/", self.page, methods=get),
+            Route("/static/{name}", self.asset, methods=get),
             Route("/score", self.score, methods=post),
             Route("/score/{gate}", self.score, methods=post),
             Route("/gates", self.gates, methods=get),
@@ -144,6 +148,20 @@ class _Endpoints:
         """Whether a gate can score."""
         self._gate(request)
         return await self.ready(request)
+
+    # -- the page ----------------------------------------------------------------------------
+
+    async def page(self, request: Request) -> Response:
+        """For people."""
+        html = self.assets["serve.html"]
+        return Response(html.content, media_type=html.kind)
+
+    async def asset(self, request: Request) -> Response:
+        """Style and scripts of the page, by their known names."""
+        asset = self.assets.get(request.path_params["name"])
+        if asset is None:
+            raise Rejected("not_found", "The page has no such file.")
+        return Response(asset.content, media_type=asset.kind)
 
     # -- the service -------------------------------------------------------------------------
 

@@ -1,31 +1,8 @@
 
-// Walls of pictures: the tiles, their filters, and the decision at any false-alarm rate.
+// Walls of pictures: the tiles and their filters. What it shares with goen serve is in rates.js.
 {
   const AT_ONCE = { large: 60, small: 24 };
   const ALL = "";
-
-  // Text from files and folders enters the page as text nodes, attributes and properties only.
-  const make = (tag, properties = {}, ...children) => {
-    const element = Object.assign(document.createElement(tag), properties);
-    element.append(...children.filter((child) => child !== null));
-    return element;
-  };
-
-  const count = (number) => number.toLocaleString("en");
-  const short = (number) => String(Number(number.toPrecision(2)));
-  const percent = (share, digits = 0) => `${(100 * share).toFixed(digits)} %`;
-
-  // The layers of a torch Sequential are called 0, 1, ...; a bare number among p-values says nothing.
-  const spoken = (cue) => (/^[0-9]/.test(cue) ? `layer ${cue}` : cue);
-
-  // Exact images are PNGs of few pixels, which a browser would blur when it enlarges them.
-  const picture = (url, alt, className = "", loading = "eager") =>
-    make("img", {
-      loading,
-      src: url,
-      alt,
-      className: url.startsWith("data:image/png") ? `${className} pixels` : className,
-    });
 
   class Wall {
     constructor(root) {
@@ -59,59 +36,12 @@
       return this.rates.counts.reduce((sum, [, number]) => sum + number, 0);
     }
 
-    flaggedOfAll() {
-      const { counts } = this.rates;
-      return counts.reduce((sum, [p, number]) => sum + (p <= this.rate ? number : 0), 0);
-    }
-
     rateControl() {
-      const { choices, chosen, held_out: heldOut } = this.rates;
-      const total = this.total();
-      const slider = make("input", { type: "range", min: 0, max: choices.length - 1, step: 1 });
-      const field = make("input", { type: "text", inputMode: "decimal", size: 8 });
-      const reset = make("button", { type: "button", textContent: `the gate's own, ${chosen}` });
-      const verdict = make("p", { className: "verdict" });
-      const problem = make("p", { className: "warn", hidden: true });
-      slider.setAttribute("aria-label", "False-alarm rate");
-      field.setAttribute("aria-label", "False-alarm rate as a number");
-      verdict.setAttribute("role", "status");
-      problem.setAttribute("role", "alert");
-
-      const choose = (rate, typed = false) => {
-        const why = this.refusal(rate, heldOut);
-        field.toggleAttribute("aria-invalid", why !== "");
-        problem.hidden = why === "";
-        problem.textContent = why;
-        if (why) return;
+      const decide = (rate) => {
         this.rate = rate;
-        const after = choices.findIndex((choice) => choice > rate);
-        slider.value = (after < 0 ? choices.length : after) - 1;
-        slider.setAttribute("aria-valuetext", String(rate));
-        if (!typed) field.value = String(rate);
-        reset.hidden = rate === chosen;
-        const flagged = this.flaggedOfAll();
-        verdict.replaceChildren(
-          make("b", { textContent: `${count(flagged)} of ${count(total)} flagged` }),
-          ` (${percent(total ? flagged / total : 0, 1)}). Of ${count(total)} ID pictures at most `,
-          `${count(Math.floor(rate * total * 10) / 10)} would be, on average.`,
-        );
         this.decideAgain();
       };
-      slider.addEventListener("input", () => choose(choices[slider.value]));
-      field.addEventListener("input", () => choose(Number(field.value.replace(",", ".")), true));
-      reset.addEventListener("click", () => choose(chosen));
-      choose(chosen);
-      const title = make("span", { textContent: "False-alarm rate" });
-      const row = make("div", {}, title, field, slider, reset);
-      return make("div", { className: "rate" }, row, problem, verdict);
-    }
-
-    // Why a gate would refuse this rate; nothing if it would not.
-    refusal(rate, heldOut) {
-      if (!(rate > 0 && rate < 1)) return "A false-alarm rate lies strictly between 0 and 1.";
-      if (1 / (heldOut + 1) <= rate) return "";
-      const needed = count(Math.ceil(1 / rate) - 1);
-      return `A rate of ${rate} needs ${needed} held-out images; this gate has ${count(heldOut)}.`;
+      return rateControl(this.rates, () => this.rates.counts, decide).element;
     }
 
     decideAgain() {
@@ -145,7 +75,7 @@
         selects.push(select("truth", "any label", this.classes, (tile) => [tile.truth]));
       }
       if (this.cues.length) {
-        selects.push(select("cue", "any deciding cue", this.cues, (tile) => this.deciding(tile)));
+        selects.push(select("cue", "any deciding cue", this.cues, (tile) => decidingCues(tile.cues)));
       }
       return make("div", { className: "filters" }, search, ...selects);
     }
@@ -184,17 +114,11 @@
         (decision === ALL || (decision === "flagged") === this.isFlagged(tile)) &&
         (label === ALL || tile.label === Number(label)) &&
         (truth === ALL || tile.truth === Number(truth)) &&
-        (cue === ALL || this.deciding(tile).includes(Number(cue)))
+        (cue === ALL || decidingCues(tile.cues).includes(Number(cue)))
       );
     }
 
     // -- tiles ------------------------------------------------------------------------------
-
-    // The cues with the smallest p-value.
-    deciding(tile) {
-      const least = Math.min(...tile.cues);
-      return [...tile.cues.keys()].filter((place) => tile.cues[place] === least);
-    }
 
     draw() {
       this.found = this.tiles.filter((tile) => this.passes(tile));
@@ -254,14 +178,14 @@
     }
 
     pLine(tile) {
-      const cues = tile.cues.length ? this.deciding(tile).map((cue) => this.cues[cue]) : [];
+      const cues = tile.cues.length ? decidingCues(tile.cues).map((cue) => this.cues[cue]) : [];
       return make("span", {}, [`p = ${short(tile.p)}`, ...cues].join(", "));
     }
 
     // The neighbours in the layer that decided, else in the last layer.
     nearest(tile) {
       if (!tile.nearest.length) return [];
-      const layers = this.deciding(tile).map((cue) => this.layers.indexOf(this.cues[cue]));
+      const layers = decidingCues(tile.cues).map((cue) => this.layers.indexOf(this.cues[cue]));
       return tile.nearest[layers.find((layer) => layer >= 0) ?? tile.nearest.length - 1];
     }
 
