@@ -188,6 +188,7 @@ OF_MANY_FILES = {
     "detectors/test_common.py": "what all detectors have in common",
     "gate/test_not_finite.py": "NaN and infinity in gates, exported gates and goen score",
     "report/test_browser.py": "the pages, in a browser",
+    "serve/test_hostile.py": "the whole service, and tests/serve/hostile.py",
     "test_docs.py": "docs/",
     "test_fuzz.py": "whatever reads files from outside, and tests/fuzz/",
     "test_layers.py": "imports between all files",

@@ -38,7 +38,7 @@ SUFFIXES = {".py", ".typed", ".html", ".css", ".js", ".md", ".json", ".safetenso
 IN_THE_SDIST = {
     *("src", "tests", "docs", "recipes", "results", "benchmarks"),
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile"),
-    *("pyproject.toml", "constraints.txt", "PKG-INFO", ".gitignore"),
+    *("pyproject.toml", "constraints.txt", "Dockerfile", "PKG-INFO", ".gitignore"),
 }
 USE = """
 import sys

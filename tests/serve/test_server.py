@@ -1,5 +1,6 @@
 """The server itself: connections that send nothing or garbage, and the end under load."""
 
+import inspect
 import json
 import os
 import re
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 import requests
 
+from goen.cli.serve import serve_command
 from goen.errors import UsageError
 from goen.gate import DEFAULT_GATE, load
 from goen.serve.server import open_socket
@@ -123,6 +125,33 @@ def test_an_address_that_is_taken_is_an_error() -> None:
         open_socket("192.0.2.1", 0)
     with pytest.raises(UsageError, match="--port"):
         open_socket("127.0.0.1", 99999)
+
+
+def test_the_containers_parts(served: Running) -> None:
+    """It cannot be built here: its files are there, its options exist, its health check works."""
+    root = Path(__file__).parents[2]
+    text = (root / "Dockerfile").read_text().replace("\\\n", " ")
+    lines = [line.split(maxsplit=1) for line in text.splitlines() if line and line[0] != "#"]
+    found = {name: rest for name, rest in lines if name != "COPY"}
+    copied = [name for kind, rest in lines if kind == "COPY" for name in rest.split()[:-1]]
+    ignored = (root / ".dockerignore").read_text().split()
+    for name in copied:
+        assert (root / name).exists()
+        assert f"!{name}" in ignored
+    command = [*json.loads(found["ENTRYPOINT"]), *json.loads(found["CMD"])]
+    assert command[:2] == ["goen", "serve"]
+    known = inspect.signature(serve_command).parameters
+    options = {word[2:].replace("-", "_") for word in command if word.startswith("--")}
+    assert options == {"host", "state"}
+    assert options <= set(known)
+    assert int(found["EXPOSE"]) == known["port"].default
+    assert found["USER"] == "10001"
+    check = json.loads(found["HEALTHCHECK"].partition("CMD")[2])
+    assert check[0] == "python"
+    for port, code in ((served.port, 0), (9, 1)):  # nothing listens on port 9
+        script = check[2].replace(":8000/", f":{port}/")
+        done = subprocess.run([sys.executable, check[1], script], capture_output=True)
+        assert done.returncode == code
 
 
 # -- goen serve as a process -----------------------------------------------------------------

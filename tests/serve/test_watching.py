@@ -28,6 +28,7 @@ def test_it_counts_as_a_monitor_does(tmp_path: Path) -> None:
         prediction = predicted(digit_gate(), cues(20, seed))
         stream.add(prediction)
         monitor.update(prediction)
+        assert stream.state.images == monitor.images
     assert stream.state.images == 60
     assert stream.state.log_wealth == monitor.state.log_wealth
     told = stream.to_json()
@@ -47,9 +48,11 @@ def test_a_saved_stream_goes_on_with_the_same_numbers(tmp_path: Path) -> None:
     whole = WatchedStream(digit_gate(), 0.01)
     for part in parts:
         whole.add(part)
+        assert whole.state.images
     first = WatchedStream(digit_gate(), 0.01, file)
     for part in parts[:2]:
         first.add(part)
+        assert first.state.images
     first.save()
     written = file.stat().st_mtime_ns
     first.save()
@@ -57,8 +60,24 @@ def test_a_saved_stream_goes_on_with_the_same_numbers(tmp_path: Path) -> None:
     second = WatchedStream(digit_gate(), 0.01, file)
     for part in parts[2:]:
         second.add(part)
+        assert second.state.images
     assert second.state.log_wealth == whole.state.log_wealth
     assert [p.evidence for p in second.history] == [p.evidence for p in whole.history]
+
+
+def test_many_images_are_counted_at_once() -> None:
+    stream = WatchedStream(digit_gate(), 0.01)
+    one, many = predicted(digit_gate(), cues(1)), predicted(digit_gate(), cues(255))
+    stream.add(many)
+    assert stream.history == []
+    stream.add(one)
+    assert [point.images for point in stream.history] == [256]
+    stream.add(one)
+    assert stream.to_json()["images"] == 257
+    whole = Monitor(digit_gate(), 0.01)
+    for part in (many, one, one):
+        whole.update(part)
+    assert stream.state.log_wealth == whole.state.log_wealth
 
 
 def test_the_history_stays_short_and_keeps_its_ends() -> None:
@@ -66,6 +85,7 @@ def test_the_history_stays_short_and_keeps_its_ends() -> None:
     one = predicted(digit_gate(), cues(1))
     for _ in range(1300):
         stream.add(one)
+        assert stream.state.images
     numbers = [point.images for point in stream.history]
     assert len(numbers) <= 601
     assert numbers == sorted(set(numbers))

@@ -135,7 +135,9 @@ def _request_log(quiet: bool) -> Iterator[None]:
     """Write the line of each request to standard error, as it is: it is JSON already."""
     with (
         _written("goen.serve.requests", ERROR if quiet else INFO),
-        _written("uvicorn", ERROR),  # its warnings are of requests that are no HTTP
+        # Their warnings are of requests that are malformed, which the client is told.
+        _written("uvicorn", ERROR),
+        _written("python_multipart", ERROR),
     ):
         yield
 

@@ -53,6 +53,7 @@ class ServedGate:
         self.queue = BatchQueue(gate.predict, settings.batches, self._count)
         self.stream: WatchedStream | None = None
         self._metrics = metrics
+        self._alarm = False
         file = None if settings.state is None else state_file(settings.state, name)
         try:
             self.stream = WatchedStream(gate, settings.false_alarm, file)
@@ -84,10 +85,14 @@ class ServedGate:
         self._metrics.batches.labels(self.name).observe(len(prediction))
         self._metrics.predicting.labels(self.name).observe(seconds)
         if self.stream is not None:
-            before = self.stream.state.alarm
             self.stream.add(prediction)
+
+    def warn_of_alarm(self) -> None:
+        """Log an alarm of the monitor, once."""
+        if self.stream is not None and not self._alarm:
             state = self.stream.state
-            if state.alarm and not before:
+            self._alarm = state.alarm
+            if state.alarm:
                 _log.warning("gate %s: %s", self.name, state)
 
     def warm_up(self) -> None:
@@ -153,6 +158,8 @@ class Service:
     def _tick(self) -> None:
         while not self._stopped.wait(_TICK_SECONDS):
             self.metrics.activity.tick(sum(g.queue.held for g in self.gates.values()))
+            for served in self.gates.values():
+                served.warn_of_alarm()
             self._save()
 
     def _save(self) -> None:

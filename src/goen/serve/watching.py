@@ -7,13 +7,14 @@ from pathlib import Path
 from threading import Lock
 
 from goen.errors import ArtifactError, UsageError
-from goen.gate import Gate, Prediction
+from goen.gate import Gate, Prediction, concatenate
 from goen.monitor import Monitor, MonitorState
 from goen.monitor.inputs import WatchedGate
 from goen.monitor.saving import load_monitor, save_monitor
 from goen.runs.manifest import JsonObject, Manifest
 
 _MOST_POINTS = 600
+_AT_ONCE = 256
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,7 @@ class WatchedStream:
         self.history: list[HistoryPoint] = []
         self._lock = Lock()
         self._unsaved = False
+        self._pending: list[Prediction] = []
         if file is None or not file.exists():
             self._monitor = Monitor(gate, false_alarm)
             return
@@ -87,28 +89,44 @@ class WatchedStream:
 
     @property
     def state(self) -> MonitorState:
-        """What the monitor knows now."""
+        """What the monitor knows after all images so far."""
         with self._lock:
-            return self._monitor.state
+            return self._counted()
 
     def add(self, prediction: Prediction) -> None:
-        """Count the images of a batch."""
+        """Take note of the images of a batch.
+
+        The monitor counts many at once: an update takes a millisecond, of one image or of many,
+        and its result does not depend on how the images are divided.
+        """
         with self._lock:
-            state = self._monitor.update(prediction)
-            self._unsaved = True
-            evidence = {name: s.log_wealth for name, s in state.streams.items()}
-            self.history.append(
-                HistoryPoint(time.time(), state.images, evidence, state.flagged or 0.0)
-            )
-            if len(self.history) > _MOST_POINTS:
-                # Every second one, the last included: old and new stay equally far apart.
-                self.history = self.history[len(self.history) % 2 :: 2] + self.history[-1:]
+            self._pending.append(prediction)
+            if sum(map(len, self._pending)) >= _AT_ONCE:
+                self._counted()
+
+    def _counted(self) -> MonitorState:
+        """Count what is pending; whoever calls it holds the lock."""
+        if not self._pending:
+            return self._monitor.state
+        state = self._monitor.update(concatenate(self._pending))
+        self._pending = []
+        self._unsaved = True
+        evidence = {name: s.log_wealth for name, s in state.streams.items()}
+        point = HistoryPoint(time.time(), state.images, evidence, state.flagged or 0.0)
+        self.history.append(point)
+        if len(self.history) > _MOST_POINTS:
+            # Every second one, the last included: old and new stay equally far apart.
+            self.history = self.history[len(self.history) % 2 :: 2] + self.history[-1:]
+        return state
 
     def save(self) -> None:
         """Write the state, if it has changed."""
-        if self.file is None or not self._unsaved:
+        if self.file is None:
             return
         with self._lock:
+            self._counted()
+            if not self._unsaved:
+                return
             points = [point.to_json() for point in self.history]
             save_monitor(self._monitor, self.file, {"history": {"points": points}})
             self._unsaved = False
@@ -116,7 +134,8 @@ class WatchedStream:
     def to_json(self) -> JsonObject:
         """For the page and for whoever asks."""
         with self._lock:
-            state, history = self._monitor.state, list(self.history)
+            state = self._counted()
+            history = list(self.history)
         return {
             "images": state.images,
             "sentence": str(state),

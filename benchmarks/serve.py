@@ -1,0 +1,214 @@
+"""What a service costs over the bare gate: throughput, latency and memory, on this machine.
+
+    python benchmarks/serve.py                   ten minutes on an idle machine
+    python benchmarks/serve.py --requests 2000   without the long run for the memory
+
+The bundled gate on one thread, behind `goen serve` in a process of its own, and JPEGs of 200×150
+pixels. Clients are threads of another process. Ratios of one run:
+
+- throughput: images/s of 64 clients, one picture per request, against `Gate.predict` of full
+  batches of 64 on the same pictures, decoded beforehand and decoded in the measured time. Goal: at
+  least 0.85 of the latter.
+- latency: the median of one client against one decode and one `predict`. Goal: at most 1.3.
+- tail: the 99th percentile against the median at 80 % of the measured throughput.
+- memory: after all requests against after 1,000. Goal: at most 1.05.
+
+Measured: see docs/serve.md.
+"""
+
+import argparse
+import io
+import json
+import os
+import queue
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from http.client import HTTPConnection
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+
+import goen
+from goen.data import load_set
+from goen.gate import Gate
+from timing import header
+
+CLIENTS, BATCH, ROUNDS = 64, 64, 5
+
+
+def jpegs(count: int) -> list[bytes]:
+    """Photographs that ship with scikit-learn, enlarged."""
+    images = load_set("photographs").read(range(count))
+    found = []
+    for image in images:
+        picture = Image.fromarray(image.transpose(1, 2, 0)).resize((200, 150))
+        content = io.BytesIO()
+        picture.save(content, "JPEG", quality=85)
+        found.append(content.getvalue())
+    return found
+
+
+@contextmanager
+def service() -> Iterator[tuple[int, int]]:
+    """`goen serve`; its port and its process id."""
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder, "log")
+        command = [sys.executable, "-m", "goen", "serve", "--port", "0", "--quiet"]
+        with log.open("w") as output:
+            started = subprocess.Popen(
+                command, stdout=output, stderr=output, env={**os.environ, "OMP_NUM_THREADS": "1"}
+            )
+        try:
+            while not (found := re.search(r"ready: http://127.0.0.1:(\d+)", log.read_text())):
+                time.sleep(0.2)
+            yield int(found[1]), started.pid
+            started.send_signal(signal.SIGTERM)
+            started.wait(60)
+        finally:
+            started.kill()
+
+
+class Client:
+    """One connection, kept open."""
+
+    def __init__(self, port: int) -> None:
+        self.connection = HTTPConnection("127.0.0.1", port, timeout=120)
+
+    def score(self, data: bytes) -> float:
+        """Seconds until the answer, which must be a row."""
+        start = time.perf_counter()
+        self.connection.request("POST", "/score", data)
+        answer = self.connection.getresponse()
+        row = json.loads(answer.read())
+        taken = time.perf_counter() - start
+        if answer.status != 200 or "p_value" not in row:
+            raise RuntimeError(f"{answer.status}: {row}")
+        return taken
+
+
+def throughput(port: int, pictures: list[bytes], requests: int) -> tuple[float, list[float]]:
+    """Images per second of many clients, and the seconds of each request."""
+    clients = [Client(port) for _ in range(CLIENTS)]
+    each = requests // CLIENTS
+
+    def work(number: int) -> list[float]:
+        chosen = (pictures[(number + n) % len(pictures)] for n in range(each))
+        return [clients[number].score(data) for data in chosen]
+
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        start = time.perf_counter()
+        taken = [seconds for part in pool.map(work, range(CLIENTS)) for seconds in part]
+        return len(taken) / (time.perf_counter() - start), taken
+
+
+def at_rate(port: int, pictures: list[bytes], rate: float, requests: int) -> list[float]:
+    """Seconds from the moment a request was due to its answer, at a fixed rate of requests."""
+    due: queue.Queue[float | None] = queue.Queue()
+    taken: list[float] = []
+
+    def work() -> None:
+        client = Client(port)
+        while (moment := due.get()) is not None:
+            client.score(pictures[int(moment * 1000) % len(pictures)])
+            taken.append(time.perf_counter() - moment)
+
+    threads = [threading.Thread(target=work) for _ in range(CLIENTS)]
+    for thread in threads:
+        thread.start()
+    start = time.perf_counter()
+    for number in range(requests):
+        moment = start + number / rate
+        time.sleep(max(0.0, moment - time.perf_counter()))
+        due.put(moment)
+    for _ in threads:
+        due.put(None)
+    for thread in threads:
+        thread.join()
+    return taken
+
+
+def bare(gate: Gate, pictures: list[bytes], count: int, *, decoding: bool) -> float:
+    """Images per second of `Gate.predict` in full batches."""
+    chosen = [pictures[n % len(pictures)] for n in range(count)]
+    ready = [goen.read_picture(data, gate.image_size) for data in pictures]
+    start = time.perf_counter()
+    for first in range(0, count, BATCH):
+        part = range(first, min(first + BATCH, count))
+        if decoding:
+            images = [goen.read_picture(chosen[n], gate.image_size) for n in part]
+        else:
+            images = [ready[n % len(ready)] for n in part]
+        gate.predict(np.stack(images))
+    return count / (time.perf_counter() - start)
+
+
+def resident(pid: int) -> float:
+    """Megabytes of memory of a process."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def line(name: str, value: float, goal: str, met: bool) -> None:
+    print(f"{name:<56} {value:8.3f}   goal: {goal:<14} {'PASS' if met else 'FAIL'}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--requests", type=int, default=100_000, help="of the run for the memory")
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    header("starlette", "uvicorn", "pillow")
+    gate, pictures = goen.load("cifar10-w16"), jpegs(256)
+    with service() as (port, pid):
+        throughput(port, pictures, 1024)  # warm
+        memory = resident(pid)
+        rates, of_decoded, of_files, alone, single = [], [], [], [], []
+        client = Client(port)
+        for _ in range(ROUNDS):  # in turn: a busy moment of the machine meets all of them
+            of_files.append(bare(gate, pictures, 512, decoding=True))
+            rates.append(throughput(port, pictures, 1024)[0])
+            of_decoded.append(bare(gate, pictures, 512, decoding=False))
+            alone.append(statistics.median(client.score(data) for data in pictures[:60]))
+            start = time.perf_counter()
+            for data in pictures[:60]:
+                gate.predict(goen.read_picture(data, gate.image_size))
+            single.append((time.perf_counter() - start) / 60)
+        rate = statistics.median(rates)
+        print(
+            f"images/s: service {rate:.0f}, predict {statistics.median(of_decoded):.0f}, ", end=""
+        )
+        print(f"decode and predict {statistics.median(of_files):.0f}")
+        print(f"one client {1e3 * statistics.median(alone):.1f} ms, ", end="")
+        print(f"decode and predict {1e3 * statistics.median(single):.1f} ms")
+
+        def ratio(over: list[float], under: list[float]) -> float:
+            return statistics.median(a / b for a, b in zip(over, under, strict=True))
+
+        print(f"{'service / predict of decoded images':<56} {ratio(rates, of_decoded):8.3f}")
+        value = ratio(rates, of_files)
+        line("service / decode and predict", value, "at least 0.85", value >= 0.85)
+        value = ratio(alone, single)
+        line("latency of one client / decode and predict", value, "at most 1.3", value <= 1.3)
+        taken = at_rate(port, pictures, 0.8 * rate, 2000)
+        value = float(np.quantile(taken, 0.99) / np.median(taken))
+        print(f"{'99th percentile / median at 80 % load':<56} {value:8.3f}")
+        throughput(port, pictures, asked.requests)
+        value = resident(pid) / memory
+        name = f"memory after {asked.requests:,} requests / after 1,024"
+        line(name, value, "at most 1.05", value <= 1.05)
+        print(f"memory: {memory:.0f} MB, then {resident(pid):.0f} MB")
+
+
+if __name__ == "__main__":
+    main()
