@@ -83,7 +83,7 @@ def model_metadata(name: str, gate: Gate) -> JsonObject:
         "parameters": {
             "classes": list(gate.classes),
             "cues": list(gate.detector.cue_names),
-            "image_size": list(gate.image_size),
+            "image_size": list(gate.picture_size),
             "false_alarm_rate": gate.false_alarm_rate,
             "num_held_out": gate.num_held_out,
         },
@@ -256,7 +256,7 @@ def infer_outputs(
     """The outputs of these images, in their order."""
     rows: list[Prediction] = [one.prediction.take([one.place]) for one in scored]
     if not rows:
-        rows = [gate.predict(np.zeros((0, 3, *gate.image_size), np.uint8))]
+        rows = [gate.predict(np.zeros((0, 3, *gate.picture_size), np.uint8))]
     each = [as_outputs(row) for row in rows]
     found = {name: np.concatenate([row[name] for row in each]) for name in each[0]}
     if threshold is not None:

@@ -98,7 +98,7 @@ class ServedGate:
     def warm_up(self) -> None:
         """The first passes are slow: memory is allocated, kernels are chosen."""
         for count in (1, self.queue.limits.most):
-            self.gate.predict(np.zeros((count, 3, *self.gate.image_size), np.uint8))
+            self.gate.predict(np.zeros((count, 3, *self.gate.picture_size), np.uint8))
 
 
 class Service:
@@ -194,7 +194,7 @@ class Service:
         Raises:
             Rejected: the queue is full.
         """
-        size, limits = served.gate.image_size, self.settings.limits
+        size, limits = served.gate.picture_size, self.settings.limits
         makers = [partial(decode_upload, upload, size, limits) for upload in uploads]
         return await self._score(served, makers)
 
