@@ -325,8 +325,10 @@ def tables(file: Path = OUT) -> dict[str, Table]:
         for change in names
     ]
     most = {q: max(e.orders for e in found if (e.change == "nothing") == q) for q in (True, False)}
+    fewer = {e.detector: e.orders for e in found if e.orders < most[False]}
+    few = "".join(f" (of {name} {count})" for name, count in fewer.items())
     notes = (
-        f"{most[False]} orders of each change, {most[True]} without one. Share of the orders in "
+        f"{most[False]} orders of each change{few}, {most[True]} without one. Share of the orders in "
         "which the change was found, and the median number of images from the change to the alarm "
         "over all orders; – where half of them have none. Early: alarms before the change.",
     )
