@@ -328,9 +328,9 @@ def tables(file: Path = OUT) -> dict[str, Table]:
     fewer = {e.detector: e.orders for e in found if e.orders < most[False]}
     few = "".join(f" (of {name} {count})" for name, count in fewer.items())
     notes = (
-        f"{most[False]} orders of each change{few}, {most[True]} without one. Share of the orders in "
-        "which the change was found, and the median number of images from the change to the alarm "
-        "over all orders; – where half of them have none. Early: alarms before the change.",
+        f"{most[False]} orders of each change{few}, {most[True]} without one. Share of the orders "
+        "in which the change was found, and the median number of images from the change to the "
+        "alarm over all orders; – where half of them have none. Early: alarms before the change.",
     )
     title = "CIFAR-10 through the bundled gate, a change at image 2,000"
     table = Table("monitor-cifar10", title, tuple(detectors), tuple(rows), notes)
