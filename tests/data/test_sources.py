@@ -4,6 +4,7 @@ import json
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -64,6 +65,16 @@ def test_a_missing_set_says_what_was_looked_at_and_what_to_do(tmp_path: Path) ->
         load_set("cifar10", "train", data_dir=tmp_path)
     with pytest.raises(DataMissing, match=r"places\.npz, places/<class>/\*\.png.*--data-dir"):
         load_set("places", data_dir=tmp_path, download=True)
+
+
+def test_the_only_npz_of_a_folder_may_have_any_name(tmp_path: Path) -> None:
+    (tmp_path / "textures").mkdir()
+    content = {"images": np.zeros((2, 3, 8, 8), np.uint8), "labels": np.array([0, 1])}
+    np.savez(tmp_path / "textures" / "a.npz", **content, names=np.array(["dots", "stripes"]))
+    assert len(load_set("textures", data_dir=tmp_path)) == 2
+    (tmp_path / "textures" / "b.npz").touch()  # which of them is meant?
+    with pytest.raises(DataMissing):
+        load_set("textures", data_dir=tmp_path)
 
 
 def test_names_that_cannot_be_meant() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 from scipy.stats import beta, binomtest
 from sklearn.metrics import roc_auc_score
@@ -12,6 +13,7 @@ from sklearn.metrics import roc_auc_score
 from goen.data import ImageSet
 from goen.errors import UsageError
 from goen.gate import Gate
+from goen.report import fit
 from goen.report.fit import write_fit_page
 from goen.report.pictures import picture_url
 
@@ -189,3 +191,21 @@ def test_gates_that_were_not_just_fitted_are_refused(gate: Gate, tmp_path: Path)
             write_fit_page(other, held_out, tmp_path / "report.html")
     with pytest.raises(UsageError, match="300 held-out images, got 20"):
         write_fit_page(gate, held_out.take(range(20)), tmp_path / "report.html")
+
+
+def test_each_cue_is_drawn_with_its_quantity(
+    gate: Gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = {}
+    draw = fit.histograms
+
+    def noted(title: str, by_set: dict, *others: object) -> Figure:  # type: ignore[type-arg]
+        drawn[title] = others[-1]
+        return draw(title, by_set, *others)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(fit, "histograms", noted)
+    write_fit_page(gate, digits().validation, tmp_path / "report.html")
+    early, late = LAYERS
+    assert {early: "distance", late: "distance", "entropy": "entropy of the softmax"}.items() <= (
+        drawn.items()
+    )

@@ -2,9 +2,13 @@
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
+from goen.report import run
 from goen.report.run import _calibrated_with
 from goen.runs.results import read_results
 from goen.studies import METHODS
@@ -115,3 +119,20 @@ def test_the_prevalence_stands_beside_precision(folder: Path) -> None:
     assert re.search(
         r"Precision-recall curves on noise, of which 38\.5% are OOD", page_text(folder)
     )
+
+
+def test_the_reliability_of_the_probability_counts_every_image_on_its_side(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sides = []
+
+    def noted(probability: np.ndarray, is_ood: np.ndarray) -> SimpleNamespace:
+        sides.append([probability[~is_ood].tolist(), probability[is_ood].tolist()])
+        return SimpleNamespace(curve=[])
+
+    monkeypatch.setattr(run, "ood_calibration", noted)
+    monkeypatch.setattr(run, "ood_reliability", lambda curves: Figure())
+    scores = {"test": {"probability": np.array([0.1, 0.2])}, "far": {"probability": np.ones(3)}}
+    study = SimpleNamespace(scores=scores, sets={"far": "far"}, number=lambda *key: 0.6)
+    assert len(run._ood_reliability(study)) == 1  # type: ignore[arg-type]
+    assert sides == [[[0.1, 0.2], [1.0, 1.0, 1.0]]]
