@@ -9,7 +9,7 @@ import pytest
 from goen.report.comparison import Comparison
 from goen.report.run_folder import read_run
 
-from .by_hand import SETS, ablate
+from .by_hand import SETS, ablate, bench
 from .reading import methods_by_title, plain, tables, values_by_key
 
 pytestmark = pytest.mark.xdist_group("report")
@@ -53,3 +53,17 @@ def test_methods_that_share_a_classifier_share_a_row_and_are_named_below(tmp_pat
     of_two = "concatenation as in the figure, with CenterLoss"
     assert f"{of_two} and 1 other" in [row.label for row in table.rows]
     assert f"{of_two} and 1 other: {of_two}." in table.notes
+
+
+def test_a_high_accuracy_is_best_and_of_errors_the_low_ones(tmp_path: Path) -> None:
+    run = read_run(bench(tmp_path / "b"))
+    errors = ("ece", "nll", "brier")
+    worse = [
+        replace(r, value=2 * r.value) if r.method == "max_softmax" and r.metric in errors else r
+        for r in run.results
+        if (r.method, r.dataset) != ("goen", "test")
+    ]
+    table = Comparison(worse, run.summary).classifiers()
+    marks = {row.label: [cell.mark for cell in row.cells] for row in table.rows}
+    assert marks["Max softmax"] == ["best", "", "", ""]
+    assert marks["KNN"] == ["", "best", "best", "best"]

@@ -19,7 +19,7 @@ from goen.models import (
 )
 from goen.models.classifiers import MCDropout
 from goen.training import TrainingConfig, train_backbone
-from goen.training.backbone import _begin, _look_ahead, _parameter_groups, learning_rate
+from goen.training.backbone import _begin, _epoch, _look_ahead, _parameter_groups, learning_rate
 from goen.training.checkpoint import Checkpoint
 
 from .colours import CONFIG, FAST, NETWORK, same
@@ -226,6 +226,16 @@ def test_fewer_images_than_a_batch_still_train(images: ImageSet) -> None:
     config = dataclasses.replace(CONFIG, batch_size=1000, epochs=1)
     _, rows = train_backbone(NETWORK, config, images, images)
     assert math.isfinite(rows[0].loss)
+
+
+@pytest.mark.parametrize(("size", "batches"), [(10, 3), (11, 2), (15, 2), (16, 1), (30, 1)])
+def test_a_last_short_batch_is_left_out(images: ImageSet, size: int, batches: int) -> None:
+    config = dataclasses.replace(CONFIG, batch_size=size)
+    found = [len(labels) for _, labels, _ in _epoch(images.take(range(30)), config, 0)]
+    assert found == [size] * batches
+    # One image short of another batch.
+    (last,) = _epoch(images.take(range(2 * size - 1)), config, 0)
+    assert len(last[1]) == size
 
 
 def test_what_cannot_be_trained_is_said(images: ImageSet) -> None:
