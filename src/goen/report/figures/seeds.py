@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from goen.report.figures.style import BLUE, INK, canvas, goen_style, label_rows, wrap_labels
 
@@ -20,6 +21,8 @@ def seed_points(title: str, quantity: str, by_row: Mapping[str, Sequence[float]]
         ax.plot(values, [place] * len(values), "o", color=INK, markersize=4.5, alpha=0.75)
     label_rows(ax, list(by_row))
     ax.grid(axis="y", visible=False)
+    # Numbers of four digits need their room.
+    ax.xaxis.set_major_locator(MaxNLocator(nbins=4, steps=[1, 2, 2.5, 5, 10]))
     ax.set(xlabel=f"{quantity}\ndot: a seed, bar: mean, band: ± sd")
     ax.set_title(title, loc="right")
     ax.xaxis.label.set_fontsize(8)
