@@ -2,13 +2,14 @@
 
 import threading
 from concurrent.futures import Future
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from goen.data.imageset import Pixels
 from goen.gate import Prediction
-from goen.serve.batching import BatchQueue, ScoredImage
+from goen.serve.batching import BatchQueue, ScoredImage, batch_sizes
 from goen.serve.rejection import Rejected
 from goen.serve.settings import BatchLimits
 
@@ -61,6 +62,22 @@ def test_images_that_come_while_the_network_works_are_the_next_batches() -> None
     assert network.batches == [[0], [1, 2, 3, 4], [5, 6, 7]]
     assert counted == [1, 4, 3]
     assert queue.held == 0
+
+
+def test_batches_have_few_sizes_and_lose_no_image() -> None:
+    network = Network()
+    queue = BatchQueue(network, BatchLimits(20, 0, 100))
+    slots = queue.reserve(50)
+    futures = [slot.fill(image(n)) for n, slot in enumerate(slots)]
+    network.free.set()
+    queue.start()
+    assert [score(future.result(SECONDS)) for future in futures] == list(range(50))
+    queue.stop()
+    assert [len(batch) for batch in network.batches] == [20, 20, 8, 2]
+    for most in (1, 2, 5, 64, 100):
+        sizes = batch_sizes(most)
+        assert (sizes[0], sizes[-1]) == (1, most)
+        assert all(b <= max(a + 1, 1.5 * a) for a, b in pairwise(sizes))
 
 
 def test_a_batch_waits_for_images_that_are_being_decoded() -> None:

@@ -1,15 +1,19 @@
 """Around every request: the token, the security headers, request ids, the log, our own errors."""
 
+import asyncio
 import json
 import logging
 from collections.abc import Iterator
 
 import pytest
+from starlette.types import Message, Receive, Scope, Send
 
 from goen.errors import UsageError
-from goen.serve.guard import REQUESTS
+from goen.serve.guard import REQUESTS, Guard
+from goen.serve.service import Service
 from goen.serve.settings import BatchLimits, Limits, ServeSettings
 
+from ..monitor.predictions import digit_gate
 from .running import Running, running, wait_for
 
 TOKEN = "a token that is long enough"
@@ -91,6 +95,30 @@ def test_our_own_errors_have_no_traceback_in_the_answer(
         assert found.get("/v2/health/live").status_code == 200
     (record,) = [record for record in caplog.records if record.exc_info]
     assert answer.headers["x-request-id"] in record.getMessage()
+
+
+def test_a_client_that_does_not_read_is_given_up() -> None:
+    service = Service({"digits": digit_gate()}, ServeSettings(limits=Limits(body_seconds=0.01)))
+    sent: list[object] = []
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"x"})
+
+    async def never(message: Message) -> None:
+        sent.append(message["type"])
+        if message["type"] == "http.response.body":
+            await asyncio.Event().wait()
+
+    async def receive() -> Message:
+        return {"type": "http.disconnect"}
+
+    guard = Guard(answer, service)
+    scope = {"type": "http", "method": "GET", "path": "/", "headers": []}
+    asyncio.run(asyncio.wait_for(guard(scope, receive, never), 60))
+    assert sent == ["http.response.start", "http.response.body"]
+    assert (guard.accepted, guard.answered) == (1, 1)
+    assert 'goen_errors_total{kind="slow"} 1.0' in service.metrics.text().decode()
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The server itself: connections that send nothing or garbage, and the end under load."""
 
+import asyncio
 import inspect
 import json
 import os
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 import requests
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from goen.cli.serve import serve_command
 from goen.errors import UsageError
@@ -113,6 +115,22 @@ def test_too_many_connections_get_503() -> None:
         assert status(answer) == 503
         assert b"retry-after: 1" in answer.lower()
         wait_for(lambda: served.get("/v2/health/live").status_code == 200)
+
+
+def test_an_answer_is_sent_without_delay(served: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its head and its body are two writes: Nagle's algorithm would hold the second back."""
+    delays = []
+    made = H11Protocol.connection_made
+
+    def connection_made(self: H11Protocol, transport: asyncio.Transport) -> None:
+        connection = transport.get_extra_info("socket")
+        delays.append(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        made(self, transport)
+
+    monkeypatch.setattr(H11Protocol, "connection_made", connection_made)
+    assert served.get("/v2/health/live").status_code == 200
+    assert len(delays) == 1
+    assert delays[0] != 0
 
 
 def test_an_address_that_is_taken_is_an_error() -> None:

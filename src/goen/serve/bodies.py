@@ -34,17 +34,17 @@ class Bodies:
         parts: list[bytes] = []
         taken = 0
         try:
-            async with asyncio.timeout(self.limits.body_seconds):
-                async for part in request.stream():
-                    taken += len(part)
-                    self.held += len(part)
-                    parts.append(part)
-                    self._check(taken)
+            try:
+                async with asyncio.timeout(self.limits.body_seconds):
+                    async for part in request.stream():
+                        taken += len(part)
+                        self.held += len(part)
+                        parts.append(part)
+                        self._check(taken)
+            except TimeoutError as error:
+                seconds = f"{self.limits.body_seconds:g} seconds"
+                raise Rejected("slow", f"The body did not come within {seconds}.") from error
             yield b"".join(parts)
-        except TimeoutError as error:
-            raise Rejected(
-                "slow", f"The body did not come within {self.limits.body_seconds:g} seconds."
-            ) from error
         finally:
             self.held -= taken
 

@@ -3,6 +3,7 @@
 No error leaves as a traceback, and nothing of a request but its JSON-escaped path is logged.
 """
 
+import asyncio
 import hmac
 import json
 import re
@@ -62,13 +63,15 @@ class Guard:
         """Answer one request."""
         assert scope["type"] == "http"  # the server has neither a lifespan nor websockets
         self.accepted += 1
-        exchange = _Exchange(scope, send)
+        exchange = _Exchange(scope, send, self.service.settings.limits.body_seconds)
         scope["app"], scope["service"], scope["exchange"] = self, self.service, exchange
         try:
             check_token(scope, self.service.settings.token)
             await self.app(scope, receive, exchange.send)
         except ClientDisconnect:
             exchange.status = _GONE
+        except TimeoutError:  # the client does not read; uvicorn closes what is not finished
+            exchange.kind = "slow"
         except Rejected as error:
             await exchange.reject(error.status, error.kind, str(error), error.headers(), receive)
         except HTTPException as error:
@@ -123,17 +126,23 @@ class _Exchange:
         id: in the response and in the log: the client's, if it is harmless, else a random one.
         status: of the response.
         kind: of the error, if there was one.
-        images: how many were scored, and how many of these flagged.
+        images: how many were scored.
+        flagged: how many of these were flagged.
+
+    Args:
+        scope: of the request.
+        send: to the client.
+        seconds: that the client may take to read a part of the response.
     """
 
-    def __init__(self, scope: Scope, send: Send) -> None:
+    def __init__(self, scope: Scope, send: Send, seconds: float) -> None:
         given = dict(scope["headers"]).get(b"x-request-id", b"").decode("latin-1")
         self.id = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
         self.start = time.perf_counter()
         self.status = 0
         self.kind = ""
         self.images = self.flagged = 0
-        self._send = send
+        self._send, self._seconds = send, seconds
 
     async def send(self, message: Message) -> None:
         """Pass a message on, with the headers that every response has."""
@@ -147,7 +156,8 @@ class _Exchange:
                 *message["headers"],
                 *((name.encode(), value.encode()) for name, value in added.items()),
             ]
-        await self._send(message)
+        async with asyncio.timeout(self._seconds):
+            await self._send(message)
 
     async def reject(
         self,

@@ -96,8 +96,8 @@ class ServedGate:
                 _log.warning("gate %s: %s", self.name, state)
 
     def warm_up(self) -> None:
-        """The first passes are slow: memory is allocated, kernels are chosen."""
-        for count in (1, self.queue.limits.most):
+        """The first pass of each size is slow: memory is allocated, kernels are chosen."""
+        for count in self.queue.sizes:
             self.gate.predict(np.zeros((count, 3, *self.gate.picture_size), np.uint8))
 
 

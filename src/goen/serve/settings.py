@@ -35,7 +35,7 @@ class Limits:
         images: in one request.
         connections: open at once.
         header_seconds: until the headers of a request have come.
-        body_seconds: until its body has come.
+        body_seconds: until its body has come, and for the client to read each part of the answer.
         idle_seconds: between two requests on one connection.
         drain_seconds: for accepted requests to be answered after SIGTERM.
     """
