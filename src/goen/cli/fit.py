@@ -6,6 +6,7 @@ from typing import Annotated
 
 import tyro
 
+from goen.cli.fit_features import fit_features
 from goen.cli.model import find_preprocess, make_model
 from goen.cli.options import (
     Device,
@@ -31,10 +32,11 @@ from goen.runs.limits import check_image_size
 
 
 def fit_command(
-    model: Annotated[str, tyro.conf.arg(metavar="MODULE:FUNCTION")],
-    train: Annotated[str, tyro.conf.arg(metavar="DATASET")],
     held_out: Annotated[str, tyro.conf.arg(metavar="DATASET")],
     out: Path,
+    model: OptionalFunction = None,
+    train: Annotated[str | None, tyro.conf.arg(metavar="DATASET", help_behavior_hint="")] = None,
+    features: OptionalPath = None,
     weights: OptionalPath = None,
     ood: Annotated[tuple[str, ...], several("DATASET")] = (),
     layers: SomeNames = ("auto",),
@@ -61,10 +63,13 @@ def fit_command(
     For example: goen fit --model my_nets:resnet20 --weights resnet20.safetensors
                  --train photos/train --held-out photos/val --ood photos/other --size 224
                  --mean 0.485 0.456 0.406 --std 0.229 0.224 0.225 --out gate
+                 goen fit --features train.npz --held-out held_out.npz --out gate
 
     Args:
         model: a function that returns the model; the current folder is searched too.
         train: the images the model was trained on.
+        features: in place of --model and --train: features you already have, a .npy, .npz,
+            .safetensors or .parquet file; held-out and OOD features are such files too.
         held_out: ID images the model was not trained on: three fifths standardise the cues, two
             fifths set the threshold.
         out: the folder to write the gate to.
@@ -93,6 +98,15 @@ def fit_command(
     check_writable(out)
     if len({*classes}) != len(classes):
         raise UsageError(f"--classes must name each class once, got {' '.join(classes)}.")
+    if features is not None:
+        if model or train or weights:
+            raise UsageError("Give --features, or --model and --train, not both.")
+        kinds = _kinds(ood)
+        rate = false_alarm_rate
+        fit_features(features, held_out, kinds, out, false_alarm_rate=rate, classes=classes)
+        return 0
+    if model is None or train is None:
+        raise UsageError("Give --model and --train; or --features, if you have features already.")
     network = make_model(model, weights).to(place)
     sides = _sides(size)
     if sides is not None:

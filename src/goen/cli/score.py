@@ -19,6 +19,7 @@ from goen.errors import UsageError, unknown
 from goen.escaping import visible
 from goen.gate import DEFAULT_GATE, Gate
 from goen.gate.flagged_copies import check_copy_folder, copy_flagged
+from goen.gate.score_features import score_feature_files
 from goen.gate.score_files import (
     DEFAULT_BATCH_SIZE,
     FileCounts,
@@ -32,6 +33,7 @@ from goen.gate.score_files import (
     sort_rows,
 )
 from goen.gate.score_writers import format_of, open_writer, stream_writer
+from goen.models.precomputed import Precomputed
 from goen.progress import shown
 
 Format = Literal["table", "jsonl", "csv", "parquet"]
@@ -66,7 +68,8 @@ def score_command(
     mode; images are resized to the gate's size. On a terminal it prints a table, the most
     suspicious picture first; to a pipe or a file it writes a row per picture: path, label,
     confidence, score, p_value, is_ood, each cue with its p-value, and error, for a file that cannot
-    be read. Exit code 0 if every file was read, 1 if some were not, 2 on any other error.
+    be read. Exit code 0 if every file was read, 1 if some were not, 2 on any other error. A gate of
+    features (goen fit --features) scores each row of .npy, .npz, .safetensors and .parquet files.
 
     For example: goen score photo.png      (the bundled gate: the ten classes of CIFAR-10)
                  goen score photos/ --gate runs/digits --out scores.csv
@@ -105,6 +108,9 @@ def score_command(
     loaded = open_gate(
         gate, model, preprocess, false_alarm_rate, per_class=per_class, device=device
     )
+    of_features = isinstance(loaded.network, Precomputed)
+    if of_features and (copy_to or report):
+        raise UsageError("--copy-flagged and --report are for pictures; this gate takes features.")
     columns = ["path", *score_columns(loaded), "error"]
     order = sort or ("p_value" if form == "table" else _GIVEN)
     if order not in (_GIVEN, *columns):
@@ -130,7 +136,10 @@ def score_command(
         mixed = target is None and form != "table" and sys.stdout.isatty()
         with shown(not mixed):
             watch = None if page is None else page.watch
-            counts = score_files(loaded, found.files, take, watch, batch_size=batch_size)
+            if of_features:
+                counts = score_feature_files(loaded, found.files, take)
+            else:
+                counts = score_files(loaded, found.files, take, watch, batch_size=batch_size)
     if form == "table":
         print()
         print_sentence(_summary(counts, found, loaded))

@@ -1,0 +1,118 @@
+"""Features in files: NPY, NPZ, safetensors or Parquet; never anything that runs code."""
+
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+
+from goen.errors import DataCorrupt, DataError, ExtraMissing, UsageError
+
+SUFFIXES = (".npy", ".npz", ".safetensors", ".parquet")
+_LABELS = ("labels", "label")
+_ONLY = "features"
+
+
+@dataclass(frozen=True)
+class FeatureFile:
+    """What a file of N rows holds.
+
+    Attributes:
+        arrays: ``(N, D)`` by name; ``logits`` are a classifier's.
+        labels: ``(N,)`` class numbers, or names as texts, if there are any.
+    """
+
+    arrays: Mapping[str, NDArray[Any]]
+    labels: NDArray[Any] | None
+
+    def __len__(self) -> int:
+        return len(next(iter(self.arrays.values())))
+
+
+def read_features(file: Path) -> FeatureFile:
+    """The features and labels in a file.
+
+    A ``.npy`` file holds one array; ``.npz`` and ``.safetensors`` files hold arrays by name; a
+    ``.parquet`` file holds features as columns of lists, each of one length. ``labels`` or
+    ``label`` are the labels: whole numbers or, but for safetensors, names.
+
+    Raises:
+        UsageError: another kind of file.
+        DataError: no such file.
+        DataCorrupt: a file that cannot be read, or holds no features.
+        ExtraMissing: Parquet without pyarrow.
+    """
+    if file.suffix not in SUFFIXES:
+        raise UsageError(f"Features are in {', '.join(SUFFIXES)} files, got {file}.")
+    if not file.is_file():
+        raise DataError(f"{file} does not exist, or is not a file.")
+    try:
+        arrays = _read(file)
+    except (ValueError, EOFError, OSError, KeyError, zipfile.BadZipFile, SafetensorError) as error:
+        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+        raise DataCorrupt(f"{file} cannot be read: {reason}") from error
+    labels = next((arrays.pop(name) for name in _LABELS if name in arrays), None)
+    return FeatureFile(_checked(file, arrays, labels), labels)
+
+
+def _read(file: Path) -> dict[str, NDArray[Any]]:
+    if file.suffix == ".npy":
+        # Mapped, so that rows are read when they are needed.
+        return {_ONLY: np.load(file, mmap_mode="r", allow_pickle=False)}
+    if file.suffix == ".npz":
+        # Opened here: NumPy leaves a damaged archive open.
+        with file.open("rb") as stream:
+            content = np.load(stream, allow_pickle=False)
+            if isinstance(content, np.ndarray):
+                raise ValueError("one array, not an archive of them")
+            return {name: content[name] for name in content.files}
+    if file.suffix == ".safetensors":
+        return dict(sorted(load_file(file).items()))  # such a file keeps no order
+    return _read_parquet(file)
+
+
+def _read_parquet(file: Path) -> dict[str, NDArray[Any]]:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise ExtraMissing("Parquet needs pyarrow: pip install 'goen[parquet]'.") from error
+    arrays: dict[str, NDArray[Any]] = {}
+    try:
+        table = pq.read_table(file)
+    except pa.ArrowException as error:
+        raise ValueError(str(error)) from error
+    for name in table.column_names:
+        column = table[name].combine_chunks()
+        if pa.types.is_list(column.type) or pa.types.is_fixed_size_list(column.type):
+            rows = column.to_numpy(zero_copy_only=False)
+            arrays[name] = np.stack(rows) if len(rows) else np.zeros((0, 0))
+        elif name in _LABELS:
+            arrays[name] = np.asarray(column.to_pylist())
+    return arrays
+
+
+def _checked(
+    file: Path, arrays: Mapping[str, NDArray[Any]], labels: NDArray[Any] | None
+) -> dict[str, NDArray[Any]]:
+    if not arrays:
+        raise DataCorrupt(f"{file} holds no features: arrays (N, D), or columns of lists.")
+    counts = {name: len(array) for name, array in arrays.items() if array.ndim}
+    for name, array in arrays.items():
+        if array.ndim != 2 or array.dtype.kind != "f":
+            raise DataCorrupt(
+                f"{file}: {name} should be an array (N, D) of floats, got {array.shape} of "
+                f"{array.dtype}."
+            )
+    if labels is not None:
+        if labels.ndim != 1 or labels.dtype.kind not in "iuUS":
+            raise DataCorrupt(f"{file}: labels are whole numbers or names, got {labels.dtype}.")
+        counts["labels"] = len(labels)
+    if len({*counts.values()}) > 1 or not min(counts.values()):
+        raise DataCorrupt(f"{file}: as many rows of each, one or more; got {counts}.")
+    return dict(arrays)
