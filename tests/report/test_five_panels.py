@@ -18,7 +18,9 @@ pytestmark = pytest.mark.xdist_group("report")
 
 def test_missing_panels_are_named(folder: Path) -> None:
     without_head = "calibration, " if folder.name == "no_head" else ""
-    assert f"Not drawn: {without_head}ablation, seeds." in page_text(folder)
+    assert f"Not drawn, for want of further studies: {without_head}ablation, seeds." in page_text(
+        folder
+    )
 
 
 def test_the_five_panels_take_what_lies_beside(

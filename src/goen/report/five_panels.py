@@ -40,7 +40,7 @@ def five_panel_section(run: RunFolder) -> list[Section]:
     )
     if missing:
         text += (
-            f" Not drawn: {', '.join(missing)}. They need further studies: goen report RUN "
+            f" Not drawn, for want of further studies: {', '.join(missing)}. goen report RUN "
             "--beside FOLDER ... reads the folders of goen ablate, seeds and geometry."
         )
     figure = five_panels(training, calibration, ratios, ablation, seeds)
