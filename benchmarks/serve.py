@@ -13,7 +13,7 @@ pixels. Clients are threads of another process. Ratios of one run:
 - tail: the 99th percentile against the median at 80 % of the measured throughput.
 - memory: after all requests against after 1,000. Goal: at most 1.05.
 
-Measured: see docs/serve.md.
+What was measured is in docs/serve.md.
 """
 
 import argparse

@@ -259,6 +259,7 @@ def test_the_gates_and_the_monitor_for_the_page(served: Running) -> None:
     assert digits["classes"] == list(digit_gate().classes)
     assert digits["rates"]["held_out"] == digit_gate().num_held_out
     assert strict["rates"]["chosen"] == 0.02
+    assert digits["cue_columns"] == ["p_early", "p_late", "p_entropy"]
     assert digits["columns"] == list(served.post("/score", pictures()[0]).json())
     stream = served.service.find("digits").stream
     assert stream is not None

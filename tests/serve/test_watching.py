@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from goen.errors import ArtifactError, UsageError
 from goen.gate import Gate, HeldOut
@@ -135,6 +136,16 @@ def test_a_gate_without_held_out_cues_is_served_without_a_monitor(
     with service.running():
         assert service.find(None).stream is None
     assert "nothing is monitored" in caplog.text
+
+
+def test_a_gate_that_takes_no_pictures_is_refused() -> None:
+    features = torch.randn(200, 8, generator=torch.Generator().manual_seed(0))
+    gate = Gate.fit_outputs(features[:100], None, features[100:])
+    with (
+        pytest.raises(UsageError, match="takes no images"),
+        Service({"features": gate}).running(),
+    ):
+        pass
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", "a b", "a\n", "ä", "x" * 65])

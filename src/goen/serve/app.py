@@ -123,7 +123,7 @@ class _Endpoints:
             length = request.headers.get(HEADER_LENGTH)
             limits, in_thread = self.service.settings.limits, self.service.in_thread
             asked = await in_thread(partial(parse_infer, body, length, gate, limits))
-            makers = [partial(fitted_image, image, gate.picture_size) for image in asked.images]
+            makers = [partial(fitted_image, image, served.size) for image in asked.images]
             scored = await self.service.score_images(served, makers)
             outputs = await in_thread(partial(infer_outputs, gate, scored, asked.threshold))
             for image, flagged in zip(asked.images, outputs["is_ood"], strict=True):
@@ -217,14 +217,16 @@ def _row(served: ServedGate, upload: Upload, scored: ScoredImage | None) -> Scor
 
 
 def _about(served: ServedGate) -> JsonValue:
-    gate = served.gate
+    gate, cues = served.gate, served.gate.detector.cue_names
+    columns = score_columns(gate)
     return {
         "name": served.name,
         "classes": list(gate.classes),
-        "cues": list(gate.detector.cue_names),
-        "image_size": list(gate.picture_size),
+        "cues": list(cues),
+        "cue_columns": columns[-len(cues) :] if gate.detector.has_cue_p_values else [],
+        "image_size": list(served.size),
         "per_class": gate.per_class,
-        "columns": ["path", *score_columns(gate), "error"],
+        "columns": ["path", *columns, "error"],
         "rates": Rates(gate.false_alarm_rate, gate.num_held_out, {}).to_json(),
         "monitored": served.stream is not None,
     }

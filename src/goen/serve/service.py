@@ -44,12 +44,14 @@ class ServedGate:
     Attributes:
         name: in addresses.
         gate: scores.
+        size: (height, width) of its images.
         queue: gathers its images.
         stream: its monitor; none if the gate was saved without what a monitor needs.
     """
 
     def __init__(self, name: str, gate: Gate, settings: ServeSettings, metrics: Metrics) -> None:
         self.name, self.gate = name, gate
+        self.size = gate.picture_size  # or an error: pictures are what is served
         self.queue = BatchQueue(gate.predict, settings.batches, self._count)
         self.stream: WatchedStream | None = None
         self._metrics = metrics
@@ -98,7 +100,7 @@ class ServedGate:
     def warm_up(self) -> None:
         """The first pass of each size is slow: memory is allocated, kernels are chosen."""
         for count in self.queue.sizes:
-            self.gate.predict(np.zeros((count, 3, *self.gate.picture_size), np.uint8))
+            self.gate.predict(np.zeros((count, 3, *self.size), np.uint8))
 
 
 class Service:
@@ -194,7 +196,7 @@ class Service:
         Raises:
             Rejected: the queue is full.
         """
-        size, limits = served.gate.picture_size, self.settings.limits
+        size, limits = served.size, self.settings.limits
         makers = [partial(decode_upload, upload, size, limits) for upload in uploads]
         return await self._score(served, makers)
 

@@ -191,7 +191,9 @@
       make("span", { className: "decision" }),
     );
 
-  const cuesOf = (row) => page.gate.cues.map((name) => [name, row[`p_${name}`]]);
+  // The name and the p-value of each cue; none of gates that keep no p-values of cues.
+  const cuesOf = (row) =>
+    page.gate.cue_columns.map((column, place) => [spoken(page.gate.cues[place]), row[column]]);
 
   // From 0 (p = 1) to 1 (the least p-value that the held-out images allow), logarithmic.
   function unusual(p) {
@@ -200,7 +202,7 @@
   }
 
   function bars(row) {
-    const known = cuesOf(row).filter(([, p]) => typeof p === "number");
+    const known = cuesOf(row);
     const deciding = decidingCues(known.map(([, p]) => p));
     const cells = bar("p-value", row.p_value, "all");
     for (const [place, [name, p]] of known.entries()) {
@@ -310,7 +312,7 @@
   }
 
   function reason(card) {
-    const cues = cuesOf(card.row).filter(([, p]) => typeof p === "number");
+    const cues = cuesOf(card.row);
     const names = decidingCues(cues.map(([, p]) => p)).map((place) => cues[place][0]);
     const most = names.length ? ` Most unusual: ${names.join(", ")}.` : "";
     const compared = isFlagged(card) ? "at most" : "above";
@@ -367,6 +369,8 @@
     const video = make("video", { autoplay: true, muted: true, playsInline: true });
     video.srcObject = stream;
     const take = make("button", { type: "button", className: "primary", textContent: "Take picture" });
+    take.disabled = true; // until there is something to take
+    video.addEventListener("loadeddata", () => (take.disabled = false));
     const { dialog } = opened("Camera", video, make("div", { className: "row" }, take));
     dialog.addEventListener("close", () => stream.getTracks().forEach((track) => track.stop()));
     take.addEventListener("click", () => {
