@@ -376,3 +376,10 @@ def test_raised_scores_keep_ties_and_little_else() -> None:
     assert p_values(40 + 2e-3, scores).item() == pytest.approx(1 / 1051)
     assert raised([3.0, 3.0, 3.0]).tolist() == pytest.approx([3 + 3e-7] * 3, abs=1e-12)
     assert np.abs(p_values(scores, higher) - p_values(scores, scores)).max() < 0.004
+
+
+def test_p_values_of_0_and_1_are_p_values() -> None:
+    assert benjamini_hochberg([0.0, 1.0], rate=0.05).tolist() == [True, False]
+    for outside in (-1e-9, 1 + 1e-9):
+        with pytest.raises(UsageError, match="p-values lie in"):
+            benjamini_hochberg([0.5, outside], rate=0.05)
