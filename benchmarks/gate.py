@@ -41,6 +41,7 @@ from torch.nn.functional import cross_entropy
 
 import goen
 from goen.data.imageset import ImageSet
+from goen.data.kinds import ImageInputs
 from goen.detectors import Goen, GoenM
 from goen.detectors.calibration_head import CalibrationHead
 from goen.extraction import extract
@@ -144,7 +145,7 @@ def wide_gate(network: Tapped, images: Tensor) -> Gate:
         held_out=HeldOut(detector.score(outputs[ROWS:]).numpy()),
         false_alarm_rate=0.05,
         classes=tuple(map(str, range(CLASSES))),
-        image_size=(32, 32),
+        inputs=ImageInputs(3, 32, 32),
     )
 
 
@@ -157,7 +158,7 @@ def a_gate(network: ResNet18, train: ImageSet) -> Gate:
         held_out=HeldOut(np.random.default_rng(1).random(2000)),
         false_alarm_rate=0.05,
         classes=train.classes,
-        image_size=(32, 32),
+        inputs=ImageInputs(3, 32, 32),
     )
 
 

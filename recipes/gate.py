@@ -15,6 +15,7 @@ import tyro
 from sets import UNTOUCHED
 
 from goen.data import protocol
+from goen.data.kinds import ImageInputs
 from goen.detectors import GoenM
 from goen.gate import Gate, HeldOut, measure_rounding
 from goen.gate.published import measure_gate, publish
@@ -56,7 +57,7 @@ def main(data_dir: Path | None = None, stages: Path = Path("runs/stages")) -> No
         held_out=HeldOut.from_cues(detector, cues, labels=labels, rounding=rounding),
         false_alarm_rate=0.05,
         classes=p.train.classes,
-        image_size=p.train.image_shape[1:],
+        inputs=ImageInputs(*p.train.image_shape),
         facts={
             "recipe": {
                 "network": experiment.preset.network.to_json(),

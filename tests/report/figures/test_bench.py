@@ -7,7 +7,14 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import StepPatch
 
-from goen.report.figures.bench import Estimate, Scored, forest, roc_by_kind, score_rows
+from goen.report.figures.bench import (
+    Estimate,
+    Scored,
+    _shown_range,
+    forest,
+    roc_by_kind,
+    score_rows,
+)
 from goen.report.figures.curves import roc
 from goen.report.figures.style import BLUE, COLOURS, ORANGE, PALE
 
@@ -102,3 +109,8 @@ def test_equal_scores_are_drawn() -> None:
     steps = [p for p in figure.axes[0].patches if isinstance(p, StepPatch)]
     assert len(steps) == 2
     assert all(np.isfinite(p.get_data().values).all() for p in steps)
+
+
+def test_scores_that_are_nearly_all_equal_have_a_range_of_some_width() -> None:
+    equal = np.zeros(1000)
+    assert _shown_range(Scored("one", 0, equal, equal)) == (0.0, 1.0)
