@@ -154,6 +154,13 @@ def test_an_npz_may_have_its_channels_first_last_or_not_at_all(layout: str, tmp_
     assert loaded.counts() == {"dots": 2, "stripes": 2}
 
 
+def test_channels_that_are_first_stay_there_where_the_images_are_three_wide(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (4, 3, 8, 3), dtype=np.uint8)
+    labels, names = np.array([0, 1, 1, 0]), np.array(["dots", "stripes"])
+    np.savez(tmp_path / "textures.npz", images=images, labels=labels, names=names)
+    assert (load_set("textures", data_dir=tmp_path).read() == images).all()
+
+
 def test_class_folders_are_read_by_name_and_resized(tmp_path: Path) -> None:
     for name, colour in (("b", "blue"), ("a", "red")):
         (tmp_path / "textures" / name).mkdir(parents=True)

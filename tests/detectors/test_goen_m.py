@@ -205,3 +205,18 @@ def test_fit_is_update_and_calibrate() -> None:
     assert whole.has_probability
     assert whole.cue_names == ("early", "late", "entropy")
     assert whole.features == ("early", "late")
+
+
+def test_the_unit_of_a_cue_does_not_matter_for_its_weight() -> None:
+    rng = torch.Generator().manual_seed(0)
+    held_out = torch.randn(200, 3, generator=rng, dtype=torch.float64)
+    unlike = torch.randn(100, 3, generator=rng, dtype=torch.float64)
+    unlike += torch.tensor([2.0, 0.5, 0.0], dtype=torch.float64)
+    units = torch.tensor([1e-2, 1.0, 50.0], dtype=torch.float64)
+    found = []
+    for unit in (torch.ones_like(units), units):
+        detector = GoenM(("early", "late"))
+        detector.calibrate(held_out * unit, {"kind": unlike * unit})
+        found.append(detector.weights_)
+    assert torch.allclose(found[0], found[1], rtol=1e-4, atol=1e-6)
+    assert found[0][0] > found[0][2]
