@@ -42,6 +42,8 @@ def damaged_json(draw: random.Random, content: Any) -> tuple[bytes, str]:
     content = copy.deepcopy(content)
     said = []
     for _ in range(draw.choice((1, 1, 1, 2, 3))):
+        if not any(True for _ in _places(content)):  # everything is deleted by now
+            break
         said.append(draw.choice(_CHANGES)(draw, content))
     text = _written(content)
     if draw.random() < 0.15:
