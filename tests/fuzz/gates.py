@@ -13,7 +13,9 @@ import torch
 from torch import nn
 
 import goen
+from goen.batch import Inputs
 from goen.data import ImageSet
+from goen.data.kinds import ImageInputs
 from goen.detectors import Goen
 from goen.detectors.calibration_head import HeadConfig
 from goen.errors import ArtifactError
@@ -79,7 +81,7 @@ def _with_head() -> Gate:
     )
     scores = HeldOut.from_cues(detector, detector.cues(held_out), labels=None, rounding=0.0)
     facts = {"splits": {"train": train.to_json()}, "recipe": {"width": 2}}
-    return Gate(network, detector, scores, 0.05, _CLASSES, (_SIDE, _SIDE), facts)
+    return Gate(network, detector, scores, 0.05, _CLASSES, ImageInputs(3, _SIDE, _SIDE), facts)
 
 
 def _with_own_model() -> Gate:
@@ -97,15 +99,29 @@ def _with_own_model() -> Gate:
     return replace(gate, held_out=replace(gate.held_out, labels=labels)).with_per_class()
 
 
+def _of_features() -> Gate:
+    rng = np.random.default_rng(2)
+    train, held_out = rng.normal(size=(60, 5)), rng.normal(size=(90, 5))
+    labels = np.arange(60) % len(_CLASSES)
+    return Gate.fit_outputs(
+        {"first": train, "second": train[:, :3]},
+        labels,
+        {"first": held_out, "second": held_out[:, :3]},
+        false_alarm_rate=0.2,
+        classes=_CLASSES,
+    )
+
+
 _KINDS: tuple[tuple[Callable[[], Gate], bool], ...] = (
     (tiny_gate, False),
     (_with_head, False),
     (_with_own_model, True),
+    (_of_features, False),
 )
 
 
 class GateFuzzer(Fuzzer):
-    """Damages the manifest, the tensors or both of three small gates."""
+    """Damages the manifest, the tensors or both of four small gates."""
 
     name = "gates"
     # goen.runs.limits: two images through the largest network that it lets in.
@@ -167,11 +183,15 @@ def check_message(error: Exception) -> None:
 
 def check_gate(gate: Gate) -> None:
     """The gate predicts, and its numbers are such as a prediction has."""
-    height, width = gate.image_size
-    count = 4 if height * width <= 2**16 else 1
-    images = np.random.default_rng(5).integers(0, 256, (count, 3, height, width), dtype=np.uint8)
-    images[0] = 0
-    found = gate.predict(images)
+    count = 2
+    inputs: Inputs = gate.inputs.pattern()
+    if isinstance(gate.inputs, ImageInputs):
+        channels, height, width = gate.inputs.channels, gate.inputs.height, gate.inputs.width
+        count = 4 if height * width <= 2**16 else 1
+        shape = (count, channels, height, width)
+        inputs = torch.from_numpy(np.random.default_rng(5).integers(0, 256, shape, dtype=np.uint8))
+        inputs[0] = 0
+    found = gate.predict(inputs)
     for name, values in {"p_value": found.p_value, "confidence": found.confidence}.items():
         if not ((values >= 0) & (values <= 1)).all():
             raise Broken(f"{name} is {values}")

@@ -236,7 +236,7 @@ def test_the_page_about_deployment_runs_where_goen_is_not(exported: tuple[Gate, 
     photograph = resources.files("sklearn.datasets.images") / "flower.jpg"
     (path.parent / "photo.jpg").write_bytes(photograph.read_bytes())
     if gate.per_class:
-        script = script.replace("np.array(9.0)", "np.full(7, 9.0)")
+        script = script.replace("np.array(2.5)", "np.full(7, 2.5)")
     script += (
         "\nassert 'torch' not in sys.modules\n"
         "print(json.dumps({name: values.tolist() for name, values in found.items()}))"

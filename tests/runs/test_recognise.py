@@ -404,6 +404,8 @@ _ALLOWED = {
     ("report/figures/style.py", "_drawn"): "into memory",
     ("report/pictures.py", "picture_url"): "into memory",
     ("runs/stages.py", "_clear"): "the work folder of a finished stage, named by a hash",
+    ("serve/flagged_pictures.py", "keep_image"): "into memory",
+    ("serve/service.py", "_save"): "asks the monitor to save itself",
     ("studies/networks.py", "outputs"): "into the folder of a stage",
     ("studies/networks.py", "train"): "into the folder of a stage",
     ("studies/run.py", "_cues"): "into the folder of a stage",
