@@ -17,10 +17,9 @@ from PIL import Image
 from goen.cli.main import main
 from goen.data import protocol
 from goen.data.embedded import noise
+from goen.gate import Gate
 
-from .test_run import finished
-
-__all__ = ["finished"]  # a fixture
+from ..own_model import LAYERS, digits, preprocess, trained
 
 
 def save_pictures(folder: Path, pixels: np.ndarray, first: int = 0) -> None:
@@ -30,6 +29,15 @@ def save_pictures(folder: Path, pixels: np.ndarray, first: int = 0) -> None:
         file = folder / f"{number:04}.png"
         Image.fromarray(image.transpose(1, 2, 0)).save(file)
         os.utime(file, (time.time() - 3600 + number,) * 2)
+
+
+@pytest.fixture(scope="module")
+def gate(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Options for a gate that tells digits from noise, on every processor."""
+    folder, p = tmp_path_factory.mktemp("gates") / "gate", digits()
+    Gate.fit(trained(), p.train, p.validation, layers=LAYERS, preprocess=preprocess).save(folder)
+    own = ["--model", "tests.own_model:DigitNet", "--preprocess", "tests.own_model:preprocess"]
+    return ["--gate", str(folder), *own]
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +54,9 @@ def events(text: str) -> list[dict]:  # type: ignore[type-arg]
 
 
 def test_an_alarm_has_its_own_exit_code_and_event(
-    finished: Path, digits_and_noise: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    gate: list[str], digits_and_noise: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["watch", str(digits_and_noise), "--gate", str(finished), "--once"]
+    command = ["watch", str(digits_and_noise), *gate, "--once"]
     command += ["--out", str(tmp_path / "w"), "--false-alarm", "0.05"]
     assert main(command) == 3
     out, err = capsys.readouterr()
@@ -66,7 +74,7 @@ def test_an_alarm_has_its_own_exit_code_and_event(
 
 
 def test_without_a_change_the_code_is_zero_and_new_files_continue(
-    finished: Path, digits_and_noise: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    gate: list[str], digits_and_noise: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     camera = tmp_path / "camera"
     camera.mkdir()
@@ -76,8 +84,7 @@ def test_without_a_change_the_code_is_zero_and_new_files_continue(
     command = [
         "watch",
         str(camera),
-        "--gate",
-        str(finished),
+        *gate,
         "--once",
         "--out",
         str(tmp_path / "w"),
@@ -94,13 +101,12 @@ def test_without_a_change_the_code_is_zero_and_new_files_continue(
 
 
 def test_rows_of_goen_score_give_the_same_as_the_folder(
-    finished: Path,
+    gate: list[str],
     digits_and_noise: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    gate = ["--gate", str(finished)]
     assert main(["score", str(digits_and_noise), *gate]) == 0
     rows = capsys.readouterr().out
     monkeypatch.setattr(sys, "stdin", io.StringIO(rows))
@@ -113,19 +119,19 @@ def test_rows_of_goen_score_give_the_same_as_the_folder(
 
 
 def test_bad_input_is_a_sentence_and_code_two(
-    finished: Path,
+    gate: list[str],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    command = ["--gate", str(finished), "--out", str(tmp_path / "w")]
+    command = [*gate, "--out", str(tmp_path / "w")]
     monkeypatch.setattr(sys, "stdin", io.StringIO("path,label,score\n"))
     assert main(["watch", "-", *command]) == 2
     assert "Line 1 is not a row of goen score" in capsys.readouterr().err
     assert main(["watch", str(tmp_path / "none"), *command]) == 2
     assert "is not a folder" in capsys.readouterr().err
     (tmp_path / "pictures").mkdir()
-    within = ["--gate", str(finished), "--out", str(tmp_path)]
+    within = [*gate, "--out", str(tmp_path)]
     for folder in (tmp_path, tmp_path / "pictures"):
         assert main(["watch", str(folder), *within]) == 2
         assert "lies within" in capsys.readouterr().err
@@ -138,16 +144,15 @@ def test_bad_input_is_a_sentence_and_code_two(
 
 
 def test_killed_and_resumed_it_continues_with_the_same_numbers(
-    finished: Path, digits_and_noise: Path, tmp_path: Path
+    gate: list[str], digits_and_noise: Path, tmp_path: Path
 ) -> None:
     """Rows come slowly through a pipe; the process is killed, and all rows are given again."""
-    gate = ["--gate", str(finished), "--keep-going"]
+    options = [*gate, "--keep-going"]
     scores = tmp_path / "scores.jsonl"
-    assert (
-        main(["score", str(digits_and_noise), "--gate", str(finished), "--out", str(scores)]) == 0
-    )
+    assert main(["score", str(digits_and_noise), *gate, "--out", str(scores)]) == 0
     lines = scores.read_text().splitlines(keepends=True)
-    command = [sys.executable, "-m", "goen", "watch", "-", *gate, "--out", str(tmp_path / "killed")]
+    command = [sys.executable, "-m", "goen", "watch", "-", *options]
+    command += ["--out", str(tmp_path / "killed")]
     child = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         text=True,
@@ -169,5 +174,5 @@ def test_killed_and_resumed_it_continues_with_the_same_numbers(
     assert done.returncode == 3, done.stderr
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "stdin", io.StringIO("".join(lines)))
-        assert main(["watch", "-", *gate, "--out", str(tmp_path / "whole")]) == 3
+        assert main(["watch", "-", *options, "--out", str(tmp_path / "whole")]) == 3
     assert images.read_text() == (tmp_path / "whole" / "images.jsonl").read_text()

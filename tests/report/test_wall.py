@@ -288,7 +288,7 @@ def test_a_picture_is_looked_at_with_the_keyboard(page: Scored, tab: Page) -> No
     assert prediction.classes[prediction.label[row]] in text
     for cue, p in prediction.cue_p_values.items():
         assert cue in text
-        assert f"p = {float(f'{p[row]:.2g}')}" in text
+        assert f"p = {p[row]:.2g}" in text
     outputs = page.gate.outputs(page.images)
     for near in page.gate.detector.nearest(outputs, 3).values():
         for number in near.numbers[row].tolist():

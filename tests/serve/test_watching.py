@@ -9,6 +9,7 @@ import torch
 from goen.errors import ArtifactError, UsageError
 from goen.gate import Gate, HeldOut
 from goen.monitor import Monitor
+from goen.serve import watching
 from goen.serve.service import Service, state_file
 from goen.serve.settings import ServeSettings
 from goen.serve.watching import WatchedStream
@@ -82,7 +83,7 @@ def test_many_images_are_counted_at_once() -> None:
 
 
 def test_the_history_stays_short_and_keeps_its_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("goen.serve.watching._MOST_POINTS", 60)
+    monkeypatch.setattr(watching, "_MOST_POINTS", 60)
     stream = WatchedStream(digit_gate(), 0.01)
     one = predicted(digit_gate(), cues(1))
     for _ in range(130):
