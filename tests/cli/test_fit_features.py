@@ -45,9 +45,10 @@ def test_from_files_to_scores(gate: Path, tmp_path: Path) -> None:
     assert "cannot be read" in found[-1]["error"]
     flagged = np.array([row["is_ood"] == "True" for row in found[:-1]])
     assert flagged[:100].mean() < 0.15
-    # An array without a name is no feature called clip.
-    assert len(found) == 102
-    assert "Inputs lack clip; they have features" in found[100]["error"]
+    # An array without a name is the only feature.
+    assert len(found) == 151
+    assert found[100]["path"] == f"{unlike}#0"
+    assert flagged[100:].mean() > 0.8
 
 
 def test_without_labels_it_is_a_novelty_detector(

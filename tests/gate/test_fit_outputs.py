@@ -193,6 +193,7 @@ def test_a_row_that_is_not_finite_is_flagged() -> None:
         (X.astype(np.int64), LABELS, HELD_OUT, "of floats, got .* of int64"),
         (X, LABELS[:5], HELD_OUT, "1000 images need as many labels, got 5"),
         (X, LABELS / 1.0, HELD_OUT, "train: labels are whole numbers"),
+        (X, LABELS.astype(str), HELD_OUT, r"train: labels are whole numbers \(N,\), got <U"),
         (X, LABELS - 1, HELD_OUT, r"Labels lie in 0 \.\. 3 for 4 classes, got -1 \.\. 3"),
         ({}, LABELS, HELD_OUT, "got a dict"),
         ("x.npy", LABELS, HELD_OUT, "got a str"),

@@ -15,7 +15,8 @@ from goen.errors import DataCorrupt, DataError, ExtraMissing, UsageError
 
 SUFFIXES = (".npy", ".npz", ".safetensors", ".parquet")
 _LABELS = ("labels", "label")
-_ONLY = "features"
+FEATURES = "features"
+"""The name of the only feature, where it is given without one."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def read_features(file: Path) -> FeatureFile:
 def _read(file: Path) -> dict[str, NDArray[Any]]:
     if file.suffix == ".npy":
         # Mapped, so that rows are read when they are needed.
-        return {_ONLY: np.load(file, mmap_mode="r", allow_pickle=False)}
+        return {FEATURES: np.load(file, mmap_mode="r", allow_pickle=False)}
     if file.suffix == ".npz":
         # Opened here: NumPy leaves a damaged archive open.
         with file.open("rb") as stream:

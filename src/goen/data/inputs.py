@@ -183,8 +183,9 @@ def _from_iterable(name: str, value: Iterable[Any], asked: AskedInputs) -> Batch
 
 
 def _digests(inputs: Inputs, asked: AskedInputs) -> Digests:
-    if isinstance(inputs, Tensor) and (asked == "images" or looks_like_images(inputs)):
-        return digest_tensors(inputs) if asked == "tensors" else digest_pixels(inputs)
+    images = asked == "images" or (asked == "auto" and looks_like_images(inputs))
+    if images and isinstance(inputs, Tensor):
+        return digest_pixels(inputs)
     return digest_tensors(inputs)
 
 

@@ -77,10 +77,6 @@ class ImageInputs:
         repeated = pixels.repeat(-(-count // _PERIOD))
         return repeated[:count].view(_PROBES, self.channels, self.height, self.width)
 
-    def digests(self, batch: Inputs) -> Digests:
-        """A hash of each image, rounded to 8 bits: the same for whole numbers and floats."""
-        return digest_pixels(batch) if isinstance(batch, Tensor) else np.zeros(0, DIGEST)
-
 
 @dataclass(frozen=True)
 class TensorPart:
@@ -160,10 +156,6 @@ class TensorInputs:
         if self.form == "dict":
             return made
         return made[""] if self.form == "tensor" else tuple(made.values())
-
-    def digests(self, batch: Inputs) -> Digests:
-        """A hash of each input, all its tensors together; floats as float32."""
-        return digest_tensors(batch)
 
 
 InputKind: TypeAlias = ImageInputs | TensorInputs

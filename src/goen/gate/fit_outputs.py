@@ -1,12 +1,13 @@
 """Fitting a gate to features somebody already has, with or without a classifier's logits."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from goen.data.feature_files import FEATURES
 from goen.data.inputs import Array, BatchStream, as_stream, tensors
 from goen.detectors import GoenM
 from goen.errors import UsageError
@@ -14,9 +15,6 @@ from goen.gate.fit import FitSets, fit_gate
 from goen.gate.gate import Gate
 from goen.models.precomputed import LOGITS, Precomputed
 from goen.outputs import Outputs
-
-FEATURES = "features"
-"""The name of the only feature, where it is given without one."""
 
 Features: TypeAlias = Outputs | Mapping[str, Array] | Array
 """``Outputs``, arrays ``(N, D)`` by name (``logits`` are the classifier's), or one array."""
@@ -57,7 +55,7 @@ def fit_to_outputs(
     """A gate for these features; see ``Gate.fit_outputs``."""
     training = _checked("train", as_features(train))
     numbers = _labels(training, labels, classes)
-    holding = _checked("held_out", _renamed(as_features(held_out), training))
+    holding = _checked("held_out", renamed(as_features(held_out), training))
     kept = None if held_out_labels is None else _whole_numbers("held_out", held_out_labels)
     sets = FitSets.open(
         as_stream((training, numbers), "train", batch_size, "tensors"),
@@ -115,13 +113,13 @@ def _kinds(
     if ood is None:
         return {}
     if isinstance(ood, Mapping) and {*ood} != {*train}:
-        return {str(name): _renamed(as_features(part), train) for name, part in ood.items()}
-    return {"ood": _renamed(as_features(ood), train)}  # type: ignore[arg-type]
+        return {str(name): renamed(as_features(part), train) for name, part in ood.items()}
+    return {"ood": renamed(as_features(ood), train)}  # type: ignore[arg-type]
 
 
-def _renamed(parts: dict[str, Array], train: Mapping[str, Array]) -> dict[str, Array]:
-    """An array without a name has that of the only feature."""
-    names = [name for name in train if name != LOGITS]
+def renamed(parts: dict[str, Array], known: Collection[str]) -> dict[str, Array]:
+    """The parts, of which an array without a name gets that of the only known feature."""
+    names = [name for name in known if name != LOGITS]
     return {names[0]: parts[FEATURES]} if [*parts] == [FEATURES] and len(names) == 1 else parts
 
 
@@ -142,14 +140,14 @@ def _labels(
     if labels is not None:
         return _whole_numbers("train", labels)
     if LOGITS in train:
-        return torch.as_tensor(train[LOGITS]).argmax(dim=1)
+        return tensors(train[LOGITS]).argmax(dim=1)  # type: ignore[union-attr]
     if classes is not None and len(classes) > 1:
         raise UsageError(f"{len(classes)} classes need labels; without labels there is one class.")
     return torch.zeros(len(next(iter(train.values()))), dtype=torch.int64)
 
 
 def _whole_numbers(name: str, labels: Array) -> Array:
-    values = torch.as_tensor(labels)
-    if values.ndim != 1 or values.is_floating_point() or values.dtype == torch.bool:
+    values = labels.numpy(force=True) if isinstance(labels, Tensor) else np.asarray(labels)
+    if values.ndim != 1 or values.dtype.kind not in "iu":
         raise UsageError(f"{name}: labels are whole numbers (N,), got {values.dtype}.")
-    return values
+    return values.astype(np.int64)

@@ -222,16 +222,17 @@ class Gate:
         """
         from goen.gate.fit_outputs import fit_to_outputs  # it makes gates
 
-        return fit_to_outputs(
-            train,
-            labels,
-            held_out,
-            held_out_labels=held_out_labels,
-            ood=ood,
-            false_alarm_rate=false_alarm_rate,
-            classes=classes,
-            batch_size=batch_size,
-        )
+        with full_precision():
+            return fit_to_outputs(
+                train,
+                labels,
+                held_out,
+                held_out_labels=held_out_labels,
+                ood=ood,
+                false_alarm_rate=false_alarm_rate,
+                classes=classes,
+                batch_size=batch_size,
+            )
 
     def update(
         self,
@@ -438,7 +439,7 @@ class Gate:
         return self._predict_outputs(outputs)
 
     def _as_outputs(self, given: "Features") -> Outputs:
-        from goen.gate.fit_outputs import as_features  # it makes gates
+        from goen.gate.fit_outputs import as_features, renamed  # it makes gates
 
         features = as_features(given)
         if not isinstance(self.network, Precomputed):
@@ -446,9 +447,7 @@ class Gate:
                 raise UsageError("The outputs of this gate's network are features and logits.")
             parts = {name: torch.as_tensor(part) for name, part in features.items()}
             return Outputs(parts.pop("logits"), parts)
-        if not isinstance(given, (Outputs, Mapping)) and len(self.network.widths) == 1:
-            features = {self.network.last: given}
-        return self.outputs(features)
+        return self.outputs(renamed(features, self.network.widths))
 
     def _predict_outputs(self, outputs: Outputs) -> Prediction:
         broken = _not_finite(outputs, self.detector.features)
