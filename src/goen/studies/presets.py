@@ -65,7 +65,7 @@ PRESETS: Mapping[str, Preset] = {
     "fast": Preset(
         NetworkConfig(width=64, representation="plain", architecture="fast_cnn"),
         TrainingConfig(
-            epochs=10,
+            epochs=16,
             batch_size=512,
             learning_rate=0.75,
             schedule="triangle",
@@ -77,6 +77,7 @@ PRESETS: Mapping[str, Preset] = {
             flip="alternating",
             norm_bias_rate=64.0,
             look_ahead=5,
+            sizes=((10, 24),),
         ),
         HeadConfig(),
     ),
