@@ -3,11 +3,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import logsumexp
 from scipy.stats import entropy as scipy_entropy
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
 from goen.detectors import GoenM
+from goen.detectors.goen_m import LogitCue
 from goen.errors import FitError, NotFittedError, UsageError
 from goen.outputs import Outputs
 
@@ -50,6 +52,48 @@ def test_cues_are_those_of_scipy_and_sklearn() -> None:
         assert np.allclose(cues[:, column], distance[:, -1], atol=1e-7)
     p = torch.softmax(probe.logits.double(), 1).numpy()
     assert np.allclose(cues[:, 2], scipy_entropy(p, axis=1))
+
+
+@pytest.mark.parametrize("names", [("energy",), ("entropy", "energy"), ("energy", "entropy"), ()])
+def test_the_cues_of_the_logits_are_a_choice(names: tuple[LogitCue, ...]) -> None:
+    train, labels = outputs(90, 0.0, 0)
+    detector = GoenM(["late"], logit_cues=names).fit(train, labels, held_out=outputs(60, 0, 7)[0])
+    probe, _ = outputs(5, 1.0, 4)
+    probe.logits[0] *= 1000
+    assert detector.cue_names == ("late", *names)
+    cues = detector.cues(probe)
+    logits = probe.logits.double().numpy()
+    p = torch.softmax(probe.logits.double(), 1).numpy()
+    expected = {"energy": -logsumexp(logits, axis=1), "entropy": scipy_entropy(p, axis=1)}
+    for column, name in enumerate(names, start=1):
+        assert np.allclose(cues[:, column], expected[name])
+    again = GoenM.from_state(detector.config(), detector.state())
+    assert again.cue_names == detector.cue_names
+    assert torch.equal(again.score(probe), detector.score(probe))
+    traced_cues, traced_scores = detector.traceable()(probe)
+    assert np.allclose(traced_cues, cues)
+    assert np.allclose(traced_scores, detector.score(probe))
+
+
+def test_cues_of_logits_that_do_not_exist() -> None:
+    with pytest.raises(UsageError, match=r"cue of the logits .enrgy..*energy"):
+        GoenM(logit_cues=["enrgy"])  # type: ignore[list-item]
+    with pytest.raises(UsageError, match="once"):
+        GoenM(logit_cues=["energy", "energy"])
+    with pytest.raises(UsageError, match="'energy'"):
+        GoenM(["late", "energy"], logit_cues=["energy"])
+
+
+def test_a_saved_cue_outside_its_range_is_refused() -> None:
+    train, labels = outputs(90, 0.0, 0)
+    detector = GoenM(["late"], logit_cues=["entropy", "energy"])
+    detector.fit(train, labels, held_out=outputs(60, 0.0, 7)[0])
+    config, state = detector.config(), detector.state()
+    for column, value in ((0, 2.5), (1, -0.5), (1, 1.2), (2, 1e31)):
+        wrong = state["id_cues"].clone()
+        wrong[3, column] = value
+        with pytest.raises(ValueError, match=f"id_cues of {detector.cue_names[column]}"):
+            GoenM.from_state(config, {**state, "id_cues": wrong})
 
 
 def test_the_nearest_training_images_are_those_that_the_cues_measure() -> None:

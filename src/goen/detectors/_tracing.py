@@ -76,3 +76,10 @@ def traced_entropy(logits: Tensor) -> Tensor:
     log_p = torch.log_softmax(logits.to(torch.float64), dim=1)
     # exp(log p) · log p is -0 where p is 0: log p is finite.
     return -(log_p.exp() * log_p).sum(dim=1)
+
+
+def traced_energy(logits: Tensor) -> Tensor:
+    """Minus the log-sum-exp of the logits, ``(N,)`` float64."""
+    rows = logits.to(torch.float64)
+    largest = rows.amax(dim=1)
+    return -((rows - largest[:, None]).exp().sum(dim=1).log() + largest)

@@ -1,11 +1,12 @@
-"""goen-m: a cue per layer and one of the classifier, fused so that the score rises with each.
+"""goen-m: a cue per layer and some of the classifier, fused so that the score rises with each.
 
-A further cue is three edits: ``_cues``, ``cue_names`` and ``_Traced``.
+A further cue of the logits is an entry in ``_LOGIT_CUES``.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import ClassVar, Self, final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Self, cast, final
 
 import numpy as np
 import torch
@@ -13,17 +14,37 @@ from torch import Tensor, nn
 
 from goen.detectors._bank import ROWS, Bank, NearestImages, check_rows
 from goen.detectors._base import CueDetector, column_p_values
-from goen.detectors._tracing import TracedNeighbour, traced_entropy
-from goen.errors import FitError, NotFittedError, UsageError
+from goen.detectors._tracing import TracedNeighbour, traced_energy, traced_entropy
+from goen.errors import FitError, NotFittedError, UsageError, unknown
 from goen.functional.cues import entropy
 from goen.functional.fusion import fuse
+from goen.functional.logits import energy_score
 from goen.outputs import Outputs
 from goen.runs.manifest import JsonObject, Manifest
 from goen.runs.tensors import Tensors
 
-ENTROPY = "entropy"
+LogitCue = Literal["entropy", "energy"]
 # By how much saved cues may leave their range, by rounding.
 _CUE_SLACK = 1e-6
+# Far above every logit that a trained network gives, far below what overflows.
+_LARGEST_ENERGY = 1e30
+
+
+@dataclass(frozen=True)
+class _OfLogits:
+    """A cue of the logits: its formula, the same for a traced program, its range by classes."""
+
+    measure: Callable[[Tensor], Tensor]
+    traced: Callable[[Tensor], Tensor]
+    ends: Callable[[int], tuple[float, float]]
+
+
+_LOGIT_CUES: Mapping[str, _OfLogits] = {
+    "entropy": _OfLogits(entropy, traced_entropy, lambda classes: (0.0, math.log(classes))),
+    "energy": _OfLogits(
+        energy_score, traced_energy, lambda classes: (-_LARGEST_ENERGY, _LARGEST_ENERGY)
+    ),
+}
 
 
 @final
@@ -31,13 +52,12 @@ class GoenM(CueDetector):
     r"""The mean of standardised cues, or their sum with fitted weights; high for OOD.
 
     The cues are the distance from the image's unit vector to its near neighbours among training
-    images, one per layer, and the entropy of the softmax, if there is a classifier. Each is
-    standardised by its mean and standard deviation on ID images that fitted nothing. Without OOD
+    images, one per layer, and of a classifier the entropy of the softmax, its energy, or both. Each
+    is standardised by its mean and standard deviation on ID images that fitted nothing. Without OOD
     images the score is their mean: how many standard deviations further out than usual. With them
-    the weights are a logistic
-    regression's, none below zero, see ``goen.functional.fusion.fuse``: the score is then the logit
-    of the probability of being OOD where half of the images are, every kind of OOD counting the
-    same.
+    the weights are a logistic regression's, none below zero, see ``goen.functional.fusion.fuse``:
+    the score is then the logit of the probability of being OOD where half of the images are, every
+    kind of OOD counting the same.
 
     An image that is farther out in every cue never scores lower. A free head can overfit the OOD
     images it was trained with and score others as ordinary; this score cannot.
@@ -49,7 +69,8 @@ class GoenM(CueDetector):
     Args:
         layers: the features to measure; all of the outputs it is fitted on if not given.
         rows: how many training images to keep.
-        entropy: whether the entropy is a cue; not where the logits are no classifier's.
+        logit_cues: ``entropy`` of the softmax, ``energy`` (minus the log-sum-exp of the logits),
+            both, or none where the logits are no classifier's.
 
     Example:
         >>> torch.manual_seed(0)  # doctest: +ELLIPSIS
@@ -64,10 +85,14 @@ class GoenM(CueDetector):
     kind: ClassVar[str] = "goen-m"
 
     def __init__(
-        self, layers: Sequence[str] | None = None, *, rows: int = ROWS, entropy: bool = True
+        self,
+        layers: Sequence[str] | None = None,
+        *,
+        rows: int = ROWS,
+        logit_cues: Sequence[LogitCue] = ("entropy",),
     ) -> None:
-        self.layers = None if layers is None else _checked(layers)
-        self.entropy = entropy
+        self.logit_cues = _checked_logit_cues(logit_cues)
+        self.layers = None if layers is None else _checked(layers, self.logit_cues)
         self.rows = rows
         check_rows(rows)
         self.bank_: Bank | None = None
@@ -103,7 +128,8 @@ class GoenM(CueDetector):
         return self
 
     def _new(self, outputs: Outputs) -> Bank:
-        return Bank(self.layers or _checked(tuple(outputs.features)), self.rows)
+        layers = self.layers or _checked(tuple(outputs.features), self.logit_cues)
+        return Bank(layers, self.rows)
 
     @property
     def bank(self) -> Bank:
@@ -120,7 +146,7 @@ class GoenM(CueDetector):
 
     @property
     def cue_names(self) -> tuple[str, ...]:
-        return (*self.bank.layers, ENTROPY) if self.entropy else self.bank.layers
+        return (*self.bank.layers, *self.logit_cues)
 
     @property
     def cue_directions(self) -> tuple[int, ...]:
@@ -146,12 +172,12 @@ class GoenM(CueDetector):
         return self
 
     def cues(self, outputs: Outputs) -> Tensor:
-        """The distance in each layer, then the entropy, ``(N, K)`` float64."""
+        """The distance in each layer, then the cues of the logits, ``(N, K)`` float64."""
         return self._cues(self.bank, outputs)
 
     def _cues(self, bank: Bank, outputs: Outputs) -> Tensor:
-        # The entropy first: the distances read the whole bank, and leave little in the caches.
-        uncertainty = [entropy(outputs.logits)] if self.entropy else []
+        # The logits first: the distances read the whole bank, and leave little in the caches.
+        uncertainty = [_LOGIT_CUES[name].measure(outputs.logits) for name in self.logit_cues]
         distances = [bank.distance(outputs, layer) for layer in bank.layers]
         return torch.stack([*distances, *uncertainty], dim=1)
 
@@ -230,7 +256,10 @@ class GoenM(CueDetector):
             "rows": len(self.bank),
             "neighbour": self.bank.neighbour,
         }
-        return config if self.entropy else {**config, "entropy": False}
+        # Left out at its default, as in files from before there was a choice.
+        if self.logit_cues == ("entropy",):
+            return config
+        return {**config, "logit_cues": list(self.logit_cues)}
 
     def state(self) -> dict[str, Tensor]:
         """The bank, and all cues that were calibrated with."""
@@ -244,8 +273,11 @@ class GoenM(CueDetector):
     def from_state(cls, config: JsonObject, state: Mapping[str, Tensor]) -> Self:
         """The detector again, to the last bit: the weights are taken, not computed anew."""
         settings, tensors = Manifest(config, "scorer."), Tensors.of(state)
-        settings.check_names(["kind", "layers", "ood", "weights", "rows", "neighbour", "entropy"])
-        detector = cls(settings.texts("layers"), entropy=settings.flag("entropy", True))
+        settings.check_names(
+            ["kind", "layers", "ood", "weights", "rows", "neighbour", "logit_cues"]
+        )
+        of_logits = settings.texts("logit_cues") if "logit_cues" in settings else ("entropy",)
+        detector = cls(settings.texts("layers"), logit_cues=cast(Sequence[LogitCue], of_logits))
         if "bank.counts" not in tensors:
             raise ValueError("an earlier goen-m, which measured otherwise, made it; fit it again")
         detector.bank_ = Bank(settings.texts("layers")).load_state(tensors.part("bank."))
@@ -256,30 +288,34 @@ class GoenM(CueDetector):
         of_ood = [f"ood_cues.{i}" for i in range(len(names))]
         known = [name for name in tensors if name.startswith("bank.")]
         tensors.check_names([*known, "id_cues", "fusion", *of_ood])
-        shape = ("images", len(detector.cue_names))
-        most = max(detector._largest_cues()) + _CUE_SLACK
-
-        def cues_of(name: str) -> Tensor:
-            return tensors.floats(name, shape, low=-_CUE_SLACK, high=most)
-
-        detector.id_cues_ = cues_of("id_cues")
-        cues = [cues_of(name) for name in of_ood]
+        detector.id_cues_ = detector._saved_cues(tensors, "id_cues")
+        cues = [detector._saved_cues(tensors, name) for name in of_ood]
         detector.ood_cues_ = dict(zip(names, cues, strict=True))
         detector._load_fusion(tensors)
         detector._check_config(settings)
         return detector
 
-    def _largest_cues(self) -> list[float]:
-        """The largest value of each cue: of opposite unit vectors, of equal probabilities."""
-        uncertainty = [math.log(self.bank.num_classes)] if self.entropy else []
-        return [*(2.0 for _ in self.bank.layers), *uncertainty]
+    def _cue_ends(self) -> list[tuple[float, float]]:
+        """The least and the largest value of each cue; unit vectors are at most 2 apart."""
+        classes = self.bank.num_classes
+        of_logits = [_LOGIT_CUES[name].ends(classes) for name in self.logit_cues]
+        return [*((0.0, 2.0) for _ in self.bank.layers), *of_logits]
+
+    def _saved_cues(self, tensors: Tensors, name: str) -> Tensor:
+        """The tensor of this name, each column in the range of its cue."""
+        cues = tensors.floats(name, ("images", len(self.cue_names)))
+        for cue, column, (low, high) in zip(self.cue_names, cues.T, self._cue_ends(), strict=True):
+            Tensors({f"{name} of {cue}": column}, tensors.prefix).floats(
+                f"{name} of {cue}", ("images",), low=low - _CUE_SLACK, high=high + _CUE_SLACK
+            )
+        return cues
 
     def _load_fusion(self, tensors: Tensors) -> None:
         columns = len(self.cue_names)
         fusion = tensors.floats("fusion", (3 * columns + 1,))
         self.mean_, self.std_, self.weights_ = fusion[:-1].view(3, columns)
         self.bias_ = float(fusion[-1])
-        ends = torch.tensor([[0.0] * columns, self._largest_cues()], dtype=torch.float64)
+        ends = torch.tensor(self._cue_ends(), dtype=torch.float64).T
         rises = bool((self.std_ > 0).all() and (self.weights_ >= 0).all())
         scores = self._standardised(ends) @ self.weights_ + self.bias_
         if not (rises and bool((self.weights_ > 0).any()) and bool(torch.isfinite(scores).all())):
@@ -306,13 +342,24 @@ class GoenM(CueDetector):
                 raise ValueError(f"layer {layer!r} was fitted on another network")
 
 
-def _checked(layers: Sequence[str]) -> tuple[str, ...]:
-    if not layers or ENTROPY in layers or len({*layers}) < len(layers):
+def _checked(layers: Sequence[str], logit_cues: Sequence[str]) -> tuple[str, ...]:
+    taken = {*layers} & {*logit_cues}
+    if not layers or taken or len({*layers}) < len(layers):
+        names = " or ".join(map(repr, logit_cues)) or "nothing"
         raise UsageError(
-            f"goen-m measures one layer or more, each once, none of them called {ENTROPY!r}; got "
+            f"goen-m measures one layer or more, each once, none of them called {names}; got "
             f"{' '.join(layers) or 'none'}."
         )
     return tuple(layers)
+
+
+def _checked_logit_cues(logit_cues: Sequence[str]) -> tuple[LogitCue, ...]:
+    for name in logit_cues:
+        if name not in _LOGIT_CUES:
+            raise unknown("cue of the logits", name, _LOGIT_CUES)
+    if len({*logit_cues}) < len(logit_cues):
+        raise UsageError(f"Each cue of the logits is named once, got {', '.join(logit_cues)}.")
+    return cast(tuple[LogitCue, ...], tuple(logit_cues))
 
 
 class _Traced(nn.Module):
@@ -327,13 +374,13 @@ class _Traced(nn.Module):
         self.distances = nn.ModuleList(
             TracedNeighbour(layer, bank.unit(layer), bank.neighbour) for layer in bank.layers
         )
-        self.entropy = detector.entropy
+        self.logit_cues = detector.logit_cues
         scale = detector.weights_ / detector.std_
         self.register_buffer("scale", scale)
         self.register_buffer("shift", detector.bias_ - (scale * detector.mean_).sum())
 
     def forward(self, outputs: Outputs) -> tuple[Tensor, Tensor]:
-        uncertainty = [traced_entropy(outputs.logits)] if self.entropy else []
+        uncertainty = [_LOGIT_CUES[name].traced(outputs.logits) for name in self.logit_cues]
         distances = [distance(outputs) for distance in self.distances]
         cues = torch.stack([*distances, *uncertainty], dim=1)
         # Not a product with a vector, which onnxruntime refuses for an empty batch.

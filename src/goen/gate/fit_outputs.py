@@ -72,9 +72,10 @@ def fit_to_outputs(
     names = classes
     if names is None and labels is None and not network.has_logits:
         names = ("known",)
+    is_classifier = network.has_logits and network.num_classes > 1
     return fit_gate(
         network,
-        GoenM(tuple(network.widths), entropy=network.has_logits and network.num_classes > 1),
+        GoenM(tuple(network.widths), logit_cues=("entropy",) if is_classifier else ()),
         sets,
         false_alarm_rate=false_alarm_rate,
         classes=names,

@@ -198,6 +198,8 @@ def _ood_table(gate: Gate, by_set: Mapping[str, Floats]) -> Table:
 
 # -- cues and classes ----------------------------------------------------------------------------
 
+_QUANTITIES = {"entropy": "entropy of the softmax", "energy": "energy of the logits"}
+
 
 def _cues(gate: Gate, detector: GoenM, evidence: FitEvidence) -> Section:
     drawings = []
@@ -205,7 +207,7 @@ def _cues(gate: Gate, detector: GoenM, evidence: FitEvidence) -> Section:
         by_set = {"held-out (ID)": evidence.cues[:, column]}
         for kind, cues in detector.ood_cues_.items():
             by_set[f"{kind} (OOD)"] = cues[:, column].numpy()
-        quantity = "entropy of the softmax" if name == detector.cue_names[-1] else "distance"
+        quantity = _QUANTITIES[name] if name in detector.logit_cues else "distance"
         drawings.append(
             Drawing(
                 f"cue-{slug(name)}",

@@ -90,3 +90,42 @@ def test_maps_of_oblong_images_are_as_the_nearest_weights_say() -> None:
         layer = str(len(plain) - 1)
         with pytest.raises(UsageError, match="does not determine which axis is the channels"):
             Tapped(plain, [layer])(images)
+
+
+def test_a_layer_is_pooled_as_its_name_says() -> None:
+    # One channel: 3 · pixel − 1.2 is -0.6 and 1.8.
+    model = nn.Sequential(nn.Conv2d(1, 1, 1), nn.Flatten(), nn.Linear(2, 2))
+    with torch.no_grad():
+        model[0].weight.fill_(3.0)
+        model[0].bias.fill_(-1.2)
+    images = torch.tensor([[[[51, 255]]]], dtype=torch.uint8)
+    names = ["0", "0:mean_abs", "0:std", "0:max"]
+    outputs = Tapped(model, names, example=(1, 1, 2))(images)
+    assert list(outputs.features) == names
+    values = [outputs.features[name].item() for name in names]
+    assert values == pytest.approx([0.6, 1.2, 1.2, 1.8], abs=1e-6)
+
+
+def test_maps_with_channels_last_are_pooled_over_space() -> None:
+    model, images = build("channels_last"), pictures("channels_last")
+    taps = Tapped(model, ["mix", "mix:max"])
+    maps: list[Tensor] = []
+    handle = model.get_submodule("mix").register_forward_hook(lambda m, i, o: maps.append(o))
+    outputs = taps(images)
+    handle.remove()
+    assert close(outputs.features["mix:max"], maps[0].amax((1, 2)))
+
+
+@pytest.mark.parametrize("tokens", ["mean", "class"])
+def test_vectors_cannot_be_pooled_otherwise(tokens: str) -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(12, 4), nn.ReLU(), nn.Linear(4, 2))
+    with pytest.raises(UsageError, match=r"'2:std' gives \(N, 4\).*nothing to pool by std"):
+        Tapped(model, ["2:std"], tokens=tokens)(torch.zeros(1, 3, 2, 2))
+
+
+def test_a_wrong_pooling_and_a_wrong_layer_are_told_apart() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 2, 1), nn.Flatten(), nn.Linear(8, 2))
+    with pytest.raises(UsageError, match=r"pooling .median..*mean_abs"):
+        Tapped(model, ["0:median"])
+    with pytest.raises(UsageError, match="no layer '7'"):
+        Tapped(model, ["7:max"])

@@ -1,9 +1,12 @@
-"""Which axis of a layer's output is its channels, and the mean over the others."""
+"""Which axis of a layer's output is its channels, and how the others are pooled."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, cast, get_args
 
 from torch import Tensor, nn
+
+from goen.errors import UsageError, unknown
+from goen.models.pooling import Pooling, pool, pool_tokens
 
 Tokens = Literal["mean", "class"]
 Layout = Literal["auto", "channels_first", "channels_last"]
@@ -135,14 +138,38 @@ def _width(part: nn.Module) -> int | None:
     return None
 
 
-def pool_output(values: Tensor, axis: int, tokens: Tokens, mask: Tensor | None) -> Tensor:
-    """One row per input ``(N, C)``: the mean over all axes but the first and the channels.
+def split_pooling(name: str) -> tuple[str, Pooling]:
+    """A layer and how it is pooled, written ``LAYER:POOLING``; without a pooling, by the mean.
+
+    Raises:
+        UsageError: no such pooling.
+
+    Example:
+        >>> split_pooling("layer3.0:mean_abs"), split_pooling("layer4")
+        (('layer3.0', 'mean_abs'), ('layer4', 'mean'))
+    """
+    layer, colon, pooling = name.rpartition(":")
+    if not colon:
+        return name, "mean"
+    if pooling not in get_args(Pooling):
+        raise unknown("pooling", pooling, get_args(Pooling))
+    return layer, cast(Pooling, pooling)
+
+
+def pool_output(
+    values: Tensor, axis: int, tokens: Tokens, mask: Tensor | None, pooling: Pooling = "mean"
+) -> Tensor:
+    """One row per input ``(N, C)``, pooled over all axes but the first and the channels.
 
     Args:
         values: ``(N, ...)``.
         axis: of the channels.
-        tokens: of ``(N, T, C)``: their mean, or the first of them.
-        mask: ``(N, T)``, zero at the tokens that only fill up, which stay out of the mean.
+        tokens: of ``(N, T, C)``: all of them, or the first.
+        mask: ``(N, T)``, zero at the tokens that only fill up, which are left out.
+        pooling: over the axes, or over the tokens.
+
+    Raises:
+        UsageError: a pooling other than the mean where there is nothing to pool.
 
     Example:
         >>> import torch
@@ -150,13 +177,17 @@ def pool_output(values: Tensor, axis: int, tokens: Tokens, mask: Tensor | None) 
         >>> mask = torch.tensor([[1, 1, 0]])
         >>> pool_output(values, 2, "mean", None), pool_output(values, 2, "mean", mask)
         (tensor([[4.3333]]), tensor([[2.]]))
+        >>> pool_output(values, 2, "mean", mask, "max")
+        tensor([[3.]])
     """
-    if values.ndim == 2:
-        return values.clone()  # what comes after may work in place
-    if values.ndim == 3 and axis == 2:
-        if tokens == "class":
-            return values[:, 0].clone()
-        if mask is not None and mask.shape == values.shape[:2]:
-            counted = mask.to(values.dtype)[:, :, None]
-            return (values * counted).sum(1) / counted.sum(1).clamp_min(1)
-    return values.mean([other for other in range(1, values.ndim) if other != axis])
+    has_tokens = values.ndim == 3 and axis == 2
+    if values.ndim == 2 or (has_tokens and tokens == "class"):
+        if pooling != "mean":
+            raise UsageError(
+                f"One vector per input has nothing to pool by {pooling}: name the layer without it."
+            )
+        rows = values if values.ndim == 2 else values[:, 0]
+        return rows.clone()  # what comes after may work in place
+    if has_tokens and mask is not None and mask.shape == values.shape[:2]:
+        return pool_tokens(values, pooling, mask)
+    return pool(values, pooling, [other for other in range(1, values.ndim) if other != axis])

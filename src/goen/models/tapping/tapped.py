@@ -16,7 +16,13 @@ from goen.models.tapping._hooks import listening
 from goen.models.tapping._returned import batched, describe_output, find_logits, first_float, full
 from goen.models.tapping.layers import LayerTable, choose_layers
 from goen.models.tapping.layers import layers as layers_of
-from goen.models.tapping.pooling import Layout, Tokens, find_channels, pool_output
+from goen.models.tapping.pooling import (
+    Layout,
+    Tokens,
+    find_channels,
+    pool_output,
+    split_pooling,
+)
 from goen.models.tapping.preprocess import (
     InputPreprocessing,
     Preprocessing,
@@ -57,13 +63,17 @@ class Tapped(nn.Module):
       the like has its channels first; else the weights in the layer or the nearest before it decide
       that have as many channels; else ``layout`` has to be given.
     - Of a tuple, a dict or an object (attention with its weights) the first float tensor counts.
+    - ``LAYER:POOLING`` takes another statistic than the mean, over the same places: ``mean_abs``
+      (of the absolute values), ``std`` (the standard deviation) or ``max``. The same layer may be
+      named several times with different poolings.
 
     Args:
         model: maps a batch to logits, or to something that holds them; images are its first
             argument, or its ``pixel_values``. Of a model in ``torch.compile``,
             ``DataParallel`` or ``DistributedDataParallel`` the model inside is taken.
         layers: names as in ``model.named_modules()``; ``layers(model, example)`` lists them. Each
-            must be called exactly once in a forward pass.
+            must be called exactly once in a forward pass. ``LAYER:POOLING`` says how it is pooled,
+            see above.
         logits: where they are in the model's output: a key, an attribute or an index. Not needed
             when the output is a tensor, or holds only one float tensor of two dimensions.
         preprocess: a ``Preprocess``, or a function of float images in [0, 1] (of other inputs: as
@@ -121,10 +131,12 @@ class Tapped(nn.Module):
         self._axes: dict[str, int | None] = {}
         self._keyword = input_keyword(model) if inputs == "images" else None
         known = dict(model.named_modules(remove_duplicate=False))
-        self._places = match_names(self.layers, known)
+        self._taps = {name: split_pooling(name) for name in self.layers}
+        places = match_names([layer for layer, _ in self._taps.values()], known)
+        self._places = {name: places[layer] for name, (layer, _) in self._taps.items()}
         for name, place in self._places.items():
-            if not name or place not in known:
-                raise _no_such_layer(name, model, example, preprocess, inputs)
+            if not place or place not in known:
+                raise _no_such_layer(self._taps[name][0], model, example, preprocess, inputs)
             if isinstance(known[place], torch.jit.ScriptModule):
                 raise UsageError(
                     f"Layer {name!r} was made by torch.jit, whose modules allow no hooks. Choose a "
@@ -200,7 +212,10 @@ class Tapped(nn.Module):
                 "(most CNNs) or channels_last (Swin)."
             )
         mask = x.get("attention_mask") if isinstance(x, dict) else None
-        return pool_output(values, axis, self.tokens, mask)
+        try:
+            return pool_output(values, axis, self.tokens, mask, self._taps[name][1])
+        except UsageError as error:
+            raise UsageError(f"Layer {name!r} gives {batched(found.shape[1:])}. {error}") from error
 
 
 def as_tapped(
