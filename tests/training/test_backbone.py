@@ -1,4 +1,5 @@
 import dataclasses
+import logging
 import math
 
 import numpy as np
@@ -6,7 +7,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from goen.data import ImageSet
+from goen.data import ImageSet, protocol
 from goen.errors import FitError, UsageError
 from goen.extraction import extract
 from goen.models import (
@@ -19,7 +20,14 @@ from goen.models import (
 )
 from goen.models.classifiers import MCDropout
 from goen.training import TrainingConfig, train_backbone
-from goen.training.backbone import _begin, _epoch, _look_ahead, _parameter_groups, learning_rate
+from goen.training.backbone import (
+    _begin,
+    _epoch,
+    _look_ahead,
+    _parameter_groups,
+    _relative_cost,
+    learning_rate,
+)
 from goen.training.checkpoint import Checkpoint
 
 from .colours import CONFIG, FAST, NETWORK, same
@@ -371,3 +379,15 @@ def test_cutout_reaches_the_network(images: ImageSet, monkeypatch: pytest.Monkey
     monkeypatch.setattr("goen.training.backbone.cut_out", watched)
     train_backbone(NETWORK, dataclasses.replace(CONFIG, epochs=1, cutout=5), images, images)
     assert asked == [5] * 4
+
+
+def test_smaller_images_are_foreseen_to_cost_less(caplog: pytest.LogCaptureFixture) -> None:
+    digits = protocol("digits")
+    config = TrainingConfig(epochs=3, batch_size=64, flip="never", sizes=((2, 16),))
+    costs = [_relative_cost(config, digits.train, epoch) for epoch in range(3)]
+    assert costs == [0.25, 0.25, 1.0]
+    network = NetworkConfig(num_classes=7, width=4)
+    with caplog.at_level(logging.INFO, "goen"):
+        train_backbone(network, config, digits.train, digits.validation)
+    foreseen = [r.getMessage() for r in caplog.records if "first 5 steps" in r.getMessage()]
+    assert len(foreseen) == 1

@@ -23,6 +23,7 @@ from goen.models.seeding import seeded
 from goen.progress import bar
 from goen.runs.manifest import JsonValue
 from goen.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from goen.training.forecast import Forecast
 
 # Images from which a network computes what it has to know before the first step.
 _PREPARING = 5000
@@ -160,6 +161,8 @@ def train_backbone(
         state.settings = json.dumps(settings, sort_keys=True)
         load_checkpoint(checkpoint, state)
     steps_per_epoch = _steps_per_epoch(train, config)
+    costs = [_relative_cost(config, train, epoch) for epoch in range(state.epoch, config.epochs)]
+    forecast = Forecast(costs, steps_per_epoch)
     with bar() as progress:
         task = progress.add_task(
             "training",
@@ -167,14 +170,13 @@ def train_backbone(
             status="",
             completed=state.epoch * steps_per_epoch,
         )
+
+        def show(status: str) -> None:
+            forecast.step()
+            progress.update(task, advance=1, status=status)
+
         while state.epoch < config.epochs and not _out_of_patience(state, config):
-            row = _run_epoch(
-                state,
-                config,
-                train,
-                validation,
-                lambda status: progress.update(task, advance=1, status=status),
-            )
+            row = _run_epoch(state, config, train, validation, show)
             _remember(state, row)
             if checkpoint is not None:
                 save_checkpoint(checkpoint, state)
@@ -360,6 +362,12 @@ def _side(config: TrainingConfig, epoch: int) -> int | None:
             return side
         epoch -= epochs
     return None
+
+
+def _relative_cost(config: TrainingConfig, train: ImageSet, epoch: int) -> float:
+    """Of a step in this epoch: its pixels, as a share of those of the images."""
+    full = train.image_shape[-1]
+    return ((_side(config, epoch) or full) / full) ** 2
 
 
 def _step(
