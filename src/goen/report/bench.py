@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from goen.report.blocks import Page
 from goen.report.comparison import Comparison
 from goen.report.comparison_page import comparison_page
+from goen.report.openood_board import board_table
 from goen.report.run_folder import RunFolder
 from goen.report.summary import Summary
 from goen.report.table import Cell, Table
@@ -12,9 +13,16 @@ from goen.runs.results import Result
 
 
 def bench_tables(results: Sequence[Result], summary: Summary) -> list[Table]:
-    """AUROC, both FPR95s, AUPR, the classifiers and the cost."""
+    """AUROC, both FPR95s, AUPR, the classifiers and the cost; of CIFAR-10 the board's means."""
     comparison = Comparison(results, summary)
-    return [comparison.auroc(), *comparison.others(), comparison.classifiers(), _cost(comparison)]
+    board = board_table(comparison)
+    return [
+        comparison.auroc(),
+        *([] if board is None else [board]),
+        *comparison.others(),
+        comparison.classifiers(),
+        _cost(comparison),
+    ]
 
 
 def _cost(comparison: Comparison) -> Table:
