@@ -77,7 +77,8 @@ def fit_command(
         ood: optional images that should be flagged: they set the weight of each layer, and the gate
             then returns P(OOD).
         layers: layers whose features are measured (default: auto, the layer at half of the depth
-            and the last before the classifier).
+            and the last before the classifier). LAYER:mean_abs, :std or :max pools a feature map by
+            another statistic than its mean.
         size: height and width (or one number) that images are resized to (default: those of the
             first training image).
         mean: per channel, subtracted from images in [0, 1] before they enter the model.
