@@ -247,7 +247,7 @@ def test_bad_values_are_found_before_anything_is_trained(
             run(RunConfig(preset="tiny", **bad), protocol, tmp_path / "run")
 
 
-@pytest.mark.parametrize("representation", ["single_scale", "concat"])
+@pytest.mark.parametrize("representation", ["single_scale", "concat", "plain"])
 def test_the_variants_run(protocol: Protocol, tmp_path: Path, representation: str) -> None:
     config = RunConfig(preset="tiny", representation=representation, center_loss=0.01)
     gate = run(config, protocol, tmp_path / "run")

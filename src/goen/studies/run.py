@@ -20,7 +20,7 @@ from goen.errors import UsageError
 from goen.extraction import stream
 from goen.functional.conformal import threshold
 from goen.gate import Gate, HeldOut, measure_rounding
-from goen.models import Backbone
+from goen.models import Backbone, Representation
 from goen.models.placement import find_device
 from goen.runs.artifacts import reading_stage
 from goen.runs.manifest import JsonObject
@@ -38,13 +38,14 @@ class RunConfig:
 
     Attributes:
         preset: network and training settings: digits (width 8, half a minute), cpu (width 16, 36
-            epochs), short (the same, 12 epochs), fast (another network, made for trainings of ten
-            epochs) or paper (width 64, for a GPU); auto takes digits for the digits and cpu for
+            epochs), short (the same, 12 epochs), fast (another network, made for short trainings:
+            16 epochs) or paper (width 64, for a GPU); auto takes digits for the digits and cpu for
             CIFAR-10.
         budget: full trains for the full schedule; paper stops early with a patience of ten epochs,
             as in the paper.
         representation: the features of the detector: two scales (layer2 and layer4 of the
-            ResNet-18) projected together, the last alone, or the two concatenated.
+            ResNet-18) projected together, the last alone, the two concatenated, or plain: those of
+            an ordinary network, the last as the classifier reads it.
         center_loss: weight of the center loss; 0 switches it off.
         calibration_ood: OOD images that train the calibration head: all (SVHN and noise; for digits
             photographs and noise), noise alone, or none: then the distance is the score.
@@ -56,7 +57,7 @@ class RunConfig:
 
     preset: str = "auto"
     budget: Budget = "full"
-    representation: Literal["multi_scale", "single_scale", "concat"] = "multi_scale"
+    representation: Representation = "multi_scale"
     center_loss: float = 0.0
     calibration_ood: Literal["all", "noise", "none"] = "all"
     false_alarm_rate: float = 0.05
