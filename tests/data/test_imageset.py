@@ -113,7 +113,7 @@ def test_a_leak_is_refused_even_through_a_copy(small_set: ImageSet) -> None:
     ("pixels", "labels", "message"),
     [
         (np.zeros((2, 3, 8, 8), np.float32), [0, 0], "must be uint8"),
-        (np.zeros((2, 8, 8, 3), np.uint8), [0, 0], r"\(N, 3, H, W\)"),
+        (np.zeros((2, 8, 8, 3), np.uint8), [0, 0], r"\(N, C, H, W\)"),
         (np.zeros((2, 3, 8, 8), np.uint8), [0], "need 2 labels"),
         (np.zeros((2, 3, 8, 8), np.uint8), [0, 1], r"labels must lie in 0\.\.0"),
     ],

@@ -50,7 +50,8 @@ def test_the_number_of_channels_is_part_of_the_kind() -> None:
     grey = ImageInputs.of(torch.zeros(5, 1, 6, 7))
     assert grey == ImageInputs(1, 6, 7)
     assert grey.size == (6, 7)
-    assert (str(grey), str(ImageInputs(3, 6, 7))) == ("images of 6×7, 1 channels", "images of 6×7")
+    assert (str(grey), str(ImageInputs(3, 6, 7))) == ("images of 6×7, grey", "images of 6×7")
+    assert str(ImageInputs(13, 6, 7, 16)) == "images of 6×7, 13 channels of 16 bits"
     with pytest.raises(UsageError, match=r"\(N, 1, H, W\), channels first; got \(2, 3, 6, 7\)"):
         grey.check(torch.zeros(2, 3, 6, 7), "train")
     with pytest.raises(UsageError, match="train: images are all of one size, 6×7; got 7×7"):
@@ -58,6 +59,7 @@ def test_the_number_of_channels_is_part_of_the_kind() -> None:
     assert grey.check(torch.zeros(2, 1, 6, 7).double(), "train").dtype == torch.float32
     sixteen = torch.zeros(2, 1, 6, 7, dtype=torch.uint16)
     assert grey.check(sixteen, "train") is sixteen
+    assert ImageInputs.of(sixteen) == ImageInputs(1, 6, 7, 16)
 
 
 def test_patterns_differ_between_images_and_repeat() -> None:

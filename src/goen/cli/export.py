@@ -29,9 +29,10 @@ def export_command(
 ) -> int:
     """Export a gate to one ONNX file: images in; label, score, p-values, decision out.
 
-    The file takes images of any height and width and resizes them as goen score does. It is
-    compared with the gate before it is written. The threshold is an optional input;
-    docs/deploy.md shows how to run the file with onnxruntime alone.
+    The file takes images of any height and width and resizes them as goen score does; of a gate of
+    16-bit images it takes those of its own size. It is compared with the gate before it is written.
+    The threshold is an optional input; docs/deploy.md shows how to run the file with onnxruntime
+    alone.
 
     For example: goen export runs/digits --out gate.onnx
                  goen export cifar10-w16 --out gate.onnx      (the bundled gate)
@@ -69,12 +70,13 @@ def export_command(
     loaded = open_gate(gate, model, preprocess, false_alarm_rate, per_class=per_class)
     pictures = None
     if images is not None:
-        found = find_files([images])
+        found = find_files([images], loaded.picture_form)
         if found.skipped:
             note(describe_skipped(found.skipped))
         if not found.files:
             raise UsageError(f"There are no pictures in {images}.")
-        pictures = np.stack([read_picture(file, loaded.picture_size) for file in found.files])
+        size, form = loaded.image_size, loaded.picture_form
+        pictures = np.stack([read_picture(file, size, form=form) for file in found.files])
     if out is not None:
         to_onnx(loaded, out, pictures, tolerance=tolerance, any_size=not fixed_size)
         note(f"written and compared with the gate: {out}, {out.stat().st_size / 1e6:.1f} MB")

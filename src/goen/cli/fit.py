@@ -7,7 +7,7 @@ from typing import Annotated
 import tyro
 
 from goen.cli.fit_features import fit_features
-from goen.cli.model import find_preprocess, make_model
+from goen.cli.model import find_form, find_preprocess, make_model
 from goen.cli.options import (
     Device,
     OptionalFunction,
@@ -56,13 +56,17 @@ def fit_command(
     """Fit a gate (detector goen-m) to a classifier you already have, which is not changed.
 
     A dataset is a folder with one folder of pictures per class, or the name of a dataset of goen,
-    such as cifar10/train; OOD images may be any folder of pictures. Classes are numbered in the
-    alphabetical order of their folders unless --classes gives another. Without --layers, goen
-    chooses two layers and prints them with the others.
+    such as cifar10/train; OOD images may be any folder of pictures. In place of pictures there may
+    be NPY files, one image each, or one .npz file with images (N, C, H, W) and labels. Pictures are
+    read as colour; as grey, or with all bands of a TIFF file, if the model takes that. Classes are
+    numbered in the alphabetical order of their folders unless --classes gives another. Without
+    --layers, goen chooses two layers and prints them with the others.
 
     For example: goen fit --model my_nets:resnet20 --weights resnet20.safetensors
                  --train photos/train --held-out photos/val --ood photos/other --size 224
                  --mean 0.485 0.456 0.406 --std 0.229 0.224 0.225 --out gate
+                 goen fit --model my_nets:bands13 --train tiles/train --held-out tiles/val
+                 --out gate
                  goen fit --features train.npz --held-out held_out.npz --out gate
 
     Args:
@@ -112,16 +116,17 @@ def fit_command(
     sides = _sides(size)
     if sides is not None:
         check_image_size(*sides)  # now, and not when the gate is saved
-    training = open_image_set(train, sides, classes or None)
-    sides = training.image_shape[1:]
-    check_image_size(*sides)
-    held = open_image_set(held_out, sides, training.classes)
-    ood_images = {kind: open_image_set(name, sides, ()) for kind, name in _kinds(ood).items()}
     prepared = find_preprocess(preprocess)
     if prepared is not None and (mean or std):
         raise UsageError("Give --preprocess, or --mean and --std, not both.")
     if mean or std:
         prepared = Preprocess(mean or None, std or None)
+    form = find_form(train, network, sides, prepared)
+    training = open_image_set(train, sides, classes or None, form)
+    sides = training.image_shape[1:]
+    check_image_size(*sides)
+    held = open_image_set(held_out, sides, training.classes, form)
+    ood_images = {kind: open_image_set(name, sides, (), form) for kind, name in _kinds(ood).items()}
     gate = Gate.fit(
         network,
         training,

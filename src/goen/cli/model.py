@@ -7,9 +7,13 @@ from typing import cast
 
 from torch import nn
 
+from goen.cli.terminal import note
+from goen.data.folders import image_forms, image_size
+from goen.data.forms import COLOUR, PixelForm
 from goen.errors import UsageError
 from goen.gate import Gate, load
 from goen.models.placement import find_device
+from goen.models.tapping.layers import accepts_images
 from goen.models.tapping.preprocess import Preprocessing
 from goen.models.weights import load_weights
 
@@ -66,6 +70,26 @@ def find_preprocess(name: str | None) -> Preprocessing | None:
     if not callable(function):
         raise UsageError(f"--preprocess {name} is a {type(function).__name__}, not a function.")
     return cast(Preprocessing, function)  # its tensors are checked when it is called
+
+
+def find_form(
+    train: str, model: nn.Module, size: tuple[int, int] | None, preprocess: Preprocessing | None
+) -> PixelForm:
+    """How the pictures of a dataset are read for a model: the first form that the model takes.
+
+    A note says so if that is not colour. If it takes none of them, the usual one is returned: the
+    fit has the reason.
+    """
+    forms = image_forms(train)
+    if len(forms) == 1:
+        return forms[0]
+    for form in forms:
+        height, width = size or image_size(train, form)
+        if accepts_images(model, (form.channels, height, width), preprocess):
+            if form != COLOUR:
+                note(f"the model takes images of {form}: pictures are read as such")
+            return form
+    return forms[0]
 
 
 def _find(flag: str, name: str) -> object:

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -14,6 +15,7 @@ from goen.cli.options import Device, OptionalFunction, OptionalPath, OptionalRat
 from goen.cli.print_scores import print_scores, print_sentence
 from goen.cli.score_report import open_report
 from goen.cli.terminal import note
+from goen.data.forms import COLOUR, PixelForm
 from goen.data.pictures import begins_as_picture, describe_skipped
 from goen.errors import UsageError, unknown
 from goen.escaping import visible
@@ -24,6 +26,7 @@ from goen.gate.score_files import (
     DEFAULT_BATCH_SIZE,
     FileCounts,
     FoundFiles,
+    ScoredBatch,
     ScoredFile,
     ScoreRow,
     check_not_scored,
@@ -32,6 +35,7 @@ from goen.gate.score_files import (
     score_files,
     sort_rows,
 )
+from goen.gate.score_stacks import is_stack, score_stack_files
 from goen.gate.score_writers import format_of, open_writer, stream_writer
 from goen.models.precomputed import Precomputed
 from goen.progress import shown
@@ -65,11 +69,13 @@ def score_command(
     """Classify each image, score it, and flag OOD inputs.
 
     Reads BMP, GIF, JPEG, PNG, PPM, TIFF and WebP files and folders of them, in any size and colour
-    mode; images are resized to the gate's size. On a terminal it prints a table, the most
-    suspicious picture first; to a pipe or a file it writes a row per picture: path, label,
-    confidence, score, p_value, is_ood, each cue with its p-value, and error, for a file that cannot
-    be read. Exit code 0 if every file was read, 1 if some were not, 2 on any other error. A gate of
-    features (goen fit --features) scores each row of .npy, .npz, .safetensors and .parquet files.
+    mode; images are resized to the gate's size. A gate of grey or multi-band images reads them as
+    such, and NPY and NPZ files too: one image each, or a stack with a row per image. On a terminal
+    it prints a table, the most suspicious picture first; to a pipe or a file it writes a row per
+    picture: path, label, confidence, score, p_value, is_ood, each cue with its p-value, and error,
+    for a file that cannot be read. Exit code 0 if every file was read, 1 if some were not, 2 on any
+    other error. A gate of features (goen fit --features) scores each row of .npy, .npz,
+    .safetensors and .parquet files.
 
     For example: goen score photo.png      (the bundled gate: the ten classes of CIFAR-10)
                  goen score photos/ --gate runs/digits --out scores.csv
@@ -77,6 +83,7 @@ def score_command(
                  find photos -name '*.jpg' -mtime -1 | goen score - | jq .p_value
                  goen score photos/ --gate my-gate --model my_nets:resnet20
                  goen score photos/ --report page.html
+                 goen score tile.tif tiles.npz --gate satellite-gate --model my_nets:bands13
 
     Args:
         paths: image files, and folders of them; - reads paths from standard input, one per line,
@@ -115,11 +122,12 @@ def score_command(
     order = sort or ("p_value" if form == "table" else _GIVEN)
     if order not in (_GIVEN, *columns):
         raise unknown("column", order, [_GIVEN, *columns])
-    found = _find(given)
+    found = _find(given, COLOUR if of_features else loaded.picture_form)
     if target is not None:
         check_not_scored(target, found.files)
     if copy_to is not None:
         check_copy_folder(copy_to, given, found.files)
+        _check_no_stacks(found.files)
     page = open_report(report, loaded, gate, training_images)
     flagged: list[Path] = []
     with _rows(target, form, columns) as write_row, _sorted(write_row, order) as write:
@@ -139,7 +147,7 @@ def score_command(
             if of_features:
                 counts = score_feature_files(loaded, found.files, take)
             else:
-                counts = score_files(loaded, found.files, take, watch, batch_size=batch_size)
+                counts = _score_images(loaded, found.files, take, watch, batch_size)
     if form == "table":
         print()
         print_sentence(_summary(counts, found, loaded))
@@ -197,8 +205,36 @@ def _format(target: Path | None, asked: Format | None) -> Format:
     return asked or ("table" if sys.stdout.isatty() else "jsonl")
 
 
-def _find(given: Sequence[Path]) -> FoundFiles:
-    found = find_files(given)
+def _score_images(
+    gate: Gate,
+    files: Sequence[Path],
+    take: Callable[[ScoredFile], None],
+    watch: Callable[[ScoredBatch], None] | None,
+    batch_size: int,
+) -> FileCounts:
+    """Pictures and stacks of images, in the order of the files."""
+    parts = []
+    for of_stacks, some in groupby(files, is_stack):
+        score = score_stack_files if of_stacks else score_files
+        parts.append(score(gate, list(some), take, watch, batch_size=batch_size))
+    return FileCounts(
+        sum(part.scored for part in parts),
+        sum(part.flagged for part in parts),
+        sum(part.unreadable for part in parts),
+    )
+
+
+def _check_no_stacks(files: Sequence[Path]) -> None:
+    stacks = [file for file in files if is_stack(file)]
+    if stacks:
+        raise UsageError(
+            f"--copy-flagged is for pictures; {stacks[0]} holds a stack of images. Its rows say "
+            "which are flagged."
+        )
+
+
+def _find(given: Sequence[Path], form: PixelForm) -> FoundFiles:
+    found = find_files(given, form)
     if not found.files:
         if not given:
             raise UsageError("Standard input holds no paths.")

@@ -16,6 +16,7 @@ from goen.cli.chart import Chart
 from goen.cli.model import open_gate
 from goen.cli.options import Device, OptionalFunction, OptionalRate
 from goen.cli.terminal import note, warn
+from goen.data.forms import COLOUR
 from goen.errors import UsageError
 from goen.gate import DEFAULT_GATE, Gate
 from goen.gate.score_files import score_batch
@@ -107,7 +108,8 @@ def _scored(
     gate: Gate, folder: Path, watch: Watch, every: float | None
 ) -> Iterator[list[JsonObject]]:
     """Rows of the new images of a folder."""
-    found = follow_folder(folder, watch.is_new, every=every, leave_out=watch.folder)
+    arrays = gate.picture_form != COLOUR
+    found = follow_folder(folder, watch.is_new, every=every, leave_out=watch.folder, arrays=arrays)
     with ThreadPoolExecutor() as pool:
         for files in found:
             yield [scored.row for scored in score_batch(gate, files, pool)]

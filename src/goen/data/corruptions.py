@@ -26,10 +26,10 @@ from PIL import Image
 from scipy import ndimage
 
 from goen.data._weather import frost_crops, plasma
+from goen.data.imageset import Pixels
 from goen.data.pictures import open_picture
 from goen.errors import DataCorrupt, DataMissing, UsageError, unknown
 
-Pixels = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 Streams = Sequence[np.random.Generator]
 Scalar = TypeVar("Scalar", bound=np.generic)

@@ -5,9 +5,11 @@ from collections.abc import Sequence
 from logging import getLogger
 from pathlib import Path
 
+from goen.data.array_files import is_array_file
+from goen.data.forms import COLOUR, PixelForm
 from goen.data.imageset import ImageSet
-from goen.data.pictures import describe_skipped, find_pictures, picture_size
-from goen.data.readers import class_folders, class_names
+from goen.data.pictures import describe_skipped, picture_forms, picture_size
+from goen.data.readers import class_files, class_folders, class_names, stack_file
 from goen.data.sources import load_set, names
 from goen.data.store import prepare_set
 from goen.errors import UsageError
@@ -16,10 +18,22 @@ _log = getLogger(__name__)
 
 
 def open_image_set(
-    name: str, size: tuple[int, int] | None, classes: tuple[str, ...] | None
+    name: str,
+    size: tuple[int, int] | None,
+    classes: tuple[str, ...] | None,
+    form: PixelForm = COLOUR,
 ) -> ImageSet:
-    """A folder of pictures, or a known set; ``()`` for ``classes`` means there are none."""
+    """A folder of pictures, a stack of images, or a known set; ``()``: there are no classes.
+
+    Args:
+        name: of a folder, an NPZ or NPY file with a stack of images, or a set.
+        size: (height, width) to resize to; of the first image if not given.
+        classes: their names; of the set if not given.
+        form: of the pixels. Known sets have colour.
+    """
     folder = Path(name)
+    if is_array_file(folder) and folder.is_file():
+        return prepare_set(stack_file(folder, size, classes, form), folder.stem)
     if not folder.is_dir():
         known, _, split = name.partition("/")
         if known in names():
@@ -31,11 +45,14 @@ def open_image_set(
                     "Only folders of pictures are resized; let --preprocess do it for sets."
                 )
             return images.of_classes(classes, images.name) if classes else images
-        raise UsageError(f"{name} is neither a folder nor a known set ({', '.join(names())}).")
+        raise UsageError(
+            f"{name} is neither a folder nor a known set ({', '.join(names())}), nor a file (.npz, "
+            ".npy) with a stack of images."
+        )
     folder = folder.resolve()
     if classes == ():
         # All pictures below the folder, as one class of its own name.
-        return _prepared(folder, folder.parent, size, (folder.name,))
+        return _prepared(folder, folder.parent, size, (folder.name,), form)
     there = class_names(folder)
     if not there:
         raise UsageError(
@@ -49,27 +66,54 @@ def open_image_set(
             folder,
             ", ".join(others[:10]),
         )
-    return _prepared(folder, folder, size, classes)
+    return _prepared(folder, folder, size, classes, form)
+
+
+def image_forms(name: str) -> list[PixelForm]:
+    """How the images of a set may be read, as ``picture_forms`` has it for its first file."""
+    file = _first_file(name)
+    return [COLOUR] if file is None else picture_forms(file)
+
+
+def image_size(name: str, form: PixelForm) -> tuple[int, int]:
+    """(height, width) of the first image of a set that is no known one, read in this form."""
+    file = _first_file(name)
+    assert file is not None  # a known set has one form
+    return picture_size(file, form)
+
+
+def _first_file(name: str) -> Path | None:
+    """Of a set; ``None`` if it is a known one, or none: whoever opens it gets the reason."""
+    folder = Path(name)
+    if is_array_file(folder) and folder.is_file():
+        return folder
+    if not folder.is_dir() or not (classes := class_names(folder)):
+        return None
+    return class_files(folder, classes)[0][0]
 
 
 def _prepared(
-    folder: Path, above: Path, size: tuple[int, int] | None, classes: tuple[str, ...] | None
+    folder: Path,
+    above: Path,
+    size: tuple[int, int] | None,
+    classes: tuple[str, ...] | None,
+    form: PixelForm,
 ) -> ImageSet:
     """The pictures in the class folders of ``above``; how many other files are there is logged."""
     skipped = Counter[str]()
-    source = class_folders(above, size, classes, skipped)
+    source = class_folders(above, size, classes, skipped, form)
     if skipped:
         _log.info("%s: %s", folder, describe_skipped(skipped))
     images = prepare_set(source, folder.name)
     if size is None:
-        _warn_of_sizes(picture_files(str(above), images), images.image_shape[1:])
+        _warn_of_sizes(picture_files(str(above), images), images.image_shape[1:], form)
     return images
 
 
-def _warn_of_sizes(files: Sequence[Path], size: tuple[int, int]) -> None:
+def _warn_of_sizes(files: Sequence[Path], size: tuple[int, int], form: PixelForm) -> None:
     """Warn if a picture has another size than the first, which all were resized to."""
     for file in files:
-        height, width = picture_size(file)
+        height, width = picture_size(file, form)
         if (height, width) != size:
             _log.warning(
                 "The pictures differ in size: %s has %d×%d. All are resized to %d×%d, the size of "
@@ -92,4 +136,4 @@ def picture_files(name: str, images: ImageSet) -> list[Path]:
     folder = Path(name)
     if not folder.is_dir():
         return []
-    return [file for label in images.classes for file in sorted(find_pictures(folder / label))]
+    return [file for found in class_files(folder, images.classes) for file in found]

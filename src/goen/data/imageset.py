@@ -8,9 +8,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from goen.data.forms import Pixels as Pixels
+from goen.data.forms import to_depth
 from goen.errors import LeakError, UsageError
 
-Pixels = NDArray[np.uint8]
 Labels = NDArray[np.int64]
 Digests = NDArray[np.bytes_]
 
@@ -23,7 +24,8 @@ class ImageSet:
 
     Attributes:
         name: what people call it, such as ``cifar10/train``.
-        pixels: ``(M, 3, H, W)`` uint8, in memory or memory-mapped; never copied by a split.
+        pixels: ``(M, C, H, W)`` uint8 or uint16, in memory or memory-mapped; never copied by a
+            split. Colour has three channels, grey one.
         labels: ``(N,)`` class numbers. A set without classes has one class, its own name.
         classes: class names; a label is a position in it.
         rows: ``(N,)`` which rows of ``pixels`` are in this set; ``None`` means all, in order.
@@ -46,9 +48,11 @@ class ImageSet:
 
     def __post_init__(self) -> None:
         shape = self.pixels.shape
-        if self.pixels.dtype != np.uint8 or len(shape) != 4 or shape[1] != 3:
+        whole = self.pixels.dtype in (np.uint8, np.uint16)
+        # Images are not as narrow as a pixel is deep.
+        if not whole or len(shape) != 4 or not shape[1] or shape[1] > 4 >= shape[3]:
             raise UsageError(
-                f"{self.name}: images must be uint8 of shape (N, 3, H, W), "
+                f"{self.name}: images must be uint8 or uint16 of shape (N, C, H, W), "
                 f"got {self.pixels.dtype} of shape {shape}."
             )
         object.__setattr__(self, "labels", np.asarray(self.labels, dtype=np.int64))
@@ -72,12 +76,12 @@ class ImageSet:
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
-        """``(3, H, W)``."""
+        """``(C, H, W)``."""
         _, channels, height, width = self.pixels.shape
         return channels, height, width
 
     def read(self, rows: slice | ArrayLike | None = None) -> Pixels:
-        """The pixels of these rows of the set, in memory: ``(n, 3, H, W)`` uint8, yours to keep."""
+        """The pixels of these rows of the set, in memory: ``(n, C, H, W)``, yours to keep."""
         wanted = slice(None) if rows is None else rows
         if not isinstance(wanted, slice):
             wanted = np.asarray(wanted, dtype=np.int64)
@@ -140,7 +144,10 @@ class ImageSet:
 
     @cached_property
     def digests(self) -> Digests:
-        """``(N,)`` one 16-byte hash per image: equal exactly where size and pixels are equal."""
+        """``(N,)`` one 16-byte hash per image: equal exactly where size and pixels are equal.
+
+        16 bits are rounded to 8 first, as everywhere when images are compared.
+        """
         if self.known_digests is not None:
             return self.known_digests
         return digest_images(self.batches(4096))
@@ -174,9 +181,10 @@ class ImageSet:
 
 
 def digest_images(chunks: Iterator[Pixels]) -> Digests:
-    """One 16-byte hash per image of the chunks, in order: ``(N,)``."""
+    """One 16-byte hash per image of the chunks, in order: ``(N,)``; 16 bits are rounded to 8."""
     digests = bytearray()
-    for chunk in chunks:
+    for given in chunks:
+        chunk = given if given.dtype == np.uint8 else to_depth(given, 8)
         # The size goes in as well, so that equal bytes of another shape are another image.
         person = repr(chunk.shape[1:]).encode()[:16]
         for image in np.ascontiguousarray(chunk):

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from goen.batch import Inputs, count_of, parts_of
+from goen.data.forms import COLOUR, Bits, PixelForm
 from goen.data.imageset import DIGEST, Digests, digest_images
 from goen.errors import UsageError
 from goen.functional._rows import PIXEL_SLACK
@@ -35,17 +36,26 @@ class ImageInputs:
         channels: 3 for colour, 1 for grey, or as many bands as there are.
         height: in pixels.
         width: in pixels.
+        bits: to which pictures are decoded, and of the images that an exported gate takes: 16 for
+            a gate that was fitted on uint16, else 8. Arrays of any depth are taken.
     """
 
     channels: int
     height: int
     width: int
+    bits: Bits = 8
 
     @classmethod
     def of(cls, batch: Inputs) -> Self:
         """What these images have in common."""
         images = check_images(batch)
-        return cls(*images.shape[1:])
+        channels, height, width = images.shape[1:]
+        return cls(channels, height, width, 16 if images.dtype == torch.uint16 else 8)
+
+    @property
+    def form(self) -> PixelForm:
+        """Channels and bits."""
+        return PixelForm(self.channels, self.bits)
 
     @property
     def size(self) -> tuple[int, int]:
@@ -53,8 +63,8 @@ class ImageInputs:
         return self.height, self.width
 
     def __str__(self) -> str:
-        bands = "" if self.channels == 3 else f", {self.channels} channels"
-        return f"images of {self.height}×{self.width}{bands}"
+        form = "" if self.form == COLOUR else f", {self.form}"
+        return f"images of {self.height}×{self.width}{form}"
 
     def check(self, batch: Inputs, name: str) -> Tensor:
         """The images, float32 or whole numbers.

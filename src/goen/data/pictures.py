@@ -15,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
-from goen.data.imageset import Pixels
+from goen.data.array_files import is_array_file, read_array_header, read_array_image
+from goen.data.forms import COLOUR, GREY, PixelForm, Pixels, resize_bands, scaled, to_depth
+from goen.data.tiff_bands import TiffBands, decode_bands, read_tiff
 from goen.errors import DataCorrupt, UsageError
 
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"})
@@ -25,9 +27,6 @@ SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", "
 MAX_PIXELS = 178_956_970
 # What all threads together may hold in memory while they decode. A larger picture is decoded alone.
 DECODING_BYTES = 1 << 29
-
-DECODING = "rgb-8-bit"
-"""How pictures are decoded, in manifests; ``read_picture`` says what it means."""
 
 RESIZE_FILTER = "bilinear-antialiased"
 """How pictures are resized, in manifests; ``read_picture`` says what it means."""
@@ -40,8 +39,8 @@ FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 _MOST_ENDINGS = 5
 # EXIF orientations that exchange height and width.
 _QUARTER_TURNS = (5, 6, 7, 8)
-# Rows of a deep grey picture that are converted at once: the copy in float64 stays small.
-_ROWS_AT_ONCE = 256
+# Modes of Pillow whose bands are channels as they are.
+_CHANNEL_MODES = {2: "LA", 4: "RGBA"}
 
 
 def open_picture(file: Path | BinaryIO) -> Image.Image:
@@ -56,7 +55,11 @@ def open_picture(file: Path | BinaryIO) -> Image.Image:
 
 
 def find_pictures(
-    folder: Path, skipped: Counter[str] | None = None, passed: set[str] | None = None
+    folder: Path,
+    skipped: Counter[str] | None = None,
+    passed: set[str] | None = None,
+    *,
+    arrays: bool = False,
 ) -> Iterator[Path]:
     """All pictures below a folder, sorted within each folder.
 
@@ -69,6 +72,7 @@ def find_pictures(
         skipped: counts the other files, by the ending of their names.
         passed: absolute paths of files to pass over, and of the folders that were entered, which
             several calls may share.
+        arrays: whether NPY and NPZ files are pictures, too.
 
     Raises:
         UsageError: a folder that may not be read.
@@ -93,7 +97,11 @@ def find_pictures(
                 continue
             if file.name.startswith("."):
                 counted["hidden"] += 1
-            elif file.suffix.lower() in SUFFIXES or begins_as_picture(file):
+            elif (
+                file.suffix.lower() in SUFFIXES
+                or (arrays and is_array_file(file))
+                or begins_as_picture(file)
+            ):
                 yield file
             else:
                 counted[file.suffix.lower() or "no ending"] += 1
@@ -191,29 +199,38 @@ def read_picture(
     source: Path | str | bytes | Image.Image,
     size: tuple[int, int] | None = None,
     name: str = "",
+    form: PixelForm = COLOUR,
 ) -> Pixels:
-    """The picture as RGB, ``(3, H, W)`` uint8, resized to ``size`` (height, width) if given.
+    """The picture as ``(C, H, W)``, resized to ``size`` (height, width) if given.
 
-    ``goen.read_picture("photo.jpg", gate.image_size)`` is what ``goen score`` gives to a gate.
+    ``goen.read_picture("photo.jpg", gate.image_size, form=gate.picture_form)`` is what ``goen
+    score`` gives to a gate. Without a form it is RGB of 8 bits.
 
     The result depends on the pixels alone, not on the file format: a JPEG is decoded at its full
-    size. Takes the ``FORMATS``, in any mode: grey, palette, CMYK, 16 bit and transparent pictures
-    become RGB of 8 bits (transparency over black), an EXIF orientation is applied, of an animation
-    the first frame counts.
+    size. Takes the ``FORMATS``, in any mode. As RGB, grey, palette, CMYK, 16 bit and transparent
+    pictures become RGB of 8 bits (transparency over black). As grey, colours become their luma
+    (Pillow's ``L``: 0.299 R + 0.587 G + 0.114 B), and 16 bits stay 16 bits if the form has so
+    many. Another number of channels is read from files that have as many: TIFF files of several
+    bands, arrays, pictures with transparency (2 or 4). An EXIF orientation is applied, of an
+    animation the first frame counts.
+
+    An NPY file, or an NPZ file with one array, holds an image ``(H, W)``, ``(C, H, W)`` or ``(H, W,
+    C)``, uint8, uint16 or floats in [0, 1], with as many channels as the form has.
 
     The whole picture is stretched to the size, without a crop, by a bilinear (triangle) filter that
     is widened when it shrinks, so that every pixel counts: Pillow's ``BILINEAR``. The width comes
-    first, then the height, each rounded to 8 bits.
+    first, then the height, each rounded to 8 bits; 16 bits are rounded once.
 
     Args:
         source: a file, the content of one, or an image of Pillow's, which stays as it is.
         size: (height, width) to resize to, such as a gate's ``image_size``; the picture's own if
             not given.
         name: for error messages.
+        form: channels and bits, such as a gate's ``picture_form``.
 
     Raises:
-        DataCorrupt: the file is no picture of these formats, ends early, or has more than
-            ``MAX_PIXELS`` pixels.
+        DataCorrupt: the file is no picture of these formats, ends early, has other channels, or
+            more than ``MAX_PIXELS`` pixels (values, if it is no picture of Pillow's).
         UsageError: a size that is none.
 
     Example:
@@ -226,9 +243,123 @@ def read_picture(
     name = name or (str(source) if isinstance(source, Path) else "picture")
     if isinstance(source, Image.Image):
         with _one_error(name), _pillow_is_quiet():
-            return _checked_and_decoded(source, size, name, copy=True)
-    with _opened(source, name) as picture:
-        return _checked_and_decoded(picture, size, name)
+            return _checked_and_decoded(source, size, name, form, copy=True)
+    if isinstance(source, Path) and is_array_file(source):
+        return _read_array(source, size, name, form)
+    tiff = None if _is_plain(form) else _several_bands(source, name)
+    if tiff is None or tiff.channels != form.channels:
+        try:
+            with _opened(source, name) as picture:
+                return _checked_and_decoded(picture, size, name, form)
+        except DataCorrupt as error:
+            tiff = _bands_instead(error, source, name, form)
+    return _read_bands(source, tiff, size, name, form)
+
+
+def _bands_instead(
+    error: DataCorrupt, source: Path | bytes, name: str, form: PixelForm
+) -> TiffBands:
+    """The bands of a file that Pillow does not open; or its error again."""
+    unknown = isinstance(error.__cause__, UnidentifiedImageError)
+    tiff = _several_bands(source, name) if unknown else None
+    if tiff is None:
+        raise error
+    if tiff.channels != form.channels:
+        raise _other_channels(name, tiff.channels, form) from error
+    return tiff
+
+
+def _read_array(file: Path, size: tuple[int, int] | None, name: str, form: PixelForm) -> Pixels:
+    header = read_array_header(file, name, MAX_PIXELS)
+    values = int(np.prod(header.image_shape))
+    with _decoding.hold(values * (header.dtype.itemsize + 2)):
+        image = read_array_image(file, form, name, MAX_PIXELS)
+        return resize_image(image, size, name)
+
+
+def _is_plain(form: PixelForm) -> bool:
+    """Whether pictures of any kind can be read so."""
+    return form == COLOUR or form.channels == 1
+
+
+def _several_bands(source: Path | bytes, name: str) -> TiffBands | None:
+    """What a TIFF file of more than one band says of itself; ``None`` of other files."""
+    if isinstance(source, Path) and not source.is_file():
+        return None  # whoever opens it gets the reason
+    with _one_error(name), _pillow_is_quiet():
+        tiff = read_tiff(source)
+    return None if tiff is None or tiff.channels == 1 else tiff
+
+
+def _read_bands(
+    source: Path | bytes,
+    tiff: TiffBands,
+    size: tuple[int, int] | None,
+    name: str,
+    form: PixelForm,
+) -> Pixels:
+    values = tiff.channels * tiff.height * tiff.width
+    if values > MAX_PIXELS:
+        raise DataCorrupt(
+            f"{name} has {values:,} values; at most {MAX_PIXELS:,} are read. Shrink it first if it "
+            "is genuine."
+        )
+    # Pillow's pixels, those without padding, and those of the form.
+    with _one_error(name), _pillow_is_quiet(), _decoding.hold(values * 12):
+        found = decode_bands(source, tiff, _grey_values)
+        if found.dtype == np.float32 and not (found.min() >= 0 and found.max() <= 1):
+            raise ValueError("its floats should lie in [0, 1]")
+        return resize_image(to_depth(found, form.bits), size, name)
+
+
+def _grey_values(content: bytes) -> NDArray[Any]:
+    with open_picture(io.BytesIO(content)) as picture:
+        return np.asarray(picture)
+
+
+def resize_image(image: Pixels, size: tuple[int, int] | None, name: str) -> Pixels:
+    """An image ``(C, H, W)`` resized as ``read_picture`` does, if a size is given.
+
+    Raises:
+        DataCorrupt: it is too narrow for its height.
+    """
+    if size is None or image.shape[1:] == size:
+        return image
+    _check_between(image.shape[1], image.shape[2], size, name)
+    return resize_bands(image, size)
+
+
+def _other_channels(name: str, channels: int, form: PixelForm) -> DataCorrupt:
+    return DataCorrupt(f"{name} has {channels} channels; {form.channels} are needed ({form}).")
+
+
+def picture_forms(file: Path) -> list[PixelForm]:
+    """How a file may be read, the usual way first: for a model of as many channels.
+
+    A picture that Pillow opens is RGB first, then what it is itself, then grey. A TIFF file that
+    it does not open is what it is, and so is an array.
+
+    Raises:
+        DataCorrupt: the file is no picture.
+    """
+    name = str(file)
+    if is_array_file(file):
+        return read_array_header(file, name, MAX_PIXELS).forms()
+    tiff = _several_bands(file, name)
+    own = None if tiff is None else PixelForm(tiff.channels, 8 if tiff.bits == 8 else 16)
+    try:
+        with _opened(file, name) as picture:
+            mode = picture.mode
+    except DataCorrupt:
+        if own is None:
+            raise
+        return [own]
+    if own is None or own.channels == 3:
+        deep = mode in ("I", "F") or mode.startswith("I;")
+        by_mode = {"1": GREY, "L": GREY, "LA": PixelForm(2), "RGBA": PixelForm(4)}
+        own = PixelForm(1, 16) if deep else by_mode.get(mode, COLOUR)
+    found = [COLOUR, own, PixelForm(1, own.bits)]
+    return list(dict.fromkeys(found))
 
 
 class PictureHeader(NamedTuple):
@@ -269,14 +400,22 @@ def read_thumbnail(file: Path, side: int) -> Pixels:
         return _checked_and_decoded(picture, (height, width), str(file))
 
 
-def picture_size(file: Path) -> tuple[int, int]:
+def picture_size(file: Path, form: PixelForm = COLOUR) -> tuple[int, int]:
     """The (height, width) that ``read_picture`` gives without a size; decodes nothing.
 
     Raises:
         DataCorrupt: the file is no picture.
     """
-    with _opened(file, str(file)) as picture:
-        return _upright_size(picture)
+    if is_array_file(file):
+        return read_array_header(file, str(file), MAX_PIXELS).size(form.channels, str(file))
+    try:
+        with _opened(file, str(file)) as picture:
+            return _upright_size(picture)
+    except DataCorrupt:
+        tiff = _several_bands(file, str(file))
+        if tiff is None:
+            raise
+        return tiff.height, tiff.width
 
 
 def _upright_size(picture: Image.Image) -> tuple[int, int]:
@@ -305,12 +444,15 @@ def are_pictures(value: object) -> TypeGuard[Sequence[Image.Image]]:
 
 
 def picture_batches(
-    pictures: Sequence[Image.Image], size: tuple[int, int], batch_size: int
+    pictures: Sequence[Image.Image],
+    size: tuple[int, int],
+    batch_size: int,
+    form: PixelForm = COLOUR,
 ) -> Iterator[Pixels]:
-    """The pictures as images ``(n, 3, H, W)`` of this size; an error gives a picture's number."""
+    """The pictures as images ``(n, C, H, W)`` of this size; an error gives a picture's number."""
     for start in range(0, len(pictures), batch_size):
         part = enumerate(pictures[start : start + batch_size], start)
-        yield np.stack([read_picture(p, size, f"picture {number}") for number, p in part])
+        yield np.stack([read_picture(p, size, f"picture {number}", form) for number, p in part])
 
 
 @contextmanager
@@ -343,7 +485,12 @@ def _one_error(name: str) -> Iterator[None]:
 
 
 def _checked_and_decoded(
-    picture: Image.Image, size: tuple[int, int] | None, name: str, *, copy: bool = False
+    picture: Image.Image,
+    size: tuple[int, int] | None,
+    name: str,
+    form: PixelForm = COLOUR,
+    *,
+    copy: bool = False,
 ) -> Pixels:
     """The pixels, if there are not too many; a ``copy`` is decoded where the picture is not ours.
 
@@ -361,12 +508,36 @@ def _checked_and_decoded(
         picture.load()
         upright = ImageOps.exif_transpose(picture) if copy else picture
         ImageOps.exif_transpose(upright, in_place=True)
-        if size is not None and size[1] * upright.height > MAX_PIXELS:
-            raise DataCorrupt(
-                f"{name} has {upright.width}×{upright.height} pixels: too narrow for its height to "
-                f"be resized to a width of {size[1]}. Crop it first if it is genuine."
-            )
-        return _decoded(upright, size)
+        if size is not None:
+            _check_between(upright.height, upright.width, size, name)
+        if form == COLOUR:
+            return _decoded(upright, size)
+        bands = _as_channels(upright, form, name)
+        return bands if size is None else resize_bands(bands, size)
+
+
+def _check_between(height: int, width: int, size: tuple[int, int], name: str) -> None:
+    """Raise a ``DataCorrupt`` if the picture is too large once its width is resized."""
+    if size[1] * height > MAX_PIXELS:
+        raise DataCorrupt(
+            f"{name} has {width}×{height} pixels: too narrow for its height to "
+            f"be resized to a width of {size[1]}. Crop it first if it is genuine."
+        )
+
+
+def _as_channels(picture: Image.Image, form: PixelForm, name: str) -> Pixels:
+    """The picture ``(C, H, W)`` in a form that is not ``COLOUR``; see ``read_picture``."""
+    if form.channels == 1:
+        deep = picture.mode in ("I", "F") or picture.mode.startswith("I;")
+        if deep:
+            return _to_bits(np.asarray(picture), picture.mode, form)[None]
+        flat = _to_grey_or_rgb(picture)
+        return to_depth(np.array(flat.convert("L"))[None], form.bits)
+    if form.channels == 3:  # of 16 bits
+        return to_depth(_decoded(picture, None), form.bits)
+    if picture.mode != _CHANNEL_MODES.get(form.channels):
+        raise _other_channels(name, len(picture.getbands()), form)
+    return to_depth(np.asarray(picture).transpose(2, 0, 1), form.bits)
 
 
 def _bytes_per_pixel(picture: Image.Image) -> int:
@@ -392,37 +563,31 @@ def _to_grey_or_rgb(picture: Image.Image) -> Image.Image:
     if picture.mode in ("RGB", "L") and "transparency" not in picture.info:
         return picture
     if picture.mode in ("I", "F") or picture.mode.startswith("I;"):
-        return Image.fromarray(_to_8_bits(np.asarray(picture), picture.mode))
+        return Image.fromarray(_to_bits(np.asarray(picture), picture.mode, GREY))
     if picture.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in picture.info:
         rgba = picture.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", rgba.size, "black"), rgba).convert("RGB")
     return picture.convert("RGB")
 
 
-def _to_8_bits(values: NDArray[Any], mode: str) -> NDArray[np.uint8]:
-    """Grey values of 16 or 32 bits, or of floats, as 8 bits; Pillow would clip them at 255.
+def _to_bits(values: NDArray[Any], mode: str, form: PixelForm) -> Pixels:
+    """Grey values of 16 or 32 bits, or of floats, as 8 or 16 bits; Pillow would clip them at 255.
 
     16 bits are scaled by their range. The range of others is not known: floats up to 1 are taken
     for shares of white, values up to 255 for 8 bits, values up to 65,535 for 16; else the lowest
     becomes black and the highest white.
     """
-    low, high = values.min(), values.max()
+    low, high = float(values.min()), float(values.max())
     if not (np.isfinite(low) and np.isfinite(high)):
         raise ValueError("it holds NaN or infinity")
-    out = np.empty(values.shape, np.uint8)
-    white = _white(float(low), float(high), mode)
-    for start in range(0, len(values), _ROWS_AT_ONCE):
-        rows = values[start : start + _ROWS_AT_ONCE].astype(np.float64)
-        if white is None:
-            scaled = (rows - low) / ((float(high) - float(low)) or 1.0) * 255
-        else:
-            scaled = rows / (white / 255)  # exact for 1 and 257
-        out[start : start + _ROWS_AT_ONCE] = scaled.round()
-    return out
+    white = _white(low, high, mode)
+    if white is None:
+        return scaled(values, high, form, low)
+    return scaled(values, white, form)
 
 
 def _white(low: float, high: float, mode: str) -> float | None:
-    """The value that stands for white; ``None`` if it is not known. See ``_to_8_bits``."""
+    """The value that stands for white; ``None`` if it is not known. See ``_to_bits``."""
     if mode.startswith("I;16"):
         return 65535.0
     whites = (1.0, 255.0, 65535.0) if mode == "F" else (255.0, 65535.0)

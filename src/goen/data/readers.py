@@ -10,14 +10,18 @@ import os
 import tarfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from goen.data.array_files import read_array_header, read_labels, read_stack
+from goen.data.forms import COLOUR, PixelForm, resize_bands
 from goen.data.imageset import Labels, Pixels
-from goen.data.pictures import DECODING, RESIZE_FILTER, SUFFIXES, find_pictures, read_picture
+from goen.data.pictures import MAX_PIXELS, RESIZE_FILTER, SUFFIXES, find_pictures, read_picture
 from goen.errors import DataCorrupt
 
 Chunks = Iterator[tuple[Pixels, Labels]]
@@ -30,13 +34,15 @@ _MOST_IDX_BYTES = 1 << 26  # MNIST's largest file, its training images, has 47,0
 class Reading:
     """What lies in a source, before its pixels are read: enough to lay out the arrays.
 
-    ``chunks`` gives ``(n, 3, H, W)`` pixels and ``(n,)`` labels until ``count`` images are through.
+    ``chunks`` gives ``(n, C, H, W)`` pixels of the ``form`` and ``(n,)`` labels until ``count``
+    images are through.
     """
 
     count: int
     image_size: tuple[int, int]
     classes: tuple[str, ...]
     chunks: Callable[[], Chunks]
+    form: PixelForm = COLOUR
 
 
 @dataclass(frozen=True)
@@ -213,6 +219,7 @@ def class_folders(
     size: tuple[int, int] | None,
     classes: tuple[str, ...] | None,
     skipped: Counter[str] | None = None,
+    form: PixelForm = COLOUR,
 ) -> Source:
     """A folder with one folder of pictures per class, the folder's name being the class.
 
@@ -227,8 +234,8 @@ def class_folders(
             raise DataCorrupt(f"{path} has a class folder {name!r}, which is no text: rename it.")
     by_class = [
         (number, file)
-        for number, name in enumerate(names)
-        for file in _pictures(path / name, skipped)
+        for number, found in enumerate(class_files(path, names, skipped))
+        for file in found
     ]
     if not by_class:
         raise DataCorrupt(f"{path} has no class folders with pictures in them.")
@@ -236,34 +243,127 @@ def class_folders(
     found = [(str(f.relative_to(path)), f.stat()) for f in files]
     stats = [(name, s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino) for name, s in found]
     # The way pictures are read is part of it: sets prepared otherwise are prepared again.
-    facts = json.dumps([str(path.resolve()), names, size, stats, DECODING, RESIZE_FILTER])
+    facts = json.dumps([str(path.resolve()), names, size, stats, form.decoding, RESIZE_FILTER])
     identity = hashlib.sha256(facts.encode()).hexdigest()
     labels = np.array([number for number, _ in by_class], dtype=np.int64)
 
     def read() -> Reading:
-        height, width = size or read_picture(files[0], None).shape[1:]
+        height, width = size or read_picture(files[0], None, form=form).shape[1:]
 
         def chunks() -> Chunks:
             for start in range(0, len(files), _FOLDER_CHUNK):
                 part = files[start : start + _FOLDER_CHUNK]
-                images = np.stack([read_picture(file, (height, width)) for file in part])
+                images = np.stack([read_picture(file, (height, width), form=form) for file in part])
                 yield images, labels[start : start + len(part)]
 
-        return Reading(len(files), (height, width), names, chunks)
+        return Reading(len(files), (height, width), names, chunks, form)
 
     return Source(identity, str(path), read)
 
 
-def _pictures(folder: Path, skipped: Counter[str] | None) -> list[Path]:
-    if not folder.is_dir():
-        raise DataCorrupt(f"{folder.parent} has no folder for class {folder.name!r}.")
-    found = sorted(find_pictures(folder, skipped))
-    if not found:
-        raise DataCorrupt(
-            f"{folder} holds no pictures, so class {folder.name!r} would be empty. Put pictures "
-            f"there ({', '.join(sorted(SUFFIXES))}) or remove the folder."
-        )
+def class_files(
+    path: Path, names: Sequence[str], skipped: Counter[str] | None = None
+) -> list[list[Path]]:
+    """The pictures in each class folder; if there are none in any, its NPY and NPZ files.
+
+    Raises:
+        DataCorrupt: a class without a folder, or with an empty one.
+    """
+    for name in names:
+        if not (path / name).is_dir():
+            raise DataCorrupt(f"{path} has no folder for class {name!r}.")
+    counted = Counter[str]()
+    found = [sorted(find_pictures(path / name, counted)) for name in names]
+    if not any(found):
+        counted.clear()
+        found = [sorted(find_pictures(path / name, counted, arrays=True)) for name in names]
+    if skipped is not None:
+        skipped += counted
+    for name, files in zip(names, found, strict=True):
+        if not files:
+            raise DataCorrupt(
+                f"{path / name} holds no pictures, so class {name!r} would be empty. Put pictures "
+                f"there ({', '.join(sorted(SUFFIXES))}) or remove the folder."
+            )
     return found
+
+
+def stack_file(
+    path: Path, size: tuple[int, int] | None, classes: tuple[str, ...] | None, form: PixelForm
+) -> Source:
+    """Images ``(N, C, H, W)`` or ``(N, H, W, C)`` in an NPZ file with their ``labels``, or in NPY.
+
+    Args:
+        path: of the file. Labels are whole numbers, or names; ``names`` in an NPZ file are the
+            names of numbered classes.
+        size: (height, width) to resize to, if that is not the images' own.
+        classes: the only ones, in this order; ``()``: all images are one class, the file's name.
+        form: of the pixels.
+
+    Raises:
+        DataCorrupt: no stack of images, or labels that do not fit.
+    """
+    facts = json.dumps([hash_files([path]), classes, size, form.decoding, RESIZE_FILTER])
+
+    def read() -> Reading:
+        header = read_array_header(path, str(path), MAX_PIXELS)
+        count, own = header.shape[0], header.size(form.channels, str(path))
+        given, names = (None, ()) if classes == () else read_labels(path, count, str(path))
+        if given is None:
+            if classes != ():
+                raise DataCorrupt(f"{path} has no labels: give an NPZ file with images and labels.")
+            return _stack_reading(path, size or own, (path.stem,), np.zeros(count, np.int64), form)
+        labels, there = _class_numbers(given, names, str(path))
+        return _stack_reading(path, size or own, *_renumbered(labels, there, classes), form)
+
+    return Source(hashlib.sha256(facts.encode()).hexdigest(), str(path), read)
+
+
+def _stack_reading(
+    path: Path,
+    size: tuple[int, int],
+    classes: tuple[str, ...],
+    labels: Labels,
+    form: PixelForm,
+) -> Reading:
+    """The images whose label is not negative."""
+    kept = np.flatnonzero(labels >= 0)
+
+    def chunks() -> Chunks:
+        start = 0
+        for images in read_stack(path, form, str(path), MAX_PIXELS, _FOLDER_CHUNK):
+            part = labels[start : start + len(images)]
+            start += len(images)
+            wanted = images[part >= 0]
+            if len(wanted):
+                resized = np.stack([resize_bands(image, size) for image in wanted])
+                yield resized, part[part >= 0]
+
+    if not len(kept):
+        raise DataCorrupt(f"{path} has no images of the classes {', '.join(classes[:10])}.")
+    return Reading(len(kept), size, classes, chunks, form)
+
+
+def _class_numbers(
+    labels: NDArray[Any], names: tuple[str, ...], where: str
+) -> tuple[Labels, tuple[str, ...]]:
+    """Labels as numbers, and the names of the classes."""
+    if labels.dtype.kind == "U":
+        there, numbers = np.unique(labels, return_inverse=True)
+        return numbers.astype(np.int64), tuple(map(str, there))
+    found = names or _numbered(labels)
+    _check_labels(labels, found, where)
+    return labels.astype(np.int64), found
+
+
+def _renumbered(
+    labels: Labels, there: tuple[str, ...], classes: tuple[str, ...] | None
+) -> tuple[tuple[str, ...], Labels]:
+    """The wanted classes, and labels as their numbers; -1 for other classes."""
+    if not classes:
+        return there, labels
+    places = {name: number for number, name in enumerate(classes)}
+    return classes, np.array([places.get(name, -1) for name in there], np.int64)[labels]
 
 
 def class_names(folder: Path) -> tuple[str, ...]:

@@ -62,13 +62,14 @@ def load_prepared(folder: Path, name: str) -> ImageSet:
 
 
 def _write(reading: Reading, name: str, folder: Path) -> None:
-    shape = (reading.count, 3, *reading.image_size)
+    shape = (reading.count, reading.form.channels, *reading.image_size)
     labels = np.empty(reading.count, np.int64)
     digests = np.empty(reading.count, DIGEST)
     done = 0
     # Plain writes, not a writable map: on a full disk a write is an error, a map a crash.
     with (folder / "images.npy").open("wb") as file, bar() as progress:
-        header = {"descr": "|u1", "fortran_order": False, "shape": shape}
+        descr = np.lib.format.dtype_to_descr(reading.form.dtype)
+        header = {"descr": descr, "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(file, header)
         task = progress.add_task(f"preparing {name}", total=reading.count, status="images")
         for images, numbers in reading.chunks():

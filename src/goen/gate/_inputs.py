@@ -3,25 +3,31 @@
 import math
 from typing import cast, get_args
 
+from goen.data.forms import COLOUR, Bits
 from goen.data.kinds import Dtype, Form, ImageInputs, InputKind, TensorInputs, TensorPart
-from goen.data.pictures import DECODING, RESIZE_FILTER
+from goen.data.pictures import RESIZE_FILTER
 from goen.errors import UsageError
 from goen.runs.limits import INPUT_VALUES, check_image_size
-from goen.runs.manifest import JsonObject, Manifest
+from goen.runs.manifest import JsonObject, JsonValue, Manifest
 
-FIELDS = ("image_size", "channels", "pictures", "inputs")
+FIELDS = ("image_size", "channels", "bits", "pictures", "inputs")
 
-PICTURES: JsonObject = {"decode": DECODING, "resize": RESIZE_FILTER}
-"""How picture files become images for a gate; see ``goen.read_picture``."""
 
-_COLOUR = 3
+def _pictures(inputs: ImageInputs) -> JsonObject:
+    """How picture files become images for a gate; see ``goen.read_picture``."""
+    return {"decode": inputs.form.decoding, "resize": RESIZE_FILTER}
 
 
 def inputs_manifest(inputs: InputKind) -> JsonObject:
     """The fields that describe them. Gates of colour images say no more than their size."""
     if isinstance(inputs, ImageInputs):
-        fields: JsonObject = {"image_size": [inputs.height, inputs.width], "pictures": PICTURES}
-        return fields if inputs.channels == _COLOUR else {**fields, "channels": inputs.channels}
+        fields: dict[str, JsonValue] = {
+            "image_size": [inputs.height, inputs.width],
+            "pictures": _pictures(inputs),
+        }
+        if inputs.channels != COLOUR.channels:
+            fields["channels"] = inputs.channels
+        return fields if inputs.bits == COLOUR.bits else {**fields, "bits": inputs.bits}
     parts: list[JsonObject] = [
         {"name": name, "dtype": part.dtype, "sizes": list(part.sizes)}
         for name, part in inputs.parts.items()
@@ -52,8 +58,9 @@ def read_inputs(manifest: Manifest) -> InputKind:
         ValueError: what goen does not write.
         UsageError: inputs that are too large.
     """
-    _check_pictures(manifest)
     inputs = _tensors(manifest.part("inputs")) if "inputs" in manifest else _images(manifest)
+    if isinstance(inputs, ImageInputs):
+        _check_pictures(manifest, inputs)
     check_inputs(inputs)
     return inputs
 
@@ -62,8 +69,11 @@ def _images(manifest: Manifest) -> ImageInputs:
     sides = manifest.counts("image_size")
     if len(sides) != 2:
         raise ValueError(f"its image_size should be a height and a width, got {sides[:80]}")
-    channels = manifest.count("channels") if "channels" in manifest else _COLOUR
-    return ImageInputs(channels, *sides)
+    channels = manifest.count("channels") if "channels" in manifest else COLOUR.channels
+    bits = manifest.count("bits") if "bits" in manifest else COLOUR.bits
+    if bits not in (8, 16):
+        raise ValueError(f"its images should have 8 or 16 bits, got {bits}")
+    return ImageInputs(channels, *sides, bits=cast(Bits, bits))
 
 
 def _tensors(manifest: Manifest) -> TensorInputs:
@@ -86,13 +96,16 @@ def _tensors(manifest: Manifest) -> TensorInputs:
     return TensorInputs(cast(Form, form), parts)
 
 
-def _check_pictures(manifest: Manifest) -> None:
-    """Refuse a gate whose pictures are read in another way; earlier gates do not say the way."""
+def _check_pictures(manifest: Manifest, inputs: ImageInputs) -> None:
+    """Refuse a gate whose pictures are read in another way; earlier gates do not say the way.
+
+    Earlier gates of other images than colour say that of colour: they read no pictures.
+    """
     if "pictures" not in manifest:
         return
-    for step, known in PICTURES.items():
+    for step, known in _pictures(inputs).items():
         found = manifest.part("pictures").text(step)
-        if found != known:
+        if found != known and (step, found) != ("decode", COLOUR.decoding):
             raise ValueError(
                 f"it wants pictures read in a way that is not known here ({step}: {found[:80]!r}, "
                 f"expected {known!r}); a newer goen may know it"

@@ -6,15 +6,13 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 
 from goen.batch import Inputs, count_of, parts_of, take
 from goen.data import load_set
-from goen.data.imageset import Pixels
+from goen.data.forms import COLOUR, Pixels, resize_bands
 from goen.data.inputs import Arrays, tensors
 from goen.data.kinds import ImageInputs, TensorInputs
-from goen.data.pictures import read_picture
 from goen.detectors import GoenM
 from goen.errors import ArtifactError, UsageError
 from goen.gate.gate import Gate
@@ -38,7 +36,7 @@ def input_pairs(gate: Gate, images: Arrays | None, *, any_size: bool) -> InputPa
 
     Args:
         gate: whose inputs they are.
-        images: ``(N, C, H, W)`` uint8 of the gate's size, or the gate's other inputs. By default
+        images: ``(N, C, H, W)`` of the gate's size and bits, or its other inputs. By default
             digits, photographs and noise, or for features those of the gate's training images.
         any_size: whether the exported gate resizes.
 
@@ -55,11 +53,13 @@ def input_pairs(gate: Gate, images: Arrays | None, *, any_size: bool) -> InputPa
 
 
 def _given(gate: Gate, images: Arrays) -> Inputs:
-    """As the exported gate takes them: uint8 images, float32, int64 or bool tensors."""
+    """As the exported gate takes them: images of its bits, float32, int64 or bool tensors."""
     batch = gate.inputs.check(tensors(images), "images")
     if isinstance(gate.inputs, ImageInputs):
-        if not isinstance(batch, Tensor) or batch.dtype != torch.uint8:
-            raise UsageError("An exported gate takes uint8 images: give such to compare on.")
+        dtype = torch.uint8 if gate.inputs.bits == 8 else torch.uint16
+        if not isinstance(batch, Tensor) or batch.dtype != dtype:
+            kind = f"uint{gate.inputs.bits}"
+            raise UsageError(f"This exported gate takes {kind} images: give such to compare on.")
         return batch
     parts = {
         name: parts_of(batch)[name].to(_DTYPES[part.dtype])
@@ -79,10 +79,11 @@ def _made_up(gate: Gate) -> Inputs:
             f"The file is compared with the gate before it is written, and goen cannot make up "
             f"inputs of this kind ({gate.inputs}). Give some that are like those it was fitted on."
         )
-    if gate.inputs.channels != 3:
+    if gate.inputs.form != COLOUR:
         shape = (100, gate.inputs.channels, *gate.image_size)
-        noise = rng.integers(0, 256, shape, dtype=np.uint8)
-        return torch.from_numpy(np.concatenate([noise, noise // 8, 255 - noise // 4]))
+        white = 255 if gate.inputs.bits == 8 else 65535
+        noise = rng.integers(0, white + 1, shape, dtype=gate.picture_form.dtype)
+        return torch.from_numpy(np.concatenate([noise, noise // 8, white - noise // 4]))
     sets = [
         load_set("digits").read(range(0, 1700, 17)),
         load_set("photographs").read(range(0, 500, 5)),
@@ -120,8 +121,7 @@ def _other_sizes(gate: Gate, images: Inputs) -> InputPairs:
 
 
 def _resized(images: Pixels, size: tuple[int, int]) -> Pixels:
-    pictures = (Image.fromarray(image.transpose(1, 2, 0)) for image in images)
-    return np.stack([read_picture(picture, size) for picture in pictures])
+    return np.stack([resize_bands(image, size) for image in images])
 
 
 def default_tolerance(gate: Gate) -> float:

@@ -1,6 +1,7 @@
 """Export a gate to one file that runs without goen: ONNX, or a program of torch.export.
 
-    images     (N, 3, H, W) uint8, of any height and width; of other gates their own inputs
+    images     (N, C, H, W) uint8, of any height and width, or uint16 of the gate's size if it was
+               fitted on such; of other gates their own inputs
     threshold  () float64, the fitted one unless another is given; (C,) of a gate per class
  →  label (N,) int64, confidence (N,), score (N,), p_value (N,) float64, is_ood (N,) bool,
     cues (N, K), cue_p_values (N, K) and probability (N,) float64, the last two if the gate has them
@@ -90,14 +91,14 @@ def to_program(
     Args:
         gate: fitted.
         path: a ``.pt2`` file.
-        images: uint8 ``(N, C, H, W)`` of the gate's size to compare on; by default, images embedded
-            in goen. A gate of other inputs needs some of them, one of features does not.
+        images: ``(N, C, H, W)`` of the gate's size and bits to compare on; by default, images made
+            up by goen. A gate of other inputs needs some of them, one of features does not.
         tolerance: the largest difference allowed between scores, cues, confidences and
             probabilities: absolute up to 1, relative above. By default 1e-4 for confidences and
             probabilities, for scores a thousandth of the standard deviation of the held-out
             scores, at least 1e-5, and for cues a hundredth, at least 1e-4. Decisions must be equal
             in any case.
-        any_size: whether colour images of any height and width are taken, and resized as
+        any_size: whether images of 8 bits of any height and width are taken, and resized as
             ``goen.read_picture`` does; else only images of the gate's size.
 
     Raises:
@@ -146,14 +147,14 @@ def to_onnx(
     Args:
         gate: fitted.
         path: a ``.onnx`` file.
-        images: uint8 ``(N, C, H, W)`` of the gate's size to compare on; by default, images embedded
-            in goen. A gate of other inputs needs some of them, one of features does not.
+        images: ``(N, C, H, W)`` of the gate's size and bits to compare on; by default, images made
+            up by goen. A gate of other inputs needs some of them, one of features does not.
         tolerance: the largest difference allowed between scores, cues, confidences and
             probabilities: absolute up to 1, relative above. By default 1e-4 for confidences and
             probabilities, for scores a thousandth of the standard deviation of the held-out
             scores, at least 1e-5, and for cues a hundredth, at least 1e-4. Decisions must be equal
             in any case.
-        any_size: whether colour images of any height and width are taken, and resized as
+        any_size: whether images of 8 bits of any height and width are taken, and resized as
             ``goen.read_picture`` does; else only images of the gate's size.
 
     Raises:
@@ -283,7 +284,8 @@ def _example(gate: Gate, any_size: bool) -> tuple[Inputs, Any]:
     if any_size and takes_pictures(gate):
         sides |= {2: torch.export.Dim("height"), 3: torch.export.Dim("width")}
         height, width = height + 3, width + 5  # sizes of their own, or they would count as fixed
-    return torch.zeros(2, gate.inputs.channels, height, width, dtype=torch.uint8), sides
+    dtype = torch.uint8 if gate.inputs.bits == 8 else torch.uint16
+    return torch.zeros(2, gate.inputs.channels, height, width, dtype=dtype), sides
 
 
 def _set_inputs(gate: Gate, graph: Any, numpy_helper: Any) -> None:

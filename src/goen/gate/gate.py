@@ -12,6 +12,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from goen.batch import Inputs, count_of, map_parts, take
+from goen.data.forms import PixelForm
 from goen.data.imageset import ImageSet
 from goen.data.inputs import Array, Arrays, Hashes, Images, as_stream, tensors
 from goen.data.kinds import AskedInputs, ImageInputs, InputKind, TensorInputs, check_images
@@ -320,8 +321,8 @@ class Gate:
                 or floats in [0, 1], a pair (images, labels), or an iterable of such batches, a
                 ``DataLoader`` for one; or one image ``(C, H, W)``. Labels are ignored. Of an array
                 without images the prediction is empty. Or a picture of Pillow or a list of them, of
-                any mode and size: they are resized as ``goen.read_picture`` resizes files. For a
-                gate of other inputs, those: a tensor, a tuple or a dict.
+                any mode and size: they are read as ``goen.read_picture`` reads files. For a gate of
+                other inputs, those: a tensor, a tuple or a dict.
             batch_size: of an ``ImageSet``, a pair or a list of pictures; an array is one batch, and
                 iterables have their own.
 
@@ -336,7 +337,7 @@ class Gate:
             raise UsageError(f"{images.name} has no images.")
         given = [images] if isinstance(images, Image.Image) else images
         if are_pictures(given):
-            given = picture_batches(given, self.picture_size, batch_size)
+            given = picture_batches(given, self.image_size, batch_size, self.picture_form)
         # The type checker cannot tell that pictures are batches by now.
         return concatenate(list(self._predict_stream(cast(Images, given), batch_size)))
 
@@ -396,6 +397,17 @@ class Gate:
             )
 
     @property
+    def picture_form(self) -> PixelForm:
+        """Channels and bits of its images: how ``goen.read_picture`` reads pictures for it.
+
+        Raises:
+            UsageError: a gate whose inputs are no images.
+        """
+        if not isinstance(self.inputs, ImageInputs):
+            raise UsageError(f"This gate takes no images: its inputs are {self.inputs}.")
+        return self.inputs.form
+
+    @property
     def image_size(self) -> tuple[int, int]:
         """(height, width) the gate was fitted on.
 
@@ -408,18 +420,8 @@ class Gate:
 
     @property
     def picture_size(self) -> tuple[int, int]:
-        """(height, width) to which pictures are resized.
-
-        Raises:
-            UsageError: a gate that takes no colour images.
-        """
-        size = self.image_size
-        if isinstance(self.inputs, ImageInputs) and self.inputs.channels != 3:
-            raise UsageError(
-                f"This gate takes {self.inputs}; pictures have 3. Give it arrays (N, "
-                f"{self.inputs.channels}, {size[0]}, {size[1]})."
-            )
-        return size
+        """(height, width) to which pictures are resized: ``image_size``."""
+        return self.image_size
 
     @full_precision()
     def predict_outputs(self, outputs: "Features") -> Prediction:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from goen.data.imageset import Pixels
+from goen.data.forms import COLOUR, PixelForm, Pixels
 from goen.data.inputs import check_batch_size
 from goen.data.pictures import find_pictures, read_picture
 from goen.errors import DataError, UsageError
@@ -64,7 +64,7 @@ class ScoredBatch:
 
     Attributes:
         files: N of them.
-        images: what the network saw of them, ``(N, 3, H, W)``.
+        images: what the network saw of them, ``(N, C, H, W)``.
         outputs: of the network.
         prediction: of the gate.
     """
@@ -75,17 +75,28 @@ class ScoredBatch:
     prediction: Prediction
 
 
-def find_files(paths: Sequence[Path]) -> FoundFiles:
+def find_files(paths: Sequence[Path], form: PixelForm = COLOUR) -> FoundFiles:
     """The files given, and all pictures in the folders given, sorted within each folder.
+
+    NPY and NPZ files in folders are taken for a gate whose images are not colour of 8 bits, and if
+    there are no pictures.
 
     A file that is given stays, also if it does not exist: its row holds the error. A picture in a
     folder is found once, also if it is given itself or if its folder is given twice.
     """
+    found = _found(paths, arrays=form != COLOUR)
+    if not found.files and paths and form == COLOUR:
+        found = _found(paths, arrays=True)
+    return found
+
+
+def _found(paths: Sequence[Path], *, arrays: bool) -> FoundFiles:
     skipped = Counter[str]()
     passed = {str(path.absolute()) for path in paths if not is_folder(path)}
     found: list[Path] = []
     for path in paths:
-        found += find_pictures(path, skipped, passed) if is_folder(path) else [path]
+        inside = find_pictures(path, skipped, passed, arrays=arrays) if is_folder(path) else [path]
+        found += inside
     return FoundFiles(found, skipped)
 
 
@@ -136,7 +147,8 @@ def score_batch(
         pool: decodes them.
         watch: takes the files that were read, before their rows are given.
     """
-    read = list(pool.map(lambda file: _read(file, gate.picture_size), files))
+    size, form = gate.image_size, gate.picture_form
+    read = list(pool.map(lambda file: _read(file, size, form), files))
     rows: Iterator[ScoreRow] = iter(())
     found = [i for i, image in enumerate(read) if not isinstance(image, str)]
     if found:
@@ -153,9 +165,13 @@ def score_batch(
 
 
 def _scored(gate: Gate, files: Sequence[Path], images: Sequence[Pixels | str]) -> ScoredBatch:
-    pixels = np.stack([image for image in images if not isinstance(image, str)])
-    outputs = gate.outputs(pixels)
-    return ScoredBatch(files, pixels, outputs, gate.predict_outputs(outputs))
+    return score_images(gate, files, np.stack([i for i in images if not isinstance(i, str)]))
+
+
+def score_images(gate: Gate, files: Sequence[Path], images: Pixels) -> ScoredBatch:
+    """Images that were read from these files, scored together."""
+    outputs = gate.outputs(images)
+    return ScoredBatch(files, images, outputs, gate.predict_outputs(outputs))
 
 
 def score_columns(gate: Gate) -> list[str]:
@@ -167,9 +183,9 @@ def score_columns(gate: Gate) -> list[str]:
     return ["label", "confidence", "score", "p_value", *probability, "is_ood", *cues, *p_values]
 
 
-def _read(file: Path, size: tuple[int, int]) -> Pixels | str:
+def _read(file: Path, size: tuple[int, int], form: PixelForm) -> Pixels | str:
     try:
-        return read_picture(file, size)
+        return read_picture(file, size, form=form)
     except DataError as error:
         return os.fsencode(str(error)).decode("utf-8", "backslashreplace")
 

@@ -25,8 +25,8 @@ def output_names(gate: Gate) -> tuple[str, ...]:
 
 
 def takes_pictures(gate: Gate) -> bool:
-    """Whether the gate takes colour images, which can be resized."""
-    return isinstance(gate.inputs, ImageInputs) and gate.inputs.channels == 3
+    """Whether the gate takes images of 8 bits, which can be resized."""
+    return isinstance(gate.inputs, ImageInputs) and gate.inputs.bits == 8
 
 
 def input_names(gate: Gate) -> tuple[str, ...]:
@@ -51,12 +51,12 @@ def fitted_threshold(gate: Gate) -> Tensor:
 
 
 class TraceableGate(nn.Module):
-    """Images (uint8), or the gate's other inputs, and a threshold in; ``output_names`` out.
+    """Images (of the gate's bits), or its other inputs, and a threshold in; ``output_names`` out.
 
     Args:
         gate: fitted.
-        any_size: whether images of another size than the gate's are resized, if it takes colour
-            images; else they must have that size.
+        any_size: whether images of another size than the gate's are resized, if it takes images of
+            8 bits; else they must have that size.
     """
 
     held_out: Tensor

@@ -33,7 +33,7 @@ def open_training_images(gate: Gate, name: str) -> ImageSet:
         trained = training_images(name)
         if trained.fingerprint == recorded:
             return trained
-    found = open_image_set(name, gate.picture_size, gate.classes)
+    found = open_image_set(name, gate.image_size, gate.classes, gate.picture_form)
     if found.fingerprint != recorded:
         raise UsageError(
             f"{name} is not the set that this gate was fitted on: it has {len(found):,} images and "

@@ -43,6 +43,7 @@ def follow_folder(
     *,
     every: float | None,
     leave_out: Path | None = None,
+    arrays: bool = False,
 ) -> Iterator[list[Path]]:
     """New pictures below a folder, oldest first, a batch at a time.
 
@@ -54,6 +55,7 @@ def follow_folder(
             changed within the last second waits for the next search. So does one whose date lies
             in the future, as a camera's clock may have it, until it has not changed for a second.
         leave_out: the folder of the watch itself, whose pictures are not meant.
+        arrays: whether NPY and NPZ files are pictures, too.
 
     Raises:
         UsageError: as ``check_folder``.
@@ -64,7 +66,7 @@ def follow_folder(
     while True:
         found, before = [], waiting
         waiting = {}
-        for file in find_pictures(folder):
+        for file in find_pictures(folder, arrays=arrays):
             if not is_new(printable_path(file)):
                 continue
             # Not Path.resolve, which raises for a link to itself.

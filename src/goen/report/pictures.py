@@ -6,7 +6,7 @@ import io
 import numpy as np
 from PIL import Image
 
-from goen.data.imageset import Pixels
+from goen.data.forms import Pixels, for_people
 
 # Up to this side PNG is exact and small; of larger images a JPEG is several times smaller.
 _EXACT_SIDE = 64
@@ -14,15 +14,16 @@ _JPEG_QUALITY = 80
 
 
 def picture_url(pixels: Pixels, side: int | None = None) -> str:
-    """An image ``(3, H, W)`` as a data URL, reduced so that neither side is above ``side``.
+    """An image ``(C, H, W)`` as a data URL, reduced so that neither side is above ``side``.
 
-    Up to 64×64 pixels it is exact; larger ones are compressed.
+    Up to 64×64 pixels it is exact; larger ones are compressed. Images that are neither grey nor
+    colour of 8 bits are shown as ``for_people`` has it.
 
     Example:
         >>> picture_url(np.zeros((3, 2, 2), np.uint8)).startswith("data:image/png;base64,iVBOR")
         True
     """
-    picture = Image.fromarray(np.ascontiguousarray(pixels.transpose(1, 2, 0)))
+    picture = Image.fromarray(np.ascontiguousarray(for_people(pixels).transpose(1, 2, 0)))
     if side is not None:
         picture.thumbnail((side, side), Image.Resampling.BILINEAR)
     content = io.BytesIO()

@@ -172,6 +172,7 @@ class ScoreReport:
             ("detector", f"{gate.detector.kind}: {', '.join(gate.detector.cue_names)}"),
             ("classes", _listed(gate.classes)),
             ("thresholds", "one per predicted class" if gate.per_class else "one"),
+            ("pictures are read as", str(gate.picture_form)),
             ("pictures are resized to", f"{size}, {RESIZE_FILTER}"),
             ("versions", ", ".join(f"{name} {number}" for name, number in versions().items())),
         ]

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from goen.data.imageset import ImageSet, Pixels
+from goen.data.forms import Pixels
+from goen.data.imageset import ImageSet
 from goen.data.pictures import read_thumbnail
 from goen.errors import DataError
 from goen.files import printable_path
@@ -37,7 +38,7 @@ def make_tiles(
 
     Args:
         gate: made the prediction.
-        images: what the network saw, ``(N, 3, H, W)``.
+        images: what the network saw, ``(N, C, H, W)``.
         names: of the images.
         outputs: of the network.
         prediction: of the gate.

@@ -172,7 +172,7 @@ class Mistakes:
     """
 
     rows: NDArray[np.int64]
-    images: NDArray[np.uint8]
+    images: NDArray[np.uint8 | np.uint16]
 
 
 def write_mistakes(path: Path, mistakes: Mapping[str, Mistakes]) -> None:

@@ -9,7 +9,7 @@ from threading import Lock
 import numpy as np
 from PIL import Image
 
-from goen.data.imageset import Pixels
+from goen.data.forms import Pixels, for_people
 from goen.data.pictures import read_header
 from goen.files import make_folder, whole_file
 from goen.serve.uploads import FORMATS, Upload
@@ -37,9 +37,10 @@ class FlaggedPictures:
         return self._write(upload.data, suffix)
 
     def keep_image(self, image: Pixels) -> str:
-        """Write an image ``(3, H, W)`` as a PNG; its file's name."""
+        """Write an image ``(C, H, W)`` as a PNG, as people see it; its file's name."""
         content = io.BytesIO()
-        Image.fromarray(np.ascontiguousarray(image.transpose(1, 2, 0))).save(content, "PNG")
+        shown = np.ascontiguousarray(for_people(image).transpose(1, 2, 0))
+        Image.fromarray(shown).save(content, "PNG")
         return self._write(content.getvalue(), "png")
 
     def _write(self, data: bytes, suffix: str) -> str:

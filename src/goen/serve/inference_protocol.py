@@ -15,10 +15,9 @@ from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
-from goen.data.imageset import Pixels
-from goen.data.pictures import read_picture
+from goen.data.forms import PixelForm, Pixels
+from goen.data.pictures import resize_image
 from goen.errors import DataCorrupt
 from goen.gate import Gate, Prediction
 from goen.gate.compare_export import as_outputs
@@ -45,7 +44,7 @@ class InferRequest:
 
     Attributes:
         id: the client's, given back.
-        images: ``(N, 3, H, W)``, of any size.
+        images: ``(N, C, H, W)`` of the gate's channels and bits, of any size.
         threshold: in place of the gate's: ``()``, or ``(C,)`` for a gate per class.
         outputs: which are wanted, and whether as binary data.
     """
@@ -64,7 +63,11 @@ def model_metadata(name: str, gate: Gate) -> JsonObject:
         "versions": [VERSION],
         "platform": "goen",
         "inputs": [
-            {"name": _IMAGES, "datatype": "UINT8", "shape": [-1, 3, -1, -1]},
+            {
+                "name": _IMAGES,
+                "datatype": _datatype(gate.picture_form),
+                "shape": [-1, gate.picture_form.channels, -1, -1],
+            },
             {
                 "name": _THRESHOLD,
                 "datatype": "FP64",
@@ -103,7 +106,7 @@ def parse_infer(body: bytes, header_length: str | None, gate: Gate, limits: Limi
                 f"its JSON is larger than {JSON_BYTES:,} bytes; send images as binary data"
             )
         request = Manifest(parse_object(header))
-        tensors = _inputs(request, binary, limits)
+        tensors = _inputs(request, binary, limits, gate.picture_form)
         if _IMAGES not in tensors:
             raise ValueError(f"it has no input {_IMAGES!r}")
         return InferRequest(
@@ -127,17 +130,23 @@ def _split(body: bytes, header_length: str | None) -> tuple[bytes, bytes]:
     return body[: int(header_length)], body[int(header_length) :]
 
 
-def _inputs(request: Manifest, binary: bytes, limits: Limits) -> dict[str, NDArray[Any]]:
+def _datatype(form: PixelForm) -> str:
+    return f"UINT{form.bits}"
+
+
+def _inputs(
+    request: Manifest, binary: bytes, limits: Limits, form: PixelForm
+) -> dict[str, NDArray[Any]]:
     found: dict[str, NDArray[Any]] = {}
     for tensor in request.parts("inputs"):
         name, datatype = tensor.text("name"), tensor.text("datatype")
-        known = {_IMAGES: "UINT8", _THRESHOLD: "FP64"}
+        known = {_IMAGES: _datatype(form), _THRESHOLD: "FP64"}
         if name not in known or name in found:
             raise ValueError(f"it has an unknown input, or one twice: {name[:80]!r}")
         if datatype != known[name]:
             raise ValueError(f"{name} should have the datatype {known[name]}, got {datatype[:20]}")
-        shape = _shape(tensor, name, limits)
-        dtype = np.dtype("u1" if name == _IMAGES else "<f8")
+        shape = _shape(tensor, name, limits, form.channels)
+        dtype = form.dtype.newbyteorder("<") if name == _IMAGES else np.dtype("<f8")
         size = _binary_size(tensor)
         if size is None:
             found[name] = _from_json(tensor, name, shape, dtype)
@@ -154,7 +163,7 @@ def _inputs(request: Manifest, binary: bytes, limits: Limits) -> dict[str, NDArr
     return found
 
 
-def _shape(tensor: Manifest, name: str, limits: Limits) -> tuple[int, ...]:
+def _shape(tensor: Manifest, name: str, limits: Limits, channels: int) -> tuple[int, ...]:
     value = tensor.content.get("shape")
     if not isinstance(value, list) or not all(type(n) is int and 0 <= n < 2**31 for n in value):
         raise ValueError(f"the shape of {name} should be a list of whole numbers")
@@ -163,8 +172,10 @@ def _shape(tensor: Manifest, name: str, limits: Limits) -> tuple[int, ...]:
         if len(shape) > 1:
             raise ValueError(f"{_THRESHOLD} should be one number, or one for each class")
         return shape
-    if len(shape) != 4 or shape[1] != 3 or min(shape[2:]) < 1:
-        raise ValueError(f"{_IMAGES} should have the shape (N, 3, H, W), got {list(shape)[:8]}")
+    if len(shape) != 4 or shape[1] != channels or min(shape[2:]) < 1:
+        raise ValueError(
+            f"{_IMAGES} should have the shape (N, {channels}, H, W), got {list(shape)[:8]}"
+        )
     if shape[0] > limits.images:
         raise Rejected(
             "too_many_images",
@@ -202,8 +213,9 @@ def _from_json(
         raise ValueError(f"{name} should hold whole numbers")
     if values.size and values.dtype.kind not in "if":
         raise ValueError(f"{name} should hold numbers")
-    if name == _IMAGES and values.size and not (values.min() >= 0 and values.max() <= 255):
-        raise ValueError(f"{name} should hold numbers from 0 to 255")
+    white = 255 if dtype.itemsize == 1 else 65535
+    if name == _IMAGES and values.size and not (values.min() >= 0 and values.max() <= white):
+        raise ValueError(f"{name} should hold numbers from 0 to {white}")
     return values.astype(dtype).reshape(shape)
 
 
@@ -237,15 +249,13 @@ def _wanted(request: Manifest, gate: Gate) -> dict[str, bool]:
 
 
 def fitted_image(image: Pixels, size: tuple[int, int]) -> Pixels:
-    """One image ``(3, H, W)`` at the gate's size, resized as pictures are.
+    """One image ``(C, H, W)`` at the gate's size, resized as pictures are.
 
     Raises:
         Rejected: it cannot be resized.
     """
-    if image.shape[1:] == size:
-        return image
     try:
-        return read_picture(Image.fromarray(image.transpose(1, 2, 0)), size, "This image")
+        return resize_image(image, size, "This image")
     except DataCorrupt as error:
         raise Rejected("too_many_pixels", str(error)) from error
 
@@ -256,7 +266,8 @@ def infer_outputs(
     """The outputs of these images, in their order."""
     rows: list[Prediction] = [one.prediction.take([one.place]) for one in scored]
     if not rows:
-        rows = [gate.predict(np.zeros((0, 3, *gate.picture_size), np.uint8))]
+        shape = (0, gate.picture_form.channels, *gate.picture_size)
+        rows = [gate.predict(np.zeros(shape, np.uint8))]
     each = [as_outputs(row) for row in rows]
     found = {name: np.concatenate([row[name] for row in each]) for name in each[0]}
     if threshold is not None:

@@ -100,7 +100,8 @@ class ServedGate:
     def warm_up(self) -> None:
         """The first pass of each size is slow: memory is allocated, kernels are chosen."""
         for count in self.queue.sizes:
-            self.gate.predict(np.zeros((count, 3, *self.size), np.uint8))
+            form = self.gate.picture_form
+            self.gate.predict(np.zeros((count, form.channels, *self.size), form.dtype))
 
 
 class Service:
@@ -197,7 +198,8 @@ class Service:
             Rejected: the queue is full.
         """
         size, limits = served.size, self.settings.limits
-        makers = [partial(decode_upload, upload, size, limits) for upload in uploads]
+        form = served.gate.picture_form
+        makers = [partial(decode_upload, upload, size, limits, form) for upload in uploads]
         return await self._score(served, makers)
 
     async def score_images(

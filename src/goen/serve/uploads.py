@@ -8,7 +8,7 @@ from python_multipart import MultipartParser
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import parse_options_header
 
-from goen.data.imageset import Pixels
+from goen.data.forms import COLOUR, PixelForm, Pixels
 from goen.data.pictures import read_header, read_picture
 from goen.errors import DataCorrupt
 from goen.serve.rejection import Rejected
@@ -44,8 +44,10 @@ class Upload:
     name: str | None = None
 
 
-def decode_upload(upload: Upload, size: tuple[int, int], limits: Limits) -> Pixels:
-    """The picture as ``goen score`` would give it to a gate with images of this size.
+def decode_upload(
+    upload: Upload, size: tuple[int, int], limits: Limits, form: PixelForm = COLOUR
+) -> Pixels:
+    """The picture as ``goen score`` would give it to a gate with images of this size and form.
 
     Format and pixels are read from its header, and checked before anything is decoded.
 
@@ -67,7 +69,7 @@ def decode_upload(upload: Upload, size: tuple[int, int], limits: Limits) -> Pixe
             "are read here. Send a smaller one.",
         )
     try:
-        return read_picture(upload.data, size, "This picture")
+        return read_picture(upload.data, size, "This picture", form)
     except DataCorrupt as error:
         raise Rejected("broken_picture", str(error)) from error
 

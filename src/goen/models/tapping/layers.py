@@ -109,6 +109,25 @@ def layers(
     return table
 
 
+def accepts_images(
+    model: nn.Module, shape: tuple[int, int, int], preprocess: Preprocessing | None
+) -> bool:
+    """Whether the model can be run on two black images of this shape ``(C, H, W)``.
+
+    Example:
+        >>> [accepts_images(nn.Conv2d(1, 4, 3), (n, 8, 8), None) for n in (1, 3)]
+        [True, False]
+    """
+    model = unwrap(model)
+    with evaluating(model), torch.no_grad():
+        try:
+            x = _prepared(example_inputs(shape, model), preprocess, placement(model)[1], "images")
+            call_model(model, x, input_keyword(model))
+        except Exception:  # a model's own code may raise anything
+            return False
+    return True
+
+
 @dataclass(frozen=True)
 class _Call:
     """A module that was called once: what it was given first, what it gave, and its depth."""

@@ -110,7 +110,7 @@ def flagged_band(
 
 
 @goen_style
-def image_grid(tiles: Sequence[tuple[str, NDArray[np.uint8] | None]]) -> Figure:
+def image_grid(tiles: Sequence[tuple[str, NDArray[np.uint8 | np.uint16] | None]]) -> Figure:
     """Images ``(3, H, W)`` with a title each; where one cannot be read, its title alone."""
     rows = -(-len(tiles) // _COLUMNS)
     figure = canvas(1.45 * rows)

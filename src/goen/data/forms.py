@@ -1,0 +1,142 @@
+"""How pixels are stored: channels and bits. Conversion between depths, and resizing of bands."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from goen.errors import UsageError
+
+Bits = Literal[8, 16]
+Pixels = NDArray[np.uint8 | np.uint16]
+"""An image ``(C, H, W)`` or several ``(N, C, H, W)``, of 8 or 16 bits."""
+
+# Rows that are converted at once: a copy in float64 stays small.
+_ROWS_AT_ONCE = 256
+
+
+@dataclass(frozen=True)
+class PixelForm:
+    """What the pixels of an image are.
+
+    Attributes:
+        channels: 3 for colour, 1 for grey, or as many bands as there are.
+        bits: of each value.
+
+    Example:
+        >>> str(PixelForm(13, 16)), str(COLOUR), str(PixelForm(1))
+        ('13 channels of 16 bits', 'colour', 'grey')
+    """
+
+    channels: int = 3
+    bits: Bits = 8
+
+    def __post_init__(self) -> None:
+        if self.channels < 1 or self.bits not in (8, 16):
+            raise UsageError(
+                f"Pixels have one channel or more of 8 or 16 bits, got {self.channels} of "
+                f"{self.bits}."
+            )
+
+    def __str__(self) -> str:
+        depth = "" if self.bits == 8 else f" of {self.bits} bits"
+        if self.channels in (1, 3):
+            return f"{'grey' if self.channels == 1 else 'colour'}{depth}"
+        return f"{self.channels} channels{depth}"
+
+    @property
+    def dtype(self) -> np.dtype[np.uint8 | np.uint16]:
+        """That of an array."""
+        return np.dtype(np.uint8 if self.bits == 8 else np.uint16)
+
+    @property
+    def decoding(self) -> str:
+        """How pictures are decoded, in manifests; ``goen.read_picture`` says what it means."""
+        if self == COLOUR:
+            return "rgb-8-bit"
+        return f"{self.channels}-channels-{self.bits}-bit"
+
+
+COLOUR = PixelForm(3, 8)
+GREY = PixelForm(1, 8)
+
+
+def to_depth(values: NDArray[Any], bits: Bits) -> Pixels:
+    """Whole numbers of 8 or 16 bits, or floats in [0, 1], in another depth, rounded.
+
+    White stays white: 255 of 8 bits is 65,535 of 16.
+
+    Example:
+        >>> to_depth(np.array([[[0, 128, 255]]], np.uint8), 16).tolist()
+        [[[0, 32896, 65535]]]
+    """
+    white = {np.dtype(np.uint8): 255.0, np.dtype(np.uint16): 65535.0}.get(values.dtype, 1.0)
+    target = PixelForm(1, bits)
+    if values.dtype == target.dtype:
+        return values
+    return scaled(values, white, target)
+
+
+def scaled(
+    values: NDArray[Any], white: float, form: PixelForm, black: float | None = None
+) -> Pixels:
+    """Values whose ``white`` is known, and ``black`` if it is not 0, in the depth of the form."""
+    most = 255.0 if form.bits == 8 else 65535.0
+    rows = values.reshape(-1, values.shape[-1])
+    out: Pixels = np.empty(rows.shape, form.dtype)
+    for start in range(0, len(rows), _ROWS_AT_ONCE):
+        part = rows[start : start + _ROWS_AT_ONCE].astype(np.float64)
+        if black is None:
+            part = part / (white / most)  # exact for 1 and 257
+        else:
+            part = (part - black) / ((white - black) or 1.0) * most
+        out[start : start + _ROWS_AT_ONCE] = part.round()
+    return out.reshape(values.shape)
+
+
+def resize_bands(image: Pixels, size: tuple[int, int]) -> Pixels:
+    """An image ``(C, H, W)`` at this (height, width), each band by itself.
+
+    The filter is that of ``goen.read_picture``: width first, then height. 8 bits are rounded after
+    each of the two, 16 bits once at the end.
+
+    Example:
+        >>> resize_bands(np.array([[[0, 10, 20, 30]]], np.uint8), (1, 2)).tolist()
+        [[[7, 23]]]
+    """
+    if image.shape[1:] == size:
+        return image
+    return np.stack([_resized(band, size) for band in image])
+
+
+def _resized(band: Pixels, size: tuple[int, int]) -> Pixels:
+    deep = band.dtype == np.uint16
+    picture = Image.fromarray(band.astype(np.float32) if deep else np.ascontiguousarray(band))
+    for step in ((size[1], picture.height), (size[1], size[0])):
+        picture = (
+            picture if picture.size == step else picture.resize(step, Image.Resampling.BILINEAR)
+        )
+    values = np.asarray(picture)
+    return values.round().clip(0, 65535).astype(np.uint16) if deep else values
+
+
+def for_people(image: Pixels) -> NDArray[np.uint8]:
+    """An image ``(C, H, W)`` as RGB ``(3, H, W)`` of 8 bits, to look at.
+
+    Grey and colour of 8 bits are shown as they are, of four channels of 8 bits the first three. Of
+    other images the mean of the channels is shown in grey, the lowest value black and the highest
+    white: sixteen bits of a sensor mostly fill a small part of their range.
+
+    Example:
+        >>> for_people(np.array([[[100, 300]], [[200, 400]]], np.uint16))[0].tolist()
+        [[0, 255]]
+    """
+    channels = len(image)
+    if image.dtype == np.uint8 and channels in (1, 3, 4):
+        return np.repeat(image, 3, axis=0) if channels == 1 else image[:3]  # type: ignore[return-value]
+    mean = image.mean(axis=0, dtype=np.float64)
+    low, high = mean.min(), mean.max()
+    grey = ((mean - low) / ((high - low) or 1.0) * 255).round().astype(np.uint8)
+    return np.repeat(grey[None], 3, axis=0)
