@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from goen.errors import UsageError, unknown
+from goen.notebook import MOST_ROWS, cut, html_table
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,19 @@ class Outputs:
 
     def __len__(self) -> int:
         return len(self.logits)
+
+    def _repr_html_(self) -> str:
+        parts = {"logits": self.logits, **self.features}
+        if self.uncertainty is not None:
+            parts["uncertainty"] = self.uncertainty
+        rows = [
+            (name, str(tuple(part.shape)), str(part.dtype).removeprefix("torch."), *_range(part))
+            for name, part in [*parts.items()][:MOST_ROWS]
+        ]
+        columns = ("", "shape", "type", "lowest", "highest")
+        note = cut(len(rows), len(parts), "outputs")
+        title = f"Outputs of {len(self):,} inputs"
+        return html_table(title, columns, rows, note=note, right=columns[3:])
 
     def __getitem__(self, rows: slice | Tensor) -> "Outputs":
         """The outputs of these images."""
@@ -81,3 +95,11 @@ class Outputs:
             {name: torch.cat([part.features[name] for part in gathered]) for name in names},
             torch.cat(uncertain) if len(uncertain) == len(gathered) else None,
         )
+
+
+def _range(values: Tensor) -> tuple[str, str]:
+    """The lowest and the highest value."""
+    if not values.numel():
+        return "", ""
+    low, high = values.detach().aminmax()
+    return f"{low.item():.4g}", f"{high.item():.4g}"

@@ -14,7 +14,7 @@ from goen.cli.main import main
 from goen.data import ImageSet
 from goen.data.folders import open_image_set, picture_files
 from goen.data.pictures import read_picture
-from goen.report.pictures import picture_url
+from goen.data.data_urls import picture_url
 
 from ..own_model import LAYERS, digits, trained
 from ..report.scored import walls

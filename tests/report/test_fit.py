@@ -15,7 +15,7 @@ from goen.errors import UsageError
 from goen.gate import Gate
 from goen.report import fit
 from goen.report.fit import write_fit_page
-from goen.report.pictures import picture_url
+from goen.data.data_urls import picture_url
 
 from ..gate.test_gate import make_gate
 from ..own_model import LAYERS, digits, ood, preprocess, trained

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from goen.report import write_report
-from goen.report.pictures import picture_url
+from goen.data.data_urls import picture_url
 from goen.runs.results import read_scores
 
 from ..tiny import tiny_protocol

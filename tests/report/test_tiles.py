@@ -8,7 +8,7 @@ from PIL import Image
 from goen.data import ImageSet
 from goen.gate import Gate
 from goen.outputs import Outputs
-from goen.report.pictures import picture_url
+from goen.data.data_urls import picture_url
 from goen.report.tiles import (
     explain_neighbours,
     make_tiles,

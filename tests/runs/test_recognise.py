@@ -402,7 +402,7 @@ _ALLOWED = {
     ("monitor/watch.py", "_append"): "at the end of the watch's own file",
     ("monitor/watch.py", "_cut"): "rows of the watch's own file that were not counted",
     ("report/figures/style.py", "_drawn"): "into memory",
-    ("report/pictures.py", "picture_url"): "into memory",
+    ("data/data_urls.py", "picture_url"): "into memory",
     ("runs/stages.py", "_clear"): "the work folder of a finished stage, named by a hash",
     ("serve/flagged_pictures.py", "keep_image"): "into memory",
     ("serve/service.py", "_save"): "asks the monitor to save itself",

@@ -24,6 +24,7 @@ from goen.functional import conformal
 from goen.functional._rows import sums_are_finite
 from goen.functional.ranking import Floats
 from goen.gate.held_out import HeldOut
+from goen.gate.nearest_rows import find_neighbours
 from goen.gate.prediction import Prediction, concatenate
 from goen.models.placement import evaluating, full_precision, placement
 from goen.models.precomputed import Precomputed
@@ -88,6 +89,11 @@ class Gate:
             f"held-out scores, false_alarm_rate={self.false_alarm_rate:g}"
             f"{', per class' if self.per_class else ''})"
         )
+
+    def _repr_html_(self) -> str:
+        from goen.gate.gate_table import gate_table  # it needs a gate, which needs this module
+
+        return gate_table(self)
 
     @classmethod
     def fit(
@@ -313,6 +319,7 @@ class Gate:
         images: Images | Arrays | Image.Image | Sequence[Image.Image],
         *,
         batch_size: int = BATCH_SIZE,
+        nearest: int = 0,
     ) -> Prediction:
         """Label, score, p-value, probability and decision for each image.
 
@@ -325,6 +332,8 @@ class Gate:
                 other inputs, those: a tensor, a tuple or a dict.
             batch_size: of an ``ImageSet``, a pair or a list of pictures; an array is one batch, and
                 iterables have their own.
+            nearest: how many of the nearest training images to find in each layer, for
+                ``Prediction.nearest``.
 
         Raises:
             UsageError: images of another shape, type or range, or with NaN in them.
@@ -332,14 +341,14 @@ class Gate:
         """
         if self._is_batch(images):
             with torch.inference_mode():
-                return self._predict_outputs(self.outputs(images))
+                return self._predict_outputs(self.outputs(images), nearest)
         if isinstance(images, ImageSet) and not len(images):
             raise UsageError(f"{images.name} has no images.")
         given = [images] if isinstance(images, Image.Image) else images
         if are_pictures(given):
             given = picture_batches(given, self.image_size, batch_size, self.picture_form)
         # The type checker cannot tell that pictures are batches by now.
-        return concatenate(list(self._predict_stream(cast(Images, given), batch_size)))
+        return concatenate(list(self._predict_stream(cast(Images, given), batch_size, nearest)))
 
     def _is_batch(self, given: object) -> TypeGuard[Arrays]:
         """Whether this is one batch, not a set of them or a pair with labels."""
@@ -379,14 +388,16 @@ class Gate:
         self._check_size(images.shape)
         return images
 
-    def _predict_stream(self, images: Images, batch_size: int) -> Iterator[Prediction]:
+    def _predict_stream(
+        self, images: Images, batch_size: int, nearest: int
+    ) -> Iterator[Prediction]:
         asked: AskedInputs = "images" if isinstance(self.inputs, ImageInputs) else "tensors"
         stream = as_stream(images, "images", batch_size, asked)
         if stream.images is not None:
             self._check_size((len(stream.images), *stream.images.image_shape))
         stream = replace(stream, kind=self.inputs)
         for outputs, _ in run_network(self.network, stream, name=stream.name, total=stream.count):
-            yield self._predict_outputs(outputs)
+            yield self._predict_outputs(outputs, nearest)
 
     def _check_size(self, shape: Sequence[int]) -> None:
         height, width = self.image_size
@@ -424,7 +435,7 @@ class Gate:
         return self.image_size
 
     @full_precision()
-    def predict_outputs(self, outputs: "Features") -> Prediction:
+    def predict_outputs(self, outputs: "Features", *, nearest: int = 0) -> Prediction:
         """The prediction for outputs of this gate's network, or features for ``fit_outputs``'s.
 
         An image whose logits or features are NaN or infinite is flagged: its score and its cues
@@ -432,13 +443,14 @@ class Gate:
 
         Args:
             outputs: of the network; or arrays by name, or the array of the only feature.
+            nearest: as for ``predict``.
 
         Raises:
             UsageError: a feature is missing or of another width.
         """
         if not isinstance(outputs, Outputs) or isinstance(self.network, Precomputed):
             outputs = self._as_outputs(outputs)
-        return self._predict_outputs(outputs)
+        return self._predict_outputs(outputs, nearest)
 
     def _as_outputs(self, given: "Features") -> Outputs:
         from goen.gate.fit_outputs import as_features, renamed  # it makes gates
@@ -451,7 +463,7 @@ class Gate:
             return Outputs(parts.pop("logits"), parts)
         return self.outputs(renamed(features, self.network.widths))
 
-    def _predict_outputs(self, outputs: Outputs) -> Prediction:
+    def _predict_outputs(self, outputs: Outputs, nearest: int = 0) -> Prediction:
         broken = _not_finite(outputs, self.detector.features)
         if broken is not None:
             outputs = _with_zeros(outputs, broken)
@@ -485,6 +497,7 @@ class Gate:
             classes=self.classes,
             cue_p_values={} if cue_p_values is None else named(cue_p_values),
             num_held_out=self.num_held_out,
+            neighbours=find_neighbours(self.detector, outputs, nearest, broken),
         )
 
     @property

@@ -4,14 +4,21 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from goen.errors import DataError, GoenWarning
+from goen.errors import DataError, ExtraMissing, GoenWarning, UsageError
 from goen.functional import conformal
 from goen.functional.ranking import Floats
+from goen.gate.nearest_rows import NearestRows, TrainingRow, join_neighbours
+from goen.notebook import MOST_ROWS
+
+if TYPE_CHECKING:
+    import pandas
+
+    from goen.gate.prediction_table import PredictionTable, Shown
 
 
 @dataclass(frozen=True)
@@ -31,6 +38,8 @@ class Prediction:
         cue_p_values: the p-value of each cue alone, by name: which cues are unusual.
         num_held_out: the number of held-out images behind the p-values, the fewest of any class if
             the gate has a threshold per class: no p-value is below 1 / (num_held_out + 1).
+        neighbours: the nearest training images in each layer, by the layer's name, if they were
+            asked for; see ``nearest``.
     """
 
     label: NDArray[np.int64]
@@ -43,6 +52,7 @@ class Prediction:
     classes: tuple[str, ...]
     cue_p_values: Mapping[str, Floats] = field(default_factory=dict)
     num_held_out: int | None = None
+    neighbours: Mapping[str, NearestRows] | None = None
 
     def __len__(self) -> int:
         return len(self.label)
@@ -64,7 +74,78 @@ class Prediction:
             is_ood=self.is_ood[wanted],
             cues=by_name(self.cues),
             cue_p_values=by_name(self.cue_p_values),
+            neighbours=None
+            if self.neighbours is None
+            else {layer: near.take(wanted) for layer, near in self.neighbours.items()},
         )
+
+    def nearest(self, row: int = 0) -> dict[str, tuple[TrainingRow, ...]]:
+        """The training images nearest to image ``row`` in each layer, the nearest first.
+
+        They are the nearest of those that the gate keeps. None are given for an image for which
+        the network's outputs are not finite.
+
+        Raises:
+            UsageError: the prediction was made without them, or by a gate that keeps none.
+        """
+        if self.neighbours is None:
+            raise UsageError(
+                "This prediction has no nearest training images: ask for them with "
+                "gate.predict(images, nearest=3)."
+            )
+        return {layer: near.of(row, self.classes) for layer, near in self.neighbours.items()}
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """A row per image, with the columns of ``goen score``: class name, score, p-values, cues.
+
+        Raises:
+            ExtraMissing: pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError as error:
+            raise ExtraMissing("A table needs pandas: pip install pandas.") from error
+        from goen.gate.score_files import p_value_column  # it needs a gate, which needs this module
+
+        names = np.array([*self.classes, ""], dtype=object)
+        columns: dict[str, NDArray[Any]] = {
+            "label": names[self.label],
+            "confidence": self.confidence,
+            "score": self.score,
+            "p_value": self.p_value,
+        }
+        if self.probability is not None:
+            columns["probability"] = self.probability
+        columns["is_ood"] = self.is_ood
+        columns |= {f"cue_{name}": values for name, values in self.cues.items()}
+        columns |= {p_value_column(name): p for name, p in self.cue_p_values.items()}
+        return pandas.DataFrame(columns)
+
+    def show(
+        self, images: "Shown | None" = None, *, rows: Sequence[int] | None = None, most: int = 20
+    ) -> "PredictionTable":
+        """A table for notebooks, the most suspicious first, with thumbnails if images are given.
+
+        Args:
+            images: those that were predicted: an ``ImageSet``, an array ``(N, C, H, W)``, or a list
+                of pictures of Pillow. A prediction keeps no images, so that it stays small.
+            rows: which of them, in this order; the most suspicious if not given.
+            most: rows of the table.
+
+        Raises:
+            UsageError: another number of images.
+        """
+        from goen.gate.prediction_table import PredictionTable, most_suspicious  # they need this
+
+        if images is not None and len(images) != len(self):
+            raise UsageError(
+                f"This prediction is of {len(self):,} images, and {len(images):,} are given."
+            )
+        chosen = most_suspicious(self)[:most] if rows is None else list(rows)
+        return PredictionTable(self, chosen, images)
+
+    def _repr_html_(self) -> str:
+        return self.show(rows=range(min(len(self), MOST_ROWS)))._repr_html_()
 
     def explain(self, row: int = 0) -> str:
         """The p-value of each cue of image ``row``; its value where there is no p-value.
@@ -117,6 +198,7 @@ def concatenate(parts: list[Prediction]) -> Prediction:
         return {cue: np.concatenate([values[cue] for values in held]) for cue in held[0]}
 
     first = parts[0]
+    neighbours = [part.neighbours for part in parts if part.neighbours is not None]
     return Prediction(
         label=joined("label"),
         confidence=joined("confidence"),
@@ -128,4 +210,5 @@ def concatenate(parts: list[Prediction]) -> Prediction:
         classes=first.classes,
         cue_p_values=by_name("cue_p_values"),
         num_held_out=first.num_held_out,
+        neighbours=join_neighbours(neighbours) if len(neighbours) == len(parts) else None,
     )

@@ -179,7 +179,7 @@ def score_columns(gate: Gate) -> list[str]:
     probability = ["probability"] if gate.detector.has_probability else []
     cues = [f"cue_{name}" for name in gate.detector.cue_names]
     explained = gate.detector.cue_names if gate.detector.has_cue_p_values else ()
-    p_values = [_p_value_column(name) for name in explained]
+    p_values = [p_value_column(name) for name in explained]
     return ["label", "confidence", "score", "p_value", *probability, "is_ood", *cues, *p_values]
 
 
@@ -204,10 +204,10 @@ def prediction_rows(prediction: Prediction) -> Iterator[ScoreRow]:
         row["is_ood"] = bool(prediction.is_ood[i])
         row |= {f"cue_{name}": _finite(values[i]) for name, values in prediction.cues.items()}
         p_values = prediction.cue_p_values
-        yield row | {_p_value_column(name): float(p[i]) for name, p in p_values.items()}
+        yield row | {p_value_column(name): float(p[i]) for name, p in p_values.items()}
 
 
-def _p_value_column(cue: str) -> str:
+def p_value_column(cue: str) -> str:
     """The column of a cue's p-value: ``p_`` and its name.
 
     ``p_value`` is that of the score, so a layer called ``value`` is written with a ``_`` after it,
@@ -217,7 +217,7 @@ def _p_value_column(cue: str) -> str:
 
 
 def _cue_of(column: str) -> str:
-    """The cue of a column of ``_p_value_column``."""
+    """The cue of a column of ``p_value_column``."""
     name = column.removeprefix("p_")
     return name[: len(name) - _is_like_value(name)]
 

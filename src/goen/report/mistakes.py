@@ -4,8 +4,8 @@ import numpy as np
 from markupsafe import Markup
 from scipy.special import softmax
 
+from goen.data.data_urls import picture_url
 from goen.report.blocks import PageBlock, Paragraph, Section, bold, slug
-from goen.report.pictures import picture_url
 from goen.report.run_folder import RunFolder
 from goen.report.wall import Tile, Wall
 from goen.runs.results import Mistakes, read_mistakes

@@ -11,12 +11,12 @@ import jinja2
 from markupsafe import Markup
 from safetensors import SafetensorError
 
+from goen.data.data_urls import data_url
 from goen.errors import ArtifactError
 from goen.escaping import visible
 from goen.files import check_free, own_files, whole_file
 from goen.report.blocks import Drawing, Gallery, Page
 from goen.report.figures.style import DARK_PAPER, as_svg, drawn, follow_colour_scheme
-from goen.report.pictures import data_url
 from goen.report.provenance import provenance
 from goen.report.registry import REPORTS, study_tables
 from goen.report.run_folder import read_run

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from goen.data.data_urls import picture_url
 from goen.data.forms import Pixels
 from goen.data.imageset import ImageSet
 from goen.data.pictures import read_thumbnail
@@ -16,7 +17,6 @@ from goen.files import printable_path
 from goen.gate import Gate, Prediction
 from goen.outputs import Outputs
 from goen.progress import bar
-from goen.report.pictures import picture_url
 from goen.report.wall import Neighbour, Tile, TrainingPicture, neighbour_numbers
 
 NUM_NEIGHBOURS = 3

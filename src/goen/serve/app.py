@@ -8,9 +8,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route, Router
 
 from goen import __version__
+from goen.data.data_urls import picture_url
 from goen.data.imageset import Pixels
 from goen.gate.score_files import NOT_FINITE, ScoreRow, prediction_rows, score_columns
-from goen.report.pictures import picture_url
 from goen.report.wall import Rates
 from goen.runs.manifest import JsonObject, JsonValue
 from goen.serve.batching import ScoredImage

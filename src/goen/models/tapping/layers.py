@@ -22,6 +22,7 @@ from goen.models.tapping.preprocess import (
     prepare_tensors,
 )
 from goen.models.unwrapping import unwrap
+from goen.notebook import html_table
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,12 @@ class LayerInfo:
     depth: int
 
 
+_AMBIGUOUS = (
+    "?: which axis is the channels cannot be seen; such a layer needs a layout "
+    "(layout=, --layout): channels_first (most CNNs) or channels_last (Swin)"
+)
+
+
 class LayerTable(list[LayerInfo]):
     """A list of layers that prints as a table."""
 
@@ -55,13 +62,16 @@ class LayerTable(list[LayerInfo]):
         a, b, c, d, e = (max(len(row[column]) for row in rows) for column in range(5))
         lines = [f"{r[0]:{a}}  {r[1]:{b}}  {r[2]:{c}}  {r[3]:>{d}}  {r[4]:>{e}}" for r in rows]
         if any(info.width is None for info in self):
-            lines.append(
-                "?: which axis is the channels cannot be seen; such a layer needs a layout "
-                "(layout=, --layout): channels_first (most CNNs) or channels_last (Swin)"
-            )
+            lines.append(_AMBIGUOUS)
         return "\n".join(lines)
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        rows = [(i.name, i.kind, batched(i.shape), str(i.width or "?"), str(i.depth)) for i in self]
+        columns = ("layer", "kind", "output", "width", "depth")
+        note = _AMBIGUOUS if any(info.width is None for info in self) else ""
+        return html_table(f"{len(self)} layers", columns, rows, note=note, right=columns[3:])
 
 
 def layers(

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from goen.report.pictures import data_url, picture_url
+from goen.data.data_urls import data_url, picture_url
 
 RNG = np.random.default_rng(0)
 
