@@ -12,9 +12,9 @@ from safetensors.torch import save_file
 
 from goen.cli.main import main
 from goen.data import ImageSet
+from goen.data.data_urls import picture_url
 from goen.data.folders import open_image_set, picture_files
 from goen.data.pictures import read_picture
-from goen.data.data_urls import picture_url
 
 from ..own_model import LAYERS, digits, trained
 from ..report.scored import walls

@@ -5,9 +5,10 @@ import pytest
 from PIL import Image
 
 from goen.data import load_set
-from goen.data.folders import open_image_set, picture_files
+from goen.data.folders import image_forms, image_size, open_image_set, picture_files
+from goen.data.forms import PixelForm
 from goen.data.pictures import read_picture
-from goen.errors import UsageError
+from goen.errors import DataCorrupt, UsageError
 
 
 @pytest.fixture
@@ -112,3 +113,55 @@ def test_every_image_of_a_folder_has_its_file(
 
 def test_a_known_set_has_no_files() -> None:
     assert picture_files("digits", load_set("digits")) == []
+
+
+def test_arrays_in_class_folders_are_a_set_if_there_are_no_pictures(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    tiles = rng.integers(0, 65536, (4, 13, 6, 8), dtype=np.uint16)
+    for number, tile in enumerate(tiles):
+        folder = tmp_path / "tiles" / ("field" if number < 3 else "town")
+        folder.mkdir(parents=True, exist_ok=True)
+        np.save(folder / f"{number}.npy", tile if number % 2 else tile.transpose(1, 2, 0))
+    name = str(tmp_path / "tiles")
+    form = PixelForm(13, 16)
+    # The first is (6, 8, 13): the shorter end comes first, and the model decides.
+    assert image_forms(name) == [PixelForm(6, 16), form]
+    assert image_size(name, form) == (6, 8)
+    images = open_image_set(name, None, None, form)
+    assert images.classes == ("field", "town")
+    assert images.labels.tolist() == [0, 0, 0, 1]
+    assert np.array_equal(images.read(), tiles)
+    assert len(picture_files(name, images)) == 4
+    assert open_image_set(name, (5, 7), None, form).image_shape == (13, 5, 7)
+    # Beside pictures they are not: a set of pictures is what it was.
+    for folder in ("field", "town"):
+        Image.new("RGB", (8, 6)).save(tmp_path / "tiles" / folder / "plot.png")
+    assert len(open_image_set(name, None, None)) == 2
+
+
+def test_a_stack_with_labels_is_a_set(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    stack = rng.integers(0, 256, (6, 2, 4, 5), dtype=np.uint8)
+    names = np.array(["cat", "dog", "eel"])
+    labels = np.array([2, 0, 1, 0, 2, 1])
+    form = PixelForm(2)
+    np.savez(tmp_path / "names.npz", images=stack, labels=names[labels])
+    np.savez(tmp_path / "numbers.npz", images=stack, labels=labels, names=names)
+    for file in ("names", "numbers"):
+        images = open_image_set(str(tmp_path / f"{file}.npz"), None, None, form)
+        assert images.classes == ("cat", "dog", "eel")
+        assert images.labels.tolist() == labels.tolist()
+        assert np.array_equal(images.read(), stack)
+        some = open_image_set(str(tmp_path / f"{file}.npz"), (2, 2), ("eel", "dog"), form)
+        assert some.labels.tolist() == [0, 1, 0, 1]
+        assert some.image_shape == (2, 2, 2)
+    np.savez(tmp_path / "plain.npz", images=stack, labels=labels)
+    assert open_image_set(str(tmp_path / "plain.npz"), None, None, form).classes == ("0", "1", "2")
+    np.save(tmp_path / "other.npy", stack)
+    other = open_image_set(str(tmp_path / "other.npy"), None, (), form)
+    assert other.classes == ("other",)
+    assert len(other) == 6
+    with pytest.raises(DataCorrupt, match="has no labels: give an NPZ file"):
+        open_image_set(str(tmp_path / "other.npy"), None, None, form)
+    with pytest.raises(DataCorrupt, match="has no images of the classes cow"):
+        open_image_set(str(tmp_path / "names.npz"), None, ("cow",), form)

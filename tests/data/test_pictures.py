@@ -18,6 +18,7 @@ import pytest
 from PIL import Image
 
 import goen
+from goen.data.forms import GREY, PixelForm
 from goen.data.pictures import (
     FORMATS,
     SUFFIXES,
@@ -26,6 +27,7 @@ from goen.data.pictures import (
     describe_skipped,
     find_pictures,
     picture_batches,
+    picture_forms,
     picture_size,
     read_header,
     read_picture,
@@ -540,3 +542,66 @@ def test_pictures_come_in_batches_in_their_order() -> None:
     cut = Image.open(io.BytesIO(encoded(Image.fromarray(COLOUR))[:200]))
     with pytest.raises(DataCorrupt, match="picture 7 is broken"):
         list(picture_batches([*pictures, cut], (2, 3), 3))
+
+
+# -- grey, 16 bits and several channels --------------------------------------------------------
+
+DEEP = PixelForm(1, 16)
+
+
+def test_grey_of_16_bits_stays_so_in_png_and_tiff(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).integers(0, 65536, (9, 7), dtype=np.uint16)
+    for name in ("a.png", "a.tif"):
+        Image.fromarray(values).save(tmp_path / name)
+        assert np.array_equal(read_picture(tmp_path / name, form=DEEP), values[None])
+        assert picture_forms(tmp_path / name) == [PixelForm(), DEEP]
+        eight = read_picture(tmp_path / name, form=GREY)
+        assert np.array_equal(eight[0], np.round(values / 257))
+        # As colour it is what it was before: three equal channels of 8 bits.
+        assert np.array_equal(read_picture(tmp_path / name), np.repeat(eight, 3, axis=0))
+
+
+def test_grey_of_8_bits_is_one_channel(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).integers(0, 256, (9, 7), dtype=np.uint8)
+    Image.fromarray(values).save(tmp_path / "a.png")
+    for size in (None, (4, 5), (20, 11)):
+        found = read_picture(tmp_path / "a.png", size, form=GREY)
+        assert np.array_equal(found, read_picture(tmp_path / "a.png", size)[:1])
+    assert np.array_equal(read_picture(tmp_path / "a.png", form=DEEP)[0], values.astype(int) * 257)
+    assert picture_forms(tmp_path / "a.png") == [PixelForm(), GREY]
+
+
+def test_a_grey_gate_reads_colour_as_its_luma() -> None:
+    # By hand: 0.299 · 200 + 0.587 · 100 + 0.114 · 50 = 124.2
+    assert (read_picture(Image.new("RGB", (2, 2), (200, 100, 50)), form=GREY) == 124).all()
+    assert (read_picture(Image.new("RGB", (2, 2), (77, 77, 77)), form=GREY) == 77).all()
+    half = Image.new("RGBA", (2, 2), (200, 200, 200, 128))  # over black
+    assert (read_picture(half, form=GREY) == 100).all()
+    assert (read_picture(Image.new("P", (2, 2), 0), form=GREY).shape) == (1, 2, 2)
+
+
+def test_transparency_is_a_channel_where_four_are_needed(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).integers(0, 256, (5, 6, 4), dtype=np.uint8)
+    Image.fromarray(values).save(tmp_path / "a.png")
+    found = read_picture(tmp_path / "a.png", form=PixelForm(4))
+    assert np.array_equal(found, values.transpose(2, 0, 1))
+    assert picture_forms(tmp_path / "a.png") == [PixelForm(), PixelForm(4), GREY]
+    Image.fromarray(values[..., :3]).save(tmp_path / "rgb.png")
+    assert picture_forms(tmp_path / "rgb.png") == [PixelForm(), GREY]
+    with pytest.raises(DataCorrupt, match=r"rgb.png has 3 channels; 4 are needed \(4 channels\)"):
+        read_picture(tmp_path / "rgb.png", form=PixelForm(4))
+    deep = read_picture(tmp_path / "rgb.png", form=PixelForm(3, 16))
+    assert np.array_equal(deep, values[..., :3].transpose(2, 0, 1).astype(int) * 257)
+
+
+def test_arrays_are_found_only_where_they_are_asked_for(tmp_path: Path) -> None:
+    for name in ("a.npy", "b.NPZ", "c.png", "d.txt"):
+        (tmp_path / name).touch()
+    assert [p.name for p in find_pictures(tmp_path)] == ["c.png"]
+    assert [p.name for p in find_pictures(tmp_path, arrays=True)] == ["a.npy", "b.NPZ", "c.png"]
+
+
+def test_a_narrow_array_is_refused_before_it_is_resized(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros((1, 500_000, 1), np.uint8))
+    with pytest.raises(DataCorrupt, match="too narrow for its height to be resized to a width"):
+        read_picture(tmp_path / "a.npy", (1000, 1000), form=GREY)

@@ -17,6 +17,7 @@ from goen.models.precomputed import Precomputed
 from goen.outputs import Outputs
 
 from ..own_model import LAYERS, digits, preprocess, trained
+from .false_alarms import flags_allowed
 
 CENTRES = np.random.default_rng(0).normal(size=(5, 16))
 
@@ -60,7 +61,8 @@ KINDS = ["class means", "no classes", "logits"]
 def test_from_the_fit_to_an_exported_file(kind: str, tmp_path: Path) -> None:
     gate = gate_of(kind)
     found = gate.predict_outputs(given(kind, NEW))  # type: ignore[arg-type]
-    assert found.is_ood.mean() < 0.09
+    fewest, most = flags_allowed(gate, len(NEW))
+    assert fewest <= found.is_ood.sum() <= most
     assert gate.predict_outputs(given(kind, UNLIKE)).is_ood.mean() > 0.9  # type: ignore[arg-type]
     if kind != "no classes":
         assert (found.label == NEW_LABELS).mean() > 0.97

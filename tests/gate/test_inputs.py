@@ -1,5 +1,6 @@
 """Gates of inputs that are no colour images: from the fit to an update, and their manifests."""
 
+import tracemalloc
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -9,10 +10,13 @@ import numpy as np
 import pytest
 import torch
 from onnxruntime import InferenceSession
+from PIL import Image
+from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 import goen
 from goen.batch import Inputs, count_of, take
+from goen.data.forms import PixelForm
 from goen.data.kinds import ImageInputs, InputKind, TensorInputs, TensorPart
 from goen.errors import LeakError, UsageError
 from goen.gate import Gate
@@ -20,6 +24,8 @@ from goen.gate._inputs import check_inputs, inputs_manifest, read_inputs
 from goen.gate.export import to_onnx
 from goen.gate.traceable import input_names
 from goen.runs.manifest import Manifest
+
+from .false_alarms import flags_allowed
 
 CLASSES = 3
 
@@ -107,7 +113,20 @@ def noise(bands: int) -> Callable[[np.random.Generator, int], np.ndarray]:
     return lambda rng, n: rng.integers(0, 256, (n, bands, 10, 12), dtype=np.uint8)
 
 
+def digits_of(rng: np.random.Generator, label: np.ndarray) -> np.ndarray:
+    """Handwritten digits of scikit-learn, a little brighter or darker, so that no two are equal."""
+    digits = load_digits()
+    by_class = [np.flatnonzero(digits.target == number) for number in range(CLASSES)]
+    rows = [rng.choice(by_class[number]) for number in label]
+    bright = digits.images[rows] * 14 + rng.normal(0, 4, (len(label), 8, 8))
+    return bright.clip(0, 255).astype(np.uint8)[:, None]
+
+
 CASES = {
+    "grey digits": Case(
+        digits_of, lambda rng, n: rng.integers(0, 256, (n, 1, 8, 8), dtype=np.uint8),
+        lambda: small_cnn(1), ImageInputs(1, 8, 8), {},
+    ),
     "grey": Case(
         lambda rng, label: stripes(rng, label, 1, np.uint8), noise(1), lambda: small_cnn(1),
         ImageInputs(1, 10, 12), {},
@@ -198,7 +217,8 @@ def test_any_inputs_from_the_fit_to_an_update(name: str, tmp_path: Path) -> None
     assert gate.inputs == CASES[name].inputs
     found = gate.predict(inputs)
     assert (found.label == labels).mean() > 0.9
-    assert found.is_ood.mean() < 0.16
+    fewest, most = flags_allowed(gate, 500)
+    assert fewest <= found.is_ood.sum() <= most
     unlike = CASES[name].unlike(np.random.default_rng(3), 200)
     assert gate.predict(unlike).is_ood.mean() > 0.8
     expected = called(gate.network.model, as_the_model_takes_it(CASES[name], tensors(inputs)))  # type: ignore[arg-type]
@@ -250,7 +270,7 @@ def test_an_input_in_two_sets_is_found(name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_exported_files_give_the_decisions_of_the_gate(name: str, tmp_path: Path) -> None:
     gate, (inputs, _) = gate_of(name), labelled(name, 90, 2)
-    given = None if name == "grey" else inputs
+    given = None if name.startswith("grey") else inputs
     to_onnx(gate, tmp_path / "gate.onnx", given)
     session = InferenceSession(tmp_path / "gate.onnx")
     names = [value.name for value in session.get_inputs()]
@@ -367,3 +387,75 @@ def test_inputs_that_could_not_be_loaded_are_not_saved() -> None:
     with pytest.raises(UsageError, match="at most 16,777,216 values, got tensors float"):
         check_inputs(TensorInputs("tensor", {"": TensorPart("float", (1 + (1 << 24),))}))
     assert count_of(TensorInputs("tensor", {"": TensorPart("float", (3,))}).pattern()) == 2
+
+
+# -- pictures ----------------------------------------------------------------------------------
+
+
+def test_pictures_are_read_in_the_channels_and_bits_of_the_gate() -> None:
+    inputs = labelled("grey", 20, 2)[0]
+    gate = gate_of("grey")
+    pictures = [Image.fromarray(image[0]) for image in inputs]
+    expected = gate.predict(inputs).score
+    assert np.array_equal(gate.predict(pictures).score, gate.predict([*inputs_of(pictures)]).score)
+    assert np.allclose(gate.predict(pictures).score, expected, atol=1e-5)
+    colour = [picture.convert("RGB") for picture in pictures]
+    assert np.allclose(gate.predict(colour).score, expected, atol=1e-5)
+    assert gate.picture_form == PixelForm(1)
+    assert gate_of("thirteen bands of 16 bits").picture_form == PixelForm(13, 16)
+
+
+def inputs_of(pictures: list[Image.Image]) -> Iterator[np.ndarray]:
+    for picture in pictures:
+        yield np.asarray(picture)[None, None]
+
+
+def test_an_exported_grey_gate_resizes_as_pictures_are(tmp_path: Path) -> None:
+    gate = gate_of("grey")
+    to_onnx(gate, tmp_path / "gate.onnx")
+    session = InferenceSession(tmp_path / "gate.onnx")
+    large = np.random.default_rng(0).integers(0, 256, (4, 1, 33, 29), dtype=np.uint8)
+    own = np.stack([goen.read_picture(Image.fromarray(i[0]), (10, 12), form=gate.picture_form)
+                    for i in large])  # fmt: skip
+    (score,) = session.run(["score"], {"images": large})
+    assert np.allclose(score, gate.predict(own).score, atol=1e-4)
+
+
+def test_manifests_name_channels_and_bits() -> None:
+    colour, bands = ImageInputs(3, 8, 9), ImageInputs(13, 8, 9, 16)
+    assert inputs_manifest(colour) == {
+        "image_size": [8, 9],
+        "pictures": {"decode": "rgb-8-bit", "resize": "bilinear-antialiased"},
+    }
+    written = inputs_manifest(bands)
+    assert (written["channels"], written["bits"]) == (13, 16)
+    for inputs in (colour, bands, ImageInputs(1, 8, 9), ImageInputs(3, 8, 9, 16)):
+        assert read_inputs(Manifest(inputs_manifest(inputs))) == inputs
+    # Earlier gates of grey images said how colour is read.
+    earlier = {
+        **inputs_manifest(ImageInputs(1, 8, 9)),
+        "pictures": inputs_manifest(colour)["pictures"],
+    }
+    assert read_inputs(Manifest(earlier)) == ImageInputs(1, 8, 9)
+    with pytest.raises(ValueError, match="8 or 16 bits, got 12"):
+        read_inputs(Manifest({**written, "bits": 12}))
+    with pytest.raises(ValueError, match="not known here"):
+        read_inputs(Manifest({**written, "pictures": {"decode": "raw", "resize": "none"}}))
+
+
+def test_memory_stays_flat_over_a_stream() -> None:
+    gate, image = gate_of("thirteen bands of 16 bits"), labelled("grey", 1, 0)[0][0]
+
+    def stream(batches: int) -> Iterator[np.ndarray]:
+        for number in range(batches):
+            yield np.full((64, 13, 10, 12), number % 200, np.uint16)
+
+    peaks = []
+    for batches in (4, 40):
+        tracemalloc.start()
+        found = gate.predict(stream(batches))
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert len(found) == 64 * batches
+    # The predictions of 36 more batches, some ten numbers each, and none of their images.
+    assert peaks[1] - peaks[0] < 36 * 64 * 300 < 36 * 64 * image.nbytes * 13 * 2

@@ -1,7 +1,9 @@
+import sys
+
 import numpy as np
 import pytest
 
-from goen.errors import DataError, GoenWarning
+from goen.errors import DataError, ExtraMissing, GoenWarning
 from goen.gate import Gate, Prediction, concatenate
 
 from ..own_model import LAYERS, digits, preprocess, trained
@@ -97,3 +99,21 @@ def test_some_images_are_taken_with_everything_they_have(probability: bool) -> N
             k: v[[4, 1]].tolist() for k, v in getattr(whole, name).items()
         }
     assert some.classes == whole.classes
+
+
+def test_a_table_of_pandas_has_the_columns_of_goen_score(gate: Gate) -> None:
+    from goen.gate.score_files import score_columns
+
+    found = gate.predict(digits().test.take(range(6)))
+    table = found.to_pandas()
+    assert [*table.columns] == score_columns(gate)
+    assert table["label"].tolist() == [gate.classes[n] for n in found.label]
+    assert np.array_equal(table["p_early"], found.cue_p_values["early"])
+    assert table["is_ood"].dtype == bool
+    assert "probability" in made(2).to_pandas()
+
+
+def test_without_pandas_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ExtraMissing, match="pip install pandas"):
+        made(2).to_pandas()

@@ -11,11 +11,11 @@ from scipy.stats import beta, binomtest
 from sklearn.metrics import roc_auc_score
 
 from goen.data import ImageSet
+from goen.data.data_urls import picture_url
 from goen.errors import UsageError
 from goen.gate import Gate
 from goen.report import fit
 from goen.report.fit import write_fit_page
-from goen.data.data_urls import picture_url
 
 from ..gate.test_gate import make_gate
 from ..own_model import LAYERS, digits, ood, preprocess, trained

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from goen.report import write_report
 from goen.data.data_urls import picture_url
+from goen.report import write_report
 from goen.runs.results import read_scores
 
 from ..tiny import tiny_protocol

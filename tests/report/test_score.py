@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from goen.gate.score_files import score_files
 from goen.data.data_urls import picture_url
+from goen.gate.score_files import score_files
 from goen.report.score import ScoreReport
 
 from ..own_model import digits

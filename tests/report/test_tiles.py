@@ -6,9 +6,9 @@ import torch
 from PIL import Image
 
 from goen.data import ImageSet
+from goen.data.data_urls import picture_url
 from goen.gate import Gate
 from goen.outputs import Outputs
-from goen.data.data_urls import picture_url
 from goen.report.tiles import (
     explain_neighbours,
     make_tiles,

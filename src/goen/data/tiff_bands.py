@@ -118,6 +118,11 @@ def decode_bands(source: Path | bytes, tiff: TiffBands, decode: Decode) -> NDArr
     offsets, counts = tiff.numbers(places), tiff.numbers(lengths)
     if len(offsets) != len(counts) or len(offsets) % pictures or not offsets:
         raise ValueError("the places of its bands are incomplete")
+    # Behind the content there will be a directory, which is no part of the picture.
+    whole = tiff.channels * tiff.height * tiff.width * tiff.bits // 8
+    short = tiff.tags.get(_COMPRESSION, 1) == 1 and sum(counts) < whole
+    if short or any(o + n > len(content) for o, n in zip(offsets, counts, strict=True)):
+        raise ValueError("it ends early")
     share = len(offsets) // pictures
     decoded = []
     for start in range(0, len(offsets), share):
