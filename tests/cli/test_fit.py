@@ -3,10 +3,13 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import tifffile
 import torch
+from onnxruntime import InferenceSession
 from PIL import Image
 from safetensors.torch import save_file
 
@@ -14,8 +17,11 @@ from goen.cli.main import main
 from goen.data import ImageSet
 from goen.data.data_urls import picture_url
 from goen.data.folders import open_image_set, picture_files
+from goen.data.kinds import ImageInputs
 from goen.data.pictures import read_picture
+from goen.gate import load
 
+from ..gate.false_alarms import flags_allowed
 from ..own_model import LAYERS, digits, trained
 from ..report.scored import walls
 
@@ -293,3 +299,174 @@ def test_known_sets_can_be_named(
     everything = [*ARGUMENTS, "--layers", *LAYERS, "--out", tmp_path / "gate"]
     assert goen(*everything, "--weights", "w.pt", "--ood", "photographs") == 0
     assert "photographs" in capsys.readouterr().out
+
+
+# -- grey and multi-band images ----------------------------------------------------------------
+
+BANDS_MODULE = """
+from torch import nn
+
+def cnn(channels):
+    return nn.Sequential(
+        nn.Conv2d(channels, 8, 3, 2, 1), nn.ReLU(), nn.Conv2d(8, 16, 3, 2, 1), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 3),
+    )
+
+def grey():
+    return cnn(1)
+
+def colour():
+    return cnn(3)
+
+def bands():
+    return cnn(13)
+"""
+WHITE = {np.uint8: 255, np.uint16: 65535}
+
+
+def stripes(count: int, bands: int, dtype: type, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Images ``(N, C, 10, 12)`` of three kinds of stripes."""
+    rng = np.random.default_rng(seed)
+    labels = np.arange(count) % 3
+    across = np.sin(np.arange(12) * (labels[:, None] + 1) * 0.5) / 2 + 0.5
+    maps = np.broadcast_to(across[:, None, None, :], (count, bands, 10, 12))
+    noisy = np.clip(maps + 0.1 * rng.normal(size=maps.shape), 0, 1)
+    return (noisy * WHITE[dtype]).astype(dtype), labels
+
+
+def write_one(image: np.ndarray, file: Path) -> None:
+    if file.suffix == ".npy":
+        np.save(file, image)
+    elif len(image) == 1:
+        Image.fromarray(image[0]).save(file)
+    else:
+        tifffile.imwrite(file, image, photometric="minisblack", planarconfig="separate")
+
+
+def write_images(folder: Path, images: np.ndarray, labels: np.ndarray | None, suffix: str) -> str:
+    for number, image in enumerate(images):
+        place = folder if labels is None else folder / f"kind-{labels[number]}"
+        place.mkdir(parents=True, exist_ok=True)
+        write_one(image, place / f"{number:03}{suffix}")
+    return str(folder)
+
+
+def stripes_model(bands: int, dtype: type, file: Path) -> None:
+    """A trained classifier of the stripes, as weights for ``BANDS_MODULE``."""
+    module: dict[str, Any] = {}
+    exec(BANDS_MODULE, module)
+    torch.manual_seed(0)
+    model = module["cnn"](bands)
+    images, labels = stripes(240, bands, dtype, 0)
+    x, y = torch.from_numpy(images / np.float32(WHITE[dtype])).float(), torch.from_numpy(labels)
+    optimiser = torch.optim.Adam(model.parameters(), 1e-2)
+    for _ in range(80):
+        optimiser.zero_grad()
+        torch.nn.functional.cross_entropy(model(x), y).backward()
+        optimiser.step()
+    save_file(model.state_dict(), file)
+
+
+@pytest.mark.parametrize(
+    ("bands", "dtype", "suffix", "factory"),
+    [
+        (1, np.uint8, ".png", "grey"),
+        (1, np.uint16, ".png", "grey"),
+        (13, np.uint16, ".tif", "bands"),
+        (13, np.uint8, ".npy", "bands"),
+    ],
+    ids=["grey", "grey of 16 bits", "TIFF of 13 bands", "NPY of 13 bands"],
+)
+def test_grey_and_bands_from_the_fit_to_a_file(
+    bands: int,
+    dtype: type,
+    suffix: str,
+    factory: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "band_nets.py").write_text(BANDS_MODULE)
+    stripes_model(bands, dtype, tmp_path / "w.safetensors")
+    train = write_images(tmp_path / "train", *stripes(240, bands, dtype, 0), suffix)
+    held = write_images(tmp_path / "held", *stripes(300, bands, dtype, 1), suffix)
+    new = write_images(tmp_path / "new", stripes(200, bands, dtype, 2)[0], None, suffix)
+    rng = np.random.default_rng(3)
+    noise = rng.integers(0, WHITE[dtype] + 1, (40, bands, 10, 12)).astype(dtype)
+    unlike = write_images(tmp_path / "unlike", noise, None, suffix)
+    model = ["--model", f"band_nets:{factory}"]
+    command = ["fit", *model, "--weights", "w.safetensors", "--train", train, "--held-out", held]
+    assert main([*command, "--false-alarm-rate", "0.1", "--out", "gate"]) == 0
+    capsys.readouterr()
+    gate = load("gate", model=__import__("band_nets").cnn(bands))
+    assert gate.inputs == ImageInputs(bands, 10, 12, 8 if dtype is np.uint8 else 16)
+    assert gate.facts["held_out_accuracy"] == 1.0
+
+    def scores(*paths: str) -> list[dict[str, Any]]:
+        assert main(["score", *paths, "--gate", "gate", *model, "--report", "page.html"]) == 0
+        return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    known = scores(new)
+    fewest, most = flags_allowed(gate, 200)
+    assert fewest <= sum(row["is_ood"] for row in known) <= most
+    # What is read of the files is what the gate takes in Python.
+    expected = gate.predict(stripes(200, bands, dtype, 2)[0])
+    assert np.allclose([row["score"] for row in known], expected.score, atol=1e-4)
+    assert np.mean([row["is_ood"] for row in scores(unlike)]) > 0.8
+    if (bands, dtype) not in ((1, np.uint8), (13, np.uint16)):
+        return  # one file of each depth: exporting takes seconds
+    assert main(["export", "gate", *model, "--out", "gate.onnx", "--images", new]) == 0
+    session = InferenceSession("gate.onnx")
+    (decision,) = session.run(["is_ood"], {"images": stripes(200, bands, dtype, 2)[0]})
+    assert np.array_equal(decision, expected.is_ood)
+
+
+def test_a_stack_with_labels_from_the_fit_to_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "band_nets.py").write_text(BANDS_MODULE)
+    stripes_model(13, np.uint16, tmp_path / "w.safetensors")
+    for name, count, seed in (("train", 240, 0), ("held", 300, 1), ("new", 50, 2)):
+        images, labels = stripes(count, 13, np.uint16, seed)
+        np.savez_compressed(tmp_path / f"{name}.npz", images=images, labels=labels)
+    command = ["fit", "--model", "band_nets:bands", "--weights", "w.safetensors"]
+    command += ["--train", "train.npz", "--held-out", "held.npz", "--out", "gate"]
+    assert main(command) == 0
+    capsys.readouterr()
+    score = ["score", "new.npz", "--gate", "gate", "--model", "band_nets:bands"]
+    assert main(score) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["path"] for row in rows[:2]] == ["new.npz#0", "new.npz#1"]
+    assert [row["label"] for row in rows] == [str(n % 3) for n in range(50)]
+    assert main([*score, "--copy-flagged", "flagged"]) == 2
+    assert "holds a stack of images" in capsys.readouterr().err
+
+
+def test_the_model_decides_how_grey_pictures_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "band_nets.py").write_text(BANDS_MODULE)
+    train = write_images(tmp_path / "train", *stripes(60, 1, np.uint8, 0), ".png")
+    held = write_images(tmp_path / "held", *stripes(60, 1, np.uint8, 1), ".png")
+    for factory, channels in (("colour", 3), ("grey", 1)):
+        out = str(tmp_path / factory)
+        command = ["fit", "--model", f"band_nets:{factory}", "--train", train, "--held-out", held]
+        assert main([*command, "--out", out]) == 0
+        noted = "the model takes images of grey: pictures are read as such"
+        assert (noted in capsys.readouterr().err) == (channels == 1)
+        model = getattr(__import__("band_nets"), factory)()
+        assert load(out, model=model).inputs == ImageInputs(channels, 10, 12)
+        # A colour photograph is converted for a grey gate, a file of 13 bands is refused.
+        Image.new("RGB", (30, 20), (200, 100, 50)).save("photo.png")
+        write_one(np.zeros((13, 10, 12), np.uint16), tmp_path / "tile.tif")
+        score = ["score", "photo.png", "tile.tif", "--gate", out]
+        assert main([*score, "--model", f"band_nets:{factory}"]) == 1
+        photo, tile = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+        assert photo["error"] is None
+        assert f"tile.tif has 13 channels; {channels} are needed" in tile["error"]
