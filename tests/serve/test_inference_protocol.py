@@ -18,10 +18,18 @@ from goen.data.pictures import read_picture
 from goen.gate import Gate
 from goen.gate.compare_export import as_outputs
 from goen.gate.traceable import TraceableGate, fitted_threshold, output_names
-from goen.serve.inference_protocol import InferRequest, infer_response, parse_infer
+from goen.serve.inference_protocol import (
+    InferRequest,
+    fitted_image,
+    infer_outputs,
+    infer_response,
+    model_metadata,
+    parse_infer,
+)
 from goen.serve.rejection import Rejected
 from goen.serve.settings import Limits
 
+from ..gate.test_inputs import gate_of
 from ..monitor.predictions import digit_gate
 from .running import Running, running
 
@@ -221,3 +229,33 @@ def test_an_infinite_score_is_null_in_json_and_infinite_in_binary_data() -> None
         else:
             assert length is None
             assert json.loads(body)["outputs"][0]["data"] == [None, 1.5]
+
+
+def test_a_gate_of_bands_takes_its_channels_and_bits() -> None:
+    gate = gate_of("thirteen bands of 16 bits")
+    (about, _) = model_metadata("tiles", gate)["inputs"]  # type: ignore[misc]
+    assert about == {"name": "images", "datatype": "UINT16", "shape": [-1, 13, -1, -1]}
+    tiles = np.random.default_rng(0).integers(0, 65536, (2, 13, 10, 12), dtype=np.uint16)
+
+    def asked(
+        datatype: str = "UINT16", channels: int = 13, first: int | None = None
+    ) -> InferRequest:
+        data = tiles[:, :channels].ravel().tolist()
+        data[0] = data[0] if first is None else first
+        shape = [2, channels, 10, 12]
+        inputs = [{"name": "images", "datatype": datatype, "shape": shape, "data": data}]
+        return parse_infer(json.dumps({"inputs": inputs}).encode(), None, gate, Limits())
+
+    found = asked().images
+    assert found.dtype == np.uint16
+    assert np.array_equal(found, tiles)
+    assert np.array_equal(fitted_image(found[0], (10, 12)), tiles[0])
+    assert fitted_image(found[0], (5, 6)).shape == (13, 5, 6)
+    assert len(infer_outputs(gate, [], None)["score"]) == 0
+    for options, message in (
+        ({"datatype": "UINT8"}, "datatype UINT16, got UINT8"),
+        ({"channels": 12}, r"shape \(N, 13, H, W\)"),
+        ({"first": 65536}, "numbers from 0 to 65535"),
+    ):
+        with pytest.raises(Rejected, match=message):
+            asked(**options)  # type: ignore[arg-type]

@@ -1,12 +1,15 @@
 """Pictures from clients: formats, limits, and multipart bodies whole and broken."""
 
+import io
 import struct
 import zlib
 
 import numpy as np
 import pytest
 import requests
+from PIL import Image
 
+from goen.data.forms import PixelForm
 from goen.data.pictures import read_picture
 from goen.serve.rejection import Rejected
 from goen.serve.settings import Limits
@@ -105,3 +108,16 @@ def test_other_types_are_one_picture() -> None:
     assert not is_multipart("application/x-www-form-urlencoded")  # curl's, unless told otherwise
     assert not is_multipart("")
     assert is_multipart('Multipart/Form-Data ; boundary="x"')
+
+
+def test_a_gate_of_grey_images_reads_grey() -> None:
+    deep = np.random.default_rng(0).integers(0, 65536, (20, 30), dtype=np.uint16)
+    content = io.BytesIO()
+    Image.fromarray(deep).save(content, "PNG")
+    form = PixelForm(1, 16)
+    found = decode_upload(Upload(content.getvalue()), (20, 30), Limits(), form)
+    assert np.array_equal(found, deep[None])
+    grey = decode_upload(Upload(png(IMAGE)), (8, 9), Limits(), PixelForm(1))
+    assert np.array_equal(grey, read_picture(png(IMAGE), (8, 9), form=PixelForm(1)))
+    with pytest.raises(Rejected, match="has 3 channels; 5 are needed"):
+        decode_upload(Upload(png(IMAGE)), (8, 9), Limits(), PixelForm(5))
