@@ -6,16 +6,20 @@ import struct
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import tifffile
 from PIL import Image
 
+from goen.data.forms import COLOUR, PixelForm
 from goen.data.pictures import read_picture
 from goen.errors import DataCorrupt
 
 from .case import Broken, Fuzzer
 
 _SIZE = (24, 20)
+_FORMS = (COLOUR, COLOUR, PixelForm(1, 16), PixelForm(4), PixelForm(5, 16), PixelForm(5, 16))
 
 
 def _samples() -> dict[str, bytes]:
@@ -136,6 +140,35 @@ def _png_with_other_content(draw: random.Random, data: bytes) -> tuple[bytes, st
     return data[:8] + b"".join(parts), f"{chosen[0]!r} changed, checksum right"
 
 
+def _bands() -> dict[str, bytes]:
+    """Multi-band TIFF files, and arrays of images."""
+    draw = np.random.default_rng(0)
+    deep = draw.integers(0, 65536, (5, *_SIZE), dtype=np.uint16)
+    last = deep.transpose(1, 2, 0)
+    ways: dict[str, dict[str, Any]] = {
+        "TIFF strips": {"rowsperstrip": 7},
+        "TIFF deflate": {"compression": "zlib", "predictor": True},
+        "TIFF tiles": {"tile": (16, 16), "compression": "zlib"},
+        "TIFF big": {"bigtiff": True, "byteorder": ">"},
+    }
+    found: dict[str, bytes] = {}
+    for name, way in ways.items():
+        buffer = io.BytesIO()
+        tifffile.imwrite(buffer, last, photometric="minisblack", planarconfig="contig", **way)
+        found[name] = buffer.getvalue()
+    buffer = io.BytesIO()
+    tifffile.imwrite(buffer, deep, photometric="minisblack", planarconfig="separate")
+    found["TIFF separate"] = buffer.getvalue()
+    for name, values in (("first", deep), ("last", last / 65535), ("grey", deep[0] >> 8)):
+        buffer = io.BytesIO()
+        np.save(buffer, values)
+        found[f"NPY {name}"] = buffer.getvalue()
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, images=values)
+        found[f"NPZ {name}"] = buffer.getvalue()
+    return found
+
+
 class PictureFuzzer(Fuzzer):
     """Damages small pictures; some are read from a file, some from memory."""
 
@@ -146,7 +179,7 @@ class PictureFuzzer(Fuzzer):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self._samples = _samples()
+        self._samples = {**_samples(), **_bands()}
 
     def run(self, draw: random.Random) -> str:
         name = draw.choice(sorted(self._samples))
@@ -162,17 +195,18 @@ class PictureFuzzer(Fuzzer):
             data = bytes(changed)
         self.what = "; ".join(said)
         source: Path | bytes = data
-        if draw.random() < 0.3:
-            source = self.folder / "case.png"
+        if name.startswith("NP") or draw.random() < 0.3:
+            source = self.folder / f"case.{name[:3].lower()}"
             source.write_bytes(data)
         size = draw.choice((None, (8, 8), (32, 20)))
+        form = draw.choice(_FORMS)
         try:
-            pixels = read_picture(source, size)
+            pixels = read_picture(source, size, form=form)
         except DataCorrupt as error:
             if not 10 < len(str(error)) < 1000:
                 raise Broken(f"a message of {len(str(error))} characters") from error
             return "refused"
-        if pixels.dtype != np.uint8 or pixels.ndim != 3 or len(pixels) != 3:
+        if pixels.dtype != form.dtype or pixels.ndim != 3 or len(pixels) != form.channels:
             raise Broken(f"pixels are {pixels.dtype} {pixels.shape}")
         if size is not None and pixels.shape[1:] != size:
             raise Broken(f"pixels have shape {pixels.shape}, {size} was asked for")

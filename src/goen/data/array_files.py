@@ -190,27 +190,31 @@ def _opened(file: Path, name: str, most: int) -> Iterator[tuple[ArrayHeader, IO[
     with _one_error(name):
         if not stat.S_ISREG(file.stat().st_mode):
             raise DataCorrupt(f"{name} is not a file.")
-        with _member(file) as stream:
+        with _member(file) as (stream, size):
             header = ArrayHeader(*_reordered(_parse(stream)))
             _check(header, name, most)
+            # A file that claims more than it has would be given the memory for it.
+            if math.prod(header.shape) * header.dtype.itemsize > size:
+                raise ValueError("it ends early")
             yield header, stream
 
 
 @contextmanager
-def _member(file: Path) -> Iterator[IO[bytes]]:
+def _member(file: Path) -> Iterator[tuple[IO[bytes], int]]:
+    """The array of images, and how many bytes it has or claims to have."""
     if file.suffix.lower() == ".npy":
         with file.open("rb") as stream:
-            yield stream
+            yield stream, file.stat().st_size
         return
     with zipfile.ZipFile(file) as archive:
         names = [name.removesuffix(".npy") for name in archive.namelist()]
         images = [name for name in names if name not in (*_LABELS, _NAMES)]
         chosen = _IMAGES if _IMAGES in images else images[0] if len(images) == 1 else None
         if chosen is None:
-            found = ", ".join(names[:5]) or "nothing"
+            found = ", ".join(name[:40] for name in names[:5]) or "nothing"
             raise ValueError(f"it should hold an array called {_IMAGES}; it holds {found}")
         with archive.open(f"{chosen}.npy") as member:
-            yield member
+            yield member, archive.getinfo(f"{chosen}.npy").file_size
 
 
 def _parse(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
@@ -279,6 +283,7 @@ def _one_error(name: str) -> Iterator[None]:
     except Exception as error:  # NumPy and zipfile let a dozen kinds out of a broken file
         if isinstance(error, OSError) and error.errno is not None:
             raise DataCorrupt(f"{name} cannot be opened: {error.strerror}.") from error
+        reason = str(error)[:200]
         raise DataCorrupt(
-            f"{name} is broken, cut short, or no array of images: {error}."
+            f"{name} is broken, cut short, or no array of images: {reason}."
         ) from error
