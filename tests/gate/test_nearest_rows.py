@@ -7,6 +7,8 @@ from goen.errors import UsageError
 from goen.gate import Gate, concatenate
 from goen.gate.nearest_rows import TrainingRow
 
+from .test_gate import make_gate
+
 RNG = np.random.default_rng(0)
 CENTRES = 3 * np.eye(4, 8)
 LABELS = np.arange(400) % 4
@@ -70,3 +72,8 @@ def test_more_than_there_are_is_all(gate: Gate) -> None:
     assert (
         len(gate.predict_outputs(torch.tensor(NEW[:1]), nearest=10_000).nearest()["clip"]) == kept
     )
+
+
+def test_a_gate_that_keeps_no_training_images_says_so() -> None:
+    with pytest.raises(UsageError, match="this gate keeps no training images"):
+        make_gate().predict(np.zeros((1, 3, 32, 32), np.uint8), nearest=1)

@@ -135,3 +135,10 @@ def test_a_line_that_is_no_row_is_named_after_those_before_it(bad: str) -> None:
         for batch in batches:
             found += batch
     assert found == [{"n": 1}]
+
+
+def test_arrays_are_followed_where_they_are_asked_for(tmp_path: Path) -> None:
+    tile, photo = picture(tmp_path / "tile.npy", 3), picture(tmp_path / "photo.png", 2)
+    assert list(follow_folder(tmp_path, lambda path: True, every=None)) == [[photo]]
+    both = follow_folder(tmp_path, lambda path: True, every=None, arrays=True)
+    assert list(both) == [[tile, photo]]

@@ -3,7 +3,13 @@ import torch
 from torch import Tensor, nn
 
 from goen.errors import UsageError
-from goen.models.tapping.layers import LayerInfo, LayerTable, choose_layers, layers
+from goen.models.tapping.layers import (
+    LayerInfo,
+    LayerTable,
+    accepts_images,
+    choose_layers,
+    layers,
+)
 from goen.models.tapping.tapped import Tapped
 from tests.models.tapping.architectures import (
     CASES,
@@ -145,3 +151,21 @@ def test_layers_without_features_are_not_chosen() -> None:
     assert choose_layers(infos, features) == ("a", "c")
     with pytest.raises(UsageError, match="no layer that goen could choose"):
         choose_layers(infos, {})
+
+
+def test_whether_a_model_takes_images_of_a_shape() -> None:
+    class Picky(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(2, 4, 3)
+            self.norm = nn.BatchNorm2d(4)
+
+        def forward(self, *, pixel_values: Tensor) -> Tensor:
+            return self.norm(self.conv(pixel_values)).mean((2, 3))
+
+    model = Picky().train()
+    assert accepts_images(model, (2, 8, 8), None)
+    assert not accepts_images(model, (3, 8, 8), None)
+    assert accepts_images(model, (3, 8, 8), lambda x: x[:, :2])
+    assert model.training  # as it was, and its statistics too
+    assert torch.equal(model.norm.running_mean, torch.zeros(4))
