@@ -15,12 +15,14 @@ import requests
 from PIL import Image
 
 from goen.data import protocol
+from goen.data.data_urls import picture_url
 from goen.data.embedded import noise
 from goen.data.pictures import read_picture
 from goen.gate import Gate
 from goen.gate.score_files import ScoreRow, score_files
 from goen.serve.settings import BatchLimits, Limits, ServeSettings
 
+from ..gate.test_inputs import gate_of, labelled
 from ..monitor.predictions import digit_gate
 from .running import SECONDS, Running, encoded, png, running, wait_for
 
@@ -288,3 +290,14 @@ def test_flagged_pictures_are_kept_only_if_asked(tmp_path: Path) -> None:
     kept = sorted((tmp_path / "kept").iterdir())
     assert [file.read_bytes() for file in kept] == [flagged, flagged]
     assert all(re.fullmatch(r"flagged-[\dT-]+\.png", file.name) for file in kept)
+
+
+def test_a_gate_of_grey_images_is_served_grey_pictures() -> None:
+    gate = gate_of("grey")
+    (image,), _ = labelled("grey", 1, 2)
+    with running(gates={"grey": gate}) as served:
+        content = io.BytesIO()
+        Image.fromarray(image[0]).save(content, "PNG")
+        row = served.post("/score?seen=true", content.getvalue()).json()
+        assert row["score"] == pytest.approx(float(gate.predict(image).score[0]), abs=1e-4)
+        assert row["seen"] == picture_url(image)
