@@ -409,6 +409,8 @@ def test_grey_and_bands_from_the_fit_to_a_file(
         return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
     known = scores(new)
+    shown = "the mean of the channels is shown" in Path("page.html").read_text()
+    assert shown == (bands == 13 or dtype is np.uint16)
     fewest, most = flags_allowed(gate, 200)
     assert fewest <= sum(row["is_ood"] for row in known) <= most
     # What is read of the files is what the gate takes in Python.

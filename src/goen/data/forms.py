@@ -52,6 +52,11 @@ class PixelForm:
         return np.dtype(np.uint8 if self.bits == 8 else np.uint16)
 
     @property
+    def is_shown_as_it_is(self) -> bool:
+        """Whether people see it as it is; else see ``for_people``."""
+        return self.bits == 8 and self.channels in (1, 3, 4)
+
+    @property
     def decoding(self) -> str:
         """How pictures are decoded, in manifests; ``goen.read_picture`` says what it means."""
         if self == COLOUR:
@@ -134,7 +139,7 @@ def for_people(image: Pixels) -> NDArray[np.uint8]:
         [[0, 255]]
     """
     channels = len(image)
-    if image.dtype == np.uint8 and channels in (1, 3, 4):
+    if PixelForm(channels, 8 if image.dtype == np.uint8 else 16).is_shown_as_it_is:
         return np.repeat(image, 3, axis=0) if channels == 1 else image[:3]  # type: ignore[return-value]
     mean = image.mean(axis=0, dtype=np.float64)
     low, high = mean.min(), mean.max()

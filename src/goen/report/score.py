@@ -167,12 +167,15 @@ class ScoreReport:
     def _origin(self) -> Section:
         gate = self.gate
         size = f"{gate.image_size[0]}×{gate.image_size[1]}"
+        form = str(gate.picture_form)
+        if not gate.picture_form.is_shown_as_it_is:
+            form += "; the mean of the channels is shown, from its lowest value to its highest"
         rows = [
             ("gate", self.gate_name),
             ("detector", f"{gate.detector.kind}: {', '.join(gate.detector.cue_names)}"),
             ("classes", _listed(gate.classes)),
             ("thresholds", "one per predicted class" if gate.per_class else "one"),
-            ("pictures are read as", str(gate.picture_form)),
+            ("pictures are read as", form),
             ("pictures are resized to", f"{size}, {RESIZE_FILTER}"),
             ("versions", ", ".join(f"{name} {number}" for name, number in versions().items())),
         ]
