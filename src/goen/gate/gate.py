@@ -178,6 +178,7 @@ class Gate:
             inputs=inputs,
         )
         opened = as_opened(model)
+        names = classes or own_classes(opened.classes, sets.train)
         are_images = isinstance(sets.kind, ImageInputs)
         if preprocess is None and not isinstance(opened.model, Tapped):
             preprocess = opened.preprocess(images=are_images)
@@ -196,7 +197,7 @@ class Gate:
                 tapped,
                 sets,
                 false_alarm_rate=false_alarm_rate,
-                classes=classes or own_classes(opened.classes, sets.train),
+                classes=names,
                 flip_averaging=flip_averaging,
             )
 

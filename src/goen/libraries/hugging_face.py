@@ -14,7 +14,6 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch import nn
 
 from goen.errors import ArtifactError, UsageError
@@ -40,18 +39,6 @@ _PROCESSORS = (
 )
 # The feature extractor that gives waveforms; others give spectrograms of their own.
 _WAVEFORMS = "Wav2Vec2FeatureExtractor"
-# What transformers raises for folders that are damaged or not what their config says.
-_WRONG = (
-    ArithmeticError,
-    AttributeError,
-    AssertionError,
-    LookupError,
-    OSError,
-    RuntimeError,
-    SafetensorError,
-    TypeError,
-    ValueError,
-)
 
 
 def open_hugging_face(folder: Path, *, with_weights: bool = True) -> OpenedModel:
@@ -226,7 +213,9 @@ def _readable(folder: Path) -> Iterator[None]:
         raise
     except ImportError as error:
         raise missing_library("transformers", "hf", error) from error
-    except _WRONG as error:
+    except Exception as error:  # of files that are something else, transformers raises anything
+        if "torchvision::" in str(error):
+            raise missing_library("transformers", "hf", error) from error
         reason = next((line for line in str(error).splitlines() if line.strip()), repr(error))
         hint = ""
         if "safetensors" in reason and not [*folder.glob("*.safetensors")]:

@@ -1,11 +1,12 @@
 """The preprocessing of images that a config of another library describes, as goen does it.
 
-goen stretches a whole picture to one size with a bilinear filter; see ``goen.read_picture``. Where a
-config asks for something else, the nearest is taken, and a message to the logger ``goen`` says so:
+goen stretches a whole picture to one size with a bilinear filter; see ``goen.read_picture``. Where
+a config asks for something else, the nearest is taken, and a message to the logger ``goen`` says
+so:
 
 - Another filter (bicubic) becomes bilinear.
-- The resize of the shorter side, of which the middle is cropped then, becomes a stretch of the whole
-  picture and the same crop. Of a square picture that is the same.
+- The resize of the shorter side, of which the middle is cropped then, becomes a stretch of the
+  whole picture and the same crop. Of a square picture that is the same.
 """
 
 from logging import getLogger
@@ -39,8 +40,8 @@ def report_approximation(name: str, filter_name: str, *, proportional: bool) -> 
         )
     if proportional:
         _log.info(
-            "%s keeps the proportions of a picture when it resizes; goen stretches the picture, which "
-            "is the same for square ones.",
+            "%s keeps the proportions of a picture when it resizes; goen stretches the picture, "
+            "which is the same for square ones.",
             name,
         )
 
