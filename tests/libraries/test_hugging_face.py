@@ -139,6 +139,12 @@ def test_spectrograms_and_texts_go_in_as_they_are(tmp_path: Path) -> None:
         assert opened.classes == CLASSES
 
 
+def test_what_tokenizers_return_is_a_batch() -> None:
+    gate, (inputs, _) = gate_of("text"), labelled("text", 20, 2)
+    encoded = transformers().BatchEncoding({k: torch.from_numpy(v) for k, v in inputs.items()})
+    assert np.allclose(gate.predict(encoded).score, gate.predict(inputs).score, atol=1e-5)
+
+
 def test_numbered_classes_are_no_names() -> None:
     library = transformers()
     config = library.ViTConfig(

@@ -126,9 +126,8 @@ def score_command(
     )
     of_rows = takes_rows(loaded)
     if of_rows and (copy_to or report):
-        raise UsageError(
-            f"--copy-flagged and --report are for pictures; this gate takes {loaded.inputs}."
-        )
+        taken = "features" if isinstance(loaded.network, Precomputed) else str(loaded.inputs)
+        raise UsageError(f"--copy-flagged and --report are for pictures; this gate takes {taken}.")
     columns = ["path", *score_columns(loaded), "error"]
     order = sort or ("p_value" if form == "table" else _GIVEN)
     if order not in (_GIVEN, *columns):
