@@ -88,6 +88,8 @@ def test_steps_that_goen_does_not_have_are_refused() -> None:
         UsageError, match=r"does not: do_flip_channel_order, do_pad. Give a function"
     ):
         from_hugging_face(Manifest(config), "hf:mobilevit")
+    with pytest.raises(UsageError, match="at most 4,194,304 pixels, got 100000×100000"):
+        from_hugging_face(Manifest({"size": 100_000}), "hf:large")
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from math import floor
 
 from goen.errors import UsageError
 from goen.models.tapping.preprocess import Preprocess
+from goen.runs.limits import check_image_size
 from goen.runs.manifest import Manifest
 
 _log = getLogger(__name__)
@@ -55,7 +56,7 @@ def from_hugging_face(config: Manifest, name: str) -> Preprocess:
 
     Raises:
         ValueError: a field of another type.
-        UsageError: a step that goen does not have.
+        UsageError: a step that goen does not have, or images that are too large.
 
     Example:
         >>> config = Manifest({"size": {"height": 8, "width": 8}, "image_mean": [0.5]})
@@ -73,6 +74,9 @@ def from_hugging_face(config: Manifest, name: str) -> Preprocess:
             "function that does them (preprocess=, --preprocess)."
         )
     size, crop, proportional = _sizes(config)
+    for sides in (size, crop):
+        if sides is not None:
+            check_image_size(*sides)
     mean, std = _scaling(config)
     resample = config.content.get("resample", _BILINEAR)
     filters = {0: "nearest", 1: "Lanczos", _BILINEAR: "bilinear", 3: "bicubic"}
