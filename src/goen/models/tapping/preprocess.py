@@ -96,7 +96,7 @@ class PreprocessSound:
 
     Example:
         >>> PreprocessSound(16_000)(torch.tensor([[1.0, 3.0]]))
-        tensor([[-1.0000,  1.0000]])
+        tensor([[-1.,  1.]])
     """
 
     sampling_rate: int
