@@ -132,6 +132,25 @@ def test_sound_is_standardised_as_its_config_says(tmp_path: Path) -> None:
     assert torch.allclose(PreprocessSound(8000)(torch.from_numpy(waves)), expected, atol=1e-5)  # type: ignore[arg-type]
 
 
+def test_what_fills_waveforms_up_is_left_out_of_the_means() -> None:
+    """Of a model that uses its mask, as those with layer norms in their convolutions do."""
+    library = transformers()
+    torch.manual_seed(0)
+    settings = {"feat_extract_norm": "layer", "do_stable_layer_norm": True}
+    config = library.Wav2Vec2Config(**trained("sound").config.to_dict() | settings)
+    model = library.Wav2Vec2ForSequenceClassification(config).eval()
+    tapped = goen.Tapped(model, LAYERS["sound"], inputs="tensors", preprocess=PreprocessSound(8000))
+    waves = torch.from_numpy(labelled("sound", 6, 0)[0])
+    alone = tapped({"input_values": waves, "attention_mask": torch.ones(6, 400, dtype=torch.long)})
+    longer = {
+        "input_values": torch.nn.functional.pad(waves, (0, 240), value=9.0),
+        "attention_mask": (torch.arange(640) < 400).long().expand(6, -1),
+    }
+    for layer, features in tapped(longer).features.items():
+        apart = (features - alone.features[layer]).norm() / alone.features[layer].norm()
+        assert apart < 0.1  # the last frame in twenty
+
+
 def test_spectrograms_and_texts_go_in_as_they_are(tmp_path: Path) -> None:
     for name in ("spectrogram", "text"):
         opened = goen.open_model(f"hf:{saved(name, tmp_path / name)}")

@@ -1,4 +1,7 @@
+import json
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -36,3 +39,31 @@ def test_another_broken_library_gives_its_reason() -> None:
 def test_a_missing_torchvision_is_missing() -> None:
     error = ModuleNotFoundError("No module named 'torchvision'")
     assert "pip install 'goen[timm]'" in str(missing_library("timm", "timm", error))
+
+
+BROKEN = "raise RuntimeError('operator torchvision::nms does not exist')"
+SCRIPT = """
+import sys, torch, goen
+sys.path.insert(0, sys.argv[1])
+torch.save({}, sys.argv[1] + "/w.pt")
+for name, weights in (("timm:resnet18", sys.argv[1] + "/w.pt"), ("hf:" + sys.argv[1], None)):
+    try:
+        goen.open_model(name, weights)
+    except goen.errors.ExtraMissing as error:
+        print(error)
+"""
+
+
+def test_timm_and_transformers_beside_a_torchvision_of_another_build(tmp_path: Path) -> None:
+    """What each of them makes of it; in a process of its own, which has imported neither."""
+    (tmp_path / "torchvision").mkdir()
+    (tmp_path / "torchvision" / "__init__.py").write_text(BROKEN)
+    config = {"model_type": "vit", "architectures": ["ViTForImageClassification"]}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    command = [sys.executable, "-c", SCRIPT, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2, done.stderr
+    for library, line in zip(("timm", "transformers"), lines, strict=True):
+        assert line.startswith(f"{library} cannot be imported, because torchvision cannot: ")
+        assert "operator torchvision::nms does not exist. torchvision and torch must be of" in line

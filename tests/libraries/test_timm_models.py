@@ -65,7 +65,7 @@ def test_from_the_fit_to_the_exported_file(timm: Any, tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = timm.create_model("test_resnet", num_classes=3)
     images, labels = labelled("image", 200, 0)
-    preprocess = Preprocess((0.5,) * 3, (0.25,) * 3)
+    preprocess = Preprocess((0.5,) * 3, (0.25,) * 3, crop=14)
     given, truth = preprocess(torch.from_numpy(images) / 255), torch.from_numpy(labels)
     optimiser = torch.optim.Adam(model.parameters(), 3e-3)
     for _ in range(15):
