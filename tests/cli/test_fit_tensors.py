@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from goen.cli.fit_tensors import is_tensor_file
 from goen.cli.main import main
@@ -57,7 +58,22 @@ def test_from_files_of_tokens_to_scores_and_a_program(
 
 
 def test_files_of_arrays_are_told_from_folders_and_sets(tmp_path: Path) -> None:
+    def file(name: str, **arrays: np.ndarray) -> bool:
+        np.savez(tmp_path / name, **arrays)  # type: ignore[arg-type]
+        return is_tensor_file(str(tmp_path / name))
+
+    ids, waves = np.ones((4, 7), np.int64), np.ones((4, 7), np.float32)
+    labels, images = np.zeros(4, np.int64), np.zeros((4, 3, 8, 8), np.uint8)
+    assert file("tokens.npz", input_ids=ids, attention_mask=ids, labels=labels)
+    assert file("one.npz", input_ids=ids, labels=labels)
+    assert file("waves.npz", input_values=waves, labels=labels)
+    assert not file("images.npz", images=images, labels=labels)
+    assert not file("stack.npz", x=images, labels=labels)
+    assert not file("more.npz", images=images, other=waves)
+    save_file({"input_ids": ids}, tmp_path / "tokens.safetensors")
+    assert is_tensor_file(str(tmp_path / "tokens.safetensors"))
+    (tmp_path / "broken.npz").write_bytes(b"PK")
     (tmp_path / "folder.npz").mkdir()
-    assert is_tensor_file("train.npz")
+    for name in ("broken.npz", "folder.npz", "none.npz"):
+        assert not is_tensor_file(str(tmp_path / name))
     assert not is_tensor_file("cifar10/train")
-    assert not is_tensor_file(str(tmp_path / "folder.npz"))

@@ -108,5 +108,7 @@ def test_classes_of_known_sets_are_put_in_the_order_of_the_logits() -> None:
     assert OwnSettings(opened(None)).class_order("digits") is None
     assert OwnSettings(opened(None, "a")).tensor_classes(()) == ("a",)
     assert OwnSettings(opened(None, "a")).tensor_classes(("b",)) == ("b",)
-    with pytest.raises(UsageError, match=r"Only the model has: ten\. Only the images have: 0, 1, "):
-        OwnSettings(opened(None, "ten")).class_order("digits")
+    # Numbers are those of the logits.
+    assert OwnSettings(opened(None, "ten")).class_order("digits") is None
+    with pytest.raises(UsageError, match=r"Only the model has: ten\. Only the images have: "):
+        OwnSettings(opened(None, "ten")).class_order("photographs")

@@ -18,6 +18,7 @@ from goen.gate.summary import fit_summary
 # What a file with several arrays calls a stack of images.
 _IMAGES = "images"
 
+
 def is_tensor_file(name: str) -> bool:
     """Whether a dataset is a file of a model's inputs, and no stack of images, folder or set."""
     file = Path(name)
