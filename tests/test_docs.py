@@ -14,6 +14,7 @@ from goen.cli.main import COMMANDS, main
 from goen.studies import METHODS
 
 from .gate.test_gate import make_gate
+from .torchvision_import import import_torchvision
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -27,6 +28,8 @@ def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     make_gate().save(tmp_path / "runs" / "digits")
     photograph = resources.files("sklearn.datasets.images") / "china.jpg"
     (tmp_path / "photo.jpg").write_bytes(photograph.read_bytes())
+    if "import transformers" in page.read_text():
+        import_torchvision()
     namespace: dict[str, object] = {}
     for block in EXAMPLE.findall(page.read_text()):
         exec(compile(block, str(page), "exec"), namespace)

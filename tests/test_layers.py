@@ -11,7 +11,7 @@ LAYERS = [
     {"batch", "errors", "escaping", "files", "notebook", "outputs", "progress"},
     {"functional"},
     {"data", "metrics", "models", "runs"},
-    {"detectors"},
+    {"detectors", "libraries"},
     {"extraction"},
     {"training"},
     {"gate"},

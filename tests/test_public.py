@@ -27,6 +27,7 @@ def test_public_names() -> None:
         "load",
         "metrics",
         "models",
+        "open_model",
         "read_picture",
     ]
     assert sorted(goen.data.__all__) == [

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from goen.data.pictures import read_picture
     from goen.extraction import extract
     from goen.gate import Gate, Prediction, load
+    from goen.libraries.opening import open_model
     from goen.models.tapping.layers import layers
     from goen.models.tapping.preprocess import Preprocess
     from goen.models.tapping.tapped import Tapped
@@ -36,6 +37,7 @@ __all__ = [
     "load",
     "metrics",
     "models",
+    "open_model",
     "read_picture",
 ]
 
@@ -50,6 +52,7 @@ _HOME = {
     "extract": "extraction",
     "layers": "models.tapping.layers",
     "load": "gate",
+    "open_model": "libraries.opening",
     "read_picture": "data.pictures",
 }
 

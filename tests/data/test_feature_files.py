@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from safetensors.numpy import save_file
 
-from goen.data.feature_files import read_features
+from goen.data.feature_files import read_features, read_tensor_file
 from goen.errors import DataCorrupt, DataError, UsageError
 
 X = np.random.default_rng(0).normal(size=(7, 4)).astype(np.float32)
@@ -113,3 +113,27 @@ def test_other_files(tmp_path: Path) -> None:
         read_features(tmp_path / "rows.csv")
     with pytest.raises(DataError, match="does not exist"):
         read_features(tmp_path / "rows.npy")
+
+
+def test_arrays_of_any_shape_and_type(tmp_path: Path) -> None:
+    ids, waves = np.ones((4, 7), np.int64), np.zeros((4, 2, 3), np.float32)
+    labels = np.array(["a", "b", "a", "b"])
+    np.savez(tmp_path / "rows.npz", input_ids=ids, waves=waves, labels=labels)
+    found = read_tensor_file(tmp_path / "rows.npz")
+    assert len(found) == 4
+    some = found.inputs(slice(1, 3))
+    assert isinstance(some, dict)
+    assert {name: part.shape for name, part in some.items()} == {
+        "input_ids": (2, 7),
+        "waves": (2, 2, 3),
+    }
+    assert found.labels is not None
+    with pytest.raises(DataCorrupt, match=r"input_ids should be an array \(N, D\) of floats"):
+        read_features(tmp_path / "rows.npz")
+    np.save(tmp_path / "rows.npy", waves)
+    alone = read_tensor_file(tmp_path / "rows.npy").inputs()
+    assert isinstance(alone, np.ndarray)
+    assert alone.shape == (4, 2, 3)
+    np.savez(tmp_path / "words.npz", words=labels)
+    with pytest.raises(DataCorrupt, match=r"words should be an array \(N, ...\) of numbers"):
+        read_tensor_file(tmp_path / "words.npz")

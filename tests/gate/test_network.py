@@ -14,7 +14,7 @@ import goen
 from goen.errors import ArtifactError, UsageError
 from goen.gate import Gate
 from goen.models import NetworkConfig, ResNet18
-from goen.models.tapping.preprocess import Preprocess
+from goen.models.tapping.preprocess import Preprocess, PreprocessSound
 from goen.outputs import Outputs
 from goen.runs.artifacts import load_artifact, save_artifact
 
@@ -68,8 +68,15 @@ def test_preprocessing_of_ones_own_must_be_brought_along(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     "settings",
-    [Preprocess(size=16), Preprocess(mean=(0.3,)), Preprocess(std=(0.35,), size=(16, 16))],
-    ids=["size", "mean", "std"],
+    [
+        Preprocess(size=16),
+        Preprocess(mean=(0.3,)),
+        Preprocess(std=(0.35,), size=(16, 16)),
+        Preprocess(size=(28, 30), crop=24),
+        Preprocess(crop=(20, 24)),
+        Preprocess(),
+    ],
+    ids=["size", "mean", "std", "size and crop", "crop", "nothing"],
 )
 def test_parts_of_a_preprocessing_are_kept(tmp_path: Path, settings: Preprocess) -> None:
     gate = fit(preprocess=settings)
@@ -77,6 +84,20 @@ def test_parts_of_a_preprocessing_are_kept(tmp_path: Path, settings: Preprocess)
     loaded = goen.load(tmp_path / "gate", model=DigitNet())
     images = digits().test.read(range(5))
     assert np.array_equal(gate.predict(images).score, loaded.predict(images).score)
+    assert loaded.network.preprocess == settings
+
+
+@pytest.mark.parametrize("normalise", [True, False])
+def test_the_preprocessing_of_sound_is_kept(tmp_path: Path, normalise: bool) -> None:
+    waves = np.random.default_rng(0).normal(size=(200, 30))
+    model = nn.Sequential(nn.Linear(30, 8), nn.ReLU(), nn.Linear(8, 3))
+    settings = PreprocessSound(8000, normalise)
+    gate = Gate.fit(model, (waves[:100], np.arange(100) % 3), waves[100:], preprocess=settings)
+    gate.save(tmp_path / "gate")
+    loaded = goen.load(tmp_path / "gate", model=model)
+    assert loaded.network.preprocess == settings
+    scaled, score = gate.predict(3 * waves[:5]).score, gate.predict(waves[:5]).score
+    assert np.allclose(scaled, score, atol=1e-3) is normalise
 
 
 class Tied(nn.Module):

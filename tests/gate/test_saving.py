@@ -299,6 +299,8 @@ def test_a_forged_tensor_is_refused_by_name(
         (("network", "logits"), True, "its network.logits should be a name or an index"),
         (("network", "preprocess", "size"), 50_000, "at most 4,194,304 pixels, got 50000×50000"),
         (("network", "preprocess", "size"), [8, 8, 8], "preprocess.size should be a height and"),
+        (("network", "preprocess", "crop"), [8], "preprocess.crop should be a height and a width"),
+        (("network", "preprocess", "sampling_rate"), 8000, "fields: 'network.preprocess.mean'"),
         (("network", "preprocess", "std"), [0.0], "std is one positive number per channel"),
         (
             ("scorer", "weights", "entropy"),

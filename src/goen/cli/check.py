@@ -9,7 +9,7 @@ from typing import Annotated
 import tyro
 
 from goen.cli.model import open_gate
-from goen.cli.options import OptionalFunction, OptionalPath
+from goen.cli.options import OptionalFunction, OptionalModel, OptionalPath
 from goen.cli.print_table import print_table
 from goen.cli.terminal import note
 from goen.data.protocol import EXTRA_SETS, protocol
@@ -23,7 +23,7 @@ _METRICS = {"auroc": "AUROC", "fpr95_ood_positive": "FPR95"}
 def check_command(
     gate: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[GATE]")] = DEFAULT_GATE,
     data_dir: OptionalPath = None,
-    model: OptionalFunction = None,
+    model: OptionalModel = None,
     preprocess: OptionalFunction = None,
     json_: Annotated[bool, tyro.conf.arg(name="json")] = False,
 ) -> int:
@@ -38,7 +38,8 @@ def check_command(
     Args:
         gate: the name of a bundled gate, or the folder of a gate with a published.json.
         data_dir: a folder of datasets (default: the environment variable GOEN_DATA).
-        model: a function that returns the model, for a gate of goen fit.
+        model: the --model of goen fit, for a gate made by it: MODULE:FUNCTION, hf:FOLDER or
+            timm:NAME.
         preprocess: the preprocessing function, if the gate was fitted with one.
         json_: print the comparison as JSON lines instead of a table.
     """

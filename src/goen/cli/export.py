@@ -6,12 +6,15 @@ import numpy as np
 import tyro
 
 from goen.cli.model import open_gate
-from goen.cli.options import OptionalFunction, OptionalPath, OptionalRate
+from goen.cli.options import OptionalFunction, OptionalModel, OptionalPath, OptionalRate
 from goen.cli.terminal import note
+from goen.data.feature_files import read_tensor_file
+from goen.data.inputs import Arrays
 from goen.data.pictures import describe_skipped, read_picture
 from goen.errors import UsageError
 from goen.files import check_free, check_writable
 from goen.gate.export import ONNX, PROGRAM, to_onnx, to_program
+from goen.gate.score_features import takes_rows
 from goen.gate.score_files import find_files
 
 
@@ -19,7 +22,7 @@ def export_command(
     gate: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="GATE")],
     out: OptionalPath = None,
     program: OptionalPath = None,
-    model: OptionalFunction = None,
+    model: OptionalModel = None,
     preprocess: OptionalFunction = None,
     images: OptionalPath = None,
     false_alarm_rate: OptionalRate = None,
@@ -37,14 +40,17 @@ def export_command(
     For example: goen export runs/digits --out gate.onnx
                  goen export cifar10-w16 --out gate.onnx      (the bundled gate)
                  goen export my-gate --model my_nets:resnet20 --out gate.onnx --program gate.pt2
+                 goen export my-gate --model hf:my-bert --images new.npz --out gate.onnx
 
     Args:
         gate: the folder of a gate or of a run, or the name of a bundled gate.
         out: the ONNX file to write.
         program: a torch.export program to write (.pt2), which runs with torch and without goen.
-        model: a function that returns the model, for a gate of goen fit.
+        model: the --model of goen fit, for a gate made by it: MODULE:FUNCTION, hf:FOLDER or
+            timm:NAME.
         preprocess: the preprocessing function, if the gate was fitted with one.
-        images: pictures to compare on (default: images embedded in goen).
+        images: pictures to compare on (default: images embedded in goen). A gate of sound or text
+            needs a file of some of its inputs (.npz, .safetensors).
         false_alarm_rate: of the exported threshold (default: the gate's).
         per_class: guarantee the rate within every predicted class.
         tolerance: the largest difference allowed between the scores of file and gate, relative for
@@ -68,8 +74,10 @@ def export_command(
                 f"got {option} {path}."
             )
     loaded = open_gate(gate, model, preprocess, false_alarm_rate, per_class=per_class)
-    pictures = None
-    if images is not None:
+    pictures: Arrays | None = None
+    if images is not None and takes_rows(loaded):
+        pictures = read_tensor_file(images).inputs()
+    elif images is not None:
         found = find_files([images], loaded.picture_form)
         if found.skipped:
             note(describe_skipped(found.skipped))

@@ -1,21 +1,25 @@
 """``goen fit``: fit a gate to a user's own classifier."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
 from goen.cli.fit_features import fit_features
+from goen.cli.fit_tensors import fit_tensors, is_tensor_file
 from goen.cli.model import find_form, find_preprocess, make_model
 from goen.cli.options import (
     Device,
     OptionalFunction,
+    OptionalModel,
     OptionalName,
     OptionalPath,
     SomeNames,
     several,
 )
+from goen.cli.own_settings import OwnSettings
 from goen.cli.terminal import note
 from goen.data.folders import open_image_set, picture_files
 from goen.errors import UsageError
@@ -25,7 +29,6 @@ from goen.gate import Gate
 from goen.gate.summary import fit_summary
 from goen.models.placement import find_device
 from goen.models.tapping.pooling import Layout, Tokens
-from goen.models.tapping.preprocess import Preprocess
 from goen.report.fit import write_fit_page
 from goen.runs.artifacts import saved
 from goen.runs.limits import check_image_size
@@ -34,7 +37,7 @@ from goen.runs.limits import check_image_size
 def fit_command(
     held_out: Annotated[str, tyro.conf.arg(metavar="DATASET")],
     out: Path,
-    model: OptionalFunction = None,
+    model: OptionalModel = None,
     train: Annotated[str | None, tyro.conf.arg(metavar="DATASET", help_behavior_hint="")] = None,
     features: OptionalPath = None,
     weights: OptionalPath = None,
@@ -67,11 +70,19 @@ def fit_command(
                  --mean 0.485 0.456 0.406 --std 0.229 0.224 0.225 --out gate
                  goen fit --model my_nets:bands13 --train tiles/train --held-out tiles/val
                  --out gate
+                 goen fit --model hf:my-vit --train photos/train --held-out photos/val --out gate
+                 goen fit --model timm:resnet18 --weights resnet18.safetensors
+                 --train photos/train --held-out photos/val --out gate
+                 goen fit --model hf:my-bert --train train.npz --held-out val.npz --out gate
                  goen fit --features train.npz --held-out held_out.npz --out gate
 
     Args:
-        model: a function that returns the model; the current folder is searched too.
-        train: the images the model was trained on.
+        model: MODULE:FUNCTION, a function that returns the model (the current folder is searched
+            too); hf:FOLDER, a classifier of Hugging Face that save_pretrained wrote; or timm:NAME.
+            hf and timm bring their own size, mean and std, and hf the names of the classes.
+        train: the images the model was trained on. For a model of sound or text: a .npz or
+            .safetensors file of its inputs by name (input_ids, attention_mask, input_values),
+            with labels; then --held-out and --ood are such files too.
         features: in place of --model and --train: features you already have, a .npy, .npz,
             .safetensors or .parquet file; held-out and OOD features are such files too.
         held_out: ID images the model was not trained on: three fifths standardise the cues, two
@@ -84,7 +95,7 @@ def fit_command(
             and the last before the classifier). LAYER:mean_abs, :std or :max pools a feature map by
             another statistic than its mean.
         size: height and width (or one number) that images are resized to (default: those of the
-            first training image).
+            first training image, or the model's own for hf and timm).
         mean: per channel, subtracted from images in [0, 1] before they enter the model.
         std: normalisation, per channel: divides after --mean.
         preprocess: a function of float images in [0, 1], instead of --mean and --std.
@@ -112,36 +123,36 @@ def fit_command(
         return 0
     if model is None or train is None:
         raise UsageError("Give --model and --train; or --features, if you have features already.")
-    network = make_model(model, weights).to(place)
-    sides = _sides(size)
+    opened = make_model(model, weights)
+    opened.model.to(place)
+    own = OwnSettings(opened, find_preprocess(preprocess), mean, std, sized=bool(size))
+    fit = partial(
+        Gate.fit,
+        opened.model,
+        layers="auto" if layers == ("auto",) else layers,
+        false_alarm_rate=false_alarm_rate,
+        logits=int(logits) if logits and logits.isdigit() else logits,
+        tokens=tokens,
+        layout=layout,
+        flip_averaging=flip_averaging,
+        batch_size=batch_size,
+    )
+    if is_tensor_file(train):
+        fit = partial(fit, preprocess=own.preprocess(images=False))
+        fit_tensors(fit, train, held_out, _kinds(ood), out, own.tensor_classes(classes), model)
+        return 0
+    prepared = own.preprocess(images=True)
+    sides = _sides(size) or own.picture_size(train)
     if sides is not None:
         check_image_size(*sides)  # now, and not when the gate is saved
-    prepared = find_preprocess(preprocess)
-    if prepared is not None and (mean or std):
-        raise UsageError("Give --preprocess, or --mean and --std, not both.")
-    if mean or std:
-        prepared = Preprocess(mean or None, std or None)
-    form = find_form(train, network, sides, prepared)
-    training = open_image_set(train, sides, classes or None, form)
+    form = find_form(train, opened.model, sides, prepared)
+    training = open_image_set(train, sides, classes or own.class_order(train, form), form)
     sides = training.image_shape[1:]
     check_image_size(*sides)
     held = open_image_set(held_out, sides, training.classes, form)
     ood_images = {kind: open_image_set(name, sides, (), form) for kind, name in _kinds(ood).items()}
-    gate = Gate.fit(
-        network,
-        training,
-        held,
-        layers="auto" if layers == ("auto",) else layers,
-        ood=ood_images or None,
-        false_alarm_rate=false_alarm_rate,
-        logits=int(logits) if logits and logits.isdigit() else logits,
-        preprocess=prepared,
-        tokens=tokens,
-        layout=layout,
-        classes=training.classes,
-        flip_averaging=flip_averaging,
-        batch_size=batch_size,
-    )
+    names = training.classes
+    gate = fit(training, held, ood=ood_images or None, preprocess=prepared, classes=names)
     gate = replace(gate, facts={**gate.facts, "factory": model})
     gate.save(out)
     page = fit_summary(gate, ood_images)

@@ -27,13 +27,13 @@ def fit_features(
 ) -> None:
     """Fit a gate to the features of a file, save it, and print its summary."""
     train, holding = read_features(features), read_features(Path(held_out))
-    names = _classes(train, classes)
+    names = class_names_in(train, classes)
     unlike = {kind: dict(read_features(Path(file)).arrays) for kind, file in ood.items()}
     gate = Gate.fit_outputs(
         train.arrays,
-        _numbers(train, names, features),
+        class_numbers(train, names, features),
         holding.arrays,
-        held_out_labels=_numbers(holding, names, Path(held_out)),
+        held_out_labels=class_numbers(holding, names, Path(held_out)),
         ood=unlike or None,
         false_alarm_rate=false_alarm_rate,
         classes=names or None,
@@ -48,14 +48,14 @@ def fit_features(
     note(f"gate: {out}   next: goen score FEATURES --gate {out}")
 
 
-def _classes(train: FeatureFile, given: Sequence[str]) -> tuple[str, ...]:
+def class_names_in(train: FeatureFile, given: Sequence[str]) -> tuple[str, ...]:
     """The names given, or those that the labels are, in alphabetical order."""
     if given or train.labels is None or train.labels.dtype.kind not in "US":
         return tuple(given)
     return tuple(map(str, np.unique(train.labels.astype(str))))
 
 
-def _numbers(rows: FeatureFile, names: Sequence[str], file: Path) -> NDArray[Any] | None:
+def class_numbers(rows: FeatureFile, names: Sequence[str], file: Path) -> NDArray[Any] | None:
     """Labels as class numbers."""
     if rows.labels is None or rows.labels.dtype.kind not in "US":
         return rows.labels

@@ -1,4 +1,4 @@
-"""The options --model, --weights and --preprocess: a user's own model."""
+"""The options --model, --weights and --preprocess: a user's own model, or another library's."""
 
 import importlib
 import sys
@@ -12,36 +12,56 @@ from goen.data.folders import image_forms, image_size
 from goen.data.forms import COLOUR, PixelForm
 from goen.errors import UsageError
 from goen.gate import Gate, load
+from goen.gate.saving import count_saved_classes
+from goen.libraries.importing import missing_library
+from goen.libraries.opened import OpenedModel
+from goen.libraries.opening import as_opened, is_library_model, open_architecture, open_model
+from goen.libraries.torchvision_weights import describe_torchvision
 from goen.models.placement import find_device
 from goen.models.tapping.layers import accepts_images
 from goen.models.tapping.preprocess import Preprocessing
 from goen.models.weights import load_weights
 
 
-def make_model(factory: str, weights: Path | None = None) -> nn.Module:
-    """The model that ``pkg.module:factory`` returns, with these weights.
+def make_model(name: str, weights: Path | None = None) -> OpenedModel:
+    """The model that ``pkg.module:factory`` returns, or another library's, with these weights.
 
-    The current folder is searched for the module first, as by ``python -m``.
+    The current folder is searched for the module first, as by ``python -m``. ``hf:FOLDER`` and
+    ``timm:NAME`` are no modules; see ``open_model``.
 
     Raises:
-        UsageError: no such module or function, or it does not return a model.
+        UsageError: no such module, function or model, or it does not return a model.
         ArtifactError: the weights cannot be read, or belong to another model.
+        ExtraMissing: the other library is not here or cannot be imported.
     """
-    made = _find("--model", factory)
+    if is_library_model(name):
+        return open_model(name, weights)
+    made = _find("--model", name)
+    model = _called(made, name)
+    if weights is None:
+        return as_opened(model)
+    load_weights(model, weights)
+    return describe_torchvision(model, made, weights) or as_opened(model)
+
+
+def _called(made: object, name: str) -> nn.Module:
     try:
         model = made() if callable(made) and not isinstance(made, nn.Module) else made
     except TypeError as error:
         raise UsageError(
-            f"--model {factory} is called without arguments, which failed: {error}. Write a "
+            f"--model {name} is called without arguments, which failed: {error}. Write a "
             "small function that calls it with its arguments."
         ) from error
     if not isinstance(model, nn.Module):
-        raise UsageError(
-            f"--model {factory} returned a {type(model).__name__}, not a torch module."
-        )
-    if weights is not None:
-        load_weights(model, weights)
+        raise UsageError(f"--model {name} returned a {type(model).__name__}, not a torch module.")
     return model
+
+
+def _model_of_gate(name: str, gate: str) -> nn.Module:
+    """The model for a gate, which has its own weights."""
+    if is_library_model(name):
+        return open_architecture(name, count_saved_classes(gate))
+    return make_model(name).model
 
 
 def open_gate(
@@ -55,7 +75,7 @@ def open_gate(
 ) -> Gate:
     """The gate of this name or folder, with the user's model and preprocessing if given."""
     place = find_device(device)
-    gate = load(name, make_model(model) if model else None, find_preprocess(preprocess))
+    gate = load(name, _model_of_gate(model, name) if model else None, find_preprocess(preprocess))
     gate.network.to(place)
     if false_alarm_rate is not None:
         gate = gate.with_false_alarm_rate(false_alarm_rate)
@@ -97,13 +117,18 @@ def _find(flag: str, name: str) -> object:
     module, _, path = name.partition(":")
     module = module.removeprefix("./").removesuffix(".py").replace("/", ".")
     if not module or not path:
-        raise UsageError(f"{flag} is module:function, such as my_nets:small_net; got {name!r}.")
+        others = ", or hf:FOLDER, or timm:NAME" if flag == "--model" else ""
+        raise UsageError(
+            f"{flag} is module:function, such as my_nets:small_net{others}; got {name!r}."
+        )
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
         found: object = importlib.import_module(module)
         for part in path.split("."):
             found = getattr(found, part)
+    except RuntimeError as error:  # so fails a torchvision of another build than torch
+        raise missing_library(module, "timm", error) from error
     except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise UsageError(
             f"{flag} {name}: {error}. Modules are searched in {Path.cwd()} and among the "

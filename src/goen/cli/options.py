@@ -15,5 +15,6 @@ OptionalPath = Annotated[Path | None, arg(metavar="PATH", help_behavior_hint="")
 SomeNames = Annotated[tuple[str, ...], several("NAME")]
 OptionalName = Annotated[str | None, arg(metavar="NAME", help_behavior_hint="")]
 OptionalFunction = Annotated[str | None, arg(metavar="MODULE:FUNCTION", help_behavior_hint="")]
+OptionalModel = Annotated[str | None, arg(metavar="MODEL", help_behavior_hint="")]
 OptionalRate = Annotated[float | None, arg(metavar="RATE", help_behavior_hint="")]
 Device = Annotated[str, arg(metavar="NAME")]

@@ -11,7 +11,14 @@ from typing import Annotated, Literal
 import tyro
 
 from goen.cli.model import open_gate
-from goen.cli.options import Device, OptionalFunction, OptionalPath, OptionalRate, several
+from goen.cli.options import (
+    Device,
+    OptionalFunction,
+    OptionalModel,
+    OptionalPath,
+    OptionalRate,
+    several,
+)
 from goen.cli.print_scores import print_scores, print_sentence
 from goen.cli.score_report import open_report
 from goen.cli.terminal import note
@@ -21,7 +28,7 @@ from goen.errors import UsageError, unknown
 from goen.escaping import visible
 from goen.gate import DEFAULT_GATE, Gate
 from goen.gate.flagged_copies import check_copy_folder, copy_flagged
-from goen.gate.score_features import score_feature_files
+from goen.gate.score_features import score_feature_files, takes_rows
 from goen.gate.score_files import (
     DEFAULT_BATCH_SIZE,
     FileCounts,
@@ -57,7 +64,7 @@ def score_command(
     ] = None,
     false_alarm_rate: OptionalRate = None,
     per_class: bool = False,
-    model: OptionalFunction = None,
+    model: OptionalModel = None,
     preprocess: OptionalFunction = None,
     batch_size: int = DEFAULT_BATCH_SIZE,
     device: Device = "cpu",
@@ -74,14 +81,15 @@ def score_command(
     it prints a table, the most suspicious picture first; to a pipe or a file it writes a row per
     picture: path, label, confidence, score, p_value, is_ood, each cue with its p-value, and error,
     for a file that cannot be read. Exit code 0 if every file was read, 1 if some were not, 2 on any
-    other error. A gate of features (goen fit --features) scores each row of .npy, .npz,
-    .safetensors and .parquet files.
+    other error. A gate of features (goen fit --features), sound or text scores each row of .npy,
+    .npz, .safetensors and .parquet files.
 
     For example: goen score photo.png      (the bundled gate: the ten classes of CIFAR-10)
                  goen score photos/ --gate runs/digits --out scores.csv
                  goen score photos/ --flagged-only --copy-flagged to-look-at
                  find photos -name '*.jpg' -mtime -1 | goen score - | jq .p_value
                  goen score photos/ --gate my-gate --model my_nets:resnet20
+                 goen score photos/ --gate my-gate --model hf:my-vit
                  goen score photos/ --report page.html
                  goen score tile.tif tiles.npz --gate satellite-gate --model my_nets:bands13
 
@@ -100,7 +108,8 @@ def score_command(
         false_alarm_rate: upper bound on the probability that an ID image is flagged (default: the
             gate's).
         per_class: one threshold per predicted class; needs enough held-out images of each.
-        model: a function that returns the model; needed for a gate made by goen fit.
+        model: the --model of goen fit, for a gate made by it: MODULE:FUNCTION, hf:FOLDER or
+            timm:NAME.
         preprocess: the preprocessing function, if the gate was fitted with one.
         batch_size: images per forward pass.
         device: where the network runs: cpu, or cuda (cuda:1 is the second GPU).
@@ -115,14 +124,15 @@ def score_command(
     loaded = open_gate(
         gate, model, preprocess, false_alarm_rate, per_class=per_class, device=device
     )
-    of_features = isinstance(loaded.network, Precomputed)
-    if of_features and (copy_to or report):
-        raise UsageError("--copy-flagged and --report are for pictures; this gate takes features.")
+    of_rows = takes_rows(loaded)
+    if of_rows and (copy_to or report):
+        taken = "features" if isinstance(loaded.network, Precomputed) else str(loaded.inputs)
+        raise UsageError(f"--copy-flagged and --report are for pictures; this gate takes {taken}.")
     columns = ["path", *score_columns(loaded), "error"]
     order = sort or ("p_value" if form == "table" else _GIVEN)
     if order not in (_GIVEN, *columns):
         raise unknown("column", order, [_GIVEN, *columns])
-    found = _find(given, COLOUR if of_features else loaded.picture_form)
+    found = _find(given, COLOUR if of_rows else loaded.picture_form)
     if target is not None:
         check_not_scored(target, found.files)
     if copy_to is not None:
@@ -144,8 +154,10 @@ def score_command(
         mixed = target is None and form != "table" and sys.stdout.isatty()
         with shown(not mixed):
             watch = None if page is None else page.watch
-            if of_features:
+            if isinstance(loaded.network, Precomputed):
                 counts = score_feature_files(loaded, found.files, take)
+            elif of_rows:
+                counts = score_feature_files(loaded, found.files, take, batch_size=batch_size)
             else:
                 counts = _score_images(loaded, found.files, take, watch, batch_size)
     if form == "table":

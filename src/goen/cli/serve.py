@@ -10,7 +10,14 @@ from typing import Annotated
 import tyro
 
 from goen.cli.model import open_gate
-from goen.cli.options import Device, OptionalFunction, OptionalPath, OptionalRate, several
+from goen.cli.options import (
+    Device,
+    OptionalFunction,
+    OptionalModel,
+    OptionalPath,
+    OptionalRate,
+    several,
+)
 from goen.cli.terminal import note, warn
 from goen.errors import ExtraMissing, UsageError
 from goen.gate import DEFAULT_GATE, Gate
@@ -23,7 +30,7 @@ def serve_command(
     gates: Annotated[tuple[str, ...], tyro.conf.Positional, several("[NAME=]GATE")] = (),
     host: str = "127.0.0.1",
     port: int = 8000,
-    model: OptionalFunction = None,
+    model: OptionalModel = None,
     preprocess: OptionalFunction = None,
     false_alarm_rate: OptionalRate = None,
     per_class: bool = False,
@@ -61,7 +68,8 @@ def serve_command(
             that of the gate in addresses. The first is the one that /score means.
         host: the address to listen on. By default only programs on this machine can connect.
         port: to listen on; 0 takes a free one.
-        model: a function that returns the model; needed for a gate made by goen fit.
+        model: the --model of goen fit, for a gate made by it: MODULE:FUNCTION, hf:FOLDER or
+            timm:NAME.
         preprocess: the preprocessing function, if the gate was fitted with one.
         false_alarm_rate: the share of ID images that may be flagged (default: the gate's).
         per_class: guarantee the rate within every predicted class.

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from goen.cli.chart import Chart
 from goen.cli.model import open_gate
-from goen.cli.options import Device, OptionalFunction, OptionalRate
+from goen.cli.options import Device, OptionalFunction, OptionalModel, OptionalRate
 from goen.cli.terminal import note, warn
 from goen.data.forms import COLOUR
 from goen.errors import UsageError
@@ -44,7 +44,7 @@ def watch_command(
     keep_going: bool = False,
     restart: bool = False,
     every: float = 2.0,
-    model: OptionalFunction = None,
+    model: OptionalModel = None,
     preprocess: OptionalFunction = None,
     device: Device = "cpu",
 ) -> int:
@@ -76,7 +76,8 @@ def watch_command(
         keep_going: do not stop at an alarm.
         restart: begin a new test after an alarm, with the promise anew.
         every: seconds between two searches of the folder.
-        model: a function that returns the model; needed for a gate made by goen fit.
+        model: the --model of goen fit, for a gate made by it: MODULE:FUNCTION, hf:FOLDER or
+            timm:NAME.
         preprocess: the preprocessing function, if the gate was fitted with one.
         device: where the network runs: cpu, or cuda (cuda:1 is the second GPU).
     """

@@ -1,4 +1,4 @@
-"""Features in files: NPY, NPZ, safetensors or Parquet; never anything that runs code."""
+"""Features and other arrays in files: NPY, NPZ, safetensors or Parquet; never code."""
 
 import zipfile
 from collections.abc import Mapping
@@ -24,7 +24,8 @@ class FeatureFile:
     """What a file of N rows holds.
 
     Attributes:
-        arrays: ``(N, D)`` by name; ``logits`` are a classifier's.
+        arrays: ``(N, D)`` by name; ``logits`` are a classifier's. Of ``read_tensor_file``, of any
+            shape ``(N, ...)``.
         labels: ``(N,)`` class numbers, or names as texts, if there are any.
     """
 
@@ -33,6 +34,11 @@ class FeatureFile:
 
     def __len__(self) -> int:
         return len(next(iter(self.arrays.values())))
+
+    def inputs(self, rows: slice = slice(None)) -> NDArray[Any] | dict[str, NDArray[Any]]:
+        """Rows as a model takes them: arrays by name, or the only one that has no name."""
+        parts = {name: array[rows] for name, array in self.arrays.items()}
+        return parts[FEATURES] if [*parts] == [FEATURES] else parts
 
 
 def read_features(file: Path) -> FeatureFile:
@@ -48,8 +54,27 @@ def read_features(file: Path) -> FeatureFile:
         DataCorrupt: a file that cannot be read, or holds no features.
         ExtraMissing: Parquet without pyarrow.
     """
+    found = read_tensor_file(file)
+    for name, array in found.arrays.items():
+        if array.ndim != 2 or array.dtype.kind != "f":
+            raise DataCorrupt(
+                f"{file}: {name} should be an array (N, D) of floats, got {array.shape} of "
+                f"{array.dtype}."
+            )
+    return found
+
+
+def read_tensor_file(file: Path) -> FeatureFile:
+    """Arrays of any shape ``(N, ...)`` and type, and labels, in a file; see ``read_features``.
+
+    Raises:
+        UsageError: another kind of file.
+        DataError: no such file.
+        DataCorrupt: a file that cannot be read, or holds no arrays of N rows.
+        ExtraMissing: Parquet without pyarrow.
+    """
     if file.suffix not in SUFFIXES:
-        raise UsageError(f"Features are in {', '.join(SUFFIXES)} files, got {file}.")
+        raise UsageError(f"Features and tensors are in {', '.join(SUFFIXES)} files, got {file}.")
     if not file.is_file():
         raise DataError(f"{file} does not exist, or is not a file.")
     try:
@@ -105,9 +130,9 @@ def _checked(
         raise DataCorrupt(f"{file} holds no features: arrays (N, D), or columns of lists.")
     counts = {name: len(array) for name, array in arrays.items() if array.ndim}
     for name, array in arrays.items():
-        if array.ndim != 2 or array.dtype.kind != "f":
+        if not array.ndim or array.dtype.kind not in "fiub":
             raise DataCorrupt(
-                f"{file}: {name} should be an array (N, D) of floats, got {array.shape} of "
+                f"{file}: {name} should be an array (N, ...) of numbers, got {array.shape} of "
                 f"{array.dtype}."
             )
     if labels is not None:

@@ -15,7 +15,12 @@ from goen.models.placement import evaluating, placement, require_values
 from goen.models.precomputed import LOGITS, Precomputed
 from goen.models.seeding import seeded
 from goen.models.tapping.pooling import Layout, Tokens
-from goen.models.tapping.preprocess import Preprocess, Preprocessing
+from goen.models.tapping.preprocess import (
+    InputPreprocessing,
+    Preprocess,
+    Preprocessing,
+    PreprocessSound,
+)
 from goen.models.tapping.tapped import Tapped
 from goen.models.unwrapping import match_names, unwrap
 from goen.outputs import Outputs
@@ -55,8 +60,8 @@ def network_manifest(network: nn.Module) -> JsonObject:
         )
     model, preprocess = network.model, network.preprocess
     kept: JsonObject | None = None
-    if isinstance(preprocess, Preprocess):
-        kept = asdict(preprocess)
+    if isinstance(preprocess, (Preprocess, PreprocessSound)):
+        kept = {name: value for name, value in asdict(preprocess).items() if value is not None}
     elif preprocess is not None:
         kept = {"function": getattr(preprocess, "__qualname__", type(preprocess).__qualname__)}
     return {
@@ -245,14 +250,20 @@ def _tapped(manifest: Manifest, weights: Tensors, inputs: InputKind, supplied: S
     )
 
 
-def _preprocess(manifest: Manifest, supplied: Supplied) -> Preprocessing | None:
+def _preprocess(
+    manifest: Manifest, supplied: Supplied
+) -> Preprocessing | InputPreprocessing | None:
     if "preprocess" not in manifest:
         return supplied.preprocess
     settings = manifest.part("preprocess")
-    settings.check_names(["function", "mean", "std", "size"])
+    if "sampling_rate" in settings:
+        settings.check_names(["sampling_rate", "normalise"])
+        return PreprocessSound(settings.count("sampling_rate"), settings.flag("normalise"))
+    settings.check_names(["function", "mean", "std", "size", "crop"])
     if "function" not in settings:
         mean, std = (settings.numbers(n) if n in settings else None for n in ("mean", "std"))
-        return Preprocess(mean, std, _preprocess_size(settings))
+        size, crop = (_preprocess_size(settings, n) for n in ("size", "crop"))
+        return Preprocess(mean, std, size, crop)
     if supplied.preprocess is None:
         raise ArtifactError(
             f"This gate's preprocessing is a function of your own, {settings.text('function')}: "
@@ -261,17 +272,17 @@ def _preprocess(manifest: Manifest, supplied: Supplied) -> Preprocessing | None:
     return supplied.preprocess
 
 
-def _preprocess_size(settings: Manifest) -> int | tuple[int, int] | None:
-    if "size" not in settings:
+def _preprocess_size(settings: Manifest, name: str) -> int | tuple[int, int] | None:
+    if name not in settings:
         return None
-    if isinstance(settings.content["size"], int):
-        side = settings.count("size")
+    if isinstance(settings.content[name], int):
+        side = settings.count(name)
         check_image_size(side, side)
         return side
-    sides = settings.counts("size")
+    sides = settings.counts(name)
     if len(sides) != 2:
         raise ValueError(
-            f"its {settings.prefix}size should be a height and a width, got {list(sides)[:80]}"
+            f"its {settings.prefix}{name} should be a height and a width, got {list(sides)[:80]}"
         )
     check_image_size(*sides)
     return sides[0], sides[1]

@@ -292,6 +292,25 @@ def name_classes(classes: Sequence[str] | None, train: BatchStream, count: int) 
     return names
 
 
+def own_classes(names: Sequence[str], train: BatchStream) -> tuple[str, ...] | None:
+    """The class names of the model's own config; ``None`` where the training set has its own.
+
+    Raises:
+        UsageError: the set has the same classes in another order, so that its labels are not the
+            numbers of the logits.
+    """
+    of_set = None if train.images is None else train.images.classes
+    if not of_set:
+        return tuple(names) or None
+    if {*of_set} == {*names} and tuple(of_set) != tuple(names):
+        raise UsageError(
+            f"{train.name} numbers its classes {', '.join(of_set[:3])}, ..., but the logits of the "
+            f"model are in the order {', '.join(names[:3])}, .... Number them as the model does: "
+            "images.of_classes(names, name)."
+        )
+    return None
+
+
 def describe_stream(stream: BatchStream, count: int) -> JsonObject:
     """The name, the size and, for an ``ImageSet``, the fingerprint, for the manifest."""
     fingerprint = {} if stream.images is None else {"fingerprint": stream.images.fingerprint}

@@ -26,6 +26,8 @@ from goen.functional.ranking import Floats
 from goen.gate.held_out import HeldOut
 from goen.gate.nearest_rows import find_neighbours
 from goen.gate.prediction import Prediction, concatenate
+from goen.libraries.opened import OpenedModel
+from goen.libraries.opening import as_opened
 from goen.models.placement import evaluating, full_precision, placement
 from goen.models.precomputed import Precomputed
 from goen.models.tapping.pooling import Layout, Tokens
@@ -98,7 +100,7 @@ class Gate:
     @classmethod
     def fit(
         cls,
-        model: nn.Module | Tapped,
+        model: nn.Module | Tapped | OpenedModel,
         train: Images,
         held_out: Images,
         *,
@@ -126,6 +128,8 @@ class Gate:
         Args:
             model: any classifier: images in, logits (or something that holds them) out. Or a
                 ``goen.Tapped``, which holds the layers, logits, preprocessing, tokens and layout.
+                Or what ``goen.open_model`` returns. Of a model of transformers the class names
+                are taken over and, if it was loaded from a folder, its preprocessing.
             train: what it was trained on, with labels: an ``ImageSet``, a pair (images, labels), or
                 an iterable of such batches, a ``DataLoader`` for one. Images are ``(N, C, H, W)``
                 with any number of channels, uint8, uint16 or floats in [0, 1], before any
@@ -159,7 +163,11 @@ class Gate:
             FitError: too few held-out images, or OOD images that no cue separates.
             LeakError: an image in two of the sets.
         """
-        from goen.gate.fit import FitSets, fit_to_model  # it makes gates, so it imports this module
+        from goen.gate.fit import (
+            FitSets,
+            fit_to_model,
+            own_classes,
+        )  # it makes gates, so it imports this module
 
         sets = FitSets.open(
             train,
@@ -169,22 +177,27 @@ class Gate:
             batch_size=batch_size,
             inputs=inputs,
         )
+        opened = as_opened(model)
+        names = classes or own_classes(opened.classes, sets.train)
+        are_images = isinstance(sets.kind, ImageInputs)
+        if preprocess is None and not isinstance(opened.model, Tapped):
+            preprocess = opened.preprocess(images=are_images)
         with full_precision():
             tapped = as_tapped(
-                model,
+                opened.model,
                 layers,
                 logits=logits,
                 preprocess=preprocess,
                 tokens=tokens,
                 layout=layout,
                 example=take(sets.first, slice(2)),
-                inputs="images" if isinstance(sets.kind, ImageInputs) else "tensors",
+                inputs="images" if are_images else "tensors",
             )
             return fit_to_model(
                 tapped,
                 sets,
                 false_alarm_rate=false_alarm_rate,
-                classes=classes,
+                classes=names,
                 flip_averaging=flip_averaging,
             )
 

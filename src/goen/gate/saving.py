@@ -23,6 +23,7 @@ from goen.gate._network import (
 from goen.gate.bundled import bundled_folder, bundled_gates
 from goen.gate.gate import Gate
 from goen.gate.held_out import HeldOut
+from goen.libraries.opened import OpenedModel
 from goen.models.placement import full_precision
 from goen.models.tapping.preprocess import Preprocessing
 from goen.runs import artifacts
@@ -109,7 +110,9 @@ def _guaranteed_by(gate: Gate) -> list[int]:
 
 
 def load(
-    folder: Path | str, model: nn.Module | None = None, preprocess: Preprocessing | None = None
+    folder: Path | str,
+    model: nn.Module | OpenedModel | None = None,
+    preprocess: Preprocessing | None = None,
 ) -> Gate:
     """The gate that was saved in this folder or in the folder of a run, or a bundled gate.
 
@@ -119,7 +122,7 @@ def load(
             current one is ``"./NAME"``, and a ``Path`` is never a name.
         model: for a gate of ``Gate.fit``: the model, freshly built by your own code. The saved
             weights are loaded into it. No code is ever loaded from the folder. A gate with goen's
-            own network needs no model.
+            own network needs no model. What ``goen.open_model`` returns is a model, too.
         preprocess: if the gate was fitted with a function of your own, that function.
 
     Raises:
@@ -134,9 +137,10 @@ def load(
             raise
         known = ", ".join(bundled_gates())
         raise ArtifactError(f"{error} Or name a bundled gate: {known}.") from error
+    inner = model.model if isinstance(model, OpenedModel) else model
     try:
         with full_precision():
-            return _rebuilt(tensors, manifest, model, preprocess)
+            return _rebuilt(tensors, manifest, inner, preprocess)
     except ArtifactError:
         raise
     except _WRONG as error:
@@ -145,6 +149,19 @@ def load(
         raise ArtifactError(
             f"{path} is not a gate that this version of goen can load: {short}. Save it again."
         ) from error
+
+
+def count_saved_classes(folder: Path | str) -> int:
+    """Of the gate that ``load`` would load from here; only its manifest is read.
+
+    Raises:
+        ArtifactError: there is no gate, or it is damaged.
+    """
+    manifest = artifacts.read_manifest(gate_folder(folder), "gate")
+    try:
+        return len(manifest.texts("classes"))
+    except ValueError as error:
+        raise ArtifactError(f"{folder} is damaged: {error}. Save the gate again.") from error
 
 
 def gate_folder(gate: Path | str) -> Path:

@@ -1,6 +1,7 @@
 """Weights from a file into a model, without running code from the file."""
 
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -14,7 +15,17 @@ from goen.models.unwrapping import match_names
 
 def load_weights(model: nn.Module, path: Path) -> None:
     """Load the weights in this file into the model, whichever of the two was wrapped."""
-    state = read_weights(path)
+    load_state(model, read_weights(path), path)
+
+
+def load_state(model: nn.Module, state: Mapping[str, Tensor], path: Path) -> None:
+    """Load weights by name into the model, whichever of the two was wrapped.
+
+    Args:
+        model: to load them into.
+        state: the weights.
+        path: where they come from, for error messages.
+    """
     names = match_names(state, model.state_dict())
     try:
         model.load_state_dict({names[name]: value for name, value in state.items()})

@@ -101,6 +101,16 @@ def load_artifact(folder: Path, kind: str) -> tuple[Tensors, Manifest]:
     Raises:
         ArtifactError: it is not there, not whole, of another kind or of another version's form.
     """
+    manifest = read_manifest(folder, kind)
+    return _load_checked(folder / _TENSORS, manifest.text("tensors_sha256")), manifest
+
+
+def read_manifest(folder: Path, kind: str) -> Manifest:
+    """The manifest of an artefact of this kind, without its tensors.
+
+    Raises:
+        ArtifactError: it is not there, damaged, of another kind or of another version's form.
+    """
     path = folder / _MANIFEST
     if not path.is_file():
         found = "not a folder" if not folder.is_dir() else f"a folder without {_MANIFEST}"
@@ -113,7 +123,7 @@ def load_artifact(folder: Path, kind: str) -> tuple[Tensors, Manifest]:
         found_kind, form = manifest.text("kind"), manifest.integer("form")
         part = manifest.part("versions")
         saved_by = {name: part.text(name) for name in part.content}
-        digest = manifest.text("tensors_sha256")
+        manifest.text("tensors_sha256")
     except (OSError, ValueError) as error:
         raise ArtifactError(f"{path} is damaged: {error}. Save the {kind} again.") from error
     if found_kind != kind:
@@ -123,7 +133,7 @@ def load_artifact(folder: Path, kind: str) -> tuple[Tensors, Manifest]:
             f"{folder} has form {str(form)[:80]}, this goen reads form {FORM}. It was saved by "
             f"goen {saved_by.get('goen', 'of unknown version')[:80]}: use that, or make it again."
         )
-    return _load_checked(folder / _TENSORS, digest), manifest
+    return manifest
 
 
 def _load_checked(path: Path, digest: str) -> Tensors:

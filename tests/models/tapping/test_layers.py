@@ -169,3 +169,24 @@ def test_whether_a_model_takes_images_of_a_shape() -> None:
     assert accepts_images(model, (3, 8, 8), lambda x: x[:, :2])
     assert model.training  # as it was, and its statistics too
     assert torch.equal(model.norm.running_mean, torch.zeros(4))
+
+
+class LastToken(nn.Module):
+    """Classifies each token and takes the last, as GPT-2 does for sequences."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(10, 8)
+        self.block = nn.Linear(8, 6)
+        self.score = nn.Linear(6, 3)
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        return self.score(self.block(self.embedding(input_ids)).relu())[:, -1]
+
+
+def test_logits_of_each_token_are_no_features() -> None:
+    tokens = torch.zeros(2, 5, dtype=torch.int64)
+    names = [info.name for info in layers(LastToken(), tokens)]
+    assert names == ["embedding", "block"]
+    every = [info.name for info in layers(LastToken(), tokens, every=True)]
+    assert every == ["embedding", "block", "score"]

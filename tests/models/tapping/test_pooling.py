@@ -7,6 +7,7 @@ from torch.nn import functional as F  # noqa: N812  (its usual name)
 
 from goen.errors import UsageError
 from goen.models.tapping.layers import layers
+from goen.models.tapping.pooling import mask_of_frames
 from goen.models.tapping.tapped import Tapped
 from tests.models.tapping.architectures import (
     CASES,
@@ -129,3 +130,10 @@ def test_a_wrong_pooling_and_a_wrong_layer_are_told_apart() -> None:
         Tapped(model, ["0:median"])
     with pytest.raises(UsageError, match="no layer '7'"):
         Tapped(model, ["7:max"])
+
+
+def test_a_mask_of_samples_becomes_one_of_frames() -> None:
+    mask = (torch.arange(400) < torch.tensor([[400], [100], [0]])).long()
+    assert mask_of_frames(mask, 20).sum(1).tolist() == [20, 5, 0]
+    assert torch.equal(mask_of_frames(mask, 400), mask)
+    assert mask_of_frames(mask, 7).shape == (3, 7)

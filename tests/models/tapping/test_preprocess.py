@@ -7,7 +7,7 @@ from torch.nn import functional as F  # noqa: N812  (its usual name)
 
 from goen.errors import UsageError
 from goen.models.tapping.layers import layers
-from goen.models.tapping.preprocess import Preprocess
+from goen.models.tapping.preprocess import Preprocess, PreprocessSound
 from goen.models.tapping.tapped import Tapped
 from tests.models.tapping.architectures import (
     CASES,
@@ -127,3 +127,40 @@ def test_a_small_step_over_the_edge_is_allowed() -> None:
     outputs = Tapped(build("plain"), ["body"])(torch.full((2, 3, 8, 8), -0.0014))
     assert torch.isfinite(outputs.logits).all()
     assert len(Tapped(build("plain"), ["body"])(torch.rand(0, 3, 8, 8))) == 0
+
+
+def test_the_middle_is_kept() -> None:
+    image = torch.arange(30.0).view(1, 1, 5, 6) / 30
+    assert torch.equal(Preprocess(crop=(1, 2))(image) * 30, torch.tensor([[[[14.0, 15.0]]]]))
+    # Of an odd rest the smaller part is cut off first.
+    assert torch.equal(Preprocess(crop=2)(image), image[:, :, 1:3, 2:4])
+    assert Preprocess(size=(8, 9), crop=(5, 6))(image).shape == (1, 1, 5, 6)
+    with pytest.raises(UsageError, match="Images of 5×6 cannot be cropped to 6×6"):
+        Preprocess(crop=6)(image)
+    with pytest.raises(UsageError, match=r"crop is a number of pixels or \(height, width\), got 0"):
+        Preprocess(crop=0)
+    assert (Preprocess(size=3).picture_size, Preprocess(crop=3).picture_size) == ((3, 3), None)
+
+
+def test_waveforms_have_mean_0_and_variance_1() -> None:
+    waves = 3 + 5 * torch.randn(4, 200, generator=torch.Generator().manual_seed(0))
+    found = PreprocessSound(16_000)(waves)
+    assert torch.allclose(found.mean(1), torch.zeros(4), atol=1e-5)
+    assert torch.allclose(found.var(1, correction=0), torch.ones(4), atol=1e-4)
+    assert torch.allclose(PreprocessSound(16_000)(found), found, atol=1e-5)
+    assert PreprocessSound(16_000, normalise=False)(waves) is waves
+    silence = torch.zeros(1, 8)
+    assert torch.equal(PreprocessSound(16_000)(silence), silence)
+
+
+def test_what_fills_a_waveform_up_counts_for_nothing() -> None:
+    waves = torch.randn(1, 60, generator=torch.Generator().manual_seed(0))
+    alone = PreprocessSound(8000)({"input_values": waves})
+    mask = (torch.arange(90) < 60).to(torch.int64)[None]
+    longer = torch.cat([waves, torch.full((1, 30), 7.0)], dim=1)
+    both = PreprocessSound(8000)({"input_values": longer, "attention_mask": mask})
+    assert torch.allclose(both["input_values"][:, :60], alone["input_values"], atol=1e-6)
+    assert not both["input_values"][:, 60:].any()
+    assert both["attention_mask"] is mask
+    with pytest.raises(UsageError, match=r"Waveforms are one tensor \(N, T\).*with other"):
+        PreprocessSound(8000)({"other": waves})

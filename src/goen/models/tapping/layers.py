@@ -92,7 +92,8 @@ def layers(
     first of them the images. Else only those worth a look:
 
     - Of modules around each other with the same output, the outermost; not the logits (``logits``
-      is their key, attribute or index in the model's output, if that is ambiguous).
+      is their key, attribute or index in the model's output, if that is ambiguous), nor those of
+      each token.
     - Nothing inside a block. A block is a module with parts, no plain ``Sequential``, of a class
       that the model has more than once (a residual block, a transformer layer).
     - Of a layer and the norm, activation or dropout that is applied to its output alone, the last.
@@ -218,7 +219,10 @@ def _worth_a_look(
     ]
     seen = [call for call in calls if not call.name.startswith(tuple(blocks))]
     kept = []
+    deepest = max((call.depth for call in calls), default=0)
     for index, call in enumerate(seen):
+        if logits is not None and call.depth == deepest and _classifies_tokens(call, logits):
+            continue
         around = [c.gives for c in calls if call.name.startswith(c.name + ".")]
         if any(call.gives is gives for gives in [*around, logits]):
             continue
@@ -226,6 +230,13 @@ def _worth_a_look(
             continue
         kept.append(call)
     return kept
+
+
+def _classifies_tokens(call: _Call, logits: Tensor) -> bool:
+    """Whether a layer gives logits for each token, of which the model takes some (GPT-2)."""
+    module = call.module
+    each = isinstance(module, nn.Linear) and module.out_features == logits.shape[1]
+    return each and call.gives.ndim > 2
 
 
 def _is_leaf(call: _Call) -> bool:

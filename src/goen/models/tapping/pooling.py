@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal, cast, get_args
 
+import torch
 from torch import Tensor, nn
 
 from goen.errors import UsageError, unknown
@@ -154,6 +155,20 @@ def split_pooling(name: str) -> tuple[str, Pooling]:
     if pooling not in get_args(Pooling):
         raise unknown("pooling", pooling, get_args(Pooling))
     return layer, cast(Pooling, pooling)
+
+
+def mask_of_frames(mask: Tensor, frames: int) -> Tensor:
+    """A mask of samples ``(N, T)`` as one of the frames that a model makes of them, ``(N, F)``.
+
+    A frame counts if the sample at its middle does.
+
+    Example:
+        >>> import torch
+        >>> mask_of_frames(torch.tensor([[1, 1, 1, 1, 1, 0, 0, 0, 0]]), 3)
+        tensor([[1, 1, 0]])
+    """
+    middles = (2 * torch.arange(frames, device=mask.device) + 1) * mask.shape[1] // (2 * frames)
+    return mask[:, middles]
 
 
 def pool_output(

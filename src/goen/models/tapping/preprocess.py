@@ -21,20 +21,27 @@ Preprocessing = Callable[[Tensor], Tensor]
 TappedInputs = Literal["images", "tensors"]
 InputPreprocessing = Callable[[Any], Any]
 """Of inputs that are no images: whatever the model takes to whatever it takes."""
+WAVEFORMS = "input_values"
+"""What the models of Hugging Face call waveforms."""
+
+# As in transformers: silence stays silence.
+_LEAST_VARIANCE = 1e-7
 
 
 @dataclass(frozen=True)
 class Preprocess:
-    """Resizes images in [0, 1] to one size, then normalises each channel.
+    """Resizes images in [0, 1] to one size, crops their middle, then normalises each channel.
 
-    Plain values, so that it can be saved beside the model; for anything else (a crop, grey from
-    colour) give a function of a float batch ``(N, C, H, W)`` in [0, 1] in its place.
+    Plain values, so that it can be saved beside the model; for anything else (grey from colour,
+    another filter) give a function of a float batch ``(N, C, H, W)`` in [0, 1] in its place.
 
     Attributes:
         mean: subtracted from each channel; none without it.
         std: then divided by; none without it.
         size: one number for both sides or (height, width). The whole image is stretched to it,
             bilinear and anti-aliased (as Pillow does it, without rounding to whole grey levels).
+        crop: one number for both sides or (height, width) of the middle that is kept, after the
+            resize.
 
     Example:
         >>> Preprocess(mean=(0.5,), std=(0.25,), size=1)(torch.tensor([[[[0.0, 1.0]]]])).item()
@@ -44,6 +51,7 @@ class Preprocess:
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
     size: int | tuple[int, int] | None = None
+    crop: int | tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         for name in ("mean", "std"):
@@ -53,24 +61,85 @@ class Preprocess:
         if self.std is not None and not all(0 < value < float("inf") for value in self.std):
             got = " ".join(map(str, self.std))
             raise UsageError(f"std is one positive number per channel, got {got}.")
-        if self.size is not None and min(self._sides()) < 1:
-            raise UsageError(f"size is a number of pixels or (height, width), got {self.size!r}.")
+        for name in ("size", "crop"):
+            value = getattr(self, name)
+            if value is not None and min(_sides(value)) < 1:
+                raise UsageError(f"{name} is a number of pixels or (height, width), got {value!r}.")
 
-    def _sides(self) -> tuple[int, int]:
-        if isinstance(self.size, int):
-            return (self.size, self.size)
-        sides = tuple(int(side) for side in self.size or ())
-        return (sides[0], sides[1]) if len(sides) == 2 else (0, 0)
+    @property
+    def picture_size(self) -> tuple[int, int] | None:
+        """(height, width) of images that need no resize; ``None`` if any size will do."""
+        return None if self.size is None else _sides(self.size)
 
     def __call__(self, images: Tensor) -> Tensor:
         """Float images ``(N, C, H, W)`` in [0, 1] as the model needs them."""
-        if self.size is not None and tuple(images.shape[2:]) != self._sides():
+        if self.size is not None and tuple(images.shape[2:]) != _sides(self.size):
             images = interpolate(
-                images, self._sides(), mode="bilinear", align_corners=False, antialias=True
+                images, _sides(self.size), mode="bilinear", align_corners=False, antialias=True
             )
+        if self.crop is not None:
+            images = _middle(images, _sides(self.crop))
         if self.mean is not None:
             images = images - _per_channel("mean", self.mean, images)
         return images if self.std is None else images / _per_channel("std", self.std, images)
+
+
+@dataclass(frozen=True)
+class PreprocessSound:
+    """Gives each waveform mean 0 and variance 1, as wav2vec 2.0 and its kin need them.
+
+    Waveforms that are so already stay as they are, up to rounding.
+
+    Attributes:
+        sampling_rate: of the waveforms, in Hz. goen does not resample.
+        normalise: whether it does anything.
+
+    Example:
+        >>> PreprocessSound(16_000)(torch.tensor([[1.0, 3.0]]))
+        tensor([[-1.,  1.]])
+    """
+
+    sampling_rate: int
+    normalise: bool = True
+
+    def __call__(self, inputs: Inputs) -> Inputs:
+        """Waveforms ``(N, T)``, or a dict that has them as ``input_values``.
+
+        Where its ``attention_mask`` ``(N, T)`` is 0 a waveform is only filled up: these values
+        count for nothing and become 0.
+        """
+        if not self.normalise:
+            return inputs
+        if isinstance(inputs, dict) and WAVEFORMS in inputs:
+            mask = inputs.get("attention_mask")
+            return {**inputs, WAVEFORMS: _standardised(inputs[WAVEFORMS], mask)}
+        if not isinstance(inputs, Tensor):
+            raise UsageError(
+                f"Waveforms are one tensor (N, T), or {WAVEFORMS!r} in a dict; got a "
+                f"{type(inputs).__name__} with {', '.join(parts_of(inputs))}."
+            )
+        return _standardised(inputs, None)
+
+
+def _standardised(waves: Tensor, mask: Tensor | None) -> Tensor:
+    weights = torch.ones_like(waves) if mask is None else mask.to(waves)
+    count = weights.sum(1, keepdim=True).clamp_min(1)
+    centred = (waves - (waves * weights).sum(1, keepdim=True) / count) * weights
+    return centred / (centred.square().sum(1, keepdim=True) / count + _LEAST_VARIANCE).sqrt()
+
+
+def _sides(size: int | tuple[int, int]) -> tuple[int, int]:
+    """(height, width), or zeros for what is neither a number nor two."""
+    sides = (size, size) if isinstance(size, int) else tuple(int(side) for side in size)
+    return (sides[0], sides[1]) if len(sides) == 2 else (0, 0)
+
+
+def _middle(images: Tensor, sides: tuple[int, int]) -> Tensor:
+    (height, width), (rows, columns) = images.shape[2:], sides
+    if rows > height or columns > width:
+        raise UsageError(f"Images of {height}×{width} cannot be cropped to {rows}×{columns}.")
+    top, left = (height - rows) // 2, (width - columns) // 2
+    return images[:, :, top : top + rows, left : left + columns]
 
 
 def _per_channel(name: str, values: tuple[float, ...], images: Tensor) -> Tensor:

@@ -20,10 +20,12 @@ from goen.models.tapping.pooling import (
     Layout,
     Tokens,
     find_channels,
+    mask_of_frames,
     pool_output,
     split_pooling,
 )
 from goen.models.tapping.preprocess import (
+    WAVEFORMS,
     InputPreprocessing,
     Preprocessing,
     TappedInputs,
@@ -55,8 +57,8 @@ class Tapped(nn.Module):
     - Tokens ``(N, T, D)`` are averaged, or with ``tokens="class"`` the first is taken. The mean is
       the default because it is right for every model with tokens; the first token of a model
       that has no class token is one corner of the image. Tokens that an ``attention_mask`` among
-      the inputs leaves out are left out. After a convolution over time, ``(N, D, T)`` is averaged
-      over time.
+      the inputs leaves out are left out; of waveforms (``input_values``) the frames made of them.
+      After a convolution over time, ``(N, D, T)`` is averaged over time.
     - Maps ``(N, C, H, W)`` or ``(N, H, W, C)`` are averaged over space. Convolutions and the like
       put the channels first. For another layer the shape decides when the images are square and
       just two of the three sizes are equal. Else a block whose weights are all of convolutions and
@@ -212,6 +214,8 @@ class Tapped(nn.Module):
                 "(most CNNs) or channels_last (Swin)."
             )
         mask = x.get("attention_mask") if isinstance(x, dict) else None
+        if mask is not None and WAVEFORMS in x and (mask.ndim, values.ndim) == (2, 3):
+            mask = mask_of_frames(mask, values.shape[1])
         try:
             return pool_output(values, axis, self.tokens, mask, self._taps[name][1])
         except UsageError as error:

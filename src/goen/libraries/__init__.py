@@ -1,0 +1,1 @@
+"""Models of other libraries, with what their own files say about them."""

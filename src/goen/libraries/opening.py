@@ -1,0 +1,80 @@
+"""Models of other libraries by name: ``hf:FOLDER`` and ``timm:NAME``."""
+
+from pathlib import Path
+
+from torch import nn
+
+from goen.errors import UsageError
+from goen.libraries.hugging_face import describe_hugging_face, open_hugging_face
+from goen.libraries.opened import OpenedModel
+from goen.libraries.timm_models import open_timm
+from goen.models.unwrapping import unwrap
+
+HUGGING_FACE, TIMM = "hf", "timm"
+_FORMS = "hf:FOLDER (Hugging Face) or timm:NAME"
+
+
+def is_library_model(name: str) -> bool:
+    """Whether ``open_model`` opens it, and not a module of this name.
+
+    Example:
+        >>> is_library_model("hf:my-vit"), is_library_model("my_nets:small_net")
+        (True, False)
+    """
+    return name.partition(":")[0] in (HUGGING_FACE, TIMM)
+
+
+def open_model(name: str, weights: Path | str | None = None) -> OpenedModel:
+    """A classifier of another library, its preprocessing and its classes, for ``Gate.fit``.
+
+    Nothing is downloaded, and no code runs but that of the installed library. Preprocessing and
+    classes come from the model's own config; ``docs/libraries.md`` says what is approximated.
+
+    Args:
+        name: ``hf:FOLDER``, a folder that ``save_pretrained`` of transformers wrote; or
+            ``timm:NAME``, a model of timm.
+        weights: for timm: a ``.safetensors`` or ``.pt`` file.
+
+    Raises:
+        UsageError: another form, no such folder or model, or a model that is no classifier.
+        ArtifactError: files that cannot be read.
+        ExtraMissing: the library is not here or cannot be imported.
+    """
+    library, _, rest = name.partition(":")
+    if not is_library_model(name) or not rest:
+        raise UsageError(f"A model is named by {_FORMS}; got {name!r}.")
+    if library == TIMM:
+        if weights is None:
+            raise UsageError(
+                f"{name} has no weights, and goen downloads none: give a file with them (weights=, "
+                "--weights)."
+            )
+        return open_timm(rest, Path(weights))
+    if weights is not None:
+        raise UsageError(f"The weights of {name} are in its folder: leave out {weights}.")
+    return open_hugging_face(Path(rest).expanduser())
+
+
+def open_architecture(name: str, num_classes: int) -> nn.Module:
+    """The same model without its weights, for a gate that has them.
+
+    Args:
+        name: as for ``open_model``.
+        num_classes: of the gate.
+    """
+    library, _, rest = name.partition(":")
+    if library == TIMM:
+        return open_timm(rest, num_classes=num_classes).model
+    return open_hugging_face(Path(rest).expanduser(), with_weights=False).model
+
+
+def as_opened(model: nn.Module | OpenedModel) -> OpenedModel:
+    """The model with what it says about itself: nothing, unless it is one of transformers.
+
+    Of a timm model nothing is taken over: its config is that of timm's own weights, and the model
+    may have others.
+    """
+    if isinstance(model, OpenedModel):
+        return model
+    inner = unwrap(model)
+    return describe_hugging_face(inner) or OpenedModel(inner)

@@ -1,0 +1,114 @@
+"""``goen fit --model hf:FOLDER``: what the model's config says, and the options that replace it."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from torch import nn
+
+import goen
+from goen.cli.main import main
+from goen.cli.own_settings import OwnSettings
+from goen.errors import UsageError
+from goen.libraries.opened import OpenedModel
+from goen.models.tapping.preprocess import Preprocess, PreprocessSound
+
+from ..libraries.tiny_models import CLASSES, SIZE, labelled, noise, saved
+
+OWN = Preprocess((0.5,), (0.2,), (24, 24), (20, 20))
+
+
+def write(folder: Path, images: np.ndarray, labels: np.ndarray | None = None) -> Path:
+    for number, pixels in enumerate(images):
+        place = folder if labels is None else folder / CLASSES[labels[number]]
+        place.mkdir(parents=True, exist_ok=True)
+        # Twice as large: the model's config says what they are resized to.
+        picture = Image.fromarray(pixels.transpose(1, 2, 0)).resize((2 * SIZE, 2 * SIZE), 0)
+        picture.save(place / f"{number}.png")
+    return folder
+
+
+@pytest.mark.xdist_group("transformers")
+def test_a_folder_of_hugging_face_needs_no_other_option(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = f"hf:{saved('image', tmp_path / 'vit')}"
+    train = write(tmp_path / "train", *labelled("image", 150, 0))
+    held_out = write(tmp_path / "held", *labelled("image", 150, 1))
+    words = ["fit", "--model", model, "--train", train, "--held-out", held_out]
+    out = tmp_path / "gate"
+    assert main([*map(str, words), "--false-alarm-rate", "0.1", "--out", str(out)]) == 0
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert manifest["classes"] == list(CLASSES)  # the order of the logits, not of the alphabet
+    assert manifest["image_size"] == [SIZE, SIZE]
+    assert manifest["network"]["preprocess"]["std"] == [0.25] * 3
+    assert manifest["facts"]["held_out_accuracy"] > 0.9
+    assert manifest["facts"]["factory"] == model
+    assert f"--model {model}" in capsys.readouterr().err
+
+    unlike = write(tmp_path / "unlike", noise(np.random.default_rng(2), 20))
+    assert main(["score", str(unlike), "--gate", str(out), "--model", model]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert np.mean([row["is_ood"] for row in rows]) > 0.8
+    assert main(["score", str(unlike), "--gate", str(out)]) == 2
+    assert f"It was made by {model}" in capsys.readouterr().err
+
+    (train / "wide").rename(train / "broad")
+    assert main([*map(str, words), "--out", str(tmp_path / "other")]) == 2
+    message = " ".join(capsys.readouterr().err.split())
+    assert "Only the model has: wide. Only the images have: broad." in message
+    assert "--classes" in message
+
+
+def opened(own: Preprocess | PreprocessSound | None, *classes: str) -> OpenedModel:
+    return OpenedModel(nn.Identity(), "hf:x", classes, lambda: own)
+
+
+def test_options_replace_parts_of_the_config(tmp_path: Path) -> None:
+    model = opened(OWN)
+    assert OwnSettings(model).preprocess(images=True) == OWN
+    assert OwnSettings(model).picture_size(str(tmp_path)) == (24, 24)
+    assert OwnSettings(model).picture_size("digits/train") is None  # resized by the preprocessing
+    other = OwnSettings(model, mean=(0.1,))
+    assert other.preprocess(images=True) == Preprocess((0.1,), (0.2,), (24, 24), (20, 20))
+    sized = OwnSettings(model, std=(0.3,), sized=True)
+    assert sized.preprocess(images=True) == Preprocess((0.5,), (0.3,))
+    assert sized.picture_size(str(tmp_path)) is None
+    assert OwnSettings(model, abs).preprocess(images=True) is abs  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="Give --preprocess, or --mean and --std, not both"):
+        OwnSettings(model, abs, std=(0.3,)).preprocess(images=True)  # type: ignore[arg-type]
+
+
+def test_models_that_say_nothing_take_the_options() -> None:
+    assert OwnSettings(opened(None)).preprocess(images=True) is None
+    given = OwnSettings(opened(None), mean=(0.1,))
+    assert given.preprocess(images=True) == Preprocess((0.1,))
+    sound = PreprocessSound(8000)
+    assert OwnSettings(opened(sound)).preprocess(images=False) == sound
+    assert OwnSettings(opened(sound)).preprocess(images=True) is None
+
+
+def test_all_options_together_need_no_config() -> None:
+    def unreadable() -> Preprocess:
+        raise UsageError("a step that goen does not have")
+
+    model = OpenedModel(nn.Identity(), "hf:x", (), unreadable)
+    every = OwnSettings(model, mean=(0.1,), std=(0.2,), sized=True)
+    assert every.preprocess(images=True) == Preprocess((0.1,), (0.2,))
+    with pytest.raises(UsageError, match="a step"):
+        OwnSettings(model, mean=(0.1,)).preprocess(images=True)
+
+
+def test_classes_of_known_sets_are_put_in_the_order_of_the_logits() -> None:
+    known = goen.data.load_set("digits").classes
+    reverse = tuple(reversed(known))
+    assert OwnSettings(opened(None, *reverse)).class_order("digits") == reverse
+    assert OwnSettings(opened(None)).class_order("digits") is None
+    assert OwnSettings(opened(None, "a")).tensor_classes(()) == ("a",)
+    assert OwnSettings(opened(None, "a")).tensor_classes(("b",)) == ("b",)
+    # Numbers are those of the logits.
+    assert OwnSettings(opened(None, "ten")).class_order("digits") is None
+    with pytest.raises(UsageError, match=r"Only the model has: ten\. Only the images have: "):
+        OwnSettings(opened(None, "ten")).class_order("photographs")
