@@ -2,7 +2,9 @@
 
 import random
 import re
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,9 @@ from goen.gate import (
     partial_fit_outputs,
     partition_rows,
 )
+from goen.gate.fit_parts import fit_share
+from goen.models.tapping.tapped import Tapped
+from goen.training.distributed import Ranks
 
 from ..own_model import LAYERS, digits, ood, preprocess, trained
 from .test_fit_outputs import HELD_OUT, LABELS, X, given
@@ -131,6 +136,32 @@ def test_labels_without_logits_need_the_names_of_all_classes() -> None:
         Gate.fit_outputs(read, LABELS, HELD_OUT)
     with pytest.raises(UsageError, match="read from images"):
         Gate.fit_outputs(part(range(664)), None, HELD_OUT)
+
+
+class Threads(Ranks):
+    """Ranks that are threads of this process."""
+
+    def gather_bytes(self, own: bytes) -> list[bytes]:
+        found[self.rank] = own
+        barrier.wait(60)
+        return [found[rank] for rank in range(self.size)]
+
+
+found: dict[int, bytes] = {}
+barrier = threading.Barrier(3)
+
+
+def test_shares_of_ranks_give_the_same_bytes(whole: dict[str, bytes], tmp_path: Path) -> None:
+    def share(rank: int) -> PartialFit | None:
+        tapped = Tapped(trained(), LAYERS, preprocess=preprocess)
+        train = digits().train
+        return fit_share(tapped, train, Threads(rank, 3), batch_size=BATCH)
+
+    with ThreadPoolExecutor(3) as pool:
+        read, *others = pool.map(share, range(3))
+    assert others == [None, None]
+    assert files(fit(read), tmp_path / "gate") == whole
+    assert fit_share(trained(), digits().train, Ranks()) is None
 
 
 @pytest.fixture

@@ -2,12 +2,15 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
-from goen.errors import UsageError
-from goen.gate import merge, partial_fit
+from goen.errors import ArtifactError, UsageError
+from goen.gate import PartialFit, merge, partial_fit, partial_fit_outputs
 
 from ..own_model import LAYERS, digits, preprocess, trained
+from .test_fit_outputs import LABELS, X
 from .test_fit_parts import files, fit, part, parts
 
 
@@ -18,6 +21,24 @@ def test_merges_of_merges_in_any_order(tmp_path: Path) -> None:
     assert tree.describe() == {**digits().train.to_json()}
     whole = files(fit(digits().train, layers=LAYERS), tmp_path / "whole")
     assert files(fit(tree), tmp_path / "gate") == whole
+
+
+def test_bytes_give_the_same_part(tmp_path: Path) -> None:
+    whole = files(fit(digits().train, layers=LAYERS), tmp_path / "whole")
+    read = merge(PartialFit.from_bytes(made.to_bytes()) for made in parts(2))
+    assert files(fit(read), tmp_path / "gate") == whole
+    features = partial_fit_outputs(X, LABELS, classes=list("abcde"), first_row=7)
+    again = PartialFit.from_bytes(features.to_bytes())
+    assert (again.spans, again.right, again.kind) == (features.spans, None, features.kind)
+    assert torch.equal(again.sums["sums"], features.sums["sums"])
+    assert np.array_equal(again.digests, features.digests)
+
+
+def test_damaged_bytes_are_an_error() -> None:
+    content = partial_fit_outputs(X[:50], None).to_bytes()
+    for damaged in (b"", b"x" * 99, content[:-5], content.replace(b"layers", b"sreyal")):
+        with pytest.raises(ArtifactError, match="not a part of a fit"):
+            PartialFit.from_bytes(damaged)
 
 
 def test_what_does_not_belong_together_is_an_error() -> None:

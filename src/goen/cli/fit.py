@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
+import torch
 import tyro
 
 from goen.cli.fit_features import fit_features
@@ -22,13 +23,16 @@ from goen.errors import UsageError
 from goen.escaping import visible
 from goen.files import check_free, check_writable, whole_file
 from goen.gate import Gate
+from goen.gate.fit_parts import fit_share
 from goen.gate.summary import fit_summary
 from goen.models.placement import find_device
 from goen.models.tapping.pooling import Layout, Tokens
 from goen.models.tapping.preprocess import Preprocess
+from goen.models.tapping.tapped import as_tapped
 from goen.report.fit import write_fit_page
 from goen.runs.artifacts import saved
 from goen.runs.limits import check_image_size
+from goen.training.distributed import join_ranks
 
 
 def fit_command(
@@ -60,7 +64,8 @@ def fit_command(
     be NPY files, one image each, or one .npz file with images (N, C, H, W) and labels. Pictures are
     read as colour; as grey, or with all bands of a TIFF file, if the model takes that. Classes are
     numbered in the alphabetical order of their folders unless --classes gives another. Without
-    --layers, goen chooses two layers and prints them with the others.
+    --layers, goen chooses two layers and prints them with the others. Under torchrun each process
+    reads its share of the training images; the gate is the same.
 
     For example: goen fit --model my_nets:resnet20 --weights resnet20.safetensors
                  --train photos/train --held-out photos/val --ood photos/other --size 224
@@ -68,6 +73,7 @@ def fit_command(
                  goen fit --model my_nets:bands13 --train tiles/train --held-out tiles/val
                  --out gate
                  goen fit --features train.npz --held-out held_out.npz --out gate
+                 torchrun --nproc-per-node 8 -m goen fit ...       (eight processes read the images)
 
     Args:
         model: a function that returns the model; the current folder is searched too.
@@ -127,17 +133,27 @@ def fit_command(
     check_image_size(*sides)
     held = open_image_set(held_out, sides, training.classes, form)
     ood_images = {kind: open_image_set(name, sides, (), form) for kind, name in _kinds(ood).items()}
-    gate = Gate.fit(
+    tapped = as_tapped(
         network,
-        training,
-        held,
-        layers="auto" if layers == ("auto",) else layers,
-        ood=ood_images or None,
-        false_alarm_rate=false_alarm_rate,
+        "auto" if layers == ("auto",) else layers,
         logits=int(logits) if logits and logits.isdigit() else logits,
         preprocess=prepared,
         tokens=tokens,
         layout=layout,
+        example=torch.from_numpy(training.read(slice(2))),
+    )
+    with join_ranks() as ranks:
+        read = fit_share(
+            tapped, training, ranks, flip_averaging=flip_averaging, batch_size=batch_size
+        )
+        if ranks.rank:  # the first process goes on
+            return 0
+    gate = Gate.fit(
+        tapped,
+        read or training,
+        held,
+        ood=ood_images or None,
+        false_alarm_rate=false_alarm_rate,
         classes=training.classes,
         flip_averaging=flip_averaging,
         batch_size=batch_size,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from goen.batch import take
+from goen.data.imageset import ImageSet
 from goen.data.inputs import Array, Images, as_stream, check_batch_size
 from goen.data.kinds import AskedInputs, ImageInputs, find_kind
 from goen.errors import UsageError
@@ -14,10 +15,11 @@ from goen.gate._network import record_outputs
 from goen.gate._passes import count_classes, first_inputs
 from goen.gate.fit import gate_network
 from goen.gate.fit_outputs import features_network, open_features
-from goen.gate.partial import PartialFit, read_training
+from goen.gate.partial import PartialFit, merge, read_training
 from goen.models.placement import evaluating, full_precision
 from goen.models.tapping.preprocess import InputPreprocessing, Preprocessing
 from goen.models.tapping.tapped import Tapped, as_tapped
+from goen.training.distributed import Ranks
 
 if TYPE_CHECKING:
     from goen.gate.fit_outputs import Features
@@ -96,6 +98,43 @@ def partial_fit(
                 network, tapped.layers, replace(stream, kind=kind), first_row=first_row
             )
             return replace(part, recorded=record_outputs(network, kind))
+
+
+def fit_share(
+    model: nn.Module | Tapped,
+    train: ImageSet,
+    ranks: Ranks,
+    *,
+    flip_averaging: bool = False,
+    batch_size: int = BATCH_SIZE,
+) -> PartialFit | None:
+    """Read this process's share of the training set.
+
+    All shares, merged, on rank 0; ``None`` on the others, and where there are no others.
+
+    Args:
+        model: as for ``partial_fit``, the same in every process.
+        train: the whole set, the same in every process.
+        ranks: the processes; see ``goen.training.distributed.join_ranks``.
+        flip_averaging: as for ``Gate.fit``.
+        batch_size: as for ``Gate.fit``.
+    """
+    if ranks.size == 1:
+        return None
+    shares = partition_rows(len(train), ranks.size, batch_size)
+    own = b""
+    if ranks.rank < len(shares):
+        rows = shares[ranks.rank]
+        part = partial_fit(
+            model,
+            train.take(rows),
+            first_row=rows.start,
+            flip_averaging=flip_averaging,
+            batch_size=batch_size,
+        )
+        own = part.to_bytes()
+    parts = ranks.gather_bytes(own)
+    return None if ranks.rank else merge(PartialFit.from_bytes(part) for part in parts if part)
 
 
 def partial_fit_outputs(

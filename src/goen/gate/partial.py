@@ -1,5 +1,6 @@
 """What a fit keeps of some rows of the training set: parts of it merge in any order."""
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -8,18 +9,22 @@ from itertools import pairwise
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from goen.data.imageset import Digests, fingerprint_of
+from goen.data.imageset import DIGEST, Digests, fingerprint_of
 from goen.data.inputs import BatchStream
 from goen.data.kinds import InputKind, TensorInputs
 from goen.detectors import GoenM
 from goen.detectors._bank import ROWS, Bank
-from goen.errors import UsageError
+from goen.errors import ArtifactError, GoenError, UsageError
 from goen.extraction import run_network
+from goen.gate._inputs import inputs_manifest, read_inputs
 from goen.gate._network import agree, record_outputs
 from goen.models.precomputed import Precomputed
-from goen.runs.manifest import JsonObject
+from goen.runs.manifest import JsonObject, Manifest
+from goen.runs.tensors import Tensors
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -90,6 +95,58 @@ class PartialFit:
                 "fitted on them too. A part's first_row is the number of its first image in the "
                 "whole set."
             )
+
+    def to_bytes(self) -> bytes:
+        """For a file or another process; ``from_bytes`` reads it."""
+        tensors = {f"bank.{name}": values for name, values in self.bank.state().items()}
+        tensors |= {f"recorded.{i}": values for i, values in enumerate(self.recorded)}
+        tensors |= {f"sums.{name}": values for name, values in self.sums.items()}
+        digests = np.frombuffer(np.ascontiguousarray(self.digests).tobytes(), np.uint8)
+        tensors |= {
+            "digests": torch.from_numpy(digests.copy()).view(-1, DIGEST.itemsize),
+            "labels": torch.from_numpy(self.labels),
+            "spans": torch.tensor(self.spans),
+        }
+        settings: JsonObject = {
+            "layers": list(self.bank.layers),
+            "right": self.right,
+            "name": self.name,
+            "classes": None if self.classes is None else list(self.classes),
+            **inputs_manifest(self.kind),
+        }
+        plain = {name: values.contiguous() for name, values in tensors.items()}
+        return save(plain, metadata={"part": json.dumps(settings)})
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> "PartialFit":
+        """What ``to_bytes`` gave.
+
+        Raises:
+            ArtifactError: it is damaged, or something else.
+        """
+        try:
+            tensors, settings = _read(content)
+            bank = Bank(settings.texts("layers")).load_state(tensors.part("bank."))
+            labels = tensors.integers("labels", ("images",), low=0, high=bank.num_classes - 1)
+            spans = tensors.integers("spans", ("runs", 2), low=0).tolist()
+            digests = tensors.of_shape("digests", (len(labels), DIGEST.itemsize), torch.uint8)
+            recorded, sums = tensors.part("recorded."), tensors.part("sums.")
+            return cls(
+                bank,
+                tuple((start, end) for start, end in spans),
+                np.frombuffer(digests.numpy().tobytes(), DIGEST),
+                labels.numpy(),
+                settings.integer("right") if "right" in settings else None,
+                read_inputs(settings),
+                settings.text("name"),
+                settings.texts("classes") if "classes" in settings else None,
+                tuple(recorded[str(number)] for number in range(len(recorded))),
+                dict(sums),
+            )
+        except (GoenError, SafetensorError, LookupError, RuntimeError, ValueError) as error:
+            raise ArtifactError(
+                f"This is not a part of a fit that this goen can read: {str(error)[:200]}."
+            ) from error
 
     def add_to(self, detector: GoenM, network: nn.Module) -> None:
         """Add these images to a detector and to the class means of a network of features.
@@ -181,6 +238,14 @@ def merge(parts: Iterable[PartialFit]) -> PartialFit:
             for name in given[0].sums
         },
     )
+
+
+def _read(content: bytes) -> tuple[Tensors, Manifest]:
+    """The tensors and the settings; safetensors gives the latter from its header only."""
+    size = int.from_bytes(content[:8], "little")
+    header = Manifest(json.loads(content[8 : 8 + size]))
+    settings = json.loads(header.part("__metadata__").text("part"))
+    return Tensors(load(content)), Manifest(settings if isinstance(settings, dict) else {})
 
 
 def _runs(part: PartialFit) -> Iterator[tuple[tuple[int, int], Digests, NDArray[np.int64]]]:
