@@ -19,10 +19,10 @@ from goen.gate.partial import PartialFit, merge, read_training
 from goen.models.placement import evaluating, full_precision
 from goen.models.tapping.preprocess import InputPreprocessing, Preprocessing
 from goen.models.tapping.tapped import Tapped, as_tapped
-from goen.training.distributed import Ranks
 
 if TYPE_CHECKING:
     from goen.gate.fit_outputs import Features
+    from goen.training.distributed import Ranks
 
 BATCH_SIZE = 128
 
@@ -103,7 +103,7 @@ def partial_fit(
 def fit_share(
     model: nn.Module | Tapped,
     train: ImageSet,
-    ranks: Ranks,
+    ranks: "Ranks",
     *,
     flip_averaging: bool = False,
     batch_size: int = BATCH_SIZE,
