@@ -27,6 +27,7 @@ def test_bytes_give_the_same_part(tmp_path: Path) -> None:
     whole = files(fit(digits().train, layers=LAYERS), tmp_path / "whole")
     read = merge(PartialFit.from_bytes(made.to_bytes()) for made in parts(2))
     assert files(fit(read), tmp_path / "gate") == whole
+    assert read.bank.numbers.max() == len(digits().train) - 1
     features = partial_fit_outputs(X, LABELS, classes=list("abcde"), first_row=7)
     again = PartialFit.from_bytes(features.to_bytes())
     assert (again.spans, again.right, again.kind) == (features.spans, None, features.kind)

@@ -224,8 +224,12 @@ class Bank:
         state = {"labels": self._labels, "turns": self._turns, "counts": counts}
         return state | {f"unit.{i}": self._unit[layer] for i, layer in enumerate(self.layers)}
 
-    def load_state(self, state: Mapping[str, Tensor]) -> Self:
+    def load_state(self, state: Mapping[str, Tensor], *, next_row: int | None = None) -> Self:
         """Take what ``state`` gave.
+
+        Args:
+            state: of a bank.
+            next_row: the row after its last, for a bank that has not seen all rows before that.
 
         Raises:
             ValueError: a tensor that no bank has; the message names it.
@@ -250,7 +254,7 @@ class Bank:
             for i, layer in enumerate(self.layers)
         }
         self.num_classes, self._seen, self.rows = num_classes, seen, rows
-        self._next_row = seen
+        self._next_row = seen if next_row is None else next_row
         self._labels, self._turns, self._unit = labels, turns, unit
         self._neighbour = _neighbour(labels)
         self._numbers = None

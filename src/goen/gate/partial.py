@@ -126,9 +126,10 @@ class PartialFit:
         """
         try:
             tensors, settings = _read(content)
-            bank = Bank(settings.texts("layers")).load_state(tensors.part("bank."))
-            labels = tensors.integers("labels", ("images",), low=0, high=bank.num_classes - 1)
             spans = tensors.integers("spans", ("runs", 2), low=0).tolist()
+            bank = Bank(settings.texts("layers"))
+            bank.load_state(tensors.part("bank."), next_row=spans[-1][1])
+            labels = tensors.integers("labels", ("images",), low=0, high=bank.num_classes - 1)
             digests = tensors.of_shape("digests", (len(labels), DIGEST.itemsize), torch.uint8)
             recorded, sums = tensors.part("recorded."), tensors.part("sums.")
             return cls(
