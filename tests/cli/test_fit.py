@@ -1,6 +1,9 @@
 """``goen fit``, ``goen score`` and ``goen export``, as an engineer would type them."""
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +28,7 @@ from ..gate.false_alarms import flags_allowed
 from ..own_model import LAYERS, digits, trained
 from ..report.scored import walls
 
+ROOT = Path(__file__).parent.parent.parent
 MODULE = """
 import sys
 from tests.own_model import DigitNet
@@ -472,3 +476,22 @@ def test_the_model_decides_how_grey_pictures_are_read(
         photo, tile = (json.loads(line) for line in capsys.readouterr().out.splitlines())
         assert photo["error"] is None
         assert f"tile.tif has 13 channels; {channels} are needed" in tile["error"]
+
+
+@pytest.mark.xdist_group("processes")
+def test_two_processes_of_torchrun_write_the_gate_of_one(desk: Path, tmp_path: Path) -> None:
+    words = [*ARGUMENTS, "--weights", "w.pt", "--layers", *LAYERS, "--batch-size", "64"]
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    for name, launcher in (("one", []), ("two", torchrun)):
+        done = subprocess.run(
+            [sys.executable, *launcher, "-m", "goen", *words, "--out", str(tmp_path / name)],
+            cwd=desk,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert not done.returncode, done.stderr[:3000]
+        assert done.stdout.count("A gate for my_nets:digit_net") == 1
+    for file in ("manifest.json", "tensors.safetensors", "report.txt"):
+        assert (tmp_path / "two" / file).read_bytes() == (tmp_path / "one" / file).read_bytes()

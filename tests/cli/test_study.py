@@ -1,15 +1,18 @@
 """What the commands of all studies share, and that each passes its options on."""
 
 import json
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from goen.cli.main import main
-from goen.cli.study import StudyOptions
+from goen.cli.study import StudyOptions, run_on_ranks
+from goen.data import ImageSet
 from goen.studies import AblateConfig, BenchConfig, RobustConfig, RunConfig
+from goen.training.distributed import Ranks
 
 from ..tiny import tiny_protocol
 
@@ -21,6 +24,37 @@ def test_folders_follow_from_the_datasets_and_the_study() -> None:
     assert options.run_folder("bench") == Path("here/mine")
     assert options.shared_stages(Path("here/mine")).folder == Path("here/stages")
     assert StudyOptions(stages=Path("s")).shared_stages(Path("here/mine")).folder == Path("s")
+
+
+class Said(Ranks):
+    """Ranks that record what is said to the others, or hear what they are told."""
+
+    said: ClassVar[list[object]] = []
+
+    def broadcast(self, message: Any = None) -> Any:
+        self.said.append(message)
+        return message
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_first_process_works_and_the_others_help_to_train(
+    rank: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    helped: list[ImageSet] = []
+    Said.said.clear()
+    monkeypatch.setattr("goen.cli.study.join_ranks", lambda: nullcontext(Said(rank, 2)))
+    monkeypatch.setattr("goen.cli.study.help_training", helped.append)
+    monkeypatch.setattr(StudyOptions, "load_protocol", lambda self: tiny_protocol())
+    folder = tmp_path / "run"
+    done = run_on_ranks(StudyOptions(), folder, lambda datasets: len(datasets.train))
+    if rank:
+        assert done is None
+        assert [images.fingerprint for images in helped] == [tiny_protocol().train.fingerprint]
+        assert not folder.exists()
+    else:
+        assert done == len(tiny_protocol().train)
+        assert not helped
+        assert Said.said == [True, None]  # the datasets are here; there is nothing left to train
 
 
 STUDIES: dict[str, tuple[str, list[str], object, dict[str, object]]] = {

@@ -1,6 +1,8 @@
 import math
 import pickle
+from functools import reduce
 from itertools import pairwise
+from random import Random
 
 import numpy as np
 import pytest
@@ -63,6 +65,44 @@ def test_any_chunks_keep_the_same_rows(cuts: list[int], rows: int) -> None:
         parts.update(outputs[start:end], labels[start:end])
     for name, value in whole.state().items():
         assert torch.equal(parts.state()[name], value), name
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(1, 499), max_size=5), st.integers(1, 300), st.randoms())
+def test_banks_of_parts_merge_to_that_of_the_whole(
+    cuts: list[int], rows: int, random: Random
+) -> None:
+    outputs, labels = stream(500)
+    whole = Bank(["a", "b"], rows).update(outputs, labels)
+    parts = [
+        Bank(["a", "b"], rows).update(outputs[a:b], labels[a:b], first_row=a)
+        for a, b in pairwise(sorted({0, *cuts, 500}))
+    ]
+    random.shuffle(parts)
+    before = [len(part) for part in parts]
+    merged = reduce(Bank.merged, parts)
+    assert [len(part) for part in parts] == before
+    assert torch.equal(merged.numbers, whole.numbers)
+    for name, value in whole.state().items():
+        assert torch.equal(merged.state()[name], value), name
+    # Also one bank that is offered the same parts in another order.
+    one = Bank(["a", "b"], rows)
+    for a, b in reversed([*pairwise(sorted({0, *cuts, 500}))]):
+        one.update(outputs[a:b], labels[a:b], first_row=a)
+    assert torch.equal(one.unit("b"), whole.unit("b"))
+
+
+def test_banks_of_different_networks_do_not_merge() -> None:
+    outputs, labels = stream(50)
+    bank = Bank(["a"]).update(outputs, labels)
+    for other in (
+        Bank(["b"]).update(outputs, labels),
+        Bank(["a"], 7).update(outputs, labels),
+        Bank(["a"]).update(Outputs(torch.zeros(50, 9), outputs.features), labels),
+        Bank(["a"]).update(Outputs(outputs.logits, {"a": torch.ones(50, 2)}), labels),
+    ):
+        with pytest.raises(UsageError, match=r"same network: Bank\(a of 3; 4 classes, 50"):
+            bank.merged(other)
 
 
 def test_every_class_keeps_its_share_and_a_rare_one_all_it_has() -> None:

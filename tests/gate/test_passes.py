@@ -5,11 +5,10 @@ import torch
 from goen.data.inputs import as_stream
 from goen.detectors import GoenM
 from goen.errors import FitError
-from goen.extraction import extract
+from goen.extraction import run_network
 from goen.functional import conformal
 from goen.gate._passes import (
     first_inputs,
-    fit_detector,
     measure_cues,
     require_held_out,
     split_held_out,
@@ -68,9 +67,10 @@ def test_a_pass_keeps_cues_labels_and_the_first_images_alone() -> None:
     network = Tapped(trained(), LAYERS, preprocess=preprocess)
     detector = GoenM(LAYERS)
     train = digits().train
-    fitted = fit_detector(detector, network, as_stream(train, "train", 100))
-    predicted = extract(network, train).logits.argmax(dim=1).numpy()
-    assert (fitted.images, fitted.accuracy) == (len(train), np.mean(predicted == train.labels))
+    for outputs, labels in run_network(
+        network, as_stream(train, "train", 100), name="train", total=None
+    ):
+        detector.update(outputs, labels)
     some = digits().test.take(range(50))
     found = measure_cues(network, as_stream(some, "test", 20), detector)
     assert len(found) == 50

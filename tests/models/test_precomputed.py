@@ -29,14 +29,19 @@ def test_means_by_hand() -> None:
     assert torch.allclose(logits, expected[None], rtol=1e-5)
 
 
-def test_chunks_add_up() -> None:
-    inputs, labels = {"a": torch.rand(50, 4)}, torch.arange(50) % 3
+def test_chunks_add_up_to_the_same_bytes_in_any_order() -> None:
+    inputs, labels = {"a": torch.randn(50, 4)}, torch.arange(50) % 3
     whole = Precomputed({"a": 4}, 3, has_logits=False).add(inputs, labels)
     parts = Precomputed({"a": 4}, 3, has_logits=False)
-    for rows in torch.arange(50).split(7):
-        parts.add({"a": inputs["a"][rows]}, labels[rows])
+    for rows in reversed(torch.arange(50).split(7)):
+        part = parts.emptied().add({"a": inputs["a"][rows]}, labels[rows])
+        parts.add_sums(part.class_sums())
     for name, value in whole.state_dict().items():
-        assert torch.allclose(parts.state_dict()[name], value)
+        assert torch.equal(parts.state_dict()[name], value)
+    unit = inputs["a"] / inputs["a"].norm(dim=1, keepdim=True)
+    sums = torch.stack([unit[labels == label].sum(dim=0) for label in range(3)])
+    assert torch.allclose(whole.sums, sums.double(), atol=1e-6)
+    assert whole.squares == 50
 
 
 @pytest.mark.parametrize(

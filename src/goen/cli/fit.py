@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
+import torch
 import tyro
 
 from goen.cli.fit_features import fit_features
@@ -26,12 +27,15 @@ from goen.errors import UsageError
 from goen.escaping import visible
 from goen.files import check_free, check_writable, whole_file
 from goen.gate import Gate
+from goen.gate.fit_parts import fit_share
 from goen.gate.summary import fit_summary
 from goen.models.placement import find_device
 from goen.models.tapping.pooling import Layout, Tokens
+from goen.models.tapping.tapped import as_tapped
 from goen.report.fit import write_fit_page
 from goen.runs.artifacts import saved
 from goen.runs.limits import check_image_size
+from goen.training.distributed import join_ranks
 
 
 def fit_command(
@@ -63,7 +67,8 @@ def fit_command(
     be NPY files, one image each, or one .npz file with images (N, C, H, W) and labels. Pictures are
     read as colour; as grey, or with all bands of a TIFF file, if the model takes that. Classes are
     numbered in the alphabetical order of their folders unless --classes gives another. Without
-    --layers, goen chooses two layers and prints them with the others.
+    --layers, goen chooses two layers and prints them with the others. Under torchrun each process
+    reads its share of the training images; the gate is the same.
 
     For example: goen fit --model my_nets:resnet20 --weights resnet20.safetensors
                  --train photos/train --held-out photos/val --ood photos/other --size 224
@@ -75,6 +80,7 @@ def fit_command(
                  --train photos/train --held-out photos/val --out gate
                  goen fit --model hf:my-bert --train train.npz --held-out val.npz --out gate
                  goen fit --features train.npz --held-out held_out.npz --out gate
+                 torchrun --nproc-per-node 8 -m goen fit ...       (eight processes read the images)
 
     Args:
         model: MODULE:FUNCTION, a function that returns the model (the current folder is searched
@@ -126,19 +132,21 @@ def fit_command(
     opened = make_model(model, weights)
     opened.model.to(place)
     own = OwnSettings(opened, find_preprocess(preprocess), mean, std, sized=bool(size))
-    fit = partial(
-        Gate.fit,
-        opened.model,
-        layers="auto" if layers == ("auto",) else layers,
-        false_alarm_rate=false_alarm_rate,
-        logits=int(logits) if logits and logits.isdigit() else logits,
-        tokens=tokens,
-        layout=layout,
-        flip_averaging=flip_averaging,
-        batch_size=batch_size,
-    )
+    wanted = "auto" if layers == ("auto",) else layers
+    where = int(logits) if logits and logits.isdigit() else logits
     if is_tensor_file(train):
-        fit = partial(fit, preprocess=own.preprocess(images=False))
+        fit = partial(
+            Gate.fit,
+            opened.model,
+            layers=wanted,
+            false_alarm_rate=false_alarm_rate,
+            logits=where,
+            preprocess=own.preprocess(images=False),
+            tokens=tokens,
+            layout=layout,
+            flip_averaging=flip_averaging,
+            batch_size=batch_size,
+        )
         fit_tensors(fit, train, held_out, _kinds(ood), out, own.tensor_classes(classes), model)
         return 0
     prepared = own.preprocess(images=True)
@@ -151,8 +159,31 @@ def fit_command(
     check_image_size(*sides)
     held = open_image_set(held_out, sides, training.classes, form)
     ood_images = {kind: open_image_set(name, sides, (), form) for kind, name in _kinds(ood).items()}
-    names = training.classes
-    gate = fit(training, held, ood=ood_images or None, preprocess=prepared, classes=names)
+    tapped = as_tapped(
+        opened.model,
+        wanted,
+        logits=where,
+        preprocess=prepared,
+        tokens=tokens,
+        layout=layout,
+        example=torch.from_numpy(training.read(slice(2))),
+    )
+    with join_ranks() as ranks:
+        read = fit_share(
+            tapped, training, ranks, flip_averaging=flip_averaging, batch_size=batch_size
+        )
+        if ranks.rank:  # the first process goes on
+            return 0
+    gate = Gate.fit(
+        tapped,
+        read or training,
+        held,
+        ood=ood_images or None,
+        false_alarm_rate=false_alarm_rate,
+        classes=training.classes,
+        flip_averaging=flip_averaging,
+        batch_size=batch_size,
+    )
     gate = replace(gate, facts={**gate.facts, "factory": model})
     gate.save(out)
     page = fit_summary(gate, ood_images)

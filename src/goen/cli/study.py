@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from goen.cli.options import OptionalPath, SomeNames
 from goen.cli.print_table import print_table
@@ -13,6 +13,10 @@ from goen.data.protocol import Protocol, protocol
 from goen.report.table import Table
 from goen.runs.results import Result
 from goen.runs.stages import Stages, alone_in, check_run_folder
+from goen.training import help_training
+from goen.training.distributed import join_ranks
+
+Done = TypeVar("Done")
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,28 @@ class StudyOptions:
         return Stages(self.stages) if self.stages else Stages.beside(folder)
 
 
+def run_on_ranks(
+    options: StudyOptions, folder: Path, work: Callable[[Protocol], Done]
+) -> Done | None:
+    """Do the work in this folder, held to the end: no other process may write results in between.
+
+    Of several processes that torchrun started the first does it; the others take their share of its
+    trainings, and ``None`` is their result.
+    """
+    with join_ranks() as ranks:
+        if ranks.rank:
+            ranks.broadcast()  # datasets that had to be downloaded are here now
+            help_training(options.load_protocol().train)
+            return None
+        check_run_folder(folder)  # before datasets are downloaded
+        datasets = options.load_protocol()
+        ranks.broadcast(True)
+        with alone_in(folder):
+            done = work(datasets)
+        ranks.broadcast(None)
+        return done
+
+
 def run_study(
     options: StudyOptions,
     name: str,
@@ -57,11 +83,15 @@ def run_study(
 ) -> int:
     """Run the study, write its tables and report, and print the tables, or the results as JSON."""
     folder = options.run_folder(name)
-    check_run_folder(folder)  # before datasets are downloaded
-    datasets = options.load_protocol()
-    with alone_in(folder):  # to the end: no other process may write results in between
+
+    def work(datasets: Protocol) -> tuple[Sequence[Result], list[Table], Path]:
         results = study(datasets, folder, options.shared_stages(folder))
-        tables, page = write_tables_and_report(folder, results)
+        return results, *write_tables_and_report(folder, results)
+
+    done = run_on_ranks(options, folder, work)
+    if done is None:
+        return 0
+    results, tables, page = done
     if as_json:
         for result in results:
             sys.stdout.write(json.dumps(asdict(result), ensure_ascii=False) + "\n")

@@ -48,8 +48,9 @@ class Bank:
     """Unit vectors of training images, layer by layer, and how far a query lies from them.
 
     Each class keeps at most its share of ``rows``. Which images are kept is decided by a number
-    that the image's place in the stream draws, so any chunks of the same stream keep the same
-    images. The neighbour whose distance is measured is a fiftieth of the rows of the smallest class
+    that the image's row in the training set draws, so any chunks of the same set keep the same
+    images, in whatever order they come, and banks of parts of it merge to the bank of the whole.
+    The neighbour whose distance is measured is a fiftieth of the rows of the smallest class
     away, so that the measure means the same for a small bank and a large one.
 
     Args:
@@ -69,6 +70,7 @@ class Bank:
         self.rows = rows
         self.num_classes = 0
         self._seen = 0
+        self._next_row = 0
         self._neighbour = 0
         self._unit: dict[str, Tensor] = {}
         self._indices: dict[str, NeighbourIndex] = {}
@@ -79,8 +81,14 @@ class Bank:
     def __len__(self) -> int:
         return len(self._labels)
 
-    def update(self, outputs: Outputs, labels: Tensor) -> Self:
+    def update(self, outputs: Outputs, labels: Tensor, *, first_row: int | None = None) -> Self:
         """Offer more training images; unchanged if an error is raised.
+
+        Args:
+            outputs: of consecutive rows of the training set.
+            labels: ``(N,)``.
+            first_row: the number of the first of them in the training set, from 0. Without it they
+                follow the last that were offered.
 
         Raises:
             FitError: a feature is NaN or infinite.
@@ -102,20 +110,54 @@ class Bank:
             features = outputs.features[layer]
             check_features(features, self.width(layer) if self._unit else None)
             check_finite_for_fit(features)
-        labels = torch.cat([self._labels, labels.detach().cpu().to(torch.int64)])
-        turns = torch.cat([self._turns, _turns(self._seen, len(outputs))])
-        kept = _first_of_each_class(labels, turns, -(-self.rows // count))
+        start = self._next_row if first_row is None else first_row
+        unit = {
+            layer: normalise(outputs.features[layer].detach()).to("cpu", torch.float32)
+            for layer in self.layers
+        }
+        self.num_classes = count
+        self._offer(labels.detach().cpu().to(torch.int64), _turns(start, len(outputs)), unit)
+        self._seen += len(outputs)
+        self._next_row = start + len(outputs)
+        return self
+
+    def _offer(self, labels: Tensor, turns: Tensor, unit: Mapping[str, Tensor]) -> None:
+        """Keep what has one of the lowest turns of its class, of these rows and the kept ones."""
+        labels, turns = torch.cat([self._labels, labels]), torch.cat([self._turns, turns])
+        kept = _first_of_each_class(labels, turns, -(-self.rows // self.num_classes))
+        if len(self) and bool((kept < len(self)).all()):
+            return  # of many images, most batches change nothing: the rows need not be copied
         self._indices = {}
         self._neighbour = _neighbour(labels[kept])
-        for layer in self.layers:
-            new = normalise(outputs.features[layer].detach()).to("cpu", torch.float32)
-            old = self._unit.get(layer, new[:0])
-            self._unit[layer] = torch.cat([old, new])[kept]
+        for layer, new in unit.items():
+            self._unit[layer] = torch.cat([self._unit.get(layer, new[:0]), new])[kept]
         self._labels, self._turns = labels[kept], turns[kept]
-        self._seen += len(outputs)
         self._numbers = None
-        self.num_classes = count
-        return self
+
+    def merged(self, other: "Bank") -> "Bank":
+        """The bank of the images of both, the same bytes in any order; both stay as they are.
+
+        Raises:
+            UsageError: other layers, widths, classes or numbers of rows.
+        """
+        same = (self.layers, self.rows, self.num_classes) == (
+            other.layers,
+            other.rows,
+            other.num_classes,
+        ) and all(self.width(layer) == other.width(layer) for layer in self.layers)
+        if not same:
+            raise UsageError(f"These banks are not of the same network: {self} and {other}.")
+        both = Bank(self.layers, self.rows)
+        both.num_classes = self.num_classes
+        for bank in (self, other):
+            both._offer(bank._labels, bank._turns, bank._unit)
+        both._seen = self._seen + other._seen
+        both._next_row = max(self._next_row, other._next_row)
+        return both
+
+    def __repr__(self) -> str:
+        widths = ", ".join(f"{layer} of {self.width(layer)}" for layer in self._unit)
+        return f"Bank({widths}; {self.num_classes} classes, {len(self)} of {self._seen} images)"
 
     def width(self, layer: str) -> int:
         """Of the layer's features."""
@@ -161,15 +203,15 @@ class Bank:
 
     @property
     def numbers(self) -> Tensor:
-        """``(M,)``: the number of each kept image among all that were offered, from 0.
+        """``(M,)``: the row of each kept image in the training set, from 0.
 
-        The random number of an image is that of its place in the stream, so it gives the place.
+        The random number of an image is that of its row, so it gives the row.
 
         Raises:
             ArtifactError: the random numbers are not those of a stream of so many images.
         """
         if self._numbers is None:
-            self._numbers = _places(self._turns, min(self._seen, _MOST_SEEN))
+            self._numbers = _places(self._turns, min(self._next_row, _MOST_SEEN))
         return self._numbers
 
     def unit(self, layer: str) -> Tensor:
@@ -182,8 +224,12 @@ class Bank:
         state = {"labels": self._labels, "turns": self._turns, "counts": counts}
         return state | {f"unit.{i}": self._unit[layer] for i, layer in enumerate(self.layers)}
 
-    def load_state(self, state: Mapping[str, Tensor]) -> Self:
+    def load_state(self, state: Mapping[str, Tensor], *, next_row: int | None = None) -> Self:
         """Take what ``state`` gave.
+
+        Args:
+            state: of a bank.
+            next_row: the row after its last, for a bank that has not seen all rows before that.
 
         Raises:
             ValueError: a tensor that no bank has; the message names it.
@@ -208,6 +254,7 @@ class Bank:
             for i, layer in enumerate(self.layers)
         }
         self.num_classes, self._seen, self.rows = num_classes, seen, rows
+        self._next_row = seen if next_row is None else next_row
         self._labels, self._turns, self._unit = labels, turns, unit
         self._neighbour = _neighbour(labels)
         self._numbers = None

@@ -171,6 +171,21 @@ class GoenM(CueDetector):
         self.id_cues_, self.ood_cues_ = None, {}
         return self
 
+    def add_bank(self, bank: Bank) -> Self:
+        """Add the training images of a bank; what was calibrated before is forgotten.
+
+        Raises:
+            UsageError: a bank of other layers or of another network.
+        """
+        if self.layers is not None and bank.layers != self.layers:
+            raise UsageError(
+                f"This goen-m measures {', '.join(self.layers)}; the training images were read "
+                f"with {', '.join(bank.layers)}."
+            )
+        self.bank_ = bank if self.bank_ is None else self.bank_.merged(bank)
+        self.id_cues_, self.ood_cues_ = None, {}
+        return self
+
     def cues(self, outputs: Outputs) -> Tensor:
         """The distance in each layer, then the cues of the logits, ``(N, K)`` float64."""
         return self._cues(self.bank, outputs)

@@ -5,8 +5,10 @@ The threshold is that of the held-out scores: ``HeldOut.threshold`` in ``held_ou
 """
 
 from goen.gate.bundled import DEFAULT_GATE, bundled_folder, bundled_gates
+from goen.gate.fit_parts import partial_fit, partial_fit_outputs, partition_rows
 from goen.gate.gate import Gate
 from goen.gate.held_out import HeldOut, measure_rounding
+from goen.gate.partial import PartialFit, merge
 from goen.gate.prediction import Prediction, concatenate
 from goen.gate.saving import gate_folder, load
 from goen.gate.update import Change
@@ -16,6 +18,7 @@ __all__ = [
     "Change",
     "Gate",
     "HeldOut",
+    "PartialFit",
     "Prediction",
     "bundled_folder",
     "bundled_gates",
@@ -23,4 +26,8 @@ __all__ = [
     "gate_folder",
     "load",
     "measure_rounding",
+    "merge",
+    "partial_fit",
+    "partial_fit_outputs",
+    "partition_rows",
 ]

@@ -1,5 +1,6 @@
 """A gate's network on disk: rebuilt from settings, or from a model that the user supplies."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import cast
 
@@ -91,7 +92,12 @@ def network_tensors(network: nn.Module, inputs: InputKind) -> dict[str, Tensor]:
         if not isinstance(value, Tensor):
             raise UsageError(f"The model's state {name!r} is not a tensor and cannot be saved.")
         tensors[f"network.{name}"] = value.detach().cpu().clone()  # tied weights share memory
-    return {**tensors, "probe": torch.cat(_side_by_side(_outputs(network, inputs)), dim=1)}
+    return {**tensors, "probe": torch.cat(record_outputs(network, inputs), dim=1)}
+
+
+def record_outputs(network: nn.Module, inputs: InputKind) -> tuple[Tensor, ...]:
+    """Logits and features for two inputs of a fixed pattern, float32 on the CPU."""
+    return _side_by_side(_outputs(network, inputs))
 
 
 @dataclass(frozen=True)
@@ -292,14 +298,19 @@ def _same_outputs(outputs: Outputs, expected: Tensor) -> bool:
     """Whether logits and features are those recorded, each within a share of its own size."""
     found = _side_by_side(outputs)
     widths = [output.shape[1] for output in found]
-    if expected.shape[1] != sum(widths):
+    return expected.shape[1] == sum(widths) and agree(found, torch.split(expected, widths, dim=1))
+
+
+def agree(found: Sequence[Tensor], expected: Sequence[Tensor]) -> bool:
+    """Whether recorded outputs are those expected, each within a share of its own size."""
+    if [output.shape for output in found] != [output.shape for output in expected]:
         return False
-    pairs = zip(found, torch.split(expected, widths, dim=1), strict=True)
-    return all((a - b).abs().max() <= _SAME * b.abs().max() for a, b in pairs)
+    pairs = zip(found, expected, strict=True)
+    return all(bool((a - b).abs().max() <= _SAME * b.abs().max()) for a, b in pairs)
 
 
-def _side_by_side(outputs: Outputs) -> list[Tensor]:
-    return [output.float().cpu() for output in (outputs.logits, *outputs.features.values())]
+def _side_by_side(outputs: Outputs) -> tuple[Tensor, ...]:
+    return tuple(o.float().cpu() for o in (outputs.logits, *outputs.features.values()))
 
 
 def _outputs(network: nn.Module, inputs: InputKind) -> Outputs:

@@ -11,51 +11,16 @@ from torch import Tensor, nn
 
 from goen.batch import Inputs, count_of, join_batches, map_parts, take
 from goen.data.inputs import Batch, BatchStream
-from goen.detectors import CueDetector, GoenM
+from goen.detectors import CueDetector
 from goen.errors import FitError, GoenWarning, UsageError
 from goen.extraction import run_network
 from goen.functional.conformal import required_held_out
 from goen.gate.held_out import COMPARED_IMAGES, one_by_one, score_rounding
 from goen.models.placement import placement
-from goen.models.precomputed import Precomputed
 from goen.outputs import Outputs
 
 # The least number of images from which a mean and a spread can be estimated.
 _FEWEST = 10
-
-
-@dataclass(frozen=True)
-class TrainPass:
-    """The results of one pass over the training images.
-
-    Attributes:
-        images: how many there were.
-        accuracy: of the classifier on them, if there is one.
-    """
-
-    images: int
-    accuracy: float | None
-
-
-def fit_detector(detector: GoenM, network: nn.Module, train: BatchStream) -> TrainPass:
-    """Update the detector with the training images, batch by batch.
-
-    Also the class means that stand for the classifier of a gate without one.
-    """
-    count = right = 0
-    for outputs, labels in run_network(network, train, name=train.name, total=train.count):
-        if labels is None:
-            raise UsageError(
-                f"{train.name} needs integer labels: the stored features are drawn evenly from "
-                "every class. Give a pair (images, labels), or batches of them."
-            )
-        detector.update(outputs, labels)
-        if isinstance(network, Precomputed):
-            network.add(outputs.features, labels)
-        count += len(outputs)
-        right += int((outputs.logits.argmax(dim=1) == labels.cpu()).sum())
-    without = isinstance(network, Precomputed) and not network.has_logits
-    return TrainPass(count, None if without else right / count)
 
 
 @dataclass(frozen=True)

@@ -25,10 +25,8 @@ from goen.detectors import GoenM
 from goen.errors import GoenWarning, UsageError
 from goen.gate._passes import (
     CuePass,
-    TrainPass,
     count_classes,
     first_inputs,
-    fit_detector,
     measure_cues,
     require_held_out,
     split_held_out,
@@ -36,6 +34,7 @@ from goen.gate._passes import (
 from goen.gate.evidence import FitEvidence, is_near_chance
 from goen.gate.gate import Gate
 from goen.gate.held_out import HeldOut
+from goen.gate.partial import PartialFit, read_training
 from goen.models import ARCHITECTURES, Backbone
 from goen.models.flip_averaging import FlipAveraged
 from goen.models.placement import evaluating, placement
@@ -58,8 +57,9 @@ class FitSets:
         train: what the classifier was trained on, with labels.
         held_out: ID images it was not trained on.
         ood: each kind of OOD images by its name.
-        first: two training images or more.
+        first: two training images or more; held-out ones where the training images were read.
         kind: what the inputs are.
+        read: what was kept of the training images, where they were read before.
     """
 
     train: BatchStream
@@ -67,11 +67,12 @@ class FitSets:
     ood: Mapping[str, BatchStream]
     first: Inputs
     kind: InputKind
+    read: PartialFit | None = None
 
     @classmethod
     def open(
         cls,
-        train: Images | BatchStream,
+        train: Images | BatchStream | PartialFit,
         held_out: Images | BatchStream,
         ood: Images | Mapping[str, Images | BatchStream] | None,
         *,
@@ -80,20 +81,37 @@ class FitSets:
         inputs: AskedInputs = "auto",
     ) -> "FitSets":
         """The sets as streams, checked to be disjoint and enough for the rate."""
+        read: PartialFit | None = None
+        if isinstance(train, PartialFit):
+            train.require_whole()
+            inputs = "images" if isinstance(train.kind, ImageInputs) else "tensors"
+            read, train = train, train.as_stream()
         training = as_stream(train, "train", batch_size, inputs)
         holding = as_stream(held_out, "held_out", batch_size, inputs)
         unlike = ood_streams(ood, batch_size, inputs)
         require_held_out(holding.count, false_alarm_rate)
         require_disjoint_streams(_by_role(training, holding, unlike))
-        first, training = first_inputs(training)
-        kind = find_kind(first, inputs, "train")
+        if read is None:
+            first, training = first_inputs(training)
+            kind = find_kind(first, inputs, "train")
+        else:
+            first, holding = first_inputs(holding)
+            kind = read.kind
         return cls(
             replace(training, kind=kind),
             replace(holding, kind=kind),
             {name: replace(stream, kind=kind) for name, stream in unlike.items()},
             first,
             kind,
+            read,
         )
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """The names of the training set's classes, if it has any."""
+        if self.read is not None:
+            return self.read.classes
+        return None if self.train.images is None else self.train.images.classes
 
     def by_role(self) -> dict[str, BatchStream]:
         """All sets: ``train``, ``held_out``, ``ood KIND``."""
@@ -160,8 +178,9 @@ def fit_gate(
         device = placement(network)[0]
         tried = take(sets.first, slice(_TRIED))
         check_deterministic(network, map_parts(lambda part: part.to(device), tried))
-        names = name_classes(classes, sets.train, count)
-        train = fit_detector(detector, network, sets.train)
+        names = name_classes(sets.classes if classes is None else classes, count)
+        train = sets.read or read_training(network, detector.layers or (), sets.train)
+        train.add_to(detector, network)
         held_out = measure_cues(network, sets.held_out, detector)
         ood = {kind: measure_cues(network, s, detector) for kind, s in sets.ood.items()}
     sets.require_disjoint()
@@ -173,9 +192,10 @@ def fit_gate(
             "its cues are weighted equally, and it returns no probability."
         )
     ood_cues = {kind: found.cues[0] for kind, found in ood.items()}
-    counts = {"train": train.images, "held_out": len(held_out)}
-    counts |= {f"ood {kind}": len(found) for kind, found in ood.items()}
     streams = sets.by_role()
+    splits = {"train": train.describe(), "held_out": describe_stream(sets.held_out, len(held_out))}
+    for kind, found in ood.items():
+        splits[f"ood {kind}"] = describe_stream(sets.ood[kind], len(found))
     scores = calibrate(detector, held_out, ood_cues, false_alarm_rate)
     return Gate(
         network=network,
@@ -186,7 +206,7 @@ def fit_gate(
         inputs=sets.kind,
         facts={
             "model": made_from,
-            "splits": {role: describe_stream(streams[role], n) for role, n in counts.items()},
+            "splits": splits,
             "held_out_accuracy": held_out.accuracy,
         },
         image_hashes={role: image_hashes(stream.digests()) for role, stream in streams.items()},
@@ -194,14 +214,14 @@ def fit_gate(
     )
 
 
-def _warn_of_chance(train: TrainPass, held_out: CuePass, num_classes: int) -> None:
+def _warn_of_chance(train: PartialFit, held_out: CuePass, num_classes: int) -> None:
     """Warn if the classifier is not clearly better than chance on a set; held-out sets come first.
 
     A held-out set may have no labels, the training set has them.
     """
     for name, accuracy, count in (
         ("held-out", held_out.accuracy, len(held_out)),
-        ("training", train.accuracy, train.images),
+        ("training", train.accuracy, len(train)),
     ):
         if accuracy is not None and is_near_chance(accuracy, count, num_classes):
             warnings.warn(
@@ -279,9 +299,8 @@ def ood_streams(
     }
 
 
-def name_classes(classes: Sequence[str] | None, train: BatchStream, count: int) -> tuple[str, ...]:
-    """The names given, else those of the set, else numbers; as many as there are logits."""
-    given = classes if classes is not None else (train.images and train.images.classes)
+def name_classes(given: Sequence[str] | None, count: int) -> tuple[str, ...]:
+    """The names given, else numbers; as many as there are logits."""
     names = tuple(map(str, given or range(count)))
     if len(names) != count:
         shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")

@@ -9,10 +9,12 @@ from torch import Tensor
 
 from goen.data.feature_files import FEATURES
 from goen.data.inputs import Array, BatchStream, as_stream, tensors
+from goen.data.kinds import ImageInputs
 from goen.detectors import GoenM
 from goen.errors import UsageError
 from goen.gate.fit import FitSets, fit_gate
 from goen.gate.gate import Gate
+from goen.gate.partial import PartialFit
 from goen.models.precomputed import LOGITS, Precomputed
 from goen.outputs import Outputs
 
@@ -42,7 +44,7 @@ def as_features(given: Features) -> dict[str, Array]:
 
 
 def fit_to_outputs(
-    train: Features,
+    train: Features | PartialFit,
     labels: Array | None,
     held_out: Features,
     *,
@@ -53,24 +55,23 @@ def fit_to_outputs(
     batch_size: int,
 ) -> Gate:
     """A gate for these features; see ``Gate.fit_outputs``."""
-    training = _checked("train", as_features(train))
-    numbers = _labels(training, labels, classes)
-    holding = _checked("held_out", renamed(as_features(held_out), training))
+    network, training = _opened(train, labels, classes, batch_size)
+    known = [*network.widths, *([LOGITS] if network.has_logits else [])]
+    holding = _checked("held_out", renamed(as_features(held_out), known))
     kept = None if held_out_labels is None else _whole_numbers("held_out", held_out_labels)
     sets = FitSets.open(
-        as_stream((training, numbers), "train", batch_size, "tensors"),
+        training,
         _stream("held_out", holding, kept, batch_size),
         {
             name: _stream(name, _checked(name, parts), None, batch_size)
-            for name, parts in _kinds(ood, training).items()
+            for name, parts in _kinds(ood, known).items()
         },
         false_alarm_rate=false_alarm_rate,
         batch_size=batch_size,
         inputs="tensors",
     )
-    network = _network(training, numbers, classes)
     names = classes
-    if names is None and labels is None and not network.has_logits:
+    if names is None and labels is None and network.num_classes == 1 and not network.has_logits:
         names = ("known",)
     is_classifier = network.has_logits and network.num_classes > 1
     return fit_gate(
@@ -83,7 +84,35 @@ def fit_to_outputs(
     )
 
 
-def _network(
+def _opened(
+    train: Features | PartialFit,
+    labels: Array | None,
+    classes: Sequence[str] | None,
+    batch_size: int,
+) -> tuple[Precomputed, BatchStream | PartialFit]:
+    """What stands for the network, and the training rows, if they were not read before."""
+    if not isinstance(train, PartialFit):
+        stream, numbers, parts = open_features(train, labels, classes, batch_size)
+        return features_network(parts, numbers, classes), stream
+    if labels is not None:
+        raise UsageError("The training rows were read before, with their labels: give no others.")
+    if isinstance(train.kind, ImageInputs) or train.recorded:
+        raise UsageError("These parts were read from images: give them to Gate.fit.")
+    bank = train.bank
+    widths = {layer: bank.width(layer) for layer in bank.layers}
+    return Precomputed(widths, bank.num_classes, has_logits=LOGITS in train.kind.parts), train
+
+
+def open_features(
+    train: Features, labels: Array | None, classes: Sequence[str] | None, batch_size: int
+) -> tuple[BatchStream, Array, dict[str, Array]]:
+    """Training rows as a stream, their labels, and their features by name."""
+    training = _checked("train", as_features(train))
+    numbers = _labels(training, labels, classes)
+    return as_stream((training, numbers), "train", batch_size, "tensors"), numbers, training
+
+
+def features_network(
     train: Mapping[str, Array], labels: Array, classes: Sequence[str] | None
 ) -> Precomputed:
     """What stands for the network of these features."""
@@ -108,7 +137,7 @@ def _stream(
 
 
 def _kinds(
-    ood: Features | Mapping[str, Features] | None, train: Mapping[str, Array]
+    ood: Features | Mapping[str, Features] | None, train: Collection[str]
 ) -> dict[str, dict[str, Array]]:
     """Each kind of OOD by its name; a dict with the names of the features is one kind."""
     if ood is None:

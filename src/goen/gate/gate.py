@@ -39,6 +39,7 @@ from goen.runs.manifest import JsonObject
 if TYPE_CHECKING:
     from goen.gate.evidence import FitEvidence
     from goen.gate.fit_outputs import Features
+    from goen.gate.partial import PartialFit
     from goen.gate.update import Change
 
 
@@ -101,7 +102,7 @@ class Gate:
     def fit(
         cls,
         model: nn.Module | Tapped | OpenedModel,
-        train: Images,
+        train: "Images | PartialFit",
         held_out: Images,
         *,
         layers: str | Sequence[str] = "auto",
@@ -135,7 +136,8 @@ class Gate:
                 with any number of channels, uint8, uint16 or floats in [0, 1], before any
                 normalisation. For other models, whatever the model takes in place of images:
                 tensors of any shape and type, a tuple (several arguments) or a dict of them
-                (arguments by name; ``labels`` in it are the labels).
+                (arguments by name; ``labels`` in it are the labels). Or what other processes kept
+                of them: ``goen.gate.merge`` of ``goen.gate.partial_fit``, with the same settings.
             held_out: ID images the classifier was not trained on, in the same forms; labels are
                 not needed.
             layers: whose features to use, names as in ``model.named_modules()``;
@@ -182,6 +184,8 @@ class Gate:
         are_images = isinstance(sets.kind, ImageInputs)
         if preprocess is None and not isinstance(opened.model, Tapped):
             preprocess = opened.preprocess(images=are_images)
+        if sets.read is not None and layers == "auto" and not isinstance(opened.model, Tapped):
+            layers = sets.read.bank.layers
         with full_precision():
             tapped = as_tapped(
                 opened.model,
@@ -204,7 +208,7 @@ class Gate:
     @classmethod
     def fit_outputs(
         cls,
-        train: "Features",
+        train: "Features | PartialFit",
         labels: Array | None,
         held_out: "Features",
         *,
@@ -226,7 +230,8 @@ class Gate:
 
         Args:
             train: ``Outputs``, an array ``(N, D)``, or a dict of arrays by name, where ``logits``
-                are the classifier's.
+                are the classifier's. Or what other processes kept of them: ``goen.gate.merge`` of
+                ``goen.gate.partial_fit_outputs``; then no labels.
             labels: ``(N,)`` whole numbers; ``None``: the classifier's own, or one class.
             held_out: of ID inputs that trained nothing, in the same form.
             held_out_labels: of those, if they are known: for the accuracy.

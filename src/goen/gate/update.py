@@ -19,10 +19,11 @@ from goen.data.inputs import (
 from goen.data.kinds import AskedInputs, ImageInputs
 from goen.detectors import GoenM
 from goen.errors import LeakError, UsageError
-from goen.gate._passes import CuePass, fit_detector, measure_cues, split_held_out
+from goen.gate._passes import CuePass, measure_cues, split_held_out
 from goen.gate.fit import calibrate, describe_stream, ood_streams, warn_of_copies
 from goen.gate.gate import Gate
 from goen.gate.held_out import HeldOut
+from goen.gate.partial import read_training
 from goen.models.placement import evaluating
 from goen.models.precomputed import Precomputed
 from goen.runs.manifest import JsonObject, JsonValue
@@ -106,8 +107,12 @@ def _updated(gate: Gate, old: GoenM, sets: _NewSets) -> tuple[Gate, Change]:
         network = copy.deepcopy(network)  # more training images move the means of its classes
     with evaluating(network):
         if sets.train is not None:
-            count = fit_detector(new, network, sets.train).images
-            splits[f"train, added {len(splits)}"] = describe_stream(sets.train, count)
+            bank = old.bank
+            added = read_training(
+                network, bank.layers, sets.train, first_row=bank.num_seen, rows=bank.rows
+            )
+            added.add_to(new, network)
+            splits[f"train, added {len(splits)}"] = added.describe()
         held_out_pass: CuePass | None = None
         if sets.held_out is not None:
             held_out_pass = measure_cues(network, sets.held_out, old, new)

@@ -13,6 +13,11 @@ from goen.outputs import Outputs
 LOGITS = "logits"
 # The logit of a class without images: finite, because what is not finite is flagged.
 _NEVER = -1e30
+# Unit vectors are added in whole multiples of these. Such sums are exact in float64, so they are
+# the same in any order of batches and partitions: of up to 2^23 images of one class (sums), of up
+# to 2^33 images (squares, each of which is 1 or 0).
+_STEP = 2.0**-30
+_SQUARE_STEP = 2.0**-20
 
 
 class Precomputed(nn.Module):
@@ -62,9 +67,30 @@ class Precomputed(nn.Module):
         """Add training inputs to the means of their classes; nothing is to be done with logits."""
         if not self.has_logits:
             unit, numbers = _unit(inputs[self.last]), labels.to(torch.int64)
-            self.sums.index_add_(0, numbers, unit)
+            self.sums.index_add_(0, numbers, (unit / _STEP).round() * _STEP)
             self.counts.index_add_(0, numbers, torch.ones_like(numbers))
-            self.squares += unit.square().sum()
+            self.squares += (unit.square().sum(dim=1) / _SQUARE_STEP).round().sum() * _SQUARE_STEP
+        return self
+
+    def emptied(self) -> "Precomputed":
+        """One for the same features that has added nothing."""
+        return Precomputed(self.widths, self.num_classes, has_logits=self.has_logits)
+
+    def class_sums(self) -> dict[str, Tensor]:
+        """What ``add`` has added up; empty with logits."""
+        return {name: values.clone() for name, values in self.named_buffers()}
+
+    def add_sums(self, sums: Mapping[str, Tensor]) -> Self:
+        """Add the ``class_sums`` of other training inputs.
+
+        Example:
+            >>> parts = [Precomputed({"x": 1}, 1, has_logits=False) for _ in range(2)]
+            >>> added = parts[0].add({"x": torch.ones(3, 1)}, torch.zeros(3).long())
+            >>> parts[1].add_sums(added.class_sums()).counts
+            tensor([3])
+        """
+        for name, values in self.named_buffers():
+            values += sums[name]
         return self
 
     def forward(self, inputs: dict[str, Tensor]) -> Outputs:

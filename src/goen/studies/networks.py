@@ -25,6 +25,7 @@ from goen.runs.recognise import EPOCHS
 from goen.runs.stages import Stages
 from goen.runs.tensors import Tensors, read_tensors
 from goen.training import EpochRow, TrainingConfig, train_backbone
+from goen.training.distributed import current_ranks
 
 _log = getLogger(__name__)
 
@@ -72,6 +73,8 @@ def train(
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
     }
+    if current_ranks().size > 1:  # they add up in another order
+        inputs = {**inputs, "processes": current_ranks().size}
 
     def make(result: Path, work: Path) -> None:
         trained, rows = train_backbone(

@@ -1,5 +1,5 @@
 """Training of the network, as a plain loop."""
 
-from goen.training.backbone import EpochRow, TrainingConfig, train_backbone
+from goen.training.backbone import EpochRow, TrainingConfig, help_training, train_backbone
 
-__all__ = ["EpochRow", "TrainingConfig", "train_backbone"]
+__all__ = ["EpochRow", "TrainingConfig", "help_training", "train_backbone"]

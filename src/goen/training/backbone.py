@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -21,8 +21,9 @@ from goen.functional.geometry import feature_geometry
 from goen.models import Backbone, NetworkConfig, new_network
 from goen.models.seeding import seeded
 from goen.progress import bar
-from goen.runs.manifest import JsonValue
+from goen.runs.manifest import JsonObject, JsonValue, Manifest
 from goen.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from goen.training.distributed import current_ranks, synchronised_norms
 from goen.training.forecast import Forecast
 
 # Images from which a network computes what it has to know before the first step.
@@ -92,6 +93,13 @@ class TrainingConfig:
                 del kept[name]
         return kept
 
+    @classmethod
+    def from_json(cls, settings: JsonObject) -> "TrainingConfig":
+        """What ``to_json`` gave, also after a way through JSON, where tuples are lists."""
+        given: dict[str, Any] = dict(settings)
+        given["sizes"] = tuple((epochs, side) for epochs, side in given.get("sizes", ()))
+        return cls(**given)
+
     def __post_init__(self) -> None:
         if self.epochs < 1 or self.batch_size < 2 or self.learning_rate <= 0:
             raise UsageError(
@@ -160,6 +168,18 @@ def train_backbone(
         settings = [network_config.to_json(), config.to_json(), train.fingerprint]
         state.settings = json.dumps(settings, sort_keys=True)
         load_checkpoint(checkpoint, state)
+    ranks = current_ranks()
+    ranks.broadcast(
+        {
+            "network": network_config.to_json(),
+            "training": config.to_json(),
+            "images": train.fingerprint,
+            "device": device.type,
+            "epoch": state.epoch,
+            "average": state.average is not None,
+        }
+    )
+    ranks.copy_from_first(state.tensors())
     steps_per_epoch = _steps_per_epoch(train, config)
     costs = [_relative_cost(config, train, epoch) for epoch in range(state.epoch, config.epochs)]
     forecast = Forecast(costs, steps_per_epoch)
@@ -176,13 +196,41 @@ def train_backbone(
             progress.update(task, advance=1, status=status)
 
         while state.epoch < config.epochs and not _out_of_patience(state, config):
+            ranks.broadcast(True)
             row = _run_epoch(state, config, train, validation, show)
             _remember(state, row)
             if checkpoint is not None:
                 save_checkpoint(checkpoint, state)
             if on_epoch is not None:
                 on_epoch(row)
+    ranks.broadcast(False)
     return _finished(state, config), [EpochRow(**row) for row in state.history]
+
+
+def help_training(train: ImageSet) -> None:
+    """Take this process's share of every training that rank 0 starts, until it sends ``None``.
+
+    Args:
+        train: the training images of rank 0.
+    """
+    ranks = current_ranks()
+    while (message := ranks.broadcast()) is not None:
+        wanted = Manifest(message if isinstance(message, dict) else {})
+        if wanted.text("images") != train.fingerprint:
+            raise UsageError(
+                f"Rank 0 trains on other images than rank {ranks.rank} has, which are "
+                f"{train.name}. Give every machine the same datasets."
+            )
+        config = TrainingConfig.from_json(wanted.part("training").content)
+        network_config = NetworkConfig.from_json(dict(wanted.part("network").content))
+        state = _begin(network_config, config, train, torch.device(wanted.text("device")))
+        state.epoch = wanted.integer("epoch")
+        if wanted.flag("average"):
+            state.average = _floats(state.network)
+        ranks.copy_from_first(state.tensors())
+        while ranks.broadcast():
+            _train_epoch(state, config, train, lambda _: None)
+            state.epoch += 1
 
 
 def _finished(state: Checkpoint, config: TrainingConfig) -> Backbone:
@@ -207,11 +255,7 @@ def _run_epoch(
 ) -> EpochRow:
     """Train for one epoch, then measure on the validation images."""
     started = time.perf_counter()
-    # The classifier's randomness (dropout, indices). The numbers that order and augment the images
-    # have a generator of their own, and the same seed here would repeat them.
-    seed = config.seed * 1_000_003 + 500_009 + state.epoch
-    with seeded(seed, state.network.mean.device):
-        loss, accuracy, rate = _pass(state, train, config, show)
+    loss, accuracy, rate = _train_epoch(state, config, train, show)
     validation_loss, validation_accuracy, shape = _measure(state.network, validation)
     return EpochRow(
         epoch=state.epoch,
@@ -223,6 +267,19 @@ def _run_epoch(
         seconds=time.perf_counter() - started,
         **shape,
     )
+
+
+def _train_epoch(
+    state: Checkpoint, config: TrainingConfig, train: ImageSet, show: Callable[[str], None]
+) -> tuple[float, float, float]:
+    # The classifier's randomness (dropout, indices). The numbers that order and augment the images
+    # have a generator of their own, and the same seed here would repeat them.
+    seed = config.seed * 1_000_003 + 500_009 + state.epoch
+    with (
+        seeded(seed, state.network.mean.device),
+        synchronised_norms(state.network, current_ranks()),
+    ):
+        return _pass(state, train, config, show)
 
 
 def _pass(
@@ -266,12 +323,16 @@ def _look_ahead(state: Checkpoint, config: TrainingConfig, progress: float) -> N
     decay = 0.95**config.look_ahead * progress**3
     current = state.network.state_dict()
     if state.average is None:
-        state.average = {
-            name: values.clone() for name, values in current.items() if values.is_floating_point()
-        }
+        state.average = _floats(state.network)
     for name, average in state.average.items():
         average.lerp_(current[name], 1 - decay)
         current[name].copy_(average)
+
+
+def _floats(network: Backbone) -> dict[str, Tensor]:
+    """A copy of the weights and of the moments of batch norms."""
+    state = network.state_dict()
+    return {name: values.clone() for name, values in state.items() if values.is_floating_point()}
 
 
 def _begin(
@@ -375,19 +436,23 @@ def _step(
 ) -> tuple[float, int]:
     """One step of SGD; the loss and how many labels were right."""
     device = state.network.mean.device
-    images, labels = images.to(device), labels.to(device)
+    ranks = current_ranks()
+    images, labels = images[ranks.share(len(labels))].to(device), labels.to(device)
     for group in state.optimiser.param_groups:
         group["lr"] = group["multiple"] * learning_rate(config, progress)
     with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
         hidden, features = state.network.encode(images)
+    whole = ranks.gather_rows(hidden.float(), len(labels))
     loss, logits = state.network.classifier.loss(
-        hidden.float(), labels, label_smoothing=config.label_smoothing, progress=progress
+        whole, labels, label_smoothing=config.label_smoothing, progress=progress
     )
     if state.centres is not None:
-        distance = (features["z"].float() - state.centres[labels]).square().sum(1)
+        z = ranks.gather_rows(features["z"].float(), len(labels))
+        distance = (z - state.centres[labels]).square().sum(1)
         loss = loss + config.center_loss * distance.mean()
     state.optimiser.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]
+    ranks.average_gradients(state.parameters().values())
     state.optimiser.step()
     return loss.item(), int((logits.argmax(1) == labels).sum())
 

@@ -48,6 +48,16 @@ class Checkpoint:
         moved = {id(p) for group in self.optimiser.param_groups for p in group["params"]}
         return {name: parameter for name, parameter in named.items() if id(parameter) in moved}
 
+    def tensors(self) -> list[Tensor]:
+        """The weights, centres, momenta and the average, in an order that settings determine."""
+        state, average = self.network.state_dict(), self.average or {}
+        # A file gives names in its own order.
+        values = [*state.values(), *(average[name] for name in state if name in average)]
+        if self.centres is not None:
+            values.append(self.centres.detach())
+        momenta = [self.optimiser.state[p]["momentum_buffer"] for p in self.parameters().values()]
+        return [*values, *momenta]
+
 
 def save_checkpoint(path: Path, state: Checkpoint) -> None:
     """Write the state, whole or not at all."""
