@@ -4,6 +4,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -180,21 +181,7 @@ def train_backbone(
         }
     )
     ranks.copy_from_first(state.tensors())
-    steps_per_epoch = _steps_per_epoch(train, config)
-    costs = [_relative_cost(config, train, epoch) for epoch in range(state.epoch, config.epochs)]
-    forecast = Forecast(costs, steps_per_epoch)
-    with bar() as progress:
-        task = progress.add_task(
-            "training",
-            total=config.epochs * steps_per_epoch,
-            status="",
-            completed=state.epoch * steps_per_epoch,
-        )
-
-        def show(status: str) -> None:
-            forecast.step()
-            progress.update(task, advance=1, status=status)
-
+    with _progress(config, train, state.epoch) as show:
         while state.epoch < config.epochs and not _out_of_patience(state, config):
             ranks.broadcast(True)
             row = _run_epoch(state, config, train, validation, show)
@@ -205,6 +192,26 @@ def train_backbone(
                 on_epoch(row)
     ranks.broadcast(False)
     return _finished(state, config), [EpochRow(**row) for row in state.history]
+
+
+@contextmanager
+def _progress(
+    config: TrainingConfig, train: ImageSet, epoch: int
+) -> Iterator[Callable[[str], None]]:
+    """What is called after each step from this epoch on: it moves the bar and foresees the time."""
+    steps = _steps_per_epoch(train, config)
+    costs = [_relative_cost(config, train, later) for later in range(epoch, config.epochs)]
+    forecast = Forecast(costs, steps)
+    with bar() as progress:
+        task = progress.add_task(
+            "training", total=config.epochs * steps, status="", completed=epoch * steps
+        )
+
+        def show(status: str) -> None:
+            forecast.step()
+            progress.update(task, advance=1, status=status)
+
+        yield show
 
 
 def help_training(train: ImageSet) -> None:
