@@ -128,7 +128,8 @@ def current_ranks() -> Ranks:
 def join_ranks() -> Iterator[Ranks]:
     """The processes that torchrun started with this one; alone without torchrun."""
     global _current
-    if not distributed.is_torchelastic_launched() or _current.size > 1:
+    launched = distributed.is_available() and distributed.is_torchelastic_launched()
+    if not launched or _current.size > 1:
         yield _current
         return
     backend = "gloo"
