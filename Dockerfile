@@ -6,7 +6,7 @@ COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY src src
 RUN pip install --no-cache-dir --constraint constraints.txt \
         --index-url https://download.pytorch.org/whl/cpu torch \
-    && PIP_CONSTRAINT=constraints.txt pip install --no-cache-dir '.[serve]' \
+    && PIP_CONSTRAINT=constraints.txt pip install --no-cache-dir '.[onnx,serve]' \
     && mkdir /state && chown 10001 /state
 USER 10001
 VOLUME /state
