@@ -1,6 +1,7 @@
 """Modules of torch as ONNX: traced, converted, and opened in onnxruntime."""
 
 import logging
+import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,8 @@ from goen.errors import ExtraMissing, UsageError
 from goen.models.placement import evaluating, full_precision, placement
 from goen.progress import spinner
 
+_NO_TELEMETRY = "ORT_DISABLE_TELEMETRY"
+
 
 def require_onnx(purpose: str) -> None:
     """Raise an ``ExtraMissing`` unless what converting and running need is installed.
@@ -23,10 +26,30 @@ def require_onnx(purpose: str) -> None:
     """
     try:
         import onnx  # noqa: F401
-        import onnxruntime  # noqa: F401
         import onnxscript  # noqa: F401  (torch.onnx needs it)
+
+        load_onnxruntime()
     except ImportError as error:
         raise ExtraMissing(f"{purpose} needs {error.name}: pip install 'goen[onnx]'.") from error
+
+
+def load_onnxruntime() -> Any:
+    """The module onnxruntime, imported with its telemetry off.
+
+    From version 1.29 on its wheels for Linux write an identifier of the machine into the user's
+    cache and report each session, with names and hashes of the model, to Microsoft.
+    """
+    given = os.environ.get(_NO_TELEMETRY)
+    os.environ[_NO_TELEMETRY] = "1"  # it is read when the module is imported
+    try:
+        import onnxruntime
+    finally:
+        if given is None:
+            del os.environ[_NO_TELEMETRY]
+        else:
+            os.environ[_NO_TELEMETRY] = given
+    onnxruntime.disable_telemetry_events()  # where somebody else imported it first
+    return onnxruntime
 
 
 def trace(
@@ -98,8 +121,7 @@ def open_session(model: Path | bytes, threads: int = 0) -> Any:
     Raises:
         UsageError: onnxruntime cannot run it.
     """
-    import onnxruntime
-
+    onnxruntime = load_onnxruntime()
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = threads
