@@ -20,6 +20,7 @@ from goen.outputs import Outputs
 from ..own_model import digits, ood, preprocess, trained
 from .test_export import GATES, Branching, one_count, own_gate
 from .test_gate import make_gate
+from .test_inputs import gate_of
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +104,13 @@ def test_gates_of_every_kind(name: str) -> None:
     gate = GATES[name]()
     images = np.concatenate([digits().test.read(range(60)), pictures()[-20:]])
     check_alike(gate, gate.predict(images), gate.with_engine("onnxruntime").predict(images))
+
+
+def test_a_gate_of_bands_of_16_bits() -> None:
+    gate = gate_of("thirteen bands of 16 bits")
+    shape = (30, *gate.inputs.pattern().shape[1:])  # type: ignore[union-attr]
+    tiles = np.random.default_rng(1).integers(0, 65536, shape, dtype=np.uint16)
+    check_alike(gate, gate.predict(tiles), gate.with_engine("onnxruntime").predict(tiles))
 
 
 def test_inputs_that_are_no_images_are_compared_on_those_that_are_given() -> None:

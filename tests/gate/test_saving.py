@@ -247,7 +247,11 @@ def put(value: float, *place: int) -> Callable[[Tensor], Tensor]:
         ("scorer.fusion", put(-1, 6), "weights of at least 0"),
         ("scorer.fusion", lambda t: t[1:], r"fusion should be float64 of shape \(10,\)"),
         ("scorer.id_cues", put(-1), "id_cues of [a-z0-9]+ should hold finite numbers from"),
-        ("scorer.ood_cues.0", put(1e300), "ood_cues.0 of [a-z0-9]+ should hold finite numbers from"),
+        (
+            "scorer.ood_cues.0",
+            put(1e300),
+            "ood_cues.0 of [a-z0-9]+ should hold finite numbers from",
+        ),
         ("scorer.further", put(1), "unknown names: scorer.further"),
         ("further", put(1), "unknown names: further"),
         ("image_hashes.0", put(2**62), "image_hashes.0 should hold different hashes, sorted"),

@@ -145,7 +145,7 @@ def score_command(
     if copy_to is not None:
         check_copy_folder(copy_to, given, found.files)
         _check_no_stacks(found.files)
-    if engine == "auto" and (of_features or len(found.files) < FEWEST_FOR_ONNXRUNTIME):
+    if engine == "auto" and (of_rows or len(found.files) < FEWEST_FOR_ONNXRUNTIME):
         engine = "torch"
     loaded = loaded.with_engine(engine)
     page = open_report(report, loaded, gate, training_images)
