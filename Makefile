@@ -70,7 +70,7 @@ $(VENV)/.ready-core: pyproject.toml constraints.txt | $(BIN)/python
 	@touch $@
 
 $(VENV)/.ready-serve: pyproject.toml constraints.txt | $(BIN)/python
-	@PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install $(PIPFLAGS) -e '.[serve]'
+	@PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install $(PIPFLAGS) -e '.[onnx,serve]'
 	@touch $@ $(VENV)/.ready-core
 
 $(VENV)/.ready-dev: pyproject.toml constraints.txt | $(BIN)/python

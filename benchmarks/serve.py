@@ -2,9 +2,13 @@
 
     python benchmarks/serve.py                   ten minutes on an idle machine
     python benchmarks/serve.py --requests 2000   without the long run for the memory
+    python benchmarks/serve.py --litserve PYTHON ... and LitServe in turn with it
 
 The bundled gate on one thread, behind `goen serve` in a process of its own, and JPEGs of 200×150
-pixels. Clients are threads of another process. Ratios of one run:
+pixels. Clients are threads of another process. The gate has the same engine in the service and
+outside, onnxruntime where it is installed. Ratios of one run:
+
+- engine: images/s of `Gate.predict` in batches of 64 in that engine against torch.
 
 - throughput: images/s of 64 clients, one picture per request, against `Gate.predict` of full
   batches of 64 on the same pictures, decoded beforehand and decoded in the measured time. Goal: at
@@ -12,6 +16,9 @@ pixels. Clients are threads of another process. Ratios of one run:
 - latency: the median of one client against one decode and one `predict`. Goal: at most 1.3.
 - tail: the 99th percentile against the median at 80 % of the measured throughput.
 - memory: after all requests against after 1,000. Goal: at most 1.05.
+- LitServe with the same gate (`serve_by_litserve.py`; PYTHON is that of an environment with
+  litserve and goen): images/s of 64 clients and memory of all its processes, shared pages counted
+  once, against the service's. Goal: faster and smaller.
 
 What was measured is in docs/serve.md.
 """
@@ -23,6 +30,7 @@ import os
 import queue
 import re
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -31,7 +39,8 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
 
@@ -59,36 +68,83 @@ def jpegs(count: int) -> list[bytes]:
     return found
 
 
+@dataclass(frozen=True)
+class Running:
+    """A service: its port, its process id, where pictures go and how they are sent."""
+
+    port: int
+    pid: int
+    path: str = "/score"
+    form: bool = False
+
+
 @contextmanager
-def service() -> Iterator[tuple[int, int]]:
-    """`goen serve`; its port and its process id."""
+def started(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process on one thread, ended by SIGTERM."""
+    with log.open("w") as output:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
+    try:
+        yield process
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+    finally:
+        process.kill()
+
+
+@contextmanager
+def goen_service() -> Iterator[Running]:
+    """`goen serve`."""
+    command = [sys.executable, "-m", "goen", "serve", "--port", "0", "--quiet"]
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "log")
-        command = [sys.executable, "-m", "goen", "serve", "--port", "0", "--quiet"]
-        with log.open("w") as output:
-            started = subprocess.Popen(
-                command, stdout=output, stderr=output, env={**os.environ, "OMP_NUM_THREADS": "1"}
-            )
-        try:
-            while not (found := re.search(r"ready: http://127.0.0.1:(\d+)", log.read_text())):
+        with started(command, log) as process:
+            while not (found := re.search(r"ready: http://127.0.0.1:(\d+).*", log.read_text())):
                 time.sleep(0.2)
-            yield int(found[1]), started.pid
-            started.send_signal(signal.SIGTERM)
-            started.wait(60)
-        finally:
-            started.kill()
+            print(found[0])
+            yield Running(int(found[1]), process.pid)
+
+
+@contextmanager
+def litserve_service(python: str | None) -> Iterator[Running | None]:
+    """LitServe with the same gate; nothing if no Python was given."""
+    if python is None:
+        yield None
+        return
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    script = Path(__file__).with_name("serve_by_litserve.py")
+    command = [python, str(script), str(port)]
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        started(command, Path(folder, "log")) as process,
+    ):
+        running = Running(port, process.pid, "/predict", form=True)
+        for _ in range(300):
+            with suppress(OSError, RuntimeError, ValueError):
+                Client(running).score(jpegs(1)[0])
+                break
+            time.sleep(1)
+        yield running
 
 
 class Client:
     """One connection, kept open."""
 
-    def __init__(self, port: int) -> None:
-        self.connection = HTTPConnection("127.0.0.1", port, timeout=120)
+    def __init__(self, service: Running) -> None:
+        self.service = service
+        self.connection = HTTPConnection("127.0.0.1", service.port, timeout=120)
 
     def score(self, data: bytes) -> float:
         """Seconds until the answer, which must be a row."""
+        headers = {}
+        if self.service.form:
+            headers = {"Content-Type": "multipart/form-data; boundary=edge"}
+            head = b'--edge\r\nContent-Disposition: form-data; name="picture"; filename="a"\r\n\r\n'
+            data = head + data + b"\r\n--edge--\r\n"
         start = time.perf_counter()
-        self.connection.request("POST", "/score", data)
+        self.connection.request("POST", self.service.path, data, headers)
         answer = self.connection.getresponse()
         row = json.loads(answer.read())
         taken = time.perf_counter() - start
@@ -97,9 +153,9 @@ class Client:
         return taken
 
 
-def throughput(port: int, pictures: list[bytes], requests: int) -> tuple[float, list[float]]:
+def throughput(service: Running, pictures: list[bytes], requests: int) -> tuple[float, list[float]]:
     """Images per second of many clients, and the seconds of each request."""
-    clients = [Client(port) for _ in range(CLIENTS)]
+    clients = [Client(service) for _ in range(CLIENTS)]
     each = requests // CLIENTS
 
     def work(number: int) -> list[float]:
@@ -112,13 +168,13 @@ def throughput(port: int, pictures: list[bytes], requests: int) -> tuple[float, 
         return len(taken) / (time.perf_counter() - start), taken
 
 
-def at_rate(port: int, pictures: list[bytes], rate: float, requests: int) -> list[float]:
+def at_rate(service: Running, pictures: list[bytes], rate: float, requests: int) -> list[float]:
     """Seconds from the moment a request was due to its answer, at a fixed rate of requests."""
     due: queue.Queue[float | None] = queue.Queue()
     taken: list[float] = []
 
     def work() -> None:
-        client = Client(port)
+        client = Client(service)
         while (moment := due.get()) is not None:
             client.score(pictures[int(moment * 1000) % len(pictures)])
             taken.append(time.perf_counter() - moment)
@@ -153,61 +209,89 @@ def bare(gate: Gate, pictures: list[bytes], count: int, *, decoding: bool) -> fl
     return count / (time.perf_counter() - start)
 
 
-def resident(pid: int) -> float:
-    """Megabytes of memory of a process."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+def memory_of(pid: int) -> float:
+    """Megabytes of a process and its children, shared pages counted once."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    own = int(re.search(r"^Pss:\s+(\d+) kB", rollup, re.MULTILINE)[1]) / 1e3  # type: ignore[index]
+    return own + sum(memory_of(int(child)) for child in children)
 
 
 def line(name: str, value: float, goal: str, met: bool) -> None:
     print(f"{name:<56} {value:8.3f}   goal: {goal:<14} {'PASS' if met else 'FAIL'}")
 
 
+def ratio(over: list[float], under: list[float]) -> float:
+    return statistics.median(a / b for a, b in zip(over, under, strict=True))
+
+
+def compare_litserve(service: Running, other: Running, pictures: list[bytes]) -> None:
+    """Throughput and memory of both, in turn."""
+    ours, theirs = [], []
+    throughput(other, pictures, 1024)  # warm
+    for _ in range(ROUNDS):
+        ours.append(throughput(service, pictures, 1024)[0])
+        theirs.append(throughput(other, pictures, 1024)[0])
+    print(f"images/s: {statistics.median(ours):.0f}, LitServe {statistics.median(theirs):.0f}")
+    value = ratio(ours, theirs)
+    line("images/s of 64 clients / LitServe's", value, "above 1", value > 1)
+    own, its = memory_of(service.pid), memory_of(other.pid)
+    print(f"memory: {own:.0f} MB, LitServe {its:.0f} MB")
+    line("memory / LitServe's", own / its, "below 1", own < its)
+
+
+def measure(gate: Gate, service: Running, pictures: list[bytes]) -> float:
+    """Print throughput and latency against the bare gate; images/s of the service."""
+    rates, of_torch, of_decoded, of_files, alone, single = [], [], [], [], [], []
+    client, torch_gate = Client(service), gate.with_engine("torch")
+    for _ in range(ROUNDS):  # in turn: a busy moment of the machine meets all of them
+        of_files.append(bare(gate, pictures, 512, decoding=True))
+        rates.append(throughput(service, pictures, 1024)[0])
+        of_decoded.append(bare(gate, pictures, 512, decoding=False))
+        of_torch.append(bare(torch_gate, pictures, 512, decoding=False))
+        alone.append(statistics.median(client.score(data) for data in pictures[:60]))
+        start = time.perf_counter()
+        for data in pictures[:60]:
+            gate.predict(goen.read_picture(data, gate.image_size))
+        single.append((time.perf_counter() - start) / 60)
+    rate = statistics.median(rates)
+    print(f"images/s: service {rate:.0f}, predict {statistics.median(of_decoded):.0f} ", end="")
+    print(f"(torch: {statistics.median(of_torch):.0f}), ", end="")
+    print(f"decode and predict {statistics.median(of_files):.0f}")
+    print(f"one client {1e3 * statistics.median(alone):.1f} ms, ", end="")
+    print(f"decode and predict {1e3 * statistics.median(single):.1f} ms")
+    print(f"{'predict / predict in torch':<56} {ratio(of_decoded, of_torch):8.3f}")
+    print(f"{'service / predict of decoded images':<56} {ratio(rates, of_decoded):8.3f}")
+    value = ratio(rates, of_files)
+    line("service / decode and predict", value, "at least 0.85", value >= 0.85)
+    value = ratio(alone, single)
+    line("latency of one client / decode and predict", value, "at most 1.3", value <= 1.3)
+    return rate
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--requests", type=int, default=100_000, help="of the run for the memory")
+    parser.add_argument("--litserve", metavar="PYTHON", help="of an environment with LitServe")
     asked = parser.parse_args()
     torch.set_num_threads(1)
-    header("starlette", "uvicorn", "pillow")
-    gate, pictures = goen.load("cifar10-w16"), jpegs(256)
-    with service() as (port, pid):
-        throughput(port, pictures, 1024)  # warm
-        memory = resident(pid)
-        rates, of_decoded, of_files, alone, single = [], [], [], [], []
-        client = Client(port)
-        for _ in range(ROUNDS):  # in turn: a busy moment of the machine meets all of them
-            of_files.append(bare(gate, pictures, 512, decoding=True))
-            rates.append(throughput(port, pictures, 1024)[0])
-            of_decoded.append(bare(gate, pictures, 512, decoding=False))
-            alone.append(statistics.median(client.score(data) for data in pictures[:60]))
-            start = time.perf_counter()
-            for data in pictures[:60]:
-                gate.predict(goen.read_picture(data, gate.image_size))
-            single.append((time.perf_counter() - start) / 60)
-        rate = statistics.median(rates)
-        print(
-            f"images/s: service {rate:.0f}, predict {statistics.median(of_decoded):.0f}, ", end=""
-        )
-        print(f"decode and predict {statistics.median(of_files):.0f}")
-        print(f"one client {1e3 * statistics.median(alone):.1f} ms, ", end="")
-        print(f"decode and predict {1e3 * statistics.median(single):.1f} ms")
-
-        def ratio(over: list[float], under: list[float]) -> float:
-            return statistics.median(a / b for a, b in zip(over, under, strict=True))
-
-        print(f"{'service / predict of decoded images':<56} {ratio(rates, of_decoded):8.3f}")
-        value = ratio(rates, of_files)
-        line("service / decode and predict", value, "at least 0.85", value >= 0.85)
-        value = ratio(alone, single)
-        line("latency of one client / decode and predict", value, "at most 1.3", value <= 1.3)
-        taken = at_rate(port, pictures, 0.8 * rate, 2000)
+    header("onnxruntime", "starlette", "uvicorn", "pillow")
+    gate, pictures = goen.load("cifar10-w16").with_engine("auto"), jpegs(256)
+    with goen_service() as service:
+        throughput(service, pictures, 1024)  # warm
+        memory = memory_of(service.pid)
+        rate = measure(gate, service, pictures)
+        with litserve_service(asked.litserve) as other:
+            if other is not None:
+                compare_litserve(service, other, pictures)
+        taken = at_rate(service, pictures, 0.8 * rate, 2000)
         value = float(np.quantile(taken, 0.99) / np.median(taken))
         print(f"{'99th percentile / median at 80 % load':<56} {value:8.3f}")
-        throughput(port, pictures, asked.requests)
-        value = resident(pid) / memory
+        throughput(service, pictures, asked.requests)
+        value = memory_of(service.pid) / memory
         name = f"memory after {asked.requests:,} requests / after 1,024"
         line(name, value, "at most 1.05", value <= 1.05)
-        print(f"memory: {memory:.0f} MB, then {resident(pid):.0f} MB")
+        print(f"memory: {memory:.0f} MB, then {memory_of(service.pid):.0f} MB")
 
 
 if __name__ == "__main__":

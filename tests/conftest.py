@@ -17,6 +17,9 @@ from .processor import MISSING, guarded, missing_abilities
 settings.register_profile("goen", deadline=None)
 settings.load_profile("goen")
 
+# Tests that import onnxruntime themselves must not report to anyone either.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
 # Tests run in several processes; more threads than cores would only wait for each other.
 torch.set_num_threads(int(os.environ.get("GOEN_TEST_THREADS", "1")))
 

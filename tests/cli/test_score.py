@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -61,6 +62,37 @@ def test_every_file_gets_a_row_and_the_code_says_whether_all_were_read(
     assert "1 unreadable" in err
     (pictures / "4.png").unlink()
     assert main(["score", str(pictures), "--gate", str(finished)]) == 0
+
+
+def test_the_summary_names_the_engine_and_both_engines_decide_alike(
+    finished: Path,
+    pictures: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    command = ["score", str(pictures), "--gate", str(finished)]
+    main(command)
+    out, err = capsys.readouterr()
+    assert "engine: torch" in err
+    rows = [json.loads(line) for line in out.splitlines()]
+    monkeypatch.setattr("goen.cli.score.FEWEST_FOR_ONNXRUNTIME", 5)  # there are five
+    for asked in ("onnxruntime", "auto"):
+        assert main([*command, "--engine", asked]) == 1
+        out, err = capsys.readouterr()
+        assert "engine: onnxruntime" in err
+        found = [json.loads(line) for line in out.splitlines()]
+        for row, other in zip(rows, found, strict=True):
+            for name in ("path", "label", "is_ood", "error"):
+                assert row[name] == other[name]
+            if row["error"] is None:
+                assert row["score"] == pytest.approx(other["score"], rel=1e-4)
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    assert main([*command, "--engine", "onnxruntime"]) == 2
+    assert "pip install 'goen[onnx]'" in capsys.readouterr().err
+    assert main([*command, "--engine", "auto"]) == 1
+    err = capsys.readouterr().err
+    assert "The network runs in torch. The engine onnxruntime needs onnxruntime" in err
+    assert "engine: torch" in err
 
 
 @pytest.mark.parametrize("ending", [".jsonl", ".csv", ".parquet"])

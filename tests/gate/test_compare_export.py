@@ -55,7 +55,7 @@ def test_every_output_is_compared(
     slack = measure_differences(gate, honest, pairs)
     assert slack < 1e-9
     check_decisions(gate, honest, pairs, slack)
-    with pytest.raises(ArtifactError, match=f"{message}.*Nothing was written"):
+    with pytest.raises(ArtifactError, match=message):
         check_decisions(gate, wrong, pairs, measure_differences(gate, wrong, pairs))
 
 

@@ -18,6 +18,7 @@ from goen.data.pictures import read_picture
 from goen.gate import Gate
 from goen.gate.compare_export import as_outputs
 from goen.gate.traceable import TraceableGate, fitted_threshold, output_names
+from goen.serve.batching import ScoredImage
 from goen.serve.inference_protocol import (
     InferRequest,
     fitted_image,
@@ -121,6 +122,7 @@ def test_names_types_and_shapes_are_those_of_the_exported_file(
         assert triton_to_np_dtype(output["datatype"]) == values.numpy().dtype
         assert output["shape"] == [-1, *values.shape[1:]]
         np.testing.assert_allclose(answer.as_numpy(output["name"]), values, rtol=1e-3, atol=1e-2)
+    assert about["parameters"]["engine"] == "torch"
     threshold = about["inputs"][1]
     assert (threshold["name"], threshold["shape"]) == ("threshold", [])
 
@@ -259,3 +261,14 @@ def test_a_gate_of_bands_takes_its_channels_and_bits() -> None:
     ):
         with pytest.raises(Rejected, match=message):
             asked(**options)  # type: ignore[arg-type]
+
+
+def test_scores_within_the_difference_of_the_engines_are_not_above_a_threshold() -> None:
+    gate = digit_gate().with_engine("onnxruntime")
+    prediction = gate.predict(images())
+    scored = [ScoredImage(prediction, place) for place in range(len(prediction))]
+    lowest = float(prediction.score.min())
+    line = np.array(lowest - 0.9 * gate.score_slack)
+    assert not infer_outputs(gate, scored, line)["is_ood"][prediction.score.argmin()]
+    line = np.array(lowest - 1.1 * gate.score_slack)
+    assert infer_outputs(gate, scored, line)["is_ood"].all()

@@ -235,7 +235,11 @@ def test_kill_9_and_sigterm_under_load(tmp_path: Path) -> None:
     state = state_file(tmp_path / "state", DEFAULT_GATE)
     gate = load(DEFAULT_GATE)
     options = ("--state", str(state.parent))
-    with process(tmp_path, *options, "--quiet") as (started, url, _):
+    with process(tmp_path, *options, "--quiet") as (started, url, log):
+        assert log.read_text().strip() == f"ready: {url}  ({DEFAULT_GATE}: onnxruntime)"
+        assert requests.get(f"{url}/gates", timeout=SECONDS).json()["gates"][0]["engine"] == (
+            "onnxruntime"
+        )
         sent = Load(url)
         wait_for(state.exists)
         started.send_signal(signal.SIGKILL)

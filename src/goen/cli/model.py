@@ -12,6 +12,7 @@ from goen.data.folders import image_forms, image_size
 from goen.data.forms import COLOUR, PixelForm
 from goen.errors import UsageError
 from goen.gate import Gate, load
+from goen.gate.engine import AskedEngine
 from goen.gate.saving import count_saved_classes
 from goen.libraries.importing import missing_library
 from goen.libraries.opened import OpenedModel
@@ -72,6 +73,7 @@ def open_gate(
     *,
     per_class: bool = False,
     device: str = "cpu",
+    engine: AskedEngine = "torch",
 ) -> Gate:
     """The gate of this name or folder, with the user's model and preprocessing if given."""
     place = find_device(device)
@@ -79,7 +81,7 @@ def open_gate(
     gate.network.to(place)
     if false_alarm_rate is not None:
         gate = gate.with_false_alarm_rate(false_alarm_rate)
-    return gate.with_per_class() if per_class else gate
+    return (gate.with_per_class() if per_class else gate).with_engine(engine)
 
 
 def find_preprocess(name: str | None) -> Preprocessing | None:

@@ -31,7 +31,7 @@ InputPairs = Sequence[tuple[Inputs, Inputs]]
 """Batches: what the exported gate is given, and the same at the gate's own size."""
 
 
-def input_pairs(gate: Gate, images: Arrays | None, *, any_size: bool) -> InputPairs:
+def input_pairs(gate: Gate, images: Arrays | None, *, any_size: bool, every: int = 1) -> InputPairs:
     """One input alone, batches of them, and, for ``any_size``, a few images of other sizes.
 
     Args:
@@ -39,11 +39,15 @@ def input_pairs(gate: Gate, images: Arrays | None, *, any_size: bool) -> InputPa
         images: ``(N, C, H, W)`` of the gate's size and bits, or its other inputs. By default
             digits, photographs and noise, or for features those of the gate's training images.
         any_size: whether the exported gate resizes.
+        every: of the default inputs only every so manieth.
 
     Raises:
         UsageError: inputs that goen cannot make up, and none are given.
     """
-    whole = _given(gate, images) if images is not None else _made_up(gate)
+    if images is None:
+        whole = take(_made_up(gate), slice(None, None, every))
+    else:
+        whole = _given(gate, images)
     count = count_of(whole)
     starts = [0, *range(1, count, _BATCH)]
     stops = [*starts[1:], count]
@@ -61,13 +65,17 @@ def _given(gate: Gate, images: Arrays) -> Inputs:
             kind = f"uint{gate.inputs.bits}"
             raise UsageError(f"This exported gate takes {kind} images: give such to compare on.")
         return batch
+    return exported_types(batch, gate.inputs)
+
+
+def exported_types(batch: Inputs, inputs: TensorInputs) -> Inputs:
+    """The inputs in the types of an exported gate: float32, int64 or bool."""
     parts = {
-        name: parts_of(batch)[name].to(_DTYPES[part.dtype])
-        for name, part in gate.inputs.parts.items()
+        name: parts_of(batch)[name].to(_DTYPES[part.dtype]) for name, part in inputs.parts.items()
     }
-    if gate.inputs.form == "dict":
+    if inputs.form == "dict":
         return parts
-    return parts[""] if gate.inputs.form == "tensor" else tuple(parts.values())
+    return parts[""] if inputs.form == "tensor" else tuple(parts.values())
 
 
 def _made_up(gate: Gate) -> Inputs:
@@ -164,8 +172,7 @@ def measure_differences(
     finite = np.isfinite(expected["score"])
     if not np.array_equal(np.isfinite(found["score"]), finite):
         raise ArtifactError(
-            "The exported gate's score is finite where the gate's is not, or the other way round. "
-            "Nothing was written."
+            "The exported gate's score is finite where the gate's is not, or the other way round."
         )
     for name in (name for name in limits if name in expected):
         most = limits[name] if tolerance is None else tolerance
@@ -176,15 +183,13 @@ def measure_differences(
             limit = np.broadcast_to(most, difference.shape).flat[worst]
             raise ArtifactError(
                 f"The exported gate's {name} differs from the gate's by "
-                f"{difference.flat[worst]:.2g}, more than {limit:g}. Nothing was written. Does the "
+                f"{difference.flat[worst]:.2g}, more than {limit:g}. Does the "
                 "model compute in half precision, or does a layer hardly vary? Make it float32, "
                 "choose other layers, or allow a larger tolerance; decisions are compared in any "
                 "case."
             )
     if not np.array_equal(found["label"], expected["label"]):
-        raise ArtifactError(
-            "The exported gate's label differs from the gate's. Nothing was written."
-        )
+        raise ArtifactError("The exported gate's label differs from the gate's.")
     differences = np.abs(found["score"][finite] - expected["score"][finite])
     return 1.5 * float(differences.max(initial=0.0)) + 1e-12
 
@@ -202,20 +207,14 @@ def check_decisions(gate: Gate, run: Runner, pairs: InputPairs, slack: float) ->
         for step in (2 * slack, -2 * slack)
     )
     if not ((low <= found["p_value"]) & (found["p_value"] <= high)).all():
-        raise ArtifactError(
-            "The exported gate's p-value differs from the gate's. Nothing was written."
-        )
+        raise ArtifactError("The exported gate's p-value differs from the gate's.")
     sure = (low > gate.false_alarm_rate) | (high <= gate.false_alarm_rate)
     if not np.array_equal(found["is_ood"][sure], expected["is_ood"][sure]):
-        raise ArtifactError(
-            "The exported gate's decision differs from the gate's. Nothing was written."
-        )
+        raise ArtifactError("The exported gate's decision differs from the gate's.")
     if "cue_p_values" in expected and not np.allclose(
         found["cue_p_values"], _cue_p_values(gate, found["cues"]), rtol=0, atol=1e-9
     ):
-        raise ArtifactError(
-            "The exported gate's p-values of cues are not those of its cues. Nothing was written."
-        )
+        raise ArtifactError("The exported gate's p-values of cues are not those of its cues.")
 
 
 def _cue_p_values(gate: Gate, cues: NDArray[np.float64]) -> NDArray[np.float64]:

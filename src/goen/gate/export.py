@@ -18,8 +18,6 @@ that the gate would not flag.
 
 import io
 import json
-import logging
-import warnings
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,9 +30,10 @@ import torch
 from goen.batch import Inputs, parts_of
 from goen.data.inputs import Arrays
 from goen.data.kinds import ImageInputs, TensorInputs
-from goen.errors import UsageError
+from goen.errors import ArtifactError
 from goen.files import Own, whole_file
 from goen.gate._inputs import inputs_manifest
+from goen.gate._onnx import convert, open_session, quiet_exporters, require_onnx, trace
 from goen.gate.compare_export import (
     ExportOutputs,
     Runner,
@@ -49,8 +48,8 @@ from goen.gate.traceable import (
     input_names,
     output_names,
     takes_pictures,
+    tensor_example,
 )
-from goen.models.placement import evaluating, full_precision, placement
 from goen.progress import spinner
 from goen.runs.manifest import JsonObject
 from goen.runs.provenance import versions
@@ -105,9 +104,9 @@ def to_program(
         UsageError: the model cannot be traced, or something else exists at the path.
         ArtifactError: the program's outputs differ from the gate's.
     """
-    with whole_file(Path(path), PROGRAM) as temporary:
-        with spinner("tracing the gate"):
-            program = _trace(gate, any_size)
+    gate = gate.with_engine("torch")
+    with whole_file(Path(path), PROGRAM) as temporary, _nothing_written():
+        program = _trace(gate, any_size)
         pairs = input_pairs(gate, images, any_size=any_size and takes_pictures(gate))
         with spinner("comparing with the gate"):
             slack = measure_differences(gate, _torch_runner(gate, program), pairs, tolerance)
@@ -115,12 +114,21 @@ def to_program(
             metadata = {"gate.json": json.dumps(export_metadata(gate))}
             # Not straight to the file: where the disk is full, torch ends the whole process.
             written = io.BytesIO()
-            with _quiet():
+            with quiet_exporters():
                 torch.export.save(program, written, extra_files=metadata)
             temporary.write_bytes(written.getbuffer())
             with temporary.open("rb") as file:
                 loaded = torch.export.load(file)
             check_decisions(gate, _torch_runner(gate, loaded), pairs, slack)
+
+
+@contextmanager
+def _nothing_written() -> Iterator[None]:
+    """Add to an error of the comparison what became of the file."""
+    try:
+        yield
+    except ArtifactError as error:
+        raise ArtifactError(f"{error} Nothing was written.") from error
 
 
 def _torch_runner(gate: Gate, program: torch.export.ExportedProgram) -> Runner:
@@ -162,14 +170,13 @@ def to_onnx(
             or something else exists at the path.
         ArtifactError: the file's outputs differ from the gate's.
     """
-    try:
-        import onnx
-        import onnxruntime
-        import onnxscript  # noqa: F401  (torch.onnx needs it)
-    except ImportError as error:
-        raise UsageError(f"Exporting needs {error.name}: pip install 'goen[onnx]'.") from error
-    with whole_file(Path(path), ONNX) as temporary:
-        model = _converted(gate, any_size)
+    require_onnx("Exporting")
+    import onnx
+
+    gate = gate.with_engine("torch")
+    with whole_file(Path(path), ONNX) as temporary, _nothing_written():
+        names = [*input_names(gate), "threshold"]
+        model = convert(_trace(gate, any_size), names, output_names(gate))
         _set_inputs(gate, model.graph, onnx.numpy_helper)
         for key, value in export_metadata(gate).items():
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -177,49 +184,17 @@ def to_onnx(
         pairs = input_pairs(gate, images, any_size=any_size and takes_pictures(gate))
         with spinner("comparing with the gate"):
             onnx.save(model, temporary)
-            run = _onnx_runner(onnxruntime, temporary, gate)
+            run = _onnx_runner(temporary, gate)
             slack = measure_differences(gate, run, pairs, tolerance)
             (place,) = (tensor for tensor in model.graph.initializer if tensor.name == "slack")
             place.CopyFrom(onnx.numpy_helper.from_array(np.array(slack), "slack"))
             onnx.save(model, temporary)
-            run = _onnx_runner(onnxruntime, temporary, gate)
+            run = _onnx_runner(temporary, gate)
             check_decisions(gate, run, pairs, slack)
 
 
-def _converted(gate: Gate, any_size: bool) -> Any:
-    """The gate as ONNX's ``ModelProto``."""
-    with spinner("tracing the gate"):
-        program = _trace(gate, any_size)
-    with spinner("converting to ONNX"), _quiet():
-        try:
-            converted = torch.onnx.export(
-                program,
-                dynamo=True,
-                input_names=[*input_names(gate), "threshold"],
-                output_names=list(output_names(gate)),
-                verbose=False,
-            )
-        except Exception as error:  # the exporter raises many types of its own
-            raise UsageError(
-                f"This model cannot be converted to ONNX: {_first_line(error)} Export a program of "
-                "torch.export instead (on the command line, --program)."
-            ) from error
-    assert converted is not None  # dynamo=True returns it
-    return converted.model_proto
-
-
-def _onnx_runner(onnxruntime: Any, path: Path, gate: Gate) -> Runner:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    try:
-        session = onnxruntime.InferenceSession(
-            str(path), options, providers=["CPUExecutionProvider"]
-        )
-    except Exception as error:
-        raise UsageError(
-            f"onnxruntime cannot run this model: {_first_line(error)} A model in half precision "
-            "must be float32 for that: model.float() before the fit."
-        ) from error
+def _onnx_runner(path: Path, gate: Gate) -> Runner:
+    session = open_session(path)
     given, names = input_names(gate), output_names(gate)
 
     def run(batch: Inputs) -> ExportOutputs:
@@ -247,38 +222,16 @@ def export_metadata(gate: Gate) -> JsonObject:
 
 
 def _trace(gate: Gate, any_size: bool) -> torch.export.ExportedProgram:
-    device, _ = placement(gate.network)
-    if device.type != "cpu":
-        raise UsageError(f"The gate's model is on {device}: model.cpu() before exporting it.")
     example, axes = _example(gate, any_size)
-    with evaluating(gate.network), full_precision(), torch.no_grad(), _quiet():
-        try:
-            return torch.export.export(
-                TraceableGate(gate, any_size=any_size).eval(),
-                (example, fitted_threshold(gate)),
-                dynamic_shapes=(axes, None),
-                strict=False,
-            )
-        except Exception as error:  # the model's own code may raise anything under tracing
-            raise UsageError(
-                f"torch.export cannot trace this model: {_first_line(error)} Its forward pass must "
-                "not depend on the values of the images or on the size of the batch."
-            ) from error
+    module = TraceableGate(gate, any_size=any_size)
+    return trace(module, gate.network, (example, fitted_threshold(gate)), (axes, None))
 
 
 def _example(gate: Gate, any_size: bool) -> tuple[Inputs, Any]:
     """Two inputs, and which of their axes may have any length."""
-    count = torch.export.Dim("count")
     if isinstance(gate.inputs, TensorInputs):
-        # Where the model allows it, such as the length of a text.
-        free = torch.export.Dim.AUTO
-        example = gate.inputs.pattern()
-        axes = {
-            name: {0: count, **dict.fromkeys(range(1, part.ndim), free)}
-            for name, part in parts_of(example).items()
-        }
-        shapes = {"dict": axes, "tensor": axes.get(""), "tuple": tuple(axes.values())}
-        return example, shapes[gate.inputs.form]
+        return tensor_example(gate.inputs)
+    count = torch.export.Dim("count")
     height, width = gate.image_size
     sides = {0: count}
     if any_size and takes_pictures(gate):
@@ -301,21 +254,3 @@ def _set_inputs(gate: Gate, graph: Any, numpy_helper: Any) -> None:
         for dim in value.type.tensor_type.shape.dim:
             if dim.dim_param in names:
                 dim.dim_param = names[dim.dim_param]
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the exporters' log messages and warnings."""
-    before = logging.root.manager.disable
-    logging.disable(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)
-
-
-def _first_line(error: Exception) -> str:
-    line = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    return line.strip().rstrip(".") + "."

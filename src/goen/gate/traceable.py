@@ -1,11 +1,13 @@
 """A gate as one module that torch.export can trace: its inputs in, all that it predicts out."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from goen.batch import Inputs
-from goen.data.kinds import ImageInputs
+from goen.batch import Inputs, parts_of
+from goen.data.kinds import ImageInputs, TensorInputs
 from goen.errors import UsageError
 from goen.gate.gate import Gate
 from goen.gate.resize import TraceableResize
@@ -42,6 +44,19 @@ def input_names(gate: Gate) -> tuple[str, ...]:
         raise UsageError(f"An exported gate has an input 'threshold', and the model too: {parts}.")
     named = {"tensor": ("inputs",), "tuple": tuple(f"input_{name}" for name in parts)}
     return named.get(form, parts)
+
+
+def tensor_example(inputs: TensorInputs) -> tuple[Inputs, Any]:
+    """Two inputs, and which of their axes may have any length."""
+    # Where the model allows it, such as the length of a text.
+    free, count = torch.export.Dim.AUTO, torch.export.Dim("count")
+    example = inputs.pattern()
+    axes = {
+        name: {0: count, **dict.fromkeys(range(1, part.ndim), free)}
+        for name, part in parts_of(example).items()
+    }
+    shapes = {"dict": axes, "tensor": axes.get(""), "tuple": tuple(axes.values())}
+    return example, shapes[inputs.form]
 
 
 def fitted_threshold(gate: Gate) -> Tensor:

@@ -145,6 +145,7 @@ def _updated(gate: Gate, old: GoenM, sets: _NewSets) -> tuple[Gate, Change]:
         facts=facts,
         image_hashes=hashes,
         evidence=None,
+        compiled=None,  # what it was compared by are the old scores
     )
     new_id = torch.tensor(updated.held_out.require_cues())
     change = Change(

@@ -26,6 +26,7 @@ REPRESENTATIONS: tuple[Representation, ...] = ("multi_scale", "single_scale", "c
 # what the paper trained with.
 CIFAR10_MEAN = (0.4914, 0.4822, 0.4465)
 CIFAR10_STD = (0.2023, 0.1994, 0.2010)
+_WHITE = {torch.uint8: 255.0, torch.uint16: 65535.0}
 
 
 @dataclass(frozen=True)
@@ -97,9 +98,9 @@ class Scale:
 class Backbone(nn.Module):
     """Images ``(N, 3, H, W)`` to ``Outputs``: logits, pooled scales, z, uncertainty.
 
-    Images are uint8, or floats in [0, 1]. ``z`` is what the classifier and the detectors read; see
-    ``NetworkConfig.representation`` for what it is made of. A subclass builds its layers, declares
-    its ``scales`` and calls ``_add_classifier``.
+    Images are uint8, uint16, or floats in [0, 1]. ``z`` is what the classifier and the detectors
+    read; see ``NetworkConfig.representation`` for what it is made of. A subclass builds its layers,
+    declares its ``scales`` and calls ``_add_classifier``.
 
     Departs from the paper: with ``concat`` the classifier reads the two pooled scales as they are,
     and only the detectors read them normalised: the figure leaves it open, and unit-length inputs
@@ -179,7 +180,7 @@ class Backbone(nn.Module):
         return hidden, {**features, "z": z}
 
     def _normalised(self, images: Tensor) -> Tensor:
-        white = 255.0 if images.dtype == torch.uint8 else 1.0
+        white = _WHITE.get(images.dtype, 1.0)
         x = images.to(dtype=self.mean.dtype, memory_format=self._layout)
         return (x - self.mean * white) / (self.std * white)
 

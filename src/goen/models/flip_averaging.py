@@ -1,5 +1,6 @@
 """Horizontal-flip averaging: the mean of a network's outputs for an image and its mirror image."""
 
+import torch
 from torch import Tensor, nn
 
 from goen.errors import UsageError
@@ -31,6 +32,8 @@ class FlipAveraged(nn.Module):
         self.network = network
 
     def forward(self, images: Tensor) -> Outputs:
+        if images.dtype == torch.uint16:  # which torch cannot flip
+            images = images.float() / 65535
         one: Outputs = self.network(images)
         other: Outputs = self.network(images.flip(3))
         if one.uncertainty is not None:

@@ -221,6 +221,7 @@ def _about(served: ServedGate) -> JsonValue:
     columns = score_columns(gate)
     return {
         "name": served.name,
+        "engine": gate.engine,
         "classes": list(gate.classes),
         "cues": list(cues),
         "cue_columns": columns[-len(cues) :] if gate.detector.has_cue_p_values else [],

@@ -89,6 +89,7 @@ def model_metadata(name: str, gate: Gate) -> JsonObject:
             "image_size": list(gate.picture_size),
             "false_alarm_rate": gate.false_alarm_rate,
             "num_held_out": gate.num_held_out,
+            "engine": gate.engine,
         },
     }
 
@@ -272,7 +273,7 @@ def infer_outputs(
     found = {name: np.concatenate([row[name] for row in each]) for name in each[0]}
     if threshold is not None:
         line = threshold[found["label"]] if gate.per_class else threshold
-        found["is_ood"] = found["score"] > line
+        found["is_ood"] = found["score"] - gate.score_slack > line
     return found
 
 

@@ -52,6 +52,9 @@ class Metrics:
         self.predicting = Histogram(
             "goen_batch_seconds", "Time of a batch.", ["gate"], buckets=_SECONDS, registry=into
         )
+        self.engines = Gauge(
+            "goen_engine", "1 for what runs the network.", ["gate", "engine"], registry=into
+        )
         self.activity = Activity()
         self._gauges: dict[str, Gauge] = {}
 

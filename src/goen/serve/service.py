@@ -66,6 +66,7 @@ class ServedGate:
         self._make_gauges()
 
     def _make_gauges(self) -> None:
+        self._metrics.engines.labels(self.name, self.gate.engine).set(1)
         gauge = self._metrics.gauge
         held = "Images accepted and not yet answered."
         gauge("goen_queue_images", held, self.name, lambda: self.queue.held)

@@ -1,0 +1,166 @@
+"""Engines: what runs a gate's network. torch, or onnxruntime, which is faster on a processor.
+
+Only the network is handed over. Cues, score, p-values and decisions are computed by the same code
+for every engine. Before an engine is used, its predictions are compared with torch's on real
+images, as those of an exported file are.
+"""
+
+from dataclasses import replace
+from logging import getLogger
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from goen.batch import Inputs, parts_of
+from goen.data.inputs import Arrays
+from goen.data.kinds import ImageInputs, InputKind
+from goen.errors import ArtifactError, GoenError, UsageError, unknown
+from goen.gate._onnx import convert, open_session, require_onnx, trace
+from goen.gate.compare_export import (
+    ExportOutputs,
+    Runner,
+    as_outputs,
+    check_decisions,
+    exported_types,
+    input_pairs,
+    measure_differences,
+)
+from goen.gate.gate import Gate
+from goen.gate.traceable import input_names, tensor_example
+from goen.models.placement import placement
+from goen.models.precomputed import Precomputed
+from goen.outputs import Outputs
+
+_log = getLogger(__name__)
+
+EngineName = Literal["torch", "onnxruntime"]
+AskedEngine = Literal["auto", "torch", "onnxruntime"]
+# Of the images that an exported file is compared on: a slow network is to start soon as well.
+_EVERY = 5
+_WHITE = {torch.uint8: 255.0, torch.uint16: 65535.0}
+
+
+class CompiledNetwork(nn.Module):
+    """A gate's network in onnxruntime: the gate's inputs to ``Outputs``, on the CPU.
+
+    The outputs have the features that the detector reads, and no others.
+
+    Args:
+        session: of onnxruntime.
+        gate: whose network it is.
+        slack: the largest difference that was found between its scores and torch's, with a margin.
+    """
+
+    def __init__(self, session: Any, gate: Gate, slack: float = 0.0) -> None:
+        super().__init__()
+        self.slack = slack
+        self.session = session
+        self._inputs: InputKind = gate.inputs
+        self._names = input_names(gate)
+        self._features = tuple(gate.detector.features)
+
+    def forward(self, inputs: Inputs) -> Outputs:
+        if isinstance(self._inputs, ImageInputs):
+            assert isinstance(inputs, Tensor)  # the gate has checked them
+            given: Inputs = _scaled(inputs)
+        else:
+            given = exported_types(inputs, self._inputs)
+        arrays = (part.numpy() for part in parts_of(given).values())
+        found = self.session.run(None, dict(zip(self._names, arrays, strict=True)))
+        logits, *features = map(torch.from_numpy, found)
+        return Outputs(logits, dict(zip(self._features, features, strict=True)))
+
+    def __reduce_ex__(self, protocol: object) -> Any:
+        raise UsageError(
+            "A gate that runs in onnxruntime cannot be copied or sent to another process: copy "
+            'gate.with_engine("torch"), and choose the engine there.'
+        )
+
+
+class _PlainNetwork(nn.Module):
+    """A network that returns a tuple: logits, and the features that the detector reads."""
+
+    def __init__(self, gate: Gate) -> None:
+        super().__init__()
+        self.network = gate.network
+        self.features = tuple(gate.detector.features)
+
+    def forward(self, inputs: Inputs) -> tuple[Tensor, ...]:
+        outputs: Outputs = self.network(inputs)
+        return outputs.logits, *(outputs.features[name] for name in self.features)
+
+
+def compile_network(gate: Gate, images: Arrays | None = None) -> CompiledNetwork:
+    """The gate's network in onnxruntime, compared with torch first.
+
+    It uses as many threads as torch does.
+
+    Args:
+        gate: with its network on the CPU.
+        images: to compare on; see ``Gate.with_engine``.
+
+    Raises:
+        UsageError: a package is missing, there is no network, or the model cannot be converted.
+        ArtifactError: predictions differ from torch's.
+    """
+    require_onnx("The engine onnxruntime")
+    gate = replace(gate, compiled=None)
+    if isinstance(gate.network, Precomputed):
+        raise UsageError("A gate of features has no network that an engine could run.")
+    if placement(gate.network)[0].type != "cpu":
+        raise UsageError(
+            "The engine onnxruntime is for the CPU, and the gate's model is not on it."
+        )
+    pairs = input_pairs(gate, images, any_size=False, every=_EVERY)
+    count = len(gate.detector.features)
+    names = ["logits", *(f"feature_{number}" for number in range(count))]
+    module = _PlainNetwork(gate)
+    example, axes = _example(gate)
+    model = convert(trace(module, gate.network, (example,), (axes,)), input_names(gate), names)
+    session = open_session(model.SerializeToString(), torch.get_num_threads())
+    try:
+        slack = measure_differences(gate, _runner(gate, session, 0.0), pairs)
+        check_decisions(gate, _runner(gate, session, slack), pairs, slack)
+    except ArtifactError as error:
+        raise ArtifactError(f"onnxruntime does not predict as torch does: {error}") from error
+    return CompiledNetwork(session, gate, slack)
+
+
+def _runner(gate: Gate, session: Any, slack: float) -> Runner:
+    compiled = replace(gate, compiled=CompiledNetwork(session, gate, slack))
+
+    def run(batch: Inputs) -> ExportOutputs:
+        return as_outputs(compiled.predict(batch))
+
+    return run
+
+
+def _example(gate: Gate) -> tuple[Inputs, Any]:
+    """Two inputs, and which of their axes may have any length."""
+    if not isinstance(gate.inputs, ImageInputs):
+        return tensor_example(gate.inputs)
+    return _scaled(gate.inputs.pattern()), {0: torch.export.Dim("count")}
+
+
+def _scaled(images: Tensor) -> Tensor:
+    """As float32 in [0, 1]."""
+    white = _WHITE.get(images.dtype)
+    return images.float() if white is None else images.float() / white
+
+
+def choose_engine(gate: Gate, asked: AskedEngine, images: Arrays | None = None) -> Gate:
+    """The gate with this engine; see ``Gate.with_engine``."""
+    if asked not in get_args(AskedEngine):
+        raise unknown("engine", asked, get_args(AskedEngine))
+    if asked == "torch":
+        return replace(gate, compiled=None)
+    if gate.compiled is not None:
+        return gate
+    try:
+        return replace(gate, compiled=compile_network(gate, images))
+    except GoenError as error:
+        if asked == "onnxruntime":
+            raise
+        _log.info("The network runs in torch. %s", error)
+        return gate
