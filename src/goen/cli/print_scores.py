@@ -3,6 +3,7 @@
 Written line by line: a table of rich takes a millisecond per row, and there may be 100,000.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from itertools import zip_longest
 from textwrap import wrap
@@ -11,7 +12,9 @@ from rich.cells import cell_len, chop_cells
 from rich.text import Text
 
 from goen.cli.terminal import output, visible_line
-from goen.gate.score_files import ScoreRow, most_unusual_cue
+from goen.data.pictures import describe_skipped
+from goen.gate import Gate
+from goen.gate.score_files import FileCounts, ScoreRow, most_unusual_cue
 
 _COLUMNS = ("picture", "class", "confidence", "p-value", "decision", "why")
 _TO_THE_RIGHT = ("confidence", "p-value")
@@ -45,6 +48,16 @@ def print_sentence(sentence: str) -> None:
     """Print a line of text below the table; on a terminal, broken between words."""
     console = output()
     console.print(Text(visible_line(sentence)), soft_wrap=not console.is_terminal)
+
+
+def counted(counts: FileCounts, skipped: Counter[str], gate: Gate) -> str:
+    """A sentence: how many pictures were scored, flagged, unreadable and skipped, and by what."""
+    others = f"; {describe_skipped(skipped)}" if skipped else ""
+    return (
+        f"{counts.scored:,} scored, {counts.flagged:,} flagged at a false-alarm rate of "
+        f"{gate.false_alarm_rate:g}, {counts.unreadable:,} unreadable{others}; "
+        f"engine: {gate.engine}"
+    )
 
 
 def _cells(row: ScoreRow) -> list[str]:

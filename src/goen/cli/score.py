@@ -13,14 +13,22 @@ import tyro
 from goen.cli.model import open_gate
 from goen.cli.options import (
     Device,
+    OptionalCount,
     OptionalFunction,
     OptionalModel,
+    OptionalName,
     OptionalPath,
     OptionalRate,
     several,
 )
-from goen.cli.print_scores import print_scores, print_sentence
+from goen.cli.print_scores import counted, print_scores, print_sentence
 from goen.cli.score_report import open_report
+from goen.cli.score_workers import (
+    WorkerOptions,
+    check_worker_options,
+    default_threads,
+    score_in_shards,
+)
 from goen.cli.terminal import note
 from goen.data.forms import COLOUR, PixelForm
 from goen.data.pictures import begins_as_picture, describe_skipped
@@ -43,6 +51,8 @@ from goen.gate.score_files import (
     score_files,
     sort_rows,
 )
+from goen.gate.score_job import DEFAULT_SHARD_SIZE
+from goen.gate.score_shards import ShardSettings
 from goen.gate.score_stacks import is_stack, score_stack_files
 from goen.gate.score_writers import format_of, open_writer, stream_writer
 from goen.models.precomputed import Precomputed
@@ -56,7 +66,7 @@ FEWEST_FOR_ONNXRUNTIME = 5000
 
 
 def score_command(
-    paths: Annotated[tuple[Path, ...], tyro.conf.Positional, several("PATH")],
+    paths: Annotated[tuple[str, ...], tyro.conf.Positional, several("PATH")],
     gate: str = DEFAULT_GATE,
     out: OptionalPath = None,
     format_: Annotated[Format | None, tyro.conf.arg(name="format", help_behavior_hint="")] = None,
@@ -76,6 +86,11 @@ def score_command(
     training_images: Annotated[
         str | None, tyro.conf.arg(metavar="DATASET", help_behavior_hint="")
     ] = None,
+    workers: OptionalCount = None,
+    threads: OptionalCount = None,
+    cluster: Annotated[str | None, tyro.conf.arg(metavar="ADDRESS", help_behavior_hint="")] = None,
+    shard_size: int = DEFAULT_SHARD_SIZE,
+    image_column: OptionalName = None,
 ) -> int:
     """Classify each image, score it, and flag OOD inputs.
 
@@ -88,6 +103,11 @@ def score_command(
     other error. A gate of features (goen fit --features), sound or text scores each row of .npy,
     .npz, .safetensors and .parquet files.
 
+    For millions of pictures, --workers N scores with N processes (with Ray, from goen[ray]) and
+    writes a folder of shards. Killed or stopped, the same command continues. It also reads Parquet
+    files with a column of pictures, tars (WebDataset), lists (.txt), and URLs of all these
+    (s3://, gs://, through fsspec), with --workers 1 as well, which is this process without Ray.
+
     For example: goen score photo.png      (the bundled gate: the ten classes of CIFAR-10)
                  goen score photos/ --gate runs/digits --out scores.csv
                  goen score photos/ --flagged-only --copy-flagged to-look-at
@@ -96,14 +116,15 @@ def score_command(
                  goen score photos/ --gate my-gate --model hf:my-vit
                  goen score photos/ --report page.html
                  goen score tile.tif tiles.npz --gate satellite-gate --model my_nets:bands13
+                 goen score s3://bucket/photos.parquet --workers 8 --out scores/
 
     Args:
         paths: image files, and folders of them; - reads paths from standard input, one per line,
             or each with a NUL after it, as find -print0 writes them.
         gate: the folder of a gate (goen fit) or of a run (goen run), or the name of a bundled gate.
-        out: a .jsonl, .csv or .parquet file (default: -, standard output).
+        out: a .jsonl, .csv or .parquet file (default: -, standard output); with --workers a folder.
         format_: of what is written (default: a table on a terminal, JSON lines to a pipe; for a
-            file, what its suffix stands for). Parquet needs goen[parquet].
+            file, what its suffix stands for; with --workers Parquet). Parquet needs goen[parquet].
         flagged_only: leave out pictures that are not flagged, and files that cannot be read.
         sort: sort by this column, the most suspicious first, or as the files are given: given
             (default: p_value for a table, else given, which needs no memory).
@@ -124,8 +145,42 @@ def score_command(
             with filters and a slider for the false-alarm rate.
         training_images: with --report: the images that the gate was fitted on (the --train of goen
             fit; cifar10 for the bundled gate), to show those nearest to each picture.
+        workers: processes that score, in shards, into the folder --out; 1 is this process alone.
+        threads: of each worker (default: the cores of this machine, shared out; 1 on a cluster).
+        cluster: the address of a Ray cluster to work on, such as auto (default: this machine).
+        shard_size: pictures in each file of rows, a multiple of the batch size; a tar is one shard.
+        image_column: of Parquet files: the column of pictures (default: the only one, or image).
     """
-    given = _read_paths(paths)
+    if not paths:
+        raise UsageError("Name the pictures or folders to score.")
+    check_worker_options(
+        workers,
+        paths,
+        {"--cluster": cluster, "--threads": threads, "--image-column": image_column},
+        {
+            "--sort": sort,
+            "--copy-flagged": copy_to,
+            "--report": report,
+            "--format table": format_ == "table",
+            "--engine onnxruntime": engine == "onnxruntime",
+        },
+    )
+    if workers is not None:
+        counts = score_in_shards(
+            open_gate(gate, model, preprocess, false_alarm_rate, per_class=per_class),
+            paths,
+            out,
+            WorkerOptions(workers, cluster, shard_size, image_column),
+            ShardSettings(
+                "parquet" if format_ is None or format_ == "table" else format_,
+                batch_size,
+                flagged_only,
+                default_threads(workers, cluster) if threads is None else threads,
+                device,
+            ),
+        )
+        return 1 if counts.unreadable else 0
+    given = _read_paths([Path(path) for path in paths])
     target = None if out is None or out == Path("-") else out
     form = _format(target, format_)
     loaded = open_gate(
@@ -172,10 +227,10 @@ def score_command(
                 counts = _score_images(loaded, found.files, take, watch, batch_size)
     if form == "table":
         print()
-        print_sentence(_summary(counts, found, loaded))
+        print_sentence(counted(counts, found.skipped, loaded))
         print_sentence(_about(gate, loaded))
     else:
-        note(_summary(counts, found, loaded))
+        note(counted(counts, found.skipped, loaded))
     if target is not None:
         note(f"written to {target}")
     if copy_to is not None:
@@ -190,8 +245,6 @@ def score_command(
 
 def _read_paths(paths: Sequence[Path]) -> list[Path]:
     """The paths, with those of standard input in place of ``-``."""
-    if not paths:
-        raise UsageError("Name the pictures or folders to score.")
     if paths.count(Path("-")) > 1:
         raise UsageError("Standard input can be read once: give - once.")
     given: list[Path] = []
@@ -297,15 +350,6 @@ def _sorted(write: Callable[[ScoreRow], None], order: str) -> Iterator[Callable[
     yield rows.append
     for row in sort_rows(rows, order):
         write(row)
-
-
-def _summary(counts: FileCounts, found: FoundFiles, gate: Gate) -> str:
-    skipped = f"; {describe_skipped(found.skipped)}" if found.skipped else ""
-    return (
-        f"{counts.scored:,} scored, {counts.flagged:,} flagged at a false-alarm rate of "
-        f"{gate.false_alarm_rate:g}, {counts.unreadable:,} unreadable{skipped}; "
-        f"engine: {gate.engine}"
-    )
 
 
 def _about(name: str, gate: Gate) -> str:

@@ -11,6 +11,7 @@ from goen.gate.held_out import HeldOut, measure_rounding
 from goen.gate.partial import PartialFit, merge
 from goen.gate.prediction import Prediction, concatenate
 from goen.gate.saving import gate_folder, load
+from goen.gate.scorer import Scorer
 from goen.gate.update import Change
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "HeldOut",
     "PartialFit",
     "Prediction",
+    "Scorer",
     "bundled_folder",
     "bundled_gates",
     "concatenate",

@@ -1,6 +1,6 @@
 """The gate: a network, a detector, and a threshold with a guarantee."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeGuard, cast
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from goen.gate.evidence import FitEvidence
     from goen.gate.fit_outputs import Features
     from goen.gate.partial import PartialFit
+    from goen.gate.pickling import Pickled
     from goen.gate.update import Change
 
 
@@ -96,6 +97,12 @@ class Gate:
             f"{', per class' if self.per_class else ''}"
             f"{f', {self.engine}' if self.compiled else ''})"
         )
+
+    def __reduce__(self) -> "tuple[Callable[..., Gate], Pickled]":
+        """For pickles: checked bytes and the user's own model; ``evidence`` is left out."""
+        from goen.gate.pickling import pickled_gate  # it makes gates, so it imports this module
+
+        return pickled_gate(self)
 
     def _repr_html_(self) -> str:
         from goen.gate.gate_table import gate_table  # it needs a gate, which needs this module

@@ -148,30 +148,62 @@ def score_batch(
         watch: takes the files that were read, before their rows are given.
     """
     size, form = gate.image_size, gate.picture_form
-    read = list(pool.map(lambda file: _read(file, size, form), files))
-    rows: Iterator[ScoreRow] = iter(())
+
+    def read_one(file: Path) -> Pixels | str:
+        return pixels_or_error(lambda: read_picture(file, size, form=form))
+
+    read = list(pool.map(read_one, files))
     found = [i for i, image in enumerate(read) if not isinstance(image, str)]
+    prediction = None
     if found:
-        together = _scored(gate, [files[i] for i in found], [read[i] for i in found])
-        rows = prediction_rows(together.prediction)
+        together = score_images(gate, [files[i] for i in found], _stack(read))
+        prediction = together.prediction
         if watch is not None:
             watch(together)
-    for file, image in zip(files, read, strict=True):
-        error = image if isinstance(image, str) else None
-        row = dict.fromkeys(score_columns(gate)) if error else next(rows)
-        if error is None and row["score"] is None:
-            error = NOT_FINITE
-        yield ScoredFile(file, {"path": printable_path(file), **row, "error": error})
-
-
-def _scored(gate: Gate, files: Sequence[Path], images: Sequence[Pixels | str]) -> ScoredBatch:
-    return score_images(gate, files, np.stack([i for i in images if not isinstance(i, str)]))
+    for file, row in zip(files, _rows(gate, read, prediction), strict=True):
+        yield ScoredFile(file, {"path": printable_path(file), **row})
 
 
 def score_images(gate: Gate, files: Sequence[Path], images: Pixels) -> ScoredBatch:
     """Images that were read from these files, scored together."""
     outputs = gate.outputs(images)
     return ScoredBatch(files, images, outputs, gate.predict_outputs(outputs))
+
+
+def image_rows(gate: Gate, read: Sequence[Pixels | str]) -> Iterator[ScoreRow]:
+    """The row of each image or error of ``pixels_or_error``, without its path; see ``score_batch``.
+
+    Args:
+        gate: scores them together.
+        read: images ``(C, H, W)`` of the gate's size, or why a picture could not be read.
+    """
+    any_read = any(not isinstance(image, str) for image in read)
+    return _rows(gate, read, gate.predict(_stack(read)) if any_read else None)
+
+
+def pixels_or_error(read: Callable[[], Pixels]) -> Pixels | str:
+    """What ``read`` returns, or its ``DataError`` as the text of a row."""
+    try:
+        return read()
+    except DataError as error:
+        return os.fsencode(str(error)).decode("utf-8", "backslashreplace")
+
+
+def _stack(read: Sequence[Pixels | str]) -> Pixels:
+    return np.stack([image for image in read if not isinstance(image, str)])
+
+
+def _rows(
+    gate: Gate, read: Sequence[Pixels | str], prediction: Prediction | None
+) -> Iterator[ScoreRow]:
+    """A row for each picture, in order; the prediction is that of the pictures that were read."""
+    rows = iter(()) if prediction is None else prediction_rows(prediction)
+    for image in read:
+        if isinstance(image, str):
+            yield {**dict.fromkeys(score_columns(gate)), "error": image}
+        else:
+            row = next(rows)
+            yield {**row, "error": NOT_FINITE if row["score"] is None else None}
 
 
 def score_columns(gate: Gate) -> list[str]:
@@ -181,13 +213,6 @@ def score_columns(gate: Gate) -> list[str]:
     explained = gate.detector.cue_names if gate.detector.has_cue_p_values else ()
     p_values = [p_value_column(name) for name in explained]
     return ["label", "confidence", "score", "p_value", *probability, "is_ood", *cues, *p_values]
-
-
-def _read(file: Path, size: tuple[int, int], form: PixelForm) -> Pixels | str:
-    try:
-        return read_picture(file, size, form=form)
-    except DataError as error:
-        return os.fsencode(str(error)).decode("utf-8", "backslashreplace")
 
 
 def prediction_rows(prediction: Prediction) -> Iterator[ScoreRow]:

@@ -26,6 +26,11 @@ FIELDS = ("kind", "form", "tensors_sha256", "versions")
 """The fields of every manifest; what else there is depends on its kind."""
 
 
+def artifact_files(folder: Path) -> list[Path]:
+    """The files of an artefact in this folder, without reports beside them."""
+    return [folder / _TENSORS, folder / _MANIFEST]
+
+
 def saved(kind: str) -> Own:
     """How to recognise an artefact of this kind with nothing in its folder that saving would lose.
 

@@ -1,0 +1,56 @@
+"""Gates in a pickle, for engines that send objects to other processes (Ray, Dask, Spark).
+
+A pickle is a program, so goen never loads one. An engine that insists on pickles gets one that only
+calls ``unpickled_gate`` with the two files of a saved gate, which are checked as those of any gate.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from torch import nn
+
+from goen.gate.gate import Gate
+from goen.gate.saving import load
+from goen.models.flip_averaging import FlipAveraged
+from goen.models.tapping.preprocess import Preprocess, Preprocessing
+from goen.models.tapping.tapped import Tapped
+from goen.runs.artifacts import artifact_files
+
+Pickled = tuple[dict[str, bytes], nn.Module | None, Preprocessing | None]
+
+
+def pickled_gate(gate: Gate) -> tuple[Callable[..., Gate], Pickled]:
+    """What a pickle holds of the gate: its files as they are saved, and the user's own objects.
+
+    The model of ``Gate.fit``, and its preprocessing if that is a function, are pickled as the
+    engine pickles any object of the user's. All else is bytes.
+    """
+    network = gate.network
+    inner = network.network if isinstance(network, FlipAveraged) else network
+    model = preprocess = None
+    if isinstance(inner, Tapped):
+        model = inner.model
+        preprocess = None if isinstance(inner.preprocess, Preprocess) else inner.preprocess
+    return unpickled_gate, (gate_files(gate), model, preprocess)
+
+
+def gate_files(gate: Gate) -> dict[str, bytes]:
+    """The content of each file of the saved gate, by name."""
+    with TemporaryDirectory(prefix="goen-") as folder:
+        gate.save(Path(folder, "gate"))
+        return {path.name: path.read_bytes() for path in artifact_files(Path(folder, "gate"))}
+
+
+def unpickled_gate(
+    files: dict[str, bytes], model: nn.Module | None, preprocess: Preprocessing | None
+) -> Gate:
+    """The gate of these files, loaded as ``goen.load`` loads it, on the CPU.
+
+    Raises:
+        ArtifactError: the files are damaged, or the model is another one.
+    """
+    with TemporaryDirectory(prefix="goen-") as folder:
+        for path in artifact_files(Path(folder)):
+            path.write_bytes(files.get(path.name, b""))
+        return load(Path(folder), model, preprocess)

@@ -1,0 +1,207 @@
+"""Score shards in many processes, on this machine or a cluster, with Ray.
+
+A worker is an actor that holds the gate and scores one shard after the other. Rows come back to the
+process that asked for them, which alone writes files, so workers need no folder in common. A worker
+that dies is started again by Ray, with its shard: what is lost is work, never rows.
+"""
+
+import os
+import signal
+import threading
+import warnings
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from logging import getLogger
+from types import ModuleType
+from typing import Any
+
+from goen.data.picture_shards import PictureShard
+from goen.errors import ExtraMissing, GoenError, UsageError
+from goen.gate.gate import Gate
+from goen.gate.score_job import Finished, NumberedShard, Run
+from goen.gate.score_shards import ScoredShard, ShardScorer, ShardSettings
+
+_log = getLogger(__name__)
+_LOOPBACK = "127.0.0.1"
+_QUIET = {"log_to_driver": False, "logging_level": "ERROR"}
+# Whoever kills the same shard's worker so often is in the shard: a picture, a lack of memory.
+_RETRIES = 3
+# Rows on their way: a shard of 4,096 pictures has less than 2 MB. Ray takes a third of the memory.
+_OBJECT_STORE = 1 << 28
+
+
+@dataclass(frozen=True)
+class RayWorkers:
+    """The processes that score.
+
+    Attributes:
+        count: of workers.
+        cluster: the address of a Ray cluster; a Ray of this machine is started if not given.
+    """
+
+    count: int
+    cluster: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise UsageError(f"There should be 1 worker or more, got {self.count}.")
+
+
+def ray_run(workers: RayWorkers) -> Run:
+    """Scores shards with these workers; for ``score_job``.
+
+    Raises:
+        ExtraMissing: Ray is not installed.
+    """
+    _import_ray()
+    return partial(_run, workers)
+
+
+def _run(
+    workers: RayWorkers, gate: Gate, settings: ShardSettings, tasks: Iterator[NumberedShard]
+) -> Generator[Finished, None, None]:
+    first = next(tasks, None)
+    if first is None:
+        return  # all shards are there: no worker is needed
+    ray = _import_ray()
+    threads = settings.threads or 1
+    with connected(workers, threads):
+        gpus = int(settings.device.startswith("cuda"))
+        if gpus > ray.cluster_resources().get("GPU", 0):
+            raise UsageError(f"Ray finds no GPU for --device {settings.device}.")
+        actor = ray.remote(
+            num_cpus=threads,
+            num_gpus=gpus,
+            max_restarts=-1,
+            max_task_retries=_RETRIES,
+        )(_Worker)
+        made = [actor.remote() for _ in range(workers.count)]
+        try:
+            # In a list, or Ray would unpickle the gate for every shard.
+            shared = [ray.put((gate, settings))]
+            yield from _scored(ray, made, chain([first], tasks), shared)
+        finally:
+            for one in made:
+                ray.kill(one)
+
+
+class _Worker:
+    """A ``ShardScorer`` in a process of Ray; made anew where one is started again."""
+
+    def __init__(self) -> None:
+        self._scorer: ShardScorer | None = None
+
+    def load(self, shared: list[Any]) -> None:
+        """Get the gate and the settings ready."""
+        self._ready(shared)
+
+    def score(self, shard: PictureShard, shared: list[Any]) -> ScoredShard:
+        """See ``ShardScorer``."""
+        return self._ready(shared).score(shard)
+
+    def _ready(self, shared: list[Any]) -> ShardScorer:
+        if self._scorer is None:
+            self._scorer = ShardScorer(*_import_ray().get(shared[0]))
+        return self._scorer
+
+
+def _scored(
+    ray: ModuleType, workers: list[Any], tasks: Iterator[NumberedShard], shared: list[Any]
+) -> Iterator[Finished]:
+    """Every worker gets a shard when it is ready, and the next when it has finished one.
+
+    A worker that the cluster has no room for never gets any.
+    """
+    waiting: dict[Any, tuple[Any, NumberedShard | None]]
+    waiting = {worker.load.remote(shared): (worker, None) for worker in workers}
+    task = next(tasks, None)
+    busy = 0
+    while task is not None or busy:
+        (done,), _ = ray.wait(list(waiting), num_returns=1)
+        worker, finished = waiting.pop(done)
+        result = _result(ray, done, finished)
+        if task is not None:
+            waiting[worker.score.remote(task.shard, shared)] = (worker, task)
+            task = next(tasks, None)
+            busy += 1
+        if finished is not None and result is not None:
+            busy -= 1
+            yield Finished(finished, result)
+
+
+def _result(ray: ModuleType, done: Any, task: NumberedShard | None) -> ScoredShard | None:
+    try:
+        result: ScoredShard | None = ray.get(done)
+    except ray.exceptions.RayError as error:
+        cause = getattr(error, "cause", None)
+        if isinstance(cause, GoenError):
+            raise cause from error
+        what = "Starting a worker" if task is None else f"Scoring shard {task.number}"
+        lines = str(cause or error).strip().splitlines()
+        reason = lines[-1 if cause is None else 0].strip() if lines else type(error).__name__
+        raise GoenError(
+            f"{what} failed: {reason}. Finished shards are kept; the same command continues."
+        ) from error
+    return result
+
+
+@contextmanager
+def connected(workers: RayWorkers, threads: int = 1) -> Iterator[None]:
+    """A connection to Ray: the one that is there, to a cluster, or to one for this job alone.
+
+    Args:
+        workers: for whom there should be room.
+        threads: of each.
+    """
+    ray = _import_ray()
+    if ray.is_initialized():
+        yield
+        return
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    stop = signal.getsignal(signal.SIGTERM)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about its own future, on every start
+        if workers.cluster is not None:
+            ray.init(address=workers.cluster, **_QUIET)
+        else:
+            _start_here(ray, workers.count * threads)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, stop)  # Ray has put its own there
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _start_here(ray: ModuleType, cores: int) -> None:
+    """Start a Ray to which only this machine can connect."""
+    # Ray takes an address of the network in place of a loopback address, unless it is told that
+    # there are no clusters; this is read when Ray is imported, and again by its own processes.
+    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+    ray._private.ray_constants.ENABLE_RAY_CLUSTER = False
+    ray.init(
+        address="local",
+        num_cpus=cores,  # with fewer than the workers need, some would wait for ever
+        include_dashboard=False,
+        object_store_memory=_OBJECT_STORE,
+        _node_ip_address=_LOOPBACK,
+        **_QUIET,
+    )
+    address = ray.util.get_node_ip_address()
+    if address != _LOOPBACK:
+        _log.warning("Ray listens at %s, where other machines may reach it.", address)
+
+
+def _import_ray() -> ModuleType:
+    try:
+        import ray
+    except ImportError as error:
+        raise ExtraMissing(
+            "Several workers need Ray: pip install 'goen[ray]'. With --workers 1 this process "
+            "scores alone, and needs none."
+        ) from error
+    module: ModuleType = ray
+    return module
