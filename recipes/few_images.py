@@ -1,0 +1,327 @@
+"""Few images, many classes: python recipes/few_images.py --data-dir DATA
+
+CIFAR-100's test images in the features of a pretrained network (recipes/pretrained_features.py):
+fifty classes are ID, the other fifty OOD, drawn by the seed. From 1 to 50 training images per
+class, unequal numbers, classes without any, features of 80 to 2,048 numbers. Compares goen-m's
+distance with other neighbours, class means and Mahalanobis distances, and the gate's false alarms.
+Writes results/pretrained/few-images.jsonl.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+import torch
+import tyro
+from numpy.typing import NDArray
+from paired import read_lines
+from pretrained import OUT, linear_probe
+from pretrained_features import LAST, MIDDLE, SIZE, image_sets, pretrained
+from torch import Tensor
+
+from goen.detectors import Mahalanobis, RelativeMahalanobis
+from goen.detectors._bank import Bank
+from goen.detectors._gaussians import ClassGaussians
+from goen.errors import FitError
+from goen.functional.cues import normalise
+from goen.gate import Gate
+from goen.metrics import ood_metrics, over_seeds
+from goen.outputs import Outputs
+from goen.report.table import Cell, Row, Table
+from goen.runs.provenance import hardware, versions
+from goen.studies import SEEDS
+
+NAME = "few-images"
+CLASSES = 50
+# Of the 100 images of a class: at most so many to train, then held-out and test images.
+MOST, HELD_OUT = 50, 25
+WITHOUT = 10  # classes without any training image
+WIDE = 2048
+COUNTS = (1, 2, 5, 10, 50)
+KTH = (1, 2, 3, 5, 10)
+
+Integers = NDArray[np.int64]
+Rows = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One number of one method in one setting.
+
+    Attributes:
+        setting: how many training images the classes have.
+        feature: of the pretrained network.
+        width: of the feature.
+        method: what measures.
+        seed: draws classes and images.
+        metric: ``auroc`` of the distance, against OOD images; ``flagged`` (OOD images), ``alarms``
+            (ID test images), ``without`` (images of classes without training images): shares at a
+            false-alarm rate of 5 %; ``accuracy`` of the probe.
+        value: the number.
+        low: lower end of its 95 % interval over images, of an AUROC.
+        high: upper end.
+    """
+
+    setting: str
+    feature: str
+    width: int
+    method: str
+    seed: int
+    metric: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The rows of each role and the class numbers of those that have a class."""
+
+    train: Integers
+    labels: Integers
+    held_out: Integers
+    held_out_labels: Integers
+    test: Integers
+    test_labels: Integers
+    without: Integers
+    ood: Integers
+
+
+def settings() -> dict[str, Callable[[np.random.RandomState], Integers]]:
+    """By name: the number of training images of each ID class."""
+
+    def unequal(_: np.random.RandomState) -> Integers:
+        return np.geomspace(1, MOST, CLASSES).round().astype(np.int64)
+
+    def extreme(_: np.random.RandomState) -> Integers:
+        return np.where(np.arange(CLASSES) < CLASSES - 5, 1, MOST)
+
+    def gaps(rng: np.random.RandomState) -> Integers:
+        counts = unequal(rng)
+        counts[rng.permutation(CLASSES)[:WITHOUT]] = 0
+        return counts
+
+    equal = {f"{n} per class": lambda _, n=n: np.full(CLASSES, n) for n in COUNTS}
+    return {
+        **equal,
+        "1 to 50": unequal,
+        "1, but five classes 50": extreme,
+        "1 to 50, ten classes none": gaps,
+    }
+
+
+def draw(labels: Integers, counts: Integers, rng: np.random.RandomState) -> Problem:
+    """A random half of the classes is ID, with so many training images each."""
+    classes = rng.permutation(2 * CLASSES)
+    parts: dict[str, list[Integers]] = {"train": [], "held_out": [], "test": [], "without": []}
+    numbers: dict[str, list[Integers]] = {"train": [], "held_out": [], "test": []}
+    for number, (name, count) in enumerate(zip(classes[:CLASSES], counts, strict=True)):
+        rows = rng.permutation(np.flatnonzero(labels == name))
+        cut = {
+            "train": rows[:count],
+            "held_out": rows[MOST : MOST + HELD_OUT],
+            "test": rows[MOST + HELD_OUT :],
+        }
+        if not count:  # nothing is known of it: its images are neither held out nor ID
+            parts["without"].append(cut["test"])
+            continue
+        for role, some in cut.items():
+            parts[role].append(some)
+            numbers[role].append(np.full(len(some), number))
+    joined = {role: np.concatenate(rows or [np.zeros(0, int)]) for role, rows in parts.items()}
+    truth = {role: np.concatenate(rows) for role, rows in numbers.items()}
+    ood = [rng.permutation(np.flatnonzero(labels == c))[:HELD_OUT] for c in classes[CLASSES:]]
+    return Problem(
+        joined["train"], truth["train"], joined["held_out"], truth["held_out"],
+        joined["test"], truth["test"], joined["without"], np.concatenate(ood),
+    )  # fmt: skip
+
+
+# -- distances -------------------------------------------------------------------------------
+
+
+def _outputs(rows: Rows) -> Outputs:
+    return Outputs(torch.zeros(len(rows), CLASSES), {"x": torch.from_numpy(rows)})
+
+
+def distances(train: Rows, labels: Integers) -> Iterator[tuple[str, Callable[[Rows], Tensor]]]:
+    """Each distance by its name, fitted; those that cannot be are left out."""
+    outputs, numbers = _outputs(train), torch.from_numpy(labels)
+    bank = Bank(["x"]).update(outputs, numbers)
+    yield "goen-m", lambda rows: bank.distance(_outputs(rows), "x")
+
+    def nearest(rows: Rows) -> Tensor:
+        return bank.nearest(_outputs(rows), "x", max(KTH)).distances
+
+    for k in KTH:
+        yield f"neighbour {k}", lambda rows, k=k: nearest(rows)[:, k - 1]
+    yield "mean of 5 neighbours", lambda rows: nearest(rows)[:, :5].mean(dim=1)
+    unit = normalise(torch.from_numpy(train).double())
+    means = torch.stack([unit[numbers == c].mean(dim=0) for c in numbers.unique()])
+    yield "class mean", lambda rows: _to_nearest(rows, means)
+    yield "class mean, unit length", lambda rows: _to_nearest(rows, normalise(means))
+    for title, shrinkage in (("OAS", "oas"), ("Ledoit-Wolf", "ledoit_wolf")):
+        gaussians = ClassGaussians("x", ridge=1e-6, relative_ridge=True, shrinkage=shrinkage)
+        try:
+            gaussians.fit(outputs, numbers).whitening_  # noqa: B018  (computed now, or an error)
+        except FitError:
+            continue
+        yield f"Mahalanobis, {title}", lambda rows, g=gaussians: g.distance(_outputs(rows))
+    for ridge in (1e-6, 1.0):
+        for title, kind in (("Mahalanobis", Mahalanobis), ("relative", RelativeMahalanobis)):
+            try:
+                fitted = kind(normalise=True, ridge=ridge).fit(outputs, numbers)
+            except FitError:
+                continue
+            yield f"{title}, ridge {ridge:g}", lambda rows, f=fitted: f.score(_outputs(rows))
+
+
+def _to_nearest(rows: Rows, means: Tensor) -> Tensor:
+    return torch.cdist(normalise(torch.from_numpy(rows).double()), means).amin(dim=1)
+
+
+def compared(
+    features: Mapping[str, Rows], labels: Integers, setting: str, seed: int
+) -> Iterator[Line]:
+    """Every method of one setting and seed."""
+    rng = np.random.RandomState(seed)
+    p = draw(labels, settings()[setting](rng), rng)
+    for name, rows in features.items():
+        about = (setting, name, rows.shape[1])
+        for method, distance in distances(rows[p.train], p.labels):
+            known, other = (distance(rows[part]).numpy() for part in (p.test, p.ood))
+            m = ood_metrics(known, other)
+            yield Line(*about, method, seed, "auroc", m.auroc, m.auroc_low, m.auroc_high)
+            if method == "goen-m" and len(p.without):
+                m = ood_metrics(known, distance(rows[p.without]).numpy())
+                yield Line(
+                    *about, method, seed, "auroc without", m.auroc, m.auroc_low, m.auroc_high
+                )
+    yield from gate_lines(features, p, setting, seed)
+
+
+def gate_lines(features: Mapping[str, Rows], p: Problem, setting: str, seed: int) -> Iterator[Line]:
+    """A gate on two layers and a probe that knows all classes, some of them without an image."""
+    known, columns = np.unique(p.labels), CLASSES
+    probe = linear_probe(features[LAST][p.train], p.labels)
+
+    def of(rows: Integers) -> dict[str, Rows]:
+        found = probe(torch.from_numpy(features[LAST][rows])).numpy()
+        logits = np.full((len(rows), columns), found.min() - 10, np.float32)
+        logits[:, known] = found
+        return {name: features[name][rows] for name in (MIDDLE, LAST)} | {"logits": logits}
+
+    gate = Gate.fit_outputs(
+        of(p.train), p.labels, of(p.held_out), held_out_labels=p.held_out_labels
+    )
+    test, ood = gate.predict_outputs(of(p.test)), gate.predict_outputs(of(p.ood))
+    m = ood_metrics(test.score, ood.score)
+    about = (setting, f"{MIDDLE}, {LAST}", 0, "gate", seed)
+    yield Line(*about, "auroc", m.auroc, m.auroc_low, m.auroc_high)
+    yield Line(*about, "accuracy", float((test.label == p.test_labels).mean()))
+    yield Line(*about, "alarms", float(test.is_ood.mean()))
+    yield Line(*about, "flagged", float(ood.is_ood.mean()))
+    if len(p.without):
+        yield Line(*about, "without", float(gate.predict_outputs(of(p.without)).is_ood.mean()))
+
+
+# -- the tables ------------------------------------------------------------------------------
+
+
+def _cell(found: Sequence[Line], form: str = ".3f") -> Cell:
+    if not found:
+        return Cell(text="–")
+    values = [line.value for line in found]
+    return Cell(fmean(values), form, spread=over_seeds(values).sd)
+
+
+def tables() -> dict[str, Table]:
+    """The tables on few images."""
+    lines = [Line(**line) for line in read_lines(OUT / f"{NAME}.jsonl") if "setting" in line]
+    asked = [*settings()]
+    seeds = sorted({line.seed for line in lines})
+    methods = dict.fromkeys(x.method for x in lines if x.feature == LAST and x.metric == "auroc")
+
+    def some(**wanted: object) -> list[Line]:
+        return [x for x in lines if all(getattr(x, k) == v for k, v in wanted.items())]
+
+    rows = [
+        Row(m, tuple(_cell(some(setting=s, feature=LAST, method=m, metric="auroc")) for s in asked))
+        for m in methods
+    ]
+    notes = (
+        f"Mean ± standard deviation over {len(seeds)} seeds, which draw classes and images; the "
+        "distance alone, without entropy. –: cannot be fitted.",
+    )
+    title = "AUROC of distances, fifty classes of CIFAR-100 against fifty others, width 1,280"
+    by_method = Table(NAME, title, tuple(asked), tuple(rows), notes)
+    widths = sorted({(x.width, x.feature) for x in lines if x.width})
+    shown = ("goen-m", "class mean", "Mahalanobis, OAS", "relative, ridge 1e-06")
+    picked = ("1 per class", "5 per class", "50 per class", "1 to 50")
+
+    def by_feature(setting: str, method: str) -> tuple[Cell, ...]:
+        about = {"setting": setting, "method": method, "metric": "auroc"}
+        return tuple(_cell(some(feature=f, **about)) for _, f in widths)
+
+    rows = [Row(m, by_feature(s, m), s) for s in picked for m in shown]
+    columns = tuple(f"{f} ({w:,})" for w, f in widths)
+    by_width = Table(f"{NAME}-width", "AUROC by feature and width", columns, tuple(rows))
+    metrics = {
+        "AUROC": "auroc", "accuracy of the probe": "accuracy", "false alarms": "alarms",
+        "OOD images flagged": "flagged", "of classes without images flagged": "without",
+    }  # fmt: skip
+    rows = [
+        Row(title, tuple(
+            _cell(some(setting=s, method="gate", metric=m), ".3f" if m == "auroc" else ".1%")
+            for s in asked
+        ))
+        for title, m in metrics.items()
+    ]  # fmt: skip
+    title = "The gate (two layers and the probe's entropy) at a false-alarm rate of 5 %"
+    of_gate = Table(f"{NAME}-gate", title, tuple(asked), tuple(rows))
+    return {table.name: table for table in (by_method, by_width, of_gate)}
+
+
+def main(data_dir: Path | None = None, size: int = SIZE, runs: Path = Path("runs")) -> None:
+    """Draw, fit, measure and write.
+
+    Args:
+        data_dir: a folder that holds image sets (else GOEN_DATA).
+        size: to which the images of 32 pixels are enlarged; a multiple of 32.
+        runs: where features are kept.
+    """
+    torch.set_num_threads(1)
+    sets, frozen = image_sets(data_dir), pretrained(size, runs)
+    halves = [
+        (sets[name], frozen.features(name, sets[name])) for name in ("cifar100", "cifar100-rest")
+    ]
+    labels = np.concatenate([half.labels + CLASSES * i for i, (half, _) in enumerate(halves)])
+    features = {
+        name: np.concatenate([found[name] for _, found in halves])
+        for name in (MIDDLE, "_blocks.15", LAST)
+    }
+    projection = np.random.RandomState(0).normal(size=(features[LAST].shape[1], WIDE))
+    features["random projection"] = (features[LAST] @ projection / WIDE**0.5).astype("f4")
+    lines = []
+    for setting in settings():
+        for seed in SEEDS:
+            lines += compared(features, labels, setting, seed)
+        for x in lines:
+            if (
+                x.setting == setting
+                and x.seed == SEEDS[0]
+                and x.feature in (LAST, f"{MIDDLE}, {LAST}")
+            ):
+                print(f"{x.setting:28} {x.method:28} {x.metric:9} {x.value:.4f}", flush=True)
+    config = {"size": size, "seeds": SEEDS, "features": [*features]}
+    made = {"versions": versions(), "hardware": hardware(), "config": config}
+    OUT.mkdir(parents=True, exist_ok=True)
+    text = "".join(json.dumps(entry) + "\n" for entry in [made, *map(asdict, lines)])
+    (OUT / f"{NAME}.jsonl").write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    tyro.cli(main)
