@@ -45,6 +45,12 @@ KTH = (1, 2, 3, 5, 10)
 
 Integers = NDArray[np.int64]
 Rows = NDArray[np.float32]
+Distance = Callable[[Rows], Tensor]
+
+# Of the features other than the last layer's: these, in these settings, with these seeds.
+BY_WIDTH = ("goen-m", "class mean", "Mahalanobis, OAS", "relative, ridge 1e-06")
+WIDTH_SEEDS = SEEDS[:3]
+WIDTH_SETTINGS = ("1 per class", "5 per class", "50 per class", "1 to 50")
 
 
 @dataclass(frozen=True)
@@ -147,36 +153,38 @@ def _outputs(rows: Rows) -> Outputs:
     return Outputs(torch.zeros(len(rows), CLASSES), {"x": torch.from_numpy(rows)})
 
 
-def distances(train: Rows, labels: Integers) -> Iterator[tuple[str, Callable[[Rows], Tensor]]]:
-    """Each distance by its name, fitted; those that cannot be are left out."""
+def distances(train: Rows, labels: Integers) -> dict[str, Callable[[], Distance]]:
+    """By name: what fits a distance. Fitting is a ``FitError`` where it cannot be done."""
     outputs, numbers = _outputs(train), torch.from_numpy(labels)
     bank = Bank(["x"]).update(outputs, numbers)
-    yield "goen-m", lambda rows: bank.distance(_outputs(rows), "x")
+    unit = normalise(torch.from_numpy(train).double())
+    means = torch.stack([unit[numbers == c].mean(dim=0) for c in numbers.unique()])
 
     def nearest(rows: Rows) -> Tensor:
         return bank.nearest(_outputs(rows), "x", max(KTH)).distances
 
-    for k in KTH:
-        yield f"neighbour {k}", lambda rows, k=k: nearest(rows)[:, k - 1]
-    yield "mean of 5 neighbours", lambda rows: nearest(rows)[:, :5].mean(dim=1)
-    unit = normalise(torch.from_numpy(train).double())
-    means = torch.stack([unit[numbers == c].mean(dim=0) for c in numbers.unique()])
-    yield "class mean", lambda rows: _to_nearest(rows, means)
-    yield "class mean, unit length", lambda rows: _to_nearest(rows, normalise(means))
-    for title, shrinkage in (("OAS", "oas"), ("Ledoit-Wolf", "ledoit_wolf")):
+    def tied(shrinkage: str) -> Distance:
         gaussians = ClassGaussians("x", ridge=1e-6, relative_ridge=True, shrinkage=shrinkage)
-        try:
-            gaussians.fit(outputs, numbers).whitening_  # noqa: B018  (computed now, or an error)
-        except FitError:
-            continue
-        yield f"Mahalanobis, {title}", lambda rows, g=gaussians: g.distance(_outputs(rows))
-    for ridge in (1e-6, 1.0):
-        for title, kind in (("Mahalanobis", Mahalanobis), ("relative", RelativeMahalanobis)):
-            try:
-                fitted = kind(normalise=True, ridge=ridge).fit(outputs, numbers)
-            except FitError:
-                continue
-            yield f"{title}, ridge {ridge:g}", lambda rows, f=fitted: f.score(_outputs(rows))
+        gaussians.fit(outputs, numbers).whitening_  # noqa: B018  (computed now, or an error)
+        return lambda rows: gaussians.distance(_outputs(rows))
+
+    def detector(kind: type[Mahalanobis | RelativeMahalanobis], ridge: float) -> Distance:
+        fitted = kind(normalise=True, ridge=ridge).fit(outputs, numbers)
+        return lambda rows: fitted.score(_outputs(rows))
+
+    kth = {f"neighbour {k}": lambda k=k: lambda rows: nearest(rows)[:, k - 1] for k in KTH}
+    return {
+        "goen-m": lambda: lambda rows: bank.distance(_outputs(rows), "x"),
+        **kth,
+        "mean of 5 neighbours": lambda: lambda rows: nearest(rows)[:, :5].mean(dim=1),
+        "class mean": lambda: lambda rows: _to_nearest(rows, means),
+        "class mean, unit length": lambda: lambda rows: _to_nearest(rows, normalise(means)),
+        "Mahalanobis, OAS": lambda: tied("oas"),
+        "Mahalanobis, Ledoit-Wolf": lambda: tied("ledoit_wolf"),
+        "Mahalanobis, ridge 1e-06": lambda: detector(Mahalanobis, 1e-6),
+        "relative, ridge 1e-06": lambda: detector(RelativeMahalanobis, 1e-6),
+        "relative, ridge 1": lambda: detector(RelativeMahalanobis, 1.0),
+    }
 
 
 def _to_nearest(rows: Rows, means: Tensor) -> Tensor:
@@ -191,7 +199,15 @@ def compared(
     p = draw(labels, settings()[setting](rng), rng)
     for name, rows in features.items():
         about = (setting, name, rows.shape[1])
-        for method, distance in distances(rows[p.train], p.labels):
+        if name != LAST and (setting not in WIDTH_SETTINGS or seed not in WIDTH_SEEDS):
+            continue
+        for method, fit in distances(rows[p.train], p.labels).items():
+            if name != LAST and method not in BY_WIDTH:
+                continue
+            try:
+                distance = fit()
+            except FitError:  # one image per class has no covariance
+                continue
             known, other = (distance(rows[part]).numpy() for part in (p.test, p.ood))
             m = ood_metrics(known, other)
             yield Line(*about, method, seed, "auroc", m.auroc, m.auroc_low, m.auroc_high)
@@ -259,14 +275,12 @@ def tables() -> dict[str, Table]:
     title = "AUROC of distances, fifty classes of CIFAR-100 against fifty others, width 1,280"
     by_method = Table(NAME, title, tuple(asked), tuple(rows), notes)
     widths = sorted({(x.width, x.feature) for x in lines if x.width})
-    shown = ("goen-m", "class mean", "Mahalanobis, OAS", "relative, ridge 1e-06")
-    picked = ("1 per class", "5 per class", "50 per class", "1 to 50")
 
     def by_feature(setting: str, method: str) -> tuple[Cell, ...]:
         about = {"setting": setting, "method": method, "metric": "auroc"}
         return tuple(_cell(some(feature=f, **about)) for _, f in widths)
 
-    rows = [Row(m, by_feature(s, m), s) for s in picked for m in shown]
+    rows = [Row(m, by_feature(s, m), s) for s in WIDTH_SETTINGS for m in BY_WIDTH]
     columns = tuple(f"{f} ({w:,})" for w, f in widths)
     by_width = Table(f"{NAME}-width", "AUROC by feature and width", columns, tuple(rows))
     metrics = {

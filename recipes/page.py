@@ -19,6 +19,7 @@ import monitor_cifar10
 import monitor_simulation
 import numpy as np
 import pretrained
+import pretrained_sizes
 from paired import MEAN, PAIRS, read_lines
 from scipy.stats import ttest_1samp
 from sets import PAPER_SETS, UNSEEN, UNTOUCHED
@@ -308,7 +309,7 @@ def table(name: str) -> Table:
     if name.startswith("monitor-"):
         return (monitor_simulation.tables() | monitor_cifar10.tables())[name]
     if name.startswith(("pretrained-", "few-images")):
-        return (pretrained.tables() | few_images.tables())[name]
+        return (pretrained.tables() | pretrained_sizes.tables() | few_images.tables())[name]
     if name == "seeds":
         titles = {m: (title, "without flip averaging") for m, title in BENCHED.items()}
         titles |= {m: (title, "with flip averaging") for m, title in FLIP_AVERAGED.items()}
