@@ -40,15 +40,18 @@ CLASSES = 50
 MOST, HELD_OUT = 50, 25
 WITHOUT = 10  # classes without any training image
 WIDE = 2048
+# What a bank of 5,000 rows keeps of each of 1,000 classes.
+FEW_ROWS = 5
 COUNTS = (1, 2, 5, 10, 50)
 KTH = (1, 2, 3, 5, 10)
+GOEN_M = "goen-m"
 
 Integers = NDArray[np.int64]
 Rows = NDArray[np.float32]
 Distance = Callable[[Rows], Tensor]
 
 # Of the features other than the last layer's: these, in these settings, with these seeds.
-BY_WIDTH = ("goen-m", "class mean", "Mahalanobis, OAS", "relative, ridge 1e-06")
+BY_WIDTH = (GOEN_M, "class mean", "Mahalanobis, OAS", "relative, ridge 1e-06")
 WIDTH_SEEDS = SEEDS[:3]
 WIDTH_SETTINGS = ("1 per class", "5 per class", "50 per class", "1 to 50")
 
@@ -157,11 +160,15 @@ def distances(train: Rows, labels: Integers) -> dict[str, Callable[[], Distance]
     """By name: what fits a distance. Fitting is a ``FitError`` where it cannot be done."""
     outputs, numbers = _outputs(train), torch.from_numpy(labels)
     bank = Bank(["x"]).update(outputs, numbers)
+    small = Bank(["x"], FEW_ROWS * CLASSES).update(outputs, numbers)
     unit = normalise(torch.from_numpy(train).double())
     means = torch.stack([unit[numbers == c].mean(dim=0) for c in numbers.unique()])
 
     def nearest(rows: Rows) -> Tensor:
         return bank.nearest(_outputs(rows), "x", max(KTH)).distances
+
+    def few(rows: Rows) -> Tensor:
+        return small.distance(_outputs(rows), "x")
 
     def tied(shrinkage: str) -> Distance:
         gaussians = ClassGaussians("x", ridge=1e-6, relative_ridge=True, shrinkage=shrinkage)
@@ -174,7 +181,8 @@ def distances(train: Rows, labels: Integers) -> dict[str, Callable[[], Distance]
 
     kth = {f"neighbour {k}": lambda k=k: lambda rows: nearest(rows)[:, k - 1] for k in KTH}
     return {
-        "goen-m": lambda: lambda rows: bank.distance(_outputs(rows), "x"),
+        GOEN_M: lambda: lambda rows: bank.distance(_outputs(rows), "x"),
+        f"goen-m, {FEW_ROWS} rows of a class": lambda: few,
         **kth,
         "mean of 5 neighbours": lambda: lambda rows: nearest(rows)[:, :5].mean(dim=1),
         "class mean": lambda: lambda rows: _to_nearest(rows, means),
@@ -211,7 +219,7 @@ def compared(
             known, other = (distance(rows[part]).numpy() for part in (p.test, p.ood))
             m = ood_metrics(known, other)
             yield Line(*about, method, seed, "auroc", m.auroc, m.auroc_low, m.auroc_high)
-            if method == "goen-m" and len(p.without):
+            if method == GOEN_M and len(p.without):
                 m = ood_metrics(known, distance(rows[p.without]).numpy())
                 yield Line(
                     *about, method, seed, "auroc without", m.auroc, m.auroc_low, m.auroc_high

@@ -126,15 +126,16 @@ def pretrained_features(results: list[Result]) -> None:
     """AUROC by set of the bundled gate and of those with pretrained features, seed by seed."""
     titles = {
         pretrained.BUNDLED: ("the bundled gate, trained on CIFAR-10 alone", "#999999"),
-        "probe": ("pretrained features, linear probe", "#0072b2"),
+        "probe": ("linear probe, two pretrained layers", "#56b4e9"),
+        "probe_last": ("linear probe, the last pretrained layer", "#0072b2"),
         "w16_last": ("the bundled classifier, its layers and a pretrained one", "#009e73"),
     }
     sets = {"cifar100-all": "CIFAR-100", **SETS}
     shown = [*pretrained.NEAR, *pretrained.FAR]
-    figure, axes = plt.subplots(figsize=(7.2, 3.9), layout="constrained")
+    figure, axes = plt.subplots(figsize=(7.2, 4.4), layout="constrained")
     for i, (method, (title, colour)) in enumerate(titles.items()):
         points = [
-            (r, shown.index(r.dataset) + (i - 1) * 0.22)
+            (r, shown.index(r.dataset) + (i - 1.5) * 0.2)
             for r in results
             if (r.method, r.metric) == (method, "auroc") and r.dataset in shown
         ]

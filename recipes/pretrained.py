@@ -63,7 +63,8 @@ BUNDLED, PROBE = "cifar10-w16", "probe"
 GATES = {
     "probe": ("pretrained", (MIDDLE, LAST)),
     "probe_last": ("pretrained, the last layer alone", (LAST,)),
-    "probe_mean_abs": ("pretrained, mean of |x| in the middle", (f"{MIDDLE}/mean_abs", LAST)),
+    "probe_mean_abs": ("pretrained, mean of |x| in the middle", (f"{MIDDLE}:mean_abs", LAST)),
+    "w16": ("the bundled network, fitted as these", ("layer2", "layer4")),
     "w16_last": ("both: the bundled classifier, a third layer", ("layer2", "layer4", LAST)),
 }
 

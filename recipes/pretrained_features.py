@@ -6,27 +6,23 @@ an interrupted pass resumes with the set it was in. Needs the extra `pretrained`
 installs it.
 """
 
-from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, get_args
 
 import numpy as np
 import torch
 import tyro
 from numpy.typing import NDArray
 from sets import EXTRA
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from goen import Preprocess
+from goen import Preprocess, Tapped
 from goen.data import ImageSet, protocol
 from goen.data.protocol import SPLIT_SEED
 from goen.extraction import run_network
 from goen.files import Own, whole_file
-from goen.models.pooling import Pooling, pool
 from goen.outputs import Outputs
 
 SIZE = 160
@@ -36,8 +32,9 @@ MEAN, STD = (127 / 255,) * 3, (128 / 255,) * 3
 MIDDLE, LAST = "_blocks.7", "_avg_pooling"
 # Pooled by their mean.
 LAYERS = ("_blocks.2", "_blocks.4", MIDDLE, "_blocks.10", "_blocks.14", "_blocks.15", LAST)
-# Pooled in every way.
+# Pooled in these ways as well.
 POOLED = ("_blocks.4", MIDDLE, "_blocks.10", "_blocks.15")
+POOLINGS = ("mean_abs", "std", "max")
 TRAIN, VALIDATION, TEST = "train", "validation", "test"
 # Images of each set at most, drawn by a fixed permutation.
 MOST = {TRAIN: 10_000, VALIDATION: 5_000, TEST: 5_000, "cifar100": 5_000, "cifar100-rest": 5_000}
@@ -45,6 +42,7 @@ MOST_OOD = 2_000
 BATCH = 50
 
 Features = dict[str, NDArray[np.float32]]
+Colour = tuple[float, float, float]
 
 
 def _identity(path: Path) -> str:
@@ -84,30 +82,6 @@ def folded(model: nn.Module) -> nn.Module:
     return model.to(memory_format=torch.channels_last)
 
 
-class Poolings(nn.Module):
-    """Outputs whose features are pooled in several ways; ``goen.Tapped`` takes the mean."""
-
-    def __init__(self, model: nn.Module, size: int) -> None:
-        super().__init__()
-        self.model = model
-        self.preprocess = Preprocess(MEAN, STD, size)
-
-    def forward(self, images: Tensor) -> Outputs:
-        found: dict[str, Tensor] = {}
-
-        def hear(name: str, _: nn.Module, __: Any, output: Tensor) -> None:
-            found[name] = pool(output, "mean")
-            for pooling in get_args(Pooling)[1:] if name in POOLED else ():
-                found[f"{name}/{pooling}"] = pool(output, pooling)
-
-        x = self.preprocess(images / 255).contiguous(memory_format=torch.channels_last)
-        with ExitStack() as stack:
-            for name in LAYERS:
-                module = self.model.get_submodule(name)
-                stack.enter_context(module.register_forward_hook(partial(hear, name)))
-            return Outputs(self.model(x), found)
-
-
 def image_sets(data_dir: Path | None) -> dict[str, ImageSet]:
     """Every set of the study, cut to the number of images that passes through the network."""
     p = protocol("cifar10", data_dir=data_dir, download=True, extra=EXTRA)
@@ -142,7 +116,7 @@ class Frozen:
             done = run_network(self.network, batches, name=name, total=len(images))
             found = Outputs.concatenate(outputs for outputs, _ in done).features
             # Half precision for what only studies of pooling read.
-            arrays = {n: f.numpy().astype("f2" if "/" in n else "f4") for n, f in found.items()}
+            arrays = {n: f.numpy().astype("f2" if ":" in n else "f4") for n, f in found.items()}
             path.parent.mkdir(parents=True, exist_ok=True)
             with whole_file(path, _KEPT) as temporary, temporary.open("wb") as file:
                 np.savez(file, fingerprint=identity, labels=images.labels, **arrays)
@@ -150,10 +124,16 @@ class Frozen:
             return {n: kept[n].astype("f4") for n in kept if n not in ("fingerprint", "labels")}
 
 
-def pretrained(size: int = SIZE, runs: Path = Path("runs")) -> Frozen:
+def pretrained(
+    size: int = SIZE,
+    runs: Path = Path("runs"),
+    normalisation: tuple[Colour, Colour] = (MEAN, STD),
+) -> Frozen:
     """EfficientNet-Lite0 at this size."""
     model, weights = lite0()
-    return Frozen(Poolings(folded(model), size), weights, runs / f"pretrained-{size}")
+    layers = [*LAYERS, *(f"{layer}:{pooling}" for layer in POOLED for pooling in POOLINGS)]
+    network = Tapped(folded(model), layers, preprocess=Preprocess(*normalisation, size))
+    return Frozen(network, weights, runs / f"pretrained-{size}")
 
 
 def main(data_dir: Path | None = None, size: int = SIZE, runs: Path = Path("runs")) -> None:

@@ -1,85 +1,53 @@
-"""The size of images for a pretrained network: python recipes/pretrained_sizes.py --data-dir DATA
+"""The input of a pretrained network: python recipes/pretrained_sizes.py --data-dir DATA
 
-The gate on the last layer of recipes/pretrained.py on fewer images, which are enlarged from 32
-pixels to several sizes. Writes results/pretrained/sizes.jsonl and sizes.json.
+The accuracy of a linear probe on EfficientNet-Lite0, frozen, by the size to which CIFAR-10's images
+of 32 pixels are enlarged, and by the normalisation. Writes results/pretrained/sizes.jsonl.
 """
 
-from collections.abc import Iterator, Mapping
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
 import tyro
-from pretrained import OUT, PROBE, Measured, cifar10, keep, over_sets
-from pretrained_features import SIZE, TEST, TRAIN, VALIDATION, image_sets, pretrained
+from paired import read_lines
+from pretrained import OUT, linear_probe
+from pretrained_features import LAST, MEAN, SIZE, STD, TRAIN, VALIDATION, image_sets, pretrained
 
-from goen.data import ImageSet
-from goen.report.table import Row, Table
-from goen.runs.results import Result, read_results
-from goen.studies import SEEDS
+from goen.functional.proportion import exact_proportion
+from goen.report.table import Cell, Row, Table
+from goen.runs.provenance import hardware, versions
 
+NAME = "sizes"
 SIZES = (96, 128, SIZE, 224)
-# Images of each set, the first of those that recipes/pretrained.py has.
-PART = {TRAIN: 4_000, VALIDATION: 2_000, TEST: 2_000}
-PART_OOD = 1_000
-METHODS = ("probe", "probe_last")
-NEAR = ("cifar100-all", "tiny-imagenet")
-FAR = ("svhn", "textures", "places")
-
-
-def measured(sets: Mapping[str, ImageSet], size: int, runs: Path) -> Measured:
-    """The first images of each set, enlarged to this size."""
-    parts = {
-        name: images.take(np.arange(min(len(images), PART.get(name, PART_OOD))))
-        for name, images in sets.items()
-        if name not in ("mnist", "noise")
-    }
-    frozen = pretrained(size, runs)
-    if size != SIZE:  # that size is kept whole
-        frozen = replace(frozen, folder=runs / f"pretrained-{size}-part")
-    lite0 = {}
-    for name, part in parts.items():
-        whole = frozen.features(name, sets[name] if size == SIZE else part)
-        lite0[name] = {layer: rows[: len(part)] for layer, rows in whole.items()}
-    return Measured(parts, lite0, {}, {"lite0": f"backbone-efficientnet-lite0-{size}"})
-
-
-def all_sizes(sets: Mapping[str, ImageSet], runs: Path) -> Iterator[Result]:
-    """The numbers of every size and seed; the size is part of the method's name."""
-    for size in SIZES:
-        found = measured(sets, size, runs)
-        for seed in SEEDS:
-            for r in cifar10(found, seed, METHODS):
-                yield replace(r, method=f"{r.method}-{size}")
+# Images, the first of those that recipes/pretrained.py has.
+PART = {TRAIN: 2_000, VALIDATION: 1_000}
+AS_TRAINED = "(pixel - 127) / 128"
+IMAGENET = "ImageNet's mean and deviation"
+INPUTS = {
+    AS_TRAINED: (MEAN, STD),
+    IMAGENET: ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+}
 
 
 def tables() -> dict[str, Table]:
     """The table of sizes in docs/pretrained.md."""
-    results = read_results(OUT / "sizes.jsonl")
-    columns = {"near": NEAR, "far": FAR} | {name: (name,) for name in (*NEAR, *FAR)}
-    titles = {"probe": "two layers", "probe_last": "the last layer alone"}
+    lines = [line for line in read_lines(OUT / f"{NAME}.jsonl") if "size" in line]
     rows = [
         Row(
-            f"{size} pixels",
-            (
-                over_sets(results, f"{method}-{size}", (TEST,), "accuracy"),
-                *(
-                    over_sets(results, f"{method}-{size}", n, "auroc", interval=False)
-                    for n in columns.values()
-                ),
-            ),
-            titles[method],
+            f"{line['size']} pixels",
+            (Cell(line["accuracy"], ".1%", low=line["low"], high=line["high"]),),
+            line["normalisation"],
         )
-        for method in METHODS
-        for size in SIZES
+        for line in lines
     ]
-    title = "AUROC by the size to which images of 32 pixels are enlarged"
+    title = "Accuracy of a linear probe on the pretrained network, by its input"
     notes = (
-        f"{PART[TRAIN]:,} training images, of which a seed draws four fifths, and {PART_OOD:,} of "
-        "each OOD set at most. Mean ± standard deviation over seeds.",
+        f"{PART[TRAIN]:,} training images of CIFAR-10, {PART[VALIDATION]:,} others to measure; in "
+        "brackets the 95 % interval over these (Clopper-Pearson).",
     )
-    table = Table("pretrained-sizes", title, ("accuracy", *columns), tuple(rows), notes)
+    table = Table("pretrained-sizes", title, ("accuracy (95 %)",), tuple(rows), notes)
     return {table.name: table}
 
 
@@ -91,12 +59,29 @@ def main(data_dir: Path | None = None, runs: Path = Path("runs")) -> None:
         runs: where features are kept.
     """
     torch.set_num_threads(1)
-    results = []
-    for r in all_sizes(image_sets(data_dir), runs):
-        results.append(r)
-        if r.metric in ("auroc", "accuracy"):
-            print(f"{r.method:15} {r.seed:5} {r.dataset:15} {r.metric} {r.value:.4f}", flush=True)
-    keep("sizes", results, {"sizes": SIZES, "seeds": SEEDS, "method": PROBE})
+    sets = {n: s for n, s in image_sets(data_dir).items() if n in PART}
+    parts = {name: sets[name].take(np.arange(count)) for name, count in PART.items()}
+    lines = []
+    for size, normalisation in [*((s, AS_TRAINED) for s in SIZES), (SIZES[0], IMAGENET)]:
+        whole = (size, normalisation) == (SIZE, AS_TRAINED)  # which is kept of all images
+        frozen = pretrained(size, runs, INPUTS[normalisation])
+        if not whole:
+            end = "part" if normalisation == AS_TRAINED else "other"
+            frozen = replace(frozen, folder=runs / f"pretrained-{size}-{end}")
+        train, other = (
+            frozen.features(name, sets[name] if whole else parts[name])[LAST][:count]
+            for name, count in PART.items()
+        )
+        probe = linear_probe(train, parts[TRAIN].labels)
+        label = probe(torch.from_numpy(other)).argmax(dim=1).numpy()
+        right = int((label == parts[VALIDATION].labels).sum())
+        accuracy, low, high = exact_proportion(right, len(label))
+        lines.append({"size": size, "normalisation": normalisation, "accuracy": accuracy,
+                      "low": low, "high": high})  # fmt: skip
+        print(lines[-1], flush=True)
+    made = {"versions": versions(), "hardware": hardware(), "config": {"images": PART}}
+    text = "".join(json.dumps(entry) + "\n" for entry in [made, *lines])
+    (OUT / f"{NAME}.jsonl").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
