@@ -29,7 +29,7 @@ serve: $(VENV)/.ready-serve  ## the bundled gate as a service with a page; print
 	@$(BIN)/goen serve $(GATE)
 
 pretrained: $(VENV)/.ready-pretrained  ## a gate on features of a network pretrained on ImageNet (docs/pretrained.md); GOEN_DATA=FOLDER for more OOD sets
-	@$(BIN)/python recipes/pretrained.py
+	@$(BIN)/python recipes/pretrained.py --out runs/pretrained
 
 test: $(VENV)/.ready-dev $(VENV)/.browser  ## lint, types and all tests
 	$(BIN)/ruff check .

@@ -317,6 +317,10 @@ def main(data_dir: Path | None = None, size: int = SIZE, runs: Path = Path("runs
     """
     torch.set_num_threads(1)
     sets, frozen = image_sets(data_dir), pretrained(size, runs)
+    if "cifar100" not in sets:
+        raise SystemExit(
+            "This study needs CIFAR-100's test images: goen data list says where from."
+        )
     halves = [
         (sets[name], frozen.features(name, sets[name])) for name in ("cifar100", "cifar100-rest")
     ]

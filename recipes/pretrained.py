@@ -40,7 +40,7 @@ from goen.data import ImageSet
 from goen.gate import Gate, Prediction
 from goen.metrics import ood_metrics, over_seeds
 from goen.outputs import Outputs
-from goen.report.table import Cell, Row, Table
+from goen.report.table import Cell, Row, Table, markdown
 from goen.runs.provenance import hardware, versions
 from goen.runs.results import Group, Origin, Result, read_results, write_results
 from goen.studies import SEEDS
@@ -211,7 +211,10 @@ def bundled(measured: Measured) -> Iterable[Result]:
 
 def textures(measured: Measured, seed: int) -> Iterable[Result]:
     """The ten classes of Textures as ID, all else as OOD."""
-    name, images = "textures", measured.sets["textures"]
+    name = "textures"
+    if name not in measured.sets:
+        return
+    images = measured.sets[name]
     order = np.random.RandomState(seed).permutation(len(images))
     cuts = (TEXTURES_TRAIN, TEXTURES_TRAIN + TEXTURES_HELD_OUT)
     train, held_out, test = np.split(order, cuts)
@@ -315,48 +318,56 @@ def layers_table(results: Sequence[Result]) -> Table:
     return Table("pretrained-layers", title, tuple(columns), tuple(rows))
 
 
+def cifar10_table(results: Sequence[Result]) -> Table:
+    """Three gates on every set, with CIFAR-10 as ID."""
+    title = "CIFAR-10 is ID: the bundled gate, a gate on pretrained features, and both"
+    methods = {BUNDLED: "bundled", "probe": "pretrained", "w16_last": "both"}
+    return _table("pretrained-cifar10", title, results, methods)
+
+
+def textures_table(results: Sequence[Result]) -> Table:
+    """The gate on pretrained features with Textures as ID."""
+    title = "The ten classes of Textures are ID: a gate on pretrained features"
+    return _table("pretrained-textures", title, results, {"probe": "pretrained"})
+
+
 def tables() -> dict[str, Table]:
     """The tables of docs/pretrained.md that this recipe makes."""
     results = read_results(OUT / "cifar10.jsonl")
-    methods = {BUNDLED: "bundled", "probe": "pretrained", "w16_last": "both"}
-    title = "CIFAR-10 is ID: the bundled gate, a gate on pretrained features, and both"
-    on_textures = _table(
-        "pretrained-textures",
-        "The ten classes of Textures are ID: a gate on pretrained features",
-        read_results(OUT / "textures.jsonl"),
-        {"probe": "pretrained"},
-    )
-    on_cifar10 = _table("pretrained-cifar10", title, results, methods)
-    found = (on_cifar10, layers_table(results), on_textures)
+    on_textures = textures_table(read_results(OUT / "textures.jsonl"))
+    found = (cifar10_table(results), layers_table(results), on_textures)
     return {table.name: table for table in found}
 
 
-def keep(name: str, results: Sequence[Result], config: Mapping[str, Any]) -> None:
-    """The results, and what they were made with, in results/pretrained."""
-    OUT.mkdir(parents=True, exist_ok=True)
-    write_results(OUT / f"{name}.jsonl", results)
-    made = {"versions": versions(), "hardware": hardware(), "config": dict(config)}
-    (OUT / f"{name}.json").write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
-
-
-def main(data_dir: Path | None = None, size: int = SIZE, runs: Path = Path("runs")) -> None:
-    """Fit, measure and write.
+def main(
+    data_dir: Path | None = None,
+    size: int = SIZE,
+    runs: Path = Path("runs"),
+    out: Path = OUT,
+) -> None:
+    """Fit, measure, print and write.
 
     Args:
         data_dir: a folder that holds image sets (else GOEN_DATA).
         size: to which the images of 32 pixels are enlarged; a multiple of 32.
         runs: where features are kept.
+        out: where the results are written.
     """
     torch.set_num_threads(1)
     measured = measure(data_dir, size, runs)
+    found = {
+        "cifar10": [*bundled(measured), *(r for s in SEEDS for r in cifar10(measured, s))],
+        "textures": [r for s in SEEDS for r in textures(measured, s)],
+    }
     config = {"size": size, "seeds": SEEDS, "probe_c": PROBE_C, "layers": (MIDDLE, LAST)}
-    on_cifar10 = [*bundled(measured), *(r for seed in SEEDS for r in cifar10(measured, seed))]
-    on_textures = [r for seed in SEEDS for r in textures(measured, seed)]
-    for name, results in (("cifar10", on_cifar10), ("textures", on_textures)):
-        for r in results:
-            if r.metric in ("auroc", "accuracy"):
-                print(f"{name:9} {r.method:15} {r.seed:5} {r.dataset:15} {r.metric} {r.value:.4f}")
-        keep(name, results, config)
+    made = {"versions": versions(), "hardware": hardware(), "config": config}
+    out.mkdir(parents=True, exist_ok=True)
+    for name, results in found.items():
+        if not results:  # the set is not here
+            continue
+        print(markdown((cifar10_table if name == "cifar10" else textures_table)(results)))
+        write_results(out / f"{name}.jsonl", results)
+        (out / f"{name}.json").write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
