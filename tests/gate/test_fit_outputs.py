@@ -9,7 +9,7 @@ import torch
 from onnxruntime import InferenceSession
 
 import goen
-from goen.errors import ArtifactError, LeakError, UsageError
+from goen.errors import ArtifactError, FitError, LeakError, UsageError
 from goen.gate import Gate
 from goen.gate.export import to_onnx, to_program
 from goen.gate.fit_outputs import as_features
@@ -228,3 +228,49 @@ def test_a_gate_of_features_takes_no_model(tmp_path: Path) -> None:
     gate_of("class means").save(tmp_path / "gate")
     with pytest.raises(ArtifactError, match="contains its own network"):
         goen.load(tmp_path / "gate", model=trained())
+
+
+# A thousand classes of 2,048 numbers: a tenth of them without a row, most with one to five, some
+# with fifty, one with a thousand.
+MANY, WIDE = 1000, 2048
+MANY_COUNTS = np.random.default_rng(5).choice([1, 2, 5, 50], MANY, p=[0.5, 0.3, 0.15, 0.05])
+MANY_COUNTS[::10], MANY_COUNTS[1] = 0, 1000
+MANY_CENTRES = np.random.default_rng(6).normal(size=(MANY, WIDE)).astype(np.float32)
+
+
+def around(labels: np.ndarray, seed: int) -> np.ndarray:
+    noise = np.random.default_rng(seed).normal(size=(len(labels), WIDE)).astype(np.float32)
+    return np.asarray(MANY_CENTRES[labels] + 0.7 * noise)
+
+
+@pytest.mark.parametrize("has_logits", [True, False])
+def test_many_classes_with_few_rows_or_none(has_logits: bool, tmp_path: Path) -> None:
+    def given(features: np.ndarray) -> dict[str, np.ndarray]:
+        logits = {"logits": features @ MANY_CENTRES.T / 100} if has_logits else {}
+        return {"wide": features, **logits}
+
+    labels = np.repeat(np.arange(MANY), MANY_COUNTS)
+    known = np.flatnonzero(MANY_COUNTS)
+    held_out, new = (np.random.default_rng(s).choice(known, n) for s, n in ((7, 400), (8, 300)))
+    names = [f"class {number}" for number in range(MANY)]
+    gate = Gate.fit_outputs(
+        given(around(labels, 9)), labels, given(around(held_out, 10)),
+        held_out_labels=held_out, classes=names,
+    )  # fmt: skip
+
+    kept = gate.detector.state()["bank.labels"]
+    assert {*kept.tolist()} == {*known.tolist()}  # a row of every class that has any
+    assert len(kept) <= 5000 + MANY
+    found = gate.predict_outputs(given(around(new, 11)))
+    assert (found.label == new).mean() > 0.99
+    assert found.is_ood.mean() < 0.1
+    without = np.flatnonzero(MANY_COUNTS == 0)
+    assert gate.predict_outputs(given(around(without, 12))).is_ood.mean() > 0.9
+    with pytest.raises(FitError, match=r"needs 19 held-out images of each.*Too few: class 0 \(0\)"):
+        gate.with_per_class()
+
+    gate.save(tmp_path / "gate")
+    assert sum(f.stat().st_size for f in (tmp_path / "gate").iterdir()) < 100e6
+    again = goen.load(tmp_path / "gate").predict_outputs(given(around(new, 11)))
+    assert np.array_equal(again.score, found.score)
+    assert np.array_equal(again.label, found.label)
