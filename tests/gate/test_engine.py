@@ -40,7 +40,8 @@ def check_alike(gate: Gate, one: Prediction, other: Prediction) -> None:
     """Equal labels and decisions; scores to rounding, p-values to one held-out image."""
     np.testing.assert_array_equal(one.label, other.label)
     np.testing.assert_array_equal(one.is_ood, other.is_ood)
-    np.testing.assert_allclose(one.score, other.score, atol=1e-4 * np.std(gate.held_out.scores))
+    rounding = 1e-4 * np.std(gate.held_out.scores)
+    np.testing.assert_allclose(one.score, other.score, rtol=1e-6, atol=rounding)
     np.testing.assert_allclose(one.confidence, other.confidence, atol=1e-5)
     assert np.abs(one.p_value - other.p_value).max(initial=0) <= 1.01 * one_count(gate)
     assert one.cues.keys() == other.cues.keys()
@@ -110,7 +111,10 @@ def test_a_gate_of_bands_of_16_bits() -> None:
     gate = gate_of("thirteen bands of 16 bits")
     shape = (30, *gate.inputs.pattern().shape[1:])  # type: ignore[union-attr]
     tiles = np.random.default_rng(1).integers(0, 65536, shape, dtype=np.uint16)
-    check_alike(gate, gate.predict(tiles), gate.with_engine("onnxruntime").predict(tiles))
+    other = gate.with_engine("onnxruntime")
+    check_alike(gate, gate.predict(tiles), other.predict(tiles))
+    # Noise scores a million there, and differs by 0.6; what matters are held-out scores.
+    assert other.score_slack < 1e-3 * np.std(gate.held_out.scores)
 
 
 def test_inputs_that_are_no_images_are_compared_on_those_that_are_given() -> None:

@@ -156,7 +156,9 @@ def _cue_tolerances(gate: Gate) -> NDArray[np.float64]:
 def measure_differences(
     gate: Gate, run: Runner, pairs: InputPairs, tolerance: float | None = None
 ) -> float:
-    """1.5 times the largest difference between the exported gate's scores and the gate's.
+    """1.5 times the largest difference between scores of the exported gate and the gate.
+
+    Of scores as large as held-out scores: differences are taken relative above 1.
 
     Raises:
         ArtifactError: scores, cues, confidences or probabilities differ by more than the tolerance,
@@ -190,8 +192,12 @@ def measure_differences(
             )
     if not np.array_equal(found["label"], expected["label"]):
         raise ArtifactError("The exported gate's label differs from the gate's.")
-    differences = np.abs(found["score"][finite] - expected["score"][finite])
-    return 1.5 * float(differences.max(initial=0.0)) + 1e-12
+    own = expected["score"][finite]
+    relative = np.abs(found["score"][finite] - own) / np.maximum(1, np.abs(own))
+    # Ties are with held-out scores: the score of noise may be a million times as high, and its
+    # rounding too.
+    largest = max(1.0, float(np.abs(gate.held_out.scores).max()))
+    return 1.5 * largest * float(relative.max(initial=0.0)) + 1e-12
 
 
 def check_decisions(gate: Gate, run: Runner, pairs: InputPairs, slack: float) -> None:
