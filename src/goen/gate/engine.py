@@ -71,12 +71,6 @@ class CompiledNetwork(nn.Module):
         logits, *features = map(torch.from_numpy, found)
         return Outputs(logits, dict(zip(self._features, features, strict=True)))
 
-    def __reduce_ex__(self, protocol: object) -> Any:
-        raise UsageError(
-            "A gate that runs in onnxruntime cannot be copied or sent to another process: copy "
-            'gate.with_engine("torch"), and choose the engine there.'
-        )
-
 
 class _PlainNetwork(nn.Module):
     """A network that returns a tuple: logits, and the features that the detector reads."""

@@ -319,7 +319,8 @@ class Gate:
         score count as equal to it, so that no image is flagged for the difference.
 
         The weights are those of this moment, the number of threads that of ``torch``. ``save``,
-        ``update`` and exports use the model itself; an updated gate runs in torch again.
+        ``update`` and exports use the model itself; a gate that was updated, copied or sent to
+        another process runs in torch again.
 
         Args:
             engine: ``torch``, ``onnxruntime``, or ``auto``: onnxruntime if it is installed and
