@@ -83,13 +83,16 @@ def started(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A process on one thread, ended by SIGTERM."""
     with log.open("w") as output:
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
+        process = subprocess.Popen(
+            command, stdout=output, stderr=output, env=environment, start_new_session=True
+        )
     try:
         yield process
         process.send_signal(signal.SIGTERM)
         process.wait(60)
     finally:
-        process.kill()
+        with suppress(ProcessLookupError):  # LitServe leaves processes behind
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 @contextmanager
