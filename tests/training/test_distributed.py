@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from goen.errors import UsageError
-from goen.training.distributed import Ranks, current_ranks, join_ranks
+from goen.training.distributed import Ranks, current_ranks, join_ranks, launched_rank
 
 SCRIPT = Path(__file__).parent / "ranks.py"
 processes = pytest.mark.xdist_group("processes")
@@ -41,6 +41,13 @@ def test_alone_nothing_is_done() -> None:
     assert ranks.share(7) == slice(0, 7)
     assert ranks.broadcast("said") == "said"
     assert ranks.gather_bytes(b"x") == [b"x"]
+
+
+def test_the_rank_is_that_of_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "3")  # of another launcher
+    assert launched_rank() == 0
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
+    assert launched_rank() == 3
 
 
 def test_shares_cover_a_batch() -> None:
