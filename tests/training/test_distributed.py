@@ -76,7 +76,6 @@ def test_a_training_of_two_processes_goes_on_after_one_was_killed(tmp_path: Path
     out = tmp_path / "killed"
     killed = run("train", out, 2, KILLED="1")
     assert killed.returncode
-    assert "run the same command again" in killed.stderr.lower()
     assert out.with_suffix(".checkpoint").exists()
     assert not out.exists()
     again = result("train", out, 2)
