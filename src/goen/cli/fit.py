@@ -35,7 +35,7 @@ from goen.models.tapping.tapped import as_tapped
 from goen.report.fit import write_fit_page
 from goen.runs.artifacts import saved
 from goen.runs.limits import check_image_size
-from goen.training.distributed import join_ranks
+from goen.training.distributed import join_ranks, launched_rank
 
 
 def fit_command(
@@ -125,6 +125,8 @@ def fit_command(
             raise UsageError("Give --features, or --model and --train, not both.")
         kinds = _kinds(ood)
         rate = false_alarm_rate
+        if launched_rank():  # rows in files are read by the first process alone
+            return 0
         fit_features(features, held_out, kinds, out, false_alarm_rate=rate, classes=classes)
         return 0
     if model is None or train is None:
@@ -135,6 +137,8 @@ def fit_command(
     wanted = "auto" if layers == ("auto",) else layers
     where = int(logits) if logits and logits.isdigit() else logits
     if is_tensor_file(train):
+        if launched_rank():
+            return 0
         fit = partial(
             Gate.fit,
             opened.model,

@@ -124,6 +124,12 @@ def current_ranks() -> Ranks:
     return _current
 
 
+def launched_rank() -> int:
+    """The number that torchrun gave this process; 0 without torchrun."""
+    launched = distributed.is_available() and distributed.is_torchelastic_launched()
+    return int(os.environ["RANK"]) if launched else 0
+
+
 @contextmanager
 def join_ranks() -> Iterator[Ranks]:
     """The processes that torchrun started with this one; alone without torchrun."""
