@@ -1,4 +1,5 @@
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 
@@ -256,11 +257,12 @@ def test_id_cues_are_sorted_when_they_are_set() -> None:
         dim=1,
     )
     assert torch.allclose(detector.cue_p_values(cues), expected.double())
-    reference = detector.id_cues_.clone()
-    detector.calibrate(reference + 1)
-    assert torch.equal(detector.cue_p_values(cues), torch.ones(60, 2, dtype=torch.float64))
+    # Half as far out as they can be, and more: within the range of each cue, in the same order.
+    farthest = torch.tensor([2.0, math.log(3)], dtype=torch.float64)
+    detector.calibrate((detector.id_cues_ + farthest) / 2)
+    assert float(detector.cue_p_values(cues).min()) > float(expected.min())
     loaded = GoenM.from_state(detector.config(), detector.state())
-    assert torch.allclose(loaded.cue_p_values(cues + 1), expected.double())
+    assert torch.allclose(loaded.cue_p_values((cues + farthest) / 2), expected.double())
 
 
 class Prepared(Centre):

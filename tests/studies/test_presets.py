@@ -34,13 +34,14 @@ def test_the_paper_budget_stops_early_and_the_full_one_does_not(protocol: Protoc
 
 def test_the_recipes_of_published_numbers_stay() -> None:
     training = PRESETS["fast"].training
-    assert (training.epochs, training.batch_size, training.learning_rate) == (10, 512, 0.75)
+    assert (training.epochs, training.batch_size, training.learning_rate) == (16, 512, 0.75)
     assert (training.momentum, training.weight_decay, training.label_smoothing) == (
         0.85,
         1.33e-3,
         0.2,
     )
     assert (training.norm_bias_rate, training.look_ahead, training.padding) == (64.0, 5, 2)
+    assert training.sizes == ((10, 24),)
 
 
 def test_presets_are_what_they_say() -> None:

@@ -7,6 +7,7 @@ process computes the loss of the whole batch, and gradients are averaged. What d
 in which float32 numbers are added up.
 """
 
+import gc
 import json
 import os
 from collections.abc import Iterable, Iterator
@@ -147,9 +148,13 @@ def join_ranks() -> Iterator[Ranks]:
     try:
         _current = Ranks(distributed.get_rank(), distributed.get_world_size())
         yield _current
+        with _connected():
+            distributed.barrier()  # nobody closes a connection that another still reads from
     finally:
         _current = Ranks()
         distributed.destroy_process_group()
+        # The threads of gloo may hold tensors, and Python aborts if they are freed while it ends.
+        gc.collect()
 
 
 @contextmanager
