@@ -63,7 +63,9 @@ def selection_sets(p: Protocol) -> Iterator[tuple[str, ImageSet]]:
     yield from synthetic(p.calibration_id).items()
 
 
-def main(network: str, data_dir: Path | None = None, flip_averaging: bool = True) -> None:
+def main(
+    network: tyro.conf.Positional[str], data_dir: Path | None = None, flip_averaging: bool = True
+) -> None:
     """Measure every layer and pooling, print them, and write the lines.
 
     Args:

@@ -74,7 +74,7 @@ class Tapped(nn.Module):
             argument, or its ``pixel_values``. Of a model in ``torch.compile``,
             ``DataParallel`` or ``DistributedDataParallel`` the model inside is taken.
         layers: names as in ``model.named_modules()``; ``layers(model, example)`` lists them. Each
-            must be called exactly once in a forward pass. ``LAYER:POOLING`` says how it is pooled,
+            must be called exactly once in a forward pass. ``LAYER:POOLING`` selects the pooling,
             see above.
         logits: where they are in the model's output: a key, an attribute or an index. Not needed
             when the output is a tensor, or holds only one float tensor of two dimensions.
