@@ -85,6 +85,26 @@ def test_the_middle_of_seventeen_near_duplicates_is_found() -> None:
         assert found == pytest.approx(2 * np.sin(9e-6 / 2) ** 2, rel=1e-6, abs=0)
 
 
+@pytest.mark.parametrize("spread", [1e-2, 3e-4, 1e-5])
+@pytest.mark.parametrize("k", [1, 12, 100, 101, 295])
+def test_in_several_narrow_clusters_the_kth_is_exact(spread: float, k: int) -> None:
+    # As the last layer of a network that was trained for long: rows of a class differ by less than
+    # float32 similarities can tell, and the classes' mean is not near any of them.
+    centres = unit(3, 48, 0).double()
+    bank, queries = (
+        normalise(centres.repeat(count, 1) + spread * unit(3 * count, 48, seed).double())
+        for count, seed in ((100, 1), (9, 2))
+    )
+    queries = torch.cat([queries, bank[:3], unit(4, 48, 3).double()])
+    apart = (queries[:, None] - bank).square().sum(dim=2) / 2
+    expected, order = apart.sort(dim=1)
+    index = NeighbourIndex(bank)
+    assert torch.allclose(index.kth_distance(queries, k), expected[:, k - 1], rtol=1e-9, atol=1e-30)
+    distance, rows = index.nearest(queries, k)
+    assert torch.allclose(distance, expected[:, :k], rtol=1e-9, atol=1e-30)
+    assert torch.equal(rows, order[:, :k])
+
+
 @pytest.mark.parametrize("spread", [0.3, 1e-2, 1e-3, 1e-4])
 @pytest.mark.parametrize("k", [1, 40, 900])
 def test_in_a_narrow_cone_neighbours_are_found_among_rows_that_float32_cannot_tell_apart(
@@ -344,6 +364,9 @@ def test_of_equal_rows_the_first_of_the_bank_come_first() -> None:
     bank[places] = bank[0].clone()
     _, near = NeighbourIndex(bank).nearest(bank[:1], 5)
     assert near[0].tolist() == sorted({0, *places.tolist()})[:5]
+    distance, near = NeighbourIndex(bank[:1].repeat(64, 1)).nearest(bank[:1], 5)
+    assert near[0].tolist() == [0, 1, 2, 3, 4]
+    assert not distance.any()
 
 
 def test_the_last_of_the_nearest_is_the_kth_also_in_a_narrow_cone() -> None:

@@ -18,8 +18,9 @@ _SIMILARITIES = 2**25
 _GROUP = 16
 # Of so few similarities topk finds the best at once, sooner than in two steps.
 _FEW = 2**17
-# Neighbours that may be measured again on either side of the k-th.
-_EITHER_SIDE = 8
+# Neighbours after the k-th that are found at once, in case rounding put them out of order. If it
+# may have done so with still more, all rows are looked at again.
+_MORE = 8
 # What squared lengths lack to 1 if they lack less than this is rounding.
 ROUNDING = 1e-6
 # Rows of which the squared length of the mean is above this lie in a narrow cone.
@@ -85,8 +86,7 @@ class NeighbourIndex:
         best groups hold the k best rows. The k-th, and those next to it that rounding may have put
         out of order, are then measured again in float64, as :math:`\lVert a - b \rVert^2 / 2`,
         where nothing cancels: near-duplicates, all at distance 0 or 1e-7 in float32, are
-        distinguished and ordered. Up to eight on either side are: of still more rows that float32
-        cannot distinguish from the k-th, the answer is the distance of one.
+        distinguished and ordered.
 
         Args:
             queries: of unit length, or zeros.
@@ -96,16 +96,18 @@ class NeighbourIndex:
             UsageError: another width, a k that is not in 1 .. M, or queries that are not finite.
         """
         out = [self.bank.new_empty(0, dtype=torch.float64)]
-        for chunk, error, similarity, near in self._candidates(queries, k):
-            out.append(self._kth_of(chunk, k, error, similarity, near))
+        for chunk, error, rows, similarity, near in self._candidates(queries, k):
+            distance, uncertain = self._kth_of(chunk, k, error, similarity, near)
+            for i in uncertain:
+                distance[i] = self._nearest_of_all(chunk[i], rows[i], error[i], k)[0][-1]
+            out.append(distance)
         return torch.cat(out)
 
     def nearest(self, queries: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """1 - a·b of each query a and its ``count`` nearest rows b, and which rows these are.
 
         Both ``(N, count)``, float64 and int64, nearest first; of rows at the same distance the
-        first comes first. Of more than eight rows that float32 cannot distinguish from the last,
-        some are returned.
+        first comes first.
 
         Args:
             queries: of unit length, or zeros.
@@ -121,28 +123,32 @@ class NeighbourIndex:
         """
         distances = [self.bank.new_empty(0, max(count, 0), dtype=torch.float64)]
         rows = [self.bank.new_empty(0, max(count, 0), dtype=torch.int64)]
-        for chunk, _, _, found in self._candidates(queries, count):
+        for chunk, error, all_rows, similarity, found in self._candidates(queries, count):
             near = found.sort(dim=1).values
             query = torch.arange(len(chunk), device=near.device).repeat_interleave(near.shape[1])
             distance = self._distances(chunk, near.flatten(), query).view(near.shape)
             distance, order = distance.sort(dim=1, stable=True)
-            distances.append(distance[:, :count])
-            rows.append(near.gather(1, order[:, :count]))
+            distance, near = distance[:, :count], near.gather(1, order[:, :count])
+            for i in self._uncertain(similarity, count, error):
+                distance[i], near[i] = self._nearest_of_all(chunk[i], all_rows[i], error[i], count)
+            distances.append(distance)
+            rows.append(near)
         return torch.cat(distances), torch.cat(rows)
 
     def _candidates(
         self, queries: Tensor, k: int
-    ) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+    ) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor, Tensor]]:
         """Chunks of the queries with what float32 takes for their k nearest rows, and a few more.
 
         A chunk is the queries ``(n, D)``, a bound ``(n, 1)`` on the rounding of their similarities,
-        the similarities ``(n, K)``, highest first, and their rows.
+        the similarities of all rows ``(n, M)``, which hold until the next chunk, those of the
+        nearest ``(n, K)``, highest first, and which rows these are.
         """
         count = len(self)
         check_features(queries, self.bank.shape[1])
         if not 1 <= k <= count:
             raise UsageError(f"k lies in 1 .. {count}, the rows of the bank, got {k}.")
-        last = min(k + _EITHER_SIDE, count)
+        last = min(k + _MORE, count)
         step = max(_SIMILARITIES // count, 1)
         similarity = self._rows.new_empty(min(step, len(queries)), -(-count // _GROUP) * _GROUP)
         similarity[:, count:] = -torch.inf
@@ -152,7 +158,7 @@ class NeighbourIndex:
             error = self._similarity(chunk, out=rows[:, :count])
             if not math.isfinite(error.sum().item()):
                 raise UsageError("Queries hold NaN or infinity. Check the images and the network.")
-            yield chunk, error, *most_similar(rows, last)
+            yield chunk, error, rows[:, :count], *most_similar(rows, last)
 
     def _similarity(self, queries: Tensor, out: Tensor) -> Tensor:
         """Write what orders the rows like their similarity; a bound ``(N, 1)`` on its rounding."""
@@ -173,19 +179,39 @@ class NeighbourIndex:
 
     def _kth_of(
         self, queries: Tensor, k: int, error: Tensor, similarity: Tensor, near: Tensor
-    ) -> Tensor:
-        """The k-th least distance, of neighbours ``(N, K)`` that are in order but for an error."""
-        first = max(k - 1 - _EITHER_SIDE, 0)
-        similarity, near, kth = similarity[:, first:], near[:, first:], k - 1 - first
+    ) -> tuple[Tensor, list[int]]:
+        """The k-th least distance, of neighbours ``(N, K)`` that are in order but for an error.
+
+        And the queries of which these neighbours may lack the k-th.
+        """
         # Both the k-th and the other may be wrong by that.
-        unsure = (similarity - similarity[:, kth : kth + 1]).abs_() <= 2 * error
+        unsure = (similarity - similarity[:, k - 1 : k]).abs_() <= 2 * error
         if int(unsure.sum()) == len(queries):  # nearly always: of each query the k-th alone
-            return self._distances(queries, near[:, kth])
+            return self._distances(queries, near[:, k - 1]), []
         query, column = torch.nonzero(unsure, as_tuple=True)
         distance = queries.new_full(near.shape, torch.inf, dtype=torch.float64)
-        distance[:, :kth] = -torch.inf
+        distance[:, : k - 1] = -torch.inf
         distance[query, column] = self._distances(queries, near[query, column], query)
-        return distance.sort(dim=1).values[:, kth]
+        kth = distance.sort(dim=1).values[:, k - 1]
+        return kth, self._uncertain(similarity, k, error)
+
+    def _uncertain(self, similarity: Tensor, k: int, error: Tensor) -> list[int]:
+        """The queries of which a row that was not found may be nearer than the k-th."""
+        if similarity.shape[1] == len(self):
+            return []
+        unsure = similarity[:, k - 1] - similarity[:, -1] <= 2 * error[:, 0]
+        found: list[int] = unsure.nonzero()[:, 0].tolist()
+        return found
+
+    def _nearest_of_all(
+        self, query: Tensor, similarity: Tensor, error: Tensor, count: int
+    ) -> tuple[Tensor, Tensor]:
+        """One query's nearest rows, all of them measured that may be: distances and rows."""
+        least = similarity.topk(count).values[-1] - 2 * error
+        near = (similarity >= least).nonzero()[:, 0]
+        distance = self._distances(query[None], near, torch.zeros_like(near))
+        distance, order = distance.sort(stable=True)
+        return distance[:count], near[order[:count]]
 
     def _distances(self, queries: Tensor, row: Tensor, query: Tensor | None = None) -> Tensor:
         """1 - a·b in float64 of pairs of a query and a row of the bank, given by number ``(P,)``.
