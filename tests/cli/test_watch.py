@@ -143,6 +143,18 @@ def test_bad_input_is_a_sentence_and_code_two(
     assert "not a monitor that can be loaded" in capsys.readouterr().err
 
 
+def test_a_gate_that_takes_no_images_is_refused_before_the_watch_is_opened(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = np.random.default_rng(0).normal(size=(200, 8)).astype(np.float32)
+    Gate.fit_outputs(rows[:100], None, rows[100:]).save(tmp_path / "gate")
+    (tmp_path / "pictures").mkdir()
+    options = ["--gate", str(tmp_path / "gate"), "--out", str(tmp_path / "w")]
+    assert main(["watch", str(tmp_path / "pictures"), "--once", *options]) == 2
+    assert "takes no images" in capsys.readouterr().err
+    assert not (tmp_path / "w").exists()
+
+
 def test_killed_and_resumed_it_continues_with_the_same_numbers(
     gate: list[str], digits_and_noise: Path, tmp_path: Path
 ) -> None:

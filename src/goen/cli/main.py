@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Event
 from types import FrameType, ModuleType
 
 import tyro
@@ -85,18 +86,22 @@ def _guarded(name: str, *rest: str) -> int:
         where = f"{error.filename}: " if error.filename else ""
         note(f"goen: {where}{(error.strerror or str(error)).lower()}.")
         return 2
-    except KeyboardInterrupt as stopped:
+    except KeyboardInterrupt:
         kept = " Finished steps are kept; the same command continues from there."
         note(f"goen: stopped.{kept if name in _RESUMABLE else ''}")
-        return 128 + (signal.SIGTERM if isinstance(stopped, _Terminated) else signal.SIGINT)
+        terminated = _TERMINATED.is_set()
+        _TERMINATED.clear()
+        return 128 + (signal.SIGTERM if terminated else signal.SIGINT)
 
 
-class _Terminated(KeyboardInterrupt):
-    """SIGTERM, with which service managers stop: it must clean up as Ctrl-C does."""
+# Not an exception of its own: Ray raises a KeyboardInterrupt in place of whatever a handler raises.
+_TERMINATED = Event()
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
-    raise _Terminated
+    """SIGTERM, with which service managers stop, cleans up as Ctrl-C does."""
+    _TERMINATED.set()
+    raise KeyboardInterrupt
 
 
 def _run(name: str, rest: Sequence[str]) -> int:

@@ -86,6 +86,8 @@ def watch_command(
     if source != STDIN:
         check_folder(source, out)
     loaded = open_gate(gate, model, preprocess, device=device)
+    # Asked for at once: a gate that takes no images is an error before the watch is opened.
+    arrays = source != STDIN and loaded.picture_form != COLOUR
     settings = WatchSettings(false_alarm, average_run_length, seed)
     with open_watch(out, loaded, gate, settings) as watch:
         _print_events([watch.opened])
@@ -95,7 +97,7 @@ def watch_command(
         batches = (
             read_rows(sys.stdin)
             if source == STDIN
-            else _scored(loaded, source, watch, None if once else every)
+            else _scored(loaded, source, watch, None if once else every, arrays)
         )
         state = _follow(watch, batches, keep_going)
     note(str(state))
@@ -106,10 +108,9 @@ def watch_command(
 
 
 def _scored(
-    gate: Gate, folder: Path, watch: Watch, every: float | None
+    gate: Gate, folder: Path, watch: Watch, every: float | None, arrays: bool
 ) -> Iterator[list[JsonObject]]:
-    """Rows of the new images of a folder."""
-    arrays = gate.picture_form != COLOUR
+    """Rows of the new images of a folder, of arrays as well if asked."""
     found = follow_folder(folder, watch.is_new, every=every, leave_out=watch.folder, arrays=arrays)
     with ThreadPoolExecutor() as pool:
         for files in found:
