@@ -20,15 +20,10 @@ from goen.models import (
 )
 from goen.models.classifiers import MCDropout
 from goen.training import TrainingConfig, train_backbone
-from goen.training.backbone import (
-    _begin,
-    _epoch,
-    _look_ahead,
-    _parameter_groups,
-    _relative_cost,
-    learning_rate,
-)
+from goen.training.backbone import _begin, _look_ahead, _parameter_groups
+from goen.training.batches import batches, relative_cost
 from goen.training.checkpoint import Checkpoint
+from goen.training.config import learning_rate
 
 from .colours import CONFIG, FAST, NETWORK, same
 
@@ -217,12 +212,10 @@ def test_smaller_images_come_first(images: ImageSet, monkeypatch: pytest.MonkeyP
 
 
 def test_alternating_flips_show_each_image_both_ways(images: ImageSet) -> None:
-    from goen.training.backbone import _epoch
-
     config = dataclasses.replace(CONFIG, flip="alternating", padding=0, batch_size=64)
     shown = []
     for epoch in range(2):
-        ((batch, labels, _),) = _epoch(images, config, epoch)
+        ((batch, labels, _),) = batches(images, config, epoch)
         by_content = {image.flatten().sort().values.numpy().tobytes(): image for image in batch}
         shown.append(by_content)
         assert len(labels) == 64
@@ -236,13 +229,13 @@ def test_fewer_images_than_a_batch_still_train(images: ImageSet) -> None:
     assert math.isfinite(rows[0].loss)
 
 
-@pytest.mark.parametrize(("size", "batches"), [(10, 3), (11, 2), (15, 2), (16, 1), (30, 1)])
-def test_a_last_short_batch_is_left_out(images: ImageSet, size: int, batches: int) -> None:
+@pytest.mark.parametrize(("size", "count"), [(10, 3), (11, 2), (15, 2), (16, 1), (30, 1)])
+def test_a_last_short_batch_is_left_out(images: ImageSet, size: int, count: int) -> None:
     config = dataclasses.replace(CONFIG, batch_size=size)
-    found = [len(labels) for _, labels, _ in _epoch(images.take(range(30)), config, 0)]
-    assert found == [size] * batches
+    found = [len(labels) for _, labels, _ in batches(images.take(range(30)), config, 0)]
+    assert found == [size] * count
     # One image short of another batch.
-    (last,) = _epoch(images.take(range(2 * size - 1)), config, 0)
+    (last,) = batches(images.take(range(2 * size - 1)), config, 0)
     assert len(last[1]) == size
 
 
@@ -376,7 +369,7 @@ def test_cutout_reaches_the_network(images: ImageSet, monkeypatch: pytest.Monkey
         asked.append(side)
         return images
 
-    monkeypatch.setattr("goen.training.backbone.cut_out", watched)
+    monkeypatch.setattr("goen.training.batches.cut_out", watched)
     train_backbone(NETWORK, dataclasses.replace(CONFIG, epochs=1, cutout=5), images, images)
     assert asked == [5] * 4
 
@@ -384,7 +377,7 @@ def test_cutout_reaches_the_network(images: ImageSet, monkeypatch: pytest.Monkey
 def test_smaller_images_are_foreseen_to_cost_less(caplog: pytest.LogCaptureFixture) -> None:
     digits = protocol("digits")
     config = TrainingConfig(epochs=3, batch_size=64, flip="never", sizes=((2, 16),))
-    costs = [_relative_cost(config, digits.train, epoch) for epoch in range(3)]
+    costs = [relative_cost(config, digits.train, epoch) for epoch in range(3)]
     assert costs == [0.25, 0.25, 1.0]
     network = NetworkConfig(num_classes=7, width=4)
     with caplog.at_level(logging.INFO, "goen"):

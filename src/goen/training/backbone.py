@@ -7,13 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, interpolate
+from torch.nn.functional import cross_entropy
 
-from goen.data.augment import cut_out, random_crop_flip
 from goen.data.imageset import ImageSet
 from goen.errors import FitError, UsageError
 from goen.extraction import stream
@@ -22,97 +20,15 @@ from goen.functional.geometry import feature_geometry
 from goen.models import Backbone, NetworkConfig, new_network
 from goen.models.seeding import seeded
 from goen.progress import bar
-from goen.runs.manifest import JsonObject, JsonValue, Manifest
+from goen.runs.manifest import Manifest
+from goen.training.batches import batches, relative_cost, steps_per_epoch
 from goen.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from goen.training.config import TrainingConfig, learning_rate
 from goen.training.distributed import current_ranks, synchronised_norms
 from goen.training.forecast import Forecast
 
 # Images from which a network computes what it has to know before the first step.
 _PREPARING = 5000
-
-
-@dataclass(frozen=True)
-class TrainingConfig:
-    """The paper's recipe; the presets change what two CPU cores cannot afford.
-
-    Attributes:
-        epochs: passes over the training images.
-        batch_size: images per step.
-        learning_rate: the peak of the schedule.
-        schedule: ``cosine`` from the peak to zero; ``one_cycle``: up from a tenth over the
-            first fifth of the steps, then straight down to zero; ``triangle``: up from a fifth over
-            the first 23 % of the steps, then straight down to 7 %.
-        momentum: Nesterov's.
-        weight_decay: on all parameters, as the paper's optimiser does.
-        label_smoothing: share of the target spread over all classes; evidential networks have none.
-        center_loss: weight of the centre loss, 0.01 in the paper's default variant; 0 is none.
-        patience: epochs without a better validation loss after which training stops and the best
-            network is kept; ``None`` (protocol ``full``) trains to the end and keeps the last.
-        padding: largest shift of the random crop, in pixels.
-        border: what the crop shows beyond the rim.
-        flip: whether and how images are mirrored; ``alternating`` flips each image every other
-            epoch.
-        sizes: (epochs, side) pairs from the start: train on smaller images first, the full size
-            afterwards.
-        seed: fixes weights, order and augmentation.
-        norm_bias_rate: the learning rate of the biases of batch norms, as a multiple of the
-            others'; their weight decay is divided by it, so that they shrink as fast.
-        look_ahead: after so many steps the weights move back towards their running average, and
-            at the end they are that average; 0 is never. See Zhang et al., Lookahead Optimizer
-            (2019); here the average's memory grows with the third power of the progress.
-        early_epochs: in which a network's ``early_parameters`` are trained.
-        cutout: side of a square of each image that is made grey, in pixels; 0 is none.
-    """
-
-    epochs: int = 40
-    batch_size: int = 128
-    learning_rate: float = 0.1
-    schedule: Literal["cosine", "one_cycle", "triangle"] = "cosine"
-    momentum: float = 0.9
-    weight_decay: float = 5e-4
-    label_smoothing: float = 0.1
-    center_loss: float = 0.0
-    patience: int | None = None
-    padding: int = 4
-    border: Literal["black", "reflect"] = "black"
-    flip: Literal["random", "alternating", "never"] = "random"
-    sizes: tuple[tuple[int, int], ...] = ()
-    seed: int = 42
-    norm_bias_rate: float = 1.0
-    look_ahead: int = 0
-    early_epochs: int = 3
-    cutout: int = 0
-
-    def to_json(self) -> dict[str, JsonValue]:
-        """The settings for manifests and stage keys.
-
-        Later settings are left out at their defaults, so that earlier work is found.
-        """
-        kept: dict[str, JsonValue] = asdict(self)
-        for name in ("norm_bias_rate", "look_ahead", "early_epochs", "cutout"):
-            if kept[name] == getattr(type(self), name):
-                del kept[name]
-        return kept
-
-    @classmethod
-    def from_json(cls, settings: JsonObject) -> "TrainingConfig":
-        """What ``to_json`` gave, also after a way through JSON, where tuples are lists."""
-        given: dict[str, Any] = dict(settings)
-        given["sizes"] = tuple((epochs, side) for epochs, side in given.get("sizes", ()))
-        return cls(**given)
-
-    def __post_init__(self) -> None:
-        if self.epochs < 1 or self.batch_size < 2 or self.learning_rate <= 0:
-            raise UsageError(
-                "Training needs at least one epoch, two images per batch and a learning rate above "
-                f"0, got {self.epochs}, {self.batch_size} and {self.learning_rate}."
-            )
-        if self.norm_bias_rate <= 0 or min(self.look_ahead, self.early_epochs, self.cutout) < 0:
-            raise UsageError(
-                "norm_bias_rate is above 0, and look_ahead, early_epochs and cutout are not "
-                f"negative, got {self.norm_bias_rate}, {self.look_ahead}, {self.early_epochs} and "
-                f"{self.cutout}."
-            )
 
 
 @dataclass(frozen=True)
@@ -199,8 +115,8 @@ def _progress(
     config: TrainingConfig, train: ImageSet, epoch: int
 ) -> Iterator[Callable[[str], None]]:
     """What is called after each step from this epoch on: it moves the bar and foresees the time."""
-    steps = _steps_per_epoch(train, config)
-    costs = [_relative_cost(config, train, later) for later in range(epoch, config.epochs)]
+    steps = steps_per_epoch(train, config)
+    costs = [relative_cost(config, train, later) for later in range(epoch, config.epochs)]
     forecast = Forecast(costs, steps)
     with bar() as progress:
         task = progress.add_task(
@@ -249,10 +165,6 @@ def _finished(state: Checkpoint, config: TrainingConfig) -> Backbone:
     return state.network.eval()
 
 
-def _steps_per_epoch(train: ImageSet, config: TrainingConfig) -> int:
-    return max(1, len(train) // config.batch_size)
-
-
 def _run_epoch(
     state: Checkpoint,
     config: TrainingConfig,
@@ -294,10 +206,10 @@ def _pass(
 ) -> tuple[float, float, float]:
     """Every step of one epoch; its mean loss, its accuracy and the last learning rate."""
     losses, hits, seen, done = 0.0, 0, 0, 0.0
-    step = state.epoch * _steps_per_epoch(train, config)
+    step = state.epoch * steps_per_epoch(train, config)
     for parameter in state.network.early_parameters():
         parameter.requires_grad_(state.epoch < config.early_epochs)
-    for images, labels, fraction in _epoch(train, config, state.epoch):
+    for images, labels, fraction in batches(train, config, state.epoch):
         done = (state.epoch + fraction) / config.epochs
         loss, right = _step(state, config, images, labels, done)
         step += 1
@@ -313,16 +225,6 @@ def _pass(
             f"learning rate, which was {config.learning_rate:g}."
         )
     return losses / seen, hits / seen, learning_rate(config, done)
-
-
-def learning_rate(config: TrainingConfig, progress: float) -> float:
-    """The learning rate when this share of all steps is done."""
-    if config.schedule == "cosine":
-        return config.learning_rate * (1 + math.cos(math.pi * progress)) / 2
-    top, start, end = (0.2, 0.1, 0.0) if config.schedule == "one_cycle" else (0.23, 0.2, 0.07)
-    if progress < top:
-        return config.learning_rate * (start + (1 - start) * progress / top)
-    return config.learning_rate * (end + (1 - end) * (1 - progress) / (1 - top))
 
 
 def _look_ahead(state: Checkpoint, config: TrainingConfig, progress: float) -> None:
@@ -392,50 +294,6 @@ def _parameter_groups(network: Backbone, config: TrainingConfig) -> list[dict[st
             "weight_decay": config.weight_decay / multiple,
         },
     ]
-
-
-def _epoch(
-    train: ImageSet, config: TrainingConfig, epoch: int
-) -> Iterator[tuple[Tensor, Tensor, float]]:
-    """Augmented batches of one epoch, with the share of the epoch that is done before each."""
-    generator = torch.Generator().manual_seed(config.seed * 1_000_003 + epoch)
-    order = torch.randperm(len(train), generator=generator).numpy()
-    size = min(config.batch_size, len(train))
-    starts = range(0, len(train) - size + 1, size)  # a last short batch would upset the batch norm
-    side = _side(config, epoch)
-    for number, start in enumerate(starts):
-        rows = order[start : start + size]
-        images = torch.from_numpy(train.read(rows))
-        flip = None
-        if config.flip == "never":
-            flip = torch.zeros(size, dtype=torch.bool)
-        elif config.flip == "alternating":
-            flip = torch.from_numpy((rows % 2) == (epoch % 2))
-        images = random_crop_flip(
-            images, generator, padding=config.padding, border=config.border, flip=flip
-        )
-        if config.cutout:
-            images = cut_out(images, generator, config.cutout)
-        if side is not None and side != images.shape[3]:
-            smaller = interpolate(
-                images.float(), size=(side, side), mode="bilinear", antialias=True
-            )
-            images = smaller / 255
-        yield images, torch.from_numpy(train.labels[rows]), number / len(starts)
-
-
-def _side(config: TrainingConfig, epoch: int) -> int | None:
-    for epochs, side in config.sizes:
-        if epoch < epochs:
-            return side
-        epoch -= epochs
-    return None
-
-
-def _relative_cost(config: TrainingConfig, train: ImageSet, epoch: int) -> float:
-    """Of a step in this epoch: its pixels, as a share of those of the images."""
-    full = train.image_shape[-1]
-    return ((_side(config, epoch) or full) / full) ** 2
 
 
 def _step(
