@@ -247,6 +247,15 @@ def test_bad_values_are_found_before_anything_is_trained(
             run(RunConfig(preset="tiny", **bad), protocol, tmp_path / "run")
 
 
+def test_the_representation_is_the_presets_unless_another_is_asked_for(protocol: Protocol) -> None:
+    def chosen(**options: str) -> str:
+        return RunConfig(**options).preset_for(protocol).network.representation  # type: ignore[arg-type]
+
+    assert chosen(preset="cpu") == chosen(preset="fast", representation="multi_scale")
+    assert chosen(preset="cpu") == "multi_scale"
+    assert chosen(preset="fast") == chosen(preset="cpu", representation="plain") == "plain"
+
+
 @pytest.mark.parametrize("representation", ["single_scale", "concat", "plain"])
 def test_the_variants_run(protocol: Protocol, tmp_path: Path, representation: str) -> None:
     config = RunConfig(preset="tiny", representation=representation, center_loss=0.01)

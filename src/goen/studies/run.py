@@ -45,7 +45,8 @@ class RunConfig:
             as in the paper.
         representation: the features of the detector: two scales (layer2 and layer4 of the
             ResNet-18) projected together, the last alone, the two concatenated, or plain: those of
-            an ordinary network, the last as the classifier reads it.
+            an ordinary network, the last as the classifier reads it. preset: plain for fast, two
+            scales projected together for the others.
         center_loss: weight of the center loss; 0 switches it off.
         calibration_ood: OOD images that train the calibration head: all (SVHN and noise; for digits
             photographs and noise), noise alone, or none: then the distance is the score.
@@ -57,7 +58,7 @@ class RunConfig:
 
     preset: str = "auto"
     budget: Budget = "full"
-    representation: Representation = "multi_scale"
+    representation: Representation | Literal["preset"] = "preset"
     center_loss: float = 0.0
     calibration_ood: Literal["all", "noise", "none"] = "all"
     false_alarm_rate: float = 0.05
@@ -73,11 +74,10 @@ class RunConfig:
     def preset_for(self, protocol: Protocol) -> Preset:
         """The preset with the choices of this run."""
         preset = choose_preset(self.preset, protocol, self.budget, self.seed)
-        return Preset(
-            replace(preset.network, representation=self.representation),
-            replace(preset.training, center_loss=self.center_loss),
-            preset.head,
-        )
+        network = preset.network
+        if self.representation != "preset":
+            network = replace(network, representation=self.representation)
+        return Preset(network, replace(preset.training, center_loss=self.center_loss), preset.head)
 
 
 def run(config: RunConfig, protocol: Protocol, out: Path, stages: Stages | None = None) -> Gate:
