@@ -9,8 +9,9 @@ import pytest
 import goen
 from goen.runs.stages import Stages
 from goen.studies import PRESETS, AblateConfig, BenchConfig, RunConfig, bench, geometry, run
-from goen.studies.experiment import NETWORKS, variant_of
+from goen.studies.experiment import AS_PRESET, NETWORKS, Experiment, variant_of
 from goen.studies.geometry import NETWORK_VARIANTS
+from goen.studies.methods import METHODS
 
 from ..tiny import TINY, tiny_protocol
 
@@ -23,6 +24,21 @@ def test_the_papers_budget_trains_baselines_longer_and_stops_early() -> None:
     assert (goen.training.epochs, goen.training.label_smoothing) == (3, 0.1)
     same = {variant_of(TINY, name, "full").training.epochs for name in NETWORKS}
     assert same == {3}
+
+
+def test_a_method_may_score_the_network_that_the_preset_describes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = replace(TINY, network=replace(TINY.network, representation="plain"))
+    assert variant_of(plain, AS_PRESET, "paper") is plain
+    monkeypatch.setitem(PRESETS, "tiny", plain)  # type: ignore[arg-type]
+    own = [replace(METHODS["energy"], network=AS_PRESET)]
+    config = BenchConfig(methods=("energy",), preset="tiny")
+    stages = Stages(tmp_path / "stages")
+    results = bench(config, tiny_protocol(), tmp_path / "out", stages, own=own)
+    trained = Experiment("tiny", "full", 42, tiny_protocol(), stages).members(AS_PRESET)[0]
+    assert {result.network for result in results} == {trained.key}
+    assert trained.network.config.representation == "plain"
 
 
 @pytest.fixture

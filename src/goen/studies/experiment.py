@@ -36,6 +36,8 @@ NETWORKS: Mapping[str, tuple[Representation, ClassifierKind]] = {
     "goen": ("multi_scale", "linear"),
 }
 """The representation and the classifier of each network; the preset has the other settings."""
+# A network trained as the preset says, representation and label smoothing included.
+AS_PRESET = "preset"
 
 # In the paper the baselines train for 100 epochs and GOEN for 40.
 _PAPER_EPOCHS = 100 / 40
@@ -43,16 +45,18 @@ _PAPER_EPOCHS = 100 / 40
 
 def _features(network: str, backbone: Backbone) -> tuple[str, ...]:
     """Those that a method of this network reads."""
-    if network == "goen":
+    if network in ("goen", AS_PRESET):
         return (*(scale.name for scale in backbone.scales), "z")
     return (*backbone.two_scales, "z") if network == "standard" else ()
 
 
 def variant_of(preset: Preset, network: str, budget: Budget) -> Preset:
-    """The preset for one of ``NETWORKS``.
+    """The preset for one of ``NETWORKS``, or as it is for ``AS_PRESET``.
 
     The baselines have no label smoothing: in the paper only GOEN has it.
     """
+    if network == AS_PRESET:
+        return preset
     representation, classifier = NETWORKS[network]
     config = replace(preset.network, representation=representation, classifier=classifier)
     training = preset.training

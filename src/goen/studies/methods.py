@@ -85,7 +85,8 @@ class Method:
         title: its name in tables.
         fit: returns a fitted detector.
         kind: its section in the table.
-        network: that it scores the outputs of: in ``experiment.NETWORKS``, or ``ensemble``.
+        network: that it scores the outputs of: in ``experiment.NETWORKS``, ``ensemble``, or
+            ``preset`` for one that is trained as the preset says.
         fits_on: the data for its fit: training images, ID images for calibration, OOD images.
         view: the network's input: the images, the images perturbed as in ODIN, or the images and
             their horizontal flips, averaged (flip averaging).
