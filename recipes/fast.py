@@ -22,7 +22,16 @@ from goen.studies.methods import METHODS
 # the paper's multi-scale network.
 POST_HOC = (
     *("max_softmax", "temperature_scaling", "energy", "max_logit", "gen"),
-    *("mahalanobis", "relative_mahalanobis", "mahalanobis_pp", "knn", "vim", "react", "fdbd"),
+    *(
+        "mahalanobis",
+        "relative_mahalanobis",
+        "mahalanobis_pp",
+        "knn",
+        "vim",
+        "react",
+        "fdbd",
+        "masf",
+    ),
     *("goen_m", "goen_m_flip_averaged", "goen_m_ood"),
 )
 

@@ -20,6 +20,7 @@ from torch import Tensor
 from goen.detectors import CueDetector, Detector, SimpleDetector
 from goen.detectors.calibration_head import HeadConfig
 from goen.errors import FitError, NotFittedError, UsageError
+from goen.models.backbone import Scale
 from goen.models.classifiers import CLASSIFIERS, Classifier, MixtureOfExperts
 from goen.models.ensemble import ensemble
 from goen.outputs import Outputs
@@ -45,6 +46,7 @@ NOT_APPLICABLE: dict[str, dict[str, str]] = {
         "mixture_of_experts energy odin max_logit gen".split(),
         LOGITS_ALONE,
     ),
+    "distinct scores": {"masf": "a p-value has as many steps as its class has training images"},
 }
 
 
@@ -120,7 +122,9 @@ def network_outputs(method: Method, features: Tensor) -> Outputs:
 
 def network() -> SimpleNamespace:
     """What methods read of a network."""
-    return SimpleNamespace(classifier=classifier("linear", 0), two_scales=("layer2", "layer4"))
+    two = ("layer2", "layer4")
+    scales = tuple(Scale(name, DIM, 1) for name in two)
+    return SimpleNamespace(classifier=classifier("linear", 0), two_scales=two, scales=scales)
 
 
 def material(method: Method, seed: int = 1) -> Material:
@@ -162,7 +166,12 @@ def test_one_finite_float64_per_image(method: Method) -> None:
         assert scores.shape == (200,)
         assert scores.dtype == torch.float64
         assert torch.isfinite(scores).all()
-        assert len(scores.unique()) > 190  # nothing saturates
+
+
+@methods_for("distinct scores")
+def test_nothing_saturates(method: Method) -> None:
+    for outputs in far_and_near(method):
+        assert len(fitted(method.key).score(outputs).unique()) > 190
 
 
 @every_method
@@ -264,7 +273,7 @@ def test_fit_returns_the_detector(method: Method) -> None:
 @methods_for("needs a fit")
 def test_a_second_fit_forgets_the_first(method: Method) -> None:
     detector = blank(fitted(method.key))
-    outputs, _ = far_and_near(method)
+    _, outputs = far_and_near(method)
     moved = material(method, seed=77)
     if "ood" in method.fits_on:  # and it forgets that there were any
         without = {role: part for role, part in moved.sets.items() if not role.startswith("ood:")}
@@ -345,7 +354,7 @@ def test_training_images_that_are_not_finite_are_refused(method: Method) -> None
 @methods_for("needs a feature")
 def test_a_feature_that_is_not_there_is_named(method: Method) -> None:
     far, _ = far_and_near(method)
-    missing = "layer2" if "goen_m" in method.key else "z"
+    missing = "layer2" if "goen_m" in method.key or method.key == "masf" else "z"
     with pytest.raises(UsageError, match=f"Unknown feature '{missing}'"):
         fitted(method.key).score(Outputs(far.logits, {"zz": far.features["z"]}))
 

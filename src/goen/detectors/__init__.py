@@ -14,6 +14,7 @@ from goen.detectors.goen import Goen
 from goen.detectors.goen_m import GoenM
 from goen.detectors.knn import KNN
 from goen.detectors.mahalanobis import Mahalanobis
+from goen.detectors.masf import MaSF
 from goen.detectors.max_logit import MaxLogit
 from goen.detectors.max_softmax import MaxSoftmax
 from goen.detectors.odin import ODIN, Perturbed
@@ -34,6 +35,7 @@ __all__ = [
     "Energy",
     "Goen",
     "GoenM",
+    "MaSF",
     "Mahalanobis",
     "MaxLogit",
     "MaxSoftmax",

@@ -17,6 +17,7 @@ from goen.detectors import (
     Goen,
     GoenM,
     Mahalanobis,
+    MaSF,
     MaxLogit,
     MaxSoftmax,
     ReAct,
@@ -124,6 +125,11 @@ def _goen_m(material: Material) -> Detector:
     )
 
 
+def _masf(material: Material) -> Detector:
+    scales = tuple(scale.name for scale in material.network.scales)
+    return MaSF(feature=scales).fit(*material["train"])
+
+
 def _on(role: Role, make: Callable[[], _Detector]) -> Callable[[Material], _Detector]:
     return lambda material: make().fit(*material[role])
 
@@ -179,6 +185,7 @@ _ALL = (
     Method("vim", "ViM", _with_weights(lambda w, b: ViM(weight=w, bias=b)), "newer"),
     Method("react", "ReAct", _with_weights(lambda w, b: ReAct(weight=w, bias=b)), "newer"),
     Method("fdbd", "fDBD", _with_weights(lambda w, b: FDBD(weight=w, bias=b)), "newer"),
+    Method("masf", "MaSF", _masf, "newer", "goen"),
     Method("knn_multi_scale", "KNN, multi-scale", _on("train", KNN), "newer", "goen"),
     Method("goen_distance", "GOEN, distance only", _goen, "goen", "goen"),
     Method("goen", "GOEN", _goen, "goen", "goen", ("train", "calibration", "ood")),
