@@ -10,15 +10,7 @@ from goen.studies import PRESETS
 
 from ..tiny import TINY, tiny_protocol
 
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("runs") / "digits"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(PRESETS, "tiny", TINY)  # type: ignore[arg-type]
-        patch.setattr("goen.cli.study.protocol", lambda *_, **__: tiny_protocol())
-        assert main(["run", "--preset", "tiny", "--out", str(out)]) == 0
-    return out
+pytestmark = pytest.mark.xdist_group("finished run")
 
 
 def test_run_ends_with_the_path_of_its_report(

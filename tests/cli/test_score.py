@@ -24,9 +24,8 @@ from goen.data import load_set
 from goen.data.pictures import read_picture
 
 from ..report.scored import walls
-from .test_run import finished
 
-__all__ = ["finished"]  # a fixture
+pytestmark = pytest.mark.xdist_group("finished run")
 
 
 @pytest.fixture

@@ -13,9 +13,8 @@ from goen.cli.score_workers import default_threads
 from goen.gate.score_folder import score_shard_files
 
 from ..picture_sources import encoded, write_folder, write_parquet
-from .test_run import finished
 
-__all__ = ["finished"]  # a fixture
+pytestmark = pytest.mark.xdist_group("finished run")
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from goen.data.readers import Reading, Source
 from goen.data.store import prepare_set, prepared
 from goen.errors import DataCorrupt, UsageError
 from goen.files import own_files, whole_file
-from goen.gate import export, published
+from goen.gate import Gate, export, published
 from goen.gate.score_writers import format_of, open_writer
 from goen.models import NetworkConfig, ResNet18
 from goen.report import write_report
@@ -34,7 +35,7 @@ from goen.runs.stages import Stages, alone_in, summarised
 from goen.studies.networks import write_epochs
 from goen.training.checkpoint import Checkpoint, save_checkpoint
 
-from ..gate.test_gate import make_gate
+from ..own_model import LAYERS, digits, preprocess, trained
 from ..report.by_hand import bench
 
 ROOT = Path(goen.__file__).parent
@@ -48,6 +49,13 @@ class Writer:
     write: Callable[[Path], None]
     folder: bool = False
     slow: bool = False
+
+
+@cache
+def small_gate() -> Gate:
+    """Of a small model: a file of it is written in seconds."""
+    images = digits().train.take(range(100)), digits().validation.take(range(100))
+    return Gate.fit(trained(), *images, layers=LAYERS, preprocess=preprocess)
 
 
 def score_rows(path: Path) -> None:
@@ -79,7 +87,9 @@ def report(path: Path) -> None:
         made = bench(path.parent / "made")
         for file in made.iterdir():
             file.rename(path.parent / file.name)
-    write_report(path.parent)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("goen.report.figures.style.FORMS", ("svg",))  # the others are slow
+        write_report(path.parent)
 
 
 def draw(path: Path) -> None:
@@ -111,11 +121,11 @@ ONE_TABLE = Table("auroc", "AUROC", ("far",), (Row("KNN", (Cell(0.9, ".3f"),)),)
 ONE_NUMBER = published.Measured("test", 10, "ab", "accuracy", 0.9)
 
 WRITERS = [
-    Writer("gate", lambda p: make_gate().save(p), folder=True),
-    Writer("gate.txt", lambda p: make_gate().save(str(p)), folder=True),
+    Writer("gate", lambda p: small_gate().save(p), folder=True),
+    Writer("gate.txt", lambda p: small_gate().save(str(p)), folder=True),
     Writer("thing", lambda p: save_artifact(p, "thing", {}, {}), folder=True),
-    Writer("gate.onnx", lambda p: export.to_onnx(make_gate(), p), slow=True),
-    Writer("gate.pt2", lambda p: export.to_program(make_gate(), p), slow=True),
+    Writer("gate.onnx", lambda p: export.to_onnx(small_gate(), p), slow=True),
+    Writer("gate.pt2", lambda p: export.to_program(small_gate(), p), slow=True),
     Writer("scores.csv", score_rows),
     Writer("scores.jsonl", score_rows),
     Writer("scores.parquet", score_rows),

@@ -1,4 +1,4 @@
-"""What a method may be fitted on."""
+"""What a method may be fitted on, and what goen-m measures."""
 
 import pytest
 import torch
@@ -6,9 +6,12 @@ import torch
 from goen.detectors.calibration_head import HeadConfig
 from goen.errors import UsageError
 from goen.models import NetworkConfig, ResNet18
+from goen.models.fast_cnn import FastCNN
 from goen.outputs import Outputs
 from goen.studies import METHODS, Material
-from goen.studies.methods import Labelled
+from goen.studies.methods import Labelled, goen_m_for
+
+FAST_CNN = NetworkConfig(width=2, architecture="fast_cnn")
 
 
 def test_a_method_may_read_only_what_it_declares() -> None:
@@ -24,3 +27,13 @@ def test_a_method_may_read_only_what_it_declares() -> None:
 def test_titles_and_keys_are_unique() -> None:
     assert len({method.title for method in METHODS.values()}) == len(METHODS)
     assert all(key == method.key for key, method in METHODS.items())
+
+
+def test_goen_m_measures_what_was_selected_for_a_network() -> None:
+    resnet, fast_cnn = ResNet18(NetworkConfig(width=2)), FastCNN(FAST_CNN)
+    assert goen_m_for(resnet).layers == ("layer2", "layer4")
+    assert goen_m_for(resnet).logit_cues == ("entropy",)
+    fast = goen_m_for(fast_cnn, rows=100)
+    assert (fast.layers, fast.rows) == (("block2", "block3.conv1"), 100)
+    assert fast.logit_cues == ("entropy", "energy")
+    assert {*fast.layers} < {scale.name for scale in fast_cnn.scales}
