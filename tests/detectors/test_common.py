@@ -20,7 +20,7 @@ from torch import Tensor
 from goen.detectors import CueDetector, Detector, SimpleDetector
 from goen.detectors.calibration_head import HeadConfig
 from goen.errors import FitError, NotFittedError, UsageError
-from goen.models.backbone import Scale
+from goen.models.backbone import NetworkConfig, Scale
 from goen.models.classifiers import CLASSIFIERS, Classifier, MixtureOfExperts
 from goen.models.ensemble import ensemble
 from goen.outputs import Outputs
@@ -124,7 +124,10 @@ def network() -> SimpleNamespace:
     """What methods read of a network."""
     two = ("layer2", "layer4")
     scales = tuple(Scale(name, DIM, 1) for name in two)
-    return SimpleNamespace(classifier=classifier("linear", 0), two_scales=two, scales=scales)
+    config = NetworkConfig()
+    return SimpleNamespace(
+        classifier=classifier("linear", 0), two_scales=two, scales=scales, config=config
+    )
 
 
 def material(method: Method, seed: int = 1) -> Material:

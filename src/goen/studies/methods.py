@@ -26,7 +26,9 @@ from goen.detectors import (
     Uncertainty,
     ViM,
 )
+from goen.detectors._bank import ROWS
 from goen.detectors.calibration_head import HeadConfig
+from goen.detectors.goen_m import LogitCue
 from goen.errors import UsageError
 from goen.models import Backbone
 from goen.outputs import Outputs
@@ -119,8 +121,23 @@ def _goen(material: Material) -> Detector:
     )
 
 
+def goen_m_for(network: Backbone, rows: int = ROWS) -> GoenM:
+    """goen-m with the cues that were selected for this kind of network; not fitted.
+
+    docs/methods/goen-m.md has the selection.
+
+    Args:
+        network: of goen.
+        rows: how many training images to keep.
+    """
+    if network.config.architecture == "fast_cnn":
+        logit_cues: tuple[LogitCue, ...] = ("entropy", "energy")
+        return GoenM(("block2", "block3.conv1"), rows=rows, logit_cues=logit_cues)
+    return GoenM(network.two_scales, rows=rows)
+
+
 def _goen_m(material: Material) -> Detector:
-    return GoenM(material.network.two_scales).fit(
+    return goen_m_for(material.network).fit(
         *material["train"], held_out=material["calibration"].outputs, ood=material.ood
     )
 
