@@ -1,56 +1,104 @@
-"""How a feature map should be pooled: layer by layer, in several networks.
+"""How feature maps should be pooled, and which cues go together: compared in several networks.
 
-    python recipes/poolings.py cifar10-w16 --data-dir DATA      (a bundled gate, or a gate's folder)
-    python recipes/poolings.py pretrained --data-dir DATA       (needs the extra goen[pretrained])
+    python recipes/poolings.py cifar10-w16 --data-dir DATA    (a bundled gate, or a gate's folder)
+    python recipes/poolings.py fast-42 --data-dir DATA        (preset fast, seed 42; trained first)
+    python recipes/poolings.py pretrained --data-dir DATA     (needs the extra goen[pretrained])
 
-The cue of goen-m, the distance to a near neighbour among training images, in every layer that is
-worth a look, pooled by mean, mean of absolute values, standard deviation and maximum. Compared on
-the images that goen-m was selected with and no others: SVHN's calibration images, the fifty classes
-of CIFAR-100 that the protocol leaves out, noise, and OOD images made from ID images; the ID side is
-the calibration images. Writes results/poolings/NETWORK.jsonl, a line per layer, pooling and set.
+The cues of goen-m: the distance to a near neighbour among training images, in every scale of the
+network, pooled by mean, mean of absolute values, standard deviation and maximum; entropy and energy
+of the logits. Candidates are one or two of the distances with none, one or both of the others, and
+three of the best distances. Compared on the images that goen-m was selected with and no others:
+SVHN's calibration images, the fifty classes of CIFAR-100 that the protocol leaves out, noise, and
+OOD images made from ID images; the ID side is the calibration images. A candidate is judged by the
+mean of its AUROC over the first three, as goen-m was; the mean over all is printed beside it.
+Writes results/poolings/NETWORK.jsonl, a line per candidate.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import combinations
 from pathlib import Path
 from statistics import fmean
 from typing import get_args
 
 import torch
 import tyro
-from goen_m import synthetic
-from torch import nn
+from goen_m import standardised, synthetic
+from torch import Tensor, nn
 
 import goen
 from goen.data import ImageSet, Protocol, protocol
 from goen.data.protocol import SPLIT_SEED
 from goen.detectors._bank import Bank
 from goen.extraction import extract
-from goen.metrics import ood_metrics
+from goen.functional.cues import entropy
+from goen.functional.logits import energy_score
+from goen.functional.ranking import auroc, tally
+from goen.models import Backbone
 from goen.models.flip_averaging import FlipAveraged
-from goen.models.pooling import Pooling
+from goen.models.pooling import Pooling, pool
 from goen.models.tapping.tapped import Tapped
+from goen.outputs import Outputs
 from goen.runs.provenance import hardware, versions
+from goen.runs.stages import Stages
 from goen.studies.methods import labels_of
+from goen.studies.networks import train
+from goen.studies.presets import choose_preset
 
 OUT = Path(__file__).parents[1] / "results" / "poolings"
 POOLINGS: tuple[Pooling, ...] = get_args(Pooling)
 TRAIN, CALIBRATION = "train", "calibration"
+REAL = ("svhn*", "cifar100*", "noise*")
 # Images at most of each set; near neighbours among 5,000 are as good as among all.
 MOST = {TRAIN: 6_000, CALIBRATION: 3_000}
 MOST_OOD = 2_000
+LOGIT_CUES = {"entropy": entropy, "energy": energy_score}
+# So many of the best distances are tried by threes.
+BEST = 8
 
 
-def networks_of(name: str) -> tuple[nn.Module, list[str], goen.Preprocess | None]:
-    """The model, the layers whose output is a map, and its preprocessing."""
+class EveryPooling(nn.Module):
+    """A backbone with every scale pooled in every way: features ``SCALE:POOLING``."""
+
+    def __init__(self, backbone: Backbone) -> None:
+        super().__init__()
+        self.backbone = backbone
+
+    def forward(self, images: Tensor) -> Outputs:
+        maps = zip(
+            self.backbone.scales,
+            self.backbone.maps(self.backbone._normalised(images)),
+            strict=True,
+        )
+        features = {
+            f"{scale.name}:{pooling}": pool(values, pooling)
+            for scale, values in maps
+            for pooling in POOLINGS
+        }
+        pooled = {scale.name: f"{scale.name}:{scale.pooling}" for scale in self.backbone.scales}
+        hidden, _ = self.backbone._represent(
+            *(features[pooled[name]] for name in self.backbone.two_scales)
+        )
+        return Outputs(self.backbone.classifier.predict(hidden).logits, features)
+
+
+def network_of(name: str, p: Protocol, stages: Stages) -> nn.Module:
+    """The network of this name, with all its features."""
     if name == "pretrained":
         from pretrained_features import LAYERS, MEAN, SIZE, STD, folded, lite0
 
-        return folded(lite0()[0]), [*LAYERS], goen.Preprocess(MEAN, STD, SIZE)
+        names = [f"{layer}:{pooling}" for layer in LAYERS for pooling in POOLINGS]
+        preprocess = goen.Preprocess(MEAN, STD, SIZE)
+        return Tapped(folded(lite0()[0]), names, preprocess=preprocess, example=(3, 32, 32))
+    if name.startswith("fast-"):
+        preset = choose_preset("fast", p, "full", int(name.removeprefix("fast-")))
+        device = torch.device("cpu")
+        settings = preset.network, preset.training, p.train, p.calibration_id
+        return EveryPooling(train(*settings, stages, device).network)
     network = goen.load(name).network
-    model = network.network if isinstance(network, FlipAveraged) else network
-    every = goen.layers(model, (3, 32, 32), every=True)
-    return model, [info.name for info in every if len(info.shape) == 3], None
+    backbone = network.network if isinstance(network, FlipAveraged) else network
+    assert isinstance(backbone, Backbone)
+    return EveryPooling(backbone)
 
 
 def selection_sets(p: Protocol) -> Iterator[tuple[str, ImageSet]]:
@@ -63,50 +111,81 @@ def selection_sets(p: Protocol) -> Iterator[tuple[str, ImageSet]]:
     yield from synthetic(p.calibration_id).items()
 
 
-def main(
-    network: tyro.conf.Positional[str], data_dir: Path | None = None, flip_averaging: bool = True
-) -> None:
-    """Measure every layer and pooling, print them, and write the lines.
-
-    Args:
-        network: a bundled gate, a gate's folder, or ``pretrained``.
-        data_dir: a folder that holds image sets (else GOEN_DATA).
-        flip_averaging: average the features over each image and its mirror image.
-    """
-    torch.set_num_threads(1)
-    p = protocol("cifar10", data_dir=data_dir, download=True, extra=("cifar100-rest",))
-    if p.missing:
-        raise SystemExit(f"This needs every set; missing: {', '.join(p.missing)}.")
-    model, layers, preprocess = networks_of(network)
-    names = [f"{layer}:{pooling}" for layer in layers for pooling in POOLINGS]
-    tapped: nn.Module = Tapped(model, names, preprocess=preprocess, example=(3, 32, 32))
-    tapped = FlipAveraged(tapped) if flip_averaging else tapped
-    outputs = {}
+def cues_of(network: nn.Module, p: Protocol) -> dict[str, dict[str, Tensor]]:
+    """Every cue of every set, in standard deviations of the calibration images."""
+    outputs, labels = {}, {}
     for name, images in selection_sets(p):
         most = min(len(images), MOST.get(name, MOST_OOD))
         some = images.split({name: most}, SPLIT_SEED)[name]
-        outputs[name] = extract(tapped, some)
-        if name == TRAIN:
-            labels = labels_of(some.labels)
-    bank = Bank(names).update(outputs.pop(TRAIN), labels)
-    lines = []
-    for name in names:
-        cues = {dataset: bank.distance(o, name).numpy() for dataset, o in outputs.items()}
-        layer, _, pooling = name.rpartition(":")
-        for dataset, cue in cues.items():
-            if dataset != CALIBRATION:
-                m = ood_metrics(cues[CALIBRATION], cue)
-                about = {"layer": layer, "pooling": pooling, "dataset": dataset}
-                lines.append({**about, "auroc": m.auroc, "low": m.auroc_low, "high": m.auroc_high})
-    for layer in layers:
-        means = (
-            fmean(r["auroc"] for r in lines if (r["layer"], r["pooling"]) == (layer, pooling))
-            for pooling in POOLINGS
-        )
-        print(
-            f"{layer:30}",
-            *(f"{pooling} {m:.4f}" for pooling, m in zip(POOLINGS, means, strict=True)),
-        )
+        outputs[name], labels[name] = extract(network, some), labels_of(some.labels)
+    train = outputs.pop(TRAIN)
+    bank = Bank(tuple(train.features)).update(train, labels[TRAIN])
+    distances = {
+        name: standardised(lambda o, name=name: bank.distance(o, name), outputs)
+        for name in train.features
+    }
+    others = {
+        name: standardised(lambda o, cue=cue: cue(o.logits), outputs)
+        for name, cue in LOGIT_CUES.items()
+    }
+    return distances | others
+
+
+def judged(cues: dict[str, dict[str, Tensor]], names: Sequence[str]) -> dict[str, float]:
+    """AUROC of the mean of these cues, by set."""
+    means = {
+        dataset: torch.stack([cues[name][dataset] for name in names]).mean(dim=0).numpy()
+        for dataset in cues[names[0]]
+    }
+    id_scores = means.pop(CALIBRATION)
+    return {dataset: float(auroc(tally(id_scores, scores))) for dataset, scores in means.items()}
+
+
+def candidates(cues: dict[str, dict[str, Tensor]]) -> Iterator[tuple[str, ...]]:
+    """The sets of cues that are compared."""
+    distances = [name for name in cues if name not in LOGIT_CUES]
+    alone = {name: fmean(judged(cues, [name]).values()) for name in distances}
+    best = sorted(distances, key=lambda name: -alone[name])[:BEST]
+    for logit_cues in ((), ("entropy",), ("energy",), ("entropy", "energy")):
+        if logit_cues:
+            yield logit_cues
+        for count in (1, 2):
+            for chosen in combinations(distances, count):
+                yield (*chosen, *logit_cues)
+        for chosen in combinations(best, 3):
+            yield (*chosen, *logit_cues)
+
+
+def main(
+    network: tyro.conf.Positional[str],
+    data_dir: Path | None = None,
+    flip_averaging: bool = True,
+    stages: Path = Path("runs/stages"),
+) -> None:
+    """Measure every candidate, print the best, and write the lines.
+
+    Args:
+        network: a bundled gate, a gate's folder, ``fast-SEED`` or ``pretrained``.
+        data_dir: a folder that holds image sets (else GOEN_DATA).
+        flip_averaging: average the features over each image and its mirror image.
+        stages: where finished trainings are kept.
+    """
+    torch.set_num_threads(1)  # the number is part of a training's key
+    p = protocol("cifar10", data_dir=data_dir, download=True, extra=("cifar100-rest",))
+    if p.missing:
+        raise SystemExit(f"This needs every set; missing: {', '.join(p.missing)}.")
+    module = network_of(network, p, Stages(stages))
+    cues = cues_of(FlipAveraged(module) if flip_averaging else module, p)
+    rows = [(names, judged(cues, names)) for names in candidates(cues)]
+    rows.sort(key=lambda row: -fmean(row[1][name] for name in REAL))
+    print("mean of three, of all", *(f"{name:>12}" for name in rows[0][1]), "cues")
+    for names, values in rows[:25]:
+        means = f"{fmean(values[name] for name in REAL):.4f}  {fmean(values.values()):.4f}      "
+        print(means, *(f"{value:12.4f}" for value in values.values()), " + ".join(names))
+    lines = [
+        {"cues": names, "auroc": {k: round(v, 5) for k, v in values.items()}}
+        for names, values in rows
+    ]
     OUT.mkdir(parents=True, exist_ok=True)
     about = {"network": network, "versions": versions(), "hardware": hardware()}
     text = "".join(json.dumps(line) + "\n" for line in [about, *lines])
