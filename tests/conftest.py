@@ -29,12 +29,13 @@ def pytest_configure(config: pytest.Config) -> None:
         missing_abilities()  # once, before the workers start
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(tryfirst=True)  # before xdist looks at the groups
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    in_processes = config.pluginmanager.hasplugin("xdist")
     for item in items:
-        if not item.get_closest_marker("xdist_group"):
+        if in_processes and not item.get_closest_marker("xdist_group"):
             # The tests of a file in one process: what they share is made once.
-            item.add_marker(pytest.mark.xdist_group(str(item.path)))
+            item.add_marker(pytest.mark.xdist_group(item.path.name))
         for mark in item.iter_markers("needs"):
             for ability in mark.args:
                 if ability in missing_abilities():
