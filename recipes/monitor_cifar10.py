@@ -332,7 +332,7 @@ def tables(file: Path = OUT) -> dict[str, Table]:
         "in which the change was found, and the median number of images from the change to the "
         "alarm over all orders; – where half of them have none. Early: alarms before the change.",
     )
-    title = "CIFAR-10 through the bundled gate, a change at image 2,000"
+    title = "CIFAR-10 through the gate cifar10-w16, a change at image 2,000"
     table = Table("monitor-cifar10", title, tuple(detectors), tuple(rows), notes)
     return {table.name: table}
 

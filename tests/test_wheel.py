@@ -18,6 +18,10 @@ PACKAGE = ROOT / "src" / "goen"
 NEEDED = {
     "goen/__init__.py",
     "goen/cli/main.py",
+    "goen/gate/bundled/cifar10-fast/CARD.md",
+    "goen/gate/bundled/cifar10-fast/manifest.json",
+    "goen/gate/bundled/cifar10-fast/published.json",
+    "goen/gate/bundled/cifar10-fast/tensors.safetensors",
     "goen/gate/bundled/cifar10-w16/CARD.md",
     "goen/gate/bundled/cifar10-w16/manifest.json",
     "goen/gate/bundled/cifar10-w16/published.json",

@@ -104,7 +104,7 @@ def test_what_cannot_be_compared_is_code_two(
     assert main(["check"]) == 2
     assert "has no published.json, so there is nothing to compare" in capsys.readouterr().err
     assert main(["check", "cifar10-w61"]) == 2
-    assert "name a bundled gate: cifar10-w16" in capsys.readouterr().err
+    assert "name a bundled gate: cifar10, cifar10-w16" in capsys.readouterr().err
 
 
 def test_it_asks_for_the_papers_sets_and_the_extra_ones_that_were_published(

@@ -48,7 +48,7 @@ def test_ood_pictures_first_and_then_goen_run(
     assert max(map(len, shown.splitlines())) <= 80
     text = " ".join(shown.split())
     assert (
-        "cifar10-w16 classifies 0, 1, 2, 3, 4, 5, 6. None of the pictures below shows one of these"
+        "cifar10 classifies 0, 1, 2, 3, 4, 5, 6. None of the pictures below shows one of these"
         in text
     )
     assert "at most 5.0% on average: the false-alarm rate" in text

@@ -33,7 +33,7 @@ def check_command(
     every number that could be compared agrees, 1 if one differs, 2 if none could be compared.
 
     For example: goen check                            (the bundled gate)
-                 goen check cifar10-w16 --data-dir ~/data
+                 goen check cifar10-w16 --data-dir ~/data        (the smaller one)
 
     Args:
         gate: the name of a bundled gate, or the folder of a gate with a published.json.

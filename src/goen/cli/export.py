@@ -38,7 +38,7 @@ def export_command(
     alone.
 
     For example: goen export runs/digits --out gate.onnx
-                 goen export cifar10-w16 --out gate.onnx      (the bundled gate)
+                 goen export cifar10 --out gate.onnx          (the bundled gate)
                  goen export my-gate --model my_nets:resnet20 --out gate.onnx --program gate.pt2
                  goen export my-gate --model hf:my-bert --images new.npz --out gate.onnx
 

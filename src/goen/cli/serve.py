@@ -62,11 +62,11 @@ def serve_command(
 
     For example: goen serve
                  goen serve runs/digits --port 9000 --state runs/serve
-                 goen serve animals=cifar10-w16 digits=runs/digits
+                 goen serve animals=cifar10 digits=runs/digits
                  curl --data-binary @photo.jpg http://127.0.0.1:8000/score
 
     Args:
-        gates: folders of gates or runs, or names of bundled gates (default: cifar10-w16); NAME is
+        gates: folders of gates or runs, or names of bundled gates (default: cifar10); NAME is
             that of the gate in addresses. The first is the one that /score means.
         host: the address to listen on. By default only programs on this machine can connect.
         port: to listen on; 0 takes a free one.

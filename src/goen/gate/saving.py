@@ -1,6 +1,7 @@
 """Saving gates and loading them: a folder of tensors and a manifest, never code."""
 
 from collections.abc import Mapping
+from logging import getLogger
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,8 @@ from goen.models.tapping.preprocess import Preprocessing
 from goen.runs import artifacts
 from goen.runs.manifest import JsonObject, Manifest
 from goen.runs.tensors import Tensors
+
+_log = getLogger(__name__)
 
 _DETECTORS: Mapping[str, type[CueDetector]] = {"goen": Goen, "goen-m": GoenM}
 _INTERVAL = "of_this_gate_90_percent"
@@ -118,7 +121,7 @@ def load(
 
     Args:
         folder: of the gate, or of a run; or, as a string, the name of a bundled gate, such as
-            ``"cifar10-w16"``, which takes precedence over a folder of that name; a folder in the
+            ``"cifar10"``, which takes precedence over a folder of that name; a folder in the
             current one is ``"./NAME"``, and a ``Path`` is never a name.
         model: for a gate of ``Gate.fit``: the model, freshly built by your own code. The saved
             weights are loaded into it. No code is ever loaded from the folder. A gate with goen's
@@ -170,10 +173,12 @@ def gate_folder(gate: Path | str) -> Path:
     A text that is the name of a bundled gate is that gate, whatever lies in the current folder; a
     folder of the same name is ``"./NAME"`` or a ``Path``.
     """
+    path = Path(gate)
     own = bundled_folder(gate) if isinstance(gate, str) else None
     if own is not None:
+        if path.is_dir():
+            _log.warning("%s is the bundled gate; the folder of that name is ./%s.", gate, gate)
         return own
-    path = Path(gate)
     if (path / "results.jsonl").is_file() and (path / "gate").is_dir():
         return path / "gate"
     return path

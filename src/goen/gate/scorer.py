@@ -51,7 +51,7 @@ class Scorer:
             A gate of several tensors or of features takes the columns of their names instead.
 
     Example:
-        >>> scorer = Scorer("cifar10-w16")
+        >>> scorer = Scorer("cifar10")
         >>> batch = {"id": np.array([7]), "image": np.zeros((1, 3, 32, 32), np.uint8)}
         >>> scored = scorer(batch)
         >>> scored["id"].tolist(), scored["is_ood"].dtype, scored["error"].tolist()
