@@ -5,7 +5,7 @@
 ResNet-18 of width 16, batches of 128 images of 32×32. Training: reading, augmenting, the schedule
 and the book-keeping of `train_backbone`, against bare forward, backward and SGD step on a ready
 batch. Predicting: `Gate.predict` (checks, cues, head, p-values, decision) against the bare
-network, and the same with the bundled gate.
+network, and the same with the gate cifar10-w16.
 
 Predicting with many classes: goen-m on one layer of width 2,048 whose features lie in a narrow cone
 (those of a sigmoid), 5,000 rows in the bank, 1,000 classes, and a network so light that the gate's

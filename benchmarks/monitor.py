@@ -2,7 +2,7 @@
 
     python benchmarks/monitor.py            two minutes on an idle machine
 
-The bundled gate, batches of 128 images of 32×32. `Monitor.update` against `Gate.predict` of the
+The gate cifar10-w16, batches of 128 images of 32×32. `Monitor.update` against `Gate.predict` of the
 same batch, interleaved, medians of the ratios, after so many images. The history is drawn from the
 held-out images' cues with a little noise, so that hardly two scores are equal. Memory is that of
 all arrays that grow with the images: scores and counts of the five streams.

@@ -13,7 +13,7 @@ machine without other work takes. ``worker`` is the highest resident memory of a
 it had before the first row, ``part`` the size of what it sends.
 
 Features are Gaussian clouds around one centre per class. Images are those of CIFAR-10, repeated
-with noise so that no two are the same, through the bundled gate's ResNet-18 of width 16. Slopes are
+with noise so that no two are the same, through the ResNet-18 of the gate cifar10-w16. Slopes are
 of log(value) over log(rows, classes or width), by least squares: 1 is linear, 0 is constant.
 
 Measured on two cores of an AMD EPYC (KVM), Python 3.11.7, torch 2.13.0+cpu: docs/scale.md has the
@@ -95,7 +95,7 @@ class Setting:
 
 @cache
 def network() -> nn.Module:
-    """The bundled gate's, without flip averaging."""
+    """That of the gate cifar10-w16, without flip averaging."""
     found = goen.load("cifar10-w16").network
     return found.network if isinstance(found, FlipAveraged) else found
 

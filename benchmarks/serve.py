@@ -4,9 +4,9 @@
     python benchmarks/serve.py --requests 2000   without the long run for the memory
     python benchmarks/serve.py --litserve PYTHON ... and LitServe in turn with it
 
-The bundled gate on one thread, behind `goen serve` in a process of its own, and JPEGs of 200×150
-pixels. Clients are threads of another process. The gate has the same engine in the service and
-outside, onnxruntime where it is installed. Ratios of one run:
+The gate cifar10-w16 on one thread, behind `goen serve` in a process of its own, and JPEGs of
+200×150 pixels. Clients are threads of another process. The gate has the same engine in the service
+and outside, onnxruntime where it is installed. Ratios of one run:
 
 - engine: images/s of `Gate.predict` in batches of 64 in that engine against torch.
 
@@ -98,7 +98,7 @@ def started(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
 @contextmanager
 def goen_service() -> Iterator[Running]:
     """`goen serve`."""
-    command = [sys.executable, "-m", "goen", "serve", "--port", "0", "--quiet"]
+    command = [sys.executable, "-m", "goen", "serve", "cifar10-w16", "--port", "0", "--quiet"]
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "log")
         with started(command, log) as process:

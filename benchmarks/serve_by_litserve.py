@@ -1,4 +1,4 @@
-"""The bundled gate behind LitServe, for benchmarks/serve.py: POST a form with a picture.
+"""The gate cifar10-w16 behind LitServe, for benchmarks/serve.py: POST a form with a picture.
 
     python benchmarks/serve_by_litserve.py PORT
 

@@ -5,7 +5,7 @@
 
 Fits goen-m to the network of seed 42 without any OOD image, measures it on every set, and puts gate
 and table into src/goen/gate/bundled. `goen check` compares the two again, anywhere. With another
---seed only the table is kept, in results/cifar10/gates/NAME-SEED, for the spread over trainings.
+--seed only the table is kept, in results/gates/NAME-SEED, for the spread over trainings.
 """
 
 import shutil
@@ -31,7 +31,7 @@ from goen.studies.presets import choose_preset
 
 ROOT = Path(__file__).parents[1]
 BUNDLED = ROOT / "src" / "goen" / "gate" / "bundled"
-OTHER_SEEDS = ROOT / "results" / "cifar10" / "gates"
+OTHER_SEEDS = ROOT / "results" / "gates"
 SEED = 42
 Name = Literal["cifar10-w16", "cifar10-fast"]
 

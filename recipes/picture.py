@@ -1,6 +1,6 @@
 """docs/pictures/goen-m-cues.png: python recipes/picture.py --data-dir DATA
 
-Two cues of the bundled gate on some images of each set.
+Two cues of the gate cifar10-w16 on some images of each set.
 """
 
 from pathlib import Path

@@ -144,8 +144,8 @@ def judged(cues: dict[str, dict[str, Tensor]], names: Sequence[str]) -> dict[str
 def candidates(cues: dict[str, dict[str, Tensor]]) -> Iterator[tuple[str, ...]]:
     """The sets of cues that are compared."""
     distances = [name for name in cues if name not in LOGIT_CUES]
-    alone = {name: fmean(judged(cues, [name]).values()) for name in distances}
-    best = sorted(distances, key=lambda name: -alone[name])[:BEST]
+    alone = {name: judged(cues, [name]) for name in distances}
+    best = sorted(distances, key=lambda name: -fmean(alone[name][kind] for kind in REAL))[:BEST]
     for logit_cues in ((), ("entropy",), ("energy",), ("entropy", "energy")):
         if logit_cues:
             yield logit_cues

@@ -236,9 +236,8 @@ def test_export(gate: Gate, tmp_path: Path) -> None:
     with unchanged(gate.network):
         to_program(gate, tmp_path / "gate.pt2", images)
         to_onnx(gate, tmp_path / "gate.onnx", images)
-    for export, name in ((to_program, "other.pt2"), (to_onnx, "other.onnx")):
-        with unchanged(gate.network), pytest.raises(GoenError):
-            export(gate, tmp_path / name, images, tolerance=0.0)
+    with unchanged(gate.network), pytest.raises(GoenError):
+        to_program(gate, tmp_path / "other.pt2", images, tolerance=0.0)
 
 
 def test_run_and_bench(protocol: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ def test_wrong_options_are_one_sentence(capsys: pytest.CaptureFixture[str], tmp_
         (str(gate),): "model",
     }
     for words, sentence in cases.items():
-        assert main(["serve", *words]) == 2
+        assert main(["serve", *words, "--engine", "torch"]) == 2
         assert sentence in capsys.readouterr().err
 
 

@@ -4,7 +4,7 @@ import torch
 from scipy.stats import combine_pvalues, false_discovery_control
 
 from goen.detectors import MaSF
-from goen.errors import ArtifactError, UsageError
+from goen.errors import ArtifactError, FitError, UsageError
 from goen.outputs import Outputs
 
 LAYERS = ("early", "late")
@@ -55,27 +55,43 @@ def test_it_is_the_slow_loop() -> None:
 
 
 def test_by_hand() -> None:
-    train = Outputs(torch.zeros(9, 1), {"z": torch.arange(9.0)[:, None]})
-    detector = MaSF().fit(train, torch.zeros(9, dtype=torch.int64))
-    tested = Outputs(torch.zeros(3, 1), {"z": torch.tensor([[4.0], [0.0], [99.0]])})
-    # p-values of the channel: 1, 2 · 2/10 and 2 · 1/10. Of the statistic, with 0 and 8 as far out
-    # as 0: 10 of 10, 3 of 10 and 1 of 10.
-    assert detector.score(tested).tolist() == pytest.approx([0, -np.log(0.3), np.log(10)])
+    train = Outputs(torch.zeros(19, 1), {"z": torch.arange(19.0)[:, None]})
+    detector = MaSF().fit(train, torch.zeros(19, dtype=torch.int64))
+    tested = Outputs(torch.zeros(3, 1), {"z": torch.tensor([[9.0], [0.0], [99.0]])})
+    # p-values of the channel: 1, 2 · 2/20 and 2 · 1/20. Of the statistic, with 0 and 18 as far out
+    # as 0: 20 of 20, 3 of 20 and 1 of 20.
+    assert detector.score(tested).tolist() == pytest.approx([0, -np.log(0.15), np.log(20)])
 
 
-def test_a_class_without_training_images_is_left_out() -> None:
+@pytest.mark.parametrize("few", [0, 1, 9])
+def test_a_class_with_few_training_images_is_left_out(few: int) -> None:
+    train, labels = outputs(90, 0)
+    of_one = (labels == 1).nonzero()[:, 0]
+    kept = torch.cat([(labels != 1).nonzero()[:, 0], of_one[:few]])
+    detector = MaSF(feature=LAYERS).fit(train[kept], labels[kept])
+    smallest = min(int((labels == c).sum()) for c in (0, 2))
+    far, _ = outputs(20, 1, shift=50.0)
+    assert detector.score(far).tolist() == pytest.approx([np.log(smallest + 1)] * 20)
+
+
+def test_with_nothing_but_few_images_there_is_no_fit() -> None:
+    train, labels = outputs(12, 0)
+    with pytest.raises(FitError, match="at least 10 training images"):
+        MaSF(feature=LAYERS).fit(train, labels)
+
+
+def test_other_features_than_the_fitted_ones_are_named() -> None:
     train, labels = outputs(60, 0)
-    kept = labels != 1
-    tested, _ = outputs(20, 1)
-    some = MaSF(feature=LAYERS).fit(train[kept.nonzero()[:, 0]], labels[kept])
-    assert torch.isfinite(some.score(tested)).all()
-    one = outputs(30, 3)[0]
-    alone = MaSF(feature=LAYERS).fit(one, torch.ones(30, dtype=torch.int64))
-    assert (alone.score(one).exp() <= 31).all()
+    detector = MaSF(feature=LAYERS).fit(train, labels)
+    wider = Outputs(torch.zeros(1, 3), {"early": torch.zeros(1, 5), "late": torch.zeros(1, 6)})
+    with pytest.raises(UsageError, match="width 4, got 5"):
+        detector.score(wider)
+    with pytest.raises(ArtifactError, match="2 layers, not 1"):
+        MaSF(feature="early").load_state(detector.state())
 
 
 def test_a_state_that_cannot_be_is_refused() -> None:
-    train, labels = outputs(30, 0)
+    train, labels = outputs(60, 0)
     detector = MaSF(feature=LAYERS).fit(train, labels)
     state = detector.state()
     again = MaSF(feature=LAYERS).load_state(state)
@@ -88,7 +104,7 @@ def test_a_state_that_cannot_be_is_refused() -> None:
     }.items():
         with pytest.raises(ArtifactError, match="not the state of a fitted MaSF"):
             MaSF(feature=LAYERS).load_state({**state, name: wrong})
-    with pytest.raises(ArtifactError, match="no layer"):
+    with pytest.raises(ArtifactError, match="0 layers"):
         MaSF().load_state({name: state[name] for name in ("class_counts", "fisher")})
     with pytest.raises(UsageError, match="at least one"):
         MaSF(feature=())

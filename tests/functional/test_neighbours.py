@@ -250,6 +250,36 @@ def test_a_row_of_the_bank_is_at_distance_zero() -> None:
     assert kth_distance(bank[7:20], bank, 1).tolist() == [0.0] * 13
 
 
+@pytest.mark.parametrize("narrow", [False, True])
+def test_a_query_of_zeros_is_as_far_from_all_rows_and_asks_for_no_more_of_them(
+    narrow: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bank = unit(5000, 12, 0) + (10 if narrow else 0)
+    index = NeighbourIndex(normalise(bank))
+    asked: list[int] = []
+
+    def watched(similarity: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+        asked.append(count)
+        return most_similar(similarity, count)
+
+    monkeypatch.setattr(neighbours, "most_similar", watched)
+    distance, rows = index.nearest(torch.zeros(3, 12), 4)
+    assert torch.equal(distance, torch.ones(3, 4, dtype=torch.float64))
+    assert rows.tolist() == [[0, 1, 2, 3]] * 3
+    assert torch.equal(index.kth_distance(torch.zeros(2, 12), 4), torch.ones(2).double())
+    assert asked == [12, 12]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("spread", [0.3, 3e-2])
+def test_a_bank_of_half_precision_is_searched_exactly(dtype: torch.dtype, spread: float) -> None:
+    bank = normalise(unit(1, 64, 0) + spread * unit(500, 64, 1)).to(dtype)
+    queries = normalise(unit(1, 64, 0) + spread * unit(20, 64, 2))
+    products = 1 - queries.double() @ bank.double().T
+    expected = products.sort(dim=1).values[:, 9]
+    assert torch.allclose(kth_distance(queries, bank, 10), expected, rtol=0, atol=2e-6)
+
+
 def test_duplicates_count_as_often_as_they_occur() -> None:
     bank = torch.eye(2).repeat_interleave(torch.tensor([60, 60]), dim=0)
     query = torch.tensor([[1.0, 0.0]])

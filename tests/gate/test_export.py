@@ -250,7 +250,7 @@ def test_the_page_about_deployment_runs_where_goen_is_not(exported: tuple[Gate, 
 
 
 def test_a_file_too_large_for_the_disk_is_one_sentence_and_leaves_nothing(tmp_path: Path) -> None:
-    gate = make_gate()
+    gate = own_gate()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     for name, write in (
         ("gate.pt2", lambda path: export.to_program(gate, path)),  # torch used to end the process

@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from goen.data.embedded import noise
+from goen.gate import DEFAULT_GATE
 
 from .running import SECONDS, encoded
 
@@ -283,7 +284,7 @@ def main() -> int:
 
             start = time.monotonic()
             outcome = attack(
-                int(found[1]), "cifar10-w16", asked.count, asked.seed, progress=progress
+                int(found[1]), DEFAULT_GATE, asked.count, asked.seed, progress=progress
             )
             seconds = time.monotonic() - start
             memory[asked.count] = resident(started.pid)

@@ -9,7 +9,6 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from threading import Event
 from types import FrameType, ModuleType
 
 import tyro
@@ -89,18 +88,16 @@ def _guarded(name: str, *rest: str) -> int:
     except KeyboardInterrupt:
         kept = " Finished steps are kept; the same command continues from there."
         note(f"goen: stopped.{kept if name in _RESUMABLE else ''}")
-        terminated = _TERMINATED.is_set()
-        _TERMINATED.clear()
-        return 128 + (signal.SIGTERM if terminated else signal.SIGINT)
+        return 128 + (_SIGNALS.pop() if _SIGNALS else signal.SIGINT)
 
 
 # Not an exception of its own: Ray raises a KeyboardInterrupt in place of whatever a handler raises.
-_TERMINATED = Event()
+_SIGNALS: set[signal.Signals] = set()
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
     """SIGTERM, with which service managers stop, cleans up as Ctrl-C does."""
-    _TERMINATED.set()
+    _SIGNALS.add(signal.SIGTERM)
     raise KeyboardInterrupt
 
 

@@ -62,7 +62,7 @@ Format = Literal["table", "jsonl", "csv", "parquet"]
 _GIVEN = "given"
 _MOST_CLASSES = 10
 FEWEST_FOR_ONNXRUNTIME = 5000
-"""Pictures for which the seconds of converting the network come back, with the bundled gate."""
+"""Pictures for which the seconds of converting the network come back, with the gate cifar10-w16."""
 
 
 def score_command(

@@ -7,13 +7,15 @@ import torch
 from torch import Tensor
 
 from goen.detectors._base import SimpleDetector
-from goen.errors import UsageError
+from goen.errors import FitError, UsageError
 from goen.functional._rows import blocks, check_features, check_finite_for_fit
 from goen.functional.combination import simes, two_sided_p_values
 from goen.outputs import Outputs
 from goen.runs.tensors import Tensors
 
 _COUNTS, _FISHER = "class_counts", "fisher"
+# Training images of a class below which its p-values say nothing: with one they are all 1.
+_FEWEST = 10
 # The counts of a forged state must not overflow when they are added.
 _MOST_ROWS = 2**40
 
@@ -25,8 +27,9 @@ class MaSF(SimpleDetector):
     Of each class: the empirical two-sided p-value of every channel among the class's training
     images, combined over the channels of a layer by Simes' test, over layers by Fisher's statistic
     :math:`-2 \sum_l \log p_l`, and that turned into a p-value by its distribution over the same
-    training images. An image is OOD if it is improbable in every class. Classes without a training
-    image are left out. All training rows are kept.
+    training images. An image is OOD if it is improbable in every class. A score is at most
+    :math:`\log(n + 1)` with n the training images of the smallest class, so images far out tie, and
+    classes with fewer than ten are left out. All training rows are kept.
 
     Args:
         feature: the layers: the outputs' features to measure, or several of them; the last if not
@@ -39,10 +42,11 @@ class MaSF(SimpleDetector):
     linear layer; exact ranks in place of a table of quantiles.
 
     Example:
-        >>> outputs = Outputs(torch.zeros(9, 1), {"z": torch.arange(9.0)[:, None]})
-        >>> detector = MaSF().fit(outputs, torch.zeros(9, dtype=torch.int64))
-        >>> detector.score(Outputs(torch.zeros(2, 1), {"z": torch.tensor([[4.0], [99.0]])})).exp()
-        tensor([ 1.0000, 10.0000], dtype=torch.float64)
+        >>> outputs = Outputs(torch.zeros(11, 1), {"z": torch.arange(11.0)[:, None]})
+        >>> detector = MaSF().fit(outputs, torch.zeros(11, dtype=torch.int64))
+        >>> tested = Outputs(torch.zeros(2, 1), {"z": torch.tensor([[5.0], [99.0]])})
+        >>> detector.score(tested).exp().round()
+        tensor([ 1., 12.], dtype=torch.float64)
     """
 
     def __init__(self, *, feature: str | tuple[str, ...] | None = None) -> None:
@@ -55,9 +59,14 @@ class MaSF(SimpleDetector):
         for rows in chosen:
             check_finite_for_fit(rows)
         labels = labels.cpu()
+        counts = torch.bincount(labels, minlength=outputs.logits.shape[1])
+        if int(counts.max()) < _FEWEST:
+            raise FitError(
+                f"MaSF needs a class with at least {_FEWEST} training images, and the largest has "
+                f"{int(counts.max())}."
+            )
         by_class = labels.argsort(stable=True)
         layers = {_layer(number): rows[by_class] for number, rows in enumerate(chosen)}
-        counts = torch.bincount(labels, minlength=outputs.logits.shape[1])
         fisher = [
             _fisher([rows[labels == c] for rows in chosen], ordered)
             for c, ordered in enumerate(_ordered(layers, counts))
@@ -76,19 +85,22 @@ class MaSF(SimpleDetector):
         layers = list(_layers(tensors))
         tensors.check_names([*layers, _COUNTS, _FISHER])
         rows = int(tensors.integers(_COUNTS, ("classes",), low=0, high=_MOST_ROWS).sum())
-        if not layers:
-            raise ValueError("it has no layer")
+        wanted = len(self.feature) if isinstance(self.feature, tuple) else 1
+        if len(layers) != wanted:
+            raise ValueError(f"it has {len(layers)} layers, not {wanted}")
         for name in layers:
             tensors.floats(name, (rows, "features"), dtype=torch.float32)
         tensors.floats(_FISHER, (rows,), dtype=torch.float64)
 
     def _measure(self, outputs: Outputs) -> Tensor:
         chosen = self._chosen(outputs)
+        for feature, values in zip(chosen, self._ordered[0], strict=True):
+            check_features(feature, len(values))
         largest = torch.zeros(len(outputs), dtype=torch.float64)
         for block in blocks(len(outputs)):
             rows = [feature[block] for feature in chosen]
             for ordered, null in zip(self._ordered, self._null, strict=True):
-                if len(null):
+                if len(null) >= _FEWEST:
                     at_least = len(null) - torch.searchsorted(null, _fisher(rows, ordered))
                     p = (1 + at_least.to(torch.float64)) / (len(null) + 1)
                     largest[block] = torch.maximum(largest[block], p)

@@ -19,8 +19,10 @@ _GROUP = 16
 # Of so few similarities topk finds the best at once, sooner than in two steps.
 _FEW = 2**17
 # Neighbours after the k-th that are found at once, in case rounding put them out of order. If it
-# may have done so with still more, all rows are looked at again.
+# may have done so with still more, eight times as many are, and so on.
 _MORE = 8
+# Neighbours of several queries that are then measured at once, a few numbers each: 100 MB.
+_MEASURED = 2**22
 # What squared lengths lack to 1 if they lack less than this is rounding.
 ROUNDING = 1e-6
 # Rows of which the squared length of the mean is above this lie in a narrow cone.
@@ -64,7 +66,9 @@ class NeighbourIndex:
         self._centre: Tensor | None = None
         self._handicap = self._rows.new_zeros(())
         self._radius = 1.0
-        centre = self.bank[:: -(-len(bank) // _SAMPLE)].mean(dim=0)
+        # At least in float32: the bound on the rounding of similarities is that of float32.
+        exact = torch.promote_types(self.bank.dtype, torch.float32)
+        centre = self.bank[:: -(-len(bank) // _SAMPLE)].to(exact).mean(dim=0)
         if float(centre.dot(centre)) > _NARROW:
             self._centre = centre
             self._rows = (self.bank - centre).to(torch.float32)
@@ -95,13 +99,10 @@ class NeighbourIndex:
         Raises:
             UsageError: another width, a k that is not in 1 .. M, or queries that are not finite.
         """
-        out = [self.bank.new_empty(0, dtype=torch.float64)]
-        for chunk, error, rows, similarity, near in self._candidates(queries, k):
-            distance, uncertain = self._kth_of(chunk, k, error, similarity, near)
-            for i in uncertain:
-                distance[i] = self._nearest_of_all(chunk[i], rows[i], error[i], k)[0][-1]
-            out.append(distance)
-        return torch.cat(out)
+        out = self.bank.new_empty(len(queries), dtype=torch.float64)
+        for asked, *found in self._candidates(queries, k):
+            out[asked] = self._kth_of(k, *found)
+        return out
 
     def nearest(self, queries: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """1 - a·b of each query a and its ``count`` nearest rows b, and which rows these are.
@@ -121,34 +122,33 @@ class NeighbourIndex:
             >>> index.nearest(torch.tensor([[1.0, 0.0]]), count=2)
             (tensor([[0., 1.]], dtype=torch.float64), tensor([[2, 1]]))
         """
-        distances = [self.bank.new_empty(0, max(count, 0), dtype=torch.float64)]
-        rows = [self.bank.new_empty(0, max(count, 0), dtype=torch.int64)]
-        for chunk, error, all_rows, similarity, found in self._candidates(queries, count):
+        shape = len(queries), max(count, 0)
+        distances = self.bank.new_empty(shape, dtype=torch.float64)
+        rows = self.bank.new_empty(shape, dtype=torch.int64)
+        for asked, chunk, _, _, found in self._candidates(queries, count):
             near = found.sort(dim=1).values
             query = torch.arange(len(chunk), device=near.device).repeat_interleave(near.shape[1])
             distance = self._distances(chunk, near.flatten(), query).view(near.shape)
             distance, order = distance.sort(dim=1, stable=True)
-            distance, near = distance[:, :count], near.gather(1, order[:, :count])
-            for i in self._uncertain(similarity, count, error):
-                distance[i], near[i] = self._nearest_of_all(chunk[i], all_rows[i], error[i], count)
-            distances.append(distance)
-            rows.append(near)
-        return torch.cat(distances), torch.cat(rows)
+            near = near.gather(1, order[:, :count])
+            near[~chunk.any(dim=1)] = torch.arange(count, device=near.device)
+            distances[asked], rows[asked] = distance[:, :count], near
+        return distances, rows
 
     def _candidates(
         self, queries: Tensor, k: int
     ) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor, Tensor]]:
-        """Chunks of the queries with what float32 takes for their k nearest rows, and a few more.
+        """Some of the queries at a time, with what float32 takes for their nearest rows.
 
-        A chunk is the queries ``(n, D)``, a bound ``(n, 1)`` on the rounding of their similarities,
-        the similarities of all rows ``(n, M)``, which hold until the next chunk, those of the
-        nearest ``(n, K)``, highest first, and which rows these are.
+        Given are their numbers ``(n,)``, they themselves ``(n, D)``, a bound ``(n, 1)`` on the
+        rounding of their similarities, the similarities ``(n, K)``, highest first, and their rows.
+        A query comes again, with more rows, where one that was not found may be nearer than the
+        k-th. Not so a query of zeros: all rows are as far from it.
         """
         count = len(self)
         check_features(queries, self.bank.shape[1])
         if not 1 <= k <= count:
             raise UsageError(f"k lies in 1 .. {count}, the rows of the bank, got {k}.")
-        last = min(k + _MORE, count)
         step = max(_SIMILARITIES // count, 1)
         similarity = self._rows.new_empty(min(step, len(queries)), -(-count // _GROUP) * _GROUP)
         similarity[:, count:] = -torch.inf
@@ -158,7 +158,22 @@ class NeighbourIndex:
             error = self._similarity(chunk, out=rows[:, :count])
             if not math.isfinite(error.sum().item()):
                 raise UsageError("Queries hold NaN or infinity. Check the images and the network.")
-            yield chunk, error, rows[:, :count], *most_similar(rows, last)
+            numbers = torch.arange(len(chunk), device=chunk.device)
+            more, parts = _MORE, [numbers]
+            while parts:
+                last = min(k + more, count)
+                uncertain = [numbers[:0]]
+                for part in parts:
+                    # A slice where it is all of them: numbers would copy everything.
+                    some = slice(None) if len(part) == len(chunk) else part
+                    similar, near = most_similar(rows[some], last)
+                    yield start + part, chunk[some], error[some], similar, near
+                    unsure = similar[:, k - 1] - similar[:, -1] <= 2 * error[some, 0]
+                    uncertain.append(part[unsure & chunk[some].any(dim=1)])
+                more *= 8
+                again = torch.cat(uncertain) if last < count else numbers[:0]
+                size = max(_MEASURED // min(k + more, count), 1)
+                parts = [again[i : i + size] for i in range(0, len(again), size)]
 
     def _similarity(self, queries: Tensor, out: Tensor) -> Tensor:
         """Write what orders the rows like their similarity; a bound ``(N, 1)`` on its rounding."""
@@ -178,40 +193,18 @@ class NeighbourIndex:
         return moved
 
     def _kth_of(
-        self, queries: Tensor, k: int, error: Tensor, similarity: Tensor, near: Tensor
-    ) -> tuple[Tensor, list[int]]:
-        """The k-th least distance, of neighbours ``(N, K)`` that are in order but for an error.
-
-        And the queries of which these neighbours may lack the k-th.
-        """
+        self, k: int, queries: Tensor, error: Tensor, similarity: Tensor, near: Tensor
+    ) -> Tensor:
+        """The k-th least distance, of neighbours ``(N, K)`` that are in order but for an error."""
         # Both the k-th and the other may be wrong by that.
         unsure = (similarity - similarity[:, k - 1 : k]).abs_() <= 2 * error
         if int(unsure.sum()) == len(queries):  # nearly always: of each query the k-th alone
-            return self._distances(queries, near[:, k - 1]), []
+            return self._distances(queries, near[:, k - 1])
         query, column = torch.nonzero(unsure, as_tuple=True)
         distance = queries.new_full(near.shape, torch.inf, dtype=torch.float64)
         distance[:, : k - 1] = -torch.inf
         distance[query, column] = self._distances(queries, near[query, column], query)
-        kth = distance.sort(dim=1).values[:, k - 1]
-        return kth, self._uncertain(similarity, k, error)
-
-    def _uncertain(self, similarity: Tensor, k: int, error: Tensor) -> list[int]:
-        """The queries of which a row that was not found may be nearer than the k-th."""
-        if similarity.shape[1] == len(self):
-            return []
-        unsure = similarity[:, k - 1] - similarity[:, -1] <= 2 * error[:, 0]
-        found: list[int] = unsure.nonzero()[:, 0].tolist()
-        return found
-
-    def _nearest_of_all(
-        self, query: Tensor, similarity: Tensor, error: Tensor, count: int
-    ) -> tuple[Tensor, Tensor]:
-        """One query's nearest rows, all of them measured that may be: distances and rows."""
-        least = similarity.topk(count).values[-1] - 2 * error
-        near = (similarity >= least).nonzero()[:, 0]
-        distance = self._distances(query[None], near, torch.zeros_like(near))
-        distance, order = distance.sort(stable=True)
-        return distance[:count], near[order[:count]]
+        return distance.sort(dim=1).values[:, k - 1]
 
     def _distances(self, queries: Tensor, row: Tensor, query: Tensor | None = None) -> Tensor:
         """1 - a·b in float64 of pairs of a query and a row of the bank, given by number ``(P,)``.

@@ -21,7 +21,7 @@ from goen.outputs import Outputs
 from goen.runs.manifest import Manifest
 from goen.runs.results import Origin
 from goen.runs.stages import Stages
-from goen.studies.methods import Labelled, Material, Method, View, labels_of
+from goen.studies.methods import Labelled, Material, Method, View, goen_m_for, labels_of
 from goen.studies.networks import Trained, outputs, train
 from goen.studies.presets import SEEDS, Budget, Preset, choose_preset
 
@@ -47,7 +47,9 @@ def _features(network: str, backbone: Backbone) -> tuple[str, ...]:
     """Those that a method of this network reads."""
     if network in ("goen", AS_PRESET):
         return (*(scale.name for scale in backbone.scales), "z")
-    return (*backbone.two_scales, "z") if network == "standard" else ()
+    if network != "standard":
+        return ()
+    return (*dict.fromkeys((*backbone.two_scales, *(goen_m_for(backbone).layers or ()))), "z")
 
 
 def variant_of(preset: Preset, network: str, budget: Budget) -> Preset:

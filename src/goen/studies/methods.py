@@ -124,7 +124,7 @@ def _goen(material: Material) -> Detector:
 def goen_m_for(network: Backbone, rows: int = ROWS) -> GoenM:
     """goen-m with the cues that were selected for this kind of network; not fitted.
 
-    docs/methods/goen-m.md has the selection.
+    Selected as docs/methods/goen-m.md describes, and for the fast network docs/results.md.
 
     Args:
         network: of goen.
