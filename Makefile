@@ -35,7 +35,7 @@ test: $(VENV)/.ready-dev $(VENV)/.browser  ## lint, types and all tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n 2 --dist loadgroup
+	$(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder
 	@$(HAS_BROWSER) || echo "WARNING: no Chromium here, so the tests that open the report in a browser DID NOT RUN. Install it (Debian: apt-get install chromium) and run make test again." >&2
 
 test-processors: $(VENV)/.ready-dev $(VENV)/.browser  ## the tests and goen check under other instruction sets; an hour

@@ -32,6 +32,8 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)  # before xdist looks at the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     in_processes = config.pluginmanager.hasplugin("xdist")
+    # Groups that are named in a file take long: first, or one process would be at them at the end.
+    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
     for item in items:
         if in_processes and not item.get_closest_marker("xdist_group"):
             # The tests of a file in one process: what they share is made once.
