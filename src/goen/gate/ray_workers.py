@@ -5,6 +5,7 @@ process that asked for them, which alone writes files, so workers need no folder
 that dies is started again by Ray, with its shard: what is lost is work, never rows.
 """
 
+import builtins
 import os
 import signal
 import threading
@@ -161,7 +162,7 @@ def connected(workers: RayWorkers, threads: int = 1) -> Iterator[None]:
         yield
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    stop = signal.getsignal(signal.SIGTERM)
+    stop, own_print = signal.getsignal(signal.SIGTERM), builtins.print
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about its own future, on every start
         if workers.cluster is not None:
@@ -174,6 +175,7 @@ def connected(workers: RayWorkers, threads: int = 1) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+        builtins.print = own_print  # Ray may have put its own there, too
 
 
 def _start_here(ray: ModuleType, cores: int) -> None:
