@@ -7,14 +7,10 @@ that needs no training of its own on its outputs. Keeps results/cifar10/fast-SEE
 from dataclasses import replace
 from pathlib import Path
 
-import torch
 import tyro
-from keep import keep
-from sets import EXTRA
+from keep import bench_and_keep
 
-from goen.data import protocol
-from goen.runs.stages import Stages
-from goen.studies import BenchConfig, bench
+from goen.studies import BenchConfig
 from goen.studies.experiment import AS_PRESET
 from goen.studies.methods import METHODS
 
@@ -48,15 +44,9 @@ def main(
         data_dir: a folder that holds image sets (else GOEN_DATA).
         runs: where studies and finished work are kept.
     """
-    torch.set_num_threads(1)  # the number is part of a training's key
-    p = protocol("cifar10", data_dir=data_dir, download=True, extra=EXTRA)
     methods = [replace(METHODS[key], network=AS_PRESET) for key in POST_HOC]
-    out = runs / f"cifar10-fast-{seed}"
     config = BenchConfig(methods=POST_HOC, preset="fast", seed=seed)
-    for r in bench(config, p, out, Stages(runs / "stages"), own=methods):
-        if r.metric in ("auroc", "accuracy"):
-            print(f"{r.method:28} {r.dataset:15} {r.metric:10} {r.value:.4f}")
-    keep(out, f"fast-{seed}")
+    bench_and_keep(f"fast-{seed}", config, methods, data_dir, runs)
 
 
 if __name__ == "__main__":

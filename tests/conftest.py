@@ -36,7 +36,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
     for item in items:
         if in_processes and not item.get_closest_marker("xdist_group"):
-            # The tests of a file in one process: what they share is made once.
+            # The tests of files of one name in one process: what a file's tests share is made once.
             item.add_marker(pytest.mark.xdist_group(item.path.name))
         for mark in item.iter_markers("needs"):
             for ability in mark.args:

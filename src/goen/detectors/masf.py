@@ -28,8 +28,8 @@ class MaSF(SimpleDetector):
     images, combined over the channels of a layer by Simes' test, over layers by Fisher's statistic
     :math:`-2 \sum_l \log p_l`, and that turned into a p-value by its distribution over the same
     training images. An image is OOD if it is improbable in every class. A score is at most
-    :math:`\log(n + 1)` with n the training images of the smallest class, so images far out tie, and
-    classes with fewer than ten are left out. All training rows are kept.
+    :math:`\log(n + 1)` with n the training images of the smallest class, so images far out tie.
+    Classes with fewer than ten are left out and do not count. All training rows are kept.
 
     Args:
         feature: the layers: the outputs' features to measure, or several of them; the last if not
