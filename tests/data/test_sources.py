@@ -27,7 +27,7 @@ def test_a_changed_picture_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "textures" / "a").mkdir(parents=True)
     file = tmp_path / "textures" / "a" / "1.png"
     Image.new("RGB", (32, 32), "red").save(file)
-    before = load_set("textures", data_dir=tmp_path).fingerprint
+    before = load_set("textures", data_dir=str(tmp_path)).fingerprint
     Image.new("RGB", (32, 32), "navy").save(file)
     assert load_set("textures", data_dir=tmp_path).fingerprint != before
 

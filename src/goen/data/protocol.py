@@ -103,7 +103,7 @@ class Protocol:
 def protocol(
     name: str,
     *,
-    data_dir: Path | None = None,
+    data_dir: str | Path | None = None,
     download: bool = False,
     extra: tuple[str, ...] = (),
 ) -> Protocol:
@@ -179,7 +179,7 @@ def _digits() -> Protocol:
     )
 
 
-def _cifar10(data_dir: Path | None, download: bool, extra: tuple[str, ...]) -> Protocol:
+def _cifar10(data_dir: str | Path | None, download: bool, extra: tuple[str, ...]) -> Protocol:
     for name in extra:
         if name not in EXTRA_SETS:
             raise unknown("extra set", name, EXTRA_SETS)

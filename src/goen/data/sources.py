@@ -40,14 +40,17 @@ class Search:
     account: list[str] = field(default_factory=list)
 
 
-def data_folder(data_dir: Path | None) -> Path | None:
+def data_folder(data_dir: str | Path | None) -> Path | None:
     """The folder of local sets: the one given, else ``$GOEN_DATA``, else none.
 
     Raises:
         UsageError: it was named and is not there. A mistyped folder must not become a download.
     """
-    named = data_dir or (Path(os.environ["GOEN_DATA"]) if os.environ.get("GOEN_DATA") else None)
-    if named is not None and not named.is_dir():
+    given = data_dir or os.environ.get("GOEN_DATA")
+    if not given:
+        return None
+    named = Path(given)
+    if not named.is_dir():
         origin = "--data-dir" if data_dir else "GOEN_DATA"
         raise UsageError(f"{origin} names {named}, which is not a folder.")
     return named
@@ -59,7 +62,11 @@ def names() -> list[str]:
 
 
 def load_set(
-    name: str, split: str | None = None, *, data_dir: Path | None = None, download: bool = False
+    name: str,
+    split: str | None = None,
+    *,
+    data_dir: str | Path | None = None,
+    download: bool = False,
 ) -> ImageSet:
     """The images of a known set.
 
