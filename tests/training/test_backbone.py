@@ -215,7 +215,7 @@ def test_alternating_flips_show_each_image_both_ways(images: ImageSet) -> None:
     config = dataclasses.replace(CONFIG, flip="alternating", padding=0, batch_size=64)
     shown = []
     for epoch in range(2):
-        ((batch, labels, _),) = batches(images, config, epoch)
+        ((batch, labels, _, _),) = batches(images, config, epoch)
         by_content = {image.flatten().sort().values.numpy().tobytes(): image for image in batch}
         shown.append(by_content)
         assert len(labels) == 64
@@ -232,7 +232,7 @@ def test_fewer_images_than_a_batch_still_train(images: ImageSet) -> None:
 @pytest.mark.parametrize(("size", "count"), [(10, 3), (11, 2), (15, 2), (16, 1), (30, 1)])
 def test_a_last_short_batch_is_left_out(images: ImageSet, size: int, count: int) -> None:
     config = dataclasses.replace(CONFIG, batch_size=size)
-    found = [len(labels) for _, labels, _ in batches(images.take(range(30)), config, 0)]
+    found = [len(batch.labels) for batch in batches(images.take(range(30)), config, 0)]
     assert found == [size] * count
     # One image short of another batch.
     (last,) = batches(images.take(range(2 * size - 1)), config, 0)
@@ -260,8 +260,10 @@ def test_the_triangle() -> None:
 
 def test_later_settings_are_not_in_the_keys_of_earlier_trainings() -> None:
     later = {"norm_bias_rate", "look_ahead", "early_epochs", "cutout"}
-    assert later.isdisjoint(TrainingConfig().to_json())
+    latest = {"logit_norm", "fractals", "rotation_loss", "rotated"}
+    assert (later | latest).isdisjoint(TrainingConfig().to_json())
     assert later <= FAST.to_json().keys()
+    assert latest.isdisjoint(FAST.to_json())
     assert dataclasses.replace(CONFIG, cutout=2).to_json() == CONFIG.to_json() | {"cutout": 2}
 
 
@@ -372,6 +374,96 @@ def test_cutout_reaches_the_network(images: ImageSet, monkeypatch: pytest.Monkey
     monkeypatch.setattr("goen.training.batches.cut_out", watched)
     train_backbone(NETWORK, dataclasses.replace(CONFIG, epochs=1, cutout=5), images, images)
     assert asked == [5] * 4
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"logit_norm": -0.1},
+        {"rotation_loss": -1.0},
+        {"fractals": 1.1},
+        {"fractals": -0.1},
+        {"rotated": 0.0},
+        {"rotated": 1.5},
+        {"rotation_loss": 0.5, "rotated": 0.01, "batch_size": 50},
+    ],
+)
+def test_impossible_shares_and_weights_are_errors(wrong: dict[str, float]) -> None:
+    with pytest.raises(UsageError, match="share"):
+        TrainingConfig(**wrong)  # type: ignore[arg-type]
+
+
+def test_fractals_reach_the_network(images: ImageSet) -> None:
+    config = dataclasses.replace(CONFIG, padding=0, flip="never", batch_size=len(images))
+    (plain,) = batches(images, config, 0)
+    (half,) = batches(images, dataclasses.replace(config, fractals=0.5), 0)
+    assert torch.equal(half.labels, plain.labels)
+    same_image = (half.images == plain.images).flatten(1).all(1)
+    assert 0.3 < same_image.float().mean() < 0.7
+
+
+def test_rotated_copies_come_after_the_images(images: ImageSet) -> None:
+    config = dataclasses.replace(CONFIG, batch_size=32, rotation_loss=0.5)
+    for batch in batches(images, config, 0):
+        assert len(batch.images) == len(batch.turns) == 40
+        assert len(batch.labels) == 32
+        assert not batch.turns[:32].any()
+        assert set(batch.turns[32:].tolist()) <= {1, 2, 3}
+        for image, copy, turn in zip(
+            batch.images, batch.images[32:], batch.turns[32:], strict=False
+        ):
+            assert np.array_equal(copy.numpy(), np.rot90(image.numpy(), int(turn), (1, 2)))
+
+
+def test_a_step_with_rotations_equals_plain_torch(images: ImageSet) -> None:
+    few = images.take(range(16))
+    config = TrainingConfig(
+        epochs=1, batch_size=16, padding=0, flip="never", rotation_loss=0.5, label_smoothing=0.0
+    )
+    trained, _ = train_backbone(NETWORK, config, few, few)
+    torch.manual_seed(config.seed)
+    plain = ResNet18(NETWORK).train()
+    head = torch.nn.Linear(plain.z_width, 4)
+    (batch,) = batches(few, config, 0)
+    sgd = torch.optim.SGD(plain.parameters(), 0.1, momentum=0.9, weight_decay=5e-4, nesterov=True)
+    hidden, _ = plain.encode(batch.images)
+    log_p = plain.classifier(hidden[:16]).log_softmax(1)
+    told = head(hidden).log_softmax(1).gather(1, batch.turns[:, None])[:, 0]
+    loss = -log_p.gather(1, batch.labels[:, None]).mean()
+    (loss - 0.5 * (told[:16].mean() + told[16:].mean()) / 2).backward()
+    sgd.step()
+    for (name, ours), theirs in zip(trained.named_parameters(), plain.parameters(), strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-6), name
+
+
+@pytest.mark.parametrize("option", [{"logit_norm": 0.1}, {"rotation_loss": 0.5}, {"fractals": 0.5}])
+def test_it_learns_with_every_option(images: ImageSet, option: dict[str, float]) -> None:
+    network = NetworkConfig(num_classes=3, width=4, architecture="fast_cnn", representation="plain")
+    config = dataclasses.replace(FAST, epochs=30, **option)  # type: ignore[arg-type]
+    _, rows = train_backbone(network, config, images, images)
+    assert rows[-1].validation_accuracy == 1.0
+
+
+def test_logit_normalisation_reaches_the_loss(images: ImageSet) -> None:
+    _, plain = train_backbone(NETWORK, CONFIG, images, images)
+    config = dataclasses.replace(CONFIG, logit_norm=100.0)
+    _, rows = train_backbone(NETWORK, config, images, images)
+    # Logits of length 0.01: all three classes stay equally probable.
+    assert rows[-1].loss == pytest.approx(math.log(3), abs=0.01)
+    assert plain[-1].loss < 1.0
+
+
+def test_an_option_that_cannot_be_is_an_error(images: ImageSet) -> None:
+    config = dataclasses.replace(CONFIG, logit_norm=0.04)
+    with pytest.raises(UsageError, match="dropout has a loss of its own"):
+        train_backbone(dataclasses.replace(NETWORK, classifier="dropout"), config, images, images)
+    oblong = ImageSet("oblong", images.read()[:, :, :12], images.labels, images.classes)
+    config = dataclasses.replace(CONFIG, rotation_loss=0.5)
+    with pytest.raises(UsageError, match="oblong has 12×16"):
+        train_backbone(NETWORK, config, oblong, oblong)
+    config = dataclasses.replace(CONFIG, epochs=1, fractals=1.0)
+    _, rows = train_backbone(NETWORK, config, oblong, oblong)
+    assert math.isfinite(rows[0].loss)
 
 
 def test_smaller_images_are_foreseen_to_cost_less(caplog: pytest.LogCaptureFixture) -> None:

@@ -65,6 +65,14 @@ def test_a_fast_training_resumes_with_the_same_bytes(
     check_resume(network, FAST, images, tmp_path / "checkpoint", stop_after)
 
 
+@pytest.mark.parametrize("stop_after", [1, 3])
+def test_a_training_with_rotations_and_fractals_resumes_with_the_same_bytes(
+    images: ImageSet, tmp_path: Path, stop_after: int
+) -> None:
+    config = dataclasses.replace(FAST, rotation_loss=0.5, fractals=0.5, logit_norm=0.1)
+    check_resume(NETWORK, config, images, tmp_path / "checkpoint", stop_after)
+
+
 @pytest.mark.parametrize("kind", CLASSIFIERS)
 def test_every_classifier_resumes_with_the_same_bytes(
     images: ImageSet, tmp_path: Path, kind: ClassifierKind

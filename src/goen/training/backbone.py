@@ -21,11 +21,12 @@ from goen.models import Backbone, NetworkConfig, new_network
 from goen.models.seeding import seeded
 from goen.progress import bar
 from goen.runs.manifest import Manifest
-from goen.training.batches import batches, relative_cost, steps_per_epoch
+from goen.training.batches import Batch, batches, relative_cost, steps_per_epoch
 from goen.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from goen.training.config import TrainingConfig, learning_rate
 from goen.training.distributed import current_ranks, synchronised_norms
 from goen.training.forecast import Forecast
+from goen.training.losses import TURNS, logit_norm_loss, rotation_loss
 
 # Images from which a network computes what it has to know before the first step.
 _PREPARING = 5000
@@ -209,9 +210,10 @@ def _pass(
     step = state.epoch * steps_per_epoch(train, config)
     for parameter in state.network.early_parameters():
         parameter.requires_grad_(state.epoch < config.early_epochs)
-    for images, labels, fraction in batches(train, config, state.epoch):
-        done = (state.epoch + fraction) / config.epochs
-        loss, right = _step(state, config, images, labels, done)
+    for batch in batches(train, config, state.epoch):
+        labels = batch.labels
+        done = (state.epoch + batch.done) / config.epochs
+        loss, right = _step(state, config, batch, done)
         step += 1
         if config.look_ahead and step % config.look_ahead == 0:
             _look_ahead(state, config, done)
@@ -247,22 +249,23 @@ def _floats(network: Backbone) -> dict[str, Tensor]:
 def _begin(
     network_config: NetworkConfig, config: TrainingConfig, train: ImageSet, device: torch.device
 ) -> Checkpoint:
-    num_classes = len(train.classes)
-    if num_classes != network_config.num_classes:
-        raise UsageError(
-            f"The network has {network_config.num_classes} classes, the images have {num_classes}."
-        )
+    _check_possible(network_config, config, train)
     with seeded(config.seed, device):
         network = new_network(network_config)
         centres = None
         if config.center_loss:
-            centres = nn.Parameter(torch.randn(num_classes, network.z_width, device=device))
+            centres = nn.Parameter(torch.randn(len(train.classes), network.z_width, device=device))
+        rotations = None
+        if config.rotation_loss:
+            rotations = nn.Linear(network.z_width, TURNS, device=device)
     network.prepare(torch.from_numpy(train.read(slice(0, _PREPARING))))
     network.to(device).train()
     groups = _parameter_groups(network, config)
     if centres is not None:
         # The paper gives the centres no learning rate: they move with the network's, without decay.
         groups.append({"params": [centres], "weight_decay": 0.0, "multiple": 1.0})
+    if rotations is not None:
+        groups.append({"params": list(rotations.parameters()), "multiple": 1.0})
     optimiser = torch.optim.SGD(
         groups,
         config.learning_rate,
@@ -270,12 +273,31 @@ def _begin(
         weight_decay=config.weight_decay,
         nesterov=True,
     )
-    state = Checkpoint(network, optimiser, centres)
+    state = Checkpoint(network, optimiser, centres, rotations)
     for parameter in state.parameters().values():
         # Not left to the first step, which takes the gradient's memory layout: another layout adds
         # in another order, and a resumed training would part from an uninterrupted one by a bit.
         optimiser.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
     return state
+
+
+def _check_possible(network_config: NetworkConfig, config: TrainingConfig, train: ImageSet) -> None:
+    num_classes = len(train.classes)
+    if num_classes != network_config.num_classes:
+        raise UsageError(
+            f"The network has {network_config.num_classes} classes, the images have {num_classes}."
+        )
+    if config.logit_norm and network_config.classifier != "linear":
+        raise UsageError(
+            "Logit normalisation is a loss of the linear classifier; "
+            f"{network_config.classifier} has a loss of its own. Set logit_norm to 0."
+        )
+    height, width = train.image_shape[-2:]
+    if config.rotation_loss and height != width:
+        raise UsageError(
+            f"Images can be turned where they are square; {train.name} has {height}×{width}. Set "
+            "rotation_loss to 0."
+        )
 
 
 def _parameter_groups(network: Backbone, config: TrainingConfig) -> list[dict[str, object]]:
@@ -297,22 +319,25 @@ def _parameter_groups(network: Backbone, config: TrainingConfig) -> list[dict[st
 
 
 def _step(
-    state: Checkpoint, config: TrainingConfig, images: Tensor, labels: Tensor, progress: float
+    state: Checkpoint, config: TrainingConfig, batch: Batch, progress: float
 ) -> tuple[float, int]:
     """One step of SGD; the loss and how many labels were right."""
     device = state.network.mean.device
     ranks = current_ranks()
-    images, labels = images[ranks.share(len(labels))].to(device), labels.to(device)
+    count = len(batch.images)
+    images, labels = batch.images[ranks.share(count)].to(device), batch.labels.to(device)
     for group in state.optimiser.param_groups:
         group["lr"] = group["multiple"] * learning_rate(config, progress)
     with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
         hidden, features = state.network.encode(images)
-    whole = ranks.gather_rows(hidden.float(), len(labels))
-    loss, logits = state.network.classifier.loss(
-        whole, labels, label_smoothing=config.label_smoothing, progress=progress
-    )
+    whole = ranks.gather_rows(hidden.float(), count)
+    loss, logits = _classification_loss(state, config, whole[: len(labels)], labels, progress)
+    if state.rotations is not None:
+        turns = state.rotations(whole)
+        told = rotation_loss(turns, batch.turns.to(device), len(labels))
+        loss = loss + config.rotation_loss * told
     if state.centres is not None:
-        z = ranks.gather_rows(features["z"].float(), len(labels))
+        z = ranks.gather_rows(features["z"].float(), count)[: len(labels)]
         distance = (z - state.centres[labels]).square().sum(1)
         loss = loss + config.center_loss * distance.mean()
     state.optimiser.zero_grad()
@@ -320,6 +345,18 @@ def _step(
     ranks.average_gradients(state.parameters().values())
     state.optimiser.step()
     return loss.item(), int((logits.argmax(1) == labels).sum())
+
+
+def _classification_loss(
+    state: Checkpoint, config: TrainingConfig, hidden: Tensor, labels: Tensor, progress: float
+) -> tuple[Tensor, Tensor]:
+    classifier, smoothing = state.network.classifier, config.label_smoothing
+    if not config.logit_norm:
+        return classifier.loss(hidden, labels, label_smoothing=smoothing, progress=progress)
+    logits: Tensor = classifier(hidden)
+    temperature = config.logit_norm
+    loss = logit_norm_loss(logits, labels, temperature=temperature, label_smoothing=smoothing)
+    return loss, logits
 
 
 def _measure(

@@ -1,29 +1,49 @@
 """The batches of an epoch: which images, in which order, augmented how."""
 
 from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
 from goen.data.augment import cut_out, random_crop_flip
+from goen.data.fractals import fractals, mixed
 from goen.data.imageset import ImageSet
 from goen.training.config import TrainingConfig
+
+_FRACTALS = 2000
+
+
+class Batch(NamedTuple):
+    """Augmented images ``(B, 3, H, W)``, the labels ``(N,)`` of the first N, and more.
+
+    The other images are copies that are turned for the loss of rotations; ``turns`` ``(B,)`` counts
+    the right angles. ``done`` is the share of the epoch that is done before this batch.
+    """
+
+    images: Tensor
+    labels: Tensor
+    turns: Tensor
+    done: float
 
 
 def steps_per_epoch(train: ImageSet, config: TrainingConfig) -> int:
     return max(1, len(train) // config.batch_size)
 
 
-def batches(
-    train: ImageSet, config: TrainingConfig, epoch: int
-) -> Iterator[tuple[Tensor, Tensor, float]]:
-    """Augmented batches of one epoch, with the share of the epoch that is done before each."""
+def batches(train: ImageSet, config: TrainingConfig, epoch: int) -> Iterator[Batch]:
+    """The batches of one epoch."""
     generator = torch.Generator().manual_seed(config.seed * 1_000_003 + epoch)
     order = torch.randperm(len(train), generator=generator).numpy()
     size = min(config.batch_size, len(train))
     starts = range(0, len(train) - size + 1, size)  # a last short batch would upset the batch norm
     side = _side(config, epoch)
+    pictures = None
+    if config.fractals:
+        height, width = train.image_shape[-2:]
+        pictures = _drawn_once(max(height, width), config.seed)[:, :, :height, :width]
     for number, start in enumerate(starts):
         rows = order[start : start + size]
         images = torch.from_numpy(train.read(rows))
@@ -37,12 +57,36 @@ def batches(
         )
         if config.cutout:
             images = cut_out(images, generator, config.cutout)
+        if pictures is not None:
+            images = mixed(images, pictures, config.fractals, generator)
         if side is not None and side != images.shape[3]:
             smaller = interpolate(
                 images.float(), size=(side, side), mode="bilinear", antialias=True
             )
             images = smaller / 255
-        yield images, torch.from_numpy(train.labels[rows]), number / len(starts)
+        turns = torch.zeros(size, dtype=torch.int64)
+        if config.rotation_loss:
+            images, turns = _with_rotated(images, config.rotated, generator)
+        labels = torch.from_numpy(train.labels[rows])
+        yield Batch(images, labels, turns, number / len(starts))
+
+
+@lru_cache(maxsize=1)
+def _drawn_once(side: int, seed: int) -> Tensor:
+    return fractals(_FRACTALS, side, seed)
+
+
+def _with_rotated(
+    images: Tensor, share: float, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """The images and turned copies of the first of them; the right angles of each."""
+    count = max(1, round(share * len(images)))
+    turns = torch.randint(1, 4, (count,), generator=generator)
+    copies = images[:count].clone()
+    for turn in (1, 2, 3):
+        copies[turns == turn] = copies[turns == turn].rot90(turn, (2, 3))
+    none = torch.zeros(len(images), dtype=torch.int64)
+    return torch.cat([images, copies]), torch.cat([none, turns])
 
 
 def _side(config: TrainingConfig, epoch: int) -> int | None:

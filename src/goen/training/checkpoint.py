@@ -34,6 +34,7 @@ class Checkpoint:
     network: Backbone
     optimiser: torch.optim.SGD
     centres: nn.Parameter | None
+    rotations: nn.Linear | None = None
     settings: str = ""
     epoch: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)
@@ -45,6 +46,8 @@ class Checkpoint:
         named = dict(self.network.named_parameters())
         if self.centres is not None:
             named["centres"] = self.centres
+        if self.rotations is not None:
+            named |= {f"rotations.{k}": v for k, v in self.rotations.named_parameters()}
         moved = {id(p) for group in self.optimiser.param_groups for p in group["params"]}
         return {name: parameter for name, parameter in named.items() if id(parameter) in moved}
 
@@ -55,6 +58,8 @@ class Checkpoint:
         values = [*state.values(), *(average[name] for name in state if name in average)]
         if self.centres is not None:
             values.append(self.centres.detach())
+        if self.rotations is not None:
+            values += [parameter.detach() for parameter in self.rotations.parameters()]
         momenta = [self.optimiser.state[p]["momentum_buffer"] for p in self.parameters().values()]
         return [*values, *momenta]
 
@@ -66,6 +71,8 @@ def save_checkpoint(path: Path, state: Checkpoint) -> None:
     tensors |= {f"average.{k}": v for k, v in (state.average or {}).items()}
     if state.centres is not None:
         tensors["centres"] = state.centres.detach()
+    if state.rotations is not None:
+        tensors |= {f"rotations.{k}": v for k, v in state.rotations.state_dict().items()}
     for name, parameter in state.parameters().items():
         tensors[f"momentum.{name}"] = state.optimiser.state[parameter]["momentum_buffer"]
     story = {
@@ -107,6 +114,8 @@ def load_checkpoint(path: Path, state: Checkpoint) -> None:
         with torch.no_grad():
             if state.centres is not None:
                 state.centres.copy_(tensors["centres"])
+            if state.rotations is not None:
+                state.rotations.load_state_dict(named.part("rotations."))
             for name, parameter in state.parameters().items():
                 momentum = state.optimiser.state[parameter]["momentum_buffer"]
                 momentum.copy_(tensors[f"momentum.{name}"])

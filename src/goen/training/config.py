@@ -7,6 +7,11 @@ from typing import Any, Literal
 from goen.errors import UsageError
 from goen.runs.manifest import JsonObject, JsonValue
 
+_LATER = (
+    *("norm_bias_rate", "look_ahead", "early_epochs", "cutout"),
+    *("logit_norm", "fractals", "rotation_loss", "rotated"),
+)
+
 
 @dataclass(frozen=True)
 class TrainingConfig:
@@ -39,6 +44,14 @@ class TrainingConfig:
             (2019); here the average's memory grows with the third power of the progress.
         early_epochs: in which a network's ``early_parameters`` are trained.
         cutout: side of a square of each image that is made grey, in pixels; 0 is none.
+        logit_norm: temperature of logit normalisation: the loss reads the logits divided by it and
+            by their length, Wei et al., Mitigating Neural Network Overconfidence with Logit
+            Normalization (2022); 0 is none.
+        fractals: share of the images that are mixed with made-up fractals.
+        rotation_loss: weight of the loss of an extra classifier that tells by how many right angles
+            an image was turned, Hendrycks et al., Using Self-Supervised Learning Can Improve Model
+            Robustness and Uncertainty (2019); 0 is none.
+        rotated: images that are turned for it and added to a batch, as a share of the batch.
     """
 
     epochs: int = 40
@@ -59,6 +72,10 @@ class TrainingConfig:
     look_ahead: int = 0
     early_epochs: int = 3
     cutout: int = 0
+    logit_norm: float = 0.0
+    fractals: float = 0.0
+    rotation_loss: float = 0.0
+    rotated: float = 0.25
 
     def to_json(self) -> dict[str, JsonValue]:
         """The settings for manifests and stage keys.
@@ -66,7 +83,7 @@ class TrainingConfig:
         Later settings are left out at their defaults, so that earlier work is found.
         """
         kept: dict[str, JsonValue] = asdict(self)
-        for name in ("norm_bias_rate", "look_ahead", "early_epochs", "cutout"):
+        for name in _LATER:
             if kept[name] == getattr(type(self), name):
                 del kept[name]
         return kept
@@ -89,6 +106,16 @@ class TrainingConfig:
                 "norm_bias_rate is above 0, and look_ahead, early_epochs and cutout are not "
                 f"negative, got {self.norm_bias_rate}, {self.look_ahead}, {self.early_epochs} and "
                 f"{self.cutout}."
+            )
+        if min(self.logit_norm, self.rotation_loss) < 0 or not 0 <= self.fractals <= 1:
+            raise UsageError(
+                "logit_norm and rotation_loss are not negative, and fractals is a share from 0 to "
+                f"1, got {self.logit_norm}, {self.rotation_loss} and {self.fractals}."
+            )
+        if not 0 < self.rotated <= 1 or (self.rotation_loss and self.rotated * self.batch_size < 1):
+            raise UsageError(
+                "rotated is a share of the batch, above 0 and at most 1, and at least one image, "
+                f"got {self.rotated} of {self.batch_size}."
             )
 
 

@@ -1,0 +1,122 @@
+"""Pictures of fractals from random numbers, and images mixed with them."""
+
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from goen.errors import UsageError
+
+Floats: TypeAlias = NDArray[np.float64]
+
+# Points of a fractal that are drawn, and those before it that have not settled on it.
+_POINTS, _UNSETTLED = 4000, 20
+_MAPS = 4
+# At most so many mixtures, one on the other, and how strongly: PixMix's figures.
+_ROUNDS, _STRENGTH = 3, 3.0
+
+
+def fractals(count: int, side: int, seed: int) -> Tensor:
+    """Coloured fractals ``(count, 3, side, side)`` uint8, the same for the same numbers.
+
+    Each is the attractor of two to four random affine contractions: a point jumps by one of them
+    at a time, and every place where it lands is lit, in a colour that depends on the jumps before.
+
+    Source: Barnsley & Demko, Iterated Function Systems (1985); Hendrycks et al., PixMix (2022), mix
+    images with pictures of this kind. Departs from it: theirs are downloaded and drawn by hand.
+
+    Args:
+        count: how many.
+        side: in pixels.
+        seed: of the random numbers.
+
+    Example:
+        >>> fractals(2, 32, seed=0).shape
+        torch.Size([2, 3, 32, 32])
+    """
+    if count < 1 or side < 2:
+        raise UsageError(f"Fractals need count 1 and side 2 at least, got {count} and {side}.")
+    rng = np.random.default_rng(seed)
+    maps, weights = _contractions(count, rng)
+    taken = (rng.random((_POINTS + _UNSETTLED, count, 1)) > weights.cumsum(1)).sum(2)
+    colours = rng.random((count, _MAPS, 3))
+    every = np.arange(count)
+    points, colour = np.zeros((count, 2)), np.full((count, 3), 0.5)
+    places, painted = [], []
+    for step in taken.clip(max=_MAPS - 1):  # the weights' sum may round below 1
+        jump = maps[every, step]
+        points = np.einsum("nij,nj->ni", jump[:, :, :2], points) + jump[:, :, 2]
+        colour = (colour + colours[every, step]) / 2
+        places.append(points)
+        painted.append(colour)
+    settled = slice(_UNSETTLED, None)
+    return _drawn(np.stack(places[settled]), np.stack(painted[settled]), side, rng)
+
+
+def _contractions(count: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    """Affine maps ``(count, 4, 2, 3)`` and how often each is taken ``(count, 4)``."""
+    turns = rng.uniform(0, 2 * np.pi, (2, count, _MAPS))
+    first, second = (
+        np.stack([np.cos(t), -np.sin(t), np.sin(t), np.cos(t)], -1).reshape(count, _MAPS, 2, 2)
+        for t in turns
+    )
+    shrink = rng.uniform(0.3, 0.9, (count, _MAPS, 2))
+    linear = first @ (shrink[..., None] * second)
+    maps = np.concatenate([linear, rng.uniform(-1, 1, (count, _MAPS, 2, 1))], axis=3)
+    used = np.arange(_MAPS) < rng.integers(2, _MAPS + 1, (count, 1))
+    # A map that shrinks less covers more of the fractal.
+    areas = np.abs(np.linalg.det(linear)) * used
+    return maps, areas / areas.sum(1, keepdims=True)
+
+
+def _drawn(places: Floats, painted: Floats, side: int, rng: np.random.Generator) -> Tensor:
+    """The mean colour of the points in every pixel, brighter where there are many of them."""
+    count = places.shape[1]
+    low, high = np.percentile(places, (1, 99), axis=0)
+    scaled = (places - low) / np.maximum(high - low, 1e-9) * side
+    inside = ((scaled >= 0) & (scaled < side)).all(2)
+    pixel = scaled.astype(np.int64).clip(0, side - 1)
+    index = (np.arange(count) * side + pixel[:, :, 1]) * side + pixel[:, :, 0]
+    index, size = index[inside], count * side * side
+    hits = np.bincount(index, minlength=size).astype(float)
+    sums = [np.bincount(index, painted[..., c][inside], size) for c in range(3)]
+    colour = np.stack(sums).reshape(3, count, -1).transpose(1, 0, 2)
+    hits = hits.reshape(count, 1, -1)
+    light = np.log1p(hits) / np.log1p(hits.max(axis=2, keepdims=True))
+    ground = rng.random((count, 3, 1))
+    picture = ground * (1 - light) + colour / np.maximum(hits, 1) * light
+    bytes_ = (picture * 255).round().astype(np.uint8)
+    return torch.from_numpy(bytes_.reshape(count, 3, side, side))
+
+
+def mixed(images: Tensor, pictures: Tensor, share: float, generator: torch.Generator) -> Tensor:
+    """A share of the images mixed with pictures up to three times, by sums and products.
+
+    Source: Hendrycks et al., PixMix (2022). Departs from it: an image is never mixed with itself,
+    augmented otherwise.
+
+    Args:
+        images: ``(N, 3, H, W)`` uint8.
+        pictures: ``(M, 3, H, W)`` uint8.
+        share: of the images that are mixed.
+        generator: source of the randomness, on the CPU.
+    """
+    count = len(images)
+    mixes = torch.rand(count, generator=generator) < share
+    rounds = torch.randint(1, _ROUNDS + 1, (count,), generator=generator)
+    values = images.float() / 255
+    for number in range(_ROUNDS):
+        partner = torch.randint(len(pictures), (count,), generator=generator)
+        uniform = torch.rand(2, count, 1, 1, 1, generator=generator)
+        multiply = torch.rand(count, 1, 1, 1, generator=generator) < 0.5
+        # Beta(s, 1) and Beta(1, s): mostly the image.
+        own, other = uniform[0] ** (1 / _STRENGTH), 1 - uniform[1] ** (1 / _STRENGTH)
+        picture = pictures[partner].float() / 255
+        sums = (own * (2 * values - 1) + other * (2 * picture - 1) + 1) / 2
+        products = (2 * values) ** own * (2 * picture) ** other / 2
+        new = torch.where(multiply, products, sums).clamp(0, 1)
+        active = (mixes & (rounds > number))[:, None, None, None]
+        values = torch.where(active, new, values)
+    return (values * 255).round().to(torch.uint8)

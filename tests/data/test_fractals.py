@@ -1,0 +1,97 @@
+import numpy as np
+import pytest
+import torch
+
+from goen.data.fractals import _contractions, _drawn, fractals, mixed
+from goen.errors import UsageError
+
+
+def test_the_same_numbers_give_the_same_pictures() -> None:
+    once = fractals(3, 16, seed=1)
+    assert torch.equal(once, fractals(3, 16, seed=1))
+    assert not torch.equal(once, fractals(3, 16, seed=2))
+    assert once.dtype == torch.uint8
+    assert once.shape == (3, 3, 16, 16)
+
+
+def test_no_picture_is_empty_and_no_two_are_alike() -> None:
+    pictures = fractals(40, 32, seed=0).float()
+    assert pictures.flatten(1).std(dim=1).min() > 1
+    assert len(torch.unique(pictures.flatten(1), dim=0)) == 40
+
+
+def test_every_map_shrinks_and_the_larger_ones_are_taken_more_often() -> None:
+    maps, weights = _contractions(50, np.random.default_rng(0))
+    assert np.linalg.norm(maps[..., :2], ord=2, axis=(2, 3)).max() < 0.9 + 1e-9
+    np.testing.assert_allclose(weights.sum(1), 1)
+    assert set((weights > 0).sum(1)) == {2, 3, 4}
+    areas = np.abs(np.linalg.det(maps[..., :2]))
+    used = weights > 0
+    ratio = weights[used] / areas[used]
+    np.testing.assert_allclose(ratio, np.repeat((1 / (areas * used).sum(1)), used.sum(1)))
+
+
+def test_a_drawing_by_hand() -> None:
+    # Two corners are lit, one by three points and one by a single point; the rest is the ground.
+    # The percentiles of four points lie inside their range, so the outermost are not drawn.
+    places = np.zeros((400, 1, 2))
+    places[100:200, 0] = [0.0, 0.6]
+    places[200:300, 0] = [0.6, 0.0]
+    places[300:, 0] = [1.0, 1.0]
+    painted = np.zeros((400, 1, 3))
+    painted[100:200, 0] = [1.0, 0.0, 0.0]
+    painted[200:300, 0] = [0.0, 1.0, 0.0]
+    picture = _drawn(places, painted, 2, np.random.default_rng(0))[0]
+    ground = (np.random.default_rng(0).random(3) * 255).round()
+    assert picture[:, 0, 0].tolist() == [0, 0, 0]
+    assert picture[:, 1, 0].tolist() == [255, 0, 0]
+    assert picture[:, 0, 1].tolist() == [0, 255, 0]
+    assert picture[:, 1, 1].tolist() == ground.tolist()  # x = 1 lies on the far rim
+
+
+def _mixed_slowly(
+    images: torch.Tensor, pictures: torch.Tensor, share: float, generator: torch.Generator
+) -> torch.Tensor:
+    """Image by image, from the same random numbers."""
+    count = len(images)
+    mixes = torch.rand(count, generator=generator) < share
+    rounds = torch.randint(1, 4, (count,), generator=generator)
+    values = [image.double() / 255 for image in images]
+    for number in range(3):
+        partner = torch.randint(len(pictures), (count,), generator=generator)
+        uniform = torch.rand(2, count, 1, 1, 1, generator=generator).double()
+        product = torch.rand(count, 1, 1, 1, generator=generator) < 0.5
+        for row in range(count):
+            if not mixes[row] or number >= rounds[row]:
+                continue
+            a, b = uniform[0, row] ** (1 / 3), 1 - uniform[1, row] ** (1 / 3)
+            x, y = values[row], pictures[partner[row]].double() / 255
+            if product[row]:
+                new = (2 * x) ** a * (2 * y) ** b / 2
+            else:
+                new = 0.5 + (a * (2 * x - 1) + b * (2 * y - 1)) / 2
+            values[row] = new.clamp(0, 1)
+    return torch.stack(values) * 255
+
+
+def test_mixtures_equal_a_slow_loop() -> None:
+    torch.manual_seed(0)
+    images, pictures = (torch.randint(1, 256, (n, 3, 4, 4), dtype=torch.uint8) for n in (60, 5))
+    ours = mixed(images, pictures, 0.7, torch.Generator().manual_seed(3))
+    slow = _mixed_slowly(images, pictures, 0.7, torch.Generator().manual_seed(3))
+    assert (ours - slow).abs().max() < 0.501
+    untouched = (ours == images).flatten(1).all(1).sum()
+    assert 5 < untouched < 35  # three tenths of sixty
+
+
+def test_a_mixture_stays_mostly_the_image() -> None:
+    image, picture = torch.full((400, 3, 1, 1), 200), torch.full((1, 3, 1, 1), 60)
+    both = image.to(torch.uint8), picture.to(torch.uint8)
+    values = mixed(*both, 1.0, torch.Generator().manual_seed(0))[:, 0, 0, 0].float()
+    assert abs(values.mean() - 200) < abs(values.mean() - 60)
+
+
+@pytest.mark.parametrize("wrong", [(0, 32), (1, 1)])
+def test_impossible_pictures_are_errors(wrong: tuple[int, int]) -> None:
+    with pytest.raises(UsageError, match="Fractals need"):
+        fractals(*wrong, seed=0)
