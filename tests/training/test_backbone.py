@@ -18,7 +18,7 @@ from goen.models import (
     ResNet18,
     new_network,
 )
-from goen.models.classifiers import MCDropout
+from goen.models.classifiers import LinearClassifier, MCDropout
 from goen.training import TrainingConfig, train_backbone
 from goen.training.backbone import _begin, _look_ahead, _parameter_groups
 from goen.training.batches import batches, relative_cost
@@ -260,7 +260,7 @@ def test_the_triangle() -> None:
 
 def test_later_settings_are_not_in_the_keys_of_earlier_trainings() -> None:
     later = {"norm_bias_rate", "look_ahead", "early_epochs", "cutout"}
-    latest = {"logit_norm", "fractals", "rotation_loss", "rotated"}
+    latest = {"logit_norm", "fractals", "rotation_loss", "rotated", "precision"}
     assert (later | latest).isdisjoint(TrainingConfig().to_json())
     assert later <= FAST.to_json().keys()
     assert latest.isdisjoint(FAST.to_json())
@@ -464,6 +464,41 @@ def test_an_option_that_cannot_be_is_an_error(images: ImageSet) -> None:
     config = dataclasses.replace(CONFIG, epochs=1, fractals=1.0)
     _, rows = train_backbone(NETWORK, config, oblong, oblong)
     assert math.isfinite(rows[0].loss)
+
+
+def test_bfloat16_is_for_products_alone(images: ImageSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = images.take(range(16))
+    config = TrainingConfig(epochs=1, batch_size=16, padding=0, flip="never", precision="bfloat16")
+    seen: list[tuple[torch.dtype, torch.dtype]] = []
+    original = LinearClassifier.loss
+
+    def watched(
+        self: LinearClassifier, hidden: torch.Tensor, *rest: object, **settings: object
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        loss, logits = original(self, hidden, *rest, **settings)  # type: ignore[arg-type]
+        seen.append((hidden.dtype, logits.dtype))
+        return loss, logits
+
+    monkeypatch.setattr(LinearClassifier, "loss", watched)
+    network = NetworkConfig(num_classes=3, width=8, architecture="fast_cnn", representation="plain")
+    rounded, _ = train_backbone(network, config, few, few)
+    whole, _ = train_backbone(network, dataclasses.replace(config, precision="float32"), few, few)
+    assert seen == [(torch.float32, torch.float32)] * 2
+    before = _begin(network, config, few, torch.device("cpu")).network.state_dict()
+    for (name, ours), theirs in zip(rounded.named_parameters(), whole.parameters(), strict=True):
+        assert ours.dtype == torch.float32
+        if theirs.requires_grad:
+            steps = (ours - before[name]).flatten(), (theirs - before[name]).flatten()
+            assert 0.98 < torch.cosine_similarity(*steps, dim=0) < 1, name
+
+
+def test_a_processor_without_bfloat16_is_warned_of(
+    images: ImageSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("goen.training.precision.multiplies_bfloat16", lambda: False)
+    config = dataclasses.replace(CONFIG, epochs=1, precision="bfloat16")
+    with pytest.warns(UserWarning, match="twenty times as long"):
+        train_backbone(NETWORK, config, images, images)
 
 
 def test_smaller_images_are_foreseen_to_cost_less(caplog: pytest.LogCaptureFixture) -> None:

@@ -27,6 +27,7 @@ from goen.training.config import TrainingConfig, learning_rate
 from goen.training.distributed import current_ranks, synchronised_norms
 from goen.training.forecast import Forecast
 from goen.training.losses import TURNS, logit_norm_loss, rotation_loss
+from goen.training.precision import warn_of_slow_bfloat16
 
 # Images from which a network computes what it has to know before the first step.
 _PREPARING = 5000
@@ -81,6 +82,8 @@ def train_backbone(
     if len(train) < 2:
         raise UsageError(f"{train.name} has {len(train)} images; training needs at least two.")
     device = torch.device(device)
+    if device.type == "cpu" and config.precision == "bfloat16":
+        warn_of_slow_bfloat16()
     state = _begin(network_config, config, train, device)
     if checkpoint is not None:
         settings = [network_config.to_json(), config.to_json(), train.fingerprint]
@@ -328,7 +331,8 @@ def _step(
     images, labels = batch.images[ranks.share(count)].to(device), batch.labels.to(device)
     for group in state.optimiser.param_groups:
         group["lr"] = group["multiple"] * learning_rate(config, progress)
-    with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+    bfloat16 = device.type == "cuda" or config.precision == "bfloat16"
+    with torch.autocast(device.type, torch.bfloat16, enabled=bfloat16):
         hidden, features = state.network.encode(images)
     whole = ranks.gather_rows(hidden.float(), count)
     loss, logits = _classification_loss(state, config, whole[: len(labels)], labels, progress)

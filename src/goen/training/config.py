@@ -9,7 +9,7 @@ from goen.runs.manifest import JsonObject, JsonValue
 
 _LATER = (
     *("norm_bias_rate", "look_ahead", "early_epochs", "cutout"),
-    *("logit_norm", "fractals", "rotation_loss", "rotated"),
+    *("logit_norm", "fractals", "rotation_loss", "rotated", "precision"),
 )
 
 
@@ -52,6 +52,8 @@ class TrainingConfig:
             an image was turned, Hendrycks et al., Using Self-Supervised Learning Can Improve Model
             Robustness and Uncertainty (2019); 0 is none.
         rotated: images that are turned for it and added to a batch, as a share of the batch.
+        precision: of convolutions and matrix products on a CPU; weights, sums and losses are
+            float32. ``bfloat16`` halves the time on processors that multiply it; a GPU always does.
     """
 
     epochs: int = 40
@@ -76,6 +78,7 @@ class TrainingConfig:
     fractals: float = 0.0
     rotation_loss: float = 0.0
     rotated: float = 0.25
+    precision: Literal["float32", "bfloat16"] = "float32"
 
     def to_json(self) -> dict[str, JsonValue]:
         """The settings for manifests and stage keys.

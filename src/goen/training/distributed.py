@@ -267,8 +267,9 @@ class _SynchronisedNorm(torch.autograd.Function):
         x, weight, mean, scale = ctx.saved_tensors
         axes = [axis for axis in range(x.ndim) if axis != 1]
         # Sums of dy and of dy times the normalised input: of this share, then of the whole batch.
-        own_dy = dy.sum(axes).double()
-        own_dot = ((dy * x).sum(axes).double() - own_dy * mean) * scale
+        wide = torch.promote_types(x.dtype, torch.float32)  # a sum in bfloat16 has eight bits
+        own_dy = dy.sum(axes, dtype=wide).double()
+        own_dot = ((dy * x).sum(axes, dtype=wide).double() - own_dy * mean) * scale
         whole_dy, whole_dot = _sum(torch.stack([own_dy, own_dot])) / ctx.count
         # dx = w s (dy - mean(dy) - x̂ mean(dy x̂)) with x̂ = (x - m) s: linear in dy and x.
         a = weight.double() * scale
