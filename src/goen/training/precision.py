@@ -8,7 +8,7 @@ import torch
 def multiplies_bfloat16() -> bool:
     """Whether this processor has instructions for products of bfloat16 (AVX-512 BF16, AMX)."""
     # torch 2.6 has no list of what a processor can do, but the question itself.
-    capabilities = getattr(torch.cpu, "get_capabilities", dict)()
+    capabilities: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
     known = capabilities.get("avx512_bf16", torch.cpu._is_avx512_bf16_supported())
     return bool(known or capabilities.get("amx_bf16", torch.cpu._is_amx_tile_supported()))
 
