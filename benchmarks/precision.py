@@ -16,7 +16,7 @@ import torch
 from goen.data import ImageSet
 from goen.studies.presets import PRESETS
 from goen.training.backbone import _begin, _step
-from goen.training.batches import Batch
+from goen.training.batches import TrainingBatch
 from goen.training.precision import multiplies_bfloat16
 from timing import header, interleave, ratio
 
@@ -35,7 +35,7 @@ def main() -> None:
         train = ImageSet("noise", pixels, labels, classes)
         for side in (24, 32):
             images = torch.from_numpy(pixels[:, :, :side, :side].copy())
-            batch = Batch(
+            batch = TrainingBatch(
                 images, torch.from_numpy(labels), torch.zeros(count, dtype=torch.int64), 0
             )
             for threads in (1, 2):

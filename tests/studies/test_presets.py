@@ -41,7 +41,9 @@ def test_the_recipes_of_published_numbers_stay() -> None:
         0.2,
     )
     assert (training.norm_bias_rate, training.look_ahead, training.padding) == (64.0, 5, 2)
-    assert training.sizes == ((10, 24),)
+    assert (training.sizes, training.precision) == (((10, 24),), "float32")
+    longer = dataclasses.replace(training, epochs=20, sizes=((5, 24),), precision="bfloat16")
+    assert PRESETS["fast-bf16"] == dataclasses.replace(PRESETS["fast"], training=longer)
 
 
 def test_presets_are_what_they_say() -> None:

@@ -16,7 +16,13 @@ from goen.training.distributed import Ranks, join_ranks, synchronised_norms
 
 NETWORK = NetworkConfig(num_classes=7, width=4)
 CONFIG = TrainingConfig(
-    epochs=3, batch_size=63, learning_rate=0.05, padding=1, center_loss=0.01, look_ahead=3
+    epochs=3,
+    batch_size=63,
+    learning_rate=0.05,
+    padding=1,
+    center_loss=0.01,
+    look_ahead=3,
+    rotation_loss=0.5,
 )
 
 

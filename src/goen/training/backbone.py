@@ -21,7 +21,7 @@ from goen.models import Backbone, NetworkConfig, new_network
 from goen.models.seeding import seeded
 from goen.progress import bar
 from goen.runs.manifest import Manifest
-from goen.training.batches import Batch, batches, relative_cost, steps_per_epoch
+from goen.training.batches import TrainingBatch, batches, relative_cost, steps_per_epoch
 from goen.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from goen.training.config import TrainingConfig, learning_rate
 from goen.training.distributed import current_ranks, synchronised_norms
@@ -322,7 +322,7 @@ def _parameter_groups(network: Backbone, config: TrainingConfig) -> list[dict[st
 
 
 def _step(
-    state: Checkpoint, config: TrainingConfig, batch: Batch, progress: float
+    state: Checkpoint, config: TrainingConfig, batch: TrainingBatch, progress: float
 ) -> tuple[float, int]:
     """One step of SGD; the loss and how many labels were right."""
     device = state.network.mean.device

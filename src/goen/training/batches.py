@@ -16,7 +16,7 @@ from goen.training.config import TrainingConfig
 _FRACTALS = 2000
 
 
-class Batch(NamedTuple):
+class TrainingBatch(NamedTuple):
     """Augmented images ``(B, 3, H, W)``, the labels ``(N,)`` of the first N, and more.
 
     The other images are copies that are turned for the loss of rotations; ``turns`` ``(B,)`` counts
@@ -33,7 +33,7 @@ def steps_per_epoch(train: ImageSet, config: TrainingConfig) -> int:
     return max(1, len(train) // config.batch_size)
 
 
-def batches(train: ImageSet, config: TrainingConfig, epoch: int) -> Iterator[Batch]:
+def batches(train: ImageSet, config: TrainingConfig, epoch: int) -> Iterator[TrainingBatch]:
     """The batches of one epoch."""
     generator = torch.Generator().manual_seed(config.seed * 1_000_003 + epoch)
     order = torch.randperm(len(train), generator=generator).numpy()
@@ -68,7 +68,7 @@ def batches(train: ImageSet, config: TrainingConfig, epoch: int) -> Iterator[Bat
         if config.rotation_loss:
             images, turns = _with_rotated(images, config.rotated, generator)
         labels = torch.from_numpy(train.labels[rows])
-        yield Batch(images, labels, turns, number / len(starts))
+        yield TrainingBatch(images, labels, turns, number / len(starts))
 
 
 @lru_cache(maxsize=1)
