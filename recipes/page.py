@@ -18,6 +18,7 @@ import few_images
 import monitor_cifar10
 import monitor_simulation
 import numpy as np
+import options
 import pretrained
 import pretrained_sizes
 from paired import MEAN, PAIRS, read_lines
@@ -367,6 +368,8 @@ def table(name: str) -> Table:
         return (monitor_simulation.tables() | monitor_cifar10.tables())[name]
     if name.startswith(("pretrained-", "few-images")):
         return (pretrained.tables() | pretrained_sizes.tables() | few_images.tables())[name]
+    if name == "options":
+        return options.tables()[name]
     if name == "seeds":
         titles = {m: (title, "without flip averaging") for m, title in BENCHED.items()}
         titles |= {m: (title, "with flip averaging") for m, title in FLIP_AVERAGED.items()}
