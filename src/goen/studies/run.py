@@ -38,15 +38,16 @@ class RunConfig:
 
     Attributes:
         preset: network and training settings: digits (width 8, half a minute), cpu (width 16, 36
-            epochs), short (the same, 12 epochs), fast (another network, made for short trainings:
-            16 epochs) or paper (width 64, for a GPU); auto takes digits for the digits and cpu for
+            epochs), short (the same, 12 epochs), fast (another network, made for short trainings,
+            16 epochs), fast-bf16 (the same in bfloat16, 20 epochs: for processors that multiply
+            it) or paper (width 64, for a GPU); auto takes digits for the digits and cpu for
             CIFAR-10.
         budget: full trains for the full schedule; paper stops early with a patience of ten epochs,
             as in the paper.
         representation: the features of the detector: two scales (layer2 and layer4 of the
             ResNet-18) projected together, the last alone, the two concatenated, or plain: those of
-            an ordinary network, the last as the classifier reads it. preset: plain for fast, two
-            scales projected together for the others.
+            an ordinary network, the last as the classifier reads it. preset: plain for fast and
+            fast-bf16, two scales projected together for the others.
         center_loss: weight of the center loss; 0 switches it off.
         calibration_ood: OOD images that train the calibration head: all (SVHN and noise; for digits
             photographs and noise), noise alone, or none: then the distance is the score.
