@@ -25,7 +25,7 @@ def fractals(count: int, side: int, seed: int) -> Tensor:
     at a time, and every place where it lands is lit, in a colour that depends on the jumps before.
 
     Source: Barnsley & Demko, Iterated Function Systems (1985); Hendrycks et al., PixMix (2022), mix
-    images with pictures of this kind. Departs from it: theirs are downloaded and drawn by hand.
+    images with pictures of this kind. Departs from it: theirs were collected from the web.
 
     Args:
         count: how many.
