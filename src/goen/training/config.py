@@ -52,8 +52,8 @@ class TrainingConfig:
             an image was turned, Hendrycks et al., Using Self-Supervised Learning Can Improve Model
             Robustness and Uncertainty (2019); 0 is none.
         rotated: images that are turned for it and added to a batch, as a share of the batch.
-        precision: of convolutions and matrix products on a CPU; weights, sums and losses are
-            float32. ``bfloat16`` halves the time on processors that multiply it; a GPU always does.
+        precision: of the feature maps on a CPU; weights, the classifier and losses are float32.
+            ``bfloat16`` halves the time on processors that multiply it. On a GPU it is always that.
     """
 
     epochs: int = 40
