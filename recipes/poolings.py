@@ -90,8 +90,8 @@ def network_of(name: str, p: Protocol, stages: Stages) -> nn.Module:
         names = [f"{layer}:{pooling}" for layer in LAYERS for pooling in POOLINGS]
         preprocess = goen.Preprocess(MEAN, STD, SIZE)
         return Tapped(folded(lite0()[0]), names, preprocess=preprocess, example=(3, 32, 32))
-    if name.startswith("fast-"):
-        preset_name, _, seed = name.rpartition("-")
+    preset_name, _, seed = name.rpartition("-")
+    if preset_name in ("fast", "fast-bf16") and seed.isdecimal():
         preset = choose_preset(preset_name, p, "full", int(seed))
         device = torch.device("cpu")
         settings = preset.network, preset.training, p.train, p.calibration_id

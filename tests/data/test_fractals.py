@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from goen.data.fractals import _contractions, _drawn, fractals, mixed
+from goen.data.fractals import _contractions, _drawn, _points, fractals, mixed
 from goen.errors import UsageError
 
 
@@ -32,21 +32,49 @@ def test_every_map_shrinks_and_the_larger_ones_are_taken_more_often() -> None:
 
 
 def test_a_drawing_by_hand() -> None:
-    # Two corners are lit, one by three points and one by a single point; the rest is the ground.
-    # The percentiles of four points lie inside their range, so the outermost are not drawn.
+    # Three of four pixels are lit, by 150, 100 and 50 points; of the last 100 none is inside: they
+    # lie on the far rim.
     places = np.zeros((400, 1, 2))
-    places[100:200, 0] = [0.0, 0.6]
-    places[200:300, 0] = [0.6, 0.0]
+    places[150:250, 0] = [0.0, 0.6]
+    places[250:300, 0] = [0.6, 0.0]
     places[300:, 0] = [1.0, 1.0]
     painted = np.zeros((400, 1, 3))
-    painted[100:200, 0] = [1.0, 0.0, 0.0]
-    painted[200:300, 0] = [0.0, 1.0, 0.0]
-    picture = _drawn(places, painted, 2, np.random.default_rng(0))[0]
-    ground = (np.random.default_rng(0).random(3) * 255).round()
+    painted[150:250, 0] = [1.0, 0.0, 0.0]
+    painted[250:300:2, 0] = [0.0, 1.0, 0.0]
+    ground = np.array([[[0.2], [0.6], [1.0]]])
+    picture = _drawn(places, painted, ground, 2)[0].numpy()
     assert picture[:, 0, 0].tolist() == [0, 0, 0]
-    assert picture[:, 1, 0].tolist() == [255, 0, 0]
-    assert picture[:, 0, 1].tolist() == [0, 255, 0]
-    assert picture[:, 1, 1].tolist() == ground.tolist()  # x = 1 lies on the far rim
+    for place, count, colour in (((1, 0), 100, [1, 0, 0]), ((0, 1), 50, [0, 0.5, 0])):
+        light = np.log(count + 1) / np.log(151)
+        blended = ground[0, :, 0] * (1 - light) + np.array(colour) * light
+        assert np.abs(picture[:, place[0], place[1]] - blended * 255).max() <= 0.5
+    assert picture[:, 1, 1].tolist() == [51, 153, 255]
+
+
+def test_points_land_as_a_slow_loop_has_them() -> None:
+    rng = np.random.default_rng(5)
+    maps, weights = _contractions(3, rng)
+    colours, choices = rng.random((3, 4, 3)), rng.random((30, 3))
+    places, painted = _points(maps, weights, colours, choices)
+    assert places.shape == (10, 3, 2)  # the first twenty have not settled
+    for number in range(3):
+        point, colour = np.zeros(2), np.full(3, 0.5)
+        for step, choice in enumerate(choices[:, number]):
+            index = int(np.searchsorted(weights[number].cumsum(), choice))
+            jump = maps[number, index]
+            point = jump[:, :2] @ point + jump[:, 2]
+            colour = (colour + colours[number, index]) / 2
+            if step >= 20:
+                np.testing.assert_allclose(places[step - 20, number], point, atol=1e-12)
+                np.testing.assert_allclose(painted[step - 20, number], colour, atol=1e-12)
+
+
+def test_pictures_do_not_depend_on_how_many_are_drawn_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    together = fractals(5, 16, seed=3)
+    monkeypatch.setattr("goen.data.fractals._AT_ONCE", 2)
+    assert torch.equal(fractals(5, 16, seed=3), together)
 
 
 def _mixed_slowly(

@@ -8,7 +8,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from goen.data import ImageSet, protocol
-from goen.errors import FitError, UsageError
+from goen.errors import FitError, GoenWarning, UsageError
 from goen.extraction import extract
 from goen.models import (
     CLASSIFIERS,
@@ -377,19 +377,21 @@ def test_cutout_reaches_the_network(images: ImageSet, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("wrong", "message"),
     [
-        {"logit_norm": -0.1},
-        {"rotation_loss": -1.0},
-        {"fractals": 1.1},
-        {"fractals": -0.1},
-        {"rotated": 0.0},
-        {"rotated": 1.5},
-        {"rotation_loss": 0.5, "rotated": 0.01, "batch_size": 50},
+        ({"logit_norm": -0.1}, "numbers from 0 on"),
+        ({"logit_norm": math.nan}, "numbers from 0 on"),
+        ({"rotation_loss": -1.0}, "numbers from 0 on"),
+        ({"rotation_loss": math.inf}, "numbers from 0 on"),
+        ({"fractals": 1.1}, "a share from 0 to 1"),
+        ({"fractals": -0.1}, "a share from 0 to 1"),
+        ({"rotated": 0.0}, "one above 0"),
+        ({"rotated": 1.5}, "one above 0"),
+        ({"precision": "bf16"}, "Did you mean 'bfloat16'"),
     ],
 )
-def test_impossible_shares_and_weights_are_errors(wrong: dict[str, float]) -> None:
-    with pytest.raises(UsageError, match="share"):
+def test_impossible_options_are_errors(wrong: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         TrainingConfig(**wrong)  # type: ignore[arg-type]
 
 
@@ -445,12 +447,25 @@ def test_it_learns_with_every_option(images: ImageSet, option: dict[str, float])
 
 
 def test_logit_normalisation_reaches_the_loss(images: ImageSet) -> None:
-    _, plain = train_backbone(NETWORK, CONFIG, images, images)
-    config = dataclasses.replace(CONFIG, logit_norm=100.0)
-    _, rows = train_backbone(NETWORK, config, images, images)
-    # Logits of length 0.01: all three classes stay equally probable.
-    assert rows[-1].loss == pytest.approx(math.log(3), abs=0.01)
-    assert plain[-1].loss < 1.0
+    few = images.take(range(16))
+    config = TrainingConfig(
+        epochs=1, batch_size=16, padding=0, flip="never", logit_norm=0.3, label_smoothing=0.2
+    )
+    network, rows = train_backbone(NETWORK, config, few, few)
+    torch.manual_seed(config.seed)
+    plain = ResNet18(NETWORK).train()
+    (batch,) = batches(few, config, 0)
+    logits = plain(batch.images).logits.detach()
+
+    def expected(logits: torch.Tensor, labels: torch.Tensor, smoothing: float) -> float:
+        log_p = (logits / logits.norm(dim=1, keepdim=True) / 0.3).log_softmax(1)
+        right = log_p.gather(1, labels[:, None]).mean()
+        return -((1 - smoothing) * right + smoothing * log_p.mean()).item()
+
+    assert rows[0].loss == pytest.approx(expected(logits, batch.labels, 0.2), rel=1e-5)
+    # The validation loss, which decides when to stop, is of the same kind.
+    after, labels = extract(network, few).logits, torch.from_numpy(few.labels)
+    assert rows[0].validation_loss == pytest.approx(expected(after, labels, 0.0), rel=1e-5)
 
 
 def test_an_option_that_cannot_be_is_an_error(images: ImageSet) -> None:
@@ -466,7 +481,9 @@ def test_an_option_that_cannot_be_is_an_error(images: ImageSet) -> None:
     assert math.isfinite(rows[0].loss)
 
 
+@pytest.mark.needs("bfloat16 convolution")
 def test_bfloat16_is_for_products_alone(images: ImageSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("goen.training.precision.multiplies_bfloat16", lambda: True)
     few = images.take(range(16))
     config = TrainingConfig(epochs=1, batch_size=16, padding=0, flip="never", precision="bfloat16")
     seen: list[tuple[torch.dtype, torch.dtype]] = []
@@ -492,12 +509,13 @@ def test_bfloat16_is_for_products_alone(images: ImageSet, monkeypatch: pytest.Mo
             assert 0.98 < torch.cosine_similarity(*steps, dim=0) < 1, name
 
 
+@pytest.mark.needs("bfloat16 convolution")
 def test_a_processor_without_bfloat16_is_warned_of(
     images: ImageSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("goen.training.precision.multiplies_bfloat16", lambda: False)
     config = dataclasses.replace(CONFIG, epochs=1, precision="bfloat16")
-    with pytest.warns(UserWarning, match="twenty times as long"):
+    with pytest.warns(GoenWarning, match="twenty times as long"):
         train_backbone(NETWORK, config, images, images)
 
 

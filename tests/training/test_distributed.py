@@ -10,7 +10,13 @@ import torch
 from safetensors.torch import load_file
 
 from goen.errors import UsageError
-from goen.training.distributed import Ranks, current_ranks, join_ranks, launched_rank
+from goen.training.distributed import (
+    Ranks,
+    _normalised,
+    current_ranks,
+    join_ranks,
+    launched_rank,
+)
 
 SCRIPT = Path(__file__).parent / "ranks.py"
 processes = pytest.mark.xdist_group("processes")
@@ -58,6 +64,30 @@ def test_shares_cover_a_batch() -> None:
         assert max(map(len, shares)) - min(map(len, shares)) <= 1
     with pytest.raises(UsageError, match="3 processes cannot share a batch of 2 images"):
         Ranks(0, 3).share(2)
+
+
+@pytest.mark.parametrize("mean", [0.0, 5.0])
+def test_a_synchronised_norm_in_bfloat16_adds_up_in_float32(
+    mean: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("goen.training.distributed._sum", lambda values: values)
+    torch.manual_seed(0)
+    x, dy = (torch.randn(64, 3, 8, 8) + shift for shift in (mean, 0.0))
+    x, dy = x.bfloat16(), dy.bfloat16()
+    exact = torch.nn.BatchNorm2d(3).double()
+    ours = torch.nn.BatchNorm2d(3)
+    inputs = x.double().requires_grad_(), x.clone().requires_grad_()
+    exact(inputs[0]).backward(dy.double())
+    _normalised(ours, inputs[1]).backward(dy)
+    for a, b in ((ours.weight, exact.weight), (ours.bias, exact.bias)):
+        assert a.grad is not None
+        assert b.grad is not None
+        assert torch.allclose(a.grad.double(), b.grad, rtol=1e-4, atol=1e-3)
+    assert inputs[0].grad is not None
+    assert inputs[1].grad is not None
+    assert inputs[1].grad.dtype == torch.bfloat16
+    error = (inputs[1].grad.double() - inputs[0].grad).norm() / inputs[0].grad.norm()
+    assert error < 0.0025  # half a unit in the eighth bit, not more
 
 
 @processes

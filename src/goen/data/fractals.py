@@ -14,7 +14,9 @@ Floats: TypeAlias = NDArray[np.float64]
 # Points of a fractal that are drawn, and those before it that have not settled on it.
 _POINTS, _UNSETTLED = 4000, 20
 _MAPS = 4
-# At most so many mixtures, one on the other, and how strongly: PixMix's figures.
+# Fractals drawn together: more need more memory and are no faster.
+_AT_ONCE = 100
+# At most so many mixtures, one on the other; and how much of the image stays, PixMix's figure.
 _ROUNDS, _STRENGTH = 3, 3.0
 
 
@@ -40,19 +42,31 @@ def fractals(count: int, side: int, seed: int) -> Tensor:
         raise UsageError(f"Fractals need count 1 and side 2 at least, got {count} and {side}.")
     rng = np.random.default_rng(seed)
     maps, weights = _contractions(count, rng)
-    taken = (rng.random((_POINTS + _UNSETTLED, count, 1)) > weights.cumsum(1)).sum(2)
-    colours = rng.random((count, _MAPS, 3))
-    every = np.arange(count)
-    points, colour = np.zeros((count, 2)), np.full((count, 3), 0.5)
+    choices = rng.random((_POINTS + _UNSETTLED, count))
+    colours, ground = rng.random((count, _MAPS, 3)), rng.random((count, 3, 1))
+    pictures = []
+    for start in range(0, count, _AT_ONCE):
+        part = slice(start, start + _AT_ONCE)
+        places, painted = _points(maps[part], weights[part], colours[part], choices[:, part])
+        pictures.append(_drawn(places, painted, ground[part], side))
+    return torch.cat(pictures)
+
+
+def _points(
+    maps: Floats, weights: Floats, colours: Floats, choices: Floats
+) -> tuple[Floats, Floats]:
+    """Where the points of each fractal land ``(points, count, 2)``, and their colours."""
+    every = np.arange(len(maps))
+    taken = (choices[:, :, None] > weights.cumsum(1)).sum(2)
+    point, colour = np.zeros((len(maps), 2)), np.full((len(maps), 3), 0.5)
     places, painted = [], []
     for step in taken.clip(max=_MAPS - 1):  # the weights' sum may round below 1
         jump = maps[every, step]
-        points = np.einsum("nij,nj->ni", jump[:, :, :2], points) + jump[:, :, 2]
+        point = np.einsum("nij,nj->ni", jump[:, :, :2], point) + jump[:, :, 2]
         colour = (colour + colours[every, step]) / 2
-        places.append(points)
+        places.append(point)
         painted.append(colour)
-    settled = slice(_UNSETTLED, None)
-    return _drawn(np.stack(places[settled]), np.stack(painted[settled]), side, rng)
+    return np.stack(places[_UNSETTLED:]), np.stack(painted[_UNSETTLED:])
 
 
 def _contractions(count: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
@@ -71,8 +85,8 @@ def _contractions(count: int, rng: np.random.Generator) -> tuple[Floats, Floats]
     return maps, areas / areas.sum(1, keepdims=True)
 
 
-def _drawn(places: Floats, painted: Floats, side: int, rng: np.random.Generator) -> Tensor:
-    """The mean colour of the points in every pixel, brighter where there are many of them."""
+def _drawn(places: Floats, painted: Floats, ground: Floats, side: int) -> Tensor:
+    """The mean colour of the points in every pixel, denser where there are many of them."""
     count = places.shape[1]
     low, high = np.percentile(places, (1, 99), axis=0)
     scaled = (places - low) / np.maximum(high - low, 1e-9) * side
@@ -85,7 +99,6 @@ def _drawn(places: Floats, painted: Floats, side: int, rng: np.random.Generator)
     colour = np.stack(sums).reshape(3, count, -1).transpose(1, 0, 2)
     hits = hits.reshape(count, 1, -1)
     light = np.log1p(hits) / np.log1p(hits.max(axis=2, keepdims=True))
-    ground = rng.random((count, 3, 1))
     picture = ground * (1 - light) + colour / np.maximum(hits, 1) * light
     bytes_ = (picture * 255).round().astype(np.uint8)
     return torch.from_numpy(bytes_.reshape(count, 3, side, side))
@@ -94,8 +107,10 @@ def _drawn(places: Floats, painted: Floats, side: int, rng: np.random.Generator)
 def mixed(images: Tensor, pictures: Tensor, share: float, generator: torch.Generator) -> Tensor:
     """A share of the images mixed with pictures up to three times, by sums and products.
 
-    Source: Hendrycks et al., PixMix (2022). Departs from it: an image is never mixed with itself,
-    augmented otherwise.
+    Source: Hendrycks et al., PixMix (2022). Departs from it: there every image is mixed up to four
+    times or not at all, with one picture or with itself, augmented otherwise, and half of the sums
+    subtract; here a share of the images is mixed one to three times, each time with another
+    picture.
 
     Args:
         images: ``(N, 3, H, W)`` uint8.

@@ -83,7 +83,7 @@ PRESETS: Mapping[str, Preset] = {
     "short": replace(_CPU, training=replace(_CPU.training, epochs=12, sizes=((8, 20), (2, 26)))),
     # A network made for short trainings.
     "fast": _FAST,
-    # As long with processors that multiply bfloat16, and better; hours with others.
+    # More epochs in the same time, on processors with instructions for bfloat16; hours on others.
     "fast-bf16": replace(
         _FAST,
         training=replace(_FAST.training, epochs=20, sizes=((5, 24),), precision="bfloat16"),

@@ -179,7 +179,7 @@ def _run_epoch(
     """Train for one epoch, then measure on the validation images."""
     started = time.perf_counter()
     loss, accuracy, rate = _train_epoch(state, config, train, show)
-    validation_loss, validation_accuracy, shape = _measure(state.network, validation)
+    validation_loss, validation_accuracy, shape = _measure(state.network, config, validation)
     return EpochRow(
         epoch=state.epoch,
         loss=loss,
@@ -298,7 +298,7 @@ def _check_possible(network_config: NetworkConfig, config: TrainingConfig, train
     height, width = train.image_shape[-2:]
     if config.rotation_loss and height != width:
         raise UsageError(
-            f"Images can be turned where they are square; {train.name} has {height}×{width}. Set "
+            f"Images can be rotated where they are square; {train.name} has {height}×{width}. Set "
             "rotation_loss to 0."
         )
 
@@ -337,9 +337,9 @@ def _step(
     whole = ranks.gather_rows(hidden.float(), count)
     loss, logits = _classification_loss(state, config, whole[: len(labels)], labels, progress)
     if state.rotations is not None:
-        turns = state.rotations(whole)
-        told = rotation_loss(turns, batch.turns.to(device), len(labels))
-        loss = loss + config.rotation_loss * told
+        predicted = state.rotations(whole)
+        rotation = rotation_loss(predicted, batch.turns.to(device), len(labels))
+        loss = loss + config.rotation_loss * rotation
     if state.centres is not None:
         z = ranks.gather_rows(features["z"].float(), count)[: len(labels)]
         distance = (z - state.centres[labels]).square().sum(1)
@@ -364,15 +364,20 @@ def _classification_loss(
 
 
 def _measure(
-    network: Backbone, validation: ImageSet
+    network: Backbone, config: TrainingConfig, validation: ImageSet
 ) -> tuple[float, float, dict[str, float | None]]:
     """Loss, accuracy, and the shape of z, from one pass over the validation images."""
     loss, hits, start = 0.0, 0, 0
     statistics = ClassStatistics(network.config.num_classes, network.z_width)
     for outputs in stream(network, validation):
         labels = torch.from_numpy(validation.labels[start : start + len(outputs)])
-        loss += cross_entropy(outputs.logits, labels, reduction="sum").item()
-        hits += int((outputs.logits.argmax(1) == labels).sum())
+        logits = outputs.logits
+        if config.logit_norm:  # their length is free, so that their own loss says little
+            mean = logit_norm_loss(logits, labels, temperature=config.logit_norm)
+            loss += mean.item() * len(outputs)
+        else:
+            loss += cross_entropy(logits, labels, reduction="sum").item()
+        hits += int((logits.argmax(1) == labels).sum())
         statistics.update(outputs.features["z"], labels)
         start += len(outputs)
     return loss / len(validation), hits / len(validation), _shape(statistics)

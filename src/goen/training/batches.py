@@ -12,6 +12,7 @@ from goen.data.augment import cut_out, random_crop_flip
 from goen.data.fractals import fractals, mixed
 from goen.data.imageset import ImageSet
 from goen.training.config import TrainingConfig
+from goen.training.losses import TURNS
 
 _FRACTALS = 2000
 
@@ -19,7 +20,7 @@ _FRACTALS = 2000
 class TrainingBatch(NamedTuple):
     """Augmented images ``(B, 3, H, W)``, the labels ``(N,)`` of the first N, and more.
 
-    The other images are copies that are turned for the loss of rotations; ``turns`` ``(B,)`` counts
+    The other images are copies that are rotated for the rotation loss; ``turns`` ``(B,)`` counts
     the right angles. ``done`` is the share of the epoch that is done before this batch.
     """
 
@@ -43,7 +44,7 @@ def batches(train: ImageSet, config: TrainingConfig, epoch: int) -> Iterator[Tra
     pictures = None
     if config.fractals:
         height, width = train.image_shape[-2:]
-        pictures = _drawn_once(max(height, width), config.seed)[:, :, :height, :width]
+        pictures = _drawn_once(max(height, width), config.seed % 2**32)[:, :, :height, :width]
     for number, start in enumerate(starts):
         rows = order[start : start + size]
         images = torch.from_numpy(train.read(rows))
@@ -79,11 +80,11 @@ def _drawn_once(side: int, seed: int) -> Tensor:
 def _with_rotated(
     images: Tensor, share: float, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """The images and turned copies of the first of them; the right angles of each."""
+    """The images and rotated copies of the first of them; the right angles of each."""
     count = max(1, round(share * len(images)))
-    turns = torch.randint(1, 4, (count,), generator=generator)
+    turns = torch.randint(1, TURNS, (count,), generator=generator)
     copies = images[:count].clone()
-    for turn in (1, 2, 3):
+    for turn in range(1, TURNS):
         copies[turns == turn] = copies[turns == turn].rot90(turn, (2, 3))
     none = torch.zeros(len(images), dtype=torch.int64)
     return torch.cat([images, copies]), torch.cat([none, turns])

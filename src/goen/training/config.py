@@ -2,11 +2,14 @@
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from goen.errors import UsageError
+from goen.errors import UsageError, unknown
 from goen.runs.manifest import JsonObject, JsonValue
 
+Precision = Literal["float32", "bfloat16"]
+
+# Not in the keys of trainings that leave them at their defaults.
 _LATER = (
     *("norm_bias_rate", "look_ahead", "early_epochs", "cutout"),
     *("logit_norm", "fractals", "rotation_loss", "rotated", "precision"),
@@ -47,11 +50,11 @@ class TrainingConfig:
         logit_norm: temperature of logit normalisation: the loss reads the logits divided by it and
             by their length, Wei et al., Mitigating Neural Network Overconfidence with Logit
             Normalization (2022); 0 is none.
-        fractals: share of the images that are mixed with made-up fractals.
-        rotation_loss: weight of the loss of an extra classifier that tells by how many right angles
-            an image was turned, Hendrycks et al., Using Self-Supervised Learning Can Improve Model
-            Robustness and Uncertainty (2019); 0 is none.
-        rotated: images that are turned for it and added to a batch, as a share of the batch.
+        fractals: share of the images that are mixed with generated fractals.
+        rotation_loss: weight of the loss of an extra classifier, which predicts by how many right
+            angles an image was rotated, Hendrycks et al., Using Self-Supervised Learning Can
+            Improve Model Robustness and Uncertainty (2019); 0 is none.
+        rotated: images that are rotated for it and added to a batch, as a share of the batch.
         precision: of the feature maps on a CPU; weights, the classifier and losses are float32.
             ``bfloat16`` halves the time on processors that multiply it. On a GPU it is always that.
     """
@@ -78,7 +81,7 @@ class TrainingConfig:
     fractals: float = 0.0
     rotation_loss: float = 0.0
     rotated: float = 0.25
-    precision: Literal["float32", "bfloat16"] = "float32"
+    precision: Precision = "float32"
 
     def to_json(self) -> dict[str, JsonValue]:
         """The settings for manifests and stage keys.
@@ -110,16 +113,18 @@ class TrainingConfig:
                 f"negative, got {self.norm_bias_rate}, {self.look_ahead}, {self.early_epochs} and "
                 f"{self.cutout}."
             )
-        if min(self.logit_norm, self.rotation_loss) < 0 or not 0 <= self.fractals <= 1:
+        if not (0 <= self.logit_norm < math.inf and 0 <= self.rotation_loss < math.inf):
             raise UsageError(
-                "logit_norm and rotation_loss are not negative, and fractals is a share from 0 to "
-                f"1, got {self.logit_norm}, {self.rotation_loss} and {self.fractals}."
+                "logit_norm and rotation_loss are numbers from 0 on, "
+                f"got {self.logit_norm} and {self.rotation_loss}."
             )
-        if not 0 < self.rotated <= 1 or (self.rotation_loss and self.rotated * self.batch_size < 1):
+        if not (0 <= self.fractals <= 1 and 0 < self.rotated <= 1):
             raise UsageError(
-                "rotated is a share of the batch, above 0 and at most 1, and at least one image, "
-                f"got {self.rotated} of {self.batch_size}."
+                "fractals is a share from 0 to 1, and rotated one above 0, "
+                f"got {self.fractals} and {self.rotated}."
             )
+        if self.precision not in get_args(Precision):
+            raise unknown("precision", self.precision, get_args(Precision))
 
 
 def learning_rate(config: TrainingConfig, progress: float) -> float:

@@ -265,11 +265,14 @@ class _SynchronisedNorm(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, mean, scale = ctx.saved_tensors
+        given = dy.dtype
+        # Products and sums in bfloat16 would have eight bits.
+        wide = torch.promote_types(given, torch.float32)
+        dy, x = dy.to(wide), x.to(wide)
         axes = [axis for axis in range(x.ndim) if axis != 1]
         # Sums of dy and of dy times the normalised input: of this share, then of the whole batch.
-        wide = torch.promote_types(x.dtype, torch.float32)  # a sum in bfloat16 has eight bits
-        own_dy = dy.sum(axes, dtype=wide).double()
-        own_dot = ((dy * x).sum(axes, dtype=wide).double() - own_dy * mean) * scale
+        own_dy = dy.sum(axes).double()
+        own_dot = ((dy * x).sum(axes).double() - own_dy * mean) * scale
         whole_dy, whole_dot = _sum(torch.stack([own_dy, own_dot])) / ctx.count
         # dx = w s (dy - mean(dy) - x̂ mean(dy x̂)) with x̂ = (x - m) s: linear in dy and x.
         a = weight.double() * scale
@@ -280,4 +283,4 @@ class _SynchronisedNorm(torch.autograd.Function):
             return values.to(dy).view(1, -1, *(1 for _ in range(x.ndim - 2)))
 
         dx = torch.addcmul(torch.addcmul(channel(c), dy, channel(a)), x, channel(b))
-        return dx, own_dot.to(weight), own_dy.to(weight), None, None, None, None
+        return dx.to(given), own_dot.to(weight), own_dy.to(weight), None, None, None, None
