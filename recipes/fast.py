@@ -1,7 +1,7 @@
-"""Post-hoc methods on the network of preset fast-bf16: python recipes/fast.py 42 --data-dir DATA
+"""Post-hoc methods on the network of preset fast: python recipes/fast.py 42 --data-dir DATA
 
 One training as the preset says (with label smoothing, an ordinary representation), and every method
-that needs no training of its own on its outputs. Keeps results/cifar10/fast-bf16-SEED.jsonl.
+that needs no training of its own on its outputs. Keeps results/cifar10/fast-SEED.jsonl.
 """
 
 from dataclasses import replace
@@ -45,8 +45,8 @@ def main(
         runs: where studies and finished work are kept.
     """
     methods = [replace(METHODS[key], network=AS_PRESET) for key in POST_HOC]
-    config = BenchConfig(methods=POST_HOC, preset="fast-bf16", seed=seed)
-    bench_and_keep(f"fast-bf16-{seed}", config, methods, data_dir, runs)
+    config = BenchConfig(methods=POST_HOC, preset="fast", seed=seed)
+    bench_and_keep(f"fast-{seed}", config, methods, data_dir, runs)
 
 
 if __name__ == "__main__":

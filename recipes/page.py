@@ -250,7 +250,7 @@ def gates_table() -> Table:
 
 def fast_titles() -> dict[str, tuple[str, str]]:
     """The methods on the fast network: title and section."""
-    found = {r.method for results in studies_by_seed("fast-bf16").values() for r in results}
+    found = {r.method for results in studies_by_seed("fast").values() for r in results}
     return {key: (m.title, "") for key, m in METHODS.items() if key in found}
 
 
@@ -387,7 +387,7 @@ def table(name: str) -> Table:
     if name == "gates":
         return gates_table()
     if name == "fast":
-        return seeds_table(name, studies_by_seed("fast-bf16"), fast_titles())
+        return seeds_table(name, studies_by_seed("fast"), fast_titles())
     if name == "goen-m":
         return exploration_table({s: read_lines(f) for s, f in files_by_seed("goen-m").items()})
     folder, _, kind = name.partition("/")

@@ -1,7 +1,7 @@
 """How feature maps should be pooled, and which cues go together: compared in several networks.
 
     python recipes/poolings.py cifar10-w16 --data-dir DATA    (a bundled gate, or a gate's folder)
-    python recipes/poolings.py fast-bf16-42 --data-dir DATA   (preset and seed; trained first)
+    python recipes/poolings.py fast-42 --data-dir DATA        (preset and seed; trained first)
     python recipes/poolings.py pretrained --data-dir DATA     (needs the extra goen[pretrained])
 
 The cues of goen-m: the distance to a near neighbour among training images, in every scale of the
@@ -166,7 +166,7 @@ def main(
     """Measure every candidate, print the best, and write the lines.
 
     Args:
-        network: a bundled gate, a gate's folder, ``fast-bf16-SEED`` or ``pretrained``.
+        network: a bundled gate, a gate's folder, ``fast-SEED`` or ``pretrained``.
         data_dir: a folder that holds image sets (else GOEN_DATA).
         flip_averaging: average the features over each image and its mirror image.
         stages: where finished trainings are kept.
