@@ -1,7 +1,6 @@
 """A small convolutional network that trains in a few epochs."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,15 +16,6 @@ _RIDGE = 5e-4
 _SCALE = 1 / 9
 
 
-class BlockMaps(NamedTuple):
-    """The feature maps of a block, each named after the layer that it comes from."""
-
-    conv1: Tensor
-    bn1: Tensor
-    bn2: Tensor
-    out: Tensor
-
-
 class ConvBlock(nn.Module):
     """Convolution, max-pooling, batch norm, GELU, convolution, batch norm, GELU."""
 
@@ -36,11 +26,11 @@ class ConvBlock(nn.Module):
         self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
         self.bn2 = _batch_norm(outputs)
 
-    def forward(self, x: Tensor) -> BlockMaps:
-        conv1 = self.conv1(x)
-        bn1 = self.bn1(max_pool2d(conv1, 2))
-        bn2 = self.bn2(self.conv2(gelu(bn1)))
-        return BlockMaps(conv1, bn1, bn2, gelu(bn2))
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The map after the first convolution, and that after the block."""
+        first = self.conv1(x)
+        x = gelu(self.bn1(max_pool2d(first, 2)))
+        return first, gelu(self.bn2(self.conv2(x)))
 
 
 class FastCNN(Backbone):
@@ -54,12 +44,8 @@ class FastCNN(Backbone):
     Example:
         >>> network = FastCNN(NetworkConfig(width=4, architecture="fast_cnn")).eval()
         >>> outputs = network(torch.zeros(2, 3, 32, 32, dtype=torch.uint8))
-        >>> outputs.logits.shape
-        torch.Size([2, 10])
-        >>> list(outputs.features)[:4]
-        ['block1', 'block2.conv1', 'block2.bn2', 'block2']
-        >>> list(outputs.features)[4:]
-        ['block3.conv1', 'block3.bn1', 'block3', 'z']
+        >>> outputs.logits.shape, list(outputs.features)
+        (torch.Size([2, 10]), ['block1', 'block2', 'block3.conv1', 'block3', 'z'])
     """
 
     middle = "block2"
@@ -69,11 +55,8 @@ class FastCNN(Backbone):
         w = config.width
         self.scales = (
             Scale("block1", w, 2, "mean_abs"),
-            Scale("block2.conv1", 4 * w, 2, "mean"),
-            Scale("block2.bn2", 4 * w, 4, "max"),
             Scale("block2", 4 * w, 4, "max"),
             Scale("block3.conv1", 4 * w, 4, "mean_abs"),
-            Scale("block3.bn1", 4 * w, 8, "max"),
             Scale("block3", 4 * w, 8, "max"),
         )
         patches = 3 * PATCH**2
@@ -99,11 +82,11 @@ class FastCNN(Backbone):
                 f"{x.shape[2]}×{x.shape[3]}."
             )
         x = gelu(self.whitening(x))
-        yield (x := self.block1(x).out)
-        block2 = self.block2(x)
-        yield from (block2.conv1, block2.bn2, block2.out)
-        block3 = self.block3(block2.out)
-        yield from (block3.conv1, block3.bn1, block3.out)
+        yield (x := self.block1(x)[1])
+        yield (x := self.block2(x)[1])
+        first, last = self.block3(x)
+        yield first
+        yield last
 
     def prepare(self, images: Tensor) -> None:
         """Whiten the 2×2 patches of these images: each eigenvector over the root of its variance.

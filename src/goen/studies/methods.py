@@ -132,8 +132,7 @@ def goen_m_for(network: Backbone, rows: int = ROWS) -> GoenM:
     """
     if network.config.architecture == "fast_cnn":
         logit_cues: tuple[LogitCue, ...] = ("entropy", "energy")
-        layers = ("block2.conv1", "block2.bn2", "block3.bn1")
-        return GoenM(layers, rows=rows, logit_cues=logit_cues)
+        return GoenM(("block2", "block3.conv1"), rows=rows, logit_cues=logit_cues)
     return GoenM(network.two_scales, rows=rows)
 
 
