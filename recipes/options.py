@@ -94,7 +94,7 @@ def tables() -> dict[str, Table]:
             for values in columns
         ]
         minutes = fmean(run["seconds"] for run in runs) / 60
-        return Row(TITLES[option], (Cell(len(runs), "d"), *cells, Cell(minutes, ".1f")))
+        return Row(TITLES[option], (Cell(len(runs), ".0f"), *cells, Cell(minutes, ".1f")))
 
     names = ("seeds", "accuracy", "SVHN*", "CIFAR-100*", "mean of three*", "mean of eight*")
     title = "Options of the training: accuracy, and AUROC by goen-m's cues on the selection sets"

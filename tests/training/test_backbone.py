@@ -21,7 +21,7 @@ from goen.models import (
 from goen.models.classifiers import LinearClassifier, MCDropout
 from goen.training import TrainingConfig, train_backbone
 from goen.training.backbone import _begin, _look_ahead, _parameter_groups
-from goen.training.batches import batches, relative_cost
+from goen.training.batches import TrainingBatch, batches, relative_cost
 from goen.training.checkpoint import Checkpoint
 from goen.training.config import learning_rate
 
@@ -417,22 +417,30 @@ def test_rotated_copies_come_after_the_images(images: ImageSet) -> None:
             assert np.array_equal(copy.numpy(), np.rot90(image.numpy(), int(turn), (1, 2)))
 
 
+def begun_in_plain_torch(
+    config: TrainingConfig, images: ImageSet
+) -> tuple[ResNet18, TrainingBatch]:
+    """The network before its first step, and the only batch of the first epoch."""
+    torch.manual_seed(config.seed)
+    plain = ResNet18(NETWORK).train()
+    (batch,) = batches(images, config, 0)
+    return plain, batch
+
+
 def test_a_step_with_rotations_equals_plain_torch(images: ImageSet) -> None:
     few = images.take(range(16))
     config = TrainingConfig(
         epochs=1, batch_size=16, padding=0, flip="never", rotation_loss=0.5, label_smoothing=0.0
     )
     trained, _ = train_backbone(NETWORK, config, few, few)
-    torch.manual_seed(config.seed)
-    plain = ResNet18(NETWORK).train()
-    head = torch.nn.Linear(plain.z_width, 4)
-    (batch,) = batches(few, config, 0)
+    plain, batch = begun_in_plain_torch(config, few)
+    head = torch.nn.Linear(plain.z_width, 4)  # drawn after the network
     sgd = torch.optim.SGD(plain.parameters(), 0.1, momentum=0.9, weight_decay=5e-4, nesterov=True)
     hidden, _ = plain.encode(batch.images)
     log_p = plain.classifier(hidden[:16]).log_softmax(1)
-    told = head(hidden).log_softmax(1).gather(1, batch.turns[:, None])[:, 0]
+    right_turn = head(hidden).log_softmax(1).gather(1, batch.turns[:, None])[:, 0]
     loss = -log_p.gather(1, batch.labels[:, None]).mean()
-    (loss - 0.5 * (told[:16].mean() + told[16:].mean()) / 2).backward()
+    (loss - 0.5 * (right_turn[:16].mean() + right_turn[16:].mean()) / 2).backward()
     sgd.step()
     for (name, ours), theirs in zip(trained.named_parameters(), plain.parameters(), strict=True):
         assert torch.allclose(ours, theirs, atol=1e-6), name
@@ -452,9 +460,7 @@ def test_logit_normalisation_reaches_the_loss(images: ImageSet) -> None:
         epochs=1, batch_size=16, padding=0, flip="never", logit_norm=0.3, label_smoothing=0.2
     )
     network, rows = train_backbone(NETWORK, config, few, few)
-    torch.manual_seed(config.seed)
-    plain = ResNet18(NETWORK).train()
-    (batch,) = batches(few, config, 0)
+    plain, batch = begun_in_plain_torch(config, few)
     logits = plain(batch.images).logits.detach()
 
     def expected(logits: torch.Tensor, labels: torch.Tensor, smoothing: float) -> float:
@@ -482,7 +488,9 @@ def test_an_option_that_cannot_be_is_an_error(images: ImageSet) -> None:
 
 
 @pytest.mark.needs("bfloat16 convolution")
-def test_bfloat16_is_for_products_alone(images: ImageSet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bfloat16_is_for_feature_maps_alone(
+    images: ImageSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("goen.training.precision.multiplies_bfloat16", lambda: True)
     few = images.take(range(16))
     config = TrainingConfig(epochs=1, batch_size=16, padding=0, flip="never", precision="bfloat16")

@@ -372,7 +372,8 @@ def _measure(
     for outputs in stream(network, validation):
         labels = torch.from_numpy(validation.labels[start : start + len(outputs)])
         logits = outputs.logits
-        if config.logit_norm:  # their length is free, so that their own loss says little
+        if config.logit_norm:
+            # The cross-entropy of logits depends on their length, which this training leaves free.
             mean = logit_norm_loss(logits, labels, temperature=config.logit_norm)
             loss += mean.item() * len(outputs)
         else:
