@@ -1,16 +1,18 @@
-"""The bundled gates.
+"""The bundled gates, and what one network of the larger one does alone.
 
-    python recipes/gate.py cifar10-w16 --data-dir DATA     (its network: recipes/bench.sh 42)
-    python recipes/gate.py cifar10-fast --data-dir DATA    (trains its network: an hour on one core)
+    python recipes/gate.py cifar10-w16 --data-dir DATA        (its network: recipes/bench.sh 42)
+    python recipes/gate.py cifar10-fast --data-dir DATA       (trains it: an hour on one core)
+    python recipes/gate.py cifar10-ensemble --data-dir DATA   (the same, two networks)
 
-Fits goen-m to the network of seed 42 without any OOD image, measures it on every set, and puts gate
-and table into src/goen/gate/bundled. `goen check` compares the two again, anywhere. With another
---seed only the table is kept, in results/gates/NAME-SEED, for the spread over trainings.
+Fits goen-m to the network without any OOD image and measures it on every set. With --seed 42 a
+gate that is bundled and its table go into src/goen/gate/bundled, where `goen check` compares the
+two again, anywhere. Else only the table is kept, in results/gates/NAME-SEED, for the spread over
+trainings.
 """
 
 import shutil
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -24,6 +26,8 @@ from goen.extraction import extract
 from goen.gate import Gate, HeldOut, measure_rounding
 from goen.gate.published import measure_gate, publish
 from goen.models.flip_averaging import FlipAveraged
+from goen.models.half_precision import round_to_half
+from goen.models.logit_ensemble import LogitEnsemble
 from goen.runs.stages import Stages
 from goen.studies.methods import goen_m_for, labels_of
 from goen.studies.networks import train
@@ -33,20 +37,41 @@ ROOT = Path(__file__).parents[1]
 BUNDLED = ROOT / "src" / "goen" / "gate" / "bundled"
 OTHER_SEEDS = ROOT / "results" / "gates"
 SEED = 42
-Name = Literal["cifar10-w16", "cifar10-fast"]
+# Three networks make three ensembles of two: each network is in two of them.
+SEEDS = (42, 123, 2024)
+Name = Literal["cifar10-w16", "cifar10-fast", "cifar10-ensemble"]
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a gate is made of: the preset of its training, and the rows of goen-m's bank."""
+    """What a gate is made of.
+
+    Attributes:
+        preset: of the training.
+        rows: of goen-m's bank.
+        members: networks; with more than one their weights are rounded to half precision.
+        bundled: whether the gate of seed 42 comes with the package.
+    """
 
     preset: str
     rows: int
+    members: int = 1
+    bundled: bool = True
 
 
-# 3,000 rows keep the second below 16 MB.
-RECIPES = {"cifar10-w16": Recipe("cpu", 5_000), "cifar10-fast": Recipe("fast", 3_000)}
+# The rows keep the others below 16 MB.
+RECIPES = {
+    "cifar10-w16": Recipe("cpu", 5_000),
+    "cifar10-fast": Recipe("fast", 3_000, bundled=False),
+    "cifar10-ensemble": Recipe("fast", 1_900, members=2),
+}
 assert tuple(RECIPES) == get_args(Name)
+
+
+def member_seeds(seed: int, members: int) -> tuple[int, ...]:
+    """The seeds of the networks: this one, and those after it."""
+    start = SEEDS.index(seed)
+    return tuple(SEEDS[(start + i) % len(SEEDS)] for i in range(members))
 
 
 def main(
@@ -59,25 +84,33 @@ def main(
 
     Args:
         name: of the gate.
-        seed: of the training; the bundled gate has 42.
+        seed: of the training, of an ensemble's first; the bundled gates have 42.
         data_dir: a folder that holds image sets (else GOEN_DATA).
         stages: where finished trainings are kept.
     """
     torch.set_num_threads(1)  # the number is part of a training's key
     recipe = RECIPES[name]
+    seeds = member_seeds(seed, recipe.members)
     p = protocol("cifar10", data_dir=data_dir, download=True, extra=EXTRA)
     preset = choose_preset(recipe.preset, p, "full", seed)
-    trained = train(
-        preset.network,
-        preset.training,
-        p.train,
-        p.calibration_id,
-        Stages(stages),
-        torch.device("cpu"),
-    )
-    network = FlipAveraged(trained.network)
+    trained = [
+        train(
+            preset.network,
+            replace(preset.training, seed=member),
+            p.train,
+            p.calibration_id,
+            Stages(stages),
+            torch.device("cpu"),
+        )
+        for member in seeds
+    ]
+    networks = [each.network for each in trained]
+    if recipe.members > 1:
+        for each in networks:
+            round_to_half(each)
+    network = FlipAveraged(networks[0] if len(networks) == 1 else LogitEnsemble(networks)).eval()
     sets = {"train": p.train, "calibration": p.calibration_id, "held-out": p.held_out}
-    detector = goen_m_for(trained.network, recipe.rows)
+    detector = goen_m_for(networks[0], recipe.rows)
     assert detector.layers is not None
     fitted_on, calibration, held_out = (
         extract(network, images).keep(detector.layers) for images in sets.values()
@@ -99,14 +132,16 @@ def main(
             "recipe": {
                 "network": preset.network.to_json(),
                 "training": preset.training.to_json(),
+                "seeds": list(seeds),
             },
-            "network": trained.key,
+            "network": " ".join(each.key for each in trained),
             "splits": {role: images.to_json() for role, images in sets.items()},
         },
     )
-    folder = BUNDLED / name if seed == SEED else OTHER_SEEDS / f"{name}-{seed}"
+    bundled = recipe.bundled and seed == SEED
+    folder = BUNDLED / name if bundled else OTHER_SEEDS / f"{name}-{seed}"
     folder.mkdir(parents=True, exist_ok=True)
-    if seed == SEED:
+    if bundled:
         with tempfile.TemporaryDirectory() as temporary:
             gate.save(Path(temporary) / "gate")
             for file in (Path(temporary) / "gate").iterdir():

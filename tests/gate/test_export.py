@@ -30,6 +30,7 @@ from ..models.tapping.architectures import CASES, build
 from ..own_model import LAYERS, DigitNet, digits, ood, preprocess, trained
 from ..test_docs import EXAMPLE, ROOT
 from .test_gate import make_gate
+from .test_network import ensemble_gate
 
 
 def own_gate(**changes: object) -> Gate:
@@ -50,6 +51,7 @@ GATES: dict[str, Callable[[], Gate]] = {
     "goen": goen_gate,
     "goen-m": lambda: own_gate(ood=ood()),
     "per class": lambda: own_gate(false_alarm_rate=0.25).with_per_class(),
+    "ensemble": ensemble_gate,
 }
 
 

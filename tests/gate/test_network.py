@@ -11,9 +11,15 @@ import torch
 from torch import Tensor, nn
 
 import goen
+from goen.data.kinds import ImageInputs
+from goen.detectors import GoenM
 from goen.errors import ArtifactError, UsageError
-from goen.gate import Gate
+from goen.extraction import extract
+from goen.gate import Gate, HeldOut
 from goen.models import NetworkConfig, ResNet18
+from goen.models.flip_averaging import FlipAveraged
+from goen.models.half_precision import round_to_half
+from goen.models.logit_ensemble import LogitEnsemble
 from goen.models.tapping.preprocess import Preprocess, PreprocessSound
 from goen.outputs import Outputs
 from goen.runs.artifacts import load_artifact, save_artifact
@@ -200,6 +206,72 @@ def test_a_gate_of_goens_own_network_needs_no_model_to_be_loaded(
     assert np.array_equal(found.score, expected.score)
     flipped = loaded.predict(images[..., ::-1].copy())
     assert np.allclose(flipped.score, found.score, atol=1e-3) == flipped_too
+
+
+def ensemble_gate() -> Gate:
+    """Of two networks of goen's own, flip-averaged, with weights of half precision."""
+    p = digits()
+    members = []
+    for seed in range(2):
+        torch.manual_seed(seed)
+        members.append(ResNet18(NetworkConfig(num_classes=7, width=4)).eval())
+        round_to_half(members[-1])
+    network = FlipAveraged(LogitEnsemble(members)).eval()
+    detector = GoenM(("layer2", "layer4"), logit_cues=("entropy", "energy"))
+    fitted_on, validation = extract(network, p.train), extract(network, p.validation)
+    detector.fit(fitted_on, torch.from_numpy(p.train.labels), held_out=validation)
+    cues = detector.cues(validation)
+    held_out = HeldOut.from_cues(detector, cues, labels=None, rounding=1e-6)
+    return Gate(network, detector, held_out, 0.05, p.train.classes, ImageInputs(3, 32, 32))
+
+
+def test_an_ensemble_is_saved_in_half_precision_and_is_the_same_again(tmp_path: Path) -> None:
+    gate = ensemble_gate()
+    gate.save(tmp_path / "gate")
+    tensors, manifest = load_artifact(tmp_path / "gate", "gate")
+    assert manifest.part("network").count("members") == 2
+    weights = tensors.part("network.members.1.")
+    assert weights["conv1.weight"].dtype == torch.float16
+    assert tensors["scorer.bank.unit.0"].dtype == torch.float32
+    loaded = goen.load(tmp_path / "gate")
+    assert {parameter.dtype for parameter in loaded.network.parameters()} == {torch.float32}
+    images = digits().test.read(range(12))
+    expected, found = gate.predict(images), loaded.predict(images)
+    assert np.array_equal(found.score, expected.score)
+    assert np.array_equal(found.p_value, expected.p_value)
+    loaded.save(tmp_path / "again")
+    files = [(tmp_path / name / "tensors.safetensors").read_bytes() for name in ("gate", "again")]
+    assert files[0] == files[1]
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        (1, "two or more networks of the same settings, got 1"),
+        (3, r"it has no tensor network\.members\.2\."),
+        (10**9, "at most 16 members, got 1000000000"),
+        (0, "its network.members should be a whole number above 0"),
+        ("2", "its network.members should be a whole number above 0"),
+    ],
+)
+def test_a_forged_number_of_members_is_refused(
+    tmp_path: Path, members: object, message: str
+) -> None:
+    ensemble_gate().save(tmp_path / "gate")
+    file = tmp_path / "gate" / "manifest.json"
+    manifest = json.loads(file.read_text())
+    manifest["network"]["members"] = members
+    file.write_text(json.dumps(manifest))
+    with pytest.raises(ArtifactError, match=message):
+        goen.load(tmp_path / "gate")
+
+
+def test_an_ensemble_pays_for_all_its_members(tmp_path: Path) -> None:
+    gate = replace(ensemble_gate(), inputs=ImageInputs(3, 1024, 1024))
+    gate.save(tmp_path / "gate")  # two members of width 4 are within what 16 may have
+    four = LogitEnsemble([ResNet18(NetworkConfig(num_classes=7, width=8)).eval()] * 4)
+    with pytest.raises(UsageError, match="with a ResNet-18 of width 32"):
+        replace(gate, network=four).save(tmp_path / "large")
 
 
 def test_flip_averaging_of_a_users_own_model(tmp_path: Path) -> None:

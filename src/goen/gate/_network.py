@@ -12,6 +12,8 @@ from goen.data.kinds import ImageInputs, InputKind
 from goen.errors import ArtifactError, UsageError
 from goen.models import ARCHITECTURES, Backbone, NetworkConfig, new_network
 from goen.models.flip_averaging import FlipAveraged
+from goen.models.half_precision import as_half, from_half
+from goen.models.logit_ensemble import LogitEnsemble
 from goen.models.placement import evaluating, placement, require_values
 from goen.models.precomputed import LOGITS, Precomputed
 from goen.models.seeding import seeded
@@ -29,6 +31,8 @@ from goen.runs.limits import CLASSES, check_image_size
 from goen.runs.manifest import JsonObject, Manifest
 from goen.runs.tensors import Tensors
 
+# Networks of an ensemble: a bound on what a forged manifest makes goen build.
+_MEMBERS = 16
 # Outputs in half precision differ between machines by about this share; another model by more.
 _SAME = 0.05
 PRECOMPUTED = "precomputed"
@@ -46,6 +50,9 @@ def network_manifest(network: nn.Module) -> JsonObject:
     if isinstance(network, Backbone):
         settings = network.config.to_json()
         return {"kind": settings.pop("architecture", "resnet18"), **settings}
+    if isinstance(network, LogitEnsemble):
+        first = cast(Backbone, network.members[0])
+        return {**network_manifest(first), "members": len(network.members)}
     if isinstance(network, Precomputed):
         return {
             "kind": PRECOMPUTED,
@@ -78,8 +85,10 @@ def network_manifest(network: nn.Module) -> JsonObject:
 
 
 def own_width(network: nn.Module) -> int:
-    """The width of goen's own network; 0 of another."""
+    """The width of goen's own network, of all members of an ensemble together; 0 of another."""
     inner = network.network if isinstance(network, FlipAveraged) else network
+    if isinstance(inner, LogitEnsemble):
+        return inner.config.width * len(inner.members)
     return inner.config.width if isinstance(inner, Backbone) else 0
 
 
@@ -91,7 +100,9 @@ def network_tensors(network: nn.Module, inputs: InputKind) -> dict[str, Tensor]:
     for name, value in model.state_dict().items():
         if not isinstance(value, Tensor):
             raise UsageError(f"The model's state {name!r} is not a tensor and cannot be saved.")
-        tensors[f"network.{name}"] = value.detach().cpu().clone()  # tied weights share memory
+        kept = value.detach().cpu().clone()  # tied weights share memory
+        own = isinstance(inner, (Backbone, LogitEnsemble))
+        tensors[f"network.{name}"] = as_half(kept) if own else kept
     return {**tensors, "probe": torch.cat(record_outputs(network, inputs), dim=1)}
 
 
@@ -149,14 +160,18 @@ def build_network(
     return network, outputs
 
 
-def _own_network(manifest: Manifest, weights: Tensors, inputs: InputKind) -> Backbone:
+def _own_network(
+    manifest: Manifest, weights: Tensors, inputs: InputKind
+) -> Backbone | LogitEnsemble:
     """goen's own network, built only when it is known to be as large as its weights."""
-    manifest.check_names(
-        ["kind", "num_classes", "width", "head", "mean", "std", "classifier", "mirrored"]
-    )
+    names = ["kind", "num_classes", "width", "head", "mean", "std", "classifier", "mirrored"]
+    manifest.check_names([*names, "members"])
     if not isinstance(inputs, ImageInputs) or inputs.channels != 3:
         raise ValueError(f"its network takes colour images, its inputs should not be {inputs}")
-    check_image_size(*inputs.size, manifest.count("width"))
+    members = manifest.count("members") if "members" in manifest else 1
+    if members > _MEMBERS:
+        raise ValueError(f"its network should have at most {_MEMBERS} members, got {members}")
+    check_image_size(*inputs.size, manifest.count("width") * members)
     mean, std = manifest.numbers("mean"), manifest.numbers("std")
     if not len(mean) == len(std) == 3 or min(std) <= 0:
         raise ValueError(
@@ -173,12 +188,18 @@ def _own_network(manifest: Manifest, weights: Tensors, inputs: InputKind) -> Bac
         "architecture": manifest.text("kind"),
     }
     config = NetworkConfig.from_json(settings)
-    # float32 also where torch's default type is float64.
+
+    def build() -> Backbone | LogitEnsemble:
+        networks = [new_network(config) for _ in range(members)]
+        # float32 also where torch's default type is float64.
+        return (LogitEnsemble(networks) if "members" in manifest else networks[0]).float()
+
     with torch.device("meta"):  # shapes without memory
-        expected = new_network(config).float().state_dict()
+        expected = build().state_dict()
+    weights = Tensors({name: from_half(weights[name]) for name in weights}, weights.prefix)
     weights.check_like(expected)
     with seeded(0):  # the weights that it begins with are drawn
-        network = new_network(config).float()
+        network = build()
     network.load_state_dict(weights)
     return network
 

@@ -35,7 +35,7 @@ from goen.outputs import Outputs
 
 Kind = Literal["predictive", "post-hoc", "newer", "goen", "other"]
 Role = Literal["train", "calibration", "ood"]
-View = Literal["plain", "perturbed", "flip_averaged"]
+View = Literal["plain", "perturbed", "flip_averaged", "max", "mean_std"]
 _Detector = TypeVar("_Detector", bound=Detector)
 
 
@@ -91,8 +91,8 @@ class Method:
         network: that it scores the outputs of: in ``experiment.NETWORKS``, ``ensemble``, or
             ``preset`` for one that is trained as the preset says.
         fits_on: the data for its fit: training images, ID images for calibration, OOD images.
-        view: the network's input: the images, the images perturbed as in ODIN, or the images and
-            their horizontal flips, averaged (flip averaging).
+        view: how the network sees the images: as they are, perturbed as in ODIN, with their
+            horizontal flips, averaged (flip averaging), or with its last map pooled as in DAVIS.
     """
 
     key: str
@@ -105,8 +105,8 @@ class Method:
 
     @property
     def classified_view(self) -> View:
-        """The input that accuracy is measured on; a perturbation affects the score alone."""
-        return "plain" if self.view == "perturbed" else self.view
+        """That which accuracy is measured on; only flip averaging is for labels, too."""
+        return self.view if self.view == "flip_averaged" else "plain"
 
     @property
     def uses_ood(self) -> bool:
@@ -202,6 +202,15 @@ _ALL = (
     Method("vim", "ViM", _with_weights(lambda w, b: ViM(weight=w, bias=b)), "newer"),
     Method("react", "ReAct", _with_weights(lambda w, b: ReAct(weight=w, bias=b)), "newer"),
     Method("fdbd", "fDBD", _with_weights(lambda w, b: FDBD(weight=w, bias=b)), "newer"),
+    Method("davis", "DAVIS, maximum", _nothing(Energy), "newer", fits_on=(), view="max"),
+    Method(
+        "davis_std",
+        "DAVIS, mean and deviation",
+        _nothing(Energy),
+        "newer",
+        fits_on=(),
+        view="mean_std",
+    ),
     Method("masf", "MaSF", _masf, "newer", "goen"),
     Method("knn_multi_scale", "KNN, multi-scale", _on("train", KNN), "newer", "goen"),
     Method("goen_distance", "GOEN, distance only", _goen, "goen", "goen"),

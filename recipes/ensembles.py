@@ -1,0 +1,165 @@
+"""One network or several, each image once or with its mirror image: by the selection sets.
+
+    python recipes/ensembles.py --data-dir DATA     (trains three networks of preset fast)
+
+goen-m's cues for the fast network, on the images of recipes/poolings.py and no others. Writes
+results/ensembles.jsonl, a line per ensemble and number of rows.
+"""
+
+import json
+from pathlib import Path
+from statistics import fmean
+
+import torch
+import tyro
+from goen_m import standardised
+from poolings import CALIBRATION, LOGIT_CUES, MOST, MOST_OOD, REAL, TRAIN, judged, selection_sets
+from torch import Tensor, nn
+
+from goen.data import protocol
+from goen.data.protocol import SPLIT_SEED
+from goen.detectors._bank import Bank
+from goen.extraction import extract
+from goen.metrics import over_seeds
+from goen.models.logit_ensemble import joined
+from goen.outputs import Outputs
+from goen.report.table import Cell, Row, Table
+from goen.runs.provenance import hardware, versions
+from goen.runs.stages import Stages
+from goen.studies.methods import labels_of
+from goen.studies.networks import train
+from goen.studies.presets import choose_preset
+
+OUT = Path(__file__).parents[1] / "results" / "ensembles.jsonl"
+LAYERS = ("block2", "block3.conv1")
+SEEDS = (42, 123, 2024)
+ROWS = (3_000, 1_900)
+PLAIN, MIRRORED = "plain", "mirrored"
+# Of each network: how it sees an image.
+ONE, OTHER, BOTH = (PLAIN,), (MIRRORED,), (PLAIN, MIRRORED)
+Member = tuple[int, tuple[str, ...]]
+PAIRS = ((42, 123), (123, 2024), (2024, 42))
+ENSEMBLES: dict[str, tuple[tuple[Member, ...], ...]] = {
+    "one network": tuple(((seed, ONE),) for seed in SEEDS),
+    "one network, flip-averaged": tuple(((seed, BOTH),) for seed in SEEDS),
+    "two networks, the second sees the mirror image": tuple(
+        ((first, ONE), (second, OTHER)) for first, second in PAIRS
+    ),
+    "two networks, flip-averaged": tuple(
+        ((first, BOTH), (second, BOTH)) for first, second in PAIRS
+    ),
+    "three networks, flip-averaged": (tuple((seed, BOTH) for seed in SEEDS),),
+}
+Views = dict[tuple[int, str], Outputs]
+
+
+class Mirrored(nn.Module):
+    """A network that sees mirror images."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, images: Tensor) -> Outputs:
+        outputs: Outputs = self.network(images.flip(3))
+        return outputs
+
+
+def ensemble_outputs(members: tuple[Member, ...], views: Views) -> Outputs:
+    """Of an ensemble, from the outputs of each network and view."""
+    passes = [
+        joined([views[seed, seen[turn % len(seen)]] for seed, seen in members])
+        for turn in range(max(len(seen) for _, seen in members))
+    ]
+    logits = torch.stack([one.logits for one in passes]).mean(dim=0)
+    features = {
+        layer: torch.stack([one.features[layer] for one in passes]).mean(dim=0) for layer in LAYERS
+    }
+    return Outputs(logits, features)
+
+
+def measured(
+    members: tuple[Member, ...], rows: int, views: dict[str, Views], labels: dict[str, Tensor]
+) -> dict[str, object]:
+    """Accuracy on the calibration images, and AUROC by set."""
+    outputs = {name: ensemble_outputs(members, of_set) for name, of_set in views.items()}
+    bank = Bank(LAYERS, rows).update(outputs.pop(TRAIN), labels[TRAIN])
+    cues = {
+        layer: standardised(lambda o, layer=layer: bank.distance(o, layer), outputs)
+        for layer in LAYERS
+    }
+    for name, cue in LOGIT_CUES.items():
+        cues[name] = standardised(lambda o, cue=cue: cue(o.logits), outputs)
+    hits = outputs[CALIBRATION].logits.argmax(dim=1) == labels[CALIBRATION]
+    auroc = {name: round(value, 5) for name, value in judged(cues, list(cues)).items()}
+    return {"accuracy": round(hits.double().mean().item(), 4), "auroc": auroc}
+
+
+def tables() -> dict[str, Table]:
+    """What results/ensembles.jsonl has, for docs/results.md."""
+    if not OUT.is_file():
+        return {}
+    lines = [json.loads(line) for line in OUT.read_text(encoding="utf-8").splitlines()[1:]]
+
+    def row(name: str, rows: int) -> Row:
+        found = [line for line in lines if (line["ensemble"], line["rows"]) == (name, rows)]
+        columns = [
+            [line["accuracy"] for line in found],
+            *([line["auroc"][dataset] for line in found] for dataset in REAL),
+            [fmean(line["auroc"][dataset] for dataset in REAL) for line in found],
+        ]
+        cells = [
+            Cell(fmean(values), spread=over_seeds(values).sd if len(values) > 1 else None)
+            for values in columns
+        ]
+        passes = sum(len(seen) for _, seen in ENSEMBLES[name][0])
+        return Row(name, (Cell(passes, ".0f"), Cell(rows, ",.0f"), *cells))
+
+    title = "Ensembles of the fast network: AUROC by goen-m's cues on the selection sets"
+    names = ("passes", "rows", "accuracy*", "SVHN*", "CIFAR-100*", "noise*", "mean*")
+    notes = (
+        "Mean ± standard deviation over the networks of three seeds, or their three pairs. "
+        "Accuracy on the 3,000 calibration images, which are the ID side. SVHN's calibration "
+        "images, the fifty classes of CIFAR-100 that the protocol leaves out, and noise.",
+    )
+    rows = tuple(row(name, count) for name in ENSEMBLES for count in ROWS)
+    return {"ensembles": Table("ensembles", title, names, rows, notes)}
+
+
+def main(data_dir: Path | None = None, stages: Path = Path("runs/stages")) -> None:
+    """Measure every ensemble, print and write.
+
+    Args:
+        data_dir: a folder that holds image sets (else GOEN_DATA).
+        stages: where finished trainings are kept.
+    """
+    torch.set_num_threads(1)  # the number is part of a training's key
+    p = protocol("cifar10", data_dir=data_dir, download=True, extra=("cifar100-rest",))
+    if p.missing:
+        raise SystemExit(f"This needs every set; missing: {', '.join(p.missing)}.")
+    sets = {name: s for name, s in selection_sets(p) if name in (TRAIN, CALIBRATION, *REAL)}
+    for name, images in sets.items():
+        most = min(len(images), MOST.get(name, MOST_OOD))
+        sets[name] = images.split({name: most}, SPLIT_SEED)[name]
+    views: dict[str, Views] = {name: {} for name in sets}
+    for seed in SEEDS:
+        preset = choose_preset("fast", p, "full", seed)
+        settings = preset.network, preset.training, p.train, p.calibration_id
+        network = train(*settings, Stages(stages), torch.device("cpu")).network
+        for view, module in ((PLAIN, network), (MIRRORED, Mirrored(network))):
+            for name, images in sets.items():
+                views[name][seed, view] = extract(module, images).keep(LAYERS)
+    labels = {name: labels_of(images.labels) for name, images in sets.items()}
+    lines: list[dict[str, object]] = [{"versions": versions(), "hardware": hardware()}]
+    for name, kinds in ENSEMBLES.items():
+        for members in kinds:
+            for rows in ROWS:
+                seeds = [seed for seed, _ in members]
+                found = measured(members, rows, views, labels)
+                lines.append({"ensemble": name, "seeds": seeds, "rows": rows, **found})
+                print(lines[-1], flush=True)
+    OUT.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    tyro.cli(main)

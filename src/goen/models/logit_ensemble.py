@@ -1,0 +1,67 @@
+"""Several networks as one: the mean of their logits, and their features side by side."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from goen.errors import UsageError
+from goen.models.backbone import Backbone
+from goen.outputs import Outputs
+
+
+class LogitEnsemble(nn.Module):
+    """Networks of the same settings, each trained with a seed of its own, as one network.
+
+    Logits are averaged, and not probabilities as by ``goen.models.ensemble``: the energy of the
+    logits is a cue, and logarithms of probabilities have none. Each member's features are scaled to
+    unit length and stand beside the others', so that the distance between two images is the root
+    mean square of the members' distances. It costs a pass of each member.
+
+    Paper: none; deep ensembles (Lakshminarayanan et al. 2017) average probabilities.
+
+    Args:
+        members: two or more, with linear classifiers.
+
+    Raises:
+        UsageError: fewer than two, different settings, or another classifier.
+
+    Example:
+        >>> from goen.models import NetworkConfig, ResNet18
+        >>> members = [ResNet18(NetworkConfig(width=4)).eval() for _ in range(2)]
+        >>> images = torch.arange(3 * 32 * 32).view(1, 3, 32, 32) / (3 * 32 * 32)
+        >>> both = LogitEnsemble(members)(images)
+        >>> torch.allclose(both.logits, (members[0](images).logits + members[1](images).logits) / 2)
+        True
+        >>> both.features["layer4"].shape
+        torch.Size([1, 64])
+    """
+
+    def __init__(self, members: Sequence[Backbone]) -> None:
+        super().__init__()
+        if len(members) < 2 or any(other.config != members[0].config for other in members):
+            raise UsageError(
+                "An ensemble joins two or more networks of the same settings, got "
+                f"{len(members)} of {len({member.config for member in members})} settings."
+            )
+        self.config = members[0].config
+        if self.config.classifier != "linear":
+            raise UsageError(
+                f"Networks with the classifier {self.config.classifier} have their own uncertainty "
+                "estimate, which an ensemble of logits would lose: join linear ones."
+            )
+        self.members = nn.ModuleList(members)
+
+    def forward(self, images: Tensor) -> Outputs:
+        return joined([member(images) for member in self.members])
+
+
+def joined(members: Sequence[Outputs]) -> Outputs:
+    """The outputs of the ensemble from those of its members for the same images."""
+    logits = torch.stack([member.logits for member in members]).mean(dim=0)
+    features = {
+        name: torch.cat([normalize(member.features[name]) for member in members], dim=1)
+        for name in members[0].features
+    }
+    return Outputs(logits, features)
