@@ -70,6 +70,10 @@ assert tuple(RECIPES) == get_args(Name)
 
 def member_seeds(seed: int, members: int) -> tuple[int, ...]:
     """The seeds of the networks: this one, and those after it."""
+    if members == 1:
+        return (seed,)
+    if seed not in SEEDS:
+        raise SystemExit(f"An ensemble begins with one of the seeds {SEEDS}, got {seed}.")
     start = SEEDS.index(seed)
     return tuple(SEEDS[(start + i) % len(SEEDS)] for i in range(members))
 
@@ -134,7 +138,7 @@ def main(
                 "training": preset.training.to_json(),
                 "seeds": list(seeds),
             },
-            "network": " ".join(each.key for each in trained),
+            "network": "+".join(each.key for each in trained),
             "splits": {role: images.to_json() for role, images in sets.items()},
         },
     )

@@ -227,10 +227,10 @@ def gates_table() -> Table:
         values = {r.dataset: r.value for r in mine if r.metric == "auroc"}
         accuracy = next(r.value for r in mine if r.metric == "accuracy")
         found["cifar10-w16"].append({"test": accuracy, **values})
-    fast, ensembles = (
+    single, pairs = (
         sorted(GATES.glob(f"{name}-*/published.json")) for name in ("cifar10-fast", BEST)
     )
-    for name, files in (("cifar10-fast", fast), (BEST, [GATE, *ensembles])):
+    for name, files in (("cifar10-fast", single), (BEST, [GATE, *pairs])):
         for by_key in map(published, files):
             values = {name: row["value"] for (name, m), row in by_key.items() if m == "auroc"}
             found[name].append({"test": by_key["test", "accuracy"]["value"], **values})
@@ -246,8 +246,8 @@ def gates_table() -> Table:
     ]
     notes = (
         "Mean ± standard deviation over the networks of these seeds; the bundled gates are those "
-        "of seed 42. The three ensembles are of the same three networks by twos, so that they "
-        "differ by less than ensembles of six would. Near and far as the OpenOOD board counts "
+        "of seed 42. The three ensembles are the pairs of the same three networks, and differ by "
+        "less than three pairs of six networks would. Near and far as the OpenOOD board counts "
         "them: near is the mean of CIFAR-100 (of its two halves, one of which selected the cues) "
         "and Tiny ImageNet, far that of MNIST, SVHN, textures and places.",
     )

@@ -38,12 +38,12 @@ NOTHING_TO_FIT = "its fit learns nothing, so there is nothing to forget and noth
 NOT_APPLICABLE: dict[str, dict[str, str]] = {
     "needs a fit": dict.fromkeys(
         "max_softmax mc_dropout deep_ensemble evidential epinet mixture_of_experts energy odin "
-        "max_logit gen".split(),
+        "max_logit gen davis davis_std".split(),
         NOTHING_TO_FIT,
     ),
     "needs a feature": dict.fromkeys(
         "max_softmax temperature_scaling mc_dropout deep_ensemble evidential epinet "
-        "mixture_of_experts energy odin max_logit gen".split(),
+        "mixture_of_experts energy odin max_logit gen davis davis_std".split(),
         LOGITS_ALONE,
     ),
     "distinct scores": {"masf": "a p-value has as many steps as its class has training images"},

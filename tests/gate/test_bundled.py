@@ -57,7 +57,7 @@ def photo(tmp_path: Path) -> Path:
 def test_the_folder_of_bundled_gates_is_inside_the_package() -> None:
     inside = Path(goen.__file__).parent / "gate" / "bundled"
     assert bundled_folder("cifar10-w16") == inside / "cifar10-w16"
-    assert bundled_folder(DEFAULT_GATE) == bundled_folder("cifar10-fast") == inside / "cifar10-fast"
+    assert bundled_folder(DEFAULT_GATE) == inside / "cifar10-ensemble"
 
 
 def test_a_bundled_gate_is_named_by_its_folder(bundled: Path) -> None:
@@ -146,7 +146,7 @@ def test_goen_export_takes_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 # The bundled gates themselves
 
-GATES = {"cifar10-fast": 16_000_000, "cifar10-w16": 8_000_000}
+GATES = {"cifar10-ensemble": 16_000_000, "cifar10-w16": 8_000_000}
 SETS = {"svhn", "cifar100", "noise", "tiny-imagenet", "mnist", "textures", "places"}
 every_gate = pytest.mark.parametrize("name", GATES)
 

@@ -162,8 +162,9 @@ def test_no_images_give_no_rows(exported: tuple[Gate, Path]) -> None:
     gate, path = exported
     for size in ((32, 32), (480, 640)):
         found = outputs(path, np.zeros((0, 3, *size), np.uint8))
+        cues = len(gate.detector.cue_names)
         assert {name: values.shape for name, values in found.items()} == {
-            name: (0, 3) if name.startswith("cue") else (0,) for name in output_names(gate)
+            name: (0, cues) if name.startswith("cue") else (0,) for name in output_names(gate)
         }
 
 

@@ -1,5 +1,6 @@
 """The network of a saved gate: rebuilt, and compared with what it was."""
 
+import copy
 import json
 import re
 from dataclasses import replace
@@ -244,6 +245,15 @@ def test_an_ensemble_is_saved_in_half_precision_and_is_the_same_again(tmp_path: 
     assert files[0] == files[1]
 
 
+def forge(folder: Path, **fields: object) -> None:
+    """Change fields of the network in a saved gate's manifest."""
+    file = folder / "manifest.json"
+    manifest = json.loads(file.read_text())
+    size = fields.pop("image_size", manifest["image_size"])
+    manifest["network"] |= fields
+    file.write_text(json.dumps({**manifest, "image_size": size}))
+
+
 @pytest.mark.parametrize(
     ("members", "message"),
     [
@@ -258,20 +268,38 @@ def test_a_forged_number_of_members_is_refused(
     tmp_path: Path, members: object, message: str
 ) -> None:
     ensemble_gate().save(tmp_path / "gate")
-    file = tmp_path / "gate" / "manifest.json"
-    manifest = json.loads(file.read_text())
-    manifest["network"]["members"] = members
-    file.write_text(json.dumps(manifest))
+    forge(tmp_path / "gate", members=members)
     with pytest.raises(ArtifactError, match=message):
         goen.load(tmp_path / "gate")
 
 
 def test_an_ensemble_pays_for_all_its_members(tmp_path: Path) -> None:
-    gate = replace(ensemble_gate(), inputs=ImageInputs(3, 1024, 1024))
-    gate.save(tmp_path / "gate")  # two members of width 4 are within what 16 may have
-    four = LogitEnsemble([ResNet18(NetworkConfig(num_classes=7, width=8)).eval()] * 4)
-    with pytest.raises(UsageError, match="with a ResNet-18 of width 32"):
-        replace(gate, network=four).save(tmp_path / "large")
+    gate = ensemble_gate()
+    gate.save(tmp_path / "gate")
+    forge(tmp_path / "gate", image_size=[1024, 1024])
+    message = "at most 524,288 pixels with 2 networks of width 4, got 1024×1024"
+    with pytest.raises(ArtifactError, match=message):
+        goen.load(tmp_path / "gate")
+    with pytest.raises(UsageError, match=message):
+        replace(gate, inputs=ImageInputs(3, 1024, 1024)).save(tmp_path / "large")
+
+
+def test_what_could_not_be_loaded_is_not_saved(tmp_path: Path) -> None:
+    gate = ensemble_gate()
+    network = ResNet18(NetworkConfig(num_classes=7, width=2)).eval()
+    with pytest.raises(UsageError, match="at most 16 networks, got 17"):
+        replace(gate, network=LogitEnsemble([network] * 17)).save(tmp_path / "gate")
+    half = replace(gate, network=copy.deepcopy(network).half())
+    with pytest.raises(UsageError, match=r"saved in float32; conv1.weight is torch.float16"):
+        half.save(tmp_path / "gate")
+    assert not (tmp_path / "gate").exists()
+
+
+def test_an_ensemble_with_a_forged_classifier_is_refused(tmp_path: Path) -> None:
+    ensemble_gate().save(tmp_path / "gate")
+    forge(tmp_path / "gate", classifier="evidential")
+    with pytest.raises(ArtifactError, match="classifier evidential have their own uncertainty"):
+        goen.load(tmp_path / "gate")
 
 
 def test_flip_averaging_of_a_users_own_model(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
+import pytest
 import torch
 from torch import nn
 
+from goen.errors import UsageError
 from goen.models.half_precision import as_half, from_half, round_to_half
 
 
@@ -18,6 +20,17 @@ def test_matrices_and_filters_are_rounded_and_nothing_else() -> None:
         rounded = name in ("0.weight", "3.weight")
         assert torch.equal(value, before[name].half().float() if rounded else before[name])
         assert torch.equal(value, before[name]) != rounded
+
+
+def test_a_weight_that_is_too_large_is_refused_and_nothing_changed() -> None:
+    network = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    with torch.no_grad():
+        network[1].weight[0, 0] = 7e4  # type: ignore[index]
+    before = [parameter.clone() for parameter in network.parameters()]
+    with pytest.raises(UsageError, match=r"A weight of 1\.weight is too large"):
+        round_to_half(network)
+    pairs = zip(before, network.parameters(), strict=True)
+    assert all(torch.equal(one, other) for one, other in pairs)
 
 
 def test_two_bytes_where_nothing_is_lost() -> None:

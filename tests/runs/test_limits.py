@@ -27,6 +27,14 @@ def test_sizes_beyond_them_are_refused(height: int, width: int, network: int, mo
         check_image_size(height, width, network)
 
 
+def test_an_ensemble_works_as_much_as_all_its_members() -> None:
+    check_image_size(181, 181, 64, members=2)
+    with pytest.raises(UsageError, match="32,768 pixels with 2 networks of width 64, got 182×182"):
+        check_image_size(182, 182, 64, members=2)
+    with pytest.raises(UsageError, match="65,536 pixels with 16 networks of width 1, got 257×257"):
+        check_image_size(257, 257, 1, members=16)
+
+
 def test_the_limits_are_those_their_reasons_speak_of() -> None:
     assert IMAGE_PIXELS == 2048 * 2048
     assert NETWORK_WORK == 64**2 * 256**2 == 16**2 * 1024**2

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file
-from scipy.special import softmax
+from scipy.special import logsumexp, softmax
 from torch import Tensor
 
 from goen.data import Protocol
@@ -91,6 +91,25 @@ def test_the_numbers_are_those_of_the_scores(
         if r.metric == "auroc":
             m = ood_metrics(scores[f"test/{r.method}"], scores[f"{r.dataset}/{r.method}"])
             assert (r.value, r.low, r.high) == (m.auroc, m.auroc_low, m.auroc_high)
+
+
+def test_davis_is_the_energy_of_the_last_map_pooled_otherwise(
+    finished: tuple[Path, Protocol, list[Result]],
+) -> None:
+    folder, protocol, results = finished
+    scores = load_file(folder / "bench" / "scores.safetensors")
+    experiment = Experiment("fast", "full", 42, protocol, Stages(folder / "stages"))
+    network = experiment.members("standard")[0].network
+    images = torch.from_numpy(protocol.evaluation["noise"].images.read(range(6)))
+    *_, last = network.maps(network._normalised(images))
+    flat = last.detach().flatten(2).double().numpy()
+    linear = network.classifier.state_dict()
+    weight, bias = (linear[name].double().numpy() for name in ("weight", "bias"))
+    for key, rows in (("davis", flat.max(2)), ("davis_std", flat.mean(2) + flat.std(2))):
+        expected = -logsumexp(rows @ weight.T + bias, axis=1)
+        assert scores[f"noise/{key}"][:6] == pytest.approx(expected, rel=1e-3)
+    accuracy = {r.method: r.value for r in results if (r.dataset, r.metric) == ("test", "accuracy")}
+    assert accuracy["davis"] == accuracy["davis_std"] == accuracy["energy"]
 
 
 def test_the_best_of_a_set_is_compared_with_all_others_that_its_kind_did_not_calibrate(

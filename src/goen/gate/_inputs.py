@@ -35,15 +35,16 @@ def inputs_manifest(inputs: InputKind) -> JsonObject:
     return {"inputs": {"form": inputs.form, "parts": parts}}
 
 
-def check_inputs(inputs: InputKind, network_width: int = 0) -> None:
+def check_inputs(inputs: InputKind, network_width: int = 0, members: int = 1) -> None:
     """Raise a ``UsageError`` unless a gate with such inputs can be saved and loaded.
 
     Args:
         inputs: of the gate.
         network_width: of goen's own network; 0 for another.
+        members: how many of it there are.
     """
     if isinstance(inputs, ImageInputs):
-        check_image_size(inputs.height, inputs.width, network_width)
+        check_image_size(inputs.height, inputs.width, network_width, members)
         values = inputs.channels * inputs.height * inputs.width
     else:
         values = sum(math.prod(part.sizes) for part in inputs.parts.values())

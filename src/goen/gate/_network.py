@@ -27,12 +27,10 @@ from goen.models.tapping.preprocess import (
 from goen.models.tapping.tapped import Tapped
 from goen.models.unwrapping import match_names, unwrap
 from goen.outputs import Outputs
-from goen.runs.limits import CLASSES, check_image_size
+from goen.runs.limits import CLASSES, MEMBERS, check_image_size
 from goen.runs.manifest import JsonObject, Manifest
 from goen.runs.tensors import Tensors
 
-# Networks of an ensemble: a bound on what a forged manifest makes goen build.
-_MEMBERS = 16
 # Outputs in half precision differ between machines by about this share; another model by more.
 _SAME = 0.05
 PRECOMPUTED = "precomputed"
@@ -51,6 +49,11 @@ def network_manifest(network: nn.Module) -> JsonObject:
         settings = network.config.to_json()
         return {"kind": settings.pop("architecture", "resnet18"), **settings}
     if isinstance(network, LogitEnsemble):
+        if len(network.members) > MEMBERS:
+            raise UsageError(
+                f"A gate can have an ensemble of at most {MEMBERS} networks, got "
+                f"{len(network.members)}."
+            )
         first = cast(Backbone, network.members[0])
         return {**network_manifest(first), "members": len(network.members)}
     if isinstance(network, Precomputed):
@@ -84,24 +87,29 @@ def network_manifest(network: nn.Module) -> JsonObject:
     }
 
 
-def own_width(network: nn.Module) -> int:
-    """The width of goen's own network, of all members of an ensemble together; 0 of another."""
+def own_size(network: nn.Module) -> tuple[int, int]:
+    """The width of goen's own network, 0 of another, and how many of it there are."""
     inner = network.network if isinstance(network, FlipAveraged) else network
     if isinstance(inner, LogitEnsemble):
-        return inner.config.width * len(inner.members)
-    return inner.config.width if isinstance(inner, Backbone) else 0
+        return inner.config.width, len(inner.members)
+    return (inner.config.width if isinstance(inner, Backbone) else 0), 1
 
 
 def network_tensors(network: nn.Module, inputs: InputKind) -> dict[str, Tensor]:
     """The weights, and the outputs for two inputs of a fixed pattern, to compare with later."""
     inner = network.network if isinstance(network, FlipAveraged) else network
     model = inner.model if isinstance(inner, Tapped) else inner
+    own = isinstance(inner, (Backbone, LogitEnsemble))
     tensors = {}
     for name, value in model.state_dict().items():
         if not isinstance(value, Tensor):
             raise UsageError(f"The model's state {name!r} is not a tensor and cannot be saved.")
         kept = value.detach().cpu().clone()  # tied weights share memory
-        own = isinstance(inner, (Backbone, LogitEnsemble))
+        if own and kept.is_floating_point() and kept.dtype != torch.float32:
+            raise UsageError(
+                f"goen's own networks are saved in float32; {name} is {kept.dtype}. Call "
+                "network.float() before the gate is fitted."
+            )
         tensors[f"network.{name}"] = as_half(kept) if own else kept
     return {**tensors, "probe": torch.cat(record_outputs(network, inputs), dim=1)}
 
@@ -169,9 +177,9 @@ def _own_network(
     if not isinstance(inputs, ImageInputs) or inputs.channels != 3:
         raise ValueError(f"its network takes colour images, its inputs should not be {inputs}")
     members = manifest.count("members") if "members" in manifest else 1
-    if members > _MEMBERS:
-        raise ValueError(f"its network should have at most {_MEMBERS} members, got {members}")
-    check_image_size(*inputs.size, manifest.count("width") * members)
+    if members > MEMBERS:
+        raise ValueError(f"its network should have at most {MEMBERS} members, got {members}")
+    check_image_size(*inputs.size, manifest.count("width"), members)
     mean, std = manifest.numbers("mean"), manifest.numbers("std")
     if not len(mean) == len(std) == 3 or min(std) <= 0:
         raise ValueError(

@@ -19,7 +19,7 @@ from goen.gate._network import (
     build_network,
     network_manifest,
     network_tensors,
-    own_width,
+    own_size,
 )
 from goen.gate.bundled import bundled_folder, bundled_gates
 from goen.gate.gate import Gate
@@ -63,7 +63,7 @@ _WRONG = (
 
 def save_gate(gate: Gate, folder: Path) -> None:
     """Write the gate as a folder, whole or not at all."""
-    check_inputs(gate.inputs, own_width(gate.network))
+    check_inputs(gate.inputs, *own_size(gate.network))
     tensors = network_tensors(gate.network, gate.inputs)
     tensors |= {f"scorer.{name}": value for name, value in gate.detector.state().items()}
     held_out = gate.held_out

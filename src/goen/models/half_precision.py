@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from goen.errors import UsageError
+
 
 def round_to_half(network: nn.Module) -> None:
     """Round the matrices and filters of a network to numbers of half precision, in place.
@@ -11,6 +13,9 @@ def round_to_half(network: nn.Module) -> None:
     a network has one number of per channel (biases, the statistics of batch norms) is left alone:
     it is small, and a variance may be too small for half precision.
 
+    Raises:
+        UsageError: a weight is too large for half precision; nothing was changed.
+
     Example:
         >>> layer = nn.Linear(1, 1, bias=False)
         >>> layer.weight.data = torch.tensor([[0.1]])
@@ -18,10 +23,14 @@ def round_to_half(network: nn.Module) -> None:
         >>> layer.weight.item()
         0.0999755859375
     """
+    weights = {name: p for name, p in network.named_parameters() if p.ndim > 1}
     with torch.no_grad():
-        for parameter in network.parameters():
-            if parameter.ndim > 1:
-                parameter.copy_(parameter.half())
+        rounded = {name: parameter.half() for name, parameter in weights.items()}
+        for name, values in rounded.items():
+            if bool((values.isinf() & weights[name].isfinite()).any()):
+                raise UsageError(f"A weight of {name} is too large for half precision.")
+        for name, values in rounded.items():
+            weights[name].copy_(values)
 
 
 def as_half(values: Tensor) -> Tensor:

@@ -15,9 +15,10 @@ class LogitEnsemble(nn.Module):
     """Networks of the same settings, each trained with a seed of its own, as one network.
 
     Logits are averaged, and not probabilities as by ``goen.models.ensemble``: the energy of the
-    logits is a cue, and logarithms of probabilities have none. Each member's features are scaled to
-    unit length and stand beside the others', so that the distance between two images is the root
-    mean square of the members' distances. It costs a pass of each member.
+    logits is a cue, and logarithms of probabilities always have the energy 0. Each member's
+    features are scaled to unit length and stand beside the others', so that the distance between
+    two images is the root mean square of the members' distances (nearly so when the outputs are
+    averaged over flips afterwards). It costs a pass of each member.
 
     Paper: none; deep ensembles (Lakshminarayanan et al. 2017) average probabilities.
 
@@ -25,7 +26,7 @@ class LogitEnsemble(nn.Module):
         members: two or more, with linear classifiers.
 
     Raises:
-        UsageError: fewer than two, different settings, or another classifier.
+        UsageError: fewer than two, not goen's own, different settings, or another classifier.
 
     Example:
         >>> from goen.models import NetworkConfig, ResNet18
@@ -40,6 +41,9 @@ class LogitEnsemble(nn.Module):
 
     def __init__(self, members: Sequence[Backbone]) -> None:
         super().__init__()
+        if not all(isinstance(member, Backbone) for member in members):
+            kinds = ", ".join(sorted({type(member).__name__ for member in members}))
+            raise UsageError(f"An ensemble joins networks of goen's own, got {kinds}.")
         if len(members) < 2 or any(other.config != members[0].config for other in members):
             raise UsageError(
                 "An ensemble joins two or more networks of the same settings, got "

@@ -10,20 +10,22 @@ from goen.models.pooling import pool
 from goen.outputs import Outputs
 
 Repooling = Literal["max", "mean_std"]
-# DAVIS's γ for a ResNet-18 on CIFAR-10, by its authors' scripts.
-_DEVIATIONS = 1.0
+GAMMA = 1.0
+"""DAVIS's γ for the energy of a ResNet-18 on CIFAR-10, by its authors' scripts."""
 
 
 class Repooled(nn.Module):
     r"""Logits of a classifier that reads the maximum, or mean plus deviation, of the last map.
 
     ID images excite a channel in few places and strongly, OOD images everywhere and little; the
-    mean, which the classifier was trained on, hides the difference. The energy of these logits is
-    the score of DAVIS: low energy where the peaks are high.
+    mean, which most classifiers are trained on, hides the difference. The energy of these logits is
+    the score of DAVIS: low energy where the peaks are high. A network that was trained on maxima,
+    as the fast CNN, gains nothing by ``max``: its logits are the same.
 
     Paper: Hassan et al. 2026, "DAVIS: OOD Detection via Dominant Activations and Variance for
     Increased Separation" (arXiv 2601.22703): ``max`` and :math:`\mu + \gamma \sigma`. Departs from
-    it: the deviation is divided by the number of values, not one less.
+    it: the variance is divided by the number of values, not one less; the energy alone, where the
+    paper also puts ReAct, DICE, ASH and SCALE on these features.
 
     Args:
         network: whose classifier reads its last map (representation ``plain``).
@@ -57,6 +59,6 @@ class Repooled(nn.Module):
         if self.pooling == "max":
             pooled = pool(last, "max")
         else:
-            pooled = pool(last, "mean") + _DEVIATIONS * pool(last, "std")
+            pooled = pool(last, "mean") + GAMMA * pool(last, "std")
         hidden, _ = self.network._represent(pooled, pooled)  # reads the second alone
         return Outputs(self.network.classifier.predict(hidden).logits, {})

@@ -45,14 +45,18 @@ NETWORK_WORK = 1 << 28
 (a width below 16 counts as 16: narrower layers are not faster). The paper's width of 64 at 256 ×
 256 takes two seconds for two images on one core, width 16 at 1024 × 1024 three seconds and 1 GB."""
 
+MEMBERS = 16
+"""Networks of an ensemble. Each is built before its weights are read."""
 
-def check_image_size(height: int, width: int, network_width: int = 0) -> None:
+
+def check_image_size(height: int, width: int, network_width: int = 0, members: int = 1) -> None:
     """Raise a ``UsageError`` unless a gate with images of this size can be saved and loaded.
 
     Args:
         height: in pixels.
         width: in pixels.
-        network_width: of goen's ResNet-18; 0 for another network.
+        network_width: of goen's own network; 0 for another.
+        members: how many of it there are.
 
     Example:
         >>> check_image_size(32, 32, network_width=64)
@@ -63,9 +67,10 @@ def check_image_size(height: int, width: int, network_width: int = 0) -> None:
     """
     most = IMAGE_PIXELS
     if network_width:
-        most = min(most, NETWORK_WORK // max(network_width, 16) ** 2)
+        most = min(most, NETWORK_WORK // (members * max(network_width, 16) ** 2))
     if height * width > most:
-        of = f" with a ResNet-18 of width {network_width}" if network_width else ""
+        kind = "a ResNet-18" if members == 1 else f"{members} networks"
+        of = f" with {kind} of width {network_width}" if network_width else ""
         raise UsageError(
             f"image_size should have at most {most:,} pixels{of}, got {height}×{width}."
         )

@@ -115,7 +115,13 @@ def bench(
 
 
 def _is_default(method: Method, experiment: Experiment) -> bool:
-    """Flip averaging is skipped for networks trained without flips, unless named."""
+    """Whether the method is run unless it is named.
+
+    Flip averaging is not for networks trained without flips, and the maximum of the last map not
+    for the fast CNN, whose classifier reads just that.
+    """
+    if method.view == "last_map_max":
+        return experiment.preset.network.architecture != "fast_cnn"
     return method.view != "flip_averaged" or experiment.preset.training.flip != "never"
 
 

@@ -17,7 +17,7 @@ from goen.models import Backbone, ClassifierKind, Representation
 from goen.models.ensemble import ensemble
 from goen.models.flip_averaging import FlipAveraged
 from goen.models.placement import find_device
-from goen.models.repooled import Repooled
+from goen.models.repooled import GAMMA, Repooled
 from goen.outputs import Outputs
 from goen.runs.manifest import Manifest
 from goen.runs.results import Origin
@@ -173,9 +173,11 @@ class Experiment:
             module = perturbed = Perturbed(trained.network)
             key = f"{key} perturbed {perturbed.epsilon} {perturbed.temperature}"
             features = ()
-        elif view in ("max", "mean_std"):
-            module, features = Repooled(trained.network, view), ()
-            key = f"{key} repooled {view}"
+        elif view == "last_map_max":
+            module, key, features = Repooled(trained.network, "max"), f"{key} {view}", ()
+        elif view == "last_map_mean_std":
+            module = Repooled(trained.network, "mean_std")
+            key, features = f"{key} {view} {GAMMA}", ()
         elif view == "flip_averaged":
             # The word in the key is that of finished stages, which another would not find.
             module, key = FlipAveraged(trained.network), f"{key} mirrored"

@@ -35,7 +35,7 @@ from goen.outputs import Outputs
 
 Kind = Literal["predictive", "post-hoc", "newer", "goen", "other"]
 Role = Literal["train", "calibration", "ood"]
-View = Literal["plain", "perturbed", "flip_averaged", "max", "mean_std"]
+View = Literal["plain", "perturbed", "flip_averaged", "last_map_max", "last_map_mean_std"]
 _Detector = TypeVar("_Detector", bound=Detector)
 
 
@@ -202,14 +202,14 @@ _ALL = (
     Method("vim", "ViM", _with_weights(lambda w, b: ViM(weight=w, bias=b)), "newer"),
     Method("react", "ReAct", _with_weights(lambda w, b: ReAct(weight=w, bias=b)), "newer"),
     Method("fdbd", "fDBD", _with_weights(lambda w, b: FDBD(weight=w, bias=b)), "newer"),
-    Method("davis", "DAVIS, maximum", _nothing(Energy), "newer", fits_on=(), view="max"),
+    Method("davis", "DAVIS, maximum", _nothing(Energy), "newer", fits_on=(), view="last_map_max"),
     Method(
         "davis_std",
-        "DAVIS, mean and deviation",
+        "DAVIS, mean + standard deviation",
         _nothing(Energy),
         "newer",
         fits_on=(),
-        view="mean_std",
+        view="last_map_mean_std",
     ),
     Method("masf", "MaSF", _masf, "newer", "goen"),
     Method("knn_multi_scale", "KNN, multi-scale", _on("train", KNN), "newer", "goen"),
