@@ -16,12 +16,15 @@ import goen
 from goen.batch import Inputs
 from goen.data import ImageSet
 from goen.data.kinds import ImageInputs
-from goen.detectors import Goen
+from goen.detectors import Goen, GoenM
 from goen.detectors.calibration_head import HeadConfig
 from goen.errors import ArtifactError
 from goen.extraction import extract
 from goen.gate import Gate, HeldOut
 from goen.models import NetworkConfig, ResNet18
+from goen.models.flip_averaging import FlipAveraged
+from goen.models.half_precision import round_to_half
+from goen.models.logit_ensemble import LogitEnsemble
 from goen.models.tapping.preprocess import Preprocess
 
 from .case import Broken, Fuzzer
@@ -84,6 +87,19 @@ def _with_head() -> Gate:
     return Gate(network, detector, scores, 0.05, _CLASSES, ImageInputs(3, _SIDE, _SIDE), facts)
 
 
+def _ensemble() -> Gate:
+    """As the bundled one: two networks in half precision, averaged over flips."""
+    members = [ResNet18(NetworkConfig(num_classes=3, width=2)).eval() for _ in range(2)]
+    for member in members:
+        round_to_half(member)
+    network = FlipAveraged(LogitEnsemble(members)).eval()
+    train, held_out = _images(0, 60), extract(network, _images(1, 60))
+    detector = GoenM(("layer2", "layer4"), logit_cues=("entropy", "energy"))
+    detector.fit(extract(network, train), torch.from_numpy(train.labels), held_out=held_out)
+    scores = HeldOut.from_cues(detector, detector.cues(held_out), labels=None, rounding=0.0)
+    return Gate(network, detector, scores, 0.05, _CLASSES, ImageInputs(3, _SIDE, _SIDE))
+
+
 def _with_own_model() -> Gate:
     gate = Gate.fit(
         TinyNet().eval(),
@@ -117,11 +133,12 @@ _KINDS: tuple[tuple[Callable[[], Gate], bool], ...] = (
     (_with_head, False),
     (_with_own_model, True),
     (_of_features, False),
+    (_ensemble, False),
 )
 
 
 class GateFuzzer(Fuzzer):
-    """Damages the manifest, the tensors or both of four small gates."""
+    """Damages the manifest, the tensors or both of five small gates."""
 
     name = "gates"
     # goen.runs.limits: two images through the largest network that it lets in.

@@ -174,7 +174,8 @@ def _rename(draw: random.Random, content: Any) -> str:
 
 def _add(draw: random.Random, content: Any) -> str:
     at, chosen = draw.choice(_objects(content))
-    name = draw.choice(("further", "__class__", "head", "mirrored", "density", "function", "size"))
+    names = ("further", "__class__", "head", "mirrored", "members", "density", "function", "size")
+    name = draw.choice(names)
     chosen[name] = copy.deepcopy(draw.choice(HOSTILE))
     return f"{(*at, name)} added, {str(chosen[name])[:60]!r}"
 
