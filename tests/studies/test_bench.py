@@ -21,6 +21,7 @@ from goen.outputs import Outputs
 from goen.runs.results import Result, read_results
 from goen.runs.stages import Stages
 from goen.studies import METHODS, PRESETS, BenchConfig, Method, RunConfig, bench, run
+from goen.studies.bench import _is_default
 from goen.studies.experiment import Experiment
 
 from ..tiny import FAST, tiny_protocol
@@ -201,6 +202,17 @@ def test_flip_averaging_is_skipped_for_networks_trained_without_flips(
     monkeypatch.setitem(PRESETS, "flipping", flipping)  # type: ignore[arg-type]
     results = bench(BenchConfig(preset="flipping"), protocol, folder / "flipping", stages)
     assert {r.method for r in results} == set(two)
+
+
+def test_the_maximum_of_the_last_map_is_skipped_for_a_network_that_was_trained_on_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    other = replace(FAST, network=replace(FAST.network, architecture="fast_cnn"))
+    monkeypatch.setitem(PRESETS, "other", other)  # type: ignore[arg-type]
+    for preset, skipped in (("fast", set()), ("other", {"davis"})):
+        experiment = Experiment(preset, "full", 42, tiny_protocol(), Stages(tmp_path))
+        chosen = {key for key, method in METHODS.items() if _is_default(method, experiment)}
+        assert {*METHODS} - chosen == skipped | {"goen_m_flip_averaged"}
 
 
 def test_methods_and_sets_can_be_chosen(
