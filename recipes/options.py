@@ -113,8 +113,7 @@ def tables() -> dict[str, Table]:
             Cell(fmean(values), spread=over_seeds(values).sd if spread else None)
             for values in columns
         ]
-        minutes = fmean(run["seconds"] for run in runs) / 60
-        return Row(TITLES[option], (Cell(len(runs), ".0f"), *cells, Cell(minutes, ".1f")))
+        return Row(TITLES[option], (Cell(len(runs), ".0f"), *cells))
 
     names = ("seeds", "accuracy", "SVHN*", "CIFAR-100*", "mean of three*", "mean of eight*")
     title = "Options of the training: accuracy, and AUROC by goen-m's cues on the selection sets"
@@ -123,10 +122,9 @@ def tables() -> dict[str, Table]:
         "classes of CIFAR-100 that the protocol leaves out, noise (in the means), and five kinds "
         "of OOD images made from ID images (in the mean of eight). The last three columns of AUROC "
         "are means of three: by the best of all cues and combinations in each network, chosen on "
-        "the same images; by energy alone; by the distance in the last block. Minutes of one core, "
-        "beside other work.",
+        "the same images; by energy alone; by the distance in the last block.",
     )
-    columns = (*names, "best cues*", "energy*", "last block*", "minutes")
+    columns = (*names, "best cues*", "energy*", "last block*")
     return {"options": Table("options", title, columns, tuple(map(row, found)), notes)}
 
 
