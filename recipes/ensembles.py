@@ -1,4 +1,4 @@
-"""One network or several, each image once or with its mirror image: by the selection sets.
+"""One network or several, each image once or averaged over its flips: by the selection sets.
 
     python recipes/ensembles.py --data-dir DATA     (trains three networks of preset fast)
 
@@ -12,13 +12,17 @@ from statistics import fmean
 
 import torch
 import tyro
-from goen_m import standardised
-from poolings import CALIBRATION, LOGIT_CUES, MOST, MOST_OOD, REAL, TRAIN, judged, selection_sets
+from poolings import (
+    CALIBRATION,
+    REAL,
+    TRAIN,
+    cues_from,
+    judged,
+    selection_protocol,
+    selection_sets,
+)
 from torch import Tensor, nn
 
-from goen.data import protocol
-from goen.data.protocol import SPLIT_SEED
-from goen.detectors._bank import Bank
 from goen.extraction import extract
 from goen.metrics import over_seeds
 from goen.models.logit_ensemble import joined
@@ -34,15 +38,15 @@ OUT = Path(__file__).parents[1] / "results" / "ensembles.jsonl"
 LAYERS = ("block2", "block3.conv1")
 SEEDS = (42, 123, 2024)
 ROWS = (3_000, 1_900)
-PLAIN, MIRRORED = "plain", "mirrored"
+PLAIN, FLIPPED = "plain", "flipped"
 # Of each network: how it sees an image.
-ONE, OTHER, BOTH = (PLAIN,), (MIRRORED,), (PLAIN, MIRRORED)
+ONE, OTHER, BOTH = (PLAIN,), (FLIPPED,), (PLAIN, FLIPPED)
 Member = tuple[int, tuple[str, ...]]
 PAIRS = ((42, 123), (123, 2024), (2024, 42))
 ENSEMBLES: dict[str, tuple[tuple[Member, ...], ...]] = {
     "one network": tuple(((seed, ONE),) for seed in SEEDS),
     "one network, flip-averaged": tuple(((seed, BOTH),) for seed in SEEDS),
-    "two networks, the second sees the mirror image": tuple(
+    "two networks, the second sees flipped images": tuple(
         ((first, ONE), (second, OTHER)) for first, second in PAIRS
     ),
     "two networks, flip-averaged": tuple(
@@ -53,8 +57,8 @@ ENSEMBLES: dict[str, tuple[tuple[Member, ...], ...]] = {
 Views = dict[tuple[int, str], Outputs]
 
 
-class Mirrored(nn.Module):
-    """A network that sees mirror images."""
+class Flipped(nn.Module):
+    """A network that sees horizontally flipped images."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -87,22 +91,14 @@ def measured(
 ) -> dict[str, object]:
     """Accuracy on the calibration images, and AUROC by set."""
     outputs = {name: ensemble_outputs(members, of_set) for name, of_set in views.items()}
-    bank = Bank(LAYERS, rows).update(outputs.pop(TRAIN), labels[TRAIN])
-    cues = {
-        layer: standardised(lambda o, layer=layer: bank.distance(o, layer), outputs)
-        for layer in LAYERS
-    }
-    for name, cue in LOGIT_CUES.items():
-        cues[name] = standardised(lambda o, cue=cue: cue(o.logits), outputs)
+    cues = cues_from(outputs, labels[TRAIN], rows)
     hits = outputs[CALIBRATION].logits.argmax(dim=1) == labels[CALIBRATION]
     auroc = {name: round(value, 5) for name, value in judged(cues, list(cues)).items()}
     return {"accuracy": round(hits.double().mean().item(), 4), "auroc": auroc}
 
 
-def tables() -> dict[str, Table]:
+def table() -> Table:
     """What results/ensembles.jsonl has, for docs/results.md."""
-    if not OUT.is_file():
-        return {}
     lines = [json.loads(line) for line in OUT.read_text(encoding="utf-8").splitlines()[1:]]
 
     def row(name: str, rows: int) -> Row:
@@ -128,7 +124,7 @@ def tables() -> dict[str, Table]:
         "images, the fifty classes of CIFAR-100 that the protocol leaves out, and noise.",
     )
     rows = tuple(row(name, count) for name in ENSEMBLES for count in ROWS)
-    return {"ensembles": Table("ensembles", title, names, rows, notes)}
+    return Table("ensembles", title, names, rows, notes)
 
 
 def main(data_dir: Path | None = None, stages: Path = Path("runs/stages")) -> None:
@@ -138,20 +134,14 @@ def main(data_dir: Path | None = None, stages: Path = Path("runs/stages")) -> No
         data_dir: a folder that holds image sets (else GOEN_DATA).
         stages: where finished trainings are kept.
     """
-    torch.set_num_threads(1)  # the number is part of a training's key
-    p = protocol("cifar10", data_dir=data_dir, download=True, extra=("cifar100-rest",))
-    if p.missing:
-        raise SystemExit(f"This needs every set; missing: {', '.join(p.missing)}.")
+    p = selection_protocol(data_dir)
     sets = {name: s for name, s in selection_sets(p) if name in (TRAIN, CALIBRATION, *REAL)}
-    for name, images in sets.items():
-        most = min(len(images), MOST.get(name, MOST_OOD))
-        sets[name] = images.split({name: most}, SPLIT_SEED)[name]
     views: dict[str, Views] = {name: {} for name in sets}
     for seed in SEEDS:
         preset = choose_preset("fast", p, "full", seed)
         settings = preset.network, preset.training, p.train, p.calibration_id
         network = train(*settings, Stages(stages), torch.device("cpu")).network
-        for view, module in ((PLAIN, network), (MIRRORED, Mirrored(network))):
+        for view, module in ((PLAIN, network), (FLIPPED, Flipped(network))):
             for name, images in sets.items():
                 views[name][seed, view] = extract(module, images).keep(LAYERS)
     labels = {name: labels_of(images.labels) for name, images in sets.items()}

@@ -18,11 +18,10 @@ from typing import Any
 
 import torch
 import tyro
-from poolings import REAL, EveryPooling, candidates, cues_of, judged
+from poolings import REAL, EveryPooling, candidates, cues_of, judged, selection_protocol
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from goen.data import protocol
 from goen.errors import unknown
 from goen.extraction import extract
 from goen.metrics import over_seeds
@@ -142,10 +141,7 @@ def main(
         data_dir: a folder that holds image sets (else GOEN_DATA).
         stages: where finished trainings are kept.
     """
-    torch.set_num_threads(1)  # the number is part of a training's key
-    p = protocol("cifar10", data_dir=data_dir, download=True, extra=("cifar100-rest",))
-    if p.missing:
-        raise SystemExit(f"This needs every set; missing: {', '.join(p.missing)}.")
+    p = selection_protocol(data_dir)
     OUT.mkdir(parents=True, exist_ok=True)
     for option in options:
         if option not in OPTIONS:

@@ -377,7 +377,7 @@ def table(name: str) -> Table:
     if name == "options":
         return options.tables()[name]
     if name == "ensembles":
-        return ensembles.tables()[name]
+        return ensembles.table()
     if name == "seeds":
         titles = {m: (title, "without flip averaging") for m, title in BENCHED.items()}
         titles |= {m: (title, "with flip averaging") for m, title in FLIP_AVERAGED.items()}

@@ -15,7 +15,7 @@ Writes results/poolings/NETWORK.jsonl, a line per candidate.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean
@@ -29,7 +29,7 @@ from torch import Tensor, nn
 import goen
 from goen.data import ImageSet, Protocol, protocol
 from goen.data.protocol import SPLIT_SEED
-from goen.detectors._bank import Bank
+from goen.detectors._bank import ROWS, Bank
 from goen.extraction import extract
 from goen.functional.cues import entropy
 from goen.functional.logits import energy_score
@@ -55,6 +55,8 @@ MOST_OOD = 2_000
 LOGIT_CUES = {"entropy": entropy, "energy": energy_score}
 # So many of the best distances are tried by threes.
 BEST = 8
+Cues = dict[str, dict[str, Tensor]]
+"""By cue and set."""
 
 
 class EveryPooling(nn.Module):
@@ -102,37 +104,60 @@ def network_of(name: str, p: Protocol, stages: Stages) -> nn.Module:
     return EveryPooling(backbone)
 
 
+def selection_protocol(data_dir: Path | None) -> Protocol:
+    """CIFAR-10 with the other fifty classes of CIFAR-100; every set must be there.
+
+    On one thread from here on: their number is part of a training's key.
+    """
+    torch.set_num_threads(1)
+    p = protocol("cifar10", data_dir=data_dir, download=True, extra=("cifar100-rest",))
+    if p.missing:
+        raise SystemExit(f"This needs every set; missing: {', '.join(p.missing)}.")
+    return p
+
+
 def selection_sets(p: Protocol) -> Iterator[tuple[str, ImageSet]]:
-    """The training images, the ID images, and the OOD images to choose by."""
-    yield TRAIN, p.train
-    yield CALIBRATION, p.calibration_id
-    yield "svhn*", p.calibration_ood["svhn"]
-    yield "cifar100*", p.evaluation["cifar100-rest"].images
-    yield "noise*", p.calibration_ood["noise"]
-    yield from synthetic(p.calibration_id).items()
-
-
-def cues_of(network: nn.Module, p: Protocol) -> dict[str, dict[str, Tensor]]:
-    """Every cue of every set, in standard deviations of the calibration images."""
-    outputs, labels = {}, {}
-    for name, images in selection_sets(p):
+    """Some training images, ID images, and the OOD images to choose by."""
+    sets = {
+        TRAIN: p.train,
+        CALIBRATION: p.calibration_id,
+        "svhn*": p.calibration_ood["svhn"],
+        "cifar100*": p.evaluation["cifar100-rest"].images,
+        "noise*": p.calibration_ood["noise"],
+        **synthetic(p.calibration_id),
+    }
+    for name, images in sets.items():
         most = min(len(images), MOST.get(name, MOST_OOD))
-        some = images.split({name: most}, SPLIT_SEED)[name]
-        outputs[name], labels[name] = extract(network, some), labels_of(some.labels)
-    train = outputs.pop(TRAIN)
-    bank = Bank(tuple(train.features)).update(train, labels[TRAIN])
+        yield name, images.split({name: most}, SPLIT_SEED)[name]
+
+
+def cues_of(network: nn.Module, p: Protocol) -> Cues:
+    """Every cue of every set, in standard deviations of the calibration images."""
+    outputs = {}
+    for name, images in selection_sets(p):
+        outputs[name] = extract(network, images)
+        if name == TRAIN:
+            labels = labels_of(images.labels)
+    return cues_from(outputs, labels)
+
+
+def cues_from(outputs: Mapping[str, Outputs], labels: Tensor, rows: int = ROWS) -> Cues:
+    """The same from the network's outputs for each set and the labels of the training images."""
+    train = outputs[TRAIN]
+    others = {name: outputs[name] for name in outputs if name != TRAIN}
+    bank = Bank(tuple(train.features), rows).update(train, labels)
     distances = {
-        name: standardised(lambda o, name=name: bank.distance(o, name), outputs)
+        name: standardised(lambda o, name=name: bank.distance(o, name), others)
         for name in train.features
     }
-    others = {
-        name: standardised(lambda o, cue=cue: cue(o.logits), outputs)
+    of_logits = {
+        name: standardised(lambda o, cue=cue: cue(o.logits), others)
         for name, cue in LOGIT_CUES.items()
     }
-    return distances | others
+    return distances | of_logits
 
 
-def judged(cues: dict[str, dict[str, Tensor]], names: Sequence[str]) -> dict[str, float]:
+def judged(cues: Cues, names: Sequence[str]) -> dict[str, float]:
     """AUROC of the mean of these cues, by set."""
     means = {
         dataset: torch.stack([cues[name][dataset] for name in names]).mean(dim=0).numpy()
@@ -142,7 +167,7 @@ def judged(cues: dict[str, dict[str, Tensor]], names: Sequence[str]) -> dict[str
     return {dataset: float(auroc(tally(id_scores, scores))) for dataset, scores in means.items()}
 
 
-def candidates(cues: dict[str, dict[str, Tensor]]) -> Iterator[tuple[str, ...]]:
+def candidates(cues: Cues) -> Iterator[tuple[str, ...]]:
     """The sets of cues that are compared."""
     distances = [name for name in cues if name not in LOGIT_CUES]
     alone = {name: judged(cues, [name]) for name in distances}
@@ -171,10 +196,7 @@ def main(
         flip_averaging: average the features over each image and its mirror image.
         stages: where finished trainings are kept.
     """
-    torch.set_num_threads(1)  # the number is part of a training's key
-    p = protocol("cifar10", data_dir=data_dir, download=True, extra=("cifar100-rest",))
-    if p.missing:
-        raise SystemExit(f"This needs every set; missing: {', '.join(p.missing)}.")
+    p = selection_protocol(data_dir)
     module = network_of(network, p, Stages(stages))
     cues = cues_of(FlipAveraged(module) if flip_averaging else module, p)
     rows = [(names, judged(cues, names)) for names in candidates(cues)]
