@@ -71,6 +71,9 @@ _FAST = Preset(
     HeadConfig(),
 )
 
+# A third of cpu's epochs, for studies that train many networks.
+_SHORT = replace(_CPU, training=replace(_CPU.training, epochs=12, sizes=((8, 20), (2, 26))))
+
 PRESETS: Mapping[str, Preset] = {
     # Half a minute on two cores. Digits are not flipped: a flipped 2 is not a 2.
     "digits": Preset(
@@ -79,14 +82,19 @@ PRESETS: Mapping[str, Preset] = {
         HeadConfig(batch_size=16),  # 144 ID images: smaller batches for enough steps
     ),
     "cpu": _CPU,
-    # A third of that, for studies that train many networks.
-    "short": replace(_CPU, training=replace(_CPU.training, epochs=12, sizes=((8, 20), (2, 26)))),
+    "short": _SHORT,
     # A network made for short trainings.
     "fast": _FAST,
     # More epochs in the same time, on processors with instructions for bfloat16; hours on others.
     "fast-bf16": replace(
         _FAST,
         training=replace(_FAST.training, epochs=20, sizes=((5, 24),), precision="bfloat16"),
+    ),
+    # The paper's width within two hours of one core, on the same processors.
+    "wide-bf16": replace(
+        _SHORT,
+        network=replace(_SHORT.network, width=64),
+        training=replace(_SHORT.training, precision="bfloat16"),
     ),
     # The paper's settings, for a GPU.
     "paper": Preset(NetworkConfig(width=64), TrainingConfig(epochs=40), HeadConfig()),
