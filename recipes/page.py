@@ -10,6 +10,7 @@ test compares the pages with the output of this script.
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -64,6 +65,20 @@ ABLATED = {
     "default_distance": ("with CenterLoss", "distance alone"),
     "no_center_loss_distance": ("without CenterLoss", "distance alone"),
     "single_scale_no_center_loss_distance": ("without, layer 4 alone", "distance alone"),
+}
+
+# The studies of each width, and their rows.
+WIDTHS = {
+    "width 16 (preset short)": ("ablate", "baselines"),
+    "width 64 (preset wide-bf16)": ("width", "width-bench"),
+}
+BY_WIDTH = {
+    "default": "the paper's head, with CenterLoss",
+    "no_center_loss": "the paper's head, without",
+    "default_distance": "distance alone, with CenterLoss",
+    "no_center_loss_distance": "distance alone, without",
+    "knn_multi_scale": "KNN on z, without",
+    "goen_m": "goen-m, without",
 }
 
 TRAINED_AS = {"standard": "an ordinary network", "goen": "GOEN's network"}
@@ -368,6 +383,26 @@ def baselines() -> tuple[dict[int, list[Result]], dict[str, tuple[str, str]]]:
     return studies, titles
 
 
+def width_table() -> Table:
+    """GOEN's network at two widths, for the seeds that both have."""
+    studies = {
+        seed: [
+            replace(r, method=f"{r.method}, {width}")
+            for width, names in WIDTHS.items()
+            for name in names
+            for r in read_results(RESULTS / f"{name}-{seed}.jsonl")
+            if r.method in BY_WIDTH
+        ]
+        for seed in files_by_seed("width")
+    }
+    titles = {
+        f"{method}, {width}": (title, width)
+        for width in WIDTHS
+        for method, title in BY_WIDTH.items()
+    }
+    return seeds_table("width", studies, titles)
+
+
 def table(name: str) -> Table:
     """The table of this name."""
     if name.startswith("monitor-"):
@@ -384,6 +419,8 @@ def table(name: str) -> Table:
         return seeds_table(name, benchmarks(), titles)
     if name == "ablation":
         return seeds_table(name, studies_by_seed("ablate"), ABLATED)
+    if name == "width":
+        return width_table()
     if name == "baselines":
         return seeds_table(name, *baselines())
     if name == "geometry":

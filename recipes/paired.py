@@ -2,6 +2,7 @@
 
     python recipes/paired.py bench-paired 42 123 ...     (after bench.sh, flip_averaged.py)
     python recipes/paired.py ablation-paired 42 123 ...  (after ablate.sh of the seeds)
+    python recipes/paired.py width-paired 42             (after width.sh of the seeds)
     python recipes/paired.py baselines-paired 42 123 ... (after baselines.sh of the seeds)
 
 Each set has DeLong's paired test, and the mean over the sets that calibrated neither row has one of
@@ -85,6 +86,22 @@ PAIRS = {
             "calibrated with noise alone: against with SVHN too",
         ),
     ),
+    "width-paired": (
+        Pair(
+            "width",
+            "no_center_loss",
+            "default",
+            "without CenterLoss: against with it, calibrated head",
+        ),
+        Pair(
+            "width",
+            "no_center_loss_distance",
+            "default_distance",
+            "without CenterLoss: against with it, distance alone",
+        ),
+        Pair("width-bench", "goen_m", "goen", "goen-m: against the paper's head"),
+        Pair("width-bench", "goen_m", "knn_multi_scale", "goen-m: against KNN on z"),
+    ),
     "baselines-paired": (
         Pair("baselines", "goen", "max_softmax", "the paper's head: against max softmax"),
         Pair("baselines", "goen", "energy", "the paper's head: against energy"),
@@ -119,7 +136,9 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def main(
-    name: tyro.conf.Positional[Literal["bench-paired", "ablation-paired", "baselines-paired"]],
+    name: tyro.conf.Positional[
+        Literal["bench-paired", "ablation-paired", "width-paired", "baselines-paired"]
+    ],
     seeds: tyro.conf.Positional[tuple[int, ...]],
     runs: Path = Path("runs"),
 ) -> None:

@@ -18,14 +18,12 @@ import pytest
 from PIL import Image
 
 import goen
+from goen.data.byte_budget import ByteBudget
+from goen.data.find_pictures import describe_skipped, find_pictures
 from goen.data.forms import GREY, PixelForm
+from goen.data.open_picture import FORMATS, SUFFIXES
 from goen.data.pictures import (
-    FORMATS,
-    SUFFIXES,
-    ByteBudget,
     are_pictures,
-    describe_skipped,
-    find_pictures,
     picture_batches,
     picture_forms,
     picture_size,
@@ -389,7 +387,7 @@ def test_pictures_are_opened_in_one_place() -> None:
         for path in root.rglob("*.py")
         for _ in re.findall(r"\bImage\.open\(|\bimread\(|import open as", path.read_text())
     ]
-    assert places == ["pictures.py"]
+    assert places == ["open_picture.py"]
 
 
 def test_text_and_absence_have_their_sentences(tmp_path: Path) -> None:

@@ -44,6 +44,10 @@ def test_the_recipes_of_published_numbers_stay() -> None:
     assert (training.sizes, training.precision) == (((10, 24),), "float32")
     longer = dataclasses.replace(training, epochs=20, sizes=((5, 24),), precision="bfloat16")
     assert PRESETS["fast-bf16"] == dataclasses.replace(PRESETS["fast"], training=longer)
+    short, wide = PRESETS["short"], PRESETS["wide-bf16"]
+    assert (short.training.epochs, short.training.sizes) == (12, ((8, 20), (2, 26)))
+    assert (short.network.width, wide.network.width) == (16, 64)
+    assert wide.training == dataclasses.replace(short.training, precision="bfloat16")
 
 
 def test_presets_are_what_they_say() -> None:

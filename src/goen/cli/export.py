@@ -9,8 +9,9 @@ from goen.cli.model import open_gate
 from goen.cli.options import OptionalFunction, OptionalModel, OptionalPath, OptionalRate
 from goen.cli.terminal import note
 from goen.data.feature_files import read_tensor_file
+from goen.data.find_pictures import describe_skipped
 from goen.data.inputs import Arrays
-from goen.data.pictures import describe_skipped, read_picture
+from goen.data.pictures import read_picture
 from goen.errors import UsageError
 from goen.files import check_free, check_writable
 from goen.gate.export import ONNX, PROGRAM, to_onnx, to_program

@@ -12,7 +12,7 @@ from rich.cells import cell_len, chop_cells
 from rich.text import Text
 
 from goen.cli.terminal import output, visible_line
-from goen.data.pictures import describe_skipped
+from goen.data.find_pictures import describe_skipped
 from goen.gate import Gate
 from goen.gate.score_files import FileCounts, ScoreRow, most_unusual_cue
 

@@ -30,8 +30,8 @@ from goen.cli.score_workers import (
     score_in_shards,
 )
 from goen.cli.terminal import note
+from goen.data.find_pictures import begins_as_picture, describe_skipped
 from goen.data.forms import COLOUR, PixelForm
-from goen.data.pictures import begins_as_picture, describe_skipped
 from goen.errors import UsageError, unknown
 from goen.escaping import visible
 from goen.gate import DEFAULT_GATE, Gate

@@ -27,7 +27,7 @@ from scipy import ndimage
 
 from goen.data._weather import frost_crops, plasma
 from goen.data.imageset import Pixels
-from goen.data.pictures import open_picture
+from goen.data.open_picture import open_picture
 from goen.errors import DataCorrupt, DataMissing, UsageError, unknown
 
 Floats = NDArray[np.float32]

@@ -16,7 +16,7 @@ import numpy as np
 from filelock import FileLock
 
 from goen.data.catalogue import Known, NpmPackage, Official
-from goen.data.pictures import open_picture
+from goen.data.open_picture import open_picture
 from goen.data.readers import Chunks, Reading, Source, idx_bytes, members_of
 from goen.data.store import cache_folder
 from goen.errors import DataCorrupt, DataMissing

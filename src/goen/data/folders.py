@@ -6,9 +6,10 @@ from logging import getLogger
 from pathlib import Path
 
 from goen.data.array_files import is_array_file
+from goen.data.find_pictures import describe_skipped
 from goen.data.forms import COLOUR, PixelForm
 from goen.data.imageset import ImageSet
-from goen.data.pictures import describe_skipped, picture_forms, picture_size
+from goen.data.pictures import picture_forms, picture_size
 from goen.data.readers import class_files, class_folders, class_names, stack_file
 from goen.data.sources import load_set, names
 from goen.data.store import prepare_set

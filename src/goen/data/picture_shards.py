@@ -17,7 +17,8 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Protocol
 
 from goen.data.forms import PixelForm, Pixels
-from goen.data.pictures import SUFFIXES, read_picture
+from goen.data.open_picture import SUFFIXES
+from goen.data.pictures import read_picture
 from goen.data.urls import is_url, open_url, read_url
 from goen.errors import DataCorrupt
 from goen.files import printable_path

@@ -8,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
+from goen.data.find_pictures import begins_as_picture, find_pictures
 from goen.data.picture_shards import (
     FileShard,
     ParquetShard,
@@ -17,7 +18,6 @@ from goen.data.picture_shards import (
     open_place,
     printable_place,
 )
-from goen.data.pictures import begins_as_picture, find_pictures
 from goen.data.urls import find_urls, is_url
 from goen.errors import ExtraMissing, UsageError
 from goen.files import is_folder

@@ -1,198 +1,37 @@
 """Decoding of picture files, which may come from anyone: the only place where goen does it."""
 
 import io
-import os
 import stat
-import warnings
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Condition, Lock
-from typing import Any, BinaryIO, NamedTuple, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from goen.data.array_files import is_array_file, read_array_header, read_array_image
+from goen.data.byte_budget import ByteBudget
 from goen.data.forms import COLOUR, GREY, PixelForm, Pixels, resize_bands, scaled, to_depth
+from goen.data.open_picture import FORMATS, open_picture, pillow_is_quiet
 from goen.data.tiff_bands import TiffBands, decode_bands, read_tiff
 from goen.errors import DataCorrupt, UsageError
-
-SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 
 # A picture of more pixels than this is a bomb or a mistake; Pillow refuses still larger ones. The
 # 108-megapixel photographs of phones are below it.
 MAX_PIXELS = 178_956_970
 # What all threads together may hold in memory while they decode. A larger picture is decoded alone.
 DECODING_BYTES = 1 << 29
+_decoding = ByteBudget(DECODING_BYTES)
 
 RESIZE_FILTER = "bilinear-antialiased"
 """How pictures are resized, in manifests; ``read_picture`` says what it means."""
 
-FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-"""What is decoded, in Pillow's names; a phone's MPO is a JPEG. One format per suffix above."""
-
-
-# Of skipped files, the endings that a message names.
-_MOST_ENDINGS = 5
 # EXIF orientations that exchange height and width.
 _QUARTER_TURNS = (5, 6, 7, 8)
 # Modes of Pillow whose bands are channels as they are.
 _CHANNEL_MODES = {2: "LA", 4: "RGBA"}
-
-
-def open_picture(file: Path | BinaryIO) -> Image.Image:
-    """The picture, opened but not decoded, if it is of one of ``FORMATS``, whatever its name.
-
-    Pillow by itself tries every decoder it has, and the one for EPS starts Ghostscript.
-
-    Raises:
-        UnidentifiedImageError: it is of no such format.
-    """
-    return Image.open(file, formats=FORMATS)
-
-
-def find_pictures(
-    folder: Path,
-    skipped: Counter[str] | None = None,
-    passed: set[str] | None = None,
-    *,
-    arrays: bool = False,
-) -> Iterator[Path]:
-    """All pictures below a folder, sorted within each folder.
-
-    A file is a picture if its name ends like one (it may be damaged) or if its content begins like
-    one, whatever its name: the formats are those of ``read_picture``. Hidden files and folders are
-    passed over. Links are followed, but no folder is entered twice.
-
-    Args:
-        folder: where to look.
-        skipped: counts the other files, by the ending of their names.
-        passed: absolute paths of files to pass over, and of the folders that were entered, which
-            several calls may share.
-        arrays: whether NPY and NPZ files are pictures, too.
-
-    Raises:
-        UsageError: a folder that may not be read.
-    """
-    counted = Counter[str]() if skipped is None else skipped
-    seen = set[str]() if passed is None else passed
-
-    def refuse(error: OSError) -> None:
-        if isinstance(error, FileNotFoundError) and error.filename != str(folder):
-            return  # it was there a moment ago: whoever tidies up does not stop the search
-        raise UsageError(f"{error.filename} cannot be read: {error.strerror}.") from error
-
-    for place, folders, files in os.walk(folder, followlinks=True, onerror=refuse):
-        real = os.path.realpath(place)
-        if real in seen:
-            folders.clear()
-            continue
-        seen.add(real)
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for file in (Path(place, name) for name in sorted(files)):
-            if str(file.absolute()) in seen:
-                continue
-            if file.name.startswith("."):
-                counted["hidden"] += 1
-            elif (
-                file.suffix.lower() in SUFFIXES
-                or (arrays and is_array_file(file))
-                or begins_as_picture(file)
-            ):
-                yield file
-            else:
-                counted[file.suffix.lower() or "no ending"] += 1
-
-
-def begins_as_picture(source: Path | bytes) -> bool:
-    """Whether a file, or the content of one, begins like a picture of ``FORMATS``."""
-    try:
-        if isinstance(source, Path) and not stat.S_ISREG(source.stat().st_mode):
-            return False  # to open a pipe would wait for ever
-        file = io.BytesIO(source) if isinstance(source, bytes) else source
-        with _pillow_is_quiet(), open_picture(file):
-            return True
-    except Image.DecompressionBombError:
-        return True  # a picture, though too large: whoever reads it gets the reason
-    except Exception:  # Pillow's decoders let almost any exception out of what is no picture
-        return False
-
-
-def describe_skipped(skipped: Counter[str]) -> str:
-    """How many files were skipped, by the ending of their names.
-
-    Example:
-        >>> describe_skipped(Counter({".txt": 2, "no ending": 1}))
-        '3 files skipped, not in a format that goen reads (2 .txt, 1 no ending)'
-    """
-    kinds = [f"{count:,} {ending}" for ending, count in skipped.most_common(_MOST_ENDINGS)]
-    more = ", ..." if len(skipped) > _MOST_ENDINGS else ""
-    files = "1 file" if skipped.total() == 1 else f"{skipped.total():,} files"
-    return f"{files} skipped, not in a format that goen reads ({', '.join(kinds)}{more})"
-
-
-class ByteBudget:
-    """A number of bytes that threads share: each holds what it needs, or waits.
-
-    A thread that needs more than there is waits until it is alone.
-
-    Example:
-        >>> budget = ByteBudget(10)
-        >>> with budget.hold(8):
-        ...     budget.used
-        8
-    """
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.used = 0
-        self._changed = Condition()
-
-    @contextmanager
-    def hold(self, needed: int) -> Iterator[None]:
-        """Hold so many bytes within this block."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self.used or self.used + needed <= self.limit)
-            self.used += needed
-        try:
-            yield
-        finally:
-            with self._changed:
-                self.used -= needed
-                self._changed.notify_all()
-
-
-_decoding = ByteBudget(DECODING_BYTES)
-_quiet_lock = Lock()
-_quiet_users = 0
-_quiet = warnings.catch_warnings()
-
-
-@contextmanager
-def _pillow_is_quiet() -> Iterator[None]:
-    """Silence Pillow's warnings, about size and odd metadata; afterwards filters are as before.
-
-    The filters belong to the process, so of several threads the first changes them and the last
-    restores them: nested ``catch_warnings`` in threads would leave them changed.
-    """
-    global _quiet_users, _quiet
-    with _quiet_lock:
-        if not _quiet_users:
-            _quiet = warnings.catch_warnings()
-            _quiet.__enter__()
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            warnings.filterwarnings("ignore", module=r"PIL\.")
-        _quiet_users += 1
-    try:
-        yield
-    finally:
-        with _quiet_lock:
-            _quiet_users -= 1
-            if not _quiet_users:
-                _quiet.__exit__(None, None, None)
 
 
 def read_picture(
@@ -242,7 +81,7 @@ def read_picture(
     source = Path(source) if isinstance(source, str) else source
     name = name or (str(source) if isinstance(source, Path) else "picture")
     if isinstance(source, Image.Image):
-        with _one_error(name), _pillow_is_quiet():
+        with _one_error(name), pillow_is_quiet():
             return _checked_and_decoded(source, size, name, form, copy=True)
     if isinstance(source, Path) and is_array_file(source):
         return _read_array(source, size, name, form)
@@ -286,7 +125,7 @@ def _several_bands(source: Path | bytes, name: str) -> TiffBands | None:
     """What a TIFF file of more than one band says of itself; ``None`` of other files."""
     if isinstance(source, Path) and not source.is_file():
         return None  # whoever opens it gets the reason
-    with _one_error(name), _pillow_is_quiet():
+    with _one_error(name), pillow_is_quiet():
         tiff = read_tiff(source)
     return None if tiff is None or tiff.channels == 1 else tiff
 
@@ -305,7 +144,7 @@ def _read_bands(
             "is genuine."
         )
     # Pillow's pixels, those without padding, and those of the form.
-    with _one_error(name), _pillow_is_quiet(), _decoding.hold(values * 12):
+    with _one_error(name), pillow_is_quiet(), _decoding.hold(values * 12):
         found = decode_bands(source, tiff, _grey_values)
         if found.dtype == np.float32 and not (found.min() >= 0 and found.max() <= 1):
             raise ValueError("its floats should lie in [0, 1]")
@@ -427,7 +266,7 @@ def _upright_size(picture: Image.Image) -> tuple[int, int]:
 @contextmanager
 def _opened(source: Path | bytes, name: str) -> Iterator[Image.Image]:
     """The picture, opened but not decoded."""
-    with _one_error(name), _pillow_is_quiet():
+    with _one_error(name), pillow_is_quiet():
         if isinstance(source, Path) and not stat.S_ISREG(source.stat().st_mode):
             raise DataCorrupt(f"{name} is not a file.")  # to open a pipe would wait for ever
         with open_picture(io.BytesIO(source) if isinstance(source, bytes) else source) as picture:

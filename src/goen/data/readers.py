@@ -19,9 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from goen.data.array_files import read_array_header, read_labels, read_stack
+from goen.data.find_pictures import find_pictures
 from goen.data.forms import COLOUR, PixelForm, resize_bands
 from goen.data.imageset import Labels, Pixels
-from goen.data.pictures import MAX_PIXELS, RESIZE_FILTER, SUFFIXES, find_pictures, read_picture
+from goen.data.open_picture import SUFFIXES
+from goen.data.pictures import MAX_PIXELS, RESIZE_FILTER, read_picture
 from goen.errors import DataCorrupt
 
 Chunks = Iterator[tuple[Pixels, Labels]]

@@ -12,8 +12,8 @@ from goen.data import fetch
 from goen.data.catalogue import KNOWN, CifarFiles, Known
 from goen.data.cifar_pickle import read_batch
 from goen.data.embedded import EMBEDDED
+from goen.data.find_pictures import find_pictures
 from goen.data.imageset import ImageSet, Labels, Pixels
-from goen.data.pictures import find_pictures
 from goen.data.readers import (
     Reading,
     Source,

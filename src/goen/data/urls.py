@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, BinaryIO
 
-from goen.data.pictures import SUFFIXES
+from goen.data.open_picture import SUFFIXES
 from goen.errors import DataCorrupt, ExtraMissing, UsageError
 
 if TYPE_CHECKING:

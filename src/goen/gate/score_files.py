@@ -12,9 +12,10 @@ from pathlib import Path
 
 import numpy as np
 
+from goen.data.find_pictures import find_pictures
 from goen.data.forms import COLOUR, PixelForm, Pixels
 from goen.data.inputs import check_batch_size
-from goen.data.pictures import find_pictures, read_picture
+from goen.data.pictures import read_picture
 from goen.errors import DataError, UsageError
 from goen.files import is_folder, printable_path
 from goen.gate import Gate, Prediction

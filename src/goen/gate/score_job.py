@@ -12,10 +12,10 @@ from typing import NamedTuple
 from safetensors.torch import load
 from torch import uint8
 
+from goen.data.find_pictures import describe_skipped
 from goen.data.inputs import check_batch_size
 from goen.data.picture_shards import PictureShard
 from goen.data.picture_sources import PictureSources
-from goen.data.pictures import describe_skipped
 from goen.errors import UsageError
 from goen.gate.gate import Gate
 from goen.gate.pickling import gate_files

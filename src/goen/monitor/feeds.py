@@ -10,7 +10,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import TextIO
 
-from goen.data.pictures import find_pictures
+from goen.data.find_pictures import find_pictures
 from goen.errors import UsageError
 from goen.files import printable_path
 from goen.gate.score_files import DEFAULT_BATCH_SIZE

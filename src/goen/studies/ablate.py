@@ -70,8 +70,9 @@ class AblateConfig:
         variants: by name; all if none is given. default is always included.
         preset: network and training settings: digits (width 8, half a minute), cpu (width 16, 36
             epochs), short (the same, 12 epochs), fast (a network for short trainings, 16 epochs),
-            fast-bf16 (the same in bfloat16, 20 epochs) or paper (width 64, for a GPU); auto takes
-            digits for the digits and cpu for CIFAR-10.
+            fast-bf16 (the same in bfloat16, 20 epochs), wide-bf16 (short at width 64 in bfloat16)
+            or paper (width 64, 40 epochs, for a GPU); auto takes digits for the digits and cpu for
+            CIFAR-10.
         budget: full trains the whole schedule; paper stops early.
         seed: of all trainings.
         device: where networks train and run: cpu, cuda (cuda:1 is the second GPU), or auto: CUDA if

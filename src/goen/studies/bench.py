@@ -38,8 +38,9 @@ class BenchConfig:
         sets: OOD sets to evaluate on, by name; all if none is given.
         preset: network and training settings: digits (width 8, half a minute), cpu (width 16, 36
             epochs), short (the same, 12 epochs), fast (a network for short trainings, 16 epochs),
-            fast-bf16 (the same in bfloat16, 20 epochs) or paper (width 64, for a GPU); auto takes
-            digits for the digits and cpu for CIFAR-10.
+            fast-bf16 (the same in bfloat16, 20 epochs), wide-bf16 (short at width 64 in bfloat16)
+            or paper (width 64, 40 epochs, for a GPU); auto takes digits for the digits and cpu for
+            CIFAR-10.
         budget: full trains every network for the full schedule; paper stops early with a patience
             of ten epochs and gives the baselines 2.5 times GOEN's epochs, as in the paper.
         seed: random seed of all trainings; the ensemble uses four others as well.

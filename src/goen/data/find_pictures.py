@@ -1,0 +1,97 @@
+"""Picture files below a folder."""
+
+import io
+import os
+import stat
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from PIL import Image
+
+from goen.data.array_files import is_array_file
+from goen.data.open_picture import SUFFIXES, open_picture, pillow_is_quiet
+from goen.errors import UsageError
+
+# Of skipped files, the endings that a message names.
+_MOST_ENDINGS = 5
+
+
+def find_pictures(
+    folder: Path,
+    skipped: Counter[str] | None = None,
+    passed: set[str] | None = None,
+    *,
+    arrays: bool = False,
+) -> Iterator[Path]:
+    """All pictures below a folder, sorted within each folder.
+
+    A file is a picture if its name ends like one (it may be damaged) or if its content begins like
+    one, whatever its name: the formats are those of ``read_picture``. Hidden files and folders are
+    passed over. Links are followed, but no folder is entered twice.
+
+    Args:
+        folder: where to look.
+        skipped: counts the other files, by the ending of their names.
+        passed: absolute paths of files to pass over, and of the folders that were entered, which
+            several calls may share.
+        arrays: whether NPY and NPZ files are pictures, too.
+
+    Raises:
+        UsageError: a folder that may not be read.
+    """
+    counted = Counter[str]() if skipped is None else skipped
+    seen = set[str]() if passed is None else passed
+
+    def refuse(error: OSError) -> None:
+        if isinstance(error, FileNotFoundError) and error.filename != str(folder):
+            return  # it was there a moment ago: whoever tidies up does not stop the search
+        raise UsageError(f"{error.filename} cannot be read: {error.strerror}.") from error
+
+    for place, folders, files in os.walk(folder, followlinks=True, onerror=refuse):
+        real = os.path.realpath(place)
+        if real in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for file in (Path(place, name) for name in sorted(files)):
+            if str(file.absolute()) in seen:
+                continue
+            if file.name.startswith("."):
+                counted["hidden"] += 1
+            elif (
+                file.suffix.lower() in SUFFIXES
+                or (arrays and is_array_file(file))
+                or begins_as_picture(file)
+            ):
+                yield file
+            else:
+                counted[file.suffix.lower() or "no ending"] += 1
+
+
+def begins_as_picture(source: Path | bytes) -> bool:
+    """Whether a file, or the content of one, begins like a picture of ``FORMATS``."""
+    try:
+        if isinstance(source, Path) and not stat.S_ISREG(source.stat().st_mode):
+            return False  # to open a pipe would wait for ever
+        file = io.BytesIO(source) if isinstance(source, bytes) else source
+        with pillow_is_quiet(), open_picture(file):
+            return True
+    except Image.DecompressionBombError:
+        return True  # a picture, though too large: whoever reads it gets the reason
+    except Exception:  # Pillow's decoders let almost any exception out of what is no picture
+        return False
+
+
+def describe_skipped(skipped: Counter[str]) -> str:
+    """How many files were skipped, by the ending of their names.
+
+    Example:
+        >>> describe_skipped(Counter({".txt": 2, "no ending": 1}))
+        '3 files skipped, not in a format that goen reads (2 .txt, 1 no ending)'
+    """
+    kinds = [f"{count:,} {ending}" for ending, count in skipped.most_common(_MOST_ENDINGS)]
+    more = ", ..." if len(skipped) > _MOST_ENDINGS else ""
+    files = "1 file" if skipped.total() == 1 else f"{skipped.total():,} files"
+    return f"{files} skipped, not in a format that goen reads ({', '.join(kinds)}{more})"
