@@ -36,6 +36,7 @@ COLOURS = {
     "knn_multi_scale": "#0072b2",
     "goen_m": "#009e73",
 }
+GATES = {"cifar10-w16": "#999999", "cifar10-fast": "#0072b2", page.BEST: "#009e73"}
 NETWORKS = {
     "an ordinary network": "#0072b2",
     "networks of their own": "#999999",
@@ -66,6 +67,27 @@ def methods(studies: dict[int, list[Result]]) -> None:
     axes.invert_yaxis()
     axes.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.42, 1), ncols=4, fontsize=9)
     _finish(figure, axes, "results-methods.png")
+
+
+def gates(found: dict[str, list[dict[str, float]]]) -> None:
+    """AUROC by set of the gates: a dot for each seed."""
+    figure, axes = plt.subplots(figsize=(7.2, 3.6), layout="constrained")
+    for i, (name, colour) in enumerate(GATES.items()):
+        points = [
+            (seed[dataset], place + (i - 1) * 0.2)
+            for seed in found[name]
+            for place, dataset in enumerate(SETS)
+        ]
+        x, y = zip(*points, strict=True)
+        axes.scatter(x, y, s=20, color=colour, label=name)
+    for y in range(len(SETS) - 1):
+        axes.axhline(y + 0.5, color="#dddddd", linewidth=0.7)
+    axes.set(
+        yticks=range(len(SETS)), yticklabels=SETS.values(), xlabel="AUROC, a dot for each seed"
+    )
+    axes.invert_yaxis()
+    axes.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.42, 1), ncols=3, fontsize=9)
+    _finish(figure, axes, "results-gates.png")
 
 
 def differences(lines: list[dict[str, Any]]) -> None:
@@ -164,6 +186,7 @@ def _finish(figure: Figure, axes: Axes, name: str) -> None:
 def main() -> None:
     """Draw all."""
     mpl.rcParams["font.size"] = 10
+    gates(page.gates_by_seed())
     methods(page.benchmarks())
     against_others(*page.baselines())
     differences(read_lines(page.RESULTS / "ablation-paired.jsonl"))

@@ -234,8 +234,8 @@ GROUPS: Mapping[str, Sequence[Sequence[str]]] = {
 }
 
 
-def gates_table() -> Table:
-    """The recipes of recipes/gate.py, each with the networks of three seeds."""
+def gates_by_seed() -> dict[str, list[dict[str, float]]]:
+    """AUROC by set, and the accuracy (``test``), of each gate of recipes/gate.py, seed by seed."""
     found: dict[str, list[dict[str, float]]] = {"cifar10-w16": [], "cifar10-fast": [], BEST: []}
     for results in studies_by_seed("bench").values():
         mine = [r for r in results if r.method == "goen_m_flip_averaged"]
@@ -249,6 +249,11 @@ def gates_table() -> Table:
         for by_key in map(published, files):
             values = {name: row["value"] for (name, m), row in by_key.items() if m == "auroc"}
             found[name].append({"test": by_key["test", "accuracy"]["value"], **values})
+    return found
+
+
+def gates_table() -> Table:
+    """The recipes of recipes/gate.py, each with the networks of three seeds."""
 
     def cell(seeds: list[dict[str, float]], parts: Sequence[Sequence[str]]) -> Cell:
         means = [fmean(fmean(seed[n] for n in part) for part in parts) for seed in seeds]
@@ -257,7 +262,7 @@ def gates_table() -> Table:
     columns = {"accuracy": (("test",),), **GROUPS}
     rows = [
         Row(f"{name}, {len(seeds)} seeds", tuple(cell(seeds, parts) for parts in columns.values()))
-        for name, seeds in found.items()
+        for name, seeds in gates_by_seed().items()
     ]
     notes = (
         "Mean ± standard deviation over the networks of these seeds; the bundled gates are those "

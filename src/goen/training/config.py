@@ -56,7 +56,8 @@ class TrainingConfig:
             Improve Model Robustness and Uncertainty (2019); 0 is none.
         rotated: images that are rotated for it and added to a batch, as a share of the batch.
         precision: of the feature maps on a CPU; weights, the classifier and losses are float32.
-            ``bfloat16`` halves the time on processors with instructions for it. On a GPU it is always that.
+            ``bfloat16`` halves the time on processors with instructions for it. On a GPU it is
+            always that.
     """
 
     epochs: int = 40
