@@ -1,5 +1,5 @@
 #!/bin/sh
-# The methods but MaSF and DAVIS, on an ordinary network beside those on GOEN's, preset short:
+# The methods but MaSF, MM++ and DAVIS, on an ordinary network beside those on GOEN's, preset short:
 #   recipes/baselines.sh SEED [DATA-DIR]
 # Seed 42 has them all: ten trainings of 25 minutes on one core, half an hour of passes. Another seed has
 # what one pass of two networks gives: two trainings, ten minutes.

@@ -78,6 +78,7 @@ BY_WIDTH = {
     "default_distance": "distance alone, with CenterLoss",
     "no_center_loss_distance": "distance alone, without",
     "knn_multi_scale": "KNN on z, without",
+    "mm_pp": "MM++, without",
     "goen_m": "goen-m, without",
 }
 

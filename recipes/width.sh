@@ -10,5 +10,5 @@ goen ablate --data cifar10 --extra tiny-imagenet mnist textures places --data-di
   --preset wide-bf16 --out "runs/cifar10-width-$seed" --variants default no_center_loss
 python recipes/keep.py "runs/cifar10-width-$seed" "width-$seed"
 goen bench --data cifar10 --extra tiny-imagenet mnist textures places --data-dir "$data" --seed "$seed" \
-  --preset wide-bf16 --out "runs/cifar10-width-bench-$seed" --methods goen knn_multi_scale goen_m
+  --preset wide-bf16 --out "runs/cifar10-width-bench-$seed" --methods goen knn_multi_scale mm_pp goen_m
 python recipes/keep.py "runs/cifar10-width-bench-$seed" "width-bench-$seed"

@@ -357,7 +357,7 @@ def test_training_images_that_are_not_finite_are_refused(method: Method) -> None
 @methods_for("needs a feature")
 def test_a_feature_that_is_not_there_is_named(method: Method) -> None:
     far, _ = far_and_near(method)
-    missing = "layer2" if "goen_m" in method.key or method.key == "masf" else "z"
+    missing = "layer2" if "goen_m" in method.key or method.key in ("masf", "mm_pp") else "z"
     with pytest.raises(UsageError, match=f"Unknown feature '{missing}'"):
         fitted(method.key).score(Outputs(far.logits, {"zz": far.features["z"]}))
 

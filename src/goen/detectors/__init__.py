@@ -17,6 +17,7 @@ from goen.detectors.mahalanobis import Mahalanobis
 from goen.detectors.masf import MaSF
 from goen.detectors.max_logit import MaxLogit
 from goen.detectors.max_softmax import MaxSoftmax
+from goen.detectors.multilayer_mahalanobis import MultilayerMahalanobis
 from goen.detectors.odin import ODIN, Perturbed
 from goen.detectors.pytorch_ood import PytorchOod
 from goen.detectors.react import ReAct
@@ -39,6 +40,7 @@ __all__ = [
     "Mahalanobis",
     "MaxLogit",
     "MaxSoftmax",
+    "MultilayerMahalanobis",
     "NearestImages",
     "Perturbed",
     "PytorchOod",

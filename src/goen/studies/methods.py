@@ -20,6 +20,7 @@ from goen.detectors import (
     MaSF,
     MaxLogit,
     MaxSoftmax,
+    MultilayerMahalanobis,
     ReAct,
     RelativeMahalanobis,
     TemperatureScaling,
@@ -142,9 +143,14 @@ def _goen_m(material: Material) -> Detector:
     )
 
 
-def _masf(material: Material) -> Detector:
-    scales = tuple(scale.name for scale in material.network.scales)
-    return MaSF(feature=scales).fit(*material["train"])
+def _on_scales(
+    make: Callable[[tuple[str, ...]], _Detector],
+) -> Callable[[Material], _Detector]:
+    def fit(material: Material) -> _Detector:
+        scales = tuple(scale.name for scale in material.network.scales)
+        return make(scales).fit(*material["train"])
+
+    return fit
 
 
 def _on(role: Role, make: Callable[[], _Detector]) -> Callable[[Material], _Detector]:
@@ -211,7 +217,10 @@ _ALL = (
         fits_on=(),
         view="last_map_mean_std",
     ),
-    Method("masf", "MaSF", _masf, "newer", "goen"),
+    Method("masf", "MaSF", _on_scales(lambda s: MaSF(feature=s)), "newer", "goen"),
+    Method(
+        "mm_pp", "MM++", _on_scales(lambda s: MultilayerMahalanobis(feature=s)), "newer", "goen"
+    ),
     Method("knn_multi_scale", "KNN, multi-scale", _on("train", KNN), "newer", "goen"),
     Method("goen_distance", "GOEN, distance only", _goen, "goen", "goen"),
     Method("goen", "GOEN", _goen, "goen", "goen", ("train", "calibration", "ood")),
