@@ -15,6 +15,8 @@ from goen.detectors import (
     Goen,
     GoenM,
     Mahalanobis,
+    MaSF,
+    MultilayerMahalanobis,
     ReAct,
     RelativeMahalanobis,
     SimpleDetector,
@@ -30,13 +32,15 @@ from .gates import check_message
 from .tensor_damage import change_tensors
 
 _CLASSES, _WIDTH = 3, 6
+_LAYERS = ("early", "middle", "z")
 
 
 def _outputs(seed: int, count: int, weight: Tensor) -> tuple[Outputs, Tensor]:
     draw = torch.Generator().manual_seed(seed)
     labels = torch.arange(count) % _CLASSES
     rows = 3 * torch.eye(_CLASSES, _WIDTH)[labels] + torch.rand(count, _WIDTH, generator=draw)
-    return Outputs(rows @ weight.T, {"z": rows}), labels
+    features = {"early": rows[:, :2], "middle": rows.square(), "z": rows}
+    return Outputs(rows @ weight.T, features), labels
 
 
 class DetectorFuzzer(Fuzzer):
@@ -54,6 +58,8 @@ class DetectorFuzzer(Fuzzer):
             lambda: KNN(k=3),
             Mahalanobis,
             lambda: RelativeMahalanobis(normalise=True),
+            lambda: MultilayerMahalanobis(feature=_LAYERS),
+            lambda: MaSF(feature=_LAYERS),
             lambda: ViM(**linear),
             lambda: ReAct(**linear),
             lambda: FDBD(**linear),
