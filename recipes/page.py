@@ -67,19 +67,13 @@ ABLATED = {
     "single_scale_no_center_loss_distance": ("without, layer 4 alone", "distance alone"),
 }
 
-# The studies of each width, and their rows.
-WIDTHS = {
-    "width 16 (preset short)": ("ablate", "baselines"),
-    "width 64 (preset wide-bf16)": ("width", "width-bench"),
-}
+# The study of each width, and its rows.
+WIDTHS = {"width 16 (preset short)": "ablate", "width 64 (preset wide-bf16)": "width"}
 BY_WIDTH = {
     "default": "the paper's head, with CenterLoss",
     "no_center_loss": "the paper's head, without",
     "default_distance": "distance alone, with CenterLoss",
     "no_center_loss_distance": "distance alone, without",
-    "knn_multi_scale": "KNN on z, without",
-    "mm_pp": "MM++, without",
-    "goen_m": "goen-m, without",
 }
 
 TRAINED_AS = {"standard": "an ordinary network", "goen": "GOEN's network"}
@@ -394,8 +388,7 @@ def width_table() -> Table:
     studies = {
         seed: [
             replace(r, method=f"{r.method}, {width}")
-            for width, names in WIDTHS.items()
-            for name in names
+            for width, name in WIDTHS.items()
             for r in read_results(RESULTS / f"{name}-{seed}.jsonl")
             if r.method in BY_WIDTH
         ]

@@ -99,8 +99,9 @@ PAIRS = {
             "default_distance",
             "without CenterLoss: against with it, distance alone",
         ),
-        Pair("width-bench", "goen_m", "goen", "goen-m: against the paper's head"),
-        Pair("width-bench", "goen_m", "knn_multi_scale", "goen-m: against KNN on z"),
+        Pair(
+            "width", "no_center_loss_distance", "no_center_loss", "distance alone: against the head"
+        ),
     ),
     "baselines-paired": (
         Pair("baselines", "goen", "max_softmax", "the paper's head: against max softmax"),
