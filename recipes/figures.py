@@ -59,13 +59,7 @@ def methods(studies: dict[int, list[Result]]) -> None:
             x, y = zip(*points, strict=True)
             title = page.BENCHED[method] if not end else "flip-averaged"
             axes.scatter(x, y, s=20, edgecolors=colour, facecolors=face, label=title)
-    for y in range(len(SETS) - 1):
-        axes.axhline(y + 0.5, color="#dddddd", linewidth=0.7)
-    axes.set(
-        yticks=range(len(SETS)), yticklabels=SETS.values(), xlabel="AUROC, a dot for each seed"
-    )
-    axes.invert_yaxis()
-    axes.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.42, 1), ncols=4, fontsize=9)
+    _label_sets(axes, list(SETS.values()), "AUROC, a dot for each seed", columns=4)
     _finish(figure, axes, "results-methods.png")
 
 
@@ -80,13 +74,7 @@ def gates(found: dict[str, list[dict[str, float]]]) -> None:
         ]
         x, y = zip(*points, strict=True)
         axes.scatter(x, y, s=20, color=colour, label=name)
-    for y in range(len(SETS) - 1):
-        axes.axhline(y + 0.5, color="#dddddd", linewidth=0.7)
-    axes.set(
-        yticks=range(len(SETS)), yticklabels=SETS.values(), xlabel="AUROC, a dot for each seed"
-    )
-    axes.invert_yaxis()
-    axes.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.42, 1), ncols=3, fontsize=9)
+    _label_sets(axes, list(SETS.values()), "AUROC, a dot for each seed", columns=3)
     _finish(figure, axes, "results-gates.png")
 
 
@@ -165,16 +153,19 @@ def pretrained_features(results: list[Result]) -> None:
             axes.plot([r.low or r.value, r.high or r.value], [y, y], color=colour, linewidth=0.8)
         x, y = [r.value for r, _ in points], [place for _, place in points]
         axes.scatter(x, y, s=18, color=colour, label=title)
-    for y in range(len(shown) - 1):
-        axes.axhline(y + 0.5, color="#dddddd", linewidth=0.7)
-    axes.set(
-        yticks=range(len(shown)),
-        yticklabels=[sets[name] for name in shown],
-        xlabel="AUROC, a dot for each seed, with its 95 % interval over images",
-    )
-    axes.invert_yaxis()
-    axes.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.42, 1), fontsize=9)
+    label = "AUROC, a dot for each seed, with its 95 % interval over images"
+    _label_sets(axes, [sets[name] for name in shown], label)
     _finish(figure, axes, "pretrained.png")
+
+
+def _label_sets(axes: Axes, titles: list[str], label: str, columns: int = 1) -> None:
+    """A line between the sets, which are rows from the top, their titles, and a legend above."""
+    for y in range(len(titles) - 1):
+        axes.axhline(y + 0.5, color="#dddddd", linewidth=0.7)
+    axes.set(yticks=range(len(titles)), yticklabels=titles, xlabel=label)
+    axes.invert_yaxis()
+    anchor = (0.42, 1)
+    axes.legend(frameon=False, loc="lower center", bbox_to_anchor=anchor, ncols=columns, fontsize=9)
 
 
 def _finish(figure: Figure, axes: Axes, name: str) -> None:

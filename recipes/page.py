@@ -384,7 +384,7 @@ def baselines() -> tuple[dict[int, list[Result]], dict[str, tuple[str, str]]]:
 
 
 def width_table() -> Table:
-    """GOEN's network at two widths, for the seeds that both have."""
+    """GOEN's network at two widths, for the seeds of the larger one."""
     studies = {
         seed: [
             replace(r, method=f"{r.method}, {width}")

@@ -35,6 +35,14 @@ class Pair:
     title: str
 
 
+def _center_loss(study: str) -> tuple[Pair, Pair]:
+    title = "without CenterLoss: against with it"
+    return (
+        Pair(study, "no_center_loss", "default", f"{title}, calibrated head"),
+        Pair(study, "no_center_loss_distance", "default_distance", f"{title}, distance alone"),
+    )
+
+
 PAIRS = {
     "bench-paired": (
         Pair("bench", "goen_m", "goen", "goen-m: against the paper's head"),
@@ -55,18 +63,7 @@ PAIRS = {
         ),
     ),
     "ablation-paired": (
-        Pair(
-            "ablate",
-            "no_center_loss",
-            "default",
-            "without CenterLoss: against with it, calibrated head",
-        ),
-        Pair(
-            "ablate",
-            "no_center_loss_distance",
-            "default_distance",
-            "without CenterLoss: against with it, distance alone",
-        ),
+        *_center_loss("ablate"),
         Pair(
             "ablate",
             "single_scale_no_center_loss",
@@ -87,18 +84,7 @@ PAIRS = {
         ),
     ),
     "width-paired": (
-        Pair(
-            "width",
-            "no_center_loss",
-            "default",
-            "without CenterLoss: against with it, calibrated head",
-        ),
-        Pair(
-            "width",
-            "no_center_loss_distance",
-            "default_distance",
-            "without CenterLoss: against with it, distance alone",
-        ),
+        *_center_loss("width"),
         Pair(
             "width", "no_center_loss_distance", "no_center_loss", "distance alone: against the head"
         ),

@@ -34,8 +34,8 @@ class MultilayerMahalanobis(SimpleDetector):
 
     .. math:: h_l = -\frac{1}{D_l} \sum_i \lambda_i \log \lambda_i
 
-    with the eigenvalues of its covariance within classes, scaled to the sum 1. The last layer takes
-    part, and so do the layers before it, but for the first, in which the density falls most from
+    with the eigenvalues of its covariance within classes, scaled to the sum 1. The last layer
+    always takes part; the others are those, without the first, in which the density falls most from
     the layer before. Each is weighted by the softmax of these falls. The covariance, one for all
     classes, is that of all these layers together, shrunk as Ledoit and Wolf do.
 
@@ -46,7 +46,7 @@ class MultilayerMahalanobis(SimpleDetector):
 
     Paper: Hossain et al. 2026, "MM++: Unsupervised Scale-Invariant Multilayer OOD Detection via
     Top-K Gated Feature Fusion", by its abstract and a public program of its algorithms.
-    Departs from the paper: layers of equal width stand side by side as all others, where the paper
+    Departs from the paper: layers of equal width are concatenated as all others, where that program
     adds their features; the eigenvalues are those of the covariance before it is shrunk; a layer is
     a scale of the network, pooled as the network pools it.
 
@@ -96,8 +96,12 @@ class MultilayerMahalanobis(SimpleDetector):
         fitted = self.fitted_ or {}
         names = self.feature_names(outputs)
         chosen = tuple(names[layer] for layer in fitted[_LAYERS].tolist())
-        rows = _side_by_side(outputs, chosen, fitted[_WEIGHTS])
-        return whitening_from_tensors(fitted).nearest(rows).distance
+        whitening = whitening_from_tensors(fitted)
+        scores = torch.empty(len(outputs), dtype=torch.float64)
+        for block in blocks(len(outputs)):
+            rows = _side_by_side(outputs[block], chosen, fitted[_WEIGHTS])
+            scores[block] = whitening.nearest(rows).distance
+        return scores
 
 
 def _side_by_side(outputs: Outputs, names: tuple[str, ...], weights: Tensor) -> Tensor:
