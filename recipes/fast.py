@@ -27,6 +27,7 @@ POST_HOC = (
         "react",
         "fdbd",
         "masf",
+        "mm_pp",
     ),
     *("goen_m", "goen_m_flip_averaged", "goen_m_ood"),
 )

@@ -179,7 +179,7 @@ def main() -> None:
     mpl.rcParams["font.size"] = 10
     gates(page.gates_by_seed())
     methods(page.benchmarks())
-    against_others(*page.baselines())
+    against_others(*page.by_network("baselines"))
     differences(read_lines(page.RESULTS / "ablation-paired.jsonl"))
     pretrained_features(read_results(pretrained.OUT / "cifar10.jsonl"))
 

@@ -371,9 +371,9 @@ def benchmarks() -> dict[int, list[Result]]:
     }
 
 
-def baselines() -> tuple[dict[int, list[Result]], dict[str, tuple[str, str]]]:
-    """The results of recipes/baselines.sh by seed, and each method's title and kind of network."""
-    studies = studies_by_seed("baselines")
+def by_network(prefix: str) -> tuple[dict[int, list[Result]], dict[str, tuple[str, str]]]:
+    """The results of a benchmark by seed, and each method's title and kind of network."""
+    studies = studies_by_seed(prefix)
     found = {r.method for results in studies.values() for r in results}
     titles = {
         key: (method.title, TRAINED_AS.get(method.network, "networks of their own"))
@@ -408,7 +408,7 @@ def table(name: str) -> Table:
         return (monitor_simulation.tables() | monitor_cifar10.tables())[name]
     if name.startswith(("pretrained-", "few-images")):
         return (pretrained.tables() | pretrained_sizes.tables() | few_images.tables())[name]
-    if name == "options":
+    if name in ("options", "options-full"):
         return options.tables()[name]
     if name == "ensembles":
         return ensembles.table()
@@ -420,8 +420,8 @@ def table(name: str) -> Table:
         return seeds_table(name, studies_by_seed("ablate"), ABLATED)
     if name == "width":
         return width_table()
-    if name == "baselines":
-        return seeds_table(name, *baselines())
+    if name in ("baselines", "relatives"):
+        return seeds_table(name, *by_network(name))
     if name == "geometry":
         return geometry_table(read_results(RESULTS / "geometry-42.jsonl"))
     if name in PAIRS:

@@ -1,27 +1,13 @@
 import io
-import os
-import re
-import shutil
-import struct
-import subprocess
 import tracemalloc
-import warnings
-import zlib
-from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Lock
-from time import sleep
 
 import numpy as np
 import pytest
 from PIL import Image
 
 import goen
-from goen.data.byte_budget import ByteBudget
-from goen.data.find_pictures import describe_skipped, find_pictures
 from goen.data.forms import GREY, PixelForm
-from goen.data.open_picture import FORMATS, SUFFIXES
 from goen.data.pictures import (
     are_pictures,
     picture_batches,
@@ -32,14 +18,7 @@ from goen.data.pictures import (
     read_thumbnail,
 )
 from goen.errors import DataCorrupt, UsageError
-
-COLOUR = np.random.default_rng(0).integers(0, 256, (12, 20, 3), dtype=np.uint8)
-
-
-def encoded(picture: Image.Image, form: str = "PNG", **options: object) -> bytes:
-    buffer = io.BytesIO()
-    picture.save(buffer, form, **options)
-    return buffer.getvalue()
+from tests.data.encoded import COLOUR, encoded
 
 
 def test_an_rgb_png_comes_back_exactly() -> None:
@@ -124,22 +103,6 @@ def test_a_small_picture_is_its_own_thumbnail(tmp_path: Path) -> None:
     path.write_text("no picture")
     with pytest.raises(DataCorrupt, match=r"p\.png is not a picture"):
         read_thumbnail(path, 50)
-
-
-def test_a_bomb_is_refused_before_it_is_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
-    def chunk(kind: bytes, content: bytes) -> bytes:
-        checksum = struct.pack(">I", zlib.crc32(kind + content))
-        return struct.pack(">I", len(content)) + kind + content + checksum
-
-    header = struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0)
-    bomb = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", b"") + chunk(b"IEND", b"")
-    with pytest.raises(DataCorrupt, match=r"bomb\.png .*(60000|pixels)"):
-        read_picture(bomb, (32, 32), "bomb.png")
-    header = struct.pack(">IIBBBBB", 20_000, 20_000, 8, 2, 0, 0, 0)
-    milder = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", b"")
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)  # as programs do that read maps
-    with pytest.raises(DataCorrupt, match="20000×20000 pixels; at most 178,956,970 are read"):
-        read_picture(milder, (32, 32), "large.png")
 
 
 def test_a_photograph_of_108_megapixels_is_read() -> None:
@@ -238,174 +201,11 @@ def test_deep_grey_takes_little_more_memory_than_its_pixels() -> None:
     assert peak < 6 * 3000 * 3000  # 2 bytes twice as they come, 1 as they go, and some rows
 
 
-def test_large_pictures_are_decoded_one_at_a_time() -> None:
-    budget, most, lock = ByteBudget(10), [0], Lock()
-
-    def decode(needed: int) -> None:
-        with budget.hold(needed):
-            with lock:
-                most[0] = max(most[0], budget.used)
-            sleep(0.002)
-
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(decode, [3, 4, 25, 2, 9, 1, 30, 5] * 5))
-    assert budget.used == 0
-    assert most[0] == 30  # alone; never 30 and anything else
-    with pytest.raises(KeyError), budget.hold(7):
-        raise KeyError
-    assert budget.used == 0
-
-
-def test_reading_in_threads_leaves_the_warning_filters_alone() -> None:
-    before = list(warnings.filters), warnings.showwarning
-    odd = encoded(Image.fromarray(COLOUR), "TIFF")
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda _: read_picture(odd, (8, 8)), range(300)))
-    assert (list(warnings.filters), warnings.showwarning) == before
-
-
-@pytest.mark.parametrize("form", ["PNG", "JPEG", "GIF", "BMP", "WEBP", "TIFF"])
-def test_a_file_cut_anywhere_or_scrambled_is_one_kind_of_error(form: str) -> None:
-    whole = encoded(Image.fromarray(COLOUR), form)
-    rng = np.random.default_rng(1)
-    for cut in rng.integers(0, len(whole) - 1, 60):
-        try:
-            read_picture(whole[:cut], (8, 8), "cut")
-        except DataCorrupt as error:
-            assert "cut" in str(error)
-    for _ in range(120):
-        broken = np.frombuffer(whole, np.uint8).copy()
-        broken[rng.integers(0, len(broken), 4)] = rng.integers(0, 256, 4)
-        try:
-            assert read_picture(broken.tobytes(), (8, 8)).shape == (3, 8, 8)
-        except DataCorrupt:
-            continue
-
-
 def test_nan_in_a_picture_is_said() -> None:
     values = np.ones((4, 4), np.float32)
     values[1, 1] = np.nan
     with pytest.raises(DataCorrupt, match="NaN"):
         read_picture(encoded(Image.fromarray(values), "TIFF"), None)
-
-
-Image.init()
-OTHERS = sorted(set(Image.OPEN) - set(FORMATS))
-
-
-def test_the_formats_are_those_of_the_suffixes() -> None:
-    assert {Image.registered_extensions()[suffix] for suffix in SUFFIXES} == set(FORMATS)
-
-
-@pytest.mark.parametrize("form", OTHERS)
-def test_no_other_decoder_is_reached(
-    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def reached(*_: object) -> Image.Image:
-        pytest.fail(f"the decoder of {form} was asked")
-
-    for name in OTHERS:  # one that takes everything, and one that nobody may ask
-        accept = (lambda prefix: True) if name == form else None
-        monkeypatch.setitem(Image.OPEN, name, (reached, accept))
-    for name in ("cat.png", "cat.jpg", "cat"):
-        (tmp_path / name).write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n" + bytes(200))
-        with pytest.raises(DataCorrupt, match=rf"{name} is not a picture that goen reads \(BMP, "):
-            read_picture(tmp_path / name, (32, 32))
-    with pytest.raises(DataCorrupt, match="is not a picture that goen reads"):
-        read_picture((tmp_path / "cat").read_bytes(), None)
-
-
-EPS = b"""%!PS-Adobe-3.0 EPSF-3.0
-%%BoundingBox: 0 0 8 8
-%%EndComments
-0 0 8 8 rectfill
-showpage
-%%EOF
-"""
-
-
-@pytest.mark.parametrize("name", ["cat.png", "cat.jpg", "cat.eps", "cat"])
-def test_an_eps_file_starts_no_other_program(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def started(*_: object, **__: object) -> None:
-        pytest.fail("another program was started")
-
-    for function in ("Popen", "run", "call", "check_call", "check_output"):
-        monkeypatch.setattr(subprocess, function, started)
-    monkeypatch.setattr(os, "system", started)
-    (tmp_path / name).write_bytes(EPS)
-    with pytest.raises(DataCorrupt, match=rf"{name} is not a picture that goen reads"):
-        read_picture(tmp_path / name, (32, 32))
-
-
-@pytest.mark.parametrize("form", ["AVIF", "ICO", "JPEG2000", "TGA", "PCX", "SGI", "DDS"])
-def test_a_whole_picture_of_another_format_is_refused(form: str) -> None:
-    if form not in Image.SAVE:
-        pytest.skip(f"this Pillow cannot write {form}")
-    data = encoded(Image.fromarray(COLOUR).resize((16, 16)), form)
-    with Image.open(io.BytesIO(data)) as picture:
-        assert picture.format == form
-    with pytest.raises(DataCorrupt, match=r"BMP, GIF, JPEG, PNG, PPM, TIFF, WEBP\)\. Convert it"):
-        read_picture(data, None)
-
-
-def test_the_pictures_of_phones_are_jpegs() -> None:
-    frames = [Image.new("RGB", (16, 16), colour) for colour in ("red", "blue")]
-    data = encoded(frames[0], "MPO", save_all=True, append_images=frames[1:])
-    with Image.open(io.BytesIO(data)) as picture:
-        assert picture.format == "MPO"
-    red, green, blue = read_picture(data, None)[:, 0, 0].tolist()
-    assert red > 250
-    assert max(green, blue) < 5
-
-
-@pytest.mark.parametrize("form", ["GIF", "TIFF", "WEBP"])
-def test_of_many_frames_the_first_alone_is_read(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    frames = [Image.new("RGB", (4, 4), colour) for colour in ("red", "blue", "lime")]
-    extra = {"lossless": True} if form == "WEBP" else {}
-    data = encoded(frames[0], form, save_all=True, append_images=frames[1:], **extra)
-    with Image.open(io.BytesIO(data)) as picture:
-        assert getattr(picture, "n_frames", 1) == 3
-        kind = type(picture)
-    asked: list[int] = []
-    seek = kind.seek
-
-    def noted(self: Image.Image, frame: int) -> None:
-        asked.append(frame)
-        seek(self, frame)
-
-    monkeypatch.setattr(kind, "seek", noted)
-    assert read_picture(data, None)[:, 0, 0].tolist() == [255, 0, 0]
-    assert not any(asked)
-
-
-def test_pictures_are_opened_in_one_place() -> None:
-    root = Path(goen.__file__).parent
-    places = [
-        path.name
-        for path in root.rglob("*.py")
-        for _ in re.findall(r"\bImage\.open\(|\bimread\(|import open as", path.read_text())
-    ]
-    assert places == ["open_picture.py"]
-
-
-def test_text_and_absence_have_their_sentences(tmp_path: Path) -> None:
-    with pytest.raises(DataCorrupt, match=r"note\.png is not a picture"):
-        read_picture(b"hello", None, "note.png")
-    with pytest.raises(DataCorrupt, match=r"gone\.png does not exist"):
-        read_picture(tmp_path / "gone.png", None)
-
-
-def test_what_is_no_file_is_said_and_not_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe.png")
-    (tmp_path / "folder.png").mkdir()
-    (tmp_path / "round.png").symlink_to(tmp_path / "round.png")
-    for name in ("pipe.png", "folder.png"):
-        with pytest.raises(DataCorrupt, match=rf"{name} is not a file"):
-            read_picture(tmp_path / name, None)
-    with pytest.raises(DataCorrupt, match=r"cannot be opened: Too many levels of symbolic links"):
-        read_picture(tmp_path / "round.png", None)
 
 
 def test_a_transparent_colour_of_an_rgb_picture_is_over_black(tmp_path: Path) -> None:
@@ -414,78 +214,6 @@ def test_a_transparent_colour_of_an_rgb_picture_is_over_black(tmp_path: Path) ->
     picture.save(tmp_path / "t.png", transparency=(9, 200, 9))
     pixels = read_picture(tmp_path / "t.png", None)
     assert pixels[:, 0].T.tolist() == [[0, 0, 0], [50, 60, 70]]
-
-
-def test_pictures_are_found_through_links_but_not_in_hidden_folders(tmp_path: Path) -> None:
-    (tmp_path / "set" / ".ipynb_checkpoints").mkdir(parents=True)
-    (tmp_path / "far").mkdir()
-    (tmp_path / "set" / "link").symlink_to(tmp_path / "far")
-    (tmp_path / "far" / "loop").symlink_to(tmp_path / "set")
-    for name in ("set/b.png", "set/a.JPG", "set/note.txt", "set/.ipynb_checkpoints/c.png",
-                 "far/d.png"):  # fmt: skip
-        (tmp_path / name).touch()
-    found = [str(p.relative_to(tmp_path)) for p in find_pictures(tmp_path / "set")]
-    assert found == ["set/a.JPG", "set/b.png", "set/link/d.png"]
-
-
-def test_a_folder_that_goes_away_meanwhile_does_not_end_the_search(tmp_path: Path) -> None:
-    for name in ("a", "b", "c"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "1.png").touch()
-    found = []
-    for file in find_pictures(tmp_path):
-        found.append(file)
-        shutil.rmtree(tmp_path / "b", ignore_errors=True)
-    assert found == [tmp_path / "a" / "1.png", tmp_path / "c" / "1.png"]
-    with pytest.raises(UsageError, match="cannot be read: No such file"):
-        list(find_pictures(tmp_path / "b"))
-
-
-def test_in_a_folder_the_content_decides_where_the_ending_does_not(tmp_path: Path) -> None:
-    picture = Image.fromarray(COLOUR)
-    for form, name in (("PNG", "no_ending"), ("JPEG", "photo.jpe"), ("TIFF", "scan.2024")):
-        (tmp_path / name).write_bytes(encoded(picture, form))
-    (tmp_path / "huge.dat").write_bytes(b"P5 99999 99999 255\n")  # refused when it is read
-    damaged = encoded(picture)[:60]
-    (tmp_path / "damaged.PNG").write_bytes(damaged)
-    (tmp_path / "empty.png").touch()
-    (tmp_path / "icon.ico").write_bytes(encoded(picture, "ICO"))
-    for name in ("notes.txt", "more.TXT", "Makefile", ".hidden.png", "data.csv"):
-        (tmp_path / name).write_text("no picture")
-    os.mkfifo(tmp_path / "pipe")  # to open it would wait for ever
-    skipped = Counter[str]()
-    found = list(find_pictures(tmp_path, skipped))
-    assert [path.name for path in found] == [
-        "damaged.PNG", "empty.png", "huge.dat", "no_ending", "photo.jpe", "scan.2024",
-    ]  # fmt: skip
-    assert skipped == {".txt": 2, ".ico": 1, ".csv": 1, "no ending": 2, "hidden": 1}
-    # What is skipped in a folder is refused by name: the rule is the same.
-    for path in tmp_path.iterdir():
-        if path not in found and path.is_file() and not path.name.startswith("."):
-            with pytest.raises(DataCorrupt, match="is not a picture that goen reads"):
-                read_picture(path, None)
-    for name in ("no_ending", "photo.jpe", "scan.2024"):
-        assert read_picture(tmp_path / name, None).shape == (3, 12, 20)
-
-
-def test_what_several_calls_pass_over_is_shared(tmp_path: Path) -> None:
-    (tmp_path / "deep").mkdir()
-    for name in ("a.png", "deep/b.png", "deep/c.txt"):
-        (tmp_path / name).touch()
-    skipped, passed = Counter[str](), {str(tmp_path / "a.png")}
-    first = list(find_pictures(tmp_path / "deep", skipped, passed))
-    assert first == [tmp_path / "deep" / "b.png"]
-    assert list(find_pictures(tmp_path, skipped, passed)) == []
-    assert skipped == {".txt": 1}
-
-
-def test_what_was_skipped_is_described_by_its_commonest_endings() -> None:
-    assert describe_skipped(Counter({".txt": 1})).startswith("1 file skipped")
-    many = Counter({f".{letter}": 1000 + number for number, letter in enumerate("abcdef")})
-    assert describe_skipped(many) == (
-        "6,015 files skipped, not in a format that goen reads "
-        "(1,005 .f, 1,004 .e, 1,003 .d, 1,002 .c, 1,001 .b, ...)"
-    )
 
 
 # Pictures of Pillow in place of files
@@ -590,13 +318,6 @@ def test_transparency_is_a_channel_where_four_are_needed(tmp_path: Path) -> None
         read_picture(tmp_path / "rgb.png", form=PixelForm(4))
     deep = read_picture(tmp_path / "rgb.png", form=PixelForm(3, 16))
     assert np.array_equal(deep, values[..., :3].transpose(2, 0, 1).astype(int) * 257)
-
-
-def test_arrays_are_found_only_where_they_are_asked_for(tmp_path: Path) -> None:
-    for name in ("a.npy", "b.NPZ", "c.png", "d.txt"):
-        (tmp_path / name).touch()
-    assert [p.name for p in find_pictures(tmp_path)] == ["c.png"]
-    assert [p.name for p in find_pictures(tmp_path, arrays=True)] == ["a.npy", "b.NPZ", "c.png"]
 
 
 def test_a_narrow_array_is_refused_before_it_is_resized(tmp_path: Path) -> None:
