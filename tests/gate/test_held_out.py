@@ -57,11 +57,11 @@ def test_the_tolerance_is_that_of_conformal_prediction(gate: Gate) -> None:
 def test_images_of_one_class_have_a_threshold_of_their_own() -> None:
     scores = np.arange(40.0)
     held_out = HeldOut(scores, np.arange(40) % 2)
-    assert held_out.of_class(1).scores.tolist() == scores[1::2].tolist()
-    assert held_out.of_class(1).threshold(0.1) == 37
-    assert held_out.of_class(0).threshold(0.1) == 36
-    with pytest.raises(UsageError, match="no labels"):
-        HeldOut(scores).of_class(0)
+    assert held_out.class_thresholds(0.1, ["even", "odd"]).tolist() == [36, 37]
+    with pytest.raises(FitError, match=r"needs 21 held-out .* Too few: even \(20\), odd \(20\)"):
+        held_out.class_thresholds(1 / 22, ["even", "odd"])
+    with pytest.raises(FitError, match="without the predicted classes"):
+        HeldOut(scores).class_thresholds(0.1, ["even", "odd"])
     with pytest.raises(UsageError, match="without its held-out cues"):
         held_out.require_cues()
 

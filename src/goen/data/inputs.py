@@ -228,6 +228,28 @@ def _parts(arrays: Arrays) -> list[Array]:
     return [arrays] if _is_array(arrays) else list(arrays)
 
 
+def is_batch(given: object, kind: InputKind) -> TypeGuard[Arrays]:
+    """Whether this is one batch of such inputs, not a set of them or a pair with labels."""
+    if isinstance(given, (Tensor, np.ndarray)):
+        return True
+    if not isinstance(kind, TensorInputs):
+        return False
+    if kind.form == "dict":
+        return isinstance(given, Mapping)
+    several = isinstance(given, tuple) and len(given) == len(kind.parts)
+    return kind.form == "tuple" and several
+
+
+def pick_parts(given: Arrays, kind: InputKind) -> Arrays:
+    """Of a dict the parts that the model takes, in their order; loaders add labels and names."""
+    if not isinstance(given, Mapping) or not isinstance(kind, TensorInputs):
+        return given
+    missing = [name for name in kind.parts if name not in given]
+    if missing:
+        raise UsageError(f"Inputs lack {', '.join(missing)}; they have {', '.join(given)}.")
+    return {name: given[name] for name in kind.parts}
+
+
 def tensors(arrays: Arrays, rows: slice = slice(None)) -> Inputs:
     """Arrays as tensors, or some rows of them, in the form that was given."""
 

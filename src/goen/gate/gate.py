@@ -3,28 +3,36 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, TypeGuard, cast
+from typing import TYPE_CHECKING, Self, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from torch import Tensor, nn
+from torch import nn
 
 from goen.batch import Inputs, count_of, map_parts, take
 from goen.data.forms import PixelForm
 from goen.data.imageset import ImageSet
-from goen.data.inputs import Array, Arrays, Hashes, Images, as_stream, tensors
-from goen.data.kinds import AskedInputs, ImageInputs, InputKind, TensorInputs, check_images
+from goen.data.inputs import (
+    Array,
+    Arrays,
+    Hashes,
+    Images,
+    as_stream,
+    is_batch,
+    pick_parts,
+    tensors,
+)
+from goen.data.kinds import AskedInputs, ImageInputs, InputKind, check_images
 from goen.data.pictures import are_pictures, picture_batches
 from goen.detectors import CueDetector
-from goen.errors import FitError, UsageError
+from goen.errors import UsageError
 from goen.extraction import BATCH_SIZE, run_network
 from goen.functional import conformal
-from goen.functional._rows import sums_are_finite
 from goen.functional.ranking import Floats
 from goen.gate.held_out import HeldOut
-from goen.gate.nearest_rows import find_neighbours
+from goen.gate.predict_outputs import predict_outputs
 from goen.gate.prediction import Prediction, concatenate
 from goen.libraries.opened import OpenedModel
 from goen.libraries.opening import as_opened
@@ -361,27 +369,7 @@ class Gate:
         Raises:
             FitError: a class has too few held-out images for the rate.
         """
-        if self.held_out.labels is None:
-            raise FitError(
-                "This gate was saved without the predicted classes of its held-out images, so it "
-                "has no threshold per class. Gates that goen fit makes have them."
-            )
-        counts = np.bincount(self.held_out.labels, minlength=len(self.classes))
-        needed = conformal.required_held_out(self.false_alarm_rate)
-        few = [f"{name} ({n})" for name, n in zip(self.classes, counts, strict=True) if n < needed]
-        if few:
-            raise FitError(
-                f"A false-alarm rate of {self.false_alarm_rate:g} within every class needs "
-                f"{needed} held-out images of each to set the threshold. Too few: "
-                f"{', '.join(few[:10])}{', ...' if len(few) > 10 else ''}. Hold out more, or allow "
-                "a higher rate."
-            )
-        return np.array(
-            [
-                self.held_out.of_class(label).threshold(self.false_alarm_rate)
-                for label in range(len(self.classes))
-            ]
-        )
+        return self.held_out.class_thresholds(self.false_alarm_rate, self.classes)
 
     def predict(
         self,
@@ -408,9 +396,9 @@ class Gate:
             UsageError: images of another shape, type or range, or with NaN in them.
             DataError: no images, such as a generator that was read before, or a broken picture.
         """
-        if self._is_batch(images):
+        if is_batch(images, self.inputs):
             with torch.inference_mode():
-                return self._predict_outputs(self.outputs(images), nearest)
+                return predict_outputs(self, self.outputs(images), nearest)
         if isinstance(images, ImageSet) and not len(images):
             raise UsageError(f"{images.name} has no images.")
         given = [images] if isinstance(images, Image.Image) else images
@@ -418,17 +406,6 @@ class Gate:
             given = picture_batches(given, self.image_size, batch_size, self.picture_form)
         # The type checker cannot tell that pictures are batches by now.
         return concatenate(list(self._predict_stream(cast(Images, given), batch_size, nearest)))
-
-    def _is_batch(self, given: object) -> TypeGuard[Arrays]:
-        """Whether this is one batch, not a set of them or a pair with labels."""
-        if isinstance(given, (Tensor, np.ndarray)):
-            return True
-        if isinstance(self.inputs, ImageInputs):
-            return False
-        if self.inputs.form == "dict":
-            return isinstance(given, Mapping)
-        several = isinstance(given, tuple) and len(given) == len(self.inputs.parts)
-        return self.inputs.form == "tuple" and several
 
     def outputs(self, images: Arrays) -> Outputs:
         """What the detector reads of the network's outputs for a batch, on the CPU.
@@ -456,7 +433,7 @@ class Gate:
         return self.network if self.compiled is None else self.compiled
 
     def _checked(self, given: Arrays) -> Inputs:
-        batch = tensors(_named(given, self.inputs))
+        batch = tensors(pick_parts(given, self.inputs))
         if not isinstance(self.inputs, ImageInputs):
             return self.inputs.check(batch, "inputs")
         images = check_images(batch, self.inputs.channels)
@@ -473,7 +450,7 @@ class Gate:
         stream = replace(stream, kind=self.inputs)
         network, name = self._running, stream.name
         for outputs, _ in run_network(network, stream, name=name, total=stream.count):
-            yield self._predict_outputs(outputs, nearest)
+            yield predict_outputs(self, outputs, nearest)
 
     def _check_size(self, shape: Sequence[int]) -> None:
         height, width = self.image_size
@@ -526,7 +503,7 @@ class Gate:
         """
         if not isinstance(outputs, Outputs) or isinstance(self.network, Precomputed):
             outputs = self._as_outputs(outputs)
-        return self._predict_outputs(outputs, nearest)
+        return predict_outputs(self, outputs, nearest)
 
     def _as_outputs(self, given: "Features") -> Outputs:
         from goen.gate.fit_outputs import as_features, renamed  # it makes gates
@@ -538,43 +515,6 @@ class Gate:
             parts = {name: torch.as_tensor(part) for name, part in features.items()}
             return Outputs(parts.pop("logits"), parts)
         return self.outputs(renamed(features, self.network.widths))
-
-    def _predict_outputs(self, outputs: Outputs, nearest: int = 0) -> Prediction:
-        broken = _not_finite(outputs, self.detector.features)
-        if broken is not None:
-            outputs = _with_zeros(outputs, broken)
-        cues = self.detector.cues(outputs)
-        score = self.detector.score_cues(cues)
-        confidence, label = torch.softmax(outputs.logits.double(), dim=1).max(dim=1)
-        probability = self.detector.probability(score)
-        cue_p_values = self.detector.cue_p_values(cues)
-        if broken is not None:
-            score = score.masked_fill(broken, torch.inf)
-            confidence = confidence.masked_fill(broken, 0.0)
-            cues = cues.masked_fill(broken[:, None], torch.inf)
-            if probability is not None:
-                probability = probability.masked_fill(broken, 1.0)
-            if cue_p_values is not None and self.detector.id_cues_ is not None:
-                least = 1 / (1 + len(self.detector.id_cues_))
-                cue_p_values = cue_p_values.masked_fill(broken[:, None], least)
-        p_value = self.p_values(score.numpy(), label.numpy())
-
-        def named(columns: Tensor) -> dict[str, Floats]:
-            return dict(zip(self.detector.cue_names, columns.numpy().T, strict=True))
-
-        return Prediction(
-            label=label.numpy(),
-            confidence=confidence.numpy(),
-            score=score.numpy(),
-            p_value=p_value,
-            probability=None if probability is None else probability.numpy(),
-            is_ood=p_value <= self.false_alarm_rate,
-            cues=named(cues),
-            classes=self.classes,
-            cue_p_values={} if cue_p_values is None else named(cue_p_values),
-            num_held_out=self.num_held_out,
-            neighbours=find_neighbours(self.detector, outputs, nearest, broken),
-        )
 
     @property
     def num_held_out(self) -> int:
@@ -604,36 +544,7 @@ class Gate:
             save_gate(self, Path(folder))
 
 
-def _named(given: Arrays, inputs: InputKind) -> Arrays:
-    """Of a dict the parts that the model takes, in their order; loaders add labels and names."""
-    if not isinstance(given, Mapping) or not isinstance(inputs, TensorInputs):
-        return given
-    missing = [name for name in inputs.parts if name not in given]
-    if missing:
-        raise UsageError(f"Inputs lack {', '.join(missing)}; they have {', '.join(given)}.")
-    return {name: given[name] for name in inputs.parts}
-
-
 def _read_only(values: Hashes) -> Hashes:
     view = values.view()
     view.flags.writeable = False
     return view
-
-
-def _not_finite(outputs: Outputs, features: Sequence[str]) -> Tensor | None:
-    """Which images have NaN or infinity among their logits or these features; ``None``: none."""
-    parts = [outputs.logits, *(outputs.features[name] for name in features)]
-    if all(sums_are_finite(part) for part in parts):
-        return None
-    finite = torch.stack([torch.isfinite(part).all(dim=1) for part in parts]).all(dim=0)
-    return None if bool(finite.all()) else ~finite
-
-
-def _with_zeros(outputs: Outputs, rows: Tensor) -> Outputs:
-    """The outputs with zeros in place of those of these images."""
-
-    def replaced(values: Tensor) -> Tensor:
-        return values.masked_fill(rows[:, None], 0.0)
-
-    features = {name: replaced(values) for name, values in outputs.features.items()}
-    return Outputs(replaced(outputs.logits), features, outputs.uncertainty)

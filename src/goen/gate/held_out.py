@@ -1,6 +1,6 @@
 """The held-out ID images of a gate: their scores, the tolerance added to them, the threshold."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from goen.batch import Inputs, count_of, map_parts, take
 from goen.data.imageset import ImageSet
 from goen.detectors import CueDetector
-from goen.errors import UsageError
+from goen.errors import FitError, UsageError
 from goen.functional import conformal
 from goen.functional.ranking import Floats
 from goen.models.placement import evaluating, placement
@@ -94,12 +94,29 @@ class HeldOut:
         """The score above which an image is flagged; a FitError if there are too few images."""
         return conformal.threshold(self.scores, false_alarm_rate)
 
-    def of_class(self, label: int) -> Self:
-        """The held-out images that the classifier gave this label."""
+    def class_thresholds(self, false_alarm_rate: float, classes: Sequence[str]) -> Floats:
+        """``(C,)``: the threshold for images of each predicted class.
+
+        Raises:
+            FitError: a class has too few held-out images for the rate.
+        """
         if self.labels is None:
-            raise UsageError("These held-out images have no labels.")
-        rows = self.labels == label
-        return type(self)(self.scores[rows], self.labels[rows])
+            raise FitError(
+                "This gate was saved without the predicted classes of its held-out images, so it "
+                "has no threshold per class. Gates that goen fit makes have them."
+            )
+        counts = np.bincount(self.labels, minlength=len(classes))
+        needed = conformal.required_held_out(false_alarm_rate)
+        few = [f"{name} ({n})" for name, n in zip(classes, counts, strict=True) if n < needed]
+        if few:
+            raise FitError(
+                f"A false-alarm rate of {false_alarm_rate:g} within every class needs "
+                f"{needed} held-out images of each to set the threshold. Too few: "
+                f"{', '.join(few[:10])}{', ...' if len(few) > 10 else ''}. Hold out more, or allow "
+                "a higher rate."
+            )
+        of_class = (self.scores[self.labels == label] for label in range(len(classes)))
+        return np.array([conformal.threshold(scores, false_alarm_rate) for scores in of_class])
 
     def require_cues(self) -> Floats:
         """The cues; an error where the gate was saved without them."""
