@@ -15,11 +15,12 @@ from torch import Tensor
 from goen.data.imageset import ImageSet
 from goen.data.protocol import Protocol
 from goen.detectors import Detector, Goen, MaxSoftmax
-from goen.extraction import stream
+from goen.extraction import BATCH_SIZE
 from goen.files import check_free, whole_file
 from goen.functional.gaussian import ClassStatistics
 from goen.gate import Gate
 from goen.metrics import id_metrics, ood_calibration, ood_metrics
+from goen.models import Backbone
 from goen.runs.artifacts import saved
 from goen.runs.provenance import hardware
 from goen.runs.recognise import MAP
@@ -31,6 +32,8 @@ from goen.runs.results import (
     write_results,
     write_scores,
 )
+from goen.runs.stages import Stages
+from goen.studies.networks import all_features, outputs
 
 _log = getLogger(__name__)
 
@@ -79,7 +82,7 @@ class GateStudy:
     """A gate to evaluate, and its origin.
 
     Attributes:
-        gate: with the detector ``Goen``.
+        gate: with the detector ``Goen``, and a network of goen's.
         budget: of the training.
         seed: of the training.
         network: the key of the trained network.
@@ -103,6 +106,12 @@ class GateStudy:
         """The gate's detector."""
         assert isinstance(self.gate.detector, Goen)
         return self.gate.detector
+
+    @property
+    def backbone(self) -> Backbone:
+        """The gate's network."""
+        assert isinstance(self.gate.network, Backbone)
+        return self.gate.network
 
     @property
     def detectors(self) -> dict[str, Detector]:
@@ -160,13 +169,19 @@ class GateEvaluation:
         self.gate.save(out / "gate")
 
 
-def evaluate_gate(study: GateStudy, protocol: Protocol) -> GateEvaluation:
-    """The gate's numbers, and those of other methods, on the test set and every OOD set."""
+def evaluate_gate(study: GateStudy, protocol: Protocol, stages: Stages) -> GateEvaluation:
+    """The gate's numbers, and those of other methods, on the test set and every OOD set.
+
+    Args:
+        study: the gate.
+        protocol: the sets.
+        stages: finished work: a set passes through a network once for all studies.
+    """
     sets = {"test": protocol.test, **{n: o.images for n, o in protocol.evaluation.items()}}
     _log.info(f"scoring {len(sets)} sets, {sum(len(images) for images in sets.values()):,} images")
     scores, features = {}, {}
     for name, images in sets.items():
-        scores[name], features[name] = _score(study, images)
+        scores[name], features[name] = _score(study, images, stages)
     scores["test"]["truth"] = np.asarray(protocol.test.labels)
     results = _results(study, protocol, scores)
     kept = ("auroc", "accuracy", "false_alarm_rate", "flagged")
@@ -176,30 +191,28 @@ def evaluate_gate(study: GateStudy, protocol: Protocol) -> GateEvaluation:
     return GateEvaluation(gate, sets, results, scores, _feature_map(study.goen, features))
 
 
-def _score(study: GateStudy, images: ImageSet) -> tuple[Arrays, Tensor]:
+def _score(study: GateStudy, images: ImageSet, stages: Stages) -> tuple[Arrays, Tensor]:
     """The scores of every method, and features for the map, from one pass of the network."""
+    features = all_features(study.backbone)
+    whole, _ = outputs(study.backbone, study.network, images, stages, features=features)
     parts: list[Arrays] = []
-    mapped: list[Tensor] = []
-    # Evenly spaced, so that a set sorted by class is represented as a whole.
-    chosen = torch.linspace(0, len(images) - 1, min(len(images), _MAP_POINTS)).round().long()
-    start = 0
-    for outputs in stream(study.gate.network, images):
-        rows = chosen[(chosen >= start) & (chosen < start + len(outputs))] - start
-        mapped.append(study.goen.gaussians.rows(outputs[rows]))
-        start += len(outputs)
-        prediction = study.gate.predict_outputs(outputs)
+    for start in range(0, len(whole), BATCH_SIZE):
+        batch = whole[start : start + BATCH_SIZE]
+        prediction = study.gate.predict_outputs(batch)
         part: Arrays = {
-            **{key: d.score(outputs).numpy() for key, d in study.detectors.items()},
+            **{key: d.score(batch).numpy() for key, d in study.detectors.items()},
             "p_value": prediction.p_value,
             "is_ood": prediction.is_ood,
             "label": prediction.label,
-            "logits": outputs.logits.numpy(),
+            "logits": batch.logits.numpy(),
         }
         if prediction.probability is not None:
             part["probability"] = prediction.probability
         parts.append(part)
     scores = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
-    return scores, torch.cat(mapped)
+    # Evenly spaced, so that a set sorted by class is represented as a whole.
+    chosen = torch.linspace(0, len(images) - 1, min(len(images), _MAP_POINTS)).round().long()
+    return scores, study.goen.gaussians.rows(whole[chosen])
 
 
 def _feature_map(detector: Goen, features: Mapping[str, Tensor]) -> dict[str, Tensor]:

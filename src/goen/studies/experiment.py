@@ -23,7 +23,7 @@ from goen.runs.manifest import Manifest
 from goen.runs.results import Origin
 from goen.runs.stages import Stages
 from goen.studies.methods import Labelled, Material, Method, View, goen_m_for, labels_of
-from goen.studies.networks import Trained, outputs, train
+from goen.studies.networks import Trained, all_features, outputs, train
 from goen.studies.presets import SEEDS, Budget, Preset, choose_preset
 
 _log = getLogger(__name__)
@@ -47,7 +47,7 @@ _PAPER_EPOCHS = 100 / 40
 def _features(network: str, backbone: Backbone) -> tuple[str, ...]:
     """Those that a method of this network reads."""
     if network in ("goen", AS_PRESET):
-        return (*(scale.name for scale in backbone.scales), "z")
+        return all_features(backbone)
     if network != "standard":
         return ()
     return (*dict.fromkeys((*backbone.two_scales, *(goen_m_for(backbone).layers or ()))), "z")

@@ -102,6 +102,11 @@ def train(
     return Trained(model.to(device).eval(), folder.name, epochs, (images, *stopped_on))
 
 
+def all_features(network: Backbone) -> tuple[str, ...]:
+    """Every feature of the network: those of its scales, and z."""
+    return (*(scale.name for scale in network.scales), "z")
+
+
 def outputs(
     network: nn.Module, key: str, images: ImageSet, stages: Stages, *, features: Collection[str]
 ) -> tuple[Outputs, float]:

@@ -137,7 +137,7 @@ def _run(config: RunConfig, protocol: Protocol, out: Path, stages: Stages) -> Ga
         held_out=held_out,
         ood_seen=tuple(ood),
     )
-    evaluation = evaluate_gate(study, protocol)
+    evaluation = evaluate_gate(study, protocol, stages)
     summary: JsonObject = {
         "study": "run",
         "data": protocol.name,
