@@ -11,10 +11,10 @@ from goen.gate.compare_export import (
     ExportOutputs,
     as_outputs,
     check_decisions,
-    default_tolerance,
     input_pairs,
     measure_differences,
 )
+from goen.gate.held_out import engine_tolerance
 
 from ..own_model import digits
 from .test_export import GATES, own_gate
@@ -92,7 +92,7 @@ def test_a_single_image_and_a_gate_without_known_cues_are_enough() -> None:
 
     same = [(own, own) for _, own in pairs]
     # No spread of the cues is known, so their tolerance is ten times that of the score.
-    most = 10 * default_tolerance(gate)
+    most = 10 * engine_tolerance(gate.held_out.scores)
     measure_differences(gate, further(0.99 * most), same)
     with pytest.raises(ArtifactError, match="cues differs"):
         measure_differences(gate, further(2 * most), same)

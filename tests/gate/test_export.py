@@ -22,7 +22,8 @@ from goen.detectors import Goen
 from goen.errors import ArtifactError, StorageError, UsageError
 from goen.extraction import extract
 from goen.gate import Gate, export
-from goen.gate.compare_export import as_outputs, default_tolerance
+from goen.gate.compare_export import as_outputs
+from goen.gate.held_out import engine_tolerance
 from goen.gate.traceable import TraceableGate, output_names
 from goen.models.tapping.preprocess import Preprocess
 
@@ -104,7 +105,7 @@ def test_a_thousand_images_get_the_outputs_of_the_gate(
     for name in {"confidence", "probability"} & found.keys():
         assert np.allclose(found[name], expected[name], rtol=1e-5, atol=1e-5)
     # Ten times closer than the export asks for; the network's own rounding is in it.
-    close = 0.1 * default_tolerance(gate)
+    close = 0.1 * engine_tolerance(gate.held_out.scores)
     assert np.allclose(found["score"], expected["score"], rtol=1e-5, atol=close)
     assert np.allclose(found["cues"], expected["cues"], rtol=1e-5, atol=1e-5)
     # A p-value is a count: once in hundreds an image lies as close to a held-out one as rounding.

@@ -1,5 +1,6 @@
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -83,6 +84,23 @@ def test_a_prediction_of_another_gate_is_refused() -> None:
     bad[3] = np.nan
     with pytest.raises(UsageError, match="NaN"):
         watched.images(replace(prediction, score=bad))
+
+
+@pytest.mark.parametrize("per_class", [False, True])
+def test_predictions_of_another_engine_are_of_the_gate(per_class: bool) -> None:
+    gate = digit_gate().with_false_alarm_rate(0.3).with_per_class(per_class)
+    slack = 1e-3 * float(np.std(gate.held_out.scores))  # as far as engines may differ
+    compiled = replace(gate, compiled=SimpleNamespace(slack=slack))
+    labels = np.asarray(gate.held_out.labels)
+    some = predicted(gate, np.array(gate.held_out.cues), labels)
+    score = gate.held_out.scores + 0.5 * slack  # above a held-out score, and equal to it there
+    p_value = compiled.p_values(score, labels)
+    assert (p_value > gate.p_values(score, labels)).any()
+    WatchedGate.of(gate).images(replace(some, score=score, p_value=p_value))
+    with pytest.raises(UsageError, match="p-values"):
+        WatchedGate.of(gate).images(replace(some, score=score + 100 * slack, p_value=p_value))
+    with pytest.raises(UsageError, match="p-values"):
+        WatchedGate.of(gate).images(replace(some, score=score - 100 * slack, p_value=p_value))
 
 
 def test_the_same_gate_at_another_rate_is_the_same_gate() -> None:

@@ -1,6 +1,8 @@
 """The monitor of a service: the same numbers as ``Monitor``, over restarts and kills."""
 
+from dataclasses import replace
 from pathlib import Path
+from time import sleep
 
 import numpy as np
 import pytest
@@ -42,6 +44,34 @@ def test_it_counts_as_a_monitor_does(tmp_path: Path) -> None:
     }
     stream.save()  # there is no file
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_be_counted_is_an_error_once() -> None:
+    stream = WatchedStream(digit_gate(), 0.01)
+    good = predicted(digit_gate(), cues(20))
+    stream.add(replace(good, p_value=good.p_value / 2))
+    with pytest.raises(UsageError, match="not of the gate"):
+        stream.state  # noqa: B018
+    stream.add(good)
+    assert stream.state.images == 20
+
+
+def test_a_monitor_that_cannot_count_does_not_end_the_service(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("goen.serve.service._TICK_SECONDS", 0.01)
+    service = Service({"a": digit_gate()})
+    with service.running():
+        stream = service.find("a").stream
+        assert stream is not None
+        good = predicted(digit_gate(), cues(20))
+        for times in (1, 2):
+            stream.add(replace(good, p_value=good.p_value / 2))
+            for _ in range(1000):
+                if (said := caplog.text.count("The monitor of a could not count")) == times:
+                    break
+                sleep(0.01)
+            assert said == times
 
 
 def test_a_saved_stream_goes_on_with_the_same_numbers(tmp_path: Path) -> None:

@@ -16,10 +16,10 @@ from goen.data.kinds import ImageInputs, TensorInputs
 from goen.detectors import GoenM
 from goen.errors import ArtifactError, UsageError
 from goen.gate.gate import Gate
+from goen.gate.held_out import TOLERANCE, engine_slack, engine_tolerance
 from goen.gate.prediction import Prediction, concatenate
 from goen.models.precomputed import LOGITS, Precomputed
 
-TOLERANCE = 1e-5
 _PROBABILITY_TOLERANCE = 1e-4
 _BATCH = 64
 _RESIZED = 4
@@ -132,15 +132,6 @@ def _resized(images: Pixels, size: tuple[int, int]) -> Pixels:
     return np.stack([resize_bands(image, size) for image in images])
 
 
-def default_tolerance(gate: Gate) -> float:
-    """A thousandth of the standard deviation of the held-out scores, at least 1e-5.
-
-    Another engine adds float32 numbers up in another order. Scores that differ by so little are a
-    handful of held-out images apart, and the decisions are compared one by one.
-    """
-    return max(TOLERANCE, 1e-3 * float(np.std(gate.held_out.scores)))
-
-
 def _cue_tolerances(gate: Gate) -> NDArray[np.float64]:
     """Ten times as much as for the score, by each cue's own spread where that is known.
 
@@ -148,7 +139,7 @@ def _cue_tolerances(gate: Gate) -> NDArray[np.float64]:
     """
     known = gate.held_out.cues if gate.detector.id_cues_ is None else gate.detector.id_cues_
     if known is None:
-        return np.full(len(gate.detector.cue_names), 10 * default_tolerance(gate))
+        return np.full(len(gate.detector.cue_names), 10 * engine_tolerance(gate.held_out.scores))
     spread: NDArray[np.float64] = np.std(np.asarray(known), axis=0)
     return np.maximum(10 * TOLERANCE, 1e-2 * spread)
 
@@ -165,7 +156,7 @@ def measure_differences(
             or labels differ.
     """
     limits: dict[str, float | NDArray[np.float64]] = {
-        "score": default_tolerance(gate),
+        "score": engine_tolerance(gate.held_out.scores),
         "cues": _cue_tolerances(gate),
         "confidence": _PROBABILITY_TOLERANCE,
         "probability": _PROBABILITY_TOLERANCE,
@@ -194,10 +185,7 @@ def measure_differences(
         raise ArtifactError("The exported gate's label differs from the gate's.")
     own = expected["score"][finite]
     relative = np.abs(found["score"][finite] - own) / np.maximum(1, np.abs(own))
-    # Ties are with held-out scores: the score of noise may be a million times as high, and its
-    # rounding too.
-    largest = max(1.0, float(np.abs(gate.held_out.scores).max()))
-    return 1.5 * largest * float(relative.max(initial=0.0)) + 1e-12
+    return engine_slack(gate.held_out.scores, float(relative.max(initial=0.0)))
 
 
 def check_decisions(gate: Gate, run: Runner, pairs: InputPairs, slack: float) -> None:

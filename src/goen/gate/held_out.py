@@ -20,6 +20,8 @@ from goen.outputs import Outputs
 
 # Enough to measure the rounding, few enough to cost nothing.
 COMPARED_IMAGES = 8
+# Between the scores of two engines.
+TOLERANCE = 1e-5
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,6 +125,27 @@ class HeldOut:
         if self.cues is None:
             raise UsageError("This gate was saved without its held-out cues: give held_out again.")
         return self.cues
+
+
+def engine_tolerance(scores: Floats) -> float:
+    """By how much a score may differ in another engine, given the held-out scores ``(n,)``.
+
+    A thousandth of their standard deviation, at least 1e-5; of scores above 1 relative to them.
+    Another engine adds float32 numbers up in another order. Scores that differ by so little are a
+    handful of held-out images apart, and the decisions are compared one by one.
+    """
+    return max(TOLERANCE, 1e-3 * float(np.std(scores)))
+
+
+def engine_slack(scores: Floats, difference: float) -> float:
+    """How close to a held-out score another score counts as equal to it; see ``Gate.score_slack``.
+
+    Args:
+        scores: held-out, ``(n,)``. Ties are with them: the score of noise may be a million times
+            as high, and its rounding too.
+        difference: the largest between the engines, of scores above 1 relative to them.
+    """
+    return 1.5 * max(1.0, float(np.abs(scores).max())) * difference + 1e-12
 
 
 def measure_rounding(network: nn.Module, detector: CueDetector, images: ImageSet) -> float:

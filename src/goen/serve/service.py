@@ -163,7 +163,10 @@ class Service:
         while not self._stopped.wait(_TICK_SECONDS):
             self.metrics.activity.tick(sum(g.queue.held for g in self.gates.values()))
             for served in self.gates.values():
-                served.warn_of_alarm()
+                try:
+                    served.warn_of_alarm()
+                except GoenError as error:  # the other gates, and later images, go on
+                    _log.warning("The monitor of %s could not count: %s", served.name, error)
             self._save()
 
     def _save(self) -> None:

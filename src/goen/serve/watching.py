@@ -108,8 +108,9 @@ class WatchedStream:
         """Count what is pending; whoever calls it holds the lock."""
         if not self._pending:
             return self._monitor.state
-        state = self._monitor.update(concatenate(self._pending))
-        self._pending = []
+        # Taken out first: what cannot be counted is an error once, not at every later call.
+        pending, self._pending = self._pending, []
+        state = self._monitor.update(concatenate(pending))
         self._unsaved = True
         evidence = {name: s.log_wealth for name, s in state.streams.items()}
         point = HistoryPoint(time.time(), state.images, evidence, state.flagged or 0.0)
