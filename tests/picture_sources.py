@@ -48,7 +48,8 @@ def write_parquet(
 
 def write_tar(file: Path, members: dict[str, bytes]) -> Path:
     """A member for each, in their order."""
-    with tarfile.open(file, "w:gz" if file.suffix in (".gz", ".tgz") else "w") as tar:
+    packed = {".gz": "w:gz", ".tgz": "w:gz", ".bz2": "w:bz2"}
+    with tarfile.open(file, packed.get(file.suffix, "w")) as tar:
         for name, content in members.items():
             member = tarfile.TarInfo(name)
             member.size = len(content)

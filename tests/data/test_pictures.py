@@ -1,6 +1,8 @@
 import io
 import tracemalloc
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,8 +19,9 @@ from goen.data.pictures import (
     read_picture,
     read_thumbnail,
 )
+from goen.data.tiff_bands import TiffBands
 from goen.errors import DataCorrupt, UsageError
-from tests.data.encoded import COLOUR, encoded
+from tests.data.encoded import COLOUR, encoded, tiff_of_one_tile
 
 
 def test_an_rgb_png_comes_back_exactly() -> None:
@@ -27,9 +30,9 @@ def test_an_rgb_png_comes_back_exactly() -> None:
 
 def test_a_header_is_read_without_the_pixels(tmp_path: Path) -> None:
     data = encoded(Image.fromarray(COLOUR))
-    assert read_header(data[:-30], "it") == ("PNG", 20, 12)
+    assert read_header(data[:-30], "it") == ("PNG", 20, 12, 240)
     (tmp_path / "picture").write_bytes(encoded(Image.fromarray(COLOUR), "JPEG"))
-    assert read_header(tmp_path / "picture", "it") == ("JPEG", 20, 12)
+    assert read_header(tmp_path / "picture", "it") == ("JPEG", 20, 12, 240)
     with pytest.raises(DataCorrupt, match="it is not a picture"):
         read_header(b"text", "it")
 
@@ -103,6 +106,26 @@ def test_a_small_picture_is_its_own_thumbnail(tmp_path: Path) -> None:
     path.write_text("no picture")
     with pytest.raises(DataCorrupt, match=r"p\.png is not a picture"):
         read_thumbnail(path, 50)
+
+
+def test_the_tiles_of_a_tiff_file_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (read_picture(tiff_of_one_tile(20, 10, (256, 128)), None) == 0).all()
+    huge = tiff_of_one_tile(1, 1, (16_384, 16_384))  # 0.3 MB that would become 268
+    with pytest.raises(DataCorrupt, match="1×1 pixels in tiles of 268,435,456; at most"):
+        read_picture(huge, (4, 4), "tiles.tif")
+    assert read_header(huge, "it") == ("TIFF", 1, 1, 16_384**2)
+    held: list[int] = []
+    budget = SimpleNamespace(hold=lambda needed: (held.append(needed), nullcontext())[1])
+    monkeypatch.setattr("goen.data.pictures._decoding", budget)
+    read_picture(tiff_of_one_tile(1, 1, (512, 1024)), (4, 4))
+    assert held[0] >= 512 * 1024
+
+
+def test_the_tiles_of_bands_count() -> None:
+    tiff = TiffBands(5, 16, 3, 4, {322: 16_384, 323: 16_384, 324: 8})
+    assert tiff.values_at_once == 5 * 16_384**2
+    assert TiffBands(5, 16, 3, 4, {273: 8}).values_at_once == 5 * 3 * 4
+    assert TiffBands(2, 8, 40, 20, {322: 16, 323: 16, 324: 8}).values_at_once == 2 * 40 * 32
 
 
 def test_a_photograph_of_108_megapixels_is_read() -> None:

@@ -1,8 +1,10 @@
 import io
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -112,6 +114,39 @@ def test_a_shard_whose_connection_was_lost_is_read_from_the_beginning(
     assert scorer.score(LostShard(place, [1, 1])) == expected
     with pytest.raises(ConnectionResetError):
         scorer.score(LostShard(place, [1, 1, 1]))
+
+
+def test_a_batch_is_the_same_however_few_contents_are_held(
+    gate: Gate, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = TarShard(
+        str(write_tar(tmp_path / "a.tar", {f"{n}.png": c for n, c in enumerate(encoded(9))}))
+    )
+    settings = ShardSettings("csv", batch_size=4)
+    whole = ShardScorer(gate, settings).score(shard)
+    monkeypatch.setattr(score_shards, "_BYTES_AT_ONCE", 1)
+    assert ShardScorer(gate, settings).score(shard) == whole
+    assert whole.rows == 9
+
+
+def test_small_files_of_large_contents_do_not_fill_the_memory(gate: Gate, tmp_path: Path) -> None:
+    member = bytes(10 << 20)
+    tar = write_tar(tmp_path / "a.tar.bz2", {f"{n}.png": member for n in range(40)})
+    assert tar.stat().st_size < 40_000
+    table = pa.table({"image": pa.array([member] * 64, pa.binary())})
+    pq.write_table(table, tmp_path / "a.parquet", compression="zstd")  # a dictionary of one value
+    del table
+    assert (tmp_path / "a.parquet").stat().st_size < 20_000
+    for shard, count in (
+        (TarShard(str(tar)), 40),
+        (ParquetShard(str(tmp_path / "a.parquet"), "image", 0, 64, 64), 64),
+    ):
+        tracemalloc.start()
+        scored = ShardScorer(gate, ShardSettings("csv")).score(shard)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert scored.counts == FileCounts(0, 0, count)
+        assert peak < 300 << 20  # all at once are 400 and 640
 
 
 def test_threads_and_device_are_set(gate: Gate) -> None:

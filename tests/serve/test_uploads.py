@@ -7,6 +7,7 @@ import zlib
 import numpy as np
 import pytest
 import requests
+import tifffile
 from PIL import Image
 
 from goen.data.forms import PixelForm
@@ -15,6 +16,7 @@ from goen.serve.rejection import Rejected
 from goen.serve.settings import Limits
 from goen.serve.uploads import FORMATS, Upload, decode_upload, is_multipart, read_multipart
 
+from ..data.encoded import tiff_of_one_tile
 from .running import encoded, png
 
 IMAGE = np.random.default_rng(0).integers(0, 256, (3, 20, 30), dtype=np.uint8)
@@ -65,9 +67,29 @@ def test_pixels_are_counted_before_they_are_decoded() -> None:
     assert refused.value.status == 413
     with pytest.raises(Rejected, match="broken or cut short"):
         decode_upload(Upload(png_that_claims(3000, 2000)), (8, 8), Limits(pixels=6_000_000))
-    with pytest.raises(Rejected, match="more than 178,956,970 pixels") as refused:
+    with pytest.raises(
+        Rejected, match="more than the 50,000,000 pixels that are read here"
+    ) as refused:
         decode_upload(Upload(png_that_claims(60_000, 60_000)), (8, 8), Limits())
     assert refused.value.kind == "too_many_pixels"
+
+
+def test_the_tiles_of_a_tiff_file_count() -> None:
+    with pytest.raises(Rejected, match="1×1 pixels, 64,000,000 values to decode; at most 50,000,0"):
+        decode_upload(Upload(tiff_of_one_tile(1, 1, (8000, 8000))), (4, 4), Limits())
+
+
+@pytest.mark.parametrize(("channels", "dtype"), [(5, "uint16"), (6, "uint8"), (3, "uint16")])
+def test_bands_are_what_goen_score_reads(channels: int, dtype: str) -> None:
+    pixels = np.random.default_rng(0).integers(0, 200, (6, 7, channels)).astype(dtype)
+    file = io.BytesIO()
+    tifffile.imwrite(file, pixels, photometric="minisblack", planarconfig="contig")
+    form = PixelForm(channels, 8 * pixels.itemsize)
+    found = decode_upload(Upload(file.getvalue()), (6, 7), Limits(), form)
+    assert np.array_equal(found, pixels.transpose(2, 0, 1))
+    if channels != 3:
+        with pytest.raises(Rejected, match=f"has {channels} channels; 3 are needed"):
+            decode_upload(Upload(file.getvalue()), (6, 7), Limits())
 
 
 def test_a_multipart_body_gives_its_files() -> None:

@@ -7,12 +7,16 @@ from pathlib import Path
 from threading import Lock
 from typing import BinaryIO
 
+import numpy as np
 from PIL import Image
 
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """What is decoded, in Pillow's names; a phone's MPO is a JPEG. One format per suffix above."""
+
+TILE_SIDES = (322, 323)
+"""The tags of a TIFF file that give width and height of its tiles."""
 
 _quiet_lock = Lock()
 _quiet_users = 0
@@ -28,6 +32,16 @@ def open_picture(file: Path | BinaryIO) -> Image.Image:
         UnidentifiedImageError: it is of no such format.
     """
     return Image.open(file, formats=FORMATS)
+
+
+def pixels_at_once(picture: Image.Image) -> int:
+    """The pixels that are decoded at once: of a TIFF file of tiles at least one whole tile.
+
+    The size of the tiles is the file's own choice: those of a picture of one pixel may be huge.
+    """
+    tags = getattr(picture, "tag_v2", None)
+    width, height = (0, 0) if tags is None else (np.max(tags.get(tag, 0)) for tag in TILE_SIDES)
+    return max(picture.width * picture.height, int(width) * int(height))
 
 
 @contextmanager

@@ -6,26 +6,26 @@ process or on another machine, if what it names can be reached from there.
 
 import os
 import tarfile
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import accumulate
-from lzma import LZMAError
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Protocol
 
 from goen.data.forms import PixelForm, Pixels
 from goen.data.open_picture import SUFFIXES
 from goen.data.pictures import read_picture
+from goen.data.tar_stream import open_tar, require_end
 from goen.data.urls import is_url, open_url, read_url
 from goen.errors import DataCorrupt
 from goen.files import printable_path
 
-# Pictures whose encoded content is taken from a Parquet file at once.
-_ROWS_AT_ONCE = 32
-# A member of a tar is held in memory: more than almost any picture needs.
+# Pictures whose encoded content is taken from a Parquet file at once. Few: a small file may name
+# one large content many times.
+_ROWS_AT_ONCE = 4
+# The content of a picture file is held in memory: more than almost any picture needs.
 _MOST_BYTES = 1 << 29
 _BUFFER = 1 << 20
 
@@ -38,10 +38,12 @@ class NamedPicture:
         name: its path or address, as its row has it.
         read: the pixels ``(C, H, W)`` in the size (height, width) and the form that are given, or
             a ``DataError``.
+        bytes_held: of its encoded content, if that is in memory.
     """
 
     name: str
     read: Callable[[tuple[int, int], PixelForm], Pixels]
+    bytes_held: int = 0
 
 
 class PictureShard(Protocol):
@@ -125,7 +127,7 @@ class ParquetShard:
                 wanted = batch.column(0).slice(min(skip, len(batch)), left)
                 skip = max(0, skip - len(batch))
                 left -= len(wanted)
-                yield from wanted.to_pylist()
+                yield from (value.as_py() for value in wanted)
                 if not left:
                     return
 
@@ -157,13 +159,14 @@ class TarShard:
         shown = printable_place(self.place)
         last = "its first member"
         try:
-            with open_place(self.place) as file, tarfile.open(fileobj=file, mode="r|*") as tar:
+            with open_place(self.place) as file, open_tar(file) as tar:
                 for member in tar:
                     last = _text(member.name)
                     if member.isreg() and PurePosixPath(last).suffix.lower() in SUFFIXES:
                         yield _content(f"{shown}#{last}", _member(tar, member))
                     tar.members = []  # type: ignore[attr-defined]  # it would remember all of them
-        except (tarfile.TarError, EOFError, zlib.error, LZMAError, OSError) as error:
+                require_end(tar)
+        except Exception as error:  # what tarfile and decompressors raise for damage has no end
             yield _rest(f"{shown}#{last}", error)
 
 
@@ -216,8 +219,10 @@ def _remote(url: str) -> NamedPicture:
 
 def _content(name: str, content: object) -> NamedPicture:
     found = content.get("bytes") if isinstance(content, dict) else content
-    if isinstance(found, bytes):
-        return NamedPicture(name, lambda size, form: read_picture(found, size, name, form))
+    if isinstance(found, bytes) and len(found) <= _MOST_BYTES:
+        return NamedPicture(
+            name, lambda size, form: read_picture(found, size, name, form), len(found)
+        )
     return _failed(name, DataCorrupt(f"{name} holds no content of a picture file."))
 
 

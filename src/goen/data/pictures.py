@@ -14,7 +14,7 @@ from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from goen.data.array_files import is_array_file, read_array_header, read_array_image
 from goen.data.byte_budget import ByteBudget
 from goen.data.forms import COLOUR, GREY, PixelForm, Pixels, resize_bands, scaled, to_depth
-from goen.data.open_picture import FORMATS, open_picture, pillow_is_quiet
+from goen.data.open_picture import FORMATS, open_picture, pillow_is_quiet, pixels_at_once
 from goen.data.tiff_bands import TiffBands, decode_bands, read_tiff
 from goen.errors import DataCorrupt, UsageError
 
@@ -91,20 +91,18 @@ def read_picture(
             with _opened(source, name) as picture:
                 return _checked_and_decoded(picture, size, name, form)
         except DataCorrupt as error:
-            tiff = _bands_instead(error, source, name, form)
+            tiff = _bands_instead(error, source, name)
+            if tiff.channels != form.channels:
+                raise _other_channels(name, tiff.channels, form) from error
     return _read_bands(source, tiff, size, name, form)
 
 
-def _bands_instead(
-    error: DataCorrupt, source: Path | bytes, name: str, form: PixelForm
-) -> TiffBands:
+def _bands_instead(error: DataCorrupt, source: Path | bytes, name: str) -> TiffBands:
     """The bands of a file that Pillow does not open; or its error again."""
     unknown = isinstance(error.__cause__, UnidentifiedImageError)
     tiff = _several_bands(source, name) if unknown else None
     if tiff is None:
         raise error
-    if tiff.channels != form.channels:
-        raise _other_channels(name, tiff.channels, form) from error
     return tiff
 
 
@@ -137,7 +135,7 @@ def _read_bands(
     name: str,
     form: PixelForm,
 ) -> Pixels:
-    values = tiff.channels * tiff.height * tiff.width
+    values = tiff.values_at_once
     if values > MAX_PIXELS:
         raise DataCorrupt(
             f"{name} has {values:,} values; at most {MAX_PIXELS:,} are read. Shrink it first if it "
@@ -202,11 +200,20 @@ def picture_forms(file: Path) -> list[PixelForm]:
 
 
 class PictureHeader(NamedTuple):
-    """What a picture says of itself: its format in Pillow's name, and its size in pixels."""
+    """What a picture says of itself.
+
+    Attributes:
+        format: in Pillow's name.
+        width: in pixels.
+        height: in pixels.
+        decoded: pixels, or values of a picture of several bands, that are decoded at once: more
+            than it has if it is stored in tiles that are larger.
+    """
 
     format: str
     width: int
     height: int
+    decoded: int
 
 
 def read_header(source: Path | bytes, name: str) -> PictureHeader:
@@ -219,8 +226,12 @@ def read_header(source: Path | bytes, name: str) -> PictureHeader:
     Raises:
         DataCorrupt: as ``read_picture``.
     """
-    with _opened(source, name) as picture:
-        return PictureHeader(picture.format or "", picture.width, picture.height)
+    try:
+        with _opened(source, name) as picture:
+            return PictureHeader(picture.format or "", *picture.size, pixels_at_once(picture))
+    except DataCorrupt as error:
+        tiff = _bands_instead(error, source, name)
+        return PictureHeader("TIFF", tiff.width, tiff.height, tiff.values_at_once)
 
 
 def read_thumbnail(file: Path, side: int) -> Pixels:
@@ -336,11 +347,13 @@ def _checked_and_decoded(
     The picture whose width is resized and whose height is not yet counts as well: of a picture
     that is narrow and very long it would be far larger than both ends.
     """
-    pixels = picture.width * picture.height
+    pixels = pixels_at_once(picture)
     if pixels > MAX_PIXELS:
+        tiled = pixels > picture.width * picture.height
         raise DataCorrupt(
-            f"{name} has {picture.width}×{picture.height} pixels; at most {MAX_PIXELS:,} "
-            "are read. Shrink it first if it is genuine."
+            f"{name} has {picture.width}×{picture.height} pixels"
+            f"{f' in tiles of {pixels:,}' * tiled}; at most {MAX_PIXELS:,} are read. Shrink it "
+            "first if it is genuine."
         )
     between = 0 if size is None else size[1] * max(picture.size)  # it may be turned
     with _decoding.hold(pixels * (_bytes_per_pixel(picture) + 4 * copy) + 4 * between):

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from goen.data.array_files import read_array_header, read_labels, read_stack
 from goen.data.find_pictures import find_pictures
-from goen.data.forms import COLOUR, PixelForm, resize_bands
+from goen.data.forms import COLOUR, PixelForm
 from goen.data.imageset import Labels, Pixels
 from goen.data.open_picture import SUFFIXES
-from goen.data.pictures import MAX_PIXELS, RESIZE_FILTER, read_picture
+from goen.data.pictures import MAX_PIXELS, RESIZE_FILTER, read_picture, resize_image
 from goen.errors import DataCorrupt
 
 Chunks = Iterator[tuple[Pixels, Labels]]
@@ -338,7 +338,7 @@ def _stack_reading(
             start += len(images)
             wanted = images[part >= 0]
             if len(wanted):
-                resized = np.stack([resize_bands(image, size) for image in wanted])
+                resized = np.stack([resize_image(image, size, str(path)) for image in wanted])
                 yield resized, part[part >= 0]
 
     if not len(kept):

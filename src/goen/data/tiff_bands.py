@@ -48,6 +48,13 @@ class TiffBands:
     width: int
     tags: dict[int, Any]
 
+    @property
+    def values_at_once(self) -> int:
+        """The values of its pixels, with those that fill up its tiles."""
+        across, whole = _widths(self)
+        down = int(self.tags[_TILE_HEIGHT]) if _TILES in self.tags else 1
+        return self.channels * max(whole * self.height, across * down)
+
     def numbers(self, tag: int) -> tuple[int, ...]:
         """All values of a tag."""
         value = self.tags[tag]
@@ -77,6 +84,9 @@ def read_tiff(source: Path | bytes) -> TiffBands | None:
     found = TiffBands(
         int(tags.get(_SAMPLES, 1)), bits.pop(), int(tags[_HEIGHT]), int(tags[_WIDTH]), tags
     )
+    sides = (_TILE_WIDTH, _TILE_HEIGHT) if _TILES in tags else ()
+    if min(found.channels, found.height, found.width, *(int(tags[side]) for side in sides)) < 1:
+        raise ValueError("it has no pixels, or tiles without any")
     if found.channels > 1 and (found.bits, *kinds) not in (
         (8, _UNSIGNED),
         (16, _UNSIGNED),

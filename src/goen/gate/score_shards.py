@@ -22,6 +22,8 @@ from goen.gate.score_files import (
 from goen.gate.score_writers import RowFormat, stream_writer
 from goen.models.placement import find_device
 
+# Of encoded contents that are held until they are decoded.
+_BYTES_AT_ONCE = 1 << 26
 # Seconds before a shard is read again.
 _WAITS = (1.0, 5.0)
 
@@ -125,6 +127,22 @@ def _read_batch(
     asked: tuple[tuple[int, int], PixelForm],
     pool: Executor,
 ) -> tuple[list[str], list[Pixels | str]]:
-    batch = list(islice(pictures, count))
-    read = pool.map(lambda picture: pixels_or_error(lambda: picture.read(*asked)), batch)
-    return [picture.name for picture in batch], list(read)
+    names: list[str] = []
+    read: list[Pixels | str] = []
+    while len(names) < count and (some := _some(pictures, count - len(names))):
+        names += [picture.name for picture in some]
+        read += pool.map(lambda picture: pixels_or_error(lambda: picture.read(*asked)), some)
+        del some  # before the next contents are read
+    return names, read
+
+
+def _some(pictures: Iterator[NamedPicture], most: int) -> list[NamedPicture]:
+    """So many pictures at most, or fewer if their encoded contents fill the memory for them."""
+    some: list[NamedPicture] = []
+    held = 0
+    for picture in islice(pictures, most):
+        some.append(picture)
+        held += picture.bytes_held
+        if held >= _BYTES_AT_ONCE:
+            break
+    return some

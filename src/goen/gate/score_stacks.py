@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from goen.data.array_files import is_array_file, read_array_header, read_stack
-from goen.data.forms import resize_bands
-from goen.data.pictures import MAX_PIXELS
+from goen.data.pictures import MAX_PIXELS, resize_image
 from goen.errors import DataError
 from goen.files import printable_path
 from goen.gate.gate import Gate
@@ -58,7 +57,9 @@ def score_stack_files(
             try:
                 stack = read_stack(file, gate.picture_form, str(file), MAX_PIXELS, batch_size)
                 for images in stack:
-                    own_size = np.stack([resize_bands(image, gate.image_size) for image in images])
+                    own_size = np.stack(
+                        [resize_image(image, gate.image_size, str(file)) for image in images]
+                    )
                     names = [Path(f"{file}#{number + i}") for i in range(len(images))]
                     batch = score_images(gate, names, own_size)
                     if watch is not None:

@@ -58,15 +58,21 @@ def decode_upload(
         header = read_header(upload.data, "This picture")
     except DataCorrupt as error:
         if isinstance(error.__cause__, Image.DecompressionBombError):
-            raise Rejected("too_many_pixels", str(error)) from error
+            raise Rejected(
+                "too_many_pixels",
+                f"This picture has more than the {limits.pixels:,} pixels that are read here. "
+                "Send a smaller one.",
+            ) from error
         raise Rejected("not_a_picture", _NO_PICTURE) from error
     if header.format not in FORMATS:
         raise Rejected("not_a_picture", _NO_PICTURE)
-    if header.width * header.height > limits.pixels:
+    if header.decoded > limits.pixels:
+        tiled = header.decoded > header.width * header.height
         raise Rejected(
             "too_many_pixels",
-            f"This picture has {header.width}×{header.height} pixels; at most {limits.pixels:,} "
-            "are read here. Send a smaller one.",
+            f"This picture has {header.width}×{header.height} pixels"
+            f"{f', {header.decoded:,} values to decode' * tiled}; at most {limits.pixels:,} are "
+            "read here. Send a smaller one.",
         )
     try:
         return read_picture(upload.data, size, "This picture", form)
