@@ -237,6 +237,25 @@ def test_a_record_leads_to_no_file_outside_its_folder(tmp_path: Path) -> None:
     assert (tmp_path / "precious").read_text() == "kept"
 
 
+@pytest.mark.parametrize("link", [".goen-wrote", "classes.csv"])
+def test_links_in_a_strangers_folder_lead_to_no_file_of_the_users(
+    link: str, tmp_path: Path
+) -> None:
+    (tmp_path / ".bashrc").write_text("kept")
+    folder = tmp_path / "run" / "tables"
+    folder.mkdir(parents=True)
+    (folder / ".goen-wrote").write_text(".bashrc\nclasses.csv\n")
+    (folder / link).unlink(missing_ok=True)
+    (folder / link).symlink_to(tmp_path / ".bashrc")
+    with (
+        pytest.raises(UsageError, match=rf"{link} is a link"),
+        own_files(folder, {"classes.csv"}) as ours,
+        whole_file(folder / "classes.csv", ours) as temporary,
+    ):
+        temporary.write_text("theirs")
+    assert (tmp_path / ".bashrc").read_text() == "kept"
+
+
 def test_whether_a_place_can_be_written_to_is_seen_before_the_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -225,9 +225,15 @@ def own_files(folder: Path, names: Collection[str]) -> Iterator[Own]:
     removed at the end; what others put there stays.
 
     Raises:
-        UsageError: a file of such a name is there and goen did not write it.
+        UsageError: a file of such a name is there and goen did not write it, or a link: a folder
+            from somebody else might let it point to any file of the user's.
     """
     make_folder(folder)
+    for name in (_RECORD, *names):
+        if (folder / name).is_symlink():
+            raise UsageError(
+                f"{folder / name} is a link. goen writes no file through it: remove it."
+            )
     before = recorded_names(folder)
     ours = Own("a file that goen wrote there", lambda path: path.name in before)
     for name in names:

@@ -132,3 +132,13 @@ def test_mistakes_get_a_sentence(tmp_path: Path) -> None:
         shards(tmp_path / "none.txt")
     with pytest.raises(UsageError, match="list of paths is a picture itself"):
         list(read_list(io.BytesIO(encoded(1)[0])))
+
+
+def test_a_remote_name_that_fsspec_would_take_for_another_file_is_refused(tmp_path: Path) -> None:
+    for name in ("clean.png", "clean.png::evil.png"):
+        (tmp_path / name).write_bytes(encoded(1)[0])
+    for place in (f"file://{tmp_path}", f"file://{tmp_path}/*.png"):
+        found = shards(place)
+        assert files(found) == [f"file://{tmp_path}/clean.png"]
+        (refused,) = [shard for shard in found if isinstance(shard, UnreadableShard)]
+        assert refused.reason == f"file://{tmp_path}/clean.png::evil.png has '::' in its name."

@@ -9,7 +9,8 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from goen.errors import UsageError
-from goen.serve.guard import REQUESTS, Guard
+from goen.serve.guard import ABORT, REQUESTS, Guard, check_origin
+from goen.serve.rejection import Rejected
 from goen.serve.service import Service
 from goen.serve.settings import BatchLimits, Limits, ServeSettings
 
@@ -97,6 +98,66 @@ def test_our_own_errors_have_no_traceback_in_the_answer(
     assert answer.headers["x-request-id"] in record.getMessage()
 
 
+LOCAL = ("127.0.0.1", "::1", "localhost")
+
+
+@pytest.mark.parametrize(
+    ("host", "allowed"),
+    [
+        ("127.0.0.1:8000", True), ("localhost", True), ("LOCALHOST:9", True), ("[::1]:8000", True),
+        ("[::1]", True), ("evil.example", False), ("127.0.0.1.evil.example:8000", False),
+        ("localhost:8000.evil.example", False), ("", False), ("[::2]:8000", False),
+    ],
+)  # fmt: skip
+def test_a_service_without_a_token_answers_to_its_own_names(host: str, allowed: bool) -> None:
+    scope = {"method": "GET", "headers": [(b"host", host.encode())] if host else []}
+    check_origin(scope, ServeSettings())
+    check_origin(scope, ServeSettings(token="a" * 16, hosts=LOCAL))
+    if allowed:
+        check_origin(scope, ServeSettings(hosts=LOCAL))
+    else:
+        with pytest.raises(Rejected, match=r"answers only to 127\.0\.0\.1, ::1") as refused:
+            check_origin(scope, ServeSettings(hosts=LOCAL))
+        assert refused.value.status == 403
+
+
+@pytest.mark.parametrize(
+    ("method", "headers", "allowed"),
+    [
+        ("POST", {}, True),  # no browser
+        ("POST", {"origin": "http://127.0.0.1:8000"}, True),
+        ("POST", {"origin": "http://evil.example"}, False),
+        ("POST", {"origin": "null"}, False),
+        ("POST", {"origin": "https://proxied.example", "sec-fetch-site": "same-origin"}, True),
+        ("POST", {"sec-fetch-site": "cross-site"}, False),
+        ("POST", {"sec-fetch-site": "same-site"}, False),
+        ("POST", {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}, False),
+        ("GET", {"sec-fetch-site": "none", "sec-fetch-mode": "navigate"}, True),
+        ("GET", {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}, True),  # a link
+        ("GET", {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}, False),
+    ],
+)
+def test_pages_from_elsewhere_are_refused(
+    method: str, headers: dict[str, str], allowed: bool
+) -> None:
+    given = [(name.encode(), value.encode()) for name, value in headers.items()]
+    scope = {"method": method, "headers": [(b"host", b"127.0.0.1:8000"), *given]}
+    check_origin(scope, ServeSettings(token="a" * 16))  # the page cannot know it
+    if allowed:
+        check_origin(scope, ServeSettings())
+    else:
+        with pytest.raises(Rejected, match="page of another address"):
+            check_origin(scope, ServeSettings())
+
+
+def test_a_foreign_page_gets_403_and_is_not_counted() -> None:
+    with running() as found:
+        answer = found.post("/score", b"x", origin="http://evil.example")
+        assert answer.status_code == 403
+        assert "another address" in answer.json()["error"]
+        assert 'goen_errors_total{kind="foreign"} 1.0' in found.get("/metrics").text
+
+
 def test_a_client_that_does_not_read_is_given_up() -> None:
     service = Service({"digits": digit_gate()}, ServeSettings(limits=Limits(body_seconds=0.01)))
     sent: list[object] = []
@@ -114,10 +175,13 @@ def test_a_client_that_does_not_read_is_given_up() -> None:
         return {"type": "http.disconnect"}
 
     guard = Guard(answer, service)
+    aborted: list[bool] = []
     scope = {"type": "http", "method": "GET", "path": "/", "headers": []}
+    scope[ABORT] = lambda: aborted.append(True)
     asyncio.run(asyncio.wait_for(guard(scope, receive, never), 60))
     assert sent == ["http.response.start", "http.response.body"]
     assert (guard.accepted, guard.answered) == (1, 1)
+    assert aborted == [True]
     assert 'goen_errors_total{kind="slow"} 1.0' in service.metrics.text().decode()
 
 

@@ -1,6 +1,7 @@
 """The server itself: connections that send nothing or garbage, and the end under load."""
 
 import asyncio
+import contextlib
 import inspect
 import json
 import os
@@ -114,6 +115,17 @@ def test_too_many_connections_get_503() -> None:
             answer = read_all(third)
         assert status(answer) == 503
         assert b"retry-after: 1" in answer.lower()
+        wait_for(lambda: served.get("/v2/health/live").status_code == 200)
+
+
+def test_a_client_that_never_reads_does_not_keep_its_connection() -> None:
+    limits = Limits(connections=1, body_seconds=0.3, header_seconds=0.3, idle_seconds=1)
+    with running(ServeSettings(limits=limits)) as served, socket.socket() as deaf:
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2304)
+        deaf.connect(("127.0.0.1", served.port))
+        deaf.settimeout(SECONDS)
+        with contextlib.suppress(ConnectionError):
+            deaf.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 1500)
         wait_for(lambda: served.get("/v2/health/live").status_code == 200)
 
 

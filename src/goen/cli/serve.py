@@ -99,10 +99,12 @@ def serve_command(
         from goen.serve.settings import MEGABYTE, BatchLimits, Limits, ServeSettings
     except ImportError as error:
         raise ExtraMissing(f"goen serve needs {error.name}: pip install 'goen[serve]'.") from error
+    token = _token(token_file)
     settings = ServeSettings(
         batches=BatchLimits(batch_size, wait_ms / 1000, queue),
         limits=Limits(body=max_mb * MEGABYTE, pixels=max_pixels, images=max_images),
-        token=_token(token_file),
+        token=token,
+        hosts=_LOOPBACK if token is None and host in _LOOPBACK else (),
         state=state,
         keep_flagged=keep_flagged,
         keep_most=keep_most,

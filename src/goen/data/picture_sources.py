@@ -92,7 +92,13 @@ class PictureSources:
         for place in places:
             if is_url(place):
                 for found in find_urls(place):
-                    yield from self._named(found)
+                    if "::" in found and found != place:
+                        # fsspec would open another file: what it takes for a chain of file systems.
+                        yield UnreadableShard(
+                            found, f"{printable_place(found)} has '::' in its name."
+                        )
+                    else:
+                        yield from self._named(found)
             elif is_folder(Path(place)):
                 inside = find_pictures(Path(place), self.skipped, passed, arrays=self.arrays)
                 yield from map(str, inside)

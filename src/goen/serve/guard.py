@@ -20,11 +20,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from goen.serve.rejection import Rejected, RejectionKind
 from goen.serve.service import Service
+from goen.serve.settings import ServeSettings
 
 REQUESTS = getLogger("goen.serve.requests")
 """A line of JSON for each request."""
 _log = getLogger(__name__)
 
+ABORT = "abort"
+"""In the scope of a request: ends its connection at once, whatever was not sent."""
 # What needs no token: the page itself, which asks for one, and the health of the service.
 _OPEN = ("/static/", "/v2/health/")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -67,11 +70,14 @@ class Guard:
         scope["app"], scope["service"], scope["exchange"] = self, self.service, exchange
         try:
             check_token(scope, self.service.settings.token)
+            check_origin(scope, self.service.settings)
             await self.app(scope, receive, exchange.send)
         except ClientDisconnect:
             exchange.status = _GONE
-        except TimeoutError:  # the client does not read; uvicorn closes what is not finished
+        except TimeoutError:  # the client does not read, so that nothing can be said to it
             exchange.kind = "slow"
+            scope[ABORT]()
+            await asyncio.sleep(0)  # then the connection is known to be lost
         except Rejected as error:
             await exchange.reject(error.status, error.kind, str(error), error.headers(), receive)
         except HTTPException as error:
@@ -112,6 +118,40 @@ def check_token(scope: Scope, token: str | None) -> None:
     given = dict(scope["headers"]).get(b"authorization", b"")
     if not hmac.compare_digest(given, b"Bearer " + token.encode()):
         raise Rejected("unauthorized", "Send the service's token: Authorization: Bearer TOKEN.")
+
+
+def check_origin(scope: Scope, settings: ServeSettings) -> None:
+    """Refuse what a page from elsewhere makes the user's browser ask.
+
+    Without a token whoever can connect may ask, and the browser of somebody here can. It says
+    where a page is from; the name under which it asks is compared because the owner of a name may
+    let it point to this machine.
+
+    Raises:
+        Rejected: another name than the service's, or a page of another origin.
+    """
+    if settings.token is not None:
+        return
+    headers = {name: value.decode("latin-1").lower() for name, value in scope["headers"]}
+    host = headers.get(b"host", "")
+    if settings.hosts and _without_port(host) not in settings.hosts:
+        raise Rejected(
+            "foreign",
+            f"This service has no token, so it answers only to {', '.join(settings.hosts)}. To be "
+            "asked under another name it needs one: --token-file.",
+        )
+    origin = headers.get(b"origin")
+    site = headers.get(b"sec-fetch-site")
+    if site is None and origin is not None:
+        site = "same-origin" if origin.partition("://")[2] == host else "cross-site"
+    navigates = scope["method"] == "GET" and headers.get(b"sec-fetch-mode") == "navigate"
+    if site not in (None, "none", "same-origin") and not navigates:
+        raise Rejected("foreign", "A page of another address may not use this service.")
+
+
+def _without_port(host: str) -> str:
+    name = host.rpartition(":")[0] if re.search(r":\d*$", host) else host
+    return name.strip("[]")
 
 
 def endpoint_name(scope: Scope) -> str:

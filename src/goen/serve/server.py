@@ -8,14 +8,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from logging import getLogger
 from types import FrameType
+from typing import Any
 
 import h11
 import uvicorn
+from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from goen.errors import UsageError
 from goen.serve.app import make_app
-from goen.serve.guard import SECURITY_HEADERS, Guard
+from goen.serve.guard import ABORT, SECURITY_HEADERS, Guard
 from goen.serve.service import Service
 from goen.serve.settings import Limits
 
@@ -120,6 +122,25 @@ class _Server(uvicorn.Server):
                 signal.signal(number, handler)
 
 
+class _EndingTransport:
+    """A transport that ends some seconds after it was closed.
+
+    By itself it waits until the client has read everything, which one that never reads does not.
+    """
+
+    def __init__(
+        self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, seconds: float
+    ) -> None:
+        self._transport, self._loop, self._seconds = transport, loop, seconds
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def close(self) -> None:
+        self._transport.close()
+        self._loop.call_later(self._seconds, self._transport.abort)
+
+
 def limited_protocol(limits: Limits) -> type[asyncio.Protocol]:
     """The protocol of a server with these limits."""
     return type("LimitedProtocol", (_LimitedProtocol,), {"limits": limits})
@@ -133,7 +154,15 @@ class _LimitedProtocol(H11Protocol):
     _ended = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        ending = _EndingTransport(transport, self.loop, self.limits.body_seconds)
+        super().connection_made(ending)  # type: ignore[arg-type]
+        answer = self.app
+
+        async def with_abort(scope: Scope, receive: Receive, send: Send) -> None:
+            scope[ABORT] = transport.abort
+            await answer(scope, receive, send)
+
+        self.app = with_abort
         if len(self.connections) > self.limits.connections:
             self._answer_and_close(503, "Too many connections. Try again in a second.")
             return

@@ -59,6 +59,8 @@ class ServeSettings:
         batches: how images are gathered.
         limits: of requests.
         token: that clients must send as ``Authorization: Bearer TOKEN``; none if not given.
+        hosts: the names under which it may be asked (``Host`` of a request); any if none is given.
+            A page from elsewhere can make a browser ask this machine under a name of its own.
         state: the folder in which monitors are kept over restarts.
         keep_flagged: the folder for flagged pictures; none are kept if not given.
         keep_most: flagged pictures in it; the oldest are removed.
@@ -68,6 +70,7 @@ class ServeSettings:
     batches: BatchLimits = BatchLimits()
     limits: Limits = Limits()
     token: str | None = None
+    hosts: tuple[str, ...] = ()
     state: Path | None = None
     keep_flagged: Path | None = None
     keep_most: int = 1000
