@@ -207,7 +207,12 @@ def printable_path(path: Path) -> str:
         >>> printable_path(Path(os.fsdecode(b"caf\xe9.png"))) == r"caf\xe9.png"
         True
     """
-    return os.fsencode(path).decode("utf-8", "backslashreplace")
+    return printable(str(path))
+
+
+def printable(text: str) -> str:
+    """A text with names of files in it, whatever bytes they are made of, that can be encoded."""
+    return os.fsencode(text).decode("utf-8", "backslashreplace")
 
 
 def make_folder(path: Path) -> Path:

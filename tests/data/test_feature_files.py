@@ -1,12 +1,16 @@
 """Features in files of four kinds, and files that are none."""
 
+import struct
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 from safetensors.numpy import save_file
+from safetensors.torch import save_file as save_tensors
 
 from goen.data.feature_files import read_features, read_tensor_file
 from goen.errors import DataCorrupt, DataError, UsageError
@@ -137,3 +141,76 @@ def test_arrays_of_any_shape_and_type(tmp_path: Path) -> None:
     np.savez(tmp_path / "words.npz", words=labels)
     with pytest.raises(DataCorrupt, match=r"words should be an array \(N, ...\) of numbers"):
         read_tensor_file(tmp_path / "words.npz")
+
+
+def npy(header: str, data: bytes = bytes(64)) -> bytes:
+    """An NPY file with this header."""
+    text = header.encode()
+    text += b" " * (63 - (10 + len(text)) % 64) + b"\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + data
+
+
+@pytest.mark.parametrize(
+    "shape", ["(-1, 4)", "(9" + "9" * 22 + ", 4)", "(True, 4)", "((((", "(2, 0)"]
+)
+@pytest.mark.parametrize("suffix", [".npy", ".npz"])
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_headers_that_lie_are_one_sentence(shape: str, suffix: str, tmp_path: Path) -> None:
+    content = npy(f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}")
+    file = tmp_path / f"a{suffix}"
+    file.write_bytes(content)
+    if suffix == ".npz":
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.writestr("x.npy", content)
+    with pytest.raises(DataCorrupt, match=f"a{suffix}"):
+        read_features(file)
+
+
+def test_an_archive_that_claims_terabytes_is_one_sentence(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        shape = "(1000000, 1000000)"
+        archive.writestr(
+            "x.npy", npy(f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}}}")
+        )
+    with pytest.raises(DataCorrupt, match="cannot be read"):
+        read_features(tmp_path / "a.npz")
+
+
+def test_damage_in_a_compressed_archive_is_one_sentence(tmp_path: Path) -> None:
+    np.savez_compressed(tmp_path / "a.npz", x=np.random.default_rng(0).normal(size=(50, 4)))
+    whole = (tmp_path / "a.npz").read_bytes()
+    for place in range(0, len(whole), 7):
+        damaged = bytearray(whole)
+        damaged[place] ^= 255
+        (tmp_path / "a.npz").write_bytes(damaged)
+        try:
+            read_features(tmp_path / "a.npz")
+        except DataCorrupt as error:
+            assert "a.npz" in str(error)
+
+
+def test_other_files_in_an_archive_are_passed_over(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.ones((3, 4)))
+    with zipfile.ZipFile(tmp_path / "a.npz", "a") as archive:
+        archive.writestr("README.txt", "of these features")
+    assert [*read_features(tmp_path / "a.npz").arrays] == ["x"]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float8_e4m3fn, torch.float16])
+def test_short_floats_are_read(dtype: torch.dtype, tmp_path: Path) -> None:
+    values = torch.tensor([[1.0, -2.0], [0.5, 3.0]])
+    save_tensors({"x": values.to(dtype)}, tmp_path / "a.safetensors")
+    found = read_features(tmp_path / "a.safetensors").arrays["x"]
+    assert found.tolist() == values.tolist()
+    assert found.dtype == (np.float16 if dtype == torch.float16 else np.float32)
+
+
+def test_labels_of_bytes_are_utf_8(tmp_path: Path) -> None:
+    names = np.array(["café".encode(), b"tea"])
+    np.savez(tmp_path / "a.npz", x=np.ones((2, 4)), labels=names)
+    labels = read_features(tmp_path / "a.npz").labels
+    assert labels is not None
+    assert labels.tolist() == ["café", "tea"]
+    np.savez(tmp_path / "a.npz", x=np.ones((2, 4)), labels=np.array([b"caf\xe9", b"tea"]))
+    with pytest.raises(DataCorrupt, match="cannot be read"):
+        read_features(tmp_path / "a.npz")

@@ -197,6 +197,8 @@ def test_a_row_that_is_not_finite_is_flagged() -> None:
         (X, LABELS / 1.0, HELD_OUT, "train: labels are whole numbers"),
         (X, LABELS.astype(str), HELD_OUT, r"train: labels are whole numbers \(N,\), got <U"),
         (X, LABELS - 1, HELD_OUT, r"Labels lie in 0 \.\. 3 for 4 classes, got -1 \.\. 3"),
+        (X, LABELS + 2_000_000_000, HELD_OUT, r"number the classes from 0; got 2,000,000,004"),
+        (X[:, :0], LABELS, HELD_OUT[:, :0], r"train: features should be .* got \(1000, 0\)"),
         ({}, LABELS, HELD_OUT, "got a dict"),
         ("x.npy", LABELS, HELD_OUT, "got a str"),
         ({"logits": X}, LABELS, HELD_OUT, "Features have names"),

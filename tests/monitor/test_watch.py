@@ -117,6 +117,17 @@ def test_unreadable_files_are_events_and_not_images(tmp_path: Path) -> None:
         assert not watch.is_new("x.png")
 
 
+def test_half_a_character_in_an_error_is_written_and_read_again(tmp_path: Path) -> None:
+    odd = "caf\udce9.npz and \ud800 are broken"
+    broken = {**dict.fromkeys(score_rows(1)[0]), "path": "x.png", "error": odd}
+    with open_watch(tmp_path, digit_gate(), "digits", PLAIN) as watch:
+        watch.add([*score_rows(3), broken])
+    lines = (tmp_path / "events.jsonl").read_text().splitlines()
+    assert [json.loads(line).get("error") for line in lines].count(odd) == 1
+    with open_watch(tmp_path, digit_gate(), "digits", PLAIN) as watch:
+        assert watch.unreadable == 1
+
+
 def test_a_bad_row_changes_nothing(tmp_path: Path) -> None:
     with open_watch(tmp_path, digit_gate(), "digits", PLAIN) as watch:
         watch.add(score_rows(20))

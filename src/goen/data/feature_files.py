@@ -1,20 +1,21 @@
 """Features and other arrays in files: NPY, NPZ, safetensors or Parquet; never code."""
 
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load_file
+from safetensors.torch import load_file
+from torch import Tensor
 
-from goen.errors import DataCorrupt, DataError, ExtraMissing, UsageError
+from goen.errors import DataCorrupt, DataError, ExtraMissing, GoenError, UsageError
 
 SUFFIXES = (".npy", ".npz", ".safetensors", ".parquet")
 _LABELS = ("labels", "label")
+_NUMPY_FLOATS = (torch.float16, torch.float32, torch.float64)
 FEATURES = "features"
 """The name of the only feature, where it is given without one."""
 
@@ -56,7 +57,7 @@ def read_features(file: Path) -> FeatureFile:
     """
     found = read_tensor_file(file)
     for name, array in found.arrays.items():
-        if array.ndim != 2 or array.dtype.kind != "f":
+        if array.ndim != 2 or array.dtype.kind != "f" or not array.shape[1]:
             raise DataCorrupt(
                 f"{file}: {name} should be an array (N, D) of floats, got {array.shape} of "
                 f"{array.dtype}."
@@ -79,10 +80,14 @@ def read_tensor_file(file: Path) -> FeatureFile:
         raise DataError(f"{file} does not exist, or is not a file.")
     try:
         arrays = _read(file)
-    except (ValueError, EOFError, OSError, KeyError, zipfile.BadZipFile, SafetensorError) as error:
+        labels = next((arrays.pop(name) for name in _LABELS if name in arrays), None)
+        if labels is not None and labels.dtype.kind == "S":
+            labels = np.char.decode(labels, "utf-8")
+    except GoenError:
+        raise
+    except Exception as error:  # a damaged file makes NumPy and the others raise almost anything
         reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise DataCorrupt(f"{file} cannot be read: {reason}") from error
-    labels = next((arrays.pop(name) for name in _LABELS if name in arrays), None)
     return FeatureFile(_checked(file, arrays, labels), labels)
 
 
@@ -96,10 +101,19 @@ def _read(file: Path) -> dict[str, NDArray[Any]]:
             content = np.load(stream, allow_pickle=False)
             if isinstance(content, np.ndarray):
                 raise ValueError("one array, not an archive of them")
-            return {name: content[name] for name in content.files}
+            found = {name: content[name] for name in content.files}
+        # Other files in the archive come as bytes.
+        return {name: array for name, array in found.items() if isinstance(array, np.ndarray)}
     if file.suffix == ".safetensors":
-        return dict(sorted(load_file(file).items()))  # such a file keeps no order
+        tensors = load_file(file)
+        return {name: _as_numpy(tensors[name]) for name in sorted(tensors)}  # it keeps no order
     return _read_parquet(file)
+
+
+def _as_numpy(values: Tensor) -> NDArray[Any]:
+    """The values; NumPy has no bfloat16 and nothing smaller."""
+    short = values.is_floating_point() and values.dtype not in _NUMPY_FLOATS
+    return (values.float() if short else values).numpy()
 
 
 def _read_parquet(file: Path) -> dict[str, NDArray[Any]]:

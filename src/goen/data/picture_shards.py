@@ -20,7 +20,7 @@ from goen.data.pictures import read_picture
 from goen.data.tar_stream import open_tar, require_end
 from goen.data.urls import is_url, open_url, read_url
 from goen.errors import DataCorrupt
-from goen.files import printable_path
+from goen.files import printable, printable_path
 
 # Pictures whose encoded content is taken from a Parquet file at once. Few: a small file may name
 # one large content many times.
@@ -161,7 +161,7 @@ class TarShard:
         try:
             with open_place(self.place) as file, open_tar(file) as tar:
                 for member in tar:
-                    last = _text(member.name)
+                    last = printable(member.name)
                     if member.isreg() and PurePosixPath(last).suffix.lower() in SUFFIXES:
                         yield _content(f"{shown}#{last}", _member(tar, member))
                     tar.members = []  # type: ignore[attr-defined]  # it would remember all of them
@@ -192,11 +192,7 @@ def open_place(place: str) -> AbstractContextManager[BinaryIO]:
 
 def printable_place(place: str) -> str:
     """The path or URL as text, whatever bytes it is made of."""
-    return _text(place) if is_url(place) else printable_path(Path(place))
-
-
-def _text(name: str) -> str:
-    return os.fsencode(name).decode("utf-8", "backslashreplace")
+    return printable(place) if is_url(place) else printable_path(Path(place))
 
 
 def _hash(*parts: str | int) -> str:
@@ -214,7 +210,9 @@ def _local(path: Path) -> NamedPicture:
 
 
 def _remote(url: str) -> NamedPicture:
-    return NamedPicture(_text(url), lambda size, form: read_picture(read_url(url), size, url, form))
+    return NamedPicture(
+        printable(url), lambda size, form: read_picture(read_url(url), size, url, form)
+    )
 
 
 def _content(name: str, content: object) -> NamedPicture:

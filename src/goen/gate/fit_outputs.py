@@ -17,6 +17,7 @@ from goen.gate.gate import Gate
 from goen.gate.partial import PartialFit
 from goen.models.precomputed import LOGITS, Precomputed
 from goen.outputs import Outputs
+from goen.runs.limits import CLASSES
 
 Features: TypeAlias = Outputs | Mapping[str, Array] | Array
 """``Outputs``, arrays ``(N, D)`` by name (``logits`` are the classifier's), or one array."""
@@ -120,6 +121,8 @@ def features_network(
     if LOGITS in train:
         return Precomputed(widths, int(train[LOGITS].shape[1]), has_logits=True)
     count = int(labels.max()) + 1 if classes is None else len(classes)
+    if count > CLASSES:
+        raise UsageError(f"Labels number the classes from 0; got {count - 1:,}. Are they labels?")
     if int(labels.min()) < 0 or int(labels.max()) >= count:
         raise UsageError(
             f"Labels lie in 0 .. {count - 1} for {count} classes, got {int(labels.min())} .. "
@@ -155,7 +158,8 @@ def renamed(parts: dict[str, Array], known: Collection[str]) -> dict[str, Array]
 
 def _checked(name: str, parts: Mapping[str, Array]) -> dict[str, Array]:
     for part, values in parts.items():
-        if values.ndim != 2 or not tensors(values[:1]).is_floating_point():  # type: ignore[union-attr]
+        is_float = tensors(values[:1]).is_floating_point()  # type: ignore[union-attr]
+        if values.ndim != 2 or not values.shape[1] or not is_float:
             raise UsageError(
                 f"{name}: {part} should be an array (N, D) of floats, got {tuple(values.shape)} of "
                 f"{values.dtype}."

@@ -10,7 +10,7 @@ from goen.errors import DataError, UsageError
 from goen.files import printable_path
 from goen.gate.gate import Gate
 from goen.gate.prediction import Prediction
-from goen.gate.score_files import FileCounts, ScoredFile, prediction_rows, score_columns
+from goen.gate.score_files import FileCounts, ScoredFile, prediction_rows, unreadable
 from goen.models.precomputed import Precomputed
 from goen.progress import bar
 
@@ -54,8 +54,7 @@ def score_feature_files(
                         flagged += bool(row["is_ood"])
                     progress.advance(task, batch_size)
             except (DataError, UsageError) as error:
-                row = dict.fromkeys(score_columns(gate))
-                write(ScoredFile(file, {"path": printable_path(file), **row, "error": str(error)}))
+                write(unreadable(gate, file, error))
                 unread += 1
             scored += number
     return FileCounts(scored, flagged, unread)

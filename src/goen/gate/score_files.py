@@ -3,7 +3,6 @@
 ``goen.gate.score_writers`` writes the rows.
 """
 
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -16,8 +15,8 @@ from goen.data.find_pictures import find_pictures
 from goen.data.forms import COLOUR, PixelForm, Pixels
 from goen.data.inputs import check_batch_size
 from goen.data.pictures import read_picture
-from goen.errors import DataError, UsageError
-from goen.files import is_folder, printable_path
+from goen.errors import DataError, GoenError, UsageError
+from goen.files import is_folder, printable, printable_path
 from goen.gate import Gate, Prediction
 from goen.outputs import Outputs
 from goen.progress import bar
@@ -182,12 +181,19 @@ def image_rows(gate: Gate, read: Sequence[Pixels | str]) -> Iterator[ScoreRow]:
     return _rows(gate, read, gate.predict(_stack(read)) if any_read else None)
 
 
+def unreadable(gate: Gate, file: Path, error: GoenError) -> ScoredFile:
+    """The row of a file of which nothing, or nothing more, can be read."""
+    row = dict.fromkeys(score_columns(gate))
+    text = printable(str(error))
+    return ScoredFile(file, {"path": printable_path(file), **row, "error": text})
+
+
 def pixels_or_error(read: Callable[[], Pixels]) -> Pixels | str:
     """What ``read`` returns, or its ``DataError`` as the text of a row."""
     try:
         return read()
     except DataError as error:
-        return os.fsencode(str(error)).decode("utf-8", "backslashreplace")
+        return printable(str(error))
 
 
 def _stack(read: Sequence[Pixels | str]) -> Pixels:

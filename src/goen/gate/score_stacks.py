@@ -17,8 +17,8 @@ from goen.gate.score_files import (
     ScoredBatch,
     ScoredFile,
     prediction_rows,
-    score_columns,
     score_images,
+    unreadable,
 )
 from goen.progress import bar
 
@@ -73,8 +73,7 @@ def score_stack_files(
                     number += len(images)
                     progress.advance(task, len(images))
             except DataError as error:
-                row = dict.fromkeys(score_columns(gate))
-                write(ScoredFile(file, {"path": printable_path(file), **row, "error": str(error)}))
+                write(unreadable(gate, file, error))
                 unread += 1
             scored += number
     return FileCounts(scored, flagged, unread)

@@ -266,12 +266,14 @@ def _check_settings(folder: Path, monitor: Monitor, gate: Gate, settings: WatchS
 def _append(file: Path, rows: Sequence[JsonObject], size: int) -> int:
     """Append the rows to a file of this size and bring them to the disk; the new size."""
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    # Half a character, which JSON may hold, becomes its escape again.
+    encoded = text.encode("utf-8", "backslashreplace")
     with storage_errors(file), file.open("ab") as content:
         content.truncate(size)  # a write that failed may have left half a row
-        content.write(text.encode())
+        content.write(encoded)
         content.flush()
         os.fsync(content.fileno())
-    return size + len(text.encode())
+    return size + len(encoded)
 
 
 def _cut(file: Path, size: int) -> None:
