@@ -8,6 +8,7 @@ from importlib import resources
 from itertools import takewhile
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from goen.cli.main import COMMANDS, main
@@ -18,6 +19,8 @@ from .torchvision_import import import_torchvision
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+# What a comment behind an expression says that it gives: # "...".
+QUOTED = re.compile(r'^(\S.*?)  # [^"\n]*"([^"\n]+)"$', re.MULTILINE)
 EXAMPLE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 WITH_EXAMPLES = [page for page in PAGES if EXAMPLE.search(page.read_text())]
 
@@ -32,8 +35,27 @@ def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         import_torchvision()
     namespace: dict[str, object] = {}
     for block in EXAMPLE.findall(page.read_text()):
-        exec(compile(block, str(page), "exec"), namespace)
+        printed = io.StringIO()
+        with redirect_stdout(printed):
+            exec(compile(block, str(page), "exec"), namespace)
+        for line, quoted in QUOTED.findall(block):
+            found = printed.getvalue()
+            if not line.startswith("print("):
+                found = str(eval(line, namespace))
+            for part in quoted.split("..."):
+                assert says(found, part.strip()), f"{line} gives {found}, not {quoted}"
     assert namespace
+
+
+def says(text: str, part: str) -> bool:
+    """Whether these words and numbers, to a tenth, are somewhere in the text."""
+    number = r"(\d+(?:\.\d+)?)"
+    pattern = number.join(map(re.escape, re.split(r"\d+(?:\.\d+)?", part)))
+    expected = [float(found) for found in re.findall(number, part)]
+    return any(
+        np.allclose([float(one) for one in match.groups()], expected, rtol=0.1, atol=0)
+        for match in re.finditer(pattern, text)
+    )
 
 
 def commands(path: Path) -> list[list[str]]:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,20 @@ def test_the_recorded_trainings_are_those_of_the_demo() -> None:
         assert shares.number("test") < 0.15
 
 
+def test_a_run_without_options_has_the_spread() -> None:
+    p = protocol("digits")
+    used = {"train": p.train, "calibration": p.calibration_id, "held-out": p.held_out}
+    used |= {f"calibration OOD {name}": images for name, images in p.calibration_ood.items()}
+    facts = {
+        "recipe": RunConfig().preset_for(p).to_json(),
+        "run": asdict(RunConfig()),
+        "splits": {role: images.to_json() for role, images in used.items()},
+    }
+    spread = recorded_spread(Manifest(json.loads(json.dumps(facts))))
+    assert spread is not None
+    assert spread.trainings == 15
+
+
 def test_only_the_same_run_with_other_seeds_has_the_spread(
     reports: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,7 +96,12 @@ def test_only_the_same_run_with_other_seeds_has_the_spread(
         place[path[-1]] = value
         return Manifest(content)
 
-    for path in (("run", "seed"), ("run", "preset"), ("recipe", "training", "seed")):
+    for path in (
+        ("run", "seed"),
+        ("run", "preset"),
+        ("run", "representation"),
+        ("recipe", "training", "seed"),
+    ):
         assert recorded_spread(changed(*path, value=3)) == spread
     for path in (("recipe", "training", "epochs"), ("run", "false_alarm_rate"),
                  ("splits", "train", "fingerprint")):  # fmt: skip

@@ -56,8 +56,8 @@ def run_settings(facts: Manifest) -> JsonObject:
     images = {role: splits.part(role).text("fingerprint") for role in splits.content}
     return {
         "recipe": _without(facts.part("recipe").content, "seed"),
-        # A preset's name says less than the settings above: auto and digits are the same.
-        "run": _without(facts.part("run").content, "seed", "preset"),
+        # These names say less than the settings above: of presets auto and digits are the same.
+        "run": _without(facts.part("run").content, "seed", "preset", "representation"),
         "images": images,
     }
 
