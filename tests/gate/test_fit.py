@@ -437,6 +437,36 @@ def test_without_labels_of_held_out_images_those_of_the_training_images_count() 
         assert fit(held_out=unlabelled).facts["held_out_accuracy"] is None
 
 
+def with_wrong_labels(labels: np.ndarray, share: float) -> np.ndarray:
+    """Some of the labels, evenly spaced, replaced by the next."""
+    wrong = np.floor(np.arange(len(labels)) * share) != np.floor(
+        (np.arange(len(labels)) - 1) * share
+    )
+    return np.where(wrong, (labels + 1) % 7, labels)
+
+
+def test_a_model_that_knows_the_held_out_images_better_is_a_warning() -> None:
+    p = digits()
+    worse = (p.train.read(), with_wrong_labels(p.train.labels, 0.4))
+    with pytest.warns(GoenWarning, match=r"Are the two exchanged, or was it trained on the held-o"):
+        gate = fit(train=worse)
+    assert 0.55 < gate.facts["train_accuracy"] < 0.65
+
+
+def test_a_model_that_does_not_know_its_training_images_is_a_warning() -> None:
+    p = digits()
+    train = (p.train.read(), with_wrong_labels(p.train.labels, 0.6))
+    held_out = (p.validation.read(), with_wrong_labels(p.validation.labels, 0.6))
+    with pytest.warns(
+        GoenWarning, match=r"of its training images\. Is that what it should"
+    ):
+        fit(train=train, held_out=held_out)
+    slightly = (p.train.read(), with_wrong_labels(p.train.labels, 0.05))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit(train=slightly)
+
+
 def test_copies_among_the_held_out_images_are_a_warning(gate: Gate) -> None:
     # As a sampler with replacement draws them: 100 images do not become 300 by that.
     few = np.concatenate([digits().validation.read(range(100))] * 3)

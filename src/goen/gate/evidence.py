@@ -66,6 +66,17 @@ class FitEvidence:
         return np.argsort(-self.scores, kind="stable")[:count]
 
 
+def is_clearly_above(share: float, count: int, other: float, other_count: int) -> bool:
+    """Whether a share of ``count`` images is above another: by five sigma of their difference.
+
+    Example:
+        >>> is_clearly_above(0.995, 600, 0.68, 4000), is_clearly_above(0.70, 600, 0.68, 4000)
+        (True, False)
+    """
+    pooled = (share * count + other * other_count) / (count + other_count)
+    return share - other > 5 * math.sqrt(pooled * (1 - pooled) * (1 / count + 1 / other_count))
+
+
 def is_near_chance(accuracy: float, count: int, num_classes: int) -> bool:
     """Whether an accuracy on ``count`` images is not clearly better than chance: three sigma.
 

@@ -31,19 +31,22 @@ from goen.gate._passes import (
     require_held_out,
     split_held_out,
 )
-from goen.gate.evidence import FitEvidence, is_near_chance
+from goen.gate.evidence import FitEvidence, is_clearly_above, is_near_chance
 from goen.gate.gate import Gate
 from goen.gate.held_out import HeldOut
 from goen.gate.partial import PartialFit, read_training
 from goen.models import ARCHITECTURES, Backbone
 from goen.models.flip_averaging import FlipAveraged
 from goen.models.placement import evaluating, placement
+from goen.models.precomputed import Precomputed
 from goen.models.tapping.deterministic import check_deterministic
 from goen.models.tapping.tapped import Tapped
 from goen.runs.manifest import JsonObject
 
 # Enough to test whether outputs repeat, few enough to cost nothing.
 _TRIED = 8
+# On its own training images; most classifiers that anybody uses are above.
+_LOW_ACCURACY = 0.5
 # The share of held-out images that may be copies of others without a warning.
 _COPIES = 0.05
 _log = getLogger(__name__)
@@ -184,7 +187,7 @@ def fit_gate(
         held_out = measure_cues(network, sets.held_out, detector)
         ood = {kind: measure_cues(network, s, detector) for kind, s in sets.ood.items()}
     sets.require_disjoint()
-    _warn_of_chance(train, held_out, count)
+    _warn_of_accuracy(train, held_out, count, is_model=not isinstance(network, Precomputed))
     warn_of_copies(sets.held_out, stacklevel=5)
     if not ood:
         _log.info(
@@ -207,6 +210,7 @@ def fit_gate(
         facts={
             "model": made_from,
             "splits": splits,
+            "train_accuracy": train.accuracy,
             "held_out_accuracy": held_out.accuracy,
         },
         image_hashes={role: image_hashes(stream.digests()) for role, stream in streams.items()},
@@ -214,8 +218,10 @@ def fit_gate(
     )
 
 
-def _warn_of_chance(train: PartialFit, held_out: CuePass, num_classes: int) -> None:
-    """Warn if the classifier is not clearly better than chance on a set; held-out sets come first.
+def _warn_of_accuracy(
+    train: PartialFit, held_out: CuePass, num_classes: int, *, is_model: bool
+) -> None:
+    """Warn of accuracies that sets given in the right places to the right model hardly have.
 
     A held-out set may have no labels, the training set has them.
     """
@@ -232,6 +238,27 @@ def _warn_of_chance(train: PartialFit, held_out: CuePass, num_classes: int) -> N
                 stacklevel=5,
             )
             return
+    if train.accuracy is None:
+        return
+    if held_out.accuracy is not None and is_clearly_above(
+        held_out.accuracy, len(held_out), train.accuracy, len(train)
+    ):
+        warnings.warn(
+            f"The classifier is right on {held_out.accuracy:.1%} of the held-out images and on "
+            f"{train.accuracy:.1%} of the training images. Are the two exchanged, or was it "
+            "trained on the held-out images? Then far more new images are flagged than the "
+            "false-alarm rate says.",
+            GoenWarning,
+            stacklevel=5,
+        )
+    elif is_model and train.accuracy < _LOW_ACCURACY:
+        warnings.warn(
+            f"The classifier is right on {train.accuracy:.1%} of its training images. Is that what "
+            "it should be? If not, look at the preprocessing (mean, standard deviation, size) and "
+            "at the order of the classes.",
+            GoenWarning,
+            stacklevel=5,
+        )
 
 
 def warn_of_copies(held_out: BatchStream, stacklevel: int) -> None:

@@ -292,11 +292,9 @@ def _check_facts(facts: Manifest) -> None:
     for name in ("factory", "model"):
         if name in facts:
             facts.text(name)
-    if "held_out_accuracy" in facts and not 0 <= facts.number("held_out_accuracy") <= 1:
-        raise ValueError(
-            f"its facts.held_out_accuracy should be from 0 to 1, got "
-            f"{facts.number('held_out_accuracy')}"
-        )
+    for name in ("train_accuracy", "held_out_accuracy"):
+        if name in facts and not 0 <= facts.number(name) <= 1:
+            raise ValueError(f"its facts.{name} should be from 0 to 1, got {facts.number(name)}")
     splits = facts.part("splits") if "splits" in facts else Manifest({})
     for role in splits.content:
         split = splits.part(role)

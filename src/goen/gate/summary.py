@@ -34,8 +34,13 @@ def fit_summary(gate: Gate, ood: Mapping[str, ImageSet]) -> str:
             for split in [splits.part(role)]
         ),
     ]
-    if "held_out_accuracy" in facts:
-        lines.append(f"  accuracy           {facts.number('held_out_accuracy'):.3f} on held_out")
+    accuracies = [
+        f"{facts.number(f'{role}_accuracy'):.3f} on {role}"
+        for role in ("train", "held_out")
+        if f"{role}_accuracy" in facts
+    ]
+    if accuracies:
+        lines.append(f"  accuracy           {', '.join(accuracies)}")
     lines += [
         "",
         f"  false-alarm rate   {gate.false_alarm_rate:g} guaranteed, {mean:.4f} expected, "

@@ -136,6 +136,8 @@ def _updated(gate: Gate, old: GoenM, sets: _NewSets) -> tuple[Gate, Change]:
     else:
         held_out = _recalibrated(new, old, gate.held_out, new_ood, ood)
         old_id = torch.tensor(held_out.require_cues())
+    if sets.train is not None:
+        facts.pop("train_accuracy", None)  # of the earlier images alone
     facts["splits"] = splits
     updated = replace(
         gate,
