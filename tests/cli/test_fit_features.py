@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import goen
 from goen.cli.main import main
@@ -87,6 +88,19 @@ def test_options_that_do_not_fit(
 def test_a_model_or_features_are_needed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fit", "--held-out", "digits", "--out", str(tmp_path / "gate")]) == 2
     assert "Give --model and --train; or --features" in " ".join(capsys.readouterr().err.split())
+
+
+def test_pictures_for_a_gate_of_features_are_one_sentence(
+    gate: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a.png", "b.png"):
+        Image.new("L", (4, 4)).save(tmp_path / name)
+    assert (
+        main(["score", str(tmp_path / "a.png"), str(tmp_path / "b.png"), "--gate", str(gate)]) == 2
+    )
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "This gate takes rows of .npy, .npz" in " ".join(captured.err.split())
 
 
 def test_pictures_are_not_copied_from_features(

@@ -161,7 +161,7 @@ def test_another_rate_moves_only_the_decision(
     ("arguments", "message"),
     [
         (["--out", "scores.xls"], "the suffix selects the format"),
-        (["--false-alarm-rate", "0.0001"], "needs at least 9999 held-out scores, got 48"),
+        (["--false-alarm-rate", "0.0001"], "needs 9,999 held-out images that set the threshold"),
         (["--false-alarm-rate", "2"], "strictly between 0 and 1"),
         (["--gate", "nowhere"], "nowhere is not a folder"),
         (["--format", "csv", "--out", "a.jsonl"], "a.jsonl would hold csv, but its suffix stands"),
@@ -200,6 +200,27 @@ def test_a_path_that_does_not_exist_is_a_row(
     assert "1 scored" in captured.err
 
 
+def test_a_misspelt_folder_is_an_error_before_anything_is_written(
+    pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "typo.csv"
+    for more in ([], ["--workers", "1"]):
+        assert main(["score", "pictues", "--gate", "nowhere", "--out", str(out), *more]) == 2
+        assert "pictues does not exist." in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_the_first_reason_is_said_where_rows_go_to_a_file(
+    pictures: Path, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "scores.csv"
+    (pictures / "0-broken.png").write_bytes(b"no picture")
+    assert main(["score", str(pictures), "--gate", str(finished), "--out", str(out)]) == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert "the first that could not be scored: " in said
+    assert "0-broken.png is not a picture that goen reads" in said
+
+
 def test_nothing_to_score_is_reported(
     finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -226,10 +247,11 @@ def test_odd_names_links_and_loops_lose_nothing(
 
 
 def test_a_name_too_long_for_the_system_is_one_row(
-    finished: Path, capsys: pytest.CaptureFixture[str]
+    pictures: Path, finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["score", "x" * 5000 + ".png", "--gate", str(finished)]) == 1
-    (row,) = capsys.readouterr().out.splitlines()
+    good = str(next(iter(sorted(pictures.glob("*.png")))))
+    assert main(["score", "x" * 5000 + ".png", good, "--gate", str(finished)]) == 1
+    row, _ = capsys.readouterr().out.splitlines()
     assert "too long" in json.loads(row)["error"]
 
 

@@ -457,9 +457,7 @@ def test_a_model_that_does_not_know_its_training_images_is_a_warning() -> None:
     p = digits()
     train = (p.train.read(), with_wrong_labels(p.train.labels, 0.6))
     held_out = (p.validation.read(), with_wrong_labels(p.validation.labels, 0.6))
-    with pytest.warns(
-        GoenWarning, match=r"of its training images\. Is that what it should"
-    ):
+    with pytest.warns(GoenWarning, match=r"of its training images\. Is that what it should"):
         fit(train=train, held_out=held_out)
     slightly = (p.train.read(), with_wrong_labels(p.train.labels, 0.05))
     with warnings.catch_warnings():

@@ -30,10 +30,13 @@ from goen.cli.score_workers import (
     score_in_shards,
 )
 from goen.cli.terminal import note
+from goen.data.feature_files import SUFFIXES
 from goen.data.find_pictures import begins_as_picture, describe_skipped
 from goen.data.forms import COLOUR, PixelForm
+from goen.data.urls import is_url
 from goen.errors import UsageError, unknown
 from goen.escaping import visible
+from goen.files import printable
 from goen.gate import DEFAULT_GATE, Gate
 from goen.gate.engine import AskedEngine
 from goen.gate.flagged_copies import check_copy_folder, copy_flagged
@@ -165,6 +168,7 @@ def score_command(
             "--engine onnxruntime": engine == "onnxruntime",
         },
     )
+    _require_some(paths)
     if workers is not None:
         counts = score_in_shards(
             open_gate(gate, model, preprocess, false_alarm_rate, per_class=per_class),
@@ -195,6 +199,10 @@ def score_command(
     if order not in (_GIVEN, *columns):
         raise unknown("column", order, [_GIVEN, *columns])
     found = _find(given, COLOUR if of_rows else loaded.picture_form)
+    if of_rows and not any(file.suffix in SUFFIXES for file in found.files):
+        raise UsageError(
+            f"This gate takes rows of {', '.join(SUFFIXES)} files; {found.files[0]} is none."
+        )
     if target is not None:
         check_not_scored(target, found.files)
     if copy_to is not None:
@@ -205,6 +213,7 @@ def score_command(
     loaded = loaded.with_engine(engine)
     page = open_report(report, loaded, gate, training_images)
     flagged: list[Path] = []
+    errors: list[str] = []
     with _rows(target, form, columns) as write_row, _sorted(write_row, order) as write:
 
         def take(scored: ScoredFile) -> None:
@@ -212,6 +221,8 @@ def score_command(
                 page.watch_row(scored.row)
             if scored.row["is_ood"]:
                 flagged.append(scored.file)
+            if scored.row["error"] is not None and not errors:
+                errors.append(str(scored.row["error"]))
             if scored.row["is_ood"] or not flagged_only:
                 write(scored.row)
 
@@ -232,6 +243,8 @@ def score_command(
     else:
         note(counted(counts, found.skipped, loaded))
     if target is not None:
+        if errors:
+            note(f"the first that could not be scored: {visible(errors[0])}")
         note(f"written to {target}")
     if copy_to is not None:
         copied = copy_flagged(flagged, copy_to)
@@ -241,6 +254,12 @@ def score_command(
         page.write(report)
         note(f"report: {report}")
     return 1 if counts.unreadable else 0
+
+
+def _require_some(paths: Sequence[str]) -> None:
+    """At least one of the paths is there: a path that is not, among others, is a row."""
+    if not any(path == "-" or is_url(path) or os.path.lexists(path) for path in paths):
+        raise UsageError(f"{printable(str(paths[0]))} does not exist.")
 
 
 def _read_paths(paths: Sequence[Path]) -> list[Path]:

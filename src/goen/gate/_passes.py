@@ -92,10 +92,15 @@ def split_held_out(count: int, false_alarm_rate: float) -> tuple[Tensor, Tensor]
     return order[: 3 * count // 5], order[3 * count // 5 :]
 
 
+def least_held_out(false_alarm_rate: float) -> int:
+    """The fewest held-out images of a fit, of which two fifths set the threshold."""
+    return max(5 * (required_held_out(false_alarm_rate) - 1) // 2 + 1, _FEWEST)
+
+
 def require_held_out(count: int | None, false_alarm_rate: float) -> None:
     """Raise a FitError when so many held-out images cannot guarantee the rate."""
     needed = required_held_out(false_alarm_rate)
-    least = max(5 * (needed - 1) // 2 + 1, _FEWEST)
+    least = least_held_out(false_alarm_rate)
     if count is not None and count < least:
         raise FitError(
             f"A false-alarm rate of {false_alarm_rate:g} needs at least {least} held-out images, "

@@ -27,10 +27,11 @@ from goen.data.inputs import (
 from goen.data.kinds import AskedInputs, ImageInputs, InputKind, check_images
 from goen.data.pictures import are_pictures, picture_batches
 from goen.detectors import CueDetector
-from goen.errors import UsageError
+from goen.errors import FitError, UsageError
 from goen.extraction import BATCH_SIZE, run_network
 from goen.functional import conformal
 from goen.functional.ranking import Floats
+from goen.gate._passes import least_held_out
 from goen.gate.held_out import HeldOut
 from goen.gate.predict_outputs import predict_outputs
 from goen.gate.prediction import Prediction, concatenate
@@ -305,7 +306,19 @@ class Gate:
             return update_gate(self, train=train, held_out=held_out, ood=ood, batch_size=batch_size)
 
     def with_false_alarm_rate(self, rate: float) -> Self:
-        """The same gate at another rate; nothing is fitted again."""
+        """The same gate at another rate; nothing is fitted again.
+
+        Raises:
+            FitError: it has too few held-out images for this rate.
+        """
+        needed, there = conformal.required_held_out(rate), len(self.held_out)
+        if there < needed:
+            raise FitError(
+                f"A false-alarm rate of {rate:g} needs {needed:,} held-out images that set the "
+                f"threshold; this gate has {there:,}. Fit it again with more held-out images "
+                f"(goen fit: {least_held_out(rate):,}, of which two fifths set the threshold), or "
+                "allow a higher rate."
+            )
         return replace(self, false_alarm_rate=rate)
 
     def with_per_class(self, per_class: bool = True) -> Self:
