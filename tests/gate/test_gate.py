@@ -132,7 +132,7 @@ def test_the_rate_can_be_changed_without_fitting(gate: Gate, some_images: ImageS
 
 
 def test_a_held_out_set_too_small_for_the_rate_says_how_many(gate: Gate) -> None:
-    with pytest.raises(FitError, match=r"needs 999 held-out .* this gate has 200\. .*goen fit: 2,496"):
+    with pytest.raises(FitError, match=r"needs 999 held-out .* has 200\. .*goen fit: 2,496"):
         gate.with_false_alarm_rate(0.001)
 
 

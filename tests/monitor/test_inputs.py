@@ -8,7 +8,8 @@ import torch
 
 from goen.errors import UsageError
 from goen.gate.score_files import prediction_rows
-from goen.monitor.inputs import CLASS, SCORE, WatchedGate, as_scores, held_out_values
+from goen.monitor.inputs import WatchedGate, as_scores, held_out_values
+from goen.monitor.state import CLASS, SCORE
 
 from ..gate.test_gate import make_gate
 from .predictions import digit_gate, like_held_out, predicted

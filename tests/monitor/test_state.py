@@ -27,6 +27,14 @@ def test_the_first_finding_is_the_alarm() -> None:
     )
 
 
+def test_no_class_is_higher_than_another() -> None:
+    found = state(**{"score": None, "predicted class": Finding(28, 1, "lower")})
+    assert str(found) == (
+        "alarm at image 28: predicted class has moved since about image 1 (another mix of classes)"
+        "; score has not"
+    )
+
+
 def test_one_stream_alone_has_no_others() -> None:
     found = state(score=Finding(5, 2, "shape"))
     assert str(found).endswith("score has moved since about image 2 (another distribution)")

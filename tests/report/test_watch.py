@@ -103,6 +103,7 @@ def test_the_classes_before_and_since_are_counted(alarmed: Path, watch: WatchFol
     since = watch.state.since
     assert since is not None
     for part, labels in (
+        ("held-out images", np.array(digit_gate().classes)[digit_gate().held_out.labels]),
         ("before", watch.labels[: since - 1]),
         ("since", watch.labels[since - 1 :]),
     ):
@@ -155,7 +156,10 @@ def test_a_watch_without_images_and_one_without_alarm_have_a_page(
     assert "Bar: 95 % interval of each window" in text
     assert "Shaded" not in text
     assert "is drawn there" not in text
-    assert list(tables(tmp_path / "report.html")["classes"].columns) == ["share"]
+    assert list(tables(tmp_path / "report.html")["classes"].columns) == [
+        "held-out images",
+        "share",
+    ]
 
 
 def test_a_path_from_outside_is_text_and_not_markup(

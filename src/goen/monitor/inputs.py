@@ -13,11 +13,10 @@ from goen.functional import conformal
 from goen.functional.ranking import Floats
 from goen.gate import Gate, Prediction
 from goen.gate.held_out import engine_slack, engine_tolerance
+from goen.monitor.state import CLASS, SCORE
 from goen.runs.manifest import JsonObject, Manifest
 
 Numbers: TypeAlias = conformal.Numbers
-SCORE = "score"
-CLASS = "predicted class"
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,6 @@ from goen.errors import UsageError
 from goen.functional.proportion import exact_proportion
 from goen.gate import Gate, Prediction
 from goen.monitor.inputs import (
-    CLASS,
-    SCORE,
     Numbers,
     Observed,
     WatchedGate,
@@ -20,7 +18,7 @@ from goen.monitor.inputs import (
     held_out_values,
 )
 from goen.monitor.promise import Promise
-from goen.monitor.state import Batch, MonitorState, StreamState
+from goen.monitor.state import CLASS, SCORE, Batch, MonitorState, StreamState
 from goen.monitor.streams import Streams, begin, checked_values
 
 FLAGGED_WINDOW = 1000

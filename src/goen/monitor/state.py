@@ -6,6 +6,10 @@ from dataclasses import dataclass
 from goen.functional.martingales import Direction
 from goen.functional.ranking import Floats
 
+SCORE = "score"
+CLASS = "predicted class"
+"""The names of two streams; the others are called as the cues that they follow."""
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -110,12 +114,18 @@ class MonitorState:
                 f"at {self.alarm_line:.1f}"
             )
         moved = "; ".join(
-            f"{name} has moved since about image {found.since:,} ({_WORDS[found.direction]})"
+            f"{name} has moved since about image {found.since:,} ({change(name, found)})"
             for name, found in self.moved.items()
         )
         still = [name for name, stream in self.streams.items() if not stream.moved]
         others = f"; {', '.join(still)} {'have' if len(still) > 1 else 'has'} not" if still else ""
         return f"alarm at image {self.alarm_at:,}: {moved}{others}"
+
+
+def change(stream: str, found: Finding) -> str:
+    """In which way a stream has moved, for people."""
+    # Classes are numbered, but none is higher than another.
+    return "another mix of classes" if stream == CLASS else _WORDS[found.direction]
 
 
 _WORDS: Mapping[Direction, str] = {

@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from goen.data.imageset import Pixels
 from goen.data.pictures import read_picture
 from goen.errors import DataError
-from goen.functional.martingales import Direction
 from goen.functional.proportion import exact_proportion
 from goen.functional.ranking import Floats
-from goen.monitor.inputs import CLASS, SCORE
+from goen.monitor.state import CLASS, SCORE, change
 from goen.report.blocks import (
     Details,
     Drawing,
@@ -42,7 +41,6 @@ _MOST_WINDOWS, _LEAST_WINDOW = 30, 100
 _EXAMPLES = 12
 _MOST_CLASSES = 30
 _THUMBNAIL = (96, 96)
-_WORDS: dict[Direction, str] = {"higher": "higher", "lower": "lower", "shape": "another shape"}
 
 
 def watch_page(watch: WatchFolder) -> Page:
@@ -108,14 +106,14 @@ def _streams_table(watch: WatchFolder) -> Table:
             cells += [Cell(text="–")] * 3
         else:
             cells += [Cell(found.at, ",.0f"), Cell(found.since, ",.0f")]
-            cells.append(Cell(text=_WORDS[found.direction]))
+            cells.append(Cell(text=change(name, found)))
         rows.append(Row(name, tuple(cells)))
     columns = (
         "log evidence",
         "highest",
         "moved: found at image",
         "since about image",
-        "values",
+        "change",
     )
     notes = (
         f"A stream has moved where its log evidence has reached {watch.state.alarm_line:.2f}. The "
@@ -194,14 +192,17 @@ def _flagged(watch: WatchFolder) -> list[PageBlock]:
 
 
 def _classes(watch: WatchFolder) -> list[PageBlock]:
-    """The share of each predicted class, before the change and since."""
+    """The share of each predicted class among the held-out images, before the change and since."""
     since, gate = watch.state.since, watch.monitor.gate
     names = list(gate.classes) if gate is not None else np.unique(watch.labels).tolist()
     title, notes = "Predicted classes", []
+    parts = {} if CLASS not in watch.names else {"held-out images": _held_out_labels(watch)}
     if since is None:
-        parts = {"share": watch.labels}
+        parts["share"] = watch.labels
     else:
-        parts = {"before": watch.labels[: since - 1], "since": watch.labels[since - 1 :]}
+        if since > 1:
+            parts["before"] = watch.labels[: since - 1]
+        parts["since"] = watch.labels[since - 1 :]
         title += f", before and since image {since:,}"
     if len(names) > _MOST_CLASSES:
         names.sort(key=lambda name: -float(np.ptp([np.mean(p == name) for p in parts.values()])))
@@ -211,6 +212,15 @@ def _classes(watch: WatchFolder) -> list[PageBlock]:
         notes.append("This monitor does not follow the predicted class.")
     rows = tuple(Row(name, tuple(_share(part, name) for part in parts.values())) for name in names)
     return [ResultTable(Table("classes", title, tuple(parts), rows, tuple(notes)))]
+
+
+def _held_out_labels(watch: WatchFolder) -> NDArray[np.str_]:
+    """The predicted classes of the held-out images: of all that were counted, the others."""
+    assert watch.monitor.gate is not None
+    seen = watch.monitor.streams.counts[watch.names.index(CLASS)]
+    names = np.array(watch.monitor.gate.classes)[seen.values.astype(np.int64)]
+    watched = np.array([np.sum(watch.labels == name) for name in names], dtype=np.int64)
+    return np.repeat(names, np.maximum(seen.counts - watched, 0))
 
 
 def _share(labels: NDArray[np.str_], name: str) -> Cell:
