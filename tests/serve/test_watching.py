@@ -97,6 +97,21 @@ def test_a_saved_stream_goes_on_with_the_same_numbers(tmp_path: Path) -> None:
     assert [p.evidence for p in second.history] == [p.evidence for p in whole.history]
 
 
+def test_a_restart_ends_an_alarm_and_keeps_what_was_seen(tmp_path: Path) -> None:
+    file = tmp_path / "a.monitor.safetensors"
+    first = WatchedStream(digit_gate(), 0.01, file)
+    first.add(predicted(digit_gate(), cues(40) + 9))
+    assert first.state.alarm
+    first.save()
+    assert WatchedStream(digit_gate(), 0.01, file).state.alarm
+    again = WatchedStream(digit_gate(), 0.01, file, restart=True)
+    assert not again.state.alarm
+    assert again.state.images == 40
+    assert len(again.history) == 1
+    again.save()
+    assert not WatchedStream(digit_gate(), 0.01, file).state.alarm
+
+
 def test_many_images_are_counted_at_once() -> None:
     stream = WatchedStream(digit_gate(), 0.01)
     one, many = predicted(digit_gate(), cues(1)), predicted(digit_gate(), cues(255))

@@ -39,6 +39,7 @@ def serve_command(
     engine: AskedEngine = "auto",
     token_file: OptionalPath = None,
     state: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")] = None,
+    restart: bool = False,
     keep_flagged: Annotated[
         Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")
     ] = None,
@@ -81,6 +82,7 @@ def serve_command(
             does.
         token_file: a file with the token that clients must send.
         state: keep the monitors there over restarts.
+        restart: begin the tests of the monitors in --state anew, after an alarm.
         keep_flagged: keep flagged pictures there.
         keep_most: flagged pictures to keep; the oldest are removed.
         monitor_false_alarm: upper bound on the probability that a monitor ever raises an alarm
@@ -106,6 +108,7 @@ def serve_command(
         token=token,
         hosts=_LOOPBACK if token is None and host in _LOOPBACK else (),
         state=state,
+        restart=restart,
         keep_flagged=keep_flagged,
         keep_most=keep_most,
         false_alarm=monitor_false_alarm,

@@ -58,7 +58,7 @@ class ServedGate:
         self._alarm = False
         file = None if settings.state is None else state_file(settings.state, name)
         try:
-            self.stream = WatchedStream(gate, settings.false_alarm, file)
+            self.stream = WatchedStream(gate, settings.false_alarm, file, restart=settings.restart)
         except UsageError:
             if file is not None and file.exists():
                 raise

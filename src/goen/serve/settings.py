@@ -62,6 +62,7 @@ class ServeSettings:
         hosts: the names under which it may be asked (``Host`` of a request); any if none is given.
             A page from elsewhere can make a browser ask this machine under a name of its own.
         state: the folder in which monitors are kept over restarts.
+        restart: begin the kept monitors' tests anew, without their evidence and alarms.
         keep_flagged: the folder for flagged pictures; none are kept if not given.
         keep_most: flagged pictures in it; the oldest are removed.
         false_alarm: the monitors' bound on ever raising an alarm without a change.
@@ -72,6 +73,7 @@ class ServeSettings:
     token: str | None = None
     hosts: tuple[str, ...] = ()
     state: Path | None = None
+    restart: bool = False
     keep_flagged: Path | None = None
     keep_most: int = 1000
     false_alarm: float = 0.01

@@ -63,6 +63,7 @@ class WatchedStream:
         gate: whose predictions it is given.
         false_alarm: see ``Monitor``.
         file: of the state; it is not kept if not given.
+        restart: begin the test of a kept monitor anew; see ``Monitor.restart``.
 
     Raises:
         UsageError: the gate was saved without what a monitor needs, or the state is that of another
@@ -70,7 +71,9 @@ class WatchedStream:
         ArtifactError: the state is damaged.
     """
 
-    def __init__(self, gate: Gate, false_alarm: float, file: Path | None = None) -> None:
+    def __init__(
+        self, gate: Gate, false_alarm: float, file: Path | None = None, *, restart: bool = False
+    ) -> None:
         self.file = file
         self.history: list[HistoryPoint] = []
         self._lock = Lock()
@@ -86,6 +89,9 @@ class WatchedStream:
             self.history = [HistoryPoint.from_json(point) for point in points]
         except ValueError as error:
             raise ArtifactError(f"{file} is not the state of a service: {error}.") from error
+        if restart:
+            self._monitor.restart()
+            self._unsaved = True
 
     @property
     def state(self) -> MonitorState:
