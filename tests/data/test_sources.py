@@ -82,7 +82,9 @@ def test_names_that_cannot_be_meant() -> None:
         load_set("digits", "tset")
     with pytest.raises(UsageError, match="Did you mean 'cifar10'"):
         load_set("cifar11")
-    with pytest.raises(UsageError, match="cifar10 has the splits train, test; got None"):
+    with pytest.raises(UsageError, match="splits train, test; got tset"):
+        load_set("cifar10/tset")
+    with pytest.raises(UsageError, match=r"train, test; got None\. .*load_set\('cifar10', "):
         load_set("cifar10")
     with pytest.raises(UsageError, match="--data-dir names nowhere"):
         load_set("svhn", data_dir=Path("nowhere"))

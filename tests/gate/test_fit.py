@@ -203,7 +203,7 @@ ONE_BY_ONE = TensorDataset(torch.from_numpy(IMAGES), torch.from_numpy(NUMBERS))
 SMALLER = IMAGES[:, :, :16, :16]
 
 LABELS = {
-    "Labels lie in 0 .. 6 for 7 classes, got 1 .. 7": (IMAGES, NUMBERS + 1),
+    "Labels lie in 0 .. 6 for 7 classes, got 7. Do they count from 0?": (IMAGES, NUMBERS + 1),
     "integer labels": (IMAGES, NUMBERS / 1.0),
     "60 images need as many labels, got 9": (IMAGES, NUMBERS[:9]),
     r"labels of shape \(60, 1\)": [(IMAGES, NUMBERS[:, None])],
@@ -435,6 +435,11 @@ def test_without_labels_of_held_out_images_those_of_the_training_images_count() 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert fit(held_out=unlabelled).facts["held_out_accuracy"] is None
+
+
+def test_preprocessing_that_is_no_function_is_a_sentence() -> None:
+    with pytest.raises(UsageError, match=r"goen\.Preprocess\(mean, std, size\) or a function"):
+        fit(preprocess=((0.5,) * 3, (0.2,) * 3))
 
 
 def with_wrong_labels(labels: np.ndarray, share: float) -> np.ndarray:

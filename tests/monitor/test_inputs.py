@@ -128,6 +128,15 @@ def test_rows_of_goen_score_are_read_as_the_prediction_they_were_written_from() 
     assert (observed.flagged == prediction.is_ood).all()
 
 
+def test_rows_of_a_gate_with_other_cues_are_said_to_be_that() -> None:
+    (row,) = prediction_rows(like_held_out(digit_gate(), 1))
+    other = {name.replace("cue_late", "cue_block2"): value for name, value in row.items()}
+    with pytest.raises(
+        UsageError, match=r"not of the gate .*its cues are early, block2.*this gate"
+    ):
+        WatchedGate.of(digit_gate()).from_rows([other])
+
+
 def test_an_image_that_was_not_finite_is_infinitely_far_out() -> None:
     gate = digit_gate()
     prediction = predicted(gate, np.full((1, 3), np.inf))

@@ -71,7 +71,8 @@ def load_set(
     """The images of a known set.
 
     Args:
-        name: one of ``names()``.
+        name: one of ``names()``; or with its split, as ``goen data list`` shows it:
+            ``cifar10/train``.
         split: such as ``train`` or ``test``; may be left out where the set has only one.
         data_dir: a folder that holds sets in any of their usual forms; else ``$GOEN_DATA``.
         download: whether the set may be fetched if it is not here.
@@ -84,6 +85,8 @@ def load_set(
         >>> load_set("digits")
         ImageSet(digits: 1797 images 3×32×32, 10 classes)
     """
+    if split is None and "/" in name:
+        name, _, split = name.partition("/")
     if name in EMBEDDED and split is not None:
         raise UsageError(f"{name} has no splits; got {split}.")
     if name in EMBEDDED:
@@ -94,7 +97,10 @@ def load_set(
     if split is None and len(known.splits) == 1:
         (split,) = known.splits
     if split is None or split not in known.splits:
-        raise UsageError(f"{name} has the splits {', '.join(known.splits)}; got {split}.")
+        raise UsageError(
+            f"{name} has the splits {', '.join(known.splits)}; got {split}. Say which: "
+            f"load_set({name!r}, {next(iter(known.splits))!r})."
+        )
     search = find(known, split, data_folder(data_dir))
     if search.source is None and download:
         _fetch(search)

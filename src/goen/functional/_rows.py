@@ -61,7 +61,8 @@ def check_labels(labels: Tensor, num_rows: int, num_classes: int) -> None:
     if num_rows and not (int(labels.min()) >= 0 and int(labels.max()) < num_classes):
         raise UsageError(
             f"Labels lie in 0 .. {num_classes - 1} for {num_classes} classes, "
-            f"got {int(labels.min())} .. {int(labels.max())}."
+            f"got {int(labels.min()) if int(labels.min()) < 0 else int(labels.max())}. Do they "
+            "count from 0?"
         )
 
 

@@ -139,6 +139,11 @@ class WatchedGate:
                 "do not say which is meant. Give the monitor what gate.predict returns, or fit the "
                 "gate with different names."
             )
+        for row in rows[:1]:
+            there = [name.removeprefix("cue_") for name in row if name.startswith("cue_")]
+            if there and any(f"cue_{cue}" not in row for cue in self.cues):
+                of = f"{', '.join(there[:5])}; this gate's are {', '.join(self.cues)}"
+                raise self._other(f"its cues are {of}")
         try:
             parsed = [Manifest(row) for row in rows]
             labels = np.array([numbers[row.text("label")] for row in parsed], dtype=np.int64)

@@ -120,8 +120,8 @@ def read_manifest(folder: Path, kind: str) -> Manifest:
     if not path.is_file():
         found = "not a folder" if not folder.is_dir() else f"a folder without {_MANIFEST}"
         raise ArtifactError(
-            f"{folder} is {found}, so no saved {kind} is there. `goen run` makes one; name the "
-            "run's folder, or the gate/ in it."
+            f"{folder} is {found}, so no saved {kind} is there. `goen fit` makes one for your own "
+            "model, `goen run` trains one: name the folder."
         )
     try:
         manifest = Manifest(json_object(path))

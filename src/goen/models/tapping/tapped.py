@@ -117,6 +117,11 @@ class Tapped(nn.Module):
         self.model = model
         self.layers = (layers,) if isinstance(layers, str) else tuple(layers)
         self.logits = logits
+        if preprocess is not None and not callable(preprocess):
+            raise UsageError(
+                "preprocess is goen.Preprocess(mean, std, size) or a function of images, got a "
+                f"{type(preprocess).__name__}."
+            )
         self.preprocess = preprocess
         self.tokens = tokens
         self.layout = layout

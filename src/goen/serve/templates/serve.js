@@ -458,6 +458,7 @@
           series: [["flagged", line((point) => point.flagged)]],
           level: [page.gate.rates.chosen, "false-alarm rate"],
           low: 0,
+          high: 1,
           format: (value) => percent(value, value > 0 && value < 0.1 ? 1 : 0),
         }),
       );
@@ -494,14 +495,14 @@
     return element;
   }
 
-  function chart(name, where, { series, level = null, low = null, format = short }) {
+  function chart(name, where, { series, level = null, low = null, high = Infinity, format = short }) {
     const points = series.flatMap(([, line]) => line);
     if (!points.length) return make("div", { className: "chart" }, make("h2", { textContent: name }));
     const xs = points.map(([x]) => x);
     const ys = [...points.map(([, y]) => y), ...(level ? [level[0]] : [])];
     const [x0, x1] = [Math.min(...xs), Math.max(...xs)];
     const y0 = Math.min(...ys, low ?? Infinity);
-    const y1 = Math.max(...ys) + 0.08 * (Math.max(...ys) - y0 || 1);
+    const y1 = Math.min(high, Math.max(...ys) + 0.08 * (Math.max(...ys) - y0 || 1));
     const x = (value) => LEFT + ((WIDTH - LEFT - 8) * (value - x0)) / (x1 - x0 || 1);
     const y = (value) => 8 + ((HEIGHT - BOTTOM - 8) * (y1 - value)) / (y1 - y0 || 1);
     const drawing = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img" });
@@ -543,7 +544,7 @@
     const { classes, rates } = page.gate;
     const more = classes.length - CLASSES;
     const listed = classes.slice(0, CLASSES).join(", ") + (more > 0 ? ` and ${count(more)} others` : "");
-    byId("about").textContent = `This gate classifies ${listed}, and flags what is none of these.`;
+    byId("about").textContent = `This gate classifies ${listed}, and is meant to flag what is none of these.`;
     const least = short(1 / (rates.held_out + 1));
     byId("legend").textContent =
       `Longer bar, more unusual: from p = 1 to p = ${least}. The line is the rate; the first bar decides.`;
