@@ -181,3 +181,16 @@ def test_sigterm_cleans_up_as_an_interrupt_does(tmp_path: Path) -> None:
         "goen: stopped. Finished steps are kept; the same command continues from there.\n"
     )
     assert not list(tmp_path.rglob("*.tmp"))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_fits_the_terminal(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "72")
+    with pytest.raises(SystemExit):
+        main([name, "--help"])
+    text = capsys.readouterr().out.partition("For example:")[0].partition("╭")[0]
+    _usage, _summary, *paragraphs = text.strip().split("\n\n")
+    assert all(len(line) <= 72 for part in paragraphs for line in part.splitlines())
+    assert "\n\n\n" not in text

@@ -5,8 +5,10 @@ import inspect
 import io
 import os
 import re
+import shutil
 import signal
 import sys
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -119,6 +121,9 @@ def _run(name: str, rest: Sequence[str]) -> int:
         return _parse(name, module, rest)
 
 
+# Of paragraphs of help: longer lines are hard to read.
+_MOST_COLUMNS = 100
+_EXAMPLES = "For example:"
 # A flag that is off by default needs no --no-flag.
 _CONFIG = (tyro.conf.FlagCreatePairsOff,)
 
@@ -126,29 +131,48 @@ _CONFIG = (tyro.conf.FlagCreatePairsOff,)
 def _parse(name: str, module: ModuleType, arguments: Sequence[str]) -> int:
     """Run ``NAME_command`` of the command's module, or one of its ``SUBCOMMANDS``."""
     prog, args = f"goen {name}", list(arguments)
+    width = min(shutil.get_terminal_size().columns, _MOST_COLUMNS)
     if hasattr(module, "SUBCOMMANDS"):
         for command in module.SUBCOMMANDS.values():
-            command.__doc__ = joined_arguments(str(command.__doc__))
+            command.__doc__ = help_text(str(command.__doc__), width)
         description = str(module.__doc__).partition(": ")[2]
         code = tyro.extras.subcommand_cli_from_dict(
             module.SUBCOMMANDS, prog=prog, args=args, description=description, config=_CONFIG
         )
     else:
         command = getattr(module, f"{name}_command")
-        command.__doc__ = joined_arguments(str(command.__doc__))
+        command.__doc__ = help_text(str(command.__doc__), width)
         code = tyro.cli(command, prog=prog, args=args, config=_CONFIG)
     return int(code)
 
 
-def joined_arguments(docstring: str) -> str:
-    """The docstring with the help of each argument on one line: tyro would keep its line breaks.
+def help_text(docstring: str, width: int) -> str:
+    """The docstring as tyro shows it well: paragraphs wrapped, each argument on one line.
+
+    tyro wraps arguments alone, and joins lines of text but where one begins with another sign than
+    a letter. So the lines of a paragraph after its first begin with spaces.
 
     Example:
-        >>> joined_arguments("Score.\\n\\nArgs:\\n    out: a file\\n        to write.")
-        'Score.\\n\\nArgs:\\n    out: a file to write.'
+        >>> print(help_text("Reads\\n(all)\\n\\nArgs:\\n    out: a file\\n        to write.", 9))
+        Reads
+          (all)
+        <BLANKLINE>
+        Args:
+            out: a file to write.
     """
     text, heading, arguments = inspect.cleandoc(docstring).partition("\nArgs:\n")
-    return text + heading + re.sub(r"\n {8,}(?=\S)", " ", arguments)
+    paragraphs = (_wrapped(part, width) for part in text.rstrip("\n").split("\n\n"))
+    joined = re.sub(r"\n {8,}(?=\S)", " ", arguments)
+    return "\n\n".join(paragraphs) + ("\n" + heading if heading else "") + joined
+
+
+def _wrapped(paragraph: str, width: int) -> str:
+    if paragraph.startswith(_EXAMPLES):
+        return paragraph
+    words = " ".join(paragraph.split())
+    return textwrap.fill(
+        words, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _drop_output() -> None:

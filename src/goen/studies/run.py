@@ -38,10 +38,10 @@ class RunConfig:
 
     Attributes:
         preset: network and training settings: digits (width 8, half a minute), cpu (width 16, 36
-            epochs), short (the same, 12 epochs), fast (another network, made for short trainings,
-            16 epochs), fast-bf16 (the same in bfloat16, 20 epochs: for processors with instructions
-            for it), wide-bf16 (short at width 64 in bfloat16) or paper (width 64, 40 epochs, for a
-            GPU); auto takes digits for the digits and cpu for CIFAR-10.
+            epochs), short (the same, 12 epochs), fast (another network, made for short trainings of
+            sixteen epochs), fast-bf16 (the same in bfloat16, 20 epochs: for processors with
+            instructions for it), wide-bf16 (short at width 64 in bfloat16) or paper (width 64, 40
+            epochs, for a GPU); auto takes digits for the digits and cpu for CIFAR-10.
         budget: full trains for the full schedule; paper stops early with a patience of ten epochs,
             as in the paper.
         representation: the features of the detector: two scales (layer2 and layer4 of the
