@@ -31,6 +31,16 @@ def test_class_folders_are_a_labelled_set(folder: Path) -> None:
     assert open_image_set(str(folder), (8, 8), None).image_shape == (3, 8, 8)
 
 
+def test_pictures_outside_of_class_folders_are_said_to_be_left_out(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (folder / "loose.PNG").touch()
+    (folder / "notes.txt").touch()
+    assert len(open_image_set(str(folder), None, None)) == 3
+    (message,) = caplog.messages
+    assert message.endswith(f"{folder.name}: pictures outside of class folders are left out: 1")
+
+
 def test_the_classes_decide_the_numbers_and_others_are_left_out(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -9,6 +9,7 @@ from goen.data.array_files import is_array_file
 from goen.data.find_pictures import describe_skipped
 from goen.data.forms import COLOUR, PixelForm
 from goen.data.imageset import ImageSet
+from goen.data.open_picture import SUFFIXES
 from goen.data.pictures import picture_forms, picture_size
 from goen.data.readers import class_files, class_folders, class_names, stack_file
 from goen.data.sources import load_set, names
@@ -60,6 +61,9 @@ def open_image_set(
             f"{folder} has no class folders: put the pictures of each class into a folder of its "
             "name."
         )
+    loose = sum(1 for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
+    if loose:
+        _log.warning("%s: pictures outside of class folders are left out: %d", folder, loose)
     others = [name for name in there if classes and name not in classes]
     if others:
         _log.warning(

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from goen.data.imageset import ImageSet
+from goen.data.kinds import ImageInputs
 from goen.detectors import GoenM
 from goen.functional.conformal import false_alarm_interval
 from goen.gate import Gate
@@ -23,13 +24,14 @@ def fit_summary(gate: Gate, ood: Mapping[str, ImageSet]) -> str:
     low, mean, high = false_alarm_interval(len(gate.held_out), gate.false_alarm_rate)
     facts = Manifest(gate.facts)
     splits = facts.part("splits")
+    inputs = "images" if isinstance(gate.inputs, ImageInputs) else "rows"
     lines = [
         FIT_REPORT_TITLE + facts.text("factory" if "factory" in facts else "model"),
         "",
         f"  classes            {len(gate.classes)}",
         f"  inputs             {gate.inputs}",
         *(
-            f"  {role:<18} {split.number('images'):,.0f} images ({split.text('name')})"
+            f"  {role:<18} {split.number('images'):,.0f} {inputs} ({split.text('name')})"
             for role in splits.content
             for split in [splits.part(role)]
         ),
@@ -45,7 +47,7 @@ def fit_summary(gate: Gate, ood: Mapping[str, ImageSet]) -> str:
         "",
         f"  false-alarm rate   {gate.false_alarm_rate:g} guaranteed, {mean:.4f} expected, "
         f"{low:.4f} to {high:.4f} for this gate with 90 % probability",
-        f"  threshold          {gate.threshold:.4f}, from {len(gate.held_out)} held-out images",
+        f"  threshold          {gate.threshold:.4f}, from {len(gate.held_out)} held-out {inputs}",
         "",
         "  cue                weight   (each is standardised; the score can only rise with it)",
     ]

@@ -68,8 +68,8 @@ def apart_notes(calibration_kinds: Sequence[str]) -> tuple[str, ...]:
         return ()
     return (
         f"Set apart at the right, the calibration kinds: {', '.join(calibration_kinds)}, of which "
-        "other images may calibrate a method. †: they calibrated this one. Such a number is not "
-        "comparable with those of the other rows and is never bold.",
+        "other images may be used to fit a method (outlier exposure). †: they were, for this one. "
+        "Such a number is not comparable with those of the other rows and is never bold.",
     )
 
 
