@@ -72,7 +72,9 @@ def list_sets(
     for row in rows:
         label = f"{row.name}/{row.split}" if row.split else row.name
         number = f"{row.images:,}" if row.images else "any"
-        here = f"[green]{escape(row.here)}[/]" if row.here else f"[dim]{escape(row.obtainable)}[/]"
+        here = f"[dim]not here; {escape(row.obtainable)}[/]"
+        if row.here:
+            here = f"[green]here: {escape(row.here)}[/]"
         table.add_row(label, number, here, row.licence)
     output().print(table)
     return 0
