@@ -31,6 +31,19 @@ def test_class_folders_are_a_labelled_set(folder: Path) -> None:
     assert open_image_set(str(folder), (8, 8), None).image_shape == (3, 8, 8)
 
 
+def test_all_pictures_that_cannot_be_read_are_named_at_once(folder: Path) -> None:
+    for number in range(12):
+        (folder / "dog" / f"z{number:02}.png").write_bytes(b"no picture")
+    with pytest.raises(
+        DataCorrupt, match=r"12 pictures cannot be read\. .*z09.* And 2 others"
+    ):
+        open_image_set(str(folder), None, None)
+    for number in range(1, 12):
+        (folder / "dog" / f"z{number:02}.png").unlink()
+    with pytest.raises(DataCorrupt, match=r"^.*z00\.png is not a picture that goen reads"):
+        open_image_set(str(folder), None, None)
+
+
 def test_pictures_outside_of_class_folders_are_said_to_be_left_out(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -27,6 +27,8 @@ from goen.data.pictures import MAX_PIXELS, RESIZE_FILTER, read_picture, resize_i
 from goen.errors import DataCorrupt
 
 Chunks = Iterator[tuple[Pixels, Labels]]
+# Of pictures that cannot be read.
+_REASONS = 10
 _FOLDER_CHUNK = 512
 _MOST_CLASSES = 100_000
 _MOST_IDX_BYTES = 1 << 26  # MNIST's largest file, its training images, has 47,040,016
@@ -255,12 +257,30 @@ def class_folders(
         def chunks() -> Chunks:
             for start in range(0, len(files), _FOLDER_CHUNK):
                 part = files[start : start + _FOLDER_CHUNK]
-                images = np.stack([read_picture(file, (height, width), form=form) for file in part])
-                yield images, labels[start : start + len(part)]
+                try:
+                    pixels = [read_picture(file, (height, width), form=form) for file in part]
+                except DataCorrupt as error:
+                    raise _all_unreadable(files[start:], (height, width), form) from error
+                yield np.stack(pixels), labels[start : start + len(part)]
 
         return Reading(len(files), (height, width), names, chunks, form)
 
     return Source(identity, str(path), read)
+
+
+def _all_unreadable(files: Sequence[Path], size: tuple[int, int], form: PixelForm) -> DataCorrupt:
+    """What is wrong with each that cannot be read: nobody wants to mend them one call at a time."""
+    reasons = []
+    for file in files:
+        try:
+            read_picture(file, size, form=form)
+        except DataCorrupt as error:
+            reasons.append(str(error))
+    if len(reasons) == 1:
+        return DataCorrupt(reasons[0])
+    more = f" And {len(reasons) - _REASONS:,} others." if len(reasons) > _REASONS else ""
+    shown = " ".join(reasons[:_REASONS])
+    return DataCorrupt(f"{len(reasons):,} pictures cannot be read. {shown}{more}")
 
 
 def class_files(
