@@ -34,9 +34,7 @@ def test_class_folders_are_a_labelled_set(folder: Path) -> None:
 def test_all_pictures_that_cannot_be_read_are_named_at_once(folder: Path) -> None:
     for number in range(12):
         (folder / "dog" / f"z{number:02}.png").write_bytes(b"no picture")
-    with pytest.raises(
-        DataCorrupt, match=r"12 pictures cannot be read\. .*z09.* And 2 others"
-    ):
+    with pytest.raises(DataCorrupt, match=r"12 pictures cannot be read\. .*z09.* And 2 others"):
         open_image_set(str(folder), None, None)
     for number in range(1, 12):
         (folder / "dog" / f"z{number:02}.png").unlink()
