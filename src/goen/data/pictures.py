@@ -92,8 +92,6 @@ def read_picture(
                 return _checked_and_decoded(picture, size, name, form)
         except DataCorrupt as error:
             tiff = _bands_instead(error, source, name)
-            if tiff.channels != form.channels:
-                raise _other_channels(name, tiff.channels, form) from error
     return _read_bands(source, tiff, size, name, form)
 
 
@@ -135,6 +133,8 @@ def _read_bands(
     name: str,
     form: PixelForm,
 ) -> Pixels:
+    if tiff.channels != form.channels:
+        raise _other_channels(name, tiff.channels, form)
     values = tiff.values_at_once
     if values > MAX_PIXELS:
         raise DataCorrupt(
