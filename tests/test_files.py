@@ -248,7 +248,7 @@ def test_links_in_a_strangers_folder_lead_to_no_file_of_the_users(
     (folder / link).unlink(missing_ok=True)
     (folder / link).symlink_to(tmp_path / ".bashrc")
     with (
-        pytest.raises(UsageError, match=rf"{link} is a link"),
+        pytest.raises(UsageError, match=rf"{link} is a link, and goen writes through none"),
         own_files(folder, {"classes.csv"}) as ours,
         whole_file(folder / "classes.csv", ours) as temporary,
     ):

@@ -237,7 +237,8 @@ def own_files(folder: Path, names: Collection[str]) -> Iterator[Own]:
     for name in (_RECORD, *names):
         if (folder / name).is_symlink():
             raise UsageError(
-                f"{folder / name} is a link. goen writes no file through it: remove it."
+                f"{folder / name} is a link, and goen writes through none here. Remove it, or name "
+                "another file."
             )
     before = recorded_names(folder)
     ours = Own("a file that goen wrote there", lambda path: path.name in before)

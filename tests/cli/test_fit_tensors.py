@@ -32,7 +32,7 @@ def test_from_files_of_tokens_to_scores_and_a_program(
     words = ["fit", "--model", model, "--held-out", held_out, "--false-alarm-rate", "0.1"]
     assert main([*words, "--train", train, "--out", out]) == 0
     printed = capsys.readouterr()
-    assert "accuracy           1.000 on held_out" in printed.out
+    assert ", 1.000 on held_out" in printed.out
     assert f"goen score FILE --gate {out} --model {model}" in printed.err
     assert json.loads((Path(out) / "manifest.json").read_text())["classes"] == list(CLASSES)
 

@@ -32,8 +32,11 @@ def test_it_has_the_sets_the_guarantee_the_weights_and_the_ood_metrics() -> None
         "gate with 90 % probability" in lines
     )
     assert f"threshold {gate.threshold:.4f}, from 120 held-out images" in lines
-    right = np.mean(gate.predict(digits().validation).label == digits().validation.labels)
-    assert f"accuracy {right:.3f} on held_out" in lines
+    known, right = (
+        np.mean(gate.predict(images).label == images.labels)
+        for images in (digits().train, digits().validation)
+    )
+    assert f"accuracy {known:.3f} on train, {right:.3f} on held_out" in lines
     for name, weight in zip(gate.detector.cue_names, gate.detector.weights_, strict=True):
         assert f"{name} {weight:.3f}" in lines
     for kind, images in ood().items():

@@ -1,5 +1,6 @@
 """The monitor of a service: the same numbers as ``Monitor``, over restarts and kills."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from time import sleep
@@ -59,7 +60,7 @@ def test_what_cannot_be_counted_is_an_error_once() -> None:
 def test_a_monitor_that_cannot_count_does_not_end_the_service(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("goen.serve.service._TICK_SECONDS", 0.01)
+    monkeypatch.setattr(sys.modules[Service.__module__], "_TICK_SECONDS", 0.01)
     service = Service({"a": digit_gate()})
     with service.running():
         stream = service.find("a").stream
