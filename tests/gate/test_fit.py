@@ -453,7 +453,7 @@ def with_wrong_labels(labels: np.ndarray, share: float) -> np.ndarray:
 def test_a_model_that_knows_the_held_out_images_better_is_a_warning() -> None:
     p = digits()
     worse = (p.train.read(), with_wrong_labels(p.train.labels, 0.4))
-    with pytest.warns(GoenWarning, match=r"Are the two exchanged, or was it trained on the held-o"):
+    with pytest.warns(GoenWarning, match=r"Are the two swapped, or was it trained on the held-o"):
         gate = fit(train=worse)
     assert 0.55 < gate.facts["train_accuracy"] < 0.65
 

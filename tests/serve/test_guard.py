@@ -155,7 +155,7 @@ def test_a_foreign_page_gets_403_and_is_not_counted() -> None:
         answer = found.post("/score", b"x", origin="http://evil.example")
         assert answer.status_code == 403
         assert "another address" in answer.json()["error"]
-        assert 'goen_errors_total{kind="foreign"} 1.0' in found.get("/metrics").text
+        assert 'goen_errors_total{kind="forbidden"} 1.0' in found.get("/metrics").text
 
 
 def test_a_client_that_does_not_read_is_given_up() -> None:

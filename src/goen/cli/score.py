@@ -221,7 +221,7 @@ def score_command(
                 page.watch_row(scored.row)
             if scored.row["is_ood"]:
                 flagged.append(scored.file)
-            if scored.row["error"] is not None and not errors:
+            if scored.row["label"] is None and not errors:
                 errors.append(str(scored.row["error"]))
             if scored.row["is_ood"] or not flagged_only:
                 write(scored.row)

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Protocol, Self
 # Reads at the end of a file before it counts as cut short; an intact tar needs two or three.
 _READS_AT_END = 100
 _CHUNK = 1 << 16
-# Zeros after the end that are looked at; writers pad to ten kilobytes, or to a tape's block.
+# Zeros after the end; writers pad to ten kilobytes, or to a tape's block.
 _MOST_PADDING = 1 << 26
 
 
@@ -47,7 +47,8 @@ def require_end(tar: tarfile.TarFile) -> None:
     """Look at what follows the last member.
 
     Raises:
-        ReadError: something else than the zeros that end an archive, so that members may be hidden.
+        ReadError: something else than the zeros that end an archive, or too many of them to look
+            behind: members may be hidden there.
     """
     assert tar.fileobj is not None
     left = _MOST_PADDING
@@ -55,6 +56,8 @@ def require_end(tar: tarfile.TarFile) -> None:
         if chunk.strip(b"\0"):
             raise tarfile.ReadError("there is more after the end of the archive")
         left -= len(chunk)
+    if left <= 0:
+        raise tarfile.ReadError(f"more than {_MOST_PADDING:,} zeros follow the end of the archive")
 
 
 class _Member(tarfile.TarInfo):

@@ -245,7 +245,7 @@ def _warn_of_accuracy(
     ):
         warnings.warn(
             f"The classifier is right on {held_out.accuracy:.1%} of the held-out images and on "
-            f"{train.accuracy:.1%} of the training images. Are the two exchanged, or was it "
+            f"{train.accuracy:.1%} of the training images. Are the two swapped, or was it "
             "trained on the held-out images? Then far more new images are flagged than the "
             "false-alarm rate says.",
             GoenWarning,

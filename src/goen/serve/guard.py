@@ -136,7 +136,7 @@ def check_origin(scope: Scope, settings: ServeSettings) -> None:
     host = headers.get(b"host", "")
     if settings.hosts and _without_port(host) not in settings.hosts:
         raise Rejected(
-            "foreign",
+            "forbidden",
             f"This service has no token, so it answers only to {', '.join(settings.hosts)}. To be "
             "asked under another name it needs one: --token-file.",
         )
@@ -146,7 +146,7 @@ def check_origin(scope: Scope, settings: ServeSettings) -> None:
         site = "same-origin" if origin.partition("://")[2] == host else "cross-site"
     navigates = scope["method"] == "GET" and headers.get(b"sec-fetch-mode") == "navigate"
     if site not in (None, "none", "same-origin") and not navigates:
-        raise Rejected("foreign", "A page of another address may not use this service.")
+        raise Rejected("forbidden", "A page of another address may not use this service.")
 
 
 def _without_port(host: str) -> str:

@@ -8,7 +8,7 @@ RejectionKind = Literal[
     "bad_request",
     "broken_picture",
     "busy",
-    "foreign",
+    "forbidden",
     "method",
     "not_a_picture",
     "not_found",
@@ -23,7 +23,7 @@ _STATUS: dict[RejectionKind, int] = {
     "bad_request": 400,
     "broken_picture": 422,
     "busy": 503,
-    "foreign": 403,
+    "forbidden": 403,
     "method": 405,
     "not_a_picture": 415,
     "not_found": 404,
@@ -34,7 +34,7 @@ _STATUS: dict[RejectionKind, int] = {
     "unauthorized": 401,
 }
 # The rest of the body will not be read, so nothing else can come on this connection.
-_CLOSES = ("busy", "foreign", "slow", "too_large", "unauthorized")
+_CLOSES = ("busy", "forbidden", "slow", "too_large", "unauthorized")
 
 
 class Rejected(GoenError):  # noqa: N818  (reads as a sentence in `except Rejected`)

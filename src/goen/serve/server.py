@@ -133,12 +133,20 @@ class _EndingTransport:
     ) -> None:
         self._transport, self._loop, self._seconds = transport, loop, seconds
 
+        self._abort: asyncio.TimerHandle | None = None
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
 
     def close(self) -> None:
         self._transport.close()
-        self._loop.call_later(self._seconds, self._transport.abort)
+        if self._abort is None:
+            self._abort = self._loop.call_later(self._seconds, self._transport.abort)
+
+    def lost(self) -> None:
+        """The connection has ended: there is nothing to abort."""
+        if self._abort is not None:
+            self._abort.cancel()
 
 
 def limited_protocol(limits: Limits) -> type[asyncio.Protocol]:
@@ -154,8 +162,8 @@ class _LimitedProtocol(H11Protocol):
     _ended = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        ending = _EndingTransport(transport, self.loop, self.limits.body_seconds)
-        super().connection_made(ending)  # type: ignore[arg-type]
+        self._ending = _EndingTransport(transport, self.loop, self.limits.body_seconds)
+        super().connection_made(self._ending)  # type: ignore[arg-type]
         answer = self.app
 
         async def with_abort(scope: Scope, receive: Receive, send: Send) -> None:
@@ -170,6 +178,7 @@ class _LimitedProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._arrived()
+        self._ending.lost()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
