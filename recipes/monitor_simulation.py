@@ -79,7 +79,7 @@ def highest(p: Floats, starts: Starts = "once") -> Floats:
         mixture, columns = StartMixture(len(p[0, start : start + AT_ONCE]), starts), []
         for row in range(0, len(p), 1024):
             part = p[row : row + 1024, start : start + AT_ONCE]
-            columns.append(mixture.advance(log_bets(part, 1 - part)).log_wealth)
+            columns.append(mixture.advance(log_bets(part, 1 - part)).log_capital)
         parts.append(np.concatenate(columns))
     return np.maximum.accumulate(np.concatenate(parts, axis=1))
 
@@ -171,8 +171,8 @@ def bets(streams: int, length: int = 3000, held_out: int = 500) -> Iterator[Coun
         p[:, seed] = p_values(rng.normal(size=held_out), moved, seed)
     jumper = np.stack([simple_jumper(column) for column in p.T], axis=1)
     evidence = {"goen": highest(p), "simple jumper": np.maximum.accumulate(jumper)}
-    for what, wealth in evidence.items():
-        yield share("bets", what, held_out, length, 0.05, wealth[-1] >= -np.log(0.05))
+    for what, capital in evidence.items():
+        yield share("bets", what, held_out, length, 0.05, capital[-1] >= -np.log(0.05))
 
 
 def late(streams: int, after: int = 3000, held_out: int = 2000) -> Iterator[Counted]:
@@ -207,7 +207,7 @@ def delay(what: str, before: Floats, p: Floats, quiet: int, held_out: int) -> Co
         mixture.images = skipped // 256 * 256
         mixture.capital[:] = -500.0
     mixture.advance(log_bets(before, 1 - before))
-    evidence = mixture.advance(log_bets(p, 1 - p)).log_wealth
+    evidence = mixture.advance(log_bets(p, 1 - p)).log_capital
     reached = np.maximum.accumulate(evidence)[-1] >= -np.log(0.01)
     time = np.where(reached, (evidence >= -np.log(0.01)).argmax(axis=0) + 1, np.inf)
     low, median, high = (float(np.quantile(time, q, method="higher")) for q in (0.25, 0.5, 0.75))

@@ -30,7 +30,7 @@ def main() -> None:
         axes.scatter(images[moved], values[moved], s=12, color=RED, lw=0)
     top.set(title="Scores: a tenth of the images moves at image 2,000", ylabel="score")
     middle.set(title="P-values: each among all scores before it", ylabel="p-value", ylim=(0, 1))
-    bottom.plot(images, state.batch.log_wealth[:, 0], color=DARK, lw=1.5)
+    bottom.plot(images, state.batch.log_evidence[:, 0], color=DARK, lw=1.5)
     bottom.axhline(state.alarm_line, color=RED, lw=1.2)
     bottom.text(
         5,

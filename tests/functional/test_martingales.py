@@ -120,11 +120,11 @@ def slowly(bets: Floats, starts: Starts) -> Floats:
     stakes = np.exp(start_weights(starts, 1, len(bets)).staked)
     stakes[0] = first_stake(starts)
     kept = np.exp(start_weights(starts, 1, len(bets)).kept)
-    capital, wealth = np.zeros(bets.shape[1:]), []
+    capital, logs = np.zeros(bets.shape[1:]), []
     for n, bet in enumerate(np.exp(bets)):
         capital = bet * (capital + bet_weights() * stakes[n])
-        wealth.append(np.log(capital.sum(axis=1) + kept[n]))
-    return np.array(wealth)
+        logs.append(np.log(capital.sum(axis=1) + kept[n]))
+    return np.array(logs)
 
 
 @pytest.mark.parametrize("starts", ["once", "anew"])
@@ -132,7 +132,7 @@ def test_the_mixture_matches_a_loop(starts: Starts) -> None:
     p = np.stack([changed(1000), 1 - changed(1000, 1), uniform(1000)], axis=1)
     bets = log_bets(p, 1 - p)
     path = StartMixture(3, starts).advance(bets)
-    np.testing.assert_allclose(path.log_wealth, slowly(bets, starts), atol=1e-11)
+    np.testing.assert_allclose(path.log_capital, slowly(bets, starts), atol=1e-11)
 
 
 def test_the_estimated_start_is_where_the_best_bet_has_gained_most() -> None:
@@ -157,7 +157,7 @@ def test_the_result_is_the_same_bits_however_the_stream_is_divided(sizes: list[i
     expected = whole.advance(bets)
     ends = [0, *np.minimum(np.cumsum(sizes, dtype=int), 700), 700]
     parts = [parted.advance(bets[a:b]) for a, b in pairwise(ends)]
-    for name in ("log_wealth", "since", "bet"):
+    for name in ("log_capital", "since", "bet"):
         found = np.concatenate([getattr(part, name) for part in parts])
         assert (found == getattr(expected, name)).all()
     for name in ("capital", "joined", "gains", "lowest", "since"):
@@ -167,8 +167,8 @@ def test_the_result_is_the_same_bits_however_the_stream_is_divided(sizes: list[i
 def test_capital_beyond_the_largest_number_is_kept_in_log_space() -> None:
     p = np.full((3000, 1), 1e-9)
     path = StartMixture(1, "once").advance(log_bets(p, 1 - p))
-    assert np.isfinite(path.log_wealth).all()
-    assert path.log_wealth[-1] > 20_000
+    assert np.isfinite(path.log_capital).all()
+    assert path.log_capital[-1] > 20_000
 
 
 # -- the promise -----------------------------------------------------------------------------
@@ -179,25 +179,25 @@ def test_the_mean_of_the_martingale_is_one() -> None:
     q = (np.arange(20_000) + 0.5) / 20_000
     tail, density = q**4 / 2, 2 * q**3  # more points near 0 and 1, where the bets are large
     p, complement = np.concatenate([[tail, 1 - tail], [1 - tail, tail]], axis=1)
-    wealth = StartMixture(40_000, "once").advance(log_bets(p, complement)[None]).log_wealth[0]
-    mean = np.exp(wealth) @ np.concatenate([density, density]) / 20_000
+    capital = StartMixture(40_000, "once").advance(log_bets(p, complement)[None]).log_capital[0]
+    mean = np.exp(capital) @ np.concatenate([density, density]) / 20_000
     assert mean == pytest.approx(1, abs=2e-3)
 
 
 def test_false_alarms_are_as_rare_as_promised() -> None:
     p = uniform(300, 2000)
-    wealth = StartMixture(2000, "once").advance(log_bets(p, 1 - p)).log_wealth
+    capital = StartMixture(2000, "once").advance(log_bets(p, 1 - p)).log_capital
     for alpha in (0.05, 0.2):
-        alarms = (wealth.max(axis=0) >= -np.log(alpha)).mean()
+        alarms = (capital.max(axis=0) >= -np.log(alpha)).mean()
         assert alarms <= alpha + 3 * np.sqrt(alpha * (1 - alpha) / 2000)
-    assert (wealth.max(axis=0) >= -np.log(0.2)).any()
+    assert (capital.max(axis=0) >= -np.log(0.2)).any()
 
 
 def test_the_mean_time_to_a_false_alarm_is_as_long_as_promised() -> None:
     p = uniform(800, 1000, seed=3)
-    wealth = StartMixture(1000, "anew").advance(log_bets(p, 1 - p)).log_wealth
+    capital = StartMixture(1000, "anew").advance(log_bets(p, 1 - p)).log_capital
     for level in (50, 200):
-        reached = wealth >= np.log(level)
+        reached = capital >= np.log(level)
         time = np.where(reached.any(axis=0), reached.argmax(axis=0) + 1, 800)
         assert time.mean() + 3 * time.std() / np.sqrt(1000) >= level
         assert (time <= 20).mean() <= 20 / level + 3 * np.sqrt(0.25 / 1000)
@@ -237,7 +237,7 @@ def test_the_mixture_agrees_with_the_sleepers_of_crepes(monkeypatch: pytest.Monk
     p = changed(2000)
     theirs = SleeperStayer(R=rate, bf=OurBets()).apply(p)
     ours = StartMixture(1, "once").advance(log_bets(p, 1 - p)[:, None])
-    np.testing.assert_allclose(np.exp(ours.log_wealth[:, 0]), theirs, rtol=1e-9)
+    np.testing.assert_allclose(np.exp(ours.log_capital[:, 0]), theirs, rtol=1e-9)
     assert theirs.max() > 1e6
 
 

@@ -57,8 +57,8 @@ def test_frozen_p_values_would_break_the_promise() -> None:
     held_out, scores = np.sort(rng.normal(size=(60, 200))), rng.normal(size=(60, 2000))
     above = 200 - np.stack([np.searchsorted(h, s) for h, s in zip(held_out, scores, strict=True)])
     p = ((above + rng.random(above.shape)) / 201).T
-    wealth = StartMixture(60, "once").advance(log_bets(p, 1 - p)).log_wealth
-    assert (wealth.max(axis=0) >= np.log(20)).mean() > 0.2  # 0.05 was promised
+    capital = StartMixture(60, "once").advance(log_bets(p, 1 - p)).log_capital
+    assert (capital.max(axis=0) >= np.log(20)).mean() > 0.2  # 0.05 was promised
 
 
 # -- what it finds ---------------------------------------------------------------------------
@@ -128,7 +128,7 @@ def test_an_alarm_stays() -> None:
     later = monitor.update(rng.normal(size=3000))
     assert later.alarm
     assert later.moved == first.moved
-    assert later.log_wealth < later.alarm_line  # the evidence may fall again
+    assert later.log_evidence < later.alarm_line  # the evidence may fall again
 
 
 # -- a gate ----------------------------------------------------------------------------------
@@ -176,9 +176,9 @@ def test_predictions_of_real_images() -> None:
 
 def same(one: MonitorState, other: MonitorState) -> None:
     assert one.streams == other.streams
-    assert (one.images, one.log_wealth, one.flagged) == (
+    assert (one.images, one.log_evidence, one.flagged) == (
         other.images,
-        other.log_wealth,
+        other.log_evidence,
         other.flagged,
     )
 
@@ -187,10 +187,10 @@ def test_the_division_into_updates_does_not_matter() -> None:
     rng = np.random.default_rng(10)
     held_out, scores = rng.normal(size=300), np.append(rng.normal(size=500), rng.normal(1, 1, 300))
     whole, parted = (Monitor.from_scores(held_out) for _ in range(2))
-    path = whole.update(scores).batch.log_wealth
+    path = whole.update(scores).batch.log_evidence
     found = []
     for start, stop in [(0, 0), (0, 1), (1, 300), (300, 511), (511, 800)]:
-        found.append(parted.update(scores[start:stop]).batch.log_wealth)
+        found.append(parted.update(scores[start:stop]).batch.log_evidence)
     assert (np.concatenate(found) == path).all()
     same(whole.state, parted.state)
 
@@ -198,7 +198,7 @@ def test_the_division_into_updates_does_not_matter() -> None:
 def test_the_same_seed_gives_the_same_numbers_and_another_breaks_ties_otherwise() -> None:
     held_out, scores = np.arange(100) % 5, np.arange(60) % 5
     states = [Monitor.from_scores(held_out, seed=s).update(scores) for s in (1, 1, 2)]
-    assert states[0].log_wealth == states[1].log_wealth != states[2].log_wealth
+    assert states[0].log_evidence == states[1].log_evidence != states[2].log_evidence
 
 
 def test_a_restart_begins_anew() -> None:
@@ -278,7 +278,7 @@ def test_infinite_scores_are_scores() -> None:
     monitor = Monitor.from_scores(np.arange(100.0))
     state = monitor.update([np.inf] * 10)
     assert state.alarm
-    assert np.isfinite(state.log_wealth)
+    assert np.isfinite(state.log_evidence)
 
 
 def test_its_repr_is_a_sentence() -> None:

@@ -38,7 +38,7 @@ def test_a_loaded_monitor_continues_with_the_same_numbers(
     assert loaded.state.streams == monitor.state.streams
     more = np.random.default_rng(1).normal(1, 1, 300)
     one, other = monitor.update(more), loaded.update(more)
-    assert (one.batch.log_wealth == other.batch.log_wealth).all()
+    assert (one.batch.log_evidence == other.batch.log_evidence).all()
     assert (one.batch.p_values == other.batch.p_values).all()
     assert one.streams == other.streams
     assert one.alarm
@@ -147,8 +147,8 @@ FORGERIES = {
     "no streams": lambda m, a: m.update(streams=[]),
     "findings": lambda m, a: m.update(findings=[]),
     "a finding": lambda m, a: m.update(findings=[{"at": 1, "since": 0, "direction": "up"}]),
-    "log_wealth": lambda m, a: m.update(log_wealth=["x"]),
-    "more log_wealth": lambda m, a: m.update(log_wealth=[0.0, 0.0]),
+    "log_evidence": lambda m, a: m.update(log_evidence=["x"]),
+    "more log_evidence": lambda m, a: m.update(log_evidence=[0.0, 0.0]),
     "values": forged("values.0", np.arange(300.0)[::-1].copy()),
     "counts": forged("counts.0", np.zeros(300, dtype=np.int64)),
     "flags": forged("flags", np.zeros(5000, dtype=bool)),
@@ -213,4 +213,4 @@ def test_killed_while_saving_it_resumes_with_the_same_numbers(tmp_path: Path, at
     assert loaded.state.streams == whole.state.streams
     more = scores[200 + loaded.images :][:500]
     one, other = loaded.update(more), whole.update(more)
-    assert (one.batch.log_wealth == other.batch.log_wealth).all()
+    assert (one.batch.log_evidence == other.batch.log_evidence).all()

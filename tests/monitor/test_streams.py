@@ -99,9 +99,9 @@ def test_a_finding_is_where_the_line_is_reached_for_the_first_time() -> None:
     finding = streams.findings[0]
     assert finding is not None
     row = finding.at - 301
-    assert batch.log_wealth[row, 0] >= LINE
-    assert (batch.log_wealth[:row, 0] < LINE).all()
-    assert (first.log_wealth < LINE).all()
+    assert batch.log_evidence[row, 0] >= LINE
+    assert (batch.log_evidence[:row, 0] < LINE).all()
+    assert (first.log_evidence < LINE).all()
     assert 290 <= finding.since <= 305
     assert finding.direction == "higher"
     streams.add({"score": rng.normal(size=300)}, LINE)
@@ -115,7 +115,7 @@ def test_a_restart_keeps_the_scores_and_forgets_the_evidence() -> None:
     again = streams.restarted()
     assert (again.images, again.findings) == (50, [None])
     assert len(again.counts[0]) == 480 + 50
-    assert again.log_wealth.tolist() == [0.0]
+    assert again.log_evidence.tolist() == [0.0]
     batch = again.add({"score": rng.normal(4, 1, size=100)}, LINE)
     assert (batch.p_values[:5] < 0.2).all()  # still ranked among the old images
     assert again.findings[0] is not None
@@ -128,7 +128,7 @@ def test_weights_lower_the_evidence_of_each_stream() -> None:
         {"a": scores[0], "b": scores[0]}, {"a": 0.75, "b": 0.25}, set(), seed=0, starts="once"
     )
     batch = streams.add({"a": scores[1], "b": scores[1]}, LINE)
-    assert batch.log_wealth[:, 0] - batch.log_wealth[:, 1] == pytest.approx(np.log(3))
+    assert batch.log_evidence[:, 0] - batch.log_evidence[:, 1] == pytest.approx(np.log(3))
 
 
 @pytest.mark.parametrize(

@@ -42,19 +42,19 @@ def test_every_image_has_a_row_and_every_change_an_event(tmp_path: Path) -> None
     assert [row["image"] for row in rows] == list(range(1, 251))
     assert rows[0]["path"] == "0/0.png"
     names = list(state.streams)
-    for row, p, wealth in zip(
-        rows[150:], state.batch.p_values, state.batch.log_wealth, strict=True
+    for row, p, evidence in zip(
+        rows[150:], state.batch.p_values, state.batch.log_evidence, strict=True
     ):
         assert list(row["p"].values()) == pytest.approx(p.tolist(), rel=1e-5)
-        assert list(row["log_wealth"].values()) == pytest.approx(wealth.tolist(), abs=1e-4)
+        assert list(row["log_evidence"].values()) == pytest.approx(evidence.tolist(), abs=1e-4)
         assert list(row["p"]) == names
     assert [event["event"] for event in events] == ["alarm"] + ["moved"] * (len(state.moved) - 1)
     alarm = events[0]
     assert (alarm["image"], alarm["since"]) == (state.alarm_at, state.since)
     for event in events:  # the evidence at that image, not at the end of the batch
-        wealth = rows[event["image"] - 1]["log_wealth"][event["stream"]]
-        assert event["log_wealth"] == wealth >= state.alarm_line
-        assert rows[event["image"] - 2]["log_wealth"][event["stream"]] < state.alarm_line
+        evidence = rows[event["image"] - 1]["log_evidence"][event["stream"]]
+        assert event["log_evidence"] == evidence >= state.alarm_line
+        assert rows[event["image"] - 2]["log_evidence"][event["stream"]] < state.alarm_line
     assert lines(tmp_path / EVENTS)[1:] == events
 
 

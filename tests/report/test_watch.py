@@ -57,8 +57,8 @@ def test_a_watch_is_read_as_it_was_written(alarmed: Path, watch: WatchFolder) ->
     assert len(watch) == 600
     assert watch.gate == "my-gate"
     assert watch.paths[0].endswith("/1.png")
-    assert watch.p_values.shape == watch.log_wealth.shape == (600, 5)
-    assert watch.log_wealth[-1] == pytest.approx(watch.monitor.streams.log_wealth, abs=1e-4)
+    assert watch.p_values.shape == watch.log_evidence.shape == (600, 5)
+    assert watch.log_evidence[-1] == pytest.approx(watch.monitor.streams.log_evidence, abs=1e-4)
     assert watch.flagged[-200:].mean() > watch.flagged[:400].mean()
     assert watch.events[0].text("event") == "started"
 
@@ -73,7 +73,7 @@ def test_the_page_says_what_happened(alarmed: Path, watch: WatchFolder) -> None:
     shown = tables(alarmed / "report.html")["streams"].cells()
     for name, stream in state.streams.items():
         assert float(shown["", name, "log evidence"].text) == pytest.approx(
-            stream.log_wealth, abs=0.006
+            stream.log_evidence, abs=0.006
         )
         at = shown["", name, "moved: found at image"].text
         assert at == (f"{stream.finding.at:,}" if stream.finding else "–")
@@ -83,7 +83,7 @@ def test_evidence_beyond_the_figure_and_the_shaded_part_are_explained(
     alarmed: Path, watch: WatchFolder
 ) -> None:
     most = 3 * float(np.log(100))
-    assert watch.log_wealth.max() > most
+    assert watch.log_evidence.max() > most
     text = page_text(alarmed)
     assert f"Evidence above {most:.1f} is drawn there." in text
     assert "Shaded: from the estimated change to the alarm." in text
@@ -124,8 +124,8 @@ def test_the_images_are_those_that_raised_the_evidence_most(
     assert state.since is not None
     assert state.alarm_at is not None
     column = watch.names.index(next(iter(state.moved)))
-    wealth = watch.log_wealth[:, column]
-    gains = {n + 1: wealth[n] - wealth[n - 1] for n in range(state.since - 1, state.alarm_at)}
+    evidence = watch.log_evidence[:, column]
+    gains = {n + 1: evidence[n] - evidence[n - 1] for n in range(state.since - 1, state.alarm_at)}
     best = sorted(gains, key=lambda n: -gains[n])[:12]
     section = page_text(alarmed).split('<section id="images">')[1].split("</section>")[0]
     listed = re.findall(r"<tr><td>([\d,]+)</td>", section)

@@ -235,7 +235,7 @@ def test_counts_for_prometheus(served: Running) -> None:
     stream = served.service.find("strict").stream
     assert stream is not None
     evidence = float(values['goen_log_evidence{gate="strict"}'])
-    assert evidence == pytest.approx(stream.state.log_wealth)
+    assert evidence == pytest.approx(stream.state.log_evidence)
     assert values['goen_flagged_share{gate="strict"}'] == str(stream.state.flagged)
     assert "process_resident_memory_bytes" in values
 

@@ -35,13 +35,13 @@ def test_it_counts_as_a_monitor_does(tmp_path: Path) -> None:
         monitor.update(prediction)
         assert stream.state.images == monitor.images
     assert stream.state.images == 60
-    assert stream.state.log_wealth == monitor.state.log_wealth
+    assert stream.state.log_evidence == monitor.state.log_evidence
     told = stream.to_json()
     assert told["images"] == 60
     assert told["sentence"] == str(monitor.state)
     assert [point.images for point in stream.history] == [20, 40, 60]
     assert stream.history[-1].evidence == {
-        name: state.log_wealth for name, state in monitor.state.streams.items()
+        name: state.log_evidence for name, state in monitor.state.streams.items()
     }
     stream.save()  # there is no file
     assert list(tmp_path.iterdir()) == []
@@ -94,7 +94,7 @@ def test_a_saved_stream_goes_on_with_the_same_numbers(tmp_path: Path) -> None:
     for part in parts[2:]:
         second.add(part)
         assert second.state.images
-    assert second.state.log_wealth == whole.state.log_wealth
+    assert second.state.log_evidence == whole.state.log_evidence
     assert [p.evidence for p in second.history] == [p.evidence for p in whole.history]
 
 
@@ -125,7 +125,7 @@ def test_many_images_are_counted_at_once() -> None:
     whole = Monitor(digit_gate(), 0.01)
     for part in (many, one, one):
         whole.update(part)
-    assert stream.state.log_wealth == whole.state.log_wealth
+    assert stream.state.log_evidence == whole.state.log_evidence
 
 
 def test_the_history_stays_short_and_keeps_its_ends(monkeypatch: pytest.MonkeyPatch) -> None:

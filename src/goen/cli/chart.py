@@ -30,9 +30,9 @@ class Chart:
         self._points: list[float] = []
         self._each, self._open = 1, 0  # images of a point, images in the last one
 
-    def add(self, log_wealth: Sequence[float]) -> None:
+    def add(self, log_evidence: Sequence[float]) -> None:
         """The evidence after each of the next images."""
-        for value in log_wealth:
+        for value in log_evidence:
             if self._open == 0:
                 self._points.append(value)
             self._points[-1] = max(self._points[-1], value)

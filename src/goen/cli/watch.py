@@ -130,7 +130,7 @@ def _follow(watch: Watch, batches: Iterator[list[JsonObject]], keep_going: bool)
                 continue
             events = watch.add(rows)
             state = watch.monitor.state
-            chart.add(state.batch.log_wealth.max(axis=1).tolist())
+            chart.add(state.batch.log_evidence.max(axis=1).tolist())
             _print_events(events)
             draw(chart, state)
             if state.alarm and not keep_going:
@@ -172,5 +172,5 @@ def _caption(state: MonitorState) -> str:
         parts.append(
             f"{state.flagged:.1%} flagged ({state.flagged_low:.1%} to {state.flagged_high:.1%})"
         )
-    parts += [f"{name} {stream.log_wealth:.1f}" for name, stream in state.streams.items()]
+    parts += [f"{name} {stream.log_evidence:.1f}" for name, stream in state.streams.items()]
     return "log evidence, " + ", ".join(parts)

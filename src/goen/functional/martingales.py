@@ -132,13 +132,13 @@ class Path:
     """What B images did to J streams, after each image: arrays ``(B, J)``.
 
     Attributes:
-        log_wealth: the logarithm of the capital.
+        log_capital: the logarithm of the capital.
         since: the image from which on the best single bet has gained most: the estimated first
             image after a change, if there was one.
         bet: that bet's number.
     """
 
-    log_wealth: Floats
+    log_capital: Floats
     since: NDArray[np.int64]
     bet: NDArray[np.int64]
 
@@ -184,7 +184,7 @@ class StartMixture:
             start = stop
         shape = (0, len(self.capital))
         return Path(
-            np.concatenate([np.zeros(shape), *(part.log_wealth for part in parts)]),
+            np.concatenate([np.zeros(shape), *(part.log_capital for part in parts)]),
             np.concatenate([np.zeros(shape, np.int64), *(part.since for part in parts)]),
             np.concatenate([np.zeros(shape, np.int64), *(part.bet for part in parts)]),
         )
@@ -205,7 +205,7 @@ class StartMixture:
             self.gains, self.joined = np.zeros_like(self.gains), np.ones_like(self.joined)
         return path
 
-    def _best_bets(self, gains: Floats, log_wealth: Floats) -> Path:
+    def _best_bets(self, gains: Floats, log_capital: Floats) -> Path:
         """The path with its best single bets: largest sum of log b over the images since a start.
 
         A start before image n + 1 has gained gains[n] - (the sum before the start), so the best
@@ -219,7 +219,7 @@ class StartMixture:
         best = np.argmax(gains[1:] - lowest[1:], axis=2)
         self.lowest, self.since = lowest[-1], since[-1]
         chosen = np.take_along_axis(since, best[..., None], axis=2)[..., 0]
-        return Path(log_wealth, chosen, best)
+        return Path(log_capital, chosen, best)
 
 
 def _log_sum(capital: Floats, kept: Floats) -> Floats:
@@ -243,11 +243,11 @@ def simple_jumper(
         [1.0, 1.1056]
     """
     capital = np.full(len(slopes), -math.log(len(slopes)))
-    log_wealth = np.empty(len(p_values))
+    log_capital = np.empty(len(p_values))
     for number, p in enumerate(p_values):
         capital = capital + np.log1p(np.array(slopes) * (p - 0.5))
-        log_wealth[number] = total = np.logaddexp.reduce(capital)
+        log_capital[number] = total = np.logaddexp.reduce(capital)
         capital = np.logaddexp(
             capital + math.log1p(-jump), total + math.log(jump) - math.log(len(slopes))
         )
-    return log_wealth
+    return log_capital

@@ -178,12 +178,12 @@ class Monitor:
             _, low, high = exact_proportion(int(self.flags.sum()), self.flags.size)
         return MonitorState(
             images=self.images,
-            log_wealth=float(streams.log_wealth.max()),
+            log_evidence=float(streams.log_evidence.max()),
             alarm_line=self.promise.alarm_line,
             streams={
-                name: StreamState(float(wealth), finding)
-                for name, wealth, finding in zip(
-                    streams.names, streams.log_wealth, streams.findings, strict=True
+                name: StreamState(float(evidence), finding)
+                for name, evidence, finding in zip(
+                    streams.names, streams.log_evidence, streams.findings, strict=True
                 )
             },
             flagged=flagged,

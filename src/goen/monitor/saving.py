@@ -49,7 +49,7 @@ def save_monitor(monitor: Monitor, file: Path, extra: JsonObject | None = None) 
         "seed": int(monitor.streams.seed),
         "restarted_at": monitor.streams.restarted_at,
         "images": monitor.streams.evidence.images,
-        "log_wealth": monitor.streams.log_wealth.tolist(),
+        "log_evidence": monitor.streams.log_evidence.tolist(),
         "streams": [asdict(stream) for stream in monitor.streams.streams],
         "findings": [f and asdict(f) for f in monitor.streams.findings],
         "gate": _gate_json(monitor.gate),
@@ -172,12 +172,12 @@ def _streams(manifest: Manifest, arrays: Arrays, promise: Promise) -> Streams:
     if not (streams.evidence.joined > 0).all():
         raise ValueError("its stakes should be above 0")
     streams.evidence.images = images
-    streams.log_wealth = np.array(manifest.numbers("log_wealth"))
+    streams.log_evidence = np.array(manifest.numbers("log_evidence"))
     findings = manifest.content.get("findings")
     if not isinstance(findings, list) or not len(findings) == len(described):
         raise ValueError("its findings are not one per stream")
-    if len(streams.log_wealth) != len(described):
-        raise ValueError("its log_wealth is not one per stream")
+    if len(streams.log_evidence) != len(described):
+        raise ValueError("its log_evidence is not one per stream")
     streams.findings = [_finding(found) for found in findings]
     return streams
 

@@ -32,12 +32,12 @@ class StreamState:
     """One of the numbers that a monitor follows.
 
     Attributes:
-        log_wealth: the logarithm of its evidence times its weight; compare it with the monitor's
+        log_evidence: the logarithm of its evidence times its weight; compare it with the monitor's
             ``alarm_line``.
         finding: where it has moved; ``None`` as long as it has not.
     """
 
-    log_wealth: float
+    log_evidence: float
     finding: Finding | None
 
     @property
@@ -52,11 +52,11 @@ class Batch:
 
     Attributes:
         p_values: each among the held-out images and all images before; small for high scores.
-        log_wealth: after each image; compare it with ``alarm_line``.
+        log_evidence: after each image; compare it with ``alarm_line``.
     """
 
     p_values: Floats
-    log_wealth: Floats
+    log_evidence: Floats
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ class MonitorState:
 
     Attributes:
         images: how many it has seen.
-        log_wealth: the evidence for a change: the largest of its streams'.
-        alarm_line: the alarm is raised where ``log_wealth`` reaches it, and stays.
+        log_evidence: the evidence for a change: the largest of its streams'.
+        alarm_line: the alarm is raised where ``log_evidence`` reaches it, and stays.
         streams: by name: ``score``, then each cue and the predicted class, if they are followed.
         flagged: the share flagged by the gate among the last 1,000 images; ``None`` without a gate
             or an image.
@@ -76,7 +76,7 @@ class MonitorState:
     """
 
     images: int
-    log_wealth: float
+    log_evidence: float
     alarm_line: float
     streams: Mapping[str, StreamState]
     flagged: float | None
@@ -110,8 +110,8 @@ class MonitorState:
         score, layer4 have not``."""
         if not self.alarm:
             return (
-                f"no alarm after {self.images:,} images: log evidence {self.log_wealth:.1f}, alarm "
-                f"at {self.alarm_line:.1f}"
+                f"no alarm after {self.images:,} images: log evidence {self.log_evidence:.1f}, "
+                f"alarm at {self.alarm_line:.1f}"
             )
         moved = "; ".join(
             f"{name} has moved since about image {found.since:,} ({change(name, found)})"

@@ -79,7 +79,7 @@ class Streams:
         self.findings: list[Finding | None] = [None] * len(self.streams)
         self.restarted_at = images
         self.evidence = StartMixture(len(self.streams), starts)
-        self.log_wealth: Floats = np.log([stream.weight for stream in self.streams])
+        self.log_evidence: Floats = np.log([stream.weight for stream in self.streams])
 
     @property
     def images(self) -> int:
@@ -102,11 +102,11 @@ class Streams:
         p, complement = (np.stack(part, axis=1) for part in zip(*both, strict=True))
         before = self.images
         path = self.evidence.advance(log_bets(p, complement))
-        wealth = path.log_wealth + np.log([stream.weight for stream in self.streams])
-        self._find(path, wealth >= alarm_line, before)
+        evidence = path.log_capital + np.log([stream.weight for stream in self.streams])
+        self._find(path, evidence >= alarm_line, before)
         if count:
-            self.log_wealth = wealth[-1]
-        return Batch(p, wealth)
+            self.log_evidence = evidence[-1]
+        return Batch(p, evidence)
 
     def _find(self, path: Path, reached: NDArray[np.bool_], before: int) -> None:
         for stream in range(len(self.streams)):

@@ -37,7 +37,7 @@ def _is_rows(name: str) -> Own:
     return Own("a file of a watch of goen", recognise)
 
 
-OWN_FILES = {STATE: MONITOR, IMAGES: _is_rows("log_wealth"), EVENTS: _is_rows("event")}
+OWN_FILES = {STATE: MONITOR, IMAGES: _is_rows("log_evidence"), EVENTS: _is_rows("event")}
 """The files of a watch, by name, and how they are recognised."""
 
 
@@ -182,8 +182,8 @@ class Watch:
                 self._event(
                     "moved" if alarmed else "alarm",
                     image=found.at,
-                    log_wealth=round(
-                        float(state.batch.log_wealth[found.at - first, names.index(name)]), 4
+                    log_evidence=round(
+                        float(state.batch.log_evidence[found.at - first, names.index(name)]), 4
                     ),
                     stream=name,
                     since=found.since,
@@ -196,14 +196,14 @@ class Watch:
     def _event(self, event: str, **fields: object) -> JsonObject:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         state = self.monitor.state
-        told = {"image": state.images, "log_wealth": round(state.log_wealth, 4), **fields}
+        told = {"image": state.images, "log_evidence": round(state.log_evidence, 4), **fields}
         return {"event": event, "time": now, **told}  # type: ignore[dict-item]
 
     def _image_rows(self, rows: Sequence[JsonObject], state: MonitorState) -> Iterator[JsonObject]:
         names = list(state.streams)
         first = state.images - len(rows) + 1
         p_values = state.batch.p_values
-        wealth = state.batch.log_wealth.round(4)
+        evidence = state.batch.log_evidence.round(4)
         for number, row in enumerate(rows):
             yield {
                 "image": first + number,
@@ -212,7 +212,7 @@ class Watch:
                 "score": row["score"],
                 "is_ood": row["is_ood"],
                 "p": {n: float(f"{p:.6g}") for n, p in zip(names, p_values[number], strict=True)},
-                "log_wealth": dict(zip(names, wealth[number].tolist(), strict=True)),
+                "log_evidence": dict(zip(names, evidence[number].tolist(), strict=True)),
             }
 
     def _write(self, images: Sequence[JsonObject], events: Sequence[JsonObject]) -> None:

@@ -78,9 +78,9 @@ def _lead(watch: WatchFolder) -> str:
 
 def _evidence(watch: WatchFolder) -> list[PageBlock]:
     state = watch.state
-    wealth = dict(zip(watch.names, watch.log_wealth.T, strict=True))
-    figure = evidence_lines(wealth, state.alarm_line, state.since, state.alarm_at)
-    ends = "; ".join(f"{name} {values[-1]:.1f}" for name, values in wealth.items())
+    evidence = dict(zip(watch.names, watch.log_evidence.T, strict=True))
+    figure = evidence_lines(evidence, state.alarm_line, state.since, state.alarm_at)
+    ends = "; ".join(f"{name} {values[-1]:.1f}" for name, values in evidence.items())
     alt = f"Log evidence of each stream over {len(watch):,} images, at the end: {ends}."
     caption = (
         f"An alarm is raised where a line reaches {state.alarm_line:.2f}. Each is the logarithm of "
@@ -89,7 +89,7 @@ def _evidence(watch: WatchFolder) -> list[PageBlock]:
     )
     if state.alarm:
         caption += " Shaded: from the estimated change to the alarm."
-    if watch.log_wealth.max() > HIGHEST * state.alarm_line:
+    if watch.log_evidence.max() > HIGHEST * state.alarm_line:
         caption += f" Evidence above {HIGHEST * state.alarm_line:.1f} is drawn there."
     return [Gallery.of(Drawing("evidence", figure, alt, caption, wide=True))]
 
@@ -99,8 +99,8 @@ def _streams_table(watch: WatchFolder) -> Table:
     for number, (name, stream) in enumerate(watch.state.streams.items()):
         found = stream.finding
         cells = [
-            Cell(stream.log_wealth, ".2f"),
-            Cell(float(watch.log_wealth[:, number].max()), ".2f"),
+            Cell(stream.log_evidence, ".2f"),
+            Cell(float(watch.log_evidence[:, number].max()), ".2f"),
         ]
         if found is None:
             cells += [Cell(text="–")] * 3
@@ -235,8 +235,8 @@ def _images(watch: WatchFolder) -> list[PageBlock]:
     """The images that raised the evidence most."""
     state = watch.state
     name = next(iter(state.moved), SCORE)
-    wealth = watch.log_wealth[:, watch.names.index(name)]
-    gains = np.diff(wealth, prepend=wealth[0])
+    evidence = watch.log_evidence[:, watch.names.index(name)]
+    gains = np.diff(evidence, prepend=evidence[0])
     first = 0 if state.since is None else state.since - 1
     last = len(watch) if state.alarm_at is None else state.alarm_at
     chosen = first + np.argsort(-gains[first:last], kind="stable")[:_EXAMPLES]

@@ -27,7 +27,7 @@ class WatchFolder:
         labels: the predicted classes.
         flagged: whether the gate flagged them.
         p_values: ``(N, J)``.
-        log_wealth: ``(N, J)``, after each image.
+        log_evidence: ``(N, J)``, after each image.
         events: events.jsonl.
     """
 
@@ -38,7 +38,7 @@ class WatchFolder:
     labels: NDArray[np.str_]
     flagged: NDArray[np.bool_]
     p_values: Floats
-    log_wealth: Floats
+    log_evidence: Floats
     events: list[Manifest]
 
     def __len__(self) -> int:
@@ -77,14 +77,14 @@ def read_watch(folder: Path) -> WatchFolder:
     monitor, extra = load_monitor(folder / STATE)
     names = monitor.streams.names
     count = monitor.images
-    p_values, log_wealth = np.empty((count, len(names))), np.empty((count, len(names)))
+    p_values, log_evidence = np.empty((count, len(names))), np.empty((count, len(names)))
     flagged = np.zeros(count, dtype=bool)
     paths, labels = [], []
     try:
         for number, row in zip(range(count), read_json_lines(folder / IMAGES), strict=False):
-            p, wealth = row.part("p"), row.part("log_wealth")
+            p, evidence = row.part("p"), row.part("log_evidence")
             p_values[number] = [p.number(name) for name in names]
-            log_wealth[number] = [wealth.number(name) for name in names]
+            log_evidence[number] = [evidence.number(name) for name in names]
             flagged[number] = row.flag("is_ood")
             paths.append(row.text("path") if "path" in row else "")
             labels.append(row.text("label"))
@@ -96,5 +96,5 @@ def read_watch(folder: Path) -> WatchFolder:
         raise ArtifactError(f"{folder} does not hold a whole watch: {error}.") from error
     return WatchFolder(
         folder, monitor, gate, paths, np.array(labels, dtype=np.str_), flagged, p_values,
-        log_wealth, events,
+        log_evidence, events,
     )  # fmt: skip

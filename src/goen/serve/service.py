@@ -75,7 +75,7 @@ class ServedGate:
         share = "Share flagged among the last 1,000 images."
         gauge("goen_flagged_share", share, self.name, lambda: stream.state.flagged or 0.0)
         evidence = "Largest log evidence of the monitor."
-        gauge("goen_log_evidence", evidence, self.name, lambda: stream.state.log_wealth)
+        gauge("goen_log_evidence", evidence, self.name, lambda: stream.state.log_evidence)
         line = "Log evidence at which the alarm is raised."
         gauge("goen_alarm_line", line, self.name, lambda: stream.state.alarm_line)
         gauge("goen_alarm", "1 after an alarm.", self.name, lambda: float(stream.state.alarm))

@@ -118,7 +118,7 @@ class WatchedStream:
         pending, self._pending = self._pending, []
         state = self._monitor.update(concatenate(pending))
         self._unsaved = True
-        evidence = {name: s.log_wealth for name, s in state.streams.items()}
+        evidence = {name: s.log_evidence for name, s in state.streams.items()}
         point = HistoryPoint(time.time(), state.images, evidence, state.flagged or 0.0)
         self.history.append(point)
         if len(self.history) > _MOST_POINTS:
@@ -151,8 +151,8 @@ class WatchedStream:
             "alarm_line": state.alarm_line,
             "alarm_at": state.alarm_at,
             "since": state.since,
-            "log_evidence": state.log_wealth,
-            "streams": {name: s.log_wealth for name, s in state.streams.items()},
+            "log_evidence": state.log_evidence,
+            "streams": {name: s.log_evidence for name, s in state.streams.items()},
             "flagged": state.flagged,
             "flagged_low": state.flagged_low,
             "flagged_high": state.flagged_high,

@@ -42,7 +42,7 @@ def _image_axis(ax: Axes) -> None:
 
 @goen_style
 def evidence_lines(
-    log_wealth: Mapping[str, Floats], alarm_line: float, since: int | None, alarm_at: int | None
+    log_evidence: Mapping[str, Floats], alarm_line: float, since: int | None, alarm_at: int | None
 ) -> Figure:
     """The log evidence of each stream, the line at which the alarm is raised, and the alarm.
 
@@ -50,9 +50,11 @@ def evidence_lines(
     """
     figure = canvas(3.6, WIDE)
     ax = figure.subplots()
-    lowest = max(min(float(values.min()) for values in log_wealth.values()), -10.0)
-    highest = min(max(float(values.max()) for values in log_wealth.values()), HIGHEST * alarm_line)
-    for number, (name, values) in enumerate(log_wealth.items()):
+    lowest = max(min(float(values.min()) for values in log_evidence.values()), -10.0)
+    highest = min(
+        max(float(values.max()) for values in log_evidence.values()), HIGHEST * alarm_line
+    )
+    for number, (name, values) in enumerate(log_evidence.items()):
         images, thinned = _thinned(values)
         shown = np.clip(thinned, lowest, highest)
         ax.plot(images, shown, label=name, linewidth=1.4, **line_style(number))
@@ -65,7 +67,7 @@ def evidence_lines(
         ax.axvline(alarm_at, color=RED, linewidth=1)
     _image_axis(ax)
     ax.set(title="Evidence for a change", ylabel="log evidence")
-    figure.legend(loc="outside lower center", ncols=min(len(log_wealth), 5))
+    figure.legend(loc="outside lower center", ncols=min(len(log_evidence), 5))
     return figure
 
 
