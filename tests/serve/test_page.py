@@ -285,8 +285,10 @@ def test_another_gate_scores_again(
 def test_the_monitor_has_a_tab(
     browser: Browser, served: Running, pictures: dict[str, bytes]
 ) -> None:
-    for data in [*pictures.values()] * 2:
-        assert served.post("/score", data).status_code == 200
+    for _ in range(2):  # a point of the charts each
+        for data in pictures.values():
+            assert served.post("/score", data).status_code == 200
+        assert served.get("/monitor/digits").status_code == 200
     with opened(browser, served, 390) as page:
         expect(page.locator("#choose")).to_be_visible()
         page.locator("#tab-pictures").focus()
@@ -297,6 +299,18 @@ def test_the_monitor_has_a_tab(
         expect(page.locator(".chart h2").first).to_have_text("Evidence for a change")
         expect(page.locator(".chart polyline.s0").first).to_be_visible()
         expect(page.locator("#promise")).to_contain_text("at most 0.01")
+
+
+def test_an_alarm_names_what_has_moved(browser: Browser) -> None:
+    with running() as served:
+        for image in noise(40, 0, stream=0).read():
+            assert served.post("/score", encoded(image, "PNG")).status_code == 200
+        with opened(browser, served) as page:
+            page.locator("#tab-monitor").click()
+            expect(page.locator("#sentence")).to_contain_text("The pictures have changed since")
+            expect(page.locator("#moved")).to_have_text(
+                "Higher values: score, early, late. Lower values: entropy."
+            )
 
 
 def test_a_token_is_asked_for(browser: Browser) -> None:

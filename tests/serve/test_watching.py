@@ -12,6 +12,7 @@ import torch
 from goen.errors import ArtifactError, UsageError
 from goen.gate import Gate, HeldOut
 from goen.monitor import Monitor
+from goen.runs.manifest import Manifest
 from goen.serve import watching
 from goen.serve.service import Service, state_file
 from goen.serve.settings import ServeSettings
@@ -103,6 +104,9 @@ def test_a_restart_ends_an_alarm_and_keeps_what_was_seen(tmp_path: Path) -> None
     first = WatchedStream(digit_gate(), 0.01, file)
     first.add(predicted(digit_gate(), cues(40) + 9))
     assert first.state.alarm
+    moved = Manifest(first.to_json()).part("moved")
+    assert moved.text("score") == "higher values"
+    assert moved.text("predicted class") == "another mix of classes"
     first.save()
     assert WatchedStream(digit_gate(), 0.01, file).state.alarm
     again = WatchedStream(digit_gate(), 0.01, file, restart=True)

@@ -11,6 +11,7 @@ from goen.gate import Gate, Prediction, concatenate
 from goen.monitor import Monitor, MonitorState
 from goen.monitor.inputs import WatchedGate
 from goen.monitor.saving import load_monitor, save_monitor
+from goen.monitor.state import change
 from goen.runs.manifest import JsonObject, Manifest
 
 _MOST_POINTS = 600
@@ -151,6 +152,7 @@ class WatchedStream:
             "alarm_line": state.alarm_line,
             "alarm_at": state.alarm_at,
             "since": state.since,
+            "moved": {name: change(name, found) for name, found in state.moved.items()},
             "log_evidence": state.log_evidence,
             "streams": {name: s.log_evidence for name, s in state.streams.items()},
             "flagged": state.flagged,

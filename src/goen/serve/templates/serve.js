@@ -420,6 +420,7 @@
       );
     }
     byId("sentence").textContent = headline(monitor);
+    byId("moved").textContent = movedStreams(monitor);
     byId("promise").textContent = monitor ? `${monitor.promise}` : "";
     byId("numbers").replaceChildren(
       ...numbers.map(([name, value, more]) =>
@@ -435,6 +436,16 @@
     if (!monitor.images) return "No pictures yet.";
     if (!monitor.alarm) return "No change found.";
     return `The pictures have changed since about image ${count(monitor.since)}.`;
+  }
+
+  function movedStreams(monitor) {
+    const moved = Object.entries(monitor?.moved ?? {});
+    return [...new Set(moved.map(([, change]) => change))]
+      .map((change) => {
+        const names = moved.filter(([, other]) => other === change).map(([name]) => name);
+        return `${change[0].toUpperCase()}${change.slice(1)}: ${names.join(", ")}.`;
+      })
+      .join(" ");
   }
 
   const image = (number) => `image ${count(number)}`;
