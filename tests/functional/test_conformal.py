@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import beta, false_discovery_control
+from scipy.stats import beta, false_discovery_control, iqr
 
 from goen.errors import FitError, UsageError
 from goen.functional.conformal import (
@@ -17,10 +17,11 @@ from goen.functional.conformal import (
     false_alarm_interval,
     p_values,
     p_values_of_sorted,
-    raised,
     required_held_out,
+    spread,
     threshold,
     threshold_rank,
+    with_tolerance,
 )
 
 laws = settings(derandomize=True, deadline=None, max_examples=150)
@@ -369,13 +370,25 @@ def test_a_rate_that_nobody_can_mean_is_refused_at_once() -> None:
 def test_raised_scores_keep_ties_and_little_else() -> None:
     rng = np.random.default_rng(0)
     scores = np.concatenate([rng.normal(5, 2, 1_000), np.full(50, 40.0)])
-    higher = raised(scores, rounding=1e-3)
-    expected = 2e-3 + 1e-4 * scores.std() + 1e-7 * 40
+    higher = with_tolerance(scores, rounding=1e-3)
+    expected = 2e-3 + 1e-4 * iqr(scores) + 1e-7 * np.abs(scores)
     assert np.allclose(higher - scores, expected, rtol=1e-6)
     assert p_values(40 + 2e-3, higher).item() == pytest.approx(51 / 1051)
     assert p_values(40 + 2e-3, scores).item() == pytest.approx(1 / 1051)
-    assert raised([3.0, 3.0, 3.0]).tolist() == pytest.approx([3 + 3e-7] * 3, abs=1e-12)
+    assert with_tolerance([3.0, 3.0, 3.0]).tolist() == pytest.approx([3 + 3e-7] * 3, abs=1e-12)
     assert np.abs(p_values(scores, higher) - p_values(scores, scores)).max() < 0.004
+
+
+def test_an_outlier_among_held_out_scores_raises_no_other() -> None:
+    scores = np.random.default_rng(0).normal(size=400)
+    usual = threshold(with_tolerance(scores), 0.05)
+    for outlier in (1e6, 1e300, -1e300, np.inf, -np.inf):
+        scores[0] = outlier
+        higher = with_tolerance(scores)
+        assert threshold(higher, 0.05) == pytest.approx(usual, abs=0.05)
+        assert p_values(5.0, higher).item() <= 2 / 401
+        assert (np.argsort(higher) == np.argsort(scores)).all()
+    assert spread(np.array([np.inf, -np.inf])) == 0.0
 
 
 def test_p_values_of_0_and_1_are_p_values() -> None:

@@ -11,8 +11,10 @@ from onnxruntime import InferenceSession
 import goen
 from goen.errors import ArtifactError, FitError, LeakError, UsageError
 from goen.gate import Gate
+from goen.gate._passes import split_held_out
 from goen.gate.export import to_onnx, to_program
 from goen.gate.fit_outputs import as_features
+from goen.gate.held_out import engine_slack
 from goen.models.precomputed import Precomputed
 from goen.outputs import Outputs
 
@@ -55,6 +57,20 @@ def given(kind: str, values: np.ndarray) -> object:
 
 
 KINDS = ["class means", "no classes", "logits"]
+
+
+def test_one_unsure_held_out_image_does_not_disable_the_gate() -> None:
+    logits, held_out_logits = (
+        30 * np.eye(5)[of] + np.random.default_rng(5).normal(size=(len(of), 5))
+        for of in (LABELS, HELD_OUT_LABELS)
+    )
+    held_out_logits[split_held_out(len(HELD_OUT), 0.05)[1][0]] = 0.0
+    gate = Gate.fit_outputs(
+        {"clip": X, "logits": logits}, LABELS, {"clip": HELD_OUT, "logits": held_out_logits}
+    )
+    assert gate.held_out.scores[-1] > 1e6  # the entropies of the others are nearly 0
+    assert engine_slack(gate.held_out.scores, 1e-6) < 0.01
+    assert gate.predict_outputs({"clip": UNLIKE, "logits": logits[:300]}).is_ood.mean() > 0.95
 
 
 @pytest.mark.parametrize("kind", KINDS)

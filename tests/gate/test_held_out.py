@@ -41,8 +41,10 @@ def test_scores_and_labels_stay_together(gate: Gate) -> None:
 def test_the_tolerance_is_that_of_conformal_prediction(gate: Gate) -> None:
     scores = np.array([4.0, 1.0, 3.0, 2.0])
     held_out = HeldOut.from_scores(scores, 0.25)
-    assert held_out.scores.tolist() == np.sort(conformal.raised(scores, 0.25)).tolist()
-    assert held_out.threshold(0.4) == conformal.threshold(conformal.raised(scores, 0.25), 0.4)
+    assert held_out.scores.tolist() == np.sort(conformal.with_tolerance(scores, 0.25)).tolist()
+    assert held_out.threshold(0.4) == conformal.threshold(
+        conformal.with_tolerance(scores, 0.25), 0.4
+    )
     assert 3.5 < held_out.threshold(0.4) < 3.501
     with pytest.raises(FitError, match="needs at least 19 held-out scores, got 4"):
         held_out.threshold(0.05)
@@ -50,7 +52,7 @@ def test_the_tolerance_is_that_of_conformal_prediction(gate: Gate) -> None:
     labels = torch.arange(len(cues))
     by_cues = HeldOut.from_cues(gate.detector, cues, labels=labels, rounding=0.25)
     own = gate.detector.score_cues(cues).numpy()
-    assert np.array_equal(by_cues.scores, np.sort(conformal.raised(own, 0.25)))
+    assert np.array_equal(by_cues.scores, np.sort(conformal.with_tolerance(own, 0.25)))
     assert np.array_equal(by_cues.labels, np.argsort(own, kind="stable"))
 
 

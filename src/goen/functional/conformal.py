@@ -33,10 +33,11 @@ __all__ = [
     "false_alarm_interval",
     "p_values",
     "p_values_of_sorted",
-    "raised",
     "required_held_out",
+    "spread",
     "threshold",
     "threshold_rank",
+    "with_tolerance",
 ]
 
 Numbers: TypeAlias = ArrayLike | torch.Tensor
@@ -151,7 +152,7 @@ def required_held_out(false_alarm_rate: float) -> int:
     return needed
 
 
-def raised(held_out_scores: Numbers, rounding: float = 0.0) -> NDArray[np.float64]:
+def with_tolerance(held_out_scores: Numbers, rounding: float = 0.0) -> NDArray[np.float64]:
     """Held-out scores, increased by a tolerance above numerical noise.
 
     A network's outputs for an image differ a little between a batch of one and a larger one.
@@ -161,19 +162,31 @@ def raised(held_out_scores: Numbers, rounding: float = 0.0) -> NDArray[np.float6
 
     Args:
         held_out_scores: (n,).
-        rounding: the largest difference measured between scores of one image. Twice that, and a
-            ten-thousandth of the scores' standard deviation, is added.
+        rounding: the largest difference measured between scores of one image. Twice that, a
+            ten-thousandth of the scores' spread (see ``spread``), and a ten-millionth of the score
+            itself are added. So one score far above the others raises none but itself.
 
     Example:
-        >>> p_values(2.0 + 1e-9, raised([1.0, 2.0, 2.0, 2.0])).item()
+        >>> p_values(2.0 + 1e-9, with_tolerance([1.0, 2.0, 2.0, 2.0])).item()
         0.8
     """
     held_out = _numbers("held_out_scores", held_out_scores)
-    finite = held_out[np.isfinite(held_out)]
+    relative = 1e-7 * np.abs(held_out, where=np.isfinite(held_out), out=np.zeros_like(held_out))
+    return np.asarray(held_out + (2 * rounding + 1e-4 * spread(held_out)) + relative)
+
+
+def spread(scores: NDArray[np.float64]) -> float:
+    """The interquartile range of the finite scores, which no outlier changes; 0 without any.
+
+    Example:
+        >>> spread(np.array([0.0, 1.0, 2.0, 3.0, 1e9]))
+        2.0
+    """
+    finite = scores[np.isfinite(scores)]
     if not finite.size:
-        return held_out
-    by = 2 * rounding + 1e-4 * finite.std() + 1e-7 * np.abs(finite).max()
-    return np.asarray(held_out + by, dtype=np.float64)
+        return 0.0
+    quarter, three_quarters = np.quantile(finite, [0.25, 0.75])
+    return float(three_quarters - quarter)
 
 
 class FalseAlarmInterval(NamedTuple):

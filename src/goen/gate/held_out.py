@@ -31,7 +31,7 @@ class HeldOut:
     The arrays are read-only.
 
     Attributes:
-        scores: ``(n,)``, sorted; above the images' own by a tolerance (``conformal.raised``).
+        scores: ``(n,)``, sorted; above the images' own by a tolerance (``with_tolerance``).
         labels: ``(n,)``, the classifier's labels.
         cues: ``(n, K)``, for ``Gate.update``.
     """
@@ -87,7 +87,7 @@ class HeldOut:
             >>> HeldOut.from_scores(np.array([1.0, 2.0, 3.0, 4.0])).threshold(0.4) > 3
             True
         """
-        return cls(conformal.raised(scores, rounding), labels, cues)
+        return cls(conformal.with_tolerance(scores, rounding), labels, cues)
 
     def __len__(self) -> int:
         return len(self.scores)
@@ -130,11 +130,11 @@ class HeldOut:
 def engine_tolerance(scores: Floats) -> float:
     """By how much a score may differ in another engine, given the held-out scores ``(n,)``.
 
-    A thousandth of their standard deviation, at least 1e-5; of scores above 1 relative to them.
+    A thousandth of their interquartile range, at least 1e-5; of scores above 1 relative to them.
     Another engine adds float32 numbers up in another order. Scores that differ by so little are a
     handful of held-out images apart, and the decisions are compared one by one.
     """
-    return max(TOLERANCE, 1e-3 * float(np.std(scores)))
+    return max(TOLERANCE, 1e-3 * conformal.spread(scores))
 
 
 def engine_slack(scores: Floats, difference: float) -> float:
@@ -142,10 +142,12 @@ def engine_slack(scores: Floats, difference: float) -> float:
 
     Args:
         scores: held-out, ``(n,)``. Ties are with them: the score of noise may be a million times
-            as high, and its rounding too.
+            as high, and its rounding too. So may the hundredth part of them that is highest, which
+            is left out.
         difference: the largest between the engines, of scores above 1 relative to them.
     """
-    return 1.5 * max(1.0, float(np.abs(scores).max())) * difference + 1e-12
+    largest = float(np.quantile(np.abs(scores), 0.99, method="lower"))
+    return 1.5 * max(1.0, largest) * difference + 1e-12
 
 
 def measure_rounding(network: nn.Module, detector: CueDetector, images: ImageSet) -> float:
