@@ -126,3 +126,13 @@ def test_what_cannot_be_a_set_is_said(pixels: np.ndarray, labels: list[int], mes
 def test_a_split_larger_than_the_set_is_refused(small_set: ImageSet) -> None:
     with pytest.raises(UsageError, match="12 images"):
         small_set.split({"x": 13}, seed=0)
+
+
+def test_sets_of_16_bits_that_differ_in_the_last_bit_are_different_sets() -> None:
+    pixels = np.full((2, 1, 4, 4), 1000, np.uint16)
+    one, other = (ImageSet("a", p, np.zeros(2, int), ("a",)) for p in (pixels, pixels + 1))
+    assert one.fingerprint != other.fingerprint
+    assert one.overlap(other) == 0
+    short = np.full((2, 1, 4, 4), 3, np.uint8)
+    same = (ImageSet("a", p, np.zeros(2, int), ("a",)) for p in (short, short.astype("u2") * 257))
+    assert len({each.fingerprint for each in same}) == 1

@@ -152,11 +152,26 @@ def test_the_same_picture_has_one_hash_in_every_type() -> None:
     for other in (
         pixels.float() / 255,
         pixels.double() / 255,
+        (pixels.float() / 255).half(),
+        (pixels.float() / 255).bfloat16(),
         (pixels.int() * 257).to(torch.uint16),
     ):
         assert np.array_equal(digest_pixels(other), expected)
     assert expected[0] != expected[1]
     assert len(digest_pixels(pixels.long())) == 0  # refused elsewhere
+
+
+def test_images_that_differ_by_less_than_8_bits_have_different_hashes() -> None:
+    dark = torch.arange(120).view(2, 3, 4, 5)
+    whole = digest_pixels(dark.to(torch.uint16))
+    assert whole[0] != whole[1]
+    floats = digest_pixels(dark.double() / 65535)
+    assert np.array_equal(floats, whole)
+    assert digest_pixels(torch.zeros(1, 3, 4, 5))[0] not in whole
+    # Each image by itself: of what batch it is a part does not matter.
+    mixed = torch.cat([dark.float() / 65535, torch.full((1, 3, 4, 5), 7 / 255)])
+    assert np.array_equal(digest_pixels(mixed)[:2], whole)
+    assert digest_pixels(mixed)[2] == digest_pixels(torch.full((1, 3, 4, 5), 7).byte())[0]
 
 
 def test_hashes_of_tensors_tell_names_values_and_types_apart() -> None:

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from goen.data.forms import Pixels as Pixels
-from goen.data.forms import to_depth
 from goen.errors import LeakError, UsageError
 
 Labels = NDArray[np.int64]
@@ -146,7 +145,7 @@ class ImageSet:
     def digests(self) -> Digests:
         """``(N,)`` one 16-byte hash per image: equal exactly where size and pixels are equal.
 
-        16 bits are rounded to 8 first, as everywhere when images are compared.
+        An image of 16 bits equals one of 8 bits if each of its values is 257 times the other's.
         """
         if self.known_digests is not None:
             return self.known_digests
@@ -188,14 +187,19 @@ def fingerprint_of(
 
 
 def digest_images(chunks: Iterator[Pixels]) -> Digests:
-    """One 16-byte hash per image of the chunks, in order: ``(N,)``; 16 bits are rounded to 8."""
+    """One 16-byte hash per image of the chunks, in order: ``(N,)``; see ``ImageSet.digests``."""
     digests = bytearray()
     for given in chunks:
-        chunk = given if given.dtype == np.uint8 else to_depth(given, 8)
         # The size goes in as well, so that equal bytes of another shape are another image.
-        person = repr(chunk.shape[1:]).encode()[:16]
-        for image in np.ascontiguousarray(chunk):
-            digests += hashlib.blake2b(image, digest_size=DIGEST.itemsize, person=person).digest()
+        person = repr(given.shape[1:]).encode()[:16]
+        for image in np.ascontiguousarray(given):
+            pixels, salt = image, b""
+            if image.dtype == np.uint16:
+                short, rest = np.divmod(image, 257)
+                pixels, salt = (image, b"16 bits") if rest.any() else (short.astype(np.uint8), b"")
+            digests += hashlib.blake2b(
+                pixels, digest_size=DIGEST.itemsize, person=person, salt=salt
+            ).digest()
     return np.frombuffer(bytes(digests), dtype=DIGEST)
 
 

@@ -329,7 +329,7 @@ def _one_at_a_time(name: str) -> UsageError:
 
 
 def require_disjoint_streams(streams: Mapping[str, BatchStream]) -> None:
-    """Refuse an input that is in two of these sets; images are compared after rounding to 8 bits.
+    """Refuse an input that is in two of these sets; images are compared by their digests.
 
     Of an iterable only the images read so far are known: check before the pass and after it.
 

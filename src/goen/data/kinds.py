@@ -239,15 +239,26 @@ def _is_channels_last(shape: Sequence[int]) -> bool:
 
 
 def digest_pixels(images: Tensor) -> Digests:
-    """A hash of each image, rounded to 8 bits: the same for whole numbers and for floats."""
+    """A hash of each image, the same for whole numbers and for floats that are shares of white.
+
+    Floats are rounded to 8 bits where that changes no more than their own rounding, else to 16.
+    """
     if images.ndim != 4 or not (_is_pixels(images) or _is_float(images)):
         return np.zeros(0, DIGEST)  # refused soon, with a sentence
     pixels = images.detach().cpu()
-    if pixels.dtype == torch.uint16:
-        pixels = pixels.double() / 65535
     if pixels.is_floating_point():
-        pixels = (pixels.double() * 255).nan_to_num().round().clamp(0, 255).to(torch.uint8)
+        pixels = _as_16_bits(pixels)
     return digest_images(iter([pixels.contiguous().numpy()]))
+
+
+def _as_16_bits(images: Tensor) -> Tensor:
+    """Float images as uint16; those of 8 bits, such as uint8 / 255, as multiples of 257."""
+    rounding = max(1e-3, 255 * torch.finfo(images.dtype).eps)
+    values = images.double().nan_to_num().clamp(0, 1)
+    short = (values * 255).round()
+    is_short = ((values * 255 - short).abs() <= rounding).flatten(1).all(dim=1)
+    fine = (values * 65535).round()
+    return torch.where(is_short[:, None, None, None], 257 * short, fine).to(torch.uint16)
 
 
 def digest_tensors(batch: Inputs) -> Digests:
