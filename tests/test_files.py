@@ -1,3 +1,4 @@
+import errno
 import os
 import time
 from pathlib import Path
@@ -85,7 +86,7 @@ def test_a_failed_replacement_brings_the_old_folder_back(
 
     def fail_for_new(self: Path, target: Path) -> Path:
         if target == tmp_path / "f" and not self.name.endswith(".old.tmp"):
-            raise PermissionError(13, "no")
+            raise PermissionError(13, "no", str(self))
         return rename(self, target)
 
     monkeypatch.setattr(Path, "rename", fail_for_new)
@@ -272,3 +273,38 @@ def test_whether_a_place_can_be_written_to_is_seen_before_the_work(
     with pytest.raises(StorageError, match="A file stands where a folder is needed"):
         check_writable(tmp_path / "file" / "a.onnx")
     assert {path.name for path in tmp_path.iterdir()} == {"locked", "file"}  # nothing was made
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConnectionRefusedError(errno.ECONNREFUSED, "refused"),
+        OSError(errno.EMFILE, "too many open files", "/elsewhere/a"),
+        PermissionError(errno.EACCES, "denied", "/elsewhere/train.npy"),
+        IsADirectoryError(errno.EISDIR, "a folder"),
+        FileNotFoundError(errno.ENOENT, "none", "a"),
+    ],
+)
+def test_errors_of_reading_and_of_the_network_are_not_errors_of_writing(
+    error: OSError, tmp_path: Path
+) -> None:
+    with pytest.raises(type(error)) as caught, whole_folder(tmp_path / "stage"):
+        raise error
+    assert caught.value is error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "full"),
+        OSError(errno.EROFS, "read-only", "/elsewhere"),
+        PermissionError(errno.EACCES, "denied", "stage/a"),
+        PermissionError(errno.EACCES, "denied", b"stage"),
+    ],
+)
+def test_errors_of_writing_name_what_could_not_be_written(
+    error: OSError, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StorageError, match="Cannot write .*stage: "), whole_folder(Path("stage")):
+        raise error

@@ -282,12 +282,15 @@ def _temporary_beside(path: Path) -> Iterator[tuple[Path, int]]:
 
 @contextmanager
 def storage_errors(path: Path) -> Iterator[None]:
-    """Turn the system's refusal to write into one sentence about ``path``."""
+    """Turn the system's refusal to write into one sentence about ``path``.
+
+    A block may read other files and use the network as well: those errors stay as they are.
+    """
     try:
         yield
     except OSError as error:
-        if error.errno in (None, errno.ENOENT, errno.EPIPE):
-            raise  # not about writing
+        if not _is_about_writing(error, path):
+            raise
         raise _cannot_write(path, error) from error
     except SafetensorError as error:
         # "I/O error: No space left on device (os error 28)"
@@ -295,6 +298,24 @@ def storage_errors(path: Path) -> Iterator[None]:
         if number is None:
             raise
         raise _cannot_write(path, OSError(int(number[1]), str(error))) from error
+
+
+# Only a write fails in these ways, and the error of a write names no file.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+_REFUSED = (
+    *(errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENOTEMPTY),
+    *(errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL, errno.EIO),
+)
+
+
+def _is_about_writing(error: OSError, path: Path) -> bool:
+    """Whether the disk is full, or what was refused is at or below the folder of ``path``."""
+    if error.errno in _FULL:
+        return True
+    if error.errno not in _REFUSED or not isinstance(error.filename, str | bytes):
+        return False
+    named = Path(os.fsdecode(error.filename)).absolute()
+    return named.is_relative_to(path.parent.absolute())
 
 
 @contextmanager
