@@ -306,5 +306,5 @@ def test_errors_of_writing_name_what_could_not_be_written(
     error: OSError, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(StorageError, match="Cannot write .*stage: "), whole_folder(Path("stage")):
+    with pytest.raises(StorageError, match=r"Cannot write .*stage: "), whole_folder(Path("stage")):
         raise error
