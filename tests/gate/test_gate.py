@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from goen.data import ImageSet, protocol
@@ -20,6 +20,7 @@ from goen.extraction import extract
 from goen.functional import conformal
 from goen.gate import Gate, HeldOut, Prediction
 from goen.models import NetworkConfig, ResNet18
+from goen.outputs import Outputs
 
 from ..own_model import LAYERS, DigitNet, digits, preprocess, trained
 
@@ -259,6 +260,34 @@ def test_predict_takes_whatever_fit_takes(gate: Gate, some_images: ImageSet, for
     found = gate.predict(FORMS[form](some_images), batch_size=32)
     assert len(found) == 60
     assert same(found, expected)
+
+
+def test_an_array_passes_through_the_network_in_batches(
+    gate: Gate, some_images: ImageSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images = some_images.read()
+    expected = gate.predict(images)
+    sizes: list[int] = []
+    forward = type(gate.network).forward
+
+    def counting(self: nn.Module, batch: torch.Tensor) -> Outputs:
+        sizes.append(len(batch))
+        return forward(self, batch)
+
+    monkeypatch.setattr(type(gate.network), "forward", counting)
+    assert same(gate.predict(images, batch_size=25), expected)
+    assert sizes == [25, 25, 10]
+    with pytest.raises(UsageError, match="A batch has at least one image"):
+        gate.predict(images, batch_size=0)
+
+
+def test_outputs_that_require_gradients_are_predicted_without_them(
+    gate: Gate, some_images: ImageSet
+) -> None:
+    images = torch.from_numpy(some_images.read())
+    outputs = gate.network(images)
+    assert outputs.logits.requires_grad
+    assert same(gate.predict_outputs(outputs), gate.predict(images))
 
 
 def test_one_image_has_no_batch_axis(gate: Gate, some_images: ImageSet) -> None:

@@ -51,6 +51,17 @@ def test_a_gate_that_was_pickled_gives_the_same_prediction(
     assert np.array_equal(copy.deepcopy(gate).predict(images).score, before.score)
 
 
+def test_a_shallow_copy_shares_the_model_and_leaves_it_alone() -> None:
+    gate = own_gate()
+    model = gate.network.model
+    assert isinstance(model, nn.Module)
+    model.train()
+    copied = copy.copy(gate)
+    assert copied.network is gate.network
+    assert model.training
+    assert copied.held_out is gate.held_out
+
+
 def test_a_gate_of_features_travels_as_well() -> None:
     gate = features_gate()
     rows = np.random.default_rng(1).normal(size=(20, 8))

@@ -115,6 +115,29 @@ def test_a_row_is_given_out_before_the_next_one_comes() -> None:
     assert list(batches) == [[{"n": 2}]]
 
 
+def test_a_long_stream_is_read_a_few_batches_ahead() -> None:
+    taken = 0
+
+    class Long(io.StringIO):
+        def __iter__(self) -> Iterator[str]:  # type: ignore[override]
+            nonlocal taken
+            while True:
+                taken += 1
+                yield '{"n": 1}\n'
+
+    before = threading.active_count()
+    batches = read_rows(Long())
+    for _ in range(3):
+        next(batches)
+        time.sleep(0.1)
+    assert taken <= 3 * 128 + 4 * 128 + 2
+    batches.close()  # type: ignore[attr-defined]
+    until = time.monotonic() + 60
+    while threading.active_count() > before:
+        assert time.monotonic() < until, "the thread did not end"
+        time.sleep(0.01)
+
+
 def test_a_stream_that_breaks_ends_in_a_sentence() -> None:
     class Broken(io.StringIO):
         def __iter__(self) -> Iterator[str]:  # type: ignore[override]

@@ -48,7 +48,7 @@ def show_gate(name: str, gate: Gate) -> None:
     )
     console.print()
     rows = zip(pictures, prediction_rows(prediction), strict=True)
-    print_scores([{"path": name, **row, "error": None} for name, row in rows])
+    print_scores([{"path": name, **row} for name, row in rows])
     console.print()
     console.print(
         f"{prediction.is_ood.sum()} of {len(prediction)} OOD pictures flagged. Of in-distribution "

@@ -20,6 +20,7 @@ from goen.data.inputs import (
     Hashes,
     Images,
     as_stream,
+    check_batch_size,
     is_batch,
     pick_parts,
     tensors,
@@ -112,6 +113,10 @@ class Gate:
         from goen.gate.pickling import pickled_gate  # it makes gates, so it imports this module
 
         return pickled_gate(self)
+
+    def __copy__(self) -> Self:
+        """The same parts in another gate: by ``__reduce__`` it would load them again."""
+        return replace(self)
 
     def _repr_html_(self) -> str:
         from goen.gate.gate_table import gate_table  # it needs a gate, which needs this module
@@ -400,8 +405,7 @@ class Gate:
                 without images the prediction is empty. Or a picture of Pillow or a list of them, of
                 any mode and size: they are read as ``goen.read_picture`` reads files. For a gate of
                 other inputs, those: a tensor, a tuple or a dict.
-            batch_size: of an ``ImageSet``, a pair or a list of pictures; an array is one batch, and
-                iterables have their own.
+            batch_size: images that pass through the network at once; iterables have their own.
             nearest: how many of the nearest training images to find in each layer, for
                 ``Prediction.nearest``.
 
@@ -409,9 +413,16 @@ class Gate:
             UsageError: images of another shape, type or range, or with NaN in them.
             DataError: no images, such as a generator that was read before, or a broken picture.
         """
+        check_batch_size(batch_size)
         if is_batch(images, self.inputs):
-            with torch.inference_mode():
-                return predict_outputs(self, self.outputs(images), nearest)
+            batch = self._checked(images)
+            parts = (
+                take(batch, slice(start, start + batch_size))
+                for start in range(0, max(count_of(batch), 1), batch_size)
+            )
+            return concatenate(
+                [predict_outputs(self, self._outputs(part), nearest) for part in parts]
+            )
         if isinstance(images, ImageSet) and not len(images):
             raise UsageError(f"{images.name} has no images.")
         given = [images] if isinstance(images, Image.Image) else images
@@ -430,7 +441,10 @@ class Gate:
         Raises:
             UsageError: images of another shape, type or range, or with NaN in them.
         """
-        batch = self._checked(images)
+        return self._outputs(self._checked(images))
+
+    def _outputs(self, batch: Inputs) -> Outputs:
+        """Of a batch that was checked."""
         count = count_of(batch)
         network = self._running
         device, _ = placement(network)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from goen.gate.gate import Gate
 
 
+@torch.no_grad()
 def predict_outputs(gate: "Gate", outputs: Outputs, nearest: int = 0) -> Prediction:
     """Label, score, p-value, probability and decision for each image.
 

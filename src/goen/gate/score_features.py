@@ -49,7 +49,7 @@ def score_feature_files(
                     rows = slice(start, start + batch_size)
                     for row in prediction_rows(_predicted(gate, content, rows)):
                         path = f"{printable_path(file)}#{number}"
-                        write(ScoredFile(file, {"path": path, **row, "error": None}))
+                        write(ScoredFile(file, {"path": path, **row}))
                         number += 1
                         flagged += bool(row["is_ood"])
                     progress.advance(task, batch_size)

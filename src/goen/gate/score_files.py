@@ -209,8 +209,7 @@ def _rows(
         if isinstance(image, str):
             yield {**dict.fromkeys(score_columns(gate)), "error": image}
         else:
-            row = next(rows)
-            yield {**row, "error": NOT_FINITE if row["score"] is None else None}
+            yield next(rows)
 
 
 def score_columns(gate: Gate) -> list[str]:
@@ -223,7 +222,7 @@ def score_columns(gate: Gate) -> list[str]:
 
 
 def prediction_rows(prediction: Prediction) -> Iterator[ScoreRow]:
-    """A row for each image, with the columns of ``score_columns``."""
+    """A row for each image, with the columns of ``score_columns`` and ``error``."""
     for i in range(len(prediction)):
         row: ScoreRow = {
             "label": prediction.classes[prediction.label[i]],
@@ -236,7 +235,8 @@ def prediction_rows(prediction: Prediction) -> Iterator[ScoreRow]:
         row["is_ood"] = bool(prediction.is_ood[i])
         row |= {f"cue_{name}": _finite(values[i]) for name, values in prediction.cues.items()}
         p_values = prediction.cue_p_values
-        yield row | {p_value_column(name): float(p[i]) for name, p in p_values.items()}
+        row |= {p_value_column(name): float(p[i]) for name, p in p_values.items()}
+        yield row | {"error": NOT_FINITE if row["score"] is None else None}
 
 
 def p_value_column(cue: str) -> str:

@@ -12,7 +12,6 @@ from goen.files import printable_path
 from goen.gate.gate import Gate
 from goen.gate.score_files import (
     DEFAULT_BATCH_SIZE,
-    NOT_FINITE,
     FileCounts,
     ScoredBatch,
     ScoredFile,
@@ -65,10 +64,7 @@ def score_stack_files(
                     if watch is not None:
                         watch(batch)
                     for name, row in zip(names, prediction_rows(batch.prediction), strict=True):
-                        error = NOT_FINITE if row["score"] is None else None
-                        write(
-                            ScoredFile(file, {"path": printable_path(name), **row, "error": error})
-                        )
+                        write(ScoredFile(file, {"path": printable_path(name), **row}))
                         flagged += bool(row["is_ood"])
                     number += len(images)
                     progress.advance(task, len(images))

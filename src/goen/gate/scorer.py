@@ -21,7 +21,6 @@ from goen.errors import DataCorrupt, UsageError, unknown
 from goen.gate.gate import Gate
 from goen.gate.saving import load
 from goen.gate.score_files import (
-    NOT_FINITE,
     ScoreRow,
     image_rows,
     pixels_or_error,
@@ -99,8 +98,7 @@ class Scorer:
         return list(image_rows(self.gate, read))
 
     def _predicted(self, batch: Arrays) -> list[ScoreRow]:
-        rows = prediction_rows(self.gate.predict(batch))
-        return [{**row, "error": NOT_FINITE if row["score"] is None else None} for row in rows]
+        return list(prediction_rows(self.gate.predict(batch)))
 
 
 def _column(values: Column | Sequence[object]) -> Column:

@@ -4,10 +4,11 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from threading import Thread
+from queue import Empty, Queue
+from threading import Event, Thread
 from typing import TextIO
 
 from goen.data.find_pictures import find_pictures
@@ -127,22 +128,39 @@ class _Seen:
 def read_rows(stream: TextIO) -> Iterator[list[JsonObject]]:
     """Rows of JSON lines, as many as have come, at most a batch at a time.
 
+    A thread reads a few batches ahead and no more.
+
     Raises:
         UsageError: a line that is not a JSON object, or a stream that cannot be read further; rows
             before it have been given out.
     """
-    lines: SimpleQueue[str | None] = SimpleQueue()
+    lines: Queue[str | None] = Queue(maxsize=4 * DEFAULT_BATCH_SIZE)
     failure: list[Exception] = []
+    stopped = Event()
 
     def read() -> None:
         try:
             for line in stream:
                 lines.put(line)
+                if stopped.is_set():
+                    return
         except Exception as error:
             failure.append(error)
         lines.put(None)
 
     Thread(target=read, daemon=True, name="rows of goen score").start()
+    try:
+        yield from _batches_of(lines)
+    finally:
+        stopped.set()
+        with suppress(Empty):  # the thread may be waiting for a place
+            lines.get_nowait()
+    if failure:
+        raise UsageError(f"The rows cannot be read: {failure[0]}.") from failure[0]
+
+
+def _batches_of(lines: "Queue[str | None]") -> Iterator[list[JsonObject]]:
+    """The rows of the lines until ``None``."""
     number, ended = 0, False
     while not ended:
         batch: list[JsonObject] = []
@@ -169,8 +187,6 @@ def read_rows(stream: TextIO) -> Iterator[list[JsonObject]]:
                 break
         if batch:
             yield batch
-    if failure:
-        raise UsageError(f"The rows cannot be read: {failure[0]}.") from failure[0]
 
 
 def _row(line: str) -> JsonObject:

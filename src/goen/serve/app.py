@@ -10,7 +10,7 @@ from starlette.routing import Route, Router
 from goen import __version__
 from goen.data.data_urls import picture_url
 from goen.data.imageset import Pixels
-from goen.gate.score_files import NOT_FINITE, ScoreRow, prediction_rows, score_columns
+from goen.gate.score_files import ScoreRow, prediction_rows, score_columns
 from goen.report.wall import Rates
 from goen.runs.manifest import JsonObject, JsonValue
 from goen.serve.batching import ScoredImage
@@ -212,8 +212,7 @@ def _row(served: ServedGate, upload: Upload, scored: ScoredImage | None) -> Scor
     row: ScoreRow = {"path": upload.name}
     if scored is None:
         return row | dict.fromkeys(score_columns(served.gate)) | {"error": None}
-    row |= next(prediction_rows(scored.prediction.take([scored.place])))
-    return row | {"error": NOT_FINITE if row["score"] is None else None}
+    return row | next(prediction_rows(scored.prediction.take([scored.place])))
 
 
 def _about(served: ServedGate) -> JsonValue:
