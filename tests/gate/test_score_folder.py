@@ -110,6 +110,21 @@ def test_shards_of_other_inputs_are_scored_again_and_superfluous_ones_removed(
     assert (folder / "mine.txt").exists()
 
 
+def test_a_job_that_was_killed_as_it_began_continues(tmp_path: Path) -> None:
+    folder = tmp_path / "scores"
+    folder.mkdir()
+    (folder / "._job.json.123.ab.tmp").write_text("half")
+    with open_score_folder(folder, JOB, "jsonl"):
+        assert (folder / "_job.json").exists()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "._job.json.mine.tmp").write_text("x")
+    with (
+        pytest.raises(UsageError, match="and no scores of goen"),
+        open_score_folder(tmp_path / "other", JOB, "jsonl"),
+    ):
+        pass
+
+
 def test_a_folder_of_something_else_or_of_another_job_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with (

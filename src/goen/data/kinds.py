@@ -221,16 +221,24 @@ def check_images(images: Inputs, channels: int | None = None) -> Tensor:
             f"Images are uint8, uint16, or floats in [0, 1]; got {batch.dtype}. For inputs that "
             "are no images, inputs='tensors'."
         )
-    if not bool(torch.isfinite(batch).all()):
-        bad = torch.nonzero(~torch.isfinite(batch).flatten(1).all(1)).flatten().tolist()
-        raise UsageError(f"Images {bad[:10]} hold NaN or infinity. Leave them out.")
-    if batch.numel() and not (batch.min() >= -PIXEL_SLACK and batch.max() <= 1 + PIXEL_SLACK):
-        raise UsageError(
-            f"Float images lie in [0, 1]; got {batch.min():.3g}..{batch.max():.3g}. Are they "
-            "0-255 (then pass uint8), normalised already (then pass them before that), or no "
-            "images (then inputs='tensors')?"
-        )
+    if batch.numel():
+        _check_range(batch)
     return batch.float()
+
+
+def _check_range(batch: Tensor) -> None:
+    """Raise a UsageError unless all values lie in [0, 1]: one pass, more where some do not."""
+    low, high = batch.aminmax()  # NaN if there is one
+    if low >= -PIXEL_SLACK and high <= 1 + PIXEL_SLACK:
+        return
+    bad = torch.nonzero(~torch.isfinite(batch).flatten(1).all(1)).flatten().tolist()
+    if bad:
+        raise UsageError(f"Images {bad[:10]} hold NaN or infinity. Leave them out.")
+    raise UsageError(
+        f"Float images lie in [0, 1]; got {low:.3g}..{high:.3g}. Are they 0-255 (then pass "
+        "uint8), normalised already (then pass them before that), or no images (then "
+        "inputs='tensors')?"
+    )
 
 
 def _is_channels_last(shape: Sequence[int]) -> bool:

@@ -181,7 +181,8 @@ def read_training(
     """
     if first_row < 0:
         raise UsageError(f"first_row is the number of an image, from 0, got {first_row}.")
-    bank, labels, right = Bank(layers, rows), [np.zeros(0, np.int64)], 0
+    bank, labels = Bank(layers, rows), [np.zeros(0, np.int64)]
+    right, next_row = 0, first_row
     means = network.emptied() if isinstance(network, Precomputed) else None
     for outputs, given in run_network(means or network, train, name=train.name, total=train.count):
         if given is None:
@@ -189,7 +190,8 @@ def read_training(
                 f"{train.name} needs integer labels: the stored features are drawn evenly from "
                 "every class. Give a pair (images, labels), or batches of them."
             )
-        bank.update(outputs, given, first_row=first_row + sum(map(len, labels)))
+        bank.update(outputs, given, first_row=next_row)
+        next_row += len(given)
         if means is not None:
             means.add(outputs.features, given)
         known = given.cpu()
@@ -199,7 +201,7 @@ def read_training(
     assert train.kind is not None
     return PartialFit(
         bank,
-        ((first_row, first_row + len(numbers)),),
+        ((first_row, next_row),),
         train.digests(),
         numbers,
         None if means is not None and not means.has_logits else right,

@@ -165,13 +165,10 @@ def open_score_folder(folder: Path, job: JsonObject, suffix: str) -> Iterator[Sc
     content = _json({"kind": _KIND, "form": _FORM, **job})
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file; --workers writes a folder. Choose another --out.")
-    there = sorted(p.name for p in folder.iterdir() if p.name != ".lock") if folder.exists() else []
-    if there and _JOB not in there:
-        raise UsageError(
-            f"{folder} holds {', '.join(there[:3])} and no scores of goen. Choose another --out."
-        )
+    _check_scores_or_empty(folder)
     with alone_in(folder):
-        if not there:
+        _check_scores_or_empty(folder)  # another process may have written before we had the lock
+        if not (folder / _JOB).exists():
             with whole_file(folder / _JOB) as temporary:
                 temporary.write_bytes(content)
         elif (folder / _JOB).read_bytes() != content:
@@ -180,6 +177,19 @@ def open_score_folder(folder: Path, job: JsonObject, suffix: str) -> Iterator[Sc
                 "Choose another --out, or delete the folder."
             )
         yield ScoreFolder(folder, suffix)
+
+
+def _check_scores_or_empty(folder: Path) -> None:
+    """Raise a UsageError if other files are in the folder than those of a job."""
+    if not folder.exists() or (folder / _JOB).exists():
+        return
+    # A job that was killed as it began leaves its lock and the file that would have been _JOB.
+    ours = re.compile(rf"\.lock|\.{re.escape(_JOB)}\.\d+\.[0-9a-f]+\.tmp")
+    others = sorted(p.name for p in folder.iterdir() if not ours.fullmatch(p.name))
+    if others:
+        raise UsageError(
+            f"{folder} holds {', '.join(others[:3])} and no scores of goen. Choose another --out."
+        )
 
 
 def score_shard_files(folder: Path | str) -> list[Path]:
