@@ -1,14 +1,16 @@
 """One network or several, each image once or averaged over its flips: by the selection sets.
 
-    python recipes/ensembles.py --data-dir DATA     (trains three networks of preset fast)
+    python recipes/ensembles.py fast --data-dir DATA        (trains three networks of this preset)
+    python recipes/ensembles.py fast-bf16 --data-dir DATA
 
 goen-m's cues for the fast network, on the images of recipes/poolings.py and no others. Writes
-results/ensembles.jsonl, a line per ensemble and number of rows.
+results/ensembles/PRESET.jsonl, a line per ensemble and number of rows.
 """
 
 import json
 from pathlib import Path
 from statistics import fmean
+from typing import Literal
 
 import torch
 import tyro
@@ -34,7 +36,7 @@ from goen.studies.methods import labels_of
 from goen.studies.networks import train
 from goen.studies.presets import choose_preset
 
-OUT = Path(__file__).parents[1] / "results" / "ensembles.jsonl"
+OUT = Path(__file__).parents[1] / "results" / "ensembles"
 LAYERS = ("block2", "block3.conv1")
 SEEDS = (42, 123, 2024)
 ROWS = (3_000, 1_900)
@@ -97,9 +99,10 @@ def measured(
     return {"accuracy": round(hits.double().mean().item(), 4), "auroc": auroc}
 
 
-def table() -> Table:
-    """What results/ensembles.jsonl has, for docs/results.md."""
-    lines = [json.loads(line) for line in OUT.read_text(encoding="utf-8").splitlines()[1:]]
+def table(preset: str) -> Table:
+    """What results/ensembles has of this preset, for docs/results.md."""
+    text = (OUT / f"{preset}.jsonl").read_text(encoding="utf-8")
+    lines = [json.loads(line) for line in text.splitlines()[1:]]
 
     def row(name: str, rows: int) -> Row:
         found = [line for line in lines if (line["ensemble"], line["rows"]) == (name, rows)]
@@ -113,33 +116,42 @@ def table() -> Table:
             for values in columns
         ]
         passes = sum(len(seen) for _, seen in ENSEMBLES[name][0])
-        return Row(name, (Cell(passes, ".0f"), Cell(rows, ",.0f"), *cells))
+        counts = Cell(len(found), ".0f"), Cell(passes, ".0f"), Cell(rows, ",.0f")
+        return Row(name, (*counts, *cells))
 
-    title = "Ensembles of the fast network: AUROC by goen-m's cues on the selection sets"
-    names = ("passes", "rows", "accuracy*", "SVHN*", "CIFAR-100*", "noise*", "mean*")
+    title = f"Ensembles of preset {preset}: AUROC by goen-m's cues on the selection sets"
+    names = ("ensembles", "passes", "rows", "accuracy*", "SVHN*", "CIFAR-100*", "noise*", "mean*")
     notes = (
-        "Mean ± standard deviation over the networks of three seeds, or their three pairs; the "
-        "three together are one ensemble. "
+        "Mean ± standard deviation over the networks, or over their pairs. "
         "Accuracy on the 3,000 calibration images, which are the ID side. SVHN's calibration "
         "images, the fifty classes of CIFAR-100 that the protocol leaves out, and noise.",
     )
-    rows = tuple(row(name, count) for name in ENSEMBLES for count in ROWS)
+    measured = {line["ensemble"] for line in lines}
+    rows = tuple(row(name, count) for name in ENSEMBLES if name in measured for count in ROWS)
     return Table("ensembles", title, names, rows, notes)
 
 
-def main(data_dir: Path | None = None, stages: Path = Path("runs/stages")) -> None:
-    """Measure every ensemble, print and write.
+def main(
+    preset: tyro.conf.Positional[Literal["fast", "fast-bf16"]],
+    seeds: tuple[int, ...] = SEEDS,
+    data_dir: Path | None = None,
+    stages: Path = Path("runs/stages"),
+) -> None:
+    """Measure every ensemble of these networks, print and write.
 
     Args:
+        preset: of the networks.
+        seeds: of the networks; ensembles with others are left out.
         data_dir: a folder that holds image sets (else GOEN_DATA).
         stages: where finished trainings are kept.
     """
     p = selection_protocol(data_dir)
     sets = {name: s for name, s in selection_sets(p) if name in (TRAIN, CALIBRATION, *REAL)}
     views: dict[str, Views] = {name: {} for name in sets}
-    for seed in SEEDS:
-        preset = choose_preset("fast", p, "full", seed)
-        settings = preset.network, preset.training, p.train, p.calibration_id
+    torch.set_num_threads(1)  # the number is part of a training's key
+    for seed in seeds:
+        chosen = choose_preset(preset, p, "full", seed)
+        settings = chosen.network, chosen.training, p.train, p.calibration_id
         network = train(*settings, Stages(stages), torch.device("cpu")).network
         for view, module in ((PLAIN, network), (FLIPPED, Flipped(network))):
             for name, images in sets.items():
@@ -148,12 +160,16 @@ def main(data_dir: Path | None = None, stages: Path = Path("runs/stages")) -> No
     lines: list[dict[str, object]] = [{"versions": versions(), "hardware": hardware()}]
     for name, kinds in ENSEMBLES.items():
         for members in kinds:
+            joined_seeds = [seed for seed, _ in members]
+            if not {*joined_seeds} <= {*seeds}:
+                continue
             for rows in ROWS:
-                seeds = [seed for seed, _ in members]
                 found = measured(members, rows, views, labels)
-                lines.append({"ensemble": name, "seeds": seeds, "rows": rows, **found})
+                lines.append({"ensemble": name, "seeds": joined_seeds, "rows": rows, **found})
                 print(lines[-1], flush=True)
-    OUT.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    OUT.mkdir(parents=True, exist_ok=True)
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (OUT / f"{preset}.jsonl").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -411,7 +411,7 @@ def table(name: str) -> Table:
     if name in ("options", "options-full"):
         return options.tables()[name]
     if name == "ensembles":
-        return ensembles.table()
+        return ensembles.table("fast")
     if name == "seeds":
         titles = {m: (title, "without flip averaging") for m, title in BENCHED.items()}
         titles |= {m: (title, "with flip averaging") for m, title in FLIP_AVERAGED.items()}

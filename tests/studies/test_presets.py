@@ -42,7 +42,9 @@ def test_the_recipes_of_published_numbers_stay() -> None:
     )
     assert (training.norm_bias_rate, training.look_ahead, training.padding) == (64.0, 5, 2)
     assert (training.sizes, training.precision) == (((10, 24),), "float32")
-    longer = dataclasses.replace(training, epochs=20, sizes=((5, 24),), precision="bfloat16")
+    longer = dataclasses.replace(
+        training, epochs=20, label_smoothing=0.1, sizes=((5, 24),), precision="bfloat16"
+    )
     assert PRESETS["fast-bf16"] == dataclasses.replace(PRESETS["fast"], training=longer)
     short, wide = PRESETS["short"], PRESETS["wide-bf16"]
     assert (short.training.epochs, short.training.sizes) == (12, ((8, 20), (2, 26)))
