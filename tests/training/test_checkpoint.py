@@ -12,6 +12,8 @@ from goen.data import ImageSet
 from goen.errors import ArtifactError
 from goen.models import CLASSIFIERS, ClassifierKind, NetworkConfig, ResNet18
 from goen.training import EpochRow, TrainingConfig, train_backbone
+from goen.training.backbone import _begin
+from goen.training.checkpoint import load_checkpoint
 
 from .colours import CONFIG, FAST, NETWORK, same
 
@@ -100,6 +102,20 @@ def test_what_is_frozen_stays_and_carries_no_momentum(images: ImageSet, tmp_path
         f"network.classifier.{name}" for name in fresh if name.startswith("prior")
     } | {f"best.classifier.{name}" for name in fresh if name.startswith("prior")}
     assert "momentum.classifier.epinet.first.weight" in saved
+
+
+@pytest.mark.filterwarnings("ignore:.*copying from a non-meta parameter")
+def test_the_average_of_look_ahead_goes_on_where_the_network_is(
+    images: ImageSet, tmp_path: Path
+) -> None:
+    path = tmp_path / "checkpoint"
+    train_backbone(NETWORK, FAST, images, images, checkpoint=path)
+    elsewhere = _begin(NETWORK, FAST, images, torch.device("meta"))
+    with safe_open(path, framework="pt") as file:
+        elsewhere.settings = file.metadata()["settings"]
+    load_checkpoint(path, elsewhere)
+    assert elsewhere.average is not None
+    assert {str(values.device) for values in elsewhere.average.values()} == {"meta"}
 
 
 def test_a_checkpoint_of_another_network_is_refused(images: ImageSet, tmp_path: Path) -> None:

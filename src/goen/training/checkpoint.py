@@ -110,7 +110,7 @@ def load_checkpoint(path: Path, state: Checkpoint) -> None:
             average.check_like(floats, largest=None)
         state.network.load_state_dict(network)
         state.best = dict(best) or None
-        state.average = dict(average) or None
+        state.average = {k: v.to(expected[k].device) for k, v in average.items()} or None
         with torch.no_grad():
             if state.centres is not None:
                 state.centres.copy_(tensors["centres"])
