@@ -1,5 +1,8 @@
+from typing import Any
+
 import numpy as np
 import pytest
+import scipy.optimize
 import torch
 from scipy.optimize import brentq
 from sklearn.linear_model import LogisticRegression
@@ -96,3 +99,34 @@ def test_cues_that_separate_perfectly_have_finite_weights() -> None:
 def test_what_cannot_be_weighed_is_said(ood: Tensor) -> None:
     with pytest.raises(FitError, match="cannot be weighed"):
         fuse(cues(5, (0, 0), 0), [ood])
+
+
+def test_a_search_that_ends_before_the_optimum_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = scipy.optimize.minimize
+
+    def short(*args: Any, options: dict[str, float], **given: Any) -> Any:
+        return whole(*args, options={**options, "maxiter": 1}, **given)
+
+    monkeypatch.setattr(scipy.optimize, "minimize", short)
+    with pytest.raises(FitError, match=r"did not converge .* after 1 steps\). .* Standardise them"):
+        fuse(cues(50, (0, 0), 0), [cues(50, (1, -2), 1)])
+
+
+# In the second a weight ends at its bound, where the slope is not 0.
+@pytest.mark.parametrize("shift", [(1.0, 2.0), (2.0, -3.0)])
+def test_a_search_that_fails_at_the_optimum_is_no_error(
+    monkeypatch: pytest.MonkeyPatch, shift: tuple[float, float]
+) -> None:
+    images = cues(50, (0, 0), 0), [cues(50, shift, 1)]
+    weights, bias = fuse(*images)
+    whole = scipy.optimize.minimize
+
+    def failing(*args: Any, **given: Any) -> Any:
+        found = whole(*args, **given)
+        found.success, found.status, found.message = False, 2, "ABNORMAL: "
+        return found
+
+    monkeypatch.setattr(scipy.optimize, "minimize", failing)
+    again, same = fuse(*images)
+    assert torch.equal(weights, again)
+    assert bias == same

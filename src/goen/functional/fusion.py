@@ -17,6 +17,9 @@ PULL = 0.01
 # information on other kinds: chosen so that what is gained on the kinds shown is not lost on others
 # (docs/log.md).
 EVENNESS = 0.3
+# The largest slope, for cues of size 1, of an optimum that the search did not report as one. Its
+# last line search often fails there by rounding alone, at slopes below 1e-7.
+_FLAT = 1e-6
 
 Floats = NDArray[np.float64]
 
@@ -61,8 +64,12 @@ def fuse(
         bounds=[(0, None)] * columns + [(None, None)],
         options={"maxiter": 2000, "ftol": 1e-14, "gtol": 1e-9},
     )
-    if not np.isfinite(found.fun):
-        raise FitError(f"The cues could not be weighed: {found.message}.")
+    if not np.isfinite(found.fun) or not (found.success or objective.is_flat(found.x)):
+        raise FitError(
+            f"The weights of the cues did not converge ({found.message.strip(': ')} after "
+            f"{found.nit} steps). Cues have a mean near 0 and a standard deviation near 1 on ID "
+            f"images; the largest here is {np.abs(objective.rows).max():.3g}. Standardise them."
+        )
     return torch.from_numpy(found.x[:-1].copy()), float(found.x[-1])
 
 
@@ -88,6 +95,13 @@ class _Objective:
         # The logistic function of the margin, without overflow on either side.
         slope = self.weight * self.sign * np.exp(-np.logaddexp(0, -margin))
         return float(value), np.append(slope @ self.rows + drag, slope.sum())
+
+    def is_flat(self, theta: Floats) -> bool:
+        """Whether no allowed direction leads down by more than rounding: theta is the optimum."""
+        slope = self.value_and_slope(theta)[1]
+        at_bound = np.append(theta[:-1] <= 0, False)  # from there a weight can only grow
+        down = np.where(at_bound, np.maximum(-slope, 0), np.abs(slope))
+        return bool(down.max() <= _FLAT * max(1.0, np.abs(self.rows).max()))
 
 
 def _objective(
