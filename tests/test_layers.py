@@ -8,7 +8,7 @@ import pytest
 import goen
 
 LAYERS = [
-    {"batch", "errors", "escaping", "files", "notebook", "outputs", "progress"},
+    {"batch", "checks", "errors", "escaping", "files", "notebook", "outputs", "progress"},
     {"functional"},
     {"data", "metrics", "models", "runs"},
     {"detectors", "libraries"},

@@ -71,13 +71,13 @@ class StorageError(GoenError):
     """A file or folder that cannot be written."""
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
+def unknown(kind: str, name: object, known: Iterable[str]) -> UsageError:
     """The error for an unknown name, with the nearest known one.
 
     >>> str(unknown("set", "cifar11", ["cifar10", "svhn"]))
     "Unknown set 'cifar11'. Did you mean 'cifar10'? Known: cifar10, svhn."
     """
     names = sorted(known)
-    near = get_close_matches(name, names, n=1)
+    near = get_close_matches(str(name), names, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     return UsageError(f"Unknown {kind} {name!r}.{hint} Known: {', '.join(names)}.")

@@ -25,7 +25,7 @@ def test_wrong_options_are_one_sentence(capsys: pytest.CaptureFixture[str], tmp_
     cases = {
         ("a=x", "a=y"): "Two gates have the name a",
         ("x", "y", "--model", "m:f"): "--model and --preprocess go with one gate",
-        ("cifar10-w16", "--max-mb", "0"): "bytes of a request must be at least 1",
+        ("cifar10-w16", "--max-mb", "0"): "bytes of a request must be an integer, at least 1",
         ("cifar10-w16", "--host", "192.0.2.1"): "Cannot listen on 192.0.2.1",
         ("a b=cifar10-w16",): "NAME=GATE",
         (str(gate),): "model",

@@ -134,3 +134,20 @@ def test_the_largest_weights_give_a_finite_logit() -> None:
     }
     cues = torch.tensor([[710.0, 1.0, 14.0]])  # no image has larger ones
     assert torch.isfinite(load_head(largest)(cues)).all()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"epochs": 0}, "epochs must be an integer, at least 1; got 0"),
+        ({"batch_size": 0}, "batch_size must be an integer, at least 1; got 0"),
+        ({"patience": 0}, "patience must be an integer, at least 1; got 0"),
+        ({"learning_rate": 0.0}, "learning_rate must be a number, above 0"),
+        ({"held_out": 0.0}, "held_out must be a number, above 0 and below 1"),
+        ({"held_out": 1.0}, "held_out must be a number, above 0 and below 1"),
+        ({"seed": -1}, "seed must be an integer, at least 0"),
+    ],
+)
+def test_an_invalid_setting_is_an_error(wrong: dict[str, float], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        HeadConfig(**wrong)  # type: ignore[arg-type]

@@ -3,6 +3,7 @@ import tracemalloc
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -158,3 +159,16 @@ def test_threads_and_device_are_set(gate: Gate) -> None:
         torch.set_num_threads(before)
     with pytest.raises(UsageError, match="nonsense"):
         ShardScorer(gate, ShardSettings(device="nonsense"))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"form": "json"}, "Unknown format 'json'. Did you mean 'jsonl'"),
+        ({"batch_size": 0}, "at least one image, got a batch size of 0"),
+        ({"threads": 0}, "threads must be an integer, at least 1; got 0"),
+    ],
+)
+def test_an_invalid_setting_is_an_error(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        ShardSettings(**wrong)

@@ -141,3 +141,11 @@ def test_names_end_no_line_and_are_no_formula(form: RowFormat) -> None:
         rows = list(csv.reader(io.StringIO(text, newline="")))
         assert [row[0].removeprefix("'") for row in rows[1:]] == paths
         assert {row[1] for row in rows[1:]} == {"'-1"}
+
+
+def test_an_unknown_format_is_an_error(tmp_path: Path) -> None:
+    """It would be written as CSV without a header."""
+    with pytest.raises(UsageError, match=r"Unknown format 'json'\. Did you mean 'jsonl'"):
+        open_writer(tmp_path / "scores", "json", COLUMNS)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"Unknown format 'json'\. Did you mean 'jsonl'"):
+        stream_writer(io.StringIO(), "json", COLUMNS)  # type: ignore[arg-type]

@@ -115,7 +115,18 @@ def test_an_unknown_classifier_is_told_its_nearest() -> None:
         NetworkConfig(classifier="dropuot")
 
 
-@pytest.mark.parametrize("bad", [{"width": 0}, {"num_classes": 0}, {"representation": "double"}])
-def test_what_cannot_be_built_is_said(bad: dict[str, object]) -> None:
-    with pytest.raises(UsageError):
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({"width": 0}, "width must be an integer, at least 1; got 0"),
+        ({"num_classes": 0}, "num_classes must be an integer, at least 1; got 0"),
+        ({"representation": "double"}, "Unknown representation 'double'"),
+        ({"architecture": "resnet"}, "Did you mean 'resnet18'"),
+        ({"mean": (0.5,)}, "mean and std must have a number for each of the three channels"),
+        ({"mean": (0.5, 0.5, float("nan"))}, "Each mean must be a number; got nan"),
+        ({"std": (0.5, 0.0, 0.5)}, "Each std must be a number, above 0; got 0.0"),
+    ],
+)
+def test_what_cannot_be_built_is_said(bad: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         NetworkConfig(**bad)

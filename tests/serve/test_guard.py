@@ -190,9 +190,21 @@ def test_a_client_that_does_not_read_is_given_up() -> None:
     [
         ({"token": "short"}, "16 to 4,096 characters"),
         ({"token": "a token\nwith a line break"}, "printable ASCII"),
-        ({"keep_most": 0}, "flagged pictures to keep must be at least 1"),
-        ({"batches": BatchLimits(most=0)}, "images in a batch must be at least 1"),
-        ({"batches": BatchLimits(wait=-1)}, "waits 0 to 1 seconds"),
+        (
+            {"keep_most": 0},
+            "flagged pictures to keep must be an integer, at least 1; got 0",
+        ),
+        ({"batches": BatchLimits(most=0)}, "images in a batch must be an integer, at least 1"),
+        (
+            {"batches": BatchLimits(wait=-1)},
+            "a batch waits must be a number, at least 0 and",
+        ),
+        ({"limits": Limits(bodies=0)}, "bytes of all requests must be an integer, at least 1"),
+        ({"limits": Limits(header_seconds=0)}, "header_seconds must be a number, above 0"),
+        ({"limits": Limits(body_seconds=-1)}, "body_seconds must be a number, above 0"),
+        ({"limits": Limits(idle_seconds=-1)}, "idle_seconds must be an integer, at least 0"),
+        ({"limits": Limits(drain_seconds=-1)}, "drain_seconds must be an integer, at least 0"),
+        ({"hosts": "127.0.0.1"}, "hosts must be a tuple of names; got the text '127.0.0.1'"),
         ({"limits": Limits(pixels=10**9)}, "at most 178,956,970 pixels"),
     ],
 )

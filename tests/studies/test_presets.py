@@ -7,6 +7,7 @@ import pytest
 from goen.data import Protocol
 from goen.errors import UsageError
 from goen.studies import PRESETS, RunConfig
+from goen.studies.presets import choose_preset
 
 from ..tiny import TINY, tiny_protocol
 
@@ -30,6 +31,14 @@ def test_the_paper_budget_stops_early_and_the_full_one_does_not(protocol: Protoc
     assert paper.training.label_smoothing == 0.1
     with pytest.raises(UsageError, match="Did you mean 'paper'"):
         RunConfig(preset="papr").preset_for(protocol)
+
+
+def test_an_unknown_budget_or_a_seed_out_of_range_is_an_error(protocol: Protocol) -> None:
+    with pytest.raises(UsageError, match=r"Unknown budget 'papr'\. Did you mean 'paper'"):
+        choose_preset("tiny", protocol, "papr", 42)  # type: ignore[arg-type]
+    for seed in (-1, 2**32):
+        with pytest.raises(UsageError, match="seed must be an integer, at least 0 and at most"):
+            choose_preset("tiny", protocol, "full", seed)
 
 
 def test_the_recipes_of_published_numbers_stay() -> None:

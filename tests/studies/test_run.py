@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -258,6 +259,20 @@ def test_bad_values_are_found_before_anything_is_trained(
     for bad in ({"seed": -1}, {"seed": 10**20}, {"center_loss": -0.1}):
         with pytest.raises(UsageError):
             run(RunConfig(preset="tiny", **bad), protocol, tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"calibration_ood": "nois"}, "Unknown calibration_ood 'nois'. Did you mean 'noise'"),
+        ({"budget": "ful"}, "Unknown budget 'ful'. Did you mean 'full'"),
+        ({"representation": "plane"}, "Did you mean 'plain'"),
+        ({"center_loss": float("nan")}, "center_loss must be a number, at least 0; got nan"),
+    ],
+)
+def test_an_invalid_choice_is_an_error(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        RunConfig(**wrong)
 
 
 def test_the_representation_is_the_presets_unless_another_is_asked_for(protocol: Protocol) -> None:

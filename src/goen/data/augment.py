@@ -1,12 +1,16 @@
 """Random crop and flip, on whole uint8 batches at once."""
 
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from goen.checks import check_choice, check_number
 from goen.errors import UsageError
+
+Border = Literal["black", "reflect"]
+"""What a crop shows beyond the rim of the image."""
 
 
 def random_crop_flip(
@@ -14,7 +18,7 @@ def random_crop_flip(
     generator: torch.Generator,
     *,
     padding: int = 4,
-    border: Literal["black", "reflect"] = "black",
+    border: Border = "black",
     flip: Tensor | None = None,
 ) -> Tensor:
     """Each image shifted by up to ``padding`` pixels each way and mirrored with probability ½.
@@ -44,6 +48,8 @@ def random_crop_flip(
         raise UsageError(
             f"Augmentation takes uint8 (N, 3, H, W), got {images.dtype} {tuple(images.shape)}."
         )
+    check_choice("border", border, get_args(Border))
+    check_number("padding", padding, whole=True, at_least=0)
     count, _, height, width = images.shape
     if border == "reflect" and padding >= min(height, width):
         raise UsageError(f"A reflected border of {padding} needs images larger than that.")

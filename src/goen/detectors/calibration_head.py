@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from goen.checks import check_number, check_seed
 from goen.errors import FitError, UsageError
 from goen.models.seeding import seeded
 from goen.runs.limits import HEAD_WEIGHT
@@ -82,6 +83,13 @@ class HeadConfig:
     patience: int = 5
     held_out: float = 0.2
     seed: int = 42
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "patience"):
+            check_number(name, getattr(self, name), whole=True, at_least=1)
+        check_number("learning_rate", self.learning_rate, above=0)
+        check_number("held_out", self.held_out, above=0, below=1)
+        check_seed(self.seed)
 
 
 def train_head(

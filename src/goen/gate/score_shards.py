@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
+from typing import get_args
 
 import torch
 
+from goen.checks import check_choice, check_number
 from goen.data.forms import PixelForm, Pixels
+from goen.data.inputs import check_batch_size
 from goen.data.picture_shards import NamedPicture, PictureShard
 from goen.gate.gate import Gate
 from goen.gate.score_files import (
@@ -45,6 +48,12 @@ class ShardSettings:
     flagged_only: bool = False
     threads: int | None = None
     device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        check_choice("format", self.form, get_args(RowFormat))
+        check_batch_size(self.batch_size)
+        if self.threads is not None:
+            check_number("threads", self.threads, whole=True, at_least=1)
 
 
 @dataclass(frozen=True)

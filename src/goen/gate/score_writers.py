@@ -4,8 +4,9 @@ import csv
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import BinaryIO, Literal, TextIO
+from typing import BinaryIO, Literal, TextIO, get_args
 
+from goen.checks import check_choice
 from goen.errors import ExtraMissing, UsageError
 from goen.escaping import csv_line, json_line
 from goen.files import Own, whole_file
@@ -58,9 +59,10 @@ def open_writer(out: Path, form: RowFormat, names: Sequence[str]) -> AbstractCon
         names: all columns, in order.
 
     Raises:
-        UsageError: Parquet without pyarrow, or something at ``out`` that is not an earlier file of
-            scores in this format.
+        UsageError: an unknown format, Parquet without pyarrow, or something at ``out`` that is not
+            an earlier file of scores in this format.
     """
+    check_choice("format", form, get_args(RowFormat))
     return _parquet_file(out, names) if form == "parquet" else _text_file(out, form, names)
 
 
@@ -68,6 +70,7 @@ def stream_writer(
     stream: TextIO, form: RowFormat, names: Sequence[str]
 ) -> AbstractContextManager[Write]:
     """A writer of rows to a text stream; Parquet goes to the buffer beneath it."""
+    check_choice("format", form, get_args(RowFormat))
     if form == "parquet":
         return _parquet(stream.buffer, names)
     return nullcontext(_text(stream, form, names))

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from goen.errors import UsageError, unknown
+from goen.checks import check_choice, check_number
+from goen.errors import UsageError
 from goen.models.classifiers import CLASSIFIERS, Classifier, ClassifierKind
 from goen.models.pooling import Pooling, pool
 from goen.outputs import Outputs
@@ -57,17 +58,19 @@ class NetworkConfig:
     architecture: Architecture = "resnet18"
 
     def __post_init__(self) -> None:
-        if self.num_classes < 1 or self.width < 1:
+        check_number("num_classes", self.num_classes, whole=True, at_least=1)
+        check_number("width", self.width, whole=True, at_least=1)
+        check_choice("representation", self.representation, REPRESENTATIONS)
+        check_choice("classifier", self.classifier, CLASSIFIERS)
+        check_choice("architecture", self.architecture, get_args(Architecture))
+        if not len(self.mean) == len(self.std) == 3:
             raise UsageError(
-                f"A network needs at least one class and width 1, got {self.num_classes} classes "
-                f"and width {self.width}."
+                "mean and std must have a number for each of the three channels; got "
+                f"{self.mean} and {self.std}."
             )
-        if self.representation not in REPRESENTATIONS:
-            raise unknown("representation", self.representation, REPRESENTATIONS)
-        if self.classifier not in CLASSIFIERS:
-            raise unknown("classifier", self.classifier, CLASSIFIERS)
-        if self.architecture not in get_args(Architecture):
-            raise unknown("architecture", self.architecture, get_args(Architecture))
+        for mean, std in zip(self.mean, self.std, strict=True):
+            check_number("Each mean", mean)
+            check_number("Each std", std, above=0)
 
     def to_json(self) -> dict[str, Any]:
         """The settings as manifests and stage keys have them: the representation is ``head``.

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from goen.checks import check_number
 from goen.data.pictures import MAX_PIXELS
 from goen.errors import UsageError
 
@@ -79,20 +80,25 @@ class ServeSettings:
     false_alarm: float = 0.01
 
     def __post_init__(self) -> None:
-        whole = {
+        counts = {
             "images in a batch": self.batches.most,
             "images in the service": self.batches.capacity,
             "bytes of a request": self.limits.body,
+            "bytes of all requests": self.limits.bodies,
             "pixels of a picture": self.limits.pixels,
             "images in a request": self.limits.images,
             "connections": self.limits.connections,
             "flagged pictures to keep": self.keep_most,
         }
-        for name, value in whole.items():
-            if value < 1:
-                raise UsageError(f"The most {name} must be at least 1, got {value}.")
-        if not 0 <= self.batches.wait <= 1:
-            raise UsageError(f"A batch waits 0 to 1 seconds, got {self.batches.wait}.")
+        for name, value in counts.items():
+            check_number(f"The most {name}", value, whole=True, at_least=1)
+        check_number("The seconds that a batch waits", self.batches.wait, at_least=0, at_most=1)
+        for name in ("header_seconds", "body_seconds"):
+            check_number(name, getattr(self.limits, name), above=0)
+        for name in ("idle_seconds", "drain_seconds"):
+            check_number(name, getattr(self.limits, name), whole=True, at_least=0)
+        if isinstance(self.hosts, str):  # any part of it would be a name
+            raise UsageError(f"hosts must be a tuple of names; got the text {self.hosts!r}.")
         if self.limits.pixels > MAX_PIXELS:
             raise UsageError(f"Pictures have at most {MAX_PIXELS:,} pixels, whatever is asked.")
         if self.token is not None and not (self.token.isascii() and self.token.isprintable()):

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
+from goen.checks import check_choice, check_seed
 from goen.data.protocol import Protocol
 from goen.detectors.calibration_head import HeadConfig
-from goen.errors import UsageError, unknown
+from goen.errors import unknown
 from goen.models import NetworkConfig
 from goen.runs.manifest import JsonValue
 from goen.training import TrainingConfig
@@ -118,10 +119,10 @@ def choose_preset(name: str, protocol: Protocol, budget: Budget, seed: int) -> P
         seed: of all trainings.
 
     Raises:
-        UsageError: an unknown preset, or a seed out of range.
+        UsageError: an unknown preset or budget, or a seed out of range.
     """
-    if not 0 <= seed < 2**32:
-        raise UsageError(f"A seed lies in 0..{2**32 - 1}, got {seed}.")
+    check_choice("budget", budget, get_args(Budget))
+    check_seed(seed)
     if name == "auto":
         name = "digits" if protocol.name == "digits" else "cpu"
     if name not in PRESETS:

@@ -3,20 +3,20 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from goen.checks import check_choice, check_number
 from goen.data.imageset import ImageSet
 from goen.data.kinds import ImageInputs
 from goen.data.protocol import Protocol
 from goen.detectors import Goen
 from goen.detectors._gaussians import ClassGaussians
 from goen.detectors.calibration_head import CalibrationHead, HeadConfig, load_head, train_head
-from goen.errors import UsageError
 from goen.extraction import stream
 from goen.functional.conformal import threshold
 from goen.gate import Gate, HeldOut, measure_rounding
@@ -30,6 +30,8 @@ from goen.studies.evaluate import GateStudy, check_outputs, evaluate_gate
 from goen.studies.methods import METHODS
 from goen.studies.networks import EpochRecord, Trained, read_epochs, train, write_epochs
 from goen.studies.presets import Budget, Preset, choose_preset
+
+CalibrationOod = Literal["all", "noise", "none"]
 
 
 @dataclass(frozen=True)
@@ -61,16 +63,17 @@ class RunConfig:
     budget: Budget = "full"
     representation: Representation | Literal["preset"] = "preset"
     center_loss: float = 0.0
-    calibration_ood: Literal["all", "noise", "none"] = "all"
+    calibration_ood: CalibrationOod = "all"
     false_alarm_rate: float = 0.05
     seed: int = 42
     device: str = "auto"
 
     def __post_init__(self) -> None:
-        if not self.center_loss >= 0:
-            raise UsageError(
-                f"The weight of the center loss is at least 0, got {self.center_loss}."
-            )
+        representations = ("preset", *get_args(Representation))
+        check_choice("budget", self.budget, get_args(Budget))
+        check_choice("representation", self.representation, representations)
+        check_choice("calibration_ood", self.calibration_ood, get_args(CalibrationOod))
+        check_number("center_loss", self.center_loss, at_least=0)
 
     def preset_for(self, protocol: Protocol) -> Preset:
         """The preset with the choices of this run."""

@@ -44,7 +44,7 @@ def batches(train: ImageSet, config: TrainingConfig, epoch: int) -> Iterator[Tra
     pictures = None
     if config.fractals:
         height, width = train.image_shape[-2:]
-        pictures = _drawn_once(max(height, width), config.seed % 2**32)[:, :, :height, :width]
+        pictures = _drawn_once(max(height, width), config.seed)[:, :, :height, :width]
     for number, start in enumerate(starts):
         rows = order[start : start + size]
         images = torch.from_numpy(train.read(rows))

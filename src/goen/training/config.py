@@ -4,9 +4,13 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
-from goen.errors import UsageError, unknown
+from goen.checks import check_choice, check_number, check_seed
+from goen.data.augment import Border
+from goen.errors import UsageError
 from goen.runs.manifest import JsonObject, JsonValue
 
+Schedule = Literal["cosine", "one_cycle", "triangle"]
+Flip = Literal["random", "alternating", "never"]
 Precision = Literal["float32", "bfloat16"]
 
 # Not in the keys of trainings that leave them at their defaults.
@@ -39,7 +43,7 @@ class TrainingConfig:
             epoch.
         sizes: (epochs, side) pairs from the start: train on smaller images first, the full size
             afterwards.
-        seed: fixes weights, order and augmentation.
+        seed: fixes weights, order and augmentation; from 0 to 2³² - 1.
         norm_bias_rate: the learning rate of the biases of batch norms, as a multiple of the
             others'; their weight decay is divided by it, so that they shrink as fast.
         look_ahead: after so many steps the weights move back towards their running average, and
@@ -63,15 +67,15 @@ class TrainingConfig:
     epochs: int = 40
     batch_size: int = 128
     learning_rate: float = 0.1
-    schedule: Literal["cosine", "one_cycle", "triangle"] = "cosine"
+    schedule: Schedule = "cosine"
     momentum: float = 0.9
     weight_decay: float = 5e-4
     label_smoothing: float = 0.1
     center_loss: float = 0.0
     patience: int | None = None
     padding: int = 4
-    border: Literal["black", "reflect"] = "black"
-    flip: Literal["random", "alternating", "never"] = "random"
+    border: Border = "black"
+    flip: Flip = "random"
     sizes: tuple[tuple[int, int], ...] = ()
     seed: int = 42
     norm_bias_rate: float = 1.0
@@ -103,29 +107,33 @@ class TrainingConfig:
         return cls(**given)
 
     def __post_init__(self) -> None:
-        if self.epochs < 1 or self.batch_size < 2 or self.learning_rate <= 0:
-            raise UsageError(
-                "Training needs at least one epoch, two images per batch and a learning rate above "
-                f"0, got {self.epochs}, {self.batch_size} and {self.learning_rate}."
-            )
-        if self.norm_bias_rate <= 0 or min(self.look_ahead, self.early_epochs, self.cutout) < 0:
-            raise UsageError(
-                "norm_bias_rate is above 0, and look_ahead, early_epochs and cutout are not "
-                f"negative, got {self.norm_bias_rate}, {self.look_ahead}, {self.early_epochs} and "
-                f"{self.cutout}."
-            )
-        if not (0 <= self.logit_norm < math.inf and 0 <= self.rotation_loss < math.inf):
-            raise UsageError(
-                "logit_norm and rotation_loss are numbers from 0 on, "
-                f"got {self.logit_norm} and {self.rotation_loss}."
-            )
-        if not (0 <= self.fractals <= 1 and 0 < self.rotated <= 1):
-            raise UsageError(
-                "fractals is a share from 0 to 1, and rotated one above 0, "
-                f"got {self.fractals} and {self.rotated}."
-            )
-        if self.precision not in get_args(Precision):
-            raise unknown("precision", self.precision, get_args(Precision))
+        check_choice("schedule", self.schedule, get_args(Schedule))
+        check_choice("border", self.border, get_args(Border))
+        check_choice("flip", self.flip, get_args(Flip))
+        check_choice("precision", self.precision, get_args(Precision))
+        check_number("epochs", self.epochs, whole=True, at_least=1)
+        check_number("batch_size", self.batch_size, whole=True, at_least=2)
+        for name in ("padding", "look_ahead", "early_epochs", "cutout"):
+            check_number(name, getattr(self, name), whole=True, at_least=0)
+        if self.patience is not None:
+            check_number("patience", self.patience, whole=True, at_least=1)
+        for name in ("learning_rate", "norm_bias_rate"):
+            check_number(name, getattr(self, name), above=0)
+        for name in ("weight_decay", "center_loss", "logit_norm", "rotation_loss"):
+            check_number(name, getattr(self, name), at_least=0)
+        check_number("momentum", self.momentum, at_least=0, below=1)
+        for name in ("label_smoothing", "fractals"):
+            check_number(name, getattr(self, name), at_least=0, at_most=1)
+        check_number("rotated", self.rotated, above=0, at_most=1)
+        check_seed(self.seed)
+        for pair in self.sizes:
+            if not isinstance(pair, tuple | list) or len(pair) != 2:
+                raise UsageError(
+                    "sizes must be pairs of epochs and side, such as ((10, 24), (5, 28)); got "
+                    f"{self.sizes}."
+                )
+            for name, value in zip(("epochs", "side"), pair, strict=True):
+                check_number(f"The {name} of each of sizes", value, whole=True, at_least=1)
 
 
 def learning_rate(config: TrainingConfig, progress: float) -> float:
