@@ -56,13 +56,18 @@ def test_a_training_that_diverges_is_said(images: ImageSet) -> None:
         train_backbone(NETWORK, dataclasses.replace(CONFIG, learning_rate=1e30), images, images)
 
 
-def test_one_step_equals_plain_torch(images: ImageSet) -> None:
+@pytest.mark.parametrize("momentum", [0.9, 0.0])
+def test_one_step_equals_plain_torch(images: ImageSet, momentum: float) -> None:
     batch = images.take(range(16))
-    config = TrainingConfig(epochs=1, batch_size=16, padding=0, flip="never", label_smoothing=0.2)
+    config = TrainingConfig(
+        epochs=1, batch_size=16, padding=0, flip="never", label_smoothing=0.2, momentum=momentum
+    )
     trained, _ = train_backbone(NETWORK, config, batch, batch)
     torch.manual_seed(config.seed)
     plain = ResNet18(NETWORK).train()
-    sgd = torch.optim.SGD(plain.parameters(), 0.1, momentum=0.9, weight_decay=5e-4, nesterov=True)
+    sgd = torch.optim.SGD(
+        plain.parameters(), 0.1, momentum, weight_decay=5e-4, nesterov=momentum > 0
+    )
     order = torch.randperm(16, generator=torch.Generator().manual_seed(42 * 1_000_003))
     shown, labels = (
         torch.from_numpy(batch.read(order.numpy())),
@@ -242,6 +247,8 @@ def test_a_last_short_batch_is_left_out(images: ImageSet, size: int, count: int)
 def test_what_cannot_be_trained_is_said(images: ImageSet) -> None:
     with pytest.raises(UsageError, match="4 classes, the images have 3"):
         train_backbone(NetworkConfig(num_classes=4, width=1), CONFIG, images, images)
+    with pytest.raises(UsageError, match=r"none has no images, .* Give at least one\."):
+        train_backbone(NETWORK, CONFIG, images, images.take([], "none"))
 
 
 # -- settings of short trainings ---------------------------------------------------------------

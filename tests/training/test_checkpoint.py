@@ -75,6 +75,13 @@ def test_a_training_with_rotations_and_fractals_resumes_with_the_same_bytes(
     check_resume(NETWORK, config, images, tmp_path / "checkpoint", stop_after)
 
 
+def test_a_training_without_momentum_resumes_with_the_same_bytes(
+    images: ImageSet, tmp_path: Path
+) -> None:
+    config = dataclasses.replace(CONFIG, epochs=2, momentum=0.0)
+    check_resume(NETWORK, config, images, tmp_path / "checkpoint", 1)
+
+
 @pytest.mark.parametrize("kind", CLASSIFIERS)
 def test_every_classifier_resumes_with_the_same_bytes(
     images: ImageSet, tmp_path: Path, kind: ClassifierKind

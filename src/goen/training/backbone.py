@@ -79,8 +79,7 @@ def train_backbone(
         device: where to train.
         on_epoch: called after every epoch.
     """
-    if len(train) < 2:
-        raise UsageError(f"{train.name} has {len(train)} images; training needs at least two.")
+    _check_sizes(train, validation)
     device = torch.device(device)
     if device.type == "cpu" and config.precision == "bfloat16":
         warn_of_slow_bfloat16()
@@ -274,7 +273,7 @@ def _begin(
         config.learning_rate,
         config.momentum,
         weight_decay=config.weight_decay,
-        nesterov=True,
+        nesterov=config.momentum > 0,  # torch refuses it without momentum
     )
     state = Checkpoint(network, optimiser, centres, rotations)
     for parameter in state.parameters().values():
@@ -282,6 +281,16 @@ def _begin(
         # in another order, and a resumed training would part from an uninterrupted one by a bit.
         optimiser.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
     return state
+
+
+def _check_sizes(train: ImageSet, validation: ImageSet) -> None:
+    if len(train) < 2:
+        raise UsageError(f"{train.name} has {len(train)} images; training needs at least two.")
+    if not len(validation):
+        raise UsageError(
+            f"{validation.name} has no images, and every epoch is measured on the validation "
+            "images. Give at least one."
+        )
 
 
 def _check_possible(network_config: NetworkConfig, config: TrainingConfig, train: ImageSet) -> None:

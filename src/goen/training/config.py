@@ -31,7 +31,7 @@ class TrainingConfig:
         schedule: ``cosine`` from the peak to zero; ``one_cycle``: up from a tenth over the
             first fifth of the steps, then straight down to zero; ``triangle``: up from a fifth over
             the first 23 % of the steps, then straight down to 7 %.
-        momentum: Nesterov's.
+        momentum: Nesterov's; 0 is SGD without it.
         weight_decay: on all parameters, as the paper's optimiser does.
         label_smoothing: share of the target spread over all classes; evidential networks have none.
         center_loss: weight of the centre loss, 0.01 in the paper's default variant; 0 is none.
