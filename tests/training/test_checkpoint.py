@@ -165,8 +165,29 @@ def test_a_checkpoint_of_another_training_is_refused(
             NETWORK, dataclasses.replace(CONFIG, **change), images, images, checkpoint=path
         )
     part = images.take(range(len(images) - 1))
-    with pytest.raises(ArtifactError, match="a training with other settings or images"):
-        train_backbone(NETWORK, CONFIG, part, images, checkpoint=path)
+    for train, validation in ((part, images), (images, part)):
+        with pytest.raises(ArtifactError, match="a training with other settings or images"):
+            train_backbone(NETWORK, CONFIG, train, validation, checkpoint=path)
+
+
+def test_a_checkpoint_without_its_validation_images_is_continued(
+    images: ImageSet, tmp_path: Path
+) -> None:
+    """Earlier versions did not name them."""
+    path = tmp_path / "checkpoint"
+    trained, _ = train_backbone(NETWORK, CONFIG, images, images, checkpoint=path)
+    with safe_open(path, framework="pt") as file:
+        metadata = file.metadata()
+    for kept, fits in ((slice(-1), True), (slice(-2), False), (slice(1, -1), False)):
+        settings = json.dumps(json.loads(metadata["settings"])[kept], sort_keys=True)
+        save_file(load_file(path), path, metadata={**metadata, "settings": settings})
+        if fits:
+            assert same(
+                trained, train_backbone(NETWORK, CONFIG, images, images, checkpoint=path)[0]
+            )
+        else:
+            with pytest.raises(ArtifactError, match="a training with other settings or images"):
+                train_backbone(NETWORK, CONFIG, images, images, checkpoint=path)
 
 
 def test_the_settings_of_a_checkpoint_name_the_representation_as_manifests_do(
@@ -176,8 +197,8 @@ def test_the_settings_of_a_checkpoint_name_the_representation_as_manifests_do(
     path = tmp_path / "checkpoint"
     train_backbone(NETWORK, dataclasses.replace(CONFIG, epochs=1), images, images, checkpoint=path)
     with safe_open(path, framework="pt") as file:
-        network, training, fingerprint = json.loads(file.metadata()["settings"])
+        network, training, *fingerprints = json.loads(file.metadata()["settings"])
     assert network == json.loads(json.dumps(NETWORK.to_json()))
     assert network["head"] == "multi_scale"
     assert training["epochs"] == 1
-    assert fingerprint == images.fingerprint
+    assert fingerprints == [images.fingerprint, images.fingerprint]

@@ -75,7 +75,8 @@ def train_backbone(
         train: labelled images.
         validation: measured after every epoch; with ``config.patience`` it also decides when to
             stop.
-        checkpoint: a file to write after every epoch, and to go on from if it is there.
+        checkpoint: a file to write after every epoch, and to go on from if it is there. One of
+            other settings, training or validation images is an error.
         device: where to train.
         on_epoch: called after every epoch.
     """
@@ -85,7 +86,8 @@ def train_backbone(
         warn_of_slow_bfloat16()
     state = _begin(network_config, config, train, device)
     if checkpoint is not None:
-        settings = [network_config.to_json(), config.to_json(), train.fingerprint]
+        images = [train.fingerprint, validation.fingerprint]
+        settings = [network_config.to_json(), config.to_json(), *images]
         state.settings = json.dumps(settings, sort_keys=True)
         load_checkpoint(checkpoint, state)
     ranks = current_ranks()

@@ -98,7 +98,7 @@ def load_checkpoint(path: Path, state: Checkpoint) -> None:
         with safe_open(path, framework="pt") as file:
             story = file.metadata()
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        if story["settings"] != state.settings:
+        if not _same_training(story["settings"], state.settings):
             raise ValueError("it belongs to a training with other settings or images")
         named, expected = Tensors(tensors), state.network.state_dict()
         network, best = named.part("network."), named.part("best.")
@@ -126,3 +126,11 @@ def load_checkpoint(path: Path, state: Checkpoint) -> None:
         raise ArtifactError(
             f"{path} cannot be continued: {error}. Delete it to start this training again."
         ) from error
+
+
+def _same_training(saved: str, settings: str) -> bool:
+    """Whether the settings of a checkpoint are those of this training.
+
+    Those of earlier versions lack the last entry, the fingerprint of the validation images.
+    """
+    return saved == settings or json.loads(saved) == json.loads(settings)[:-1]
