@@ -141,15 +141,15 @@ def test_a_damaged_checkpoint_is_refused(images: ImageSet, tmp_path: Path) -> No
     train_backbone(NETWORK, CONFIG, images, images, checkpoint=path)
     tensors = load_file(path)
     with safe_open(path, framework="pt") as file:
-        story = file.metadata()
+        metadata = file.metadata()
     narrow = {**tensors, "best.bn1.weight": torch.zeros(2)}
-    for content, metadata, message in (
-        (narrow, story, "its tensor best.bn1.weight should be float32"),
+    for content, written, message in (
+        (narrow, metadata, "its tensor best.bn1.weight should be float32"),
         (tensors, None, "cannot be continued"),
-        (tensors, {**story, "history": "[1]"}, "its history should be an object, got '1'"),
-        (tensors, {**story, "history": "[" * 5000}, "cannot be continued"),
+        (tensors, {**metadata, "history": "[1]"}, "its history should be an object, got '1'"),
+        (tensors, {**metadata, "history": "[" * 5000}, "cannot be continued"),
     ):
-        save_file(content, path, metadata=metadata)
+        save_file(content, path, metadata=written)
         with pytest.raises(ArtifactError, match=message):
             train_backbone(NETWORK, CONFIG, images, images, checkpoint=path)
 

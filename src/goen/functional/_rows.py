@@ -73,7 +73,7 @@ def check_finite_for_fit(features: Tensor) -> None:
     if bad:
         raise FitError(
             f"{bad} of {len(features)} feature rows hold NaN or infinity. Find the images that "
-            "give them and leave them out, or mend the network; nothing was added."
+            "give them and leave them out, or fix the network; nothing was added."
         )
 
 

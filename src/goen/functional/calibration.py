@@ -1,4 +1,4 @@
-"""Whether what is predicted with probability p happens a share p of the time."""
+"""Calibration errors and the Brier score."""
 
 import numpy as np
 import numpy.typing as npt

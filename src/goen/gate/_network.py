@@ -126,12 +126,12 @@ class Supplied:
     Attributes:
         model: freshly built, for a gate of ``Gate.fit``.
         preprocess: the function that the gate was fitted with, if it was one.
-        made_by: where the code of the model is, from the manifest, for error messages.
+        model_source: where the code of the model is, from the manifest, for error messages.
     """
 
     model: nn.Module | None
     preprocess: Preprocessing | None
-    made_by: str
+    model_source: str
 
 
 def build_network(
@@ -163,7 +163,7 @@ def build_network(
         raise ArtifactError(
             "The outputs of the network differ from those recorded when the gate was saved: the "
             "model (or its preprocessing) has the same weights but is built differently. Use the "
-            f"code that the gate was fitted with: {supplied.made_by}."
+            f"code that the gate was fitted with: {supplied.model_source}."
         )
     return network, outputs
 
@@ -241,7 +241,7 @@ def _tapped(manifest: Manifest, weights: Tensors, inputs: InputKind, supplied: S
     if supplied.model is None:
         raise ArtifactError(
             "This gate needs your model, because goen runs no code that a file names: give the "
-            f"model (on the command line, --model). It was made by {supplied.made_by}."
+            f"model (on the command line, --model). It was made by {supplied.model_source}."
         )
     preprocess = _preprocess(manifest, supplied)
     dtype = _DTYPES.get(manifest.text("dtype"))
@@ -267,7 +267,7 @@ def _tapped(manifest: Manifest, weights: Tensors, inputs: InputKind, supplied: S
         first = str(error).strip().splitlines()[1:2] or [str(error)]
         raise ArtifactError(
             f"The model does not fit the weights of this gate: {first[0].strip()} It was "
-            f"made by {supplied.made_by}."
+            f"made by {supplied.model_source}."
         ) from error
     logits = manifest.content.get("logits")
     if isinstance(logits, bool) or not isinstance(logits, (str, int, type(None))):

@@ -39,7 +39,7 @@ def input_pairs(gate: Gate, images: Arrays | None, *, any_size: bool, every: int
         images: ``(N, C, H, W)`` of the gate's size and bits, or its other inputs. By default
             digits, photographs and noise, or for features those of the gate's training images.
         any_size: whether the exported gate resizes.
-        every: of the default inputs only every so manieth.
+        every: step between the default inputs that are used; 1 uses all.
 
     Raises:
         UsageError: inputs that goen cannot make up, and none are given.

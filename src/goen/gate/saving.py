@@ -208,7 +208,7 @@ def _rebuilt(
         network_settings,
         tensors,
         inputs,
-        Supplied(model, preprocess, _made_by(facts, network_settings)),
+        Supplied(model, preprocess, _model_source(facts, network_settings)),
     )
     count = outputs.logits.shape[1]
     if len(classes) != count:
@@ -231,7 +231,7 @@ def _rebuilt(
     return gate
 
 
-def _made_by(facts: Manifest, network: Manifest) -> str:
+def _model_source(facts: Manifest, network: Manifest) -> str:
     """Where the code of the model is."""
     for manifest, name in ((facts, "factory"), (network, "model")):
         if name in manifest:

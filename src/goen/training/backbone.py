@@ -63,7 +63,7 @@ def train_backbone(
     device: torch.device | str = "cpu",
     on_epoch: Callable[[EpochRow], None] | None = None,
 ) -> tuple[Backbone, list[EpochRow]]:
-    """A trained network and the story of its training.
+    """A trained network and the history of its training.
 
     Every epoch draws its randomness from (seed, epoch) alone, so training that goes on from a
     checkpoint ends with the same bytes as training never interrupted, on the same machine with the
@@ -119,7 +119,7 @@ def train_backbone(
 def _progress(
     config: TrainingConfig, train: ImageSet, epoch: int
 ) -> Iterator[Callable[[str], None]]:
-    """What is called after each step from this epoch on: it moves the bar and foresees the time."""
+    """A function to call after each step: it advances the progress bar and the time estimate."""
     steps = steps_per_epoch(train, config)
     costs = [relative_cost(config, train, later) for later in range(epoch, config.epochs)]
     forecast = Forecast(costs, steps)

@@ -75,7 +75,7 @@ def save_checkpoint(path: Path, state: Checkpoint) -> None:
         tensors |= {f"rotations.{k}": v for k, v in state.rotations.state_dict().items()}
     for name, parameter in state.parameters().items():
         tensors[f"momentum.{name}"] = state.optimiser.state[parameter]["momentum_buffer"]
-    story = {
+    metadata = {
         "epoch": str(state.epoch),
         "history": json.dumps(state.history),
         "settings": state.settings,
@@ -83,7 +83,7 @@ def save_checkpoint(path: Path, state: Checkpoint) -> None:
     # safetensors keeps rows, not memory layouts: the layout comes back from the network itself.
     plain = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
     with whole_file(path, _CHECKPOINT) as temporary:
-        save_file(plain, temporary, metadata=story)
+        save_file(plain, temporary, metadata=metadata)
 
 
 def load_checkpoint(path: Path, state: Checkpoint) -> None:
@@ -96,9 +96,9 @@ def load_checkpoint(path: Path, state: Checkpoint) -> None:
         return
     try:
         with safe_open(path, framework="pt") as file:
-            story = file.metadata()
+            metadata = file.metadata()
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        if not _same_training(story["settings"], state.settings):
+        if not _same_training(metadata["settings"], state.settings):
             raise ValueError("it belongs to a training with other settings or images")
         named, expected = Tensors(tensors), state.network.state_dict()
         network, best = named.part("network."), named.part("best.")
@@ -119,9 +119,9 @@ def load_checkpoint(path: Path, state: Checkpoint) -> None:
             for name, parameter in state.parameters().items():
                 momentum = state.optimiser.state[parameter]["momentum_buffer"]
                 momentum.copy_(tensors[f"momentum.{name}"])
-        rows = Manifest({"history": json.loads(story["history"])}).parts("history")
+        rows = Manifest({"history": json.loads(metadata["history"])}).parts("history")
         state.history = [dict(row.content) for row in rows]
-        state.epoch = int(story["epoch"])
+        state.epoch = int(metadata["epoch"])
     except (OSError, SafetensorError, RuntimeError, KeyError, TypeError, ValueError) as error:
         raise ArtifactError(
             f"{path} cannot be continued: {error}. Delete it to start this training again."

@@ -135,7 +135,7 @@ def test_half_images_are_images_too() -> None:
     assert torch.equal(one.logits, other.logits)
 
 
-def test_the_layers_of_torchs_own_encoder_are_heard() -> None:
+def test_the_layers_of_torchs_own_encoder_are_recorded() -> None:
     # In evaluation mode it may take a fused path that calls none of its parts.
     class Model(nn.Module):
         def __init__(self) -> None:
@@ -321,7 +321,7 @@ def test_the_model_inside_a_wrapper_is_tapped(wrapper: str) -> None:
     assert not any(hooks_of(model))
 
 
-def test_a_layer_around_a_compiled_part_is_heard_and_one_in_it_is_named() -> None:
+def test_a_layer_around_a_compiled_part_is_recorded_and_one_in_it_is_named() -> None:
     model, images = build("plain"), pictures("plain")
     model.body = compiled(model.body)
     with torch.no_grad():

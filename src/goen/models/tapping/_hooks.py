@@ -9,16 +9,16 @@ from torch import nn
 
 
 @contextmanager
-def listening(
-    modules: Mapping[str, nn.Module], hear: Callable[[str, Any, Any], None]
+def recording(
+    modules: Mapping[str, nn.Module], record: Callable[[str, Any, Any], None]
 ) -> Iterator[None]:
-    """``hear(name, inputs, output)`` at every call of these modules by this thread."""
+    """``record(name, inputs, output)`` at every call of these modules by this thread."""
     me = get_ident()
 
     def hook(name: str) -> Callable[[nn.Module, Any, Any], None]:
         def called(_: nn.Module, inputs: Any, output: Any) -> None:
             if get_ident() == me:
-                hear(name, inputs, output)
+                record(name, inputs, output)
 
         return called
 

@@ -11,7 +11,7 @@ from goen.batch import Inputs, count_of
 from goen.errors import UsageError
 from goen.models.placement import evaluating, example_inputs, placement
 from goen.models.tapping._calling import call_model, input_keyword
-from goen.models.tapping._hooks import listening
+from goen.models.tapping._hooks import recording
 from goen.models.tapping._returned import batched, find_logits, first_float
 from goen.models.tapping.pooling import Layout, find_channels
 from goen.models.tapping.preprocess import (
@@ -163,22 +163,22 @@ def _watch(
         if name and not isinstance(module, torch.jit.ScriptModule)  # these allow no hooks
     }
     matrices: set[int] = set()
-    heard: list[tuple[str, Any, Any, int]] = []
+    recorded: list[tuple[str, Any, Any, int]] = []
 
-    def hear(name: str, inputs: Any, output: Any) -> None:
+    def record(name: str, inputs: Any, output: Any) -> None:
         used = (parameter for parameter in modules[name].parameters() if parameter.ndim > 1)
         matrices.update(map(id, used))
-        heard.append((name, inputs[0] if inputs else None, first_float(output), len(matrices)))
+        recorded.append((name, inputs[0] if inputs else None, first_float(output), len(matrices)))
 
     with evaluating(model), torch.no_grad():
         x = _prepared(example_inputs(example, model), preprocess, placement(model)[1], inputs)
         keyword = input_keyword(model) if isinstance(x, Tensor) else None
-        with listening(modules, hear):
+        with recording(modules, record):
             whole = call_model(model, x, keyword)
-    names = [name for name, *_ in heard]
+    names = [name for name, *_ in recorded]
     calls = [
         _Call(name, modules[name], takes, gives, depth)
-        for name, takes, gives, depth in heard
+        for name, takes, gives, depth in recorded
         if names.count(name) == 1
         and gives is not None
         and 2 <= gives.ndim <= 5

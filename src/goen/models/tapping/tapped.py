@@ -12,7 +12,7 @@ from goen.batch import Inputs, count_of, parts_of
 from goen.errors import GoenError, UsageError, unknown
 from goen.models.placement import evaluating, example_inputs, placement, require_values
 from goen.models.tapping._calling import call_model, input_keyword
-from goen.models.tapping._hooks import listening
+from goen.models.tapping._hooks import recording
 from goen.models.tapping._returned import batched, describe_output, find_logits, first_float, full
 from goen.models.tapping.layers import LayerTable, choose_layers
 from goen.models.tapping.layers import layers as layers_of
@@ -156,18 +156,18 @@ class Tapped(nn.Module):
     def forward(self, inputs: Inputs) -> Outputs:
         x = self._prepared(inputs)
         count = count_of(x)
-        heard: dict[str, list[Tensor]] = {name: [] for name in self.layers}
+        recorded: dict[str, list[Tensor]] = {name: [] for name in self.layers}
 
-        def hear(name: str, _: Any, output: Any) -> None:
-            heard[name].append(self._pooled(name, output, x))
+        def record(name: str, _: Any, output: Any) -> None:
+            recorded[name].append(self._pooled(name, output, x))
 
         modules = {name: self._module(name) for name in self.layers}
-        with listening(modules, hear):
+        with recording(modules, record):
             output = self._called(x)
-        for name, calls in heard.items():
+        for name, calls in recorded.items():
             if len(calls) != 1:
                 raise _not_once(name, len(calls))
-        features = {name: calls[0] for name, calls in heard.items()}
+        features = {name: calls[0] for name, calls in recorded.items()}
         # A copy: the model may give out the same memory again, as CUDA graphs do.
         return Outputs(full(find_logits(output, self.logits, count)).clone(), features)
 
