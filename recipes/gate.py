@@ -2,7 +2,7 @@
 
     python recipes/gate.py cifar10-w16 --data-dir DATA        (its network: recipes/bench.sh 42)
     python recipes/gate.py cifar10-fast --data-dir DATA       (trains it: an hour on one core)
-    python recipes/gate.py cifar10-ensemble --data-dir DATA   (trains two: 35 minutes each on a core
+    python recipes/gate.py cifar10-ensemble --data-dir DATA   (trains two: an hour each on a core
                                                                that multiplies bfloat16)
 
 Fits goen-m to the network without any OOD image and measures it on every set. Without --seed a

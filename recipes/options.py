@@ -6,7 +6,7 @@
 The fast network at half its width, ten epochs, of which four on images of 24 pixels: ten minutes of
 one core that multiplies bfloat16. One option at a time differs from preset fast-bf16 with label
 smoothing 0.2, which the preset had when these were measured; with --full the network has its whole
-width and twenty epochs, 35 minutes.
+width and twenty epochs, an hour.
 AUROC by goen-m's four cues for that network, by energy alone, by the distance in the last block and
 by the best of all candidates of recipes/poolings.py, flip-averaged, on its selection sets and no
 others; accuracy on the test images. A network that was trained with logit normalisation is read as

@@ -44,8 +44,9 @@ PAGES = tuple(
 BUNDLED = ROOT / "src" / "goen" / "gate" / "bundled"
 BEST = "cifar10-ensemble"
 GATE = BUNDLED / BEST / "published.json"
-# Of gates that are not bundled, and of other seeds.
+# Of gates that are not bundled, of other seeds, and of the ensemble that was bundled before.
 GATES = ROOT / "results" / "gates"
+EARLIER = "two networks of preset fast"
 BENCHED = {
     "goen_distance": "GOEN, distance only",
     "goen": "GOEN, the paper's head",
@@ -231,18 +232,21 @@ GROUPS: Mapping[str, Sequence[Sequence[str]]] = {
 
 def gates_by_seed() -> dict[str, list[dict[str, float]]]:
     """AUROC by set, and the accuracy (``test``), of each gate of recipes/gate.py, seed by seed."""
-    found: dict[str, list[dict[str, float]]] = {"cifar10-w16": [], "cifar10-fast": [], BEST: []}
+    files: dict[str, list[Path]] = {
+        "cifar10-w16": [],
+        "cifar10-fast": sorted(GATES.glob("cifar10-fast-*/published.json")),
+        EARLIER: sorted(GATES.glob("fast-pair-*/published.json")),
+        BEST: [GATE, *sorted(GATES.glob(f"{BEST}-*/published.json"))],
+    }
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in files}
     for results in studies_by_seed("bench").values():
         mine = [r for r in results if r.method == "goen_m_flip_averaged"]
         values = {r.dataset: r.value for r in mine if r.metric == "auroc"}
         accuracy = next(r.value for r in mine if r.metric == "accuracy")
         found["cifar10-w16"].append({"test": accuracy, **values})
-    single, pairs = (
-        sorted(GATES.glob(f"{name}-*/published.json")) for name in ("cifar10-fast", BEST)
-    )
-    for name, files in (("cifar10-fast", single), (BEST, [GATE, *pairs])):
-        for by_key in map(published, files):
-            values = {name: row["value"] for (name, m), row in by_key.items() if m == "auroc"}
+    for name, of_gate in files.items():
+        for by_key in map(published, of_gate):
+            values = {s: row["value"] for (s, m), row in by_key.items() if m == "auroc"}
             found[name].append({"test": by_key["test", "accuracy"]["value"], **values})
     return found
 
@@ -252,17 +256,17 @@ def gates_table() -> Table:
 
     def cell(seeds: list[dict[str, float]], parts: Sequence[Sequence[str]]) -> Cell:
         means = [fmean(fmean(seed[n] for n in part) for part in parts) for seed in seeds]
-        return Cell(fmean(means), spread=over_seeds(means).sd)
+        return Cell(fmean(means), spread=over_seeds(means).sd if len(means) > 1 else None)
 
     columns = {"accuracy": (("test",),), **GROUPS}
     rows = [
-        Row(f"{name}, {len(seeds)} seeds", tuple(cell(seeds, parts) for parts in columns.values()))
+        Row(f"{name}, {len(seeds)} of them", tuple(cell(seeds, parts) for parts in columns.values()))
         for name, seeds in gates_by_seed().items()
     ]
     notes = (
-        "Mean ± standard deviation over the networks of these seeds; the bundled gates are those "
-        "of seed 42. The three ensembles are the pairs of the same three networks, and differ by "
-        "less than three pairs of six networks would. Near and far as the OpenOOD board counts "
+        "Mean ± standard deviation over gates whose networks had other seeds. Three ensembles are "
+        "the pairs of the same three networks, and differ by less than three pairs of six networks "
+        "would. Near and far as the OpenOOD board counts "
         "them: near is the mean of CIFAR-100 (of its two halves, one of which selected the cues) "
         "and Tiny ImageNet, far that of MNIST, SVHN, textures and places.",
     )
