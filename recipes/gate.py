@@ -1,14 +1,14 @@
-"""The bundled gates, and what one network of the larger one does alone.
+"""The bundled gates, one network of the larger one alone, and the same of another preset.
 
     python recipes/gate.py cifar10-w16 --data-dir DATA        (its network: recipes/bench.sh 42)
     python recipes/gate.py cifar10-fast --data-dir DATA       (trains it: an hour on one core)
-    python recipes/gate.py cifar10-ensemble --data-dir DATA   (trains two: an hour each on a core
-                                                               that multiplies bfloat16)
+    python recipes/gate.py cifar10-ensemble --data-dir DATA   (the same, two networks)
+    python recipes/gate.py cifar10-ensemble-bf16 --seed 123 --data-dir DATA
 
-Fits goen-m to the network without any OOD image and measures it on every set. Without --seed a
+Fits goen-m to the network without any OOD image and measures it on every set. With --seed 42 a
 gate that is bundled and its table go into src/goen/gate/bundled, where `goen check` compares the
-two again, anywhere. With another seed only the table is kept, in results/gates/NAME-SEED, for the
-spread over trainings.
+two again, anywhere. Else only the table is kept, in results/gates/NAME-SEED, for the spread over
+trainings.
 """
 
 import shutil
@@ -37,9 +37,10 @@ from goen.studies.presets import choose_preset
 ROOT = Path(__file__).parents[1]
 BUNDLED = ROOT / "src" / "goen" / "gate" / "bundled"
 OTHER_SEEDS = ROOT / "results" / "gates"
+SEED = 42
 # Three networks make three ensembles of two: each network is in two of them.
 SEEDS = (42, 123, 2024)
-Name = Literal["cifar10-w16", "cifar10-fast", "cifar10-ensemble"]
+Name = Literal["cifar10-w16", "cifar10-fast", "cifar10-ensemble", "cifar10-ensemble-bf16"]
 
 
 @dataclass(frozen=True)
@@ -50,14 +51,12 @@ class Recipe:
         preset: of the training.
         rows: of goen-m's bank.
         members: networks; with more than one their weights are rounded to half precision.
-        seed: of the gate's only or first network.
-        bundled: whether that gate comes with the package.
+        bundled: whether the gate of seed 42 comes with the package.
     """
 
     preset: str
     rows: int
     members: int = 1
-    seed: int = 42
     bundled: bool = True
 
 
@@ -65,7 +64,8 @@ class Recipe:
 RECIPES = {
     "cifar10-w16": Recipe("cpu", 5_000),
     "cifar10-fast": Recipe("fast", 3_000, bundled=False),
-    "cifar10-ensemble": Recipe("fast-bf16", 1_900, members=2, seed=123),
+    "cifar10-ensemble": Recipe("fast", 1_900, members=2),
+    "cifar10-ensemble-bf16": Recipe("fast-bf16", 1_900, members=2, bundled=False),
 }
 assert tuple(RECIPES) == get_args(Name)
 
@@ -82,7 +82,7 @@ def member_seeds(seed: int, members: int) -> tuple[int, ...]:
 
 def main(
     name: tyro.conf.Positional[Name],
-    seed: int | None = None,
+    seed: int = SEED,
     data_dir: Path | None = None,
     stages: Path = Path("runs/stages"),
 ) -> None:
@@ -90,13 +90,12 @@ def main(
 
     Args:
         name: of the gate.
-        seed: of the training, of an ensemble's first (default: the bundled gate's).
+        seed: of the training, of an ensemble's first; the bundled gates have 42.
         data_dir: a folder that holds image sets (else GOEN_DATA).
         stages: where finished trainings are kept.
     """
     torch.set_num_threads(1)  # the number is part of a training's key
     recipe = RECIPES[name]
-    seed = recipe.seed if seed is None else seed
     seeds = member_seeds(seed, recipe.members)
     p = protocol("cifar10", data_dir=data_dir, download=True, extra=EXTRA)
     preset = choose_preset(recipe.preset, p, "full", seed)
@@ -145,7 +144,7 @@ def main(
             "splits": {role: images.to_json() for role, images in sets.items()},
         },
     )
-    bundled = recipe.bundled and seed == recipe.seed
+    bundled = recipe.bundled and seed == SEED
     folder = BUNDLED / name if bundled else OTHER_SEEDS / f"{name}-{seed}"
     folder.mkdir(parents=True, exist_ok=True)
     if bundled:

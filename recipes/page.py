@@ -44,9 +44,8 @@ PAGES = tuple(
 BUNDLED = ROOT / "src" / "goen" / "gate" / "bundled"
 BEST = "cifar10-ensemble"
 GATE = BUNDLED / BEST / "published.json"
-# Of gates that are not bundled, of other seeds, and of the ensemble that was bundled before.
+# Of gates that are not bundled, and of other seeds.
 GATES = ROOT / "results" / "gates"
-EARLIER = "two networks of preset fast"
 BENCHED = {
     "goen_distance": "GOEN, distance only",
     "goen": "GOEN, the paper's head",
@@ -235,8 +234,8 @@ def gates_by_seed() -> dict[str, list[dict[str, float]]]:
     files: dict[str, list[Path]] = {
         "cifar10-w16": [],
         "cifar10-fast": sorted(GATES.glob("cifar10-fast-*/published.json")),
-        EARLIER: sorted(GATES.glob("fast-pair-*/published.json")),
-        BEST: [GATE, *sorted(GATES.glob(f"{BEST}-*/published.json"))],
+        BEST: [GATE, *sorted(GATES.glob(f"{BEST}-[0-9]*/published.json"))],
+        f"{BEST}-bf16": sorted(GATES.glob(f"{BEST}-bf16-*/published.json")),
     }
     found: dict[str, list[dict[str, float]]] = {name: [] for name in files}
     for results in studies_by_seed("bench").values():
@@ -251,6 +250,10 @@ def gates_by_seed() -> dict[str, list[dict[str, float]]]:
     return found
 
 
+def _title(gate: str, seeds: int) -> str:
+    return f"{gate}, {'one seed' if seeds == 1 else f'{seeds} seeds'}"
+
+
 def gates_table() -> Table:
     """The recipes of recipes/gate.py, each with the networks of three seeds."""
 
@@ -260,13 +263,13 @@ def gates_table() -> Table:
 
     columns = {"accuracy": (("test",),), **GROUPS}
     rows = [
-        Row(f"{name}, {len(seeds)} of them", tuple(cell(seeds, parts) for parts in columns.values()))
+        Row(_title(name, len(seeds)), tuple(cell(seeds, parts) for parts in columns.values()))
         for name, seeds in gates_by_seed().items()
     ]
     notes = (
-        "Mean ± standard deviation over gates whose networks had other seeds. Three ensembles are "
-        "the pairs of the same three networks, and differ by less than three pairs of six networks "
-        "would. Near and far as the OpenOOD board counts "
+        "Mean ± standard deviation over the networks of these seeds; the bundled gates are those "
+        "of seed 42. The three ensembles are the pairs of the same three networks, and differ by "
+        "less than three pairs of six networks would. Near and far as the OpenOOD board counts "
         "them: near is the mean of CIFAR-100 (of its two halves, one of which selected the cues) "
         "and Tiny ImageNet, far that of MNIST, SVHN, textures and places.",
     )
@@ -414,8 +417,8 @@ def table(name: str) -> Table:
         return (pretrained.tables() | pretrained_sizes.tables() | few_images.tables())[name]
     if name in ("options", "options-full"):
         return options.tables()[name]
-    if name == "ensembles":
-        return ensembles.table("fast")
+    if name in ("ensembles", "ensembles-bf16"):
+        return ensembles.table("fast" if name == "ensembles" else "fast-bf16")
     if name == "seeds":
         titles = {m: (title, "without flip averaging") for m, title in BENCHED.items()}
         titles |= {m: (title, "with flip averaging") for m, title in FLIP_AVERAGED.items()}
