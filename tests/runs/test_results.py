@@ -72,7 +72,7 @@ def test_names_with_odd_line_ends_come_back_and_damage_is_said(tmp_path: Path) -
 
 def test_an_origin_gives_each_metric_a_row_and_the_auroc_its_interval() -> None:
     origin = Origin("goen", "full", 42, "net", ("a:1",), ("b:2", "c:3"))
-    numbers = {"auroc": 0.9, "auroc_low": 0.8, "auroc_high": 0.95, "num_bins": 15, "fpr95": 0.5}
+    numbers = {"auroc": 0.9, "auroc_low": 0.8, "auroc_high": 0.95, "num_ood": 7, "fpr95": 0.5}
     auroc, fpr95 = origin.rows("svhn", "far", numbers, seen=True)
     assert auroc == ROW
     assert fpr95 == dataclasses.replace(ROW, metric="fpr95", value=0.5, low=None, high=None)

@@ -23,9 +23,10 @@ _log = getLogger(__name__)
 
 _SCORES = (torch.float64, torch.float32, torch.int64, torch.bool)
 Group = Literal["id", "near", "far", "noise"]
-# Fields of the metrics' dataclasses that get no row of their own: settings, and the ends of the
-# AUROC's interval, which are the columns low and high of the AUROC's row. Counts (num_...) neither.
-_NOT_METRICS = frozenset({"auroc_low", "auroc_high", "level", "threshold"})
+# Fields of the metrics' dataclasses that get no row of their own: settings, counts of images that
+# are known by other means, and the ends of the AUROC's interval, which are the columns low and high
+# of the AUROC's row.
+_NOT_METRICS = frozenset({"auroc_low", "auroc_high", "level", "threshold", "num_id", "num_ood"})
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class Origin:
                 seconds=self.seconds,
             )
             for metric, value in numbers.items()
-            if metric not in _NOT_METRICS and not metric.startswith("num_")
+            if metric not in _NOT_METRICS
         ]
 
 
