@@ -1,6 +1,7 @@
 """What the commands of all studies share, and that each passes its options on."""
 
 import json
+import re
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from goen.cli.main import main
 from goen.cli.study import StudyOptions, run_on_ranks
 from goen.data import ImageSet
-from goen.studies import AblateConfig, BenchConfig, RobustConfig, RunConfig
+from goen.studies import VARIANTS, AblateConfig, BenchConfig, RobustConfig, RunConfig
 from goen.training.distributed import Ranks
 
 from ..tiny import tiny_protocol
@@ -124,6 +125,14 @@ def test_each_command_passes_its_options_to_its_study(
     assert capsys.readouterr().out.splitlines()[-1] == f"report:  {out / 'report.html'}"
     assert main([command, *words, *places, "--json"]) == 0
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == []
+
+
+@pytest.mark.parametrize("command", ["ablate", "geometry"])
+def test_the_help_lists_the_variants(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    listed = capsys.readouterr().out.partition("--variants [NAME ...]")[2].partition("--preset")[0]
+    assert set(re.findall(r"[a-z]\w+", listed)) >= VARIANTS.keys()
 
 
 def test_a_folder_of_other_files_is_refused_before_anything_is_downloaded(

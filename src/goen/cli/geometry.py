@@ -22,7 +22,7 @@ def geometry_command(
     images, and by epoch. The networks of goen ablate are reused.
 
     For example: goen geometry
-                 goen geometry --variants default no_center_loss
+                 goen geometry --variants no_center_loss
 
     Args:
         config: variants and training.

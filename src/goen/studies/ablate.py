@@ -67,7 +67,9 @@ class AblateConfig:
     """What goen ablate does.
 
     Attributes:
-        variants: by name; all if none is given. default is always included.
+        variants: by name; all if none is given: no_center_loss, single_scale,
+            single_scale_no_center_loss, concat, concat_no_center_loss and, not in goen geometry,
+            no_svhn and no_svhn_no_center_loss. default is always included.
         preset: network and training settings: digits (width 8, half a minute), cpu (width 16, 36
             epochs), short (the same, 12 epochs), fast (a network for short trainings, 16 epochs),
             fast-bf16 (the same in bfloat16, 20 epochs), wide-bf16 (short at width 64 in bfloat16)

@@ -54,7 +54,7 @@ def geometry(
     for name in config.variants:
         if name not in NETWORK_VARIANTS:
             raise unknown("variant with a network of its own", name, NETWORK_VARIANTS)
-    wanted = config.variants or NETWORK_VARIANTS
+    wanted = {"default", *(config.variants or NETWORK_VARIANTS)}
     variants = [name for name in NETWORK_VARIANTS if name in wanted]
     device = find_device(config.device)
     with alone_in(out):
