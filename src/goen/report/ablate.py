@@ -18,7 +18,7 @@ def ablate_tables(results: Sequence[Result], summary: Summary) -> list[Table]:
         comparison.auroc(),
         comparison.differences(
             "differences",
-            "AUROC minus the default's",
+            "AUROC minus that of the default with its calibrated head",
             "p_against_default",
             lambda row: "default",
         ),

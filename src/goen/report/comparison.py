@@ -62,14 +62,28 @@ def left_out_notes(summary: Summary) -> tuple[str, ...]:
     return tuple(f"Left out: {name}. {why}" for name, why in summary.left_out.items())
 
 
-def apart_notes(calibration_kinds: Sequence[str]) -> tuple[str, ...]:
-    """A table note for the datasets that are set apart, if there are any."""
+_SEEN = (
+    "†: they were, for this one. Such a number is not comparable with those of the other rows and "
+    "is never bold."
+)
+_ONE_SEEN = (
+    "†: they were, for the row or for the one that is subtracted. Where they were for one of the "
+    "two alone, the difference is not comparable with the others."
+)
+
+
+def apart_notes(calibration_kinds: Sequence[str], dagger: str = _SEEN) -> tuple[str, ...]:
+    """A table note for the datasets that are set apart, if there are any.
+
+    Args:
+        calibration_kinds: these datasets.
+        dagger: what † means in the table.
+    """
     if not calibration_kinds:
         return ()
     return (
         f"Set apart at the right, the calibration kinds: {', '.join(calibration_kinds)}, of which "
-        "other images may be used to fit a method (outlier exposure). †: they were, for this one. "
-        "Such a number is not comparable with those of the other rows and is never bold.",
+        f"other images may be used to fit a method (outlier exposure). {dagger}",
     )
 
 
@@ -160,6 +174,8 @@ class Comparison:
     ) -> Table:
         """AUROC minus that of a reference row, ≈ where the paired test finds no difference.
 
+        A † marks a difference for which either row was calibrated with images of this kind.
+
         Args:
             name: of the table's files.
             title: of the table.
@@ -169,10 +185,15 @@ class Comparison:
         tested = [m for m in self.methods if any((m, s, test) in self.by_key for s in self.sets)]
 
         def cell(method: str, dataset: str) -> Cell:
-            value = self.by_key[method, dataset, "auroc"].value
-            base = self.by_key[reference(method), dataset, "auroc"].value
+            own = self.by_key[method, dataset, "auroc"]
+            base = self.by_key[reference(method), dataset, "auroc"]
             p = self.by_key[method, dataset, test].value
-            return Cell(value - base, "+.4f", mark="tied" if p > _SIGNIFICANCE else "")
+            return Cell(
+                own.value - base.value,
+                "+.4f",
+                mark="tied" if p > _SIGNIFICANCE else "",
+                seen=own.seen_in_calibration or base.seen_in_calibration,
+            )
 
         rows = tuple(
             Row(
@@ -186,7 +207,11 @@ class Comparison:
             "≈: no significant difference on the same images (paired DeLong test, "
             f"{_SIGNIFICANCE:.0%}). One seed: `goen seeds` measures the spread over trainings."
         )
-        notes = (note, *apart_notes(self.calibration_kinds), *left_out_notes(self.summary))
+        notes = (
+            note,
+            *apart_notes(self.calibration_kinds, _ONE_SEEN),
+            *left_out_notes(self.summary),
+        )
         columns = tuple(map(self._column, self.sets))
         apart = len(self.unseen) if self.unseen and self.calibration_kinds else None
         return Table(name, f"{title}: {self.where}", columns, rows, notes, apart)
