@@ -98,6 +98,16 @@ def test_csv_keeps_every_digit(tmp_path: object) -> None:
     assert r"one & 0.5000 $\pm$ 0.1250 \\" in latex(spread)
 
 
+def test_csv_has_a_column_for_the_dagger_where_a_cell_has_one() -> None:
+    cells = (Cell(0.5, spread=0.0, seen=True), Cell(0.25))
+    table = Table("t", "t", ("x", "y"), (Row("one", cells), Row("two", (Cell(0.75), Cell(1.0)))))
+    assert as_csv(table).splitlines() == [
+        "section,row,x,x spread,x calibrated,y",
+        ",one,0.5,0.0,True,0.25",
+        ",two,0.75,,False,1.0",
+    ]
+
+
 def test_tables_are_written_in_three_forms(tmp_path) -> None:  # type: ignore[no-untyped-def]
     write_tables([TABLE], tmp_path / "tables")
     assert {p.name for p in (tmp_path / "tables").glob("[!.]*")} == {"t.md", "t.tex", "t.csv"}

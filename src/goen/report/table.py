@@ -210,20 +210,25 @@ def latex(table: Table) -> str:
     return "\n".join(lines) + "\n"
 
 
+# Attributes of cells that have columns of their own in CSV, and the names of these.
+_FURTHER = {"spread": "spread", "low": "low", "high": "high", "seen": "calibrated"}
+
+
+def _further(cells: Sequence[Cell]) -> list[str]:
+    """Those that a cell of this column has."""
+    names = [n for n in ("spread", "low", "high") if any(getattr(c, n) is not None for c in cells)]
+    if any(cell.seen for cell in cells):
+        names.append("seen")
+    return names
+
+
 def as_csv(table: Table) -> str:
-    """The table as CSV with unrounded numbers; intervals and spreads have columns of their own."""
+    """The table as CSV with unrounded numbers; intervals, spreads and † have their own columns."""
     cells = list(zip(*(row.cells for row in table.rows), strict=True))
-    extras = [
-        [
-            name
-            for name in ("spread", "low", "high")
-            if any(getattr(c, name) is not None for c in of)
-        ]
-        for of in cells
-    ]
+    extras = list(map(_further, cells))
     header = ["section", "row"]
     for column, names in zip(table.columns, extras, strict=True):
-        header += [column, *(f"{column} {name}" for name in names)]
+        header += [column, *(f"{column} {_FURTHER[name]}" for name in names)]
     lines: list[list[object]] = [[*header]]
     for row in table.rows:
         line: list[object] = [row.section, row.label]
