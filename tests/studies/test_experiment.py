@@ -1,5 +1,7 @@
 """The networks of a study."""
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +16,8 @@ from goen.studies.geometry import NETWORK_VARIANTS
 from goen.studies.methods import METHODS
 
 from ..tiny import TINY, tiny_protocol
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_the_papers_budget_trains_baselines_longer_and_stops_early() -> None:
@@ -39,6 +43,31 @@ def test_a_method_may_score_the_network_that_the_preset_describes(
     trained = Experiment("tiny", "full", 42, tiny_protocol(), stages).members(AS_PRESET)[0]
     assert {result.network for result in results} == {trained.key}
     assert trained.network.config.representation == "plain"
+
+
+_FIT = """
+import sys
+from types import SimpleNamespace
+from goen.runs.stages import Stages
+from goen.studies.experiment import Experiment
+from goen.studies.methods import Method
+from tests.tiny import tiny_protocol
+
+def fit(material):
+    print("torch._dynamo" in sys.modules)
+
+trained = SimpleNamespace(network=None, key="network", trained_on=(), epochs=())
+Experiment.members = lambda self, network: [trained]  # a stage of an earlier process: no training
+experiment = Experiment("digits", "full", 42, tiny_protocol(), Stages(sys.argv[1]))
+assert "torch._dynamo" not in sys.modules
+experiment.fit(Method("own", "Own", fit, fits_on=()))
+"""
+
+
+def test_the_import_that_an_optimiser_causes_is_not_timed(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", _FIT, str(tmp_path)]
+    done = subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True)
+    assert done.stdout == "True\n"
 
 
 @pytest.fixture

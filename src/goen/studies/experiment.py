@@ -7,6 +7,7 @@ from functools import cached_property
 from logging import getLogger
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import nn
 
@@ -197,6 +198,8 @@ class Experiment:
             )
             for role, images in used.items()
         }
+        # A process's first optimiser imports torch._dynamo, which takes longer than most fits.
+        torch.optim.Adam([torch.zeros(1, requires_grad=True)])
         started = time.perf_counter()
         detector = method.fit(Material(members[0].network, self.preset.head, sets))
         seconds = time.perf_counter() - started
