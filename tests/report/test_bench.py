@@ -281,6 +281,13 @@ def test_the_cost_is_that_of_the_results(reports: dict[str, Path]) -> None:
     assert shown["post-hoc", "KNN", "fit and score s"].text == "1.50"
 
 
+def test_the_cost_names_the_machine_in_every_file() -> None:
+    hardware = {"processor": "A 1000", "threads": 2}
+    for recorded, text in ((hardware, "processor A 1000, threads 2"), ({}, "not recorded")):
+        cost = bench_tables(results(), replace(SUMMARY, hardware=recorded))[-1]
+        assert cost.notes[0].endswith(f"The machine: {text}.")
+
+
 def test_a_skipped_method_is_named(reports: dict[str, Path]) -> None:
     text = (reports["bench"] / "report.html").read_text()
     assert "<b>pytorch_ood.KNN is missing.</b> pytorch-ood cannot be imported." in text

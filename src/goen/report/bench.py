@@ -31,9 +31,11 @@ def _cost(comparison: Comparison) -> Table:
         "training s": [Cell(r.value, ".0f") for r in rows],
         "fit and score s": [Cell(r.seconds, ".2f") for r in rows],
     }
+    hardware = comparison.summary.hardware.items()
+    machine = ", ".join(f"{name} {value}" for name, value in hardware) or "not recorded"
     note = (
         "Seconds. Training counts in full for every method, also where several share one network: "
-        "it is the cost of using that one method. Measured on the machine named under Provenance."
+        f"it is the cost of using that one method. The machine: {machine}."
     )
     return comparison.table("cost", "Cost", columns, note)
 
