@@ -32,11 +32,17 @@ def summary_of(run: RunFolder) -> str:
 def test_the_summary_names_the_best_on_unseen_sets_first(tmp_path: Path) -> None:
     run = read_run(bench(tmp_path / "b"))
     lead = summary_of(run)
-    assert lead.startswith("3 methods were compared on the same images of digits")
+    assert lead.startswith("3 methods on the same images of digits, budget full, seed 42.")
     unseen, others = lead.split("On the calibration kinds")
     assert "0.9371 on near-set (Max softmax) and 0.9258 on far-set (Max softmax)" in unseen
     assert "noise" not in unseen
     assert "0.9145 on noise (Max softmax)" in others
+
+
+def test_a_variant_with_two_rows_is_counted_once(tmp_path: Path) -> None:
+    text = str(ablate_page(read_run(ablate(tmp_path / "a")), []).summary[0].text)  # type: ignore[union-attr]
+    scores = "(with the calibrated head and distance alone)"
+    assert text.startswith(f"3 variants {scores} on the same images of digits")
 
 
 def test_a_method_calibrated_with_a_kind_is_not_its_best(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 
-from goen.report.blocks import Page
+from markupsafe import Markup
+
+from goen.report.blocks import Page, counted, listed
 from goen.report.comparison import Comparison
 from goen.report.comparison_page import comparison_page
 from goen.report.run_folder import RunFolder
@@ -34,4 +36,7 @@ def ablate_tables(results: Sequence[Result], summary: Summary) -> list[Table]:
 
 def ablate_page(run: RunFolder, tables: Sequence[Table]) -> Page:
     """The comparison of the variants."""
-    return comparison_page(run, tables, title="Ablation", compared="variants")
+    variants = {title for title, _ in run.titles.values()}  # each has up to two rows
+    scores = listed(list(dict.fromkeys(section for _, section in run.titles.values())))
+    compared = Markup("{} ({})").format(counted(len(variants), "variant"), scores)
+    return comparison_page(run, tables, title="Ablation", compared=compared)

@@ -146,3 +146,13 @@ def listed(parts: Sequence[Markup | str]) -> Markup:
     if len(parts) < 2:
         return Markup("").join(parts)
     return Markup("{} and {}").format(Markup(", ").join(parts[:-1]), parts[-1])
+
+
+def counted(number: int, noun: str) -> str:
+    """The number with its noun.
+
+    Example:
+        >>> counted(1, "variant"), counted(15, "corruption")
+        ('1 variant', '15 corruptions')
+    """
+    return f"{number} {noun}{'s' * (number != 1)}"

@@ -31,7 +31,7 @@ def comparison_page(run: RunFolder, tables: Sequence[Table], *, title: str, comp
         run: the study.
         tables: of the study, that of the AUROC first.
         title: of the page.
-        compared: what the rows are, in the plural.
+        compared: what the rows are, with their number.
     """
     sections = [
         Section("AUROC", [*_auroc_figures(run), *map(ResultTable, tables[:1])]),
@@ -47,8 +47,8 @@ def comparison_page(run: RunFolder, tables: Sequence[Table], *, title: str, comp
 def _summary(run: RunFolder, compared: str) -> list[PageBlock]:
     budgets = ", ".join(dict.fromkeys(r.budget for r in run.results))
     seeds = ", ".join(dict.fromkeys(str(r.seed) for r in run.results))
-    lead = Markup("{} {} were compared on the same images of {}, budget {}, seed {}.").format(
-        len(run.titles), compared, run.summary.data, budgets, seeds
+    lead = Markup("{} on the same images of {}, budget {}, seed {}.").format(
+        compared, run.summary.data, budgets, seeds
     )
     unseen = [best for name in run.sets if name not in run.seen for best in _best(run, name)]
     if unseen:
