@@ -12,6 +12,7 @@ from goen.report.blocks import (
     Paragraph,
     ResultTable,
     Section,
+    counted,
     slug,
 )
 from goen.report.figures.geometry import measure_bars, measure_by_epoch
@@ -35,6 +36,24 @@ _MEASURES = {
     "nc3": "NC3: weights against means (0 = collapsed)",
     "nc4": "NC4: agreement with the nearest mean (1 = collapsed)",
 }
+_DEFINITIONS = {
+    "inter_intra_ratio": "distance between two class means over that of a feature to its class "
+    "mean, both as root mean squares",
+    "total_top_share": "top principal component's share of the variance around the mean of all",
+    "within_top_share": "the same around the class means",
+    "total_effective_rank": "exp of the entropy of the variance's shares by principal component",
+    "within_effective_rank": "the same around the class means",
+    "condition_number": "largest over smallest eigenvalue of the covariance around the class means",
+    "condition_number_ridged": "the same with the ridge of 0.00001 on its diagonal",
+    "nc1": "spread within classes against that of the class means",
+    "nc2_equinorm": "relative spread of the lengths of the centred class means",
+    "nc2_equiangularity": "spread of the cosines between them",
+    "nc2_simplex": "mean distance of these cosines from the simplex's",
+    "nc3": "squared distance between the classifier's weights and the centred class means, both "
+    "scaled to length 1",
+    "nc4": "share of images for which the classifier and the nearest class mean agree",
+}
+_COLLAPSE = "Neural collapse: nc1 to nc3 are 0 and nc4 is 1 when the features have collapsed."
 # The feature that the classifier reads and that the distance is measured in.
 _MAIN_FEATURE = "z"
 _NOT_GEOMETRY = frozenset(
@@ -46,6 +65,12 @@ def geometry_tables(results: Sequence[Result], summary: Summary) -> list[Table]:
     """The measures of each variant's features: one table per feature and dataset."""
     by_key = {(r.method, r.dataset, r.metric): r.value for r in results}
     measures = list(dict.fromkeys(r.metric.rsplit("/", 1)[1] for r in results))
+    defined = [f"{_column(m)}: {_DEFINITIONS[m]}" for m in measures if m in _DEFINITIONS]
+    notes = (
+        f"{'; '.join(defined)}.",
+        _COLLAPSE,
+        "n/a: not defined here, or the covariance is singular.",
+    )
     tables = []
     for dataset in ("train", "test"):
         for feature in dict.fromkeys(r.metric.split("/")[0] for r in results):
@@ -61,21 +86,24 @@ def geometry_tables(results: Sequence[Result], summary: Summary) -> list[Table]:
                 for kind in ("raw", "unit")
                 for method, (title, _) in summary.titles.items()
             )
-            notes = ("n/a: not defined here, or the covariance is singular.",)
             title = f"Geometry of {feature} on {dataset} images: {summary.data}"
-            columns = tuple(m.replace("_", " ") for m in measures)
+            columns = tuple(map(_column, measures))
             tables.append(Table(f"{feature}_{dataset}", title, columns, rows, notes))
     return tables
+
+
+def _column(measure: str) -> str:
+    return measure.replace("_", " ")
 
 
 def geometry_page(run: RunFolder, tables: Sequence[Table]) -> Page:
     """Bars per variant, lines by epoch, and every number."""
     variants = list(dict.fromkeys(r.method for r in run.results))
     lead = Markup(
-        "The geometry of the features of {} variants trained on {}: how compact the classes are, "
+        "The geometry of the features of {} trained on {}: how compact the classes are, "
         "how far apart, how many dimensions carry the variance, and whether the features have "
         "collapsed."
-    ).format(len(variants), run.summary.data)
+    ).format(counted(len(variants), "variant"), run.summary.data)
     text = (
         "The paper argues that CenterLoss compresses the classes and that this harms detection. "
         "Compare variants with and without it. Raw is the feature itself, unit the feature scaled "
