@@ -16,6 +16,7 @@ from goen.report.blocks import (
     ResultTable,
     Section,
     bold,
+    counted,
     listed,
     slug,
 )
@@ -26,6 +27,19 @@ from goen.report.summary import Summary
 from goen.report.table import Cell, Row, Table
 from goen.runs.results import Result
 
+_MEANINGS = {
+    "accuracy": "The share of images classified correctly. Higher is better.",
+    "ece": "Expected calibration error of the confidence, in bins of equal width{bins}. Lower is "
+    "better.",
+    "nll": "Mean negative log-likelihood of the label, in nats. Lower is better.",
+    "brier": "Squared distance of the probabilities from the label, summed over classes: 0 to 2. "
+    "Lower is better.",
+    "mean_score": "Mean OOD score, higher for more OOD. Each method has a scale of its own: only "
+    "numbers of one row can be compared.",
+    "flagged": "The share of images above the threshold, set on clean held-out images{rate}. A "
+    "corrupted image still belongs to its class: neither high nor low is better in itself.",
+}
+_CLEAN = "clean images: no corruption lowered it"
 _METRICS = {
     "accuracy": "Accuracy",
     "ece": "ECE",
@@ -61,9 +75,31 @@ def robust_tables(results: Sequence[Result], summary: Summary) -> list[Table]:
     return [*by_severity, *by_corruption]
 
 
+def _where(results: Sequence[Result], summary: Summary) -> str:
+    first = results[0]
+    return f"{summary.data}, budget {first.budget}, seed {first.seed}"
+
+
+def _notes(results: Sequence[Result], summary: Summary, metric: str) -> tuple[str, ...]:
+    """What the metric means and on how many images it was measured, as far as recorded."""
+    counts = {
+        r.metric: f"{r.value:,.0f}" for r in results if r.metric in ("num_samples", "num_bins")
+    }
+    rate = summary.config.get("false_alarm_rate")
+    meaning = _MEANINGS[metric].format(
+        bins=f" ({counts['num_bins']})" if "num_bins" in counts else "",
+        rate=f" for a false-alarm rate of {100 * rate:g} %" if isinstance(rate, float) else "",
+    )
+    images = [f"{counts['num_samples']} test images."] if "num_samples" in counts else []
+    return (" ".join([meaning, *images]), *left_out_notes(summary))
+
+
 def _by_severity(results: Sequence[Result], summary: Summary, metric: str) -> Table:
     values = {(r.method, r.dataset): r.value for r in results if r.metric == metric}
     corruptions, severities = _corruptions(results)
+    over = f"mean over {counted(len(corruptions), 'corruption')}"
+    if len(corruptions) == 1:
+        over = corruptions[0].replace("_", " ")
     rows = []
     for method, (label, _) in summary.titles.items():
         means = [
@@ -73,16 +109,17 @@ def _by_severity(results: Sequence[Result], summary: Summary, metric: str) -> Ta
         rows.append(Row(label, tuple(map(Cell, [values[method, "clean"], *means]))))
     return Table(
         metric,
-        f"{_METRICS[metric]}: {summary.data}, mean over {len(corruptions)} corruptions",
+        f"{_METRICS[metric]}: {_where(results, summary)}, {over}",
         ("clean", *(f"severity {severity}" for severity in severities)),
         tuple(rows),
-        left_out_notes(summary),
+        _notes(results, summary, metric),
     )
 
 
 def _by_corruption(results: Sequence[Result], summary: Summary, metric: str) -> Table:
     values = {(r.method, r.dataset): r.value for r in results if r.metric == metric}
     corruptions, severities = _corruptions(results)
+    over = f"severity {severities[0]}" if len(severities) == 1 else "mean over severities"
     rows = [
         Row(
             name,
@@ -95,9 +132,10 @@ def _by_corruption(results: Sequence[Result], summary: Summary, metric: str) -> 
     ]
     return Table(
         f"{metric}_by_corruption",
-        f"{_METRICS[metric]} by corruption: {summary.data}, mean over severities",
+        f"{_METRICS[metric]} by corruption: {_where(results, summary)}, {over}",
         tuple(label for label, _ in summary.titles.values()),
         tuple(rows),
+        _notes(results, summary, metric),
     )
 
 
@@ -119,14 +157,16 @@ def _summary(run: RunFolder) -> list[PageBlock]:
         if found:
             low = min(found, key=lambda r: r.value)
             name, severity = split_name(low.dataset)
-            lowest.append(
-                Markup("{} for {} ({}, severity {})").format(
-                    bold(low.value, ".1%"), run.label(method), name.replace("_", " "), severity
-                )
-            )
-    lead = Markup(
-        "The test images of {} under {} corruptions at severities {}. The lowest accuracy is {}."
-    ).format(run.summary.data, len(corruptions), ", ".join(map(str, severities)), listed(lowest))
+            where = f"{name.replace('_', ' ')}, severity {severity}" if severity else _CLEAN
+            shown = (bold(low.value, ".1%"), run.label(method), where)
+            lowest.append(Markup("{} for {} ({})").format(*shown))
+    lead = Markup("The test images of {} under {} at {} {}. The lowest accuracy is {}.").format(
+        run.summary.data,
+        counted(len(corruptions), "corruption"),
+        "severity" if len(severities) == 1 else "severities",
+        ", ".join(map(str, severities)),
+        listed(lowest),
+    )
     text = (
         "A corrupted image still belongs to its class, so flagging it is not an error in itself. "
         "Ideally a gate flags the images that the classifier gets wrong."
@@ -151,7 +191,7 @@ def _values(run: RunFolder, metric: str) -> dict[str, dict[int, list[float]]]:
         if twin is None:
             joined[name] = own
         else:
-            joined = {f"{k}, {name}" if k == twin else k: v for k, v in joined.items()}
+            joined = {f"{k}; {name}" if k == twin else k: v for k, v in joined.items()}
     return {name: dict(sorted(own.items())) for name, own in joined.items()}
 
 
@@ -169,6 +209,9 @@ def _severity_figures(run: RunFolder) -> list[PageBlock]:
         "Boxes: quartiles over corruptions, whiskers up to 1.5 times the interquartile range. "
         "Lines: the means."
     )
+    corruptions = _corruptions(run.results)[0]
+    if len(corruptions) == 1:
+        text = f"The one corruption is {corruptions[0].replace('_', ' ')}."
     return [Paragraph(text), Gallery(tuple(drawings))]
 
 

@@ -27,9 +27,11 @@ def severity_boxes(title: str, methods: Mapping[str, BySeverity]) -> Figure:
     ax = figure.subplots()
     severities = sorted({s for values in methods.values() for s in values})
     width = 0.8 / len(methods)
+    has_boxes = any(len(v) > 1 for values in methods.values() for v in values.values())
+    step = width if has_boxes else 0.0  # boxes side by side; points where they belong
     for number, (name, values) in enumerate(methods.items()):
         style = line_style(number)
-        places = [s + (number - (len(methods) - 1) / 2) * width for s in values]
+        places = [s + (number - (len(methods) - 1) / 2) * step for s in values]
         means = [float(np.mean(values[s])) for s in values]
         ax.plot(places, means, marker=marker(number), markersize=4, label=name, **style)
         boxed = [(p, values[s]) for p, s in zip(places, values, strict=True) if len(values[s]) > 1]
