@@ -80,4 +80,5 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> UsageError:
     names = sorted(known)
     near = get_close_matches(str(name), names, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    return UsageError(f"Unknown {kind} {name!r}.{hint} Known: {', '.join(names)}.")
+    listed = f"Known: {', '.join(names)}." if names else "There are none."
+    return UsageError(f"Unknown {kind} {name!r}.{hint} {listed}")
