@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 
@@ -23,7 +24,8 @@ def same(one: Outputs, other: Outputs) -> bool:
 
 
 @pytest.mark.parametrize(
-    "rows", [slice(1, 3), torch.tensor([2, 0]), torch.tensor([True, False, True])]
+    "rows",
+    [slice(1, 3), torch.tensor([2, 0]), torch.tensor([True, False, True]), [0, 2], np.arange(2)],
 )
 def test_rows_are_taken_of_everything(rows: slice | torch.Tensor) -> None:
     part = OUTPUTS[rows]
@@ -31,6 +33,15 @@ def test_rows_are_taken_of_everything(rows: slice | torch.Tensor) -> None:
     assert torch.equal(part.features["late"], OUTPUTS.features["late"][rows])
     assert torch.equal(part.uncertainty, OUTPUTS.uncertainty[rows])
     assert PLAIN[rows].uncertainty is None
+
+
+@pytest.mark.parametrize("rows", [0, -1, np.int64(1), torch.tensor(2), (slice(None), 0)])
+def test_one_number_is_no_rows(rows: object) -> None:
+    with pytest.raises(UsageError, match=r"by a slice or by a list .* outputs\[\[-1\]\]"):
+        OUTPUTS[rows]  # type: ignore[index]
+    assert same(OUTPUTS[[-1]], OUTPUTS[2:])
+    with pytest.raises(UsageError, match="got 0"):
+        list(OUTPUTS)  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize("outputs", [OUTPUTS, PLAIN])

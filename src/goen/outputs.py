@@ -41,8 +41,17 @@ class Outputs:
         title = f"Outputs of {len(self):,} inputs"
         return html_table(title, columns, rows, note=note, right=columns[3:])
 
-    def __getitem__(self, rows: slice | Tensor) -> "Outputs":
-        """The outputs of these images."""
+    def __getitem__(self, rows: slice | Tensor | list[int]) -> "Outputs":
+        """The outputs of these images.
+
+        Raises:
+            UsageError: one number, which would leave a row without its axis.
+        """
+        if not isinstance(rows, slice | list) and getattr(rows, "ndim", 0) != 1:
+            raise UsageError(
+                f"Outputs are indexed by a slice or by a list or tensor of rows, got {rows!r}. The "
+                "first image is outputs[[0]], the last outputs[[-1]]."
+            )
         features = {name: values[rows] for name, values in self.features.items()}
         uncertainty = None if self.uncertainty is None else self.uncertainty[rows]
         return Outputs(self.logits[rows], features, uncertainty)
