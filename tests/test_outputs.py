@@ -71,3 +71,10 @@ def test_the_last_feature_is_named() -> None:
     assert OUTPUTS.last_feature == "late"
     with pytest.raises(UsageError, match="these outputs have logits alone"):
         _ = Outputs(OUTPUTS.logits, {}).last_feature
+
+
+def test_logits_and_features_have_the_same_number_of_rows() -> None:
+    OUTPUTS.check_counts()
+    wrong = Outputs(OUTPUTS.logits, {**OUTPUTS.features, "late": torch.zeros(2, 3)})
+    with pytest.raises(UsageError, match="logits have 3 rows, feature 'late' has 2"):
+        wrong.check_counts()

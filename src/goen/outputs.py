@@ -70,6 +70,19 @@ class Outputs:
             )
         return list(self.features)[-1]
 
+    def check_counts(self) -> None:
+        """Raise a ``UsageError`` unless logits and features have the same number of rows.
+
+        Detectors call this. Not checked when they are made: that happens in traced networks too.
+        """
+        for name, values in self.features.items():
+            if len(values) != len(self.logits):
+                raise UsageError(
+                    f"Logits and features are of the same images: the logits have "
+                    f"{len(self.logits)} rows, feature {name!r} has {len(values)}. Extract both in "
+                    "one pass, or take the same rows of both."
+                )
+
     def feature(self, name: str) -> Tensor:
         """The feature of this name, ``(N, D)``.
 

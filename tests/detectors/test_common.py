@@ -17,7 +17,7 @@ import torch
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
-from goen.detectors import CueDetector, Detector, SimpleDetector
+from goen.detectors import CueDetector, Detector, Goen, GoenM, SimpleDetector
 from goen.detectors.calibration_head import HeadConfig
 from goen.errors import FitError, NotFittedError, UsageError
 from goen.models.backbone import NetworkConfig, Scale
@@ -352,6 +352,24 @@ def test_training_images_that_are_not_finite_are_refused(method: Method) -> None
         values[3] = torch.nan
     with pytest.raises(FitError):
         method.fit(given)
+
+
+@every_method
+def test_features_of_other_images_than_the_logits_are_refused(method: Method) -> None:
+    far, _ = far_and_near(method)
+    if not far.features:  # an ensemble gives logits alone
+        far = Outputs(far.logits, {"z": far.logits}, far.uncertainty)
+    expected = "logits have 200 rows, feature '[a-z0-9]+' has 100"
+    mixed = Outputs(far.logits, {k: v[:100] for k, v in far.features.items()}, far.uncertainty)
+    with pytest.raises(UsageError, match=expected):
+        fitted(method.key).score(mixed)
+    with pytest.raises(UsageError, match=expected):
+        blank(fitted(method.key)).fit(mixed, torch.zeros(200, dtype=torch.int64))
+    if isinstance(detector := blank(fitted(method.key)), Goen | GoenM):
+        with pytest.raises(UsageError, match=expected):
+            detector.update(mixed, torch.zeros(200, dtype=torch.int64))
+        with pytest.raises(UsageError, match=expected):
+            detector.fit(*material(method)["train"], held_out=mixed)
 
 
 @methods_for("needs a feature")

@@ -94,6 +94,7 @@ class Bank:
             FitError: a feature is NaN or infinite.
             UsageError: an invalid shape, type or label.
         """
+        outputs.check_counts()
         count = outputs.logits.shape[1]
         if self._seen and count != self.num_classes:
             raise UsageError(

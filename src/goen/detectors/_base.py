@@ -45,6 +45,7 @@ class Detector(ABC):
     def _check_fit(self, outputs: Outputs, labels: Tensor) -> None:
         """Raise a ``UsageError`` unless these are outputs, at least one, with a label each."""
         check_features(outputs.logits)
+        outputs.check_counts()
         check_labels(labels, len(outputs), outputs.logits.shape[1])
         if not len(outputs):
             raise UsageError(f"{type(self).__name__} was given no outputs to fit.")
@@ -171,6 +172,7 @@ class SimpleDetector(Detector):
     @final
     def _check(self, outputs: Outputs) -> None:
         check_features(outputs.logits)
+        outputs.check_counts()
         for name in self.feature_names(outputs):
             outputs.feature(name)
 

@@ -77,6 +77,7 @@ class ClassGaussians:
         return self._add(outputs, labels)
 
     def _add(self, outputs: Outputs, labels: Tensor) -> Self:
+        outputs.check_counts()
         rows = self.rows(outputs)
         if self.statistics_ is None:
             classes = outputs.logits.shape[1]

@@ -253,6 +253,7 @@ class Goen(CueDetector):
 
 
 def _cues(gaussians: ClassGaussians, outputs: Outputs) -> Tensor:
+    outputs.check_counts()
     unit = gaussians.rows(outputs)
     columns = [
         log_distance(gaussians.whitening_.nearest(unit).distance),

@@ -191,6 +191,7 @@ class GoenM(CueDetector):
         return self._cues(self.bank, outputs)
 
     def _cues(self, bank: Bank, outputs: Outputs) -> Tensor:
+        outputs.check_counts()
         # The logits first: the distances read the whole bank, and leave little in the caches.
         uncertainty = [_LOGIT_CUES[name].measure(outputs.logits) for name in self.logit_cues]
         distances = [bank.distance(outputs, layer) for layer in bank.layers]

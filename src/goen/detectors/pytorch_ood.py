@@ -52,6 +52,7 @@ class PytorchOod(Detector):
         return torch.as_tensor(scores).to(torch.float64)
 
     def _read(self, outputs: Outputs) -> Tensor:
+        outputs.check_counts()
         if self._kind == LOGITS:
             return outputs.logits
         return outputs.feature(self.feature_ or self.feature or outputs.last_feature)
