@@ -108,3 +108,10 @@ def test_a_state_that_cannot_be_is_refused() -> None:
         MaSF().load_state({name: state[name] for name in ("class_counts", "fisher")})
     with pytest.raises(UsageError, match="at least one"):
         MaSF(feature=())
+
+
+def test_layers_in_a_list_are_saved_and_loaded() -> None:
+    train, labels = outputs(60, 0)
+    detector = MaSF(feature=list(LAYERS)).fit(train, labels)
+    loaded = MaSF(feature=list(LAYERS)).load_state(detector.state())
+    assert torch.equal(loaded.score(train), MaSF(feature=LAYERS).fit(train, labels).score(train))

@@ -128,3 +128,11 @@ def test_a_forged_state_is_refused(layers: list[int]) -> None:
         again.load_state({**state, "layers": torch.tensor(layers)})
     with pytest.raises(ArtifactError, match="weights"):
         again.load_state({**state, "weights": state["weights"][1:]})
+
+
+def test_layers_in_a_list_are_saved_and_loaded() -> None:
+    train, labels = outputs(200, 0)
+    detector = MultilayerMahalanobis(feature=list(LAYERS)).fit(train, labels)
+    loaded = MultilayerMahalanobis(feature=list(LAYERS)).load_state(detector.state())
+    of_tuple = MultilayerMahalanobis(feature=LAYERS).fit(train, labels)
+    assert torch.equal(loaded.score(train), of_tuple.score(train))

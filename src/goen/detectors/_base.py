@@ -158,10 +158,10 @@ class SimpleDetector(Detector):
     @final
     def feature_names(self, outputs: Outputs) -> tuple[str, ...]:
         """The features it measures of these outputs."""
-        wanted: str | tuple[str, ...] | None = getattr(self, "feature", ())
+        wanted: str | Sequence[str] | None = getattr(self, "feature", ())
         if wanted is None:
             wanted = self.feature_ or outputs.last_feature
-        return (wanted,) if isinstance(wanted, str) else wanted
+        return (wanted,) if isinstance(wanted, str) else tuple(wanted)
 
     @final
     def rows(self, outputs: Outputs) -> Tensor:

@@ -1,6 +1,6 @@
 """The distance to the k-th nearest training image."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import final
 
 import torch
@@ -39,7 +39,7 @@ class KNN(SimpleDetector):
         tensor([0.4000], dtype=torch.float64)
     """
 
-    def __init__(self, *, k: int = 50, feature: str | tuple[str, ...] | None = None) -> None:
+    def __init__(self, *, k: int = 50, feature: str | Sequence[str] | None = None) -> None:
         self.k = k
         self.feature = feature
         if k < 1:

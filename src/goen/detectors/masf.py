@@ -1,6 +1,6 @@
 """Every channel of every layer tested against the training images of a class."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import final
 
 import torch
@@ -49,7 +49,7 @@ class MaSF(SimpleDetector):
         tensor([ 1., 12.], dtype=torch.float64)
     """
 
-    def __init__(self, *, feature: str | tuple[str, ...] | None = None) -> None:
+    def __init__(self, *, feature: str | Sequence[str] | None = None) -> None:
         self.feature = feature
         if feature is not None and not feature:
             raise UsageError("MaSF needs the name of at least one feature.")
@@ -85,7 +85,7 @@ class MaSF(SimpleDetector):
         layers = list(_layers(tensors))
         tensors.check_names([*layers, _COUNTS, _FISHER])
         rows = int(tensors.integers(_COUNTS, ("classes",), low=0, high=_MOST_ROWS).sum())
-        wanted = len(self.feature) if isinstance(self.feature, tuple) else 1
+        wanted = 1 if self.feature is None or isinstance(self.feature, str) else len(self.feature)
         if len(layers) != wanted:
             raise ValueError(f"it has {len(layers)} layers, not {wanted}")
         for name in layers:

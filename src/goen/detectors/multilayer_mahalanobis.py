@@ -1,6 +1,6 @@
 """The Mahalanobis distance in several layers at once."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import final
 
 import torch
@@ -60,9 +60,7 @@ class MultilayerMahalanobis(SimpleDetector):
         True
     """
 
-    def __init__(
-        self, *, feature: str | tuple[str, ...] | None = None, num_layers: int = 3
-    ) -> None:
+    def __init__(self, *, feature: str | Sequence[str] | None = None, num_layers: int = 3) -> None:
         self.feature = feature
         self.num_layers = num_layers
         if feature is not None and not feature:
@@ -86,7 +84,8 @@ class MultilayerMahalanobis(SimpleDetector):
     def _check_state(self, tensors: Tensors) -> None:
         tensors.check_names([*WHITENING, _LAYERS, _WEIGHTS])
         check_whitening(tensors)
-        last = len(self.feature) - 1 if isinstance(self.feature, tuple) else 0
+        one = self.feature is None or isinstance(self.feature, str)
+        last = 0 if one else len(self.feature or ()) - 1
         layers = tensors.integers(_LAYERS, ("layers",), low=0, high=last).tolist()
         if not layers or layers[-1] != last or sorted({*layers}) != layers:
             raise ValueError(f"its tensor {tensors.prefix}{_LAYERS} should end with the last layer")
