@@ -306,7 +306,11 @@ def test_the_result_is_frozen():
         ([1j], [1.0], "id_scores must be real numbers"),
         ([[1.0], [1.0, 2.0]], [1.0], "id_scores must be numbers numpy can read"),
         ([2**53 + 1, 2**53], [1.0], "integers of 2.*53 or more"),
-        (torch.ones(2, requires_grad=True), [1.0], r"tensor.detach\(\).cpu\(\).numpy\(\)"),
+        (
+            torch.ones(2, requires_grad=True),
+            [1.0],
+            r"detach\(\).float\(\).cpu\(\).numpy\(\)",
+        ),
         (torch.ones(2, dtype=torch.bfloat16), [1.0], "id_scores must be numbers numpy can read"),
     ],
 )

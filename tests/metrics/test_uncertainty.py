@@ -347,6 +347,12 @@ def test_methods_that_saw_other_sets_cannot_be_compared() -> None:
         paired_mean_auroc_test(id_a=[1.0], ood_a={}, id_b=[1.0], ood_b={})
 
 
+@pytest.mark.parametrize("p", [[1.5, -1.0], [float("nan"), 0.01], [[0.5]], 0.5])
+def test_what_is_no_p_value_is_not_corrected(p: Any) -> None:
+    with pytest.raises(UsageError, match=r"p_values must be a list of numbers in \[0, 1\], got"):
+        holm(p)
+
+
 def test_holms_correction_by_hand_and_against_its_definition() -> None:
     assert holm([]) == []
     assert holm([0.5, 0.6]) == [1.0, 1.0]

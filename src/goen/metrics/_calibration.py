@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy.typing as npt
 
 from goen.functional import calibration
-from goen.metrics._inputs import as_booleans, as_unit_interval, check_count
+from goen.functional._rows import check_count
+from goen.metrics._inputs import as_booleans, as_unit_interval
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from scipy import special
 
 from goen.errors import UsageError
 from goen.functional import calibration
-from goen.metrics._inputs import as_labels, as_logits, as_probabilities, check_count
+from goen.functional._rows import check_count
+from goen.metrics._inputs import as_labels, as_logits, as_probabilities
 
 
 @dataclass(frozen=True, slots=True)

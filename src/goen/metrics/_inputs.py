@@ -19,7 +19,7 @@ def as_array(values: npt.ArrayLike, name: str) -> npt.NDArray[Any]:
     except (TypeError, ValueError, RuntimeError) as error:
         raise UsageError(
             f"{name} must be numbers numpy can read, got {type(values).__name__} ({error}). "
-            "For a torch tensor pass tensor.detach().cpu().numpy()."
+            "For a torch tensor pass tensor.detach().float().cpu().numpy()."
         ) from error
     if array.dtype.kind not in "biuf":
         raise UsageError(f"{name} must be real numbers, got dtype {array.dtype}.")
@@ -124,8 +124,3 @@ def as_booleans(values: npt.ArrayLike, name: str, size: int) -> Floats:
 def check_level(level: float) -> None:
     if not 0.0 < level < 1.0:
         raise UsageError(f"level must lie between 0 and 1, such as 0.95, got {level}.")
-
-
-def check_count(count: int, name: str, at_least: int) -> None:
-    if count != int(count) or count < at_least:
-        raise UsageError(f"{name} must be a whole number of at least {at_least}, got {count}.")

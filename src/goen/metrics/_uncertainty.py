@@ -13,7 +13,8 @@ from scipy import special
 
 from goen.errors import UsageError
 from goen.functional import ranking
-from goen.metrics._inputs import as_floats, check_count, check_level
+from goen.functional._rows import check_count
+from goen.metrics._inputs import as_array, as_floats, check_level
 from goen.metrics._ood import curve_metrics
 
 _CHUNK = 2**20  # counts held at once by the bootstrap: 8 MB per array
@@ -323,9 +324,12 @@ def holm(p_values: Sequence[float]) -> list[float]:
         >>> [round(p, 3) for p in holm([0.01, 0.04, 0.03])]
         [0.03, 0.06, 0.06]
     """
-    order = np.argsort(p_values, kind="stable")
+    given = as_array(p_values, "p_values")
+    if given.ndim != 1 or not ((given >= 0) & (given <= 1)).all():  # NaN is neither
+        raise UsageError(f"p_values must be a list of numbers in [0, 1], got {given.tolist()}.")
+    order = np.argsort(given, kind="stable")
     factors = np.arange(len(order), 0, -1)
-    raised = np.maximum.accumulate(np.asarray(p_values)[order] * factors)
+    raised = np.maximum.accumulate(given[order] * factors)
     corrected = np.empty(len(order))
     corrected[order] = np.minimum(raised, 1.0)
     return [float(p) for p in corrected]
