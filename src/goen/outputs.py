@@ -89,6 +89,8 @@ class Outputs:
         Raises:
             UsageError: there is none.
         """
+        if not isinstance(name, str):
+            raise UsageError(f"One feature is named by a string, got {name!r}.")
         if name not in self.features:
             raise unknown("feature", name, self.features)
         return self.features[name]

@@ -127,6 +127,19 @@ def test_a_named_feature_wins(make: Callable[..., Detector]) -> None:
 
 
 @measuring
+@pytest.mark.parametrize("feature", [3, 3.5, ("a", 3)], ids=str)
+def test_a_feature_is_named_by_a_string(make: Callable[..., Detector], feature: object) -> None:
+    with pytest.raises(UsageError, match=r"(named by a string|by its name|one feature).*, got"):
+        make(feature=feature).fit(outputs("a b"), LABELS)
+
+
+@pytest.mark.parametrize("make", [make for name, make in MEASURING.items() if name != "knn"])
+def test_one_feature_is_measured_not_two(make: Callable[..., Detector]) -> None:
+    with pytest.raises(UsageError, match=r"[Oo]ne feature.*got .*\('a', 'b'\)"):
+        make(feature=("a", "b")).fit(outputs("a b"), LABELS)
+
+
+@measuring
 def test_logits_alone_are_refused_by_what_measures_a_feature(
     make: Callable[..., Detector],
 ) -> None:

@@ -95,6 +95,9 @@ def test_more_neighbours_than_rows_are_refused() -> None:
         KNN(k=0)
     with pytest.raises(UsageError, match="at least one feature"):
         KNN(feature=())
+    for k in (5.5, "5"):
+        with pytest.raises(UsageError, match=f"k must be a whole number .* got {k!r}"):
+            KNN(k=k)  # type: ignore[arg-type]
 
 
 def test_rows_that_are_not_finite_are_refused() -> None:

@@ -114,6 +114,8 @@ def test_no_layer_and_no_number_are_refused() -> None:
         MultilayerMahalanobis(feature=())
     with pytest.raises(UsageError, match="at least 1, got 0"):
         MultilayerMahalanobis(num_layers=0)
+    with pytest.raises(UsageError, match=r"num_layers must be a whole number .* got 1\.5"):
+        MultilayerMahalanobis(num_layers=1.5)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("layers", [[1, 2, 3], [2, 1, 4], [2, 2, 4], [1, 5], [-1, 4]], ids=str)

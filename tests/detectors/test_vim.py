@@ -95,9 +95,9 @@ def test_logits_below_zero_are_refused() -> None:
 
 def test_what_does_not_belong_together_is_refused() -> None:
     weight, bias = classifier()
-    for dim in (-1, 10):
+    for dim in (-1, 10, 2.5, "2"):
         with pytest.raises(UsageError, match=r"dim lies in 0 .. 9"):
-            ViM(weight=weight, bias=bias, dim=dim)
+            ViM(weight=weight, bias=bias, dim=dim)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="of a linear classifier"):
         ViM(weight=weight.T, bias=bias)
     vim = ViM(weight=weight, bias=bias)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from goen.errors import ArtifactError, NotFittedError, UsageError
-from goen.functional._rows import check_features, check_finite_for_fit, check_labels
+from goen.functional._rows import check_count, check_features, check_finite_for_fit, check_labels
 from goen.functional.cues import normalise
 from goen.functional.neighbours import NeighbourIndex
 from goen.outputs import Outputs
@@ -65,7 +65,7 @@ class Bank:
     """
 
     def __init__(self, layers: Sequence[str], rows: int = ROWS) -> None:
-        check_rows(rows)
+        check_count(rows, "rows", 1)
         self.layers = tuple(layers)
         self.rows = rows
         self.num_classes = 0
@@ -261,12 +261,6 @@ class Bank:
         self._numbers = None
         self._indices = {layer: NeighbourIndex(values) for layer, values in unit.items()}
         return self
-
-
-def check_rows(rows: int) -> None:
-    """Raise a ``UsageError`` unless a bank can have so many rows."""
-    if rows < 1:
-        raise UsageError(f"A bank has one row or more, got {rows}.")
 
 
 def _neighbour(labels: Tensor) -> int:

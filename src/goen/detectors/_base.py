@@ -161,13 +161,32 @@ class SimpleDetector(Detector):
         wanted: str | Sequence[str] | None = getattr(self, "feature", ())
         if wanted is None:
             wanted = self.feature_ or outputs.last_feature
+        if not isinstance(wanted, str | Sequence):
+            raise UsageError(
+                f"{type(self).__name__} measures a feature by its name, several by a tuple of "
+                f"names, or the last with None, got feature={wanted!r}."
+            )
         return (wanted,) if isinstance(wanted, str) else tuple(wanted)
+
+    @final
+    def feature_name(self, outputs: Outputs) -> str:
+        """The one feature it measures of these outputs.
+
+        Raises:
+            UsageError: it was given several.
+        """
+        names = self.feature_names(outputs)
+        if len(names) != 1:
+            raise UsageError(
+                f"{type(self).__name__} measures one feature, got feature={names!r}. Name one of "
+                "them; KNN, MaSF and MultilayerMahalanobis measure several."
+            )
+        return names[0]
 
     @final
     def rows(self, outputs: Outputs) -> Tensor:
         """The one feature it measures, ``(N, D)``."""
-        (name,) = self.feature_names(outputs)
-        return outputs.feature(name)
+        return outputs.feature(self.feature_name(outputs))
 
     @final
     def _check(self, outputs: Outputs) -> None:

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from goen.detectors._base import SimpleDetector
 from goen.errors import UsageError
+from goen.functional._rows import check_count
 from goen.functional.logits import check_several_classes, generalised_entropy
 from goen.outputs import Outputs
 
@@ -40,8 +41,7 @@ class GEN(SimpleDetector):
         self.top = top
         if not 0 < gamma < 1:
             raise UsageError(f"gamma lies above 0 and below 1, got {gamma}.")
-        if top < 1:
-            raise UsageError(f"top counts classes, at least 1, got {top}.")
+        check_count(top, "top", 1)
 
     def _learn(self, outputs: Outputs, labels: Tensor) -> Mapping[str, Tensor]:
         return {}

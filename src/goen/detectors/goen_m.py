@@ -12,10 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from goen.detectors._bank import ROWS, Bank, NearestImages, check_rows
+from goen.detectors._bank import ROWS, Bank, NearestImages
 from goen.detectors._base import CueDetector, column_p_values
 from goen.detectors._tracing import TracedNeighbour, traced_energy, traced_entropy
 from goen.errors import FitError, NotFittedError, UsageError, unknown
+from goen.functional._rows import check_count
 from goen.functional.cues import entropy
 from goen.functional.fusion import fuse
 from goen.functional.logits import energy_score
@@ -94,7 +95,7 @@ class GoenM(CueDetector):
         self.logit_cues = _checked_logit_cues(logit_cues)
         self.layers = None if layers is None else _checked(layers, self.logit_cues)
         self.rows = rows
-        check_rows(rows)
+        check_count(rows, "rows", 1)
         self.bank_: Bank | None = None
         self.id_cues_: Tensor | None = None
         self.ood_cues_: dict[str, Tensor] = {}

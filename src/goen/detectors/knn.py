@@ -8,7 +8,7 @@ from torch import Tensor
 
 from goen.detectors._base import SimpleDetector
 from goen.errors import FitError, UsageError
-from goen.functional._rows import blocks, check_features, check_finite_for_fit
+from goen.functional._rows import blocks, check_count, check_features, check_finite_for_fit
 from goen.functional.cues import normalise
 from goen.functional.neighbours import NeighbourIndex
 from goen.outputs import Outputs
@@ -42,8 +42,7 @@ class KNN(SimpleDetector):
     def __init__(self, *, k: int = 50, feature: str | Sequence[str] | None = None) -> None:
         self.k = k
         self.feature = feature
-        if k < 1:
-            raise UsageError(f"k counts neighbours, at least 1, got {k}.")
+        check_count(k, "k", 1)
         if feature is not None and not feature:
             raise UsageError("KNN needs the name of at least one feature.")
 

@@ -15,7 +15,7 @@ from goen.detectors._gaussians import (
     whitening_tensors,
 )
 from goen.errors import UsageError
-from goen.functional._rows import blocks
+from goen.functional._rows import blocks, check_count
 from goen.functional.covariance import ledoit_wolf_shrinkage, tied_covariance
 from goen.functional.cues import normalise
 from goen.functional.gaussian import ClassStatistics
@@ -65,8 +65,7 @@ class MultilayerMahalanobis(SimpleDetector):
         self.num_layers = num_layers
         if feature is not None and not feature:
             raise UsageError("MultilayerMahalanobis needs the name of at least one feature.")
-        if num_layers < 1:
-            raise UsageError(f"num_layers is at least 1, got {num_layers}.")
+        check_count(num_layers, "num_layers", 1)
 
     def _learn(self, outputs: Outputs, labels: Tensor) -> Mapping[str, Tensor]:
         names = self.feature_names(outputs)
@@ -84,8 +83,8 @@ class MultilayerMahalanobis(SimpleDetector):
     def _check_state(self, tensors: Tensors) -> None:
         tensors.check_names([*WHITENING, _LAYERS, _WEIGHTS])
         check_whitening(tensors)
-        one = self.feature is None or isinstance(self.feature, str)
-        last = 0 if one else len(self.feature or ()) - 1
+        count = 1 if self.feature is None or isinstance(self.feature, str) else len(self.feature)
+        last = count - 1
         layers = tensors.integers(_LAYERS, ("layers",), low=0, high=last).tolist()
         if not layers or layers[-1] != last or sorted({*layers}) != layers:
             raise ValueError(f"its tensor {tensors.prefix}{_LAYERS} should end with the last layer")

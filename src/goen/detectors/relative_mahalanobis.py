@@ -57,9 +57,11 @@ class RelativeMahalanobis(SimpleDetector):
         check_relative_ridge(ridge)
 
     def _learn(self, outputs: Outputs, labels: Tensor) -> Mapping[str, Tensor]:
-        (feature,) = self.feature_names(outputs)
         gaussians = ClassGaussians(
-            feature, unit_length=self.normalise, ridge=self.ridge, relative_ridge=True
+            self.feature_name(outputs),
+            unit_length=self.normalise,
+            ridge=self.ridge,
+            relative_ridge=True,
         )
         for block in blocks(len(outputs)):
             gaussians.update(outputs[block], labels[block])

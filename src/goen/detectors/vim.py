@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import final
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -53,10 +54,10 @@ class ViM(SimpleDetector):
         self.dim = dim
         check_classifier(weight, bias)
         width = weight.shape[1]
-        if dim is not None and not 0 <= dim < width:
+        if dim is not None and not (isinstance(dim, int | np.integer) and 0 <= dim < width):
             raise UsageError(
                 f"dim lies in 0 .. {width - 1}, to leave a residual of features of width {width}, "
-                f"got {dim}."
+                f"got {dim!r}."
             )
 
     def _learn(self, outputs: Outputs, labels: Tensor) -> Mapping[str, Tensor]:
