@@ -195,6 +195,31 @@ def test_a_template_that_needs_a_fit_says_so() -> None:
             use()
 
 
+@pytest.mark.parametrize(
+    ("change", "got"),
+    [
+        (lambda scores: scores[:, None], r"a tensor \(60, 1\)"),
+        (lambda scores: scores[:5], r"a tensor \(5,\)"),
+        (lambda scores: scores.mean(), r"a tensor \(\)"),
+        (lambda scores: scores.numpy(), "ndarray"),
+        (lambda scores: None, "NoneType"),
+    ],
+)
+def test_a_template_gives_one_score_per_image(change: Callable[[Tensor], Tensor], got: str) -> None:
+    class Changed(SimpleDetector):
+        needs_fit = False
+
+        def _learn(self, outputs: Outputs, labels: Tensor) -> Mapping[str, Tensor]:
+            return {}
+
+        def _measure(self, outputs: Outputs) -> Tensor:
+            return change(outputs.logits[:, 0])
+
+    expected = rf"Changed\._measure should give .*, a tensor \(60,\), got {got}\."
+    with pytest.raises(UsageError, match=expected):
+        Changed().score(outputs("a"))
+
+
 def test_scores_that_are_not_finite_are_counted() -> None:
     broken = outputs("a")
     broken.features["a"][3:5] = torch.nan

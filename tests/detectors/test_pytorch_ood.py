@@ -83,3 +83,12 @@ def test_without_the_package_the_bridge_says_how_to_get_it(monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "pytorch_ood", None)
     with pytest.raises(UsageError, match=r"pip install 'goen\[bridge\]'"):
         pytorch_ood("KNN")
+
+
+def test_outputs_and_scores_have_a_row_for_each_image() -> None:
+    detector = PytorchOod(Centroid(None)).fit(OUTPUTS, LABELS)
+    with pytest.raises(UsageError, match="logits have 1 rows, feature 'z' has 2"):
+        detector.score(Outputs(OUTPUTS.logits[:1], OUTPUTS.features))
+    detector.detector.predict_features = lambda x: x
+    with pytest.raises(UsageError, match=r"Centroid\.predict_features .* \(2,\), got .* \(2, 2\)"):
+        detector.score(OUTPUTS)

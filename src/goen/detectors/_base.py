@@ -139,7 +139,8 @@ class SimpleDetector(Detector):
 
         Raises:
             NotFittedError: nothing was fitted yet.
-            UsageError: a score is NaN or infinite, because the outputs are.
+            UsageError: a score is NaN or infinite, because the outputs are; or ``_measure`` does
+                not give one number per image.
         """
         self._check(outputs)
         if self.needs_fit and self.fitted_ is None:
@@ -148,8 +149,9 @@ class SimpleDetector(Detector):
                 "artifact."
             )
         with torch.no_grad():
-            scores = self._measure(outputs).to(torch.float64)
-        return self._finite(scores)
+            scores = self._measure(outputs)
+        check_scores(scores, len(outputs), f"{type(self).__name__}._measure")
+        return self._finite(scores.to(torch.float64))
 
     @property
     def _chooses_feature(self) -> bool:
@@ -340,6 +342,14 @@ class CueDetector(Detector):
             UsageError: a score is NaN or infinite, because the outputs are.
         """
         return self._finite(self.score_cues(self.cues(outputs)))
+
+
+def check_scores(scores: object, count: int, by: str) -> None:
+    """Raise a ``UsageError`` unless these are one number per image; ``by`` is what gave them."""
+    if isinstance(scores, Tensor) and scores.shape == (count,):
+        return
+    got = f"a tensor {tuple(scores.shape)}" if isinstance(scores, Tensor) else type(scores).__name__
+    raise UsageError(f"{by} should give one score per image, a tensor ({count},), got {got}.")
 
 
 def _feature_name(tensors: Tensors) -> str:

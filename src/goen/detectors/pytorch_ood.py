@@ -6,7 +6,7 @@ from typing import Any, Self, final
 import torch
 from torch import Tensor
 
-from goen.detectors._base import Detector
+from goen.detectors._base import Detector, check_scores
 from goen.errors import ExtraMissing, UsageError
 from goen.outputs import Outputs
 
@@ -48,8 +48,10 @@ class PytorchOod(Detector):
     def score(self, outputs: Outputs) -> Tensor:
         """Its outlier scores, ``(N,)`` float64."""
         with torch.no_grad():
-            scores = getattr(self.detector, f"predict_{self._kind}")(self._read(outputs))
-        return torch.as_tensor(scores).to(torch.float64)
+            found = getattr(self.detector, f"predict_{self._kind}")(self._read(outputs))
+        scores = torch.as_tensor(found)
+        check_scores(scores, len(outputs), f"{type(self.detector).__name__}.predict_{self._kind}")
+        return scores.to(torch.float64)
 
     def _read(self, outputs: Outputs) -> Tensor:
         outputs.check_counts()
