@@ -253,6 +253,20 @@ def test_a_custom_method_is_a_row(
     assert scores["noise/length"].max() < 0
 
 
+def test_a_custom_method_takes_no_others_place(tmp_path: Path) -> None:
+    def own(key: str, title: str = "Mine") -> Method:
+        return Method(key, title, lambda material: Length())
+
+    config = BenchConfig(("energy",), preset="fast")
+    for methods, message in (
+        ([own("max_softmax")], "key 'max_softmax' of your method 'Mine' is also that of a method"),
+        ([own("a"), own("a", "Second")], "key 'a' of your method 'Second' is also that of another"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            bench(config, tiny_protocol(), tmp_path, own=methods)
+    assert not [*tmp_path.iterdir()]
+
+
 def test_pytorch_ood_is_left_out_with_a_warning_if_it_is_not_installed(
     finished: tuple[Path, Protocol, list[Result]],
     tmp_path: Path,

@@ -74,7 +74,7 @@ def bench(
         protocol: the images.
         out: the run's folder.
         stages: finished work, shared between studies; ``stages/`` beside out if not given.
-        own: methods of your own, beside the chosen ones.
+        own: methods of your own, beside the chosen ones, each with a key of its own.
 
     Returns:
         The results, as in results.jsonl.
@@ -128,6 +128,7 @@ def _is_default(method: Method, experiment: Experiment) -> bool:
 
 def _chosen(config: BenchConfig, own: Sequence[Method]) -> tuple[list[Method], dict[str, str]]:
     """The methods in the order of the table, and those left out with the reason."""
+    _check_keys(own)
     available = {**METHODS, **{method.key: method for method in own}}
     external, skipped = [], {}
     for name in config.methods:
@@ -144,6 +145,21 @@ def _chosen(config: BenchConfig, own: Sequence[Method]) -> tuple[list[Method], d
     if not methods:
         raise UsageError("No method is left to compare.")
     return methods, skipped
+
+
+def _check_keys(own: Sequence[Method]) -> None:
+    """Raise a UsageError if one of these methods would take the place of another."""
+    taken: set[str] = set()
+    for method in own:
+        builtin = METHODS.get(method.key)
+        # A built-in method on another network keeps its key.
+        if method.key in taken or (builtin is not None and method.fit is not builtin.fit):
+            whose = "of another of yours" if method.key in taken else "of a method of goen"
+            raise UsageError(
+                f"The key {method.key!r} of your method {method.title!r} is also that {whose}, and "
+                "results are told apart by their key. Give it another."
+            )
+        taken.add(method.key)
 
 
 def _from_pytorch_ood(name: str) -> Method:
