@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 import goen
+from goen.errors import UsageError
 from goen.runs.stages import Stages
 from goen.studies import PRESETS, AblateConfig, BenchConfig, RunConfig, bench, geometry, run
 from goen.studies.experiment import AS_PRESET, NETWORKS, Experiment, variant_of
 from goen.studies.geometry import NETWORK_VARIANTS
-from goen.studies.methods import METHODS
+from goen.studies.methods import METHODS, Method
 
-from ..tiny import TINY, tiny_protocol
+from ..tiny import FAST, TINY, tiny_protocol
 
 ROOT = Path(__file__).parents[2]
 
@@ -48,6 +49,7 @@ def test_a_method_may_score_the_network_that_the_preset_describes(
 _FIT = """
 import sys
 from types import SimpleNamespace
+from goen.detectors import Energy
 from goen.runs.stages import Stages
 from goen.studies.experiment import Experiment
 from goen.studies.methods import Method
@@ -55,6 +57,7 @@ from tests.tiny import tiny_protocol
 
 def fit(material):
     print("torch._dynamo" in sys.modules)
+    return Energy()
 
 trained = SimpleNamespace(network=None, key="network", trained_on=(), epochs=())
 Experiment.members = lambda self, network: [trained]  # a stage of an earlier process: no training
@@ -68,6 +71,14 @@ def test_the_import_that_an_optimiser_causes_is_not_timed(tmp_path: Path) -> Non
     words = [sys.executable, "-c", _FIT, str(tmp_path)]
     done = subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True)
     assert done.stdout == "True\n"
+
+
+def test_a_methods_fit_returns_a_detector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PRESETS, "fast", FAST)  # type: ignore[arg-type]
+    experiment = Experiment("fast", "full", 42, tiny_protocol(), Stages(tmp_path))
+    nothing = Method("own", "Own", lambda material: None)  # type: ignore[arg-type,return-value]
+    with pytest.raises(UsageError, match=r"fit of method 'own' should return .*, got NoneType"):
+        experiment.fit(nothing)
 
 
 @pytest.fixture

@@ -1,15 +1,19 @@
 """What a method may be fitted on, and what goen-m measures."""
 
+from typing import Any, get_args
+
 import pytest
 import torch
 
+from goen.detectors import Energy
 from goen.detectors.calibration_head import HeadConfig
 from goen.errors import UsageError
 from goen.models import NetworkConfig, ResNet18
 from goen.models.fast_cnn import FastCNN
 from goen.outputs import Outputs
-from goen.studies import METHODS, Material
-from goen.studies.methods import Labelled, goen_m_for
+from goen.studies import METHODS, Material, Method
+from goen.studies.experiment import AS_PRESET, NETWORKS
+from goen.studies.methods import Labelled, Network, goen_m_for
 
 FAST_CNN = NetworkConfig(width=2, architecture="fast_cnn")
 
@@ -22,6 +26,30 @@ def test_a_method_may_read_only_what_it_declares() -> None:
     assert material.ood == {"noise": train.outputs}
     with pytest.raises(UsageError, match="fitted on 'calibration' but declares train, ood:noise"):
         material["calibration"]
+    with pytest.raises(UsageError, match=r"several OOD sets \(noise\): use material\.ood"):
+        material["ood"]
+    with pytest.raises(UsageError, match="fitted on 'ood' but declares train in its fits_on"):
+        Material(network, HeadConfig(), {"train": train})["ood"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"network": "resnet"}, r"Unknown network 'resnet'\..* Known: dropout, .*, standard"),
+        ({"fits_on": "train"}, r"fits_on is a tuple of roles, such as \('train',\), got 'train'"),
+        ({"fits_on": ("train", "test")}, "Unknown role in fits_on 'test'"),
+        ({"view": "flipped"}, r"Unknown view 'flipped'\. Did you mean 'flip_averaged'"),
+        ({"kind": "posthoc"}, "Unknown kind of method 'posthoc'. Did you mean 'post-hoc'"),
+    ],
+    ids=str,
+)
+def test_a_method_declares_what_there_is(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Method("own", "Own", lambda material: Energy(), **wrong)
+
+
+def test_every_network_can_be_declared() -> None:
+    assert {*NETWORKS, AS_PRESET, "ensemble"} == {*get_args(Network)}
 
 
 def test_titles_and_keys_are_unique() -> None:

@@ -14,6 +14,7 @@ from torch import nn
 from goen.data.imageset import ImageSet
 from goen.data.protocol import Protocol
 from goen.detectors import Detector, Perturbed
+from goen.errors import UsageError
 from goen.models import Backbone, ClassifierKind, Representation
 from goen.models.ensemble import ensemble
 from goen.models.flip_averaging import FlipAveraged
@@ -23,13 +24,13 @@ from goen.outputs import Outputs
 from goen.runs.manifest import Manifest
 from goen.runs.results import Origin
 from goen.runs.stages import Stages
-from goen.studies.methods import Labelled, Material, Method, View, goen_m_for, labels_of
+from goen.studies.methods import Labelled, Material, Method, Network, View, goen_m_for, labels_of
 from goen.studies.networks import Trained, all_features, outputs, train
 from goen.studies.presets import SEEDS, Budget, Preset, choose_preset
 
 _log = getLogger(__name__)
 
-NETWORKS: Mapping[str, tuple[Representation, ClassifierKind]] = {
+NETWORKS: Mapping[Network, tuple[Representation, ClassifierKind]] = {
     "standard": ("plain", "linear"),
     "dropout": ("plain", "dropout"),
     "evidential": ("plain", "evidential"),
@@ -39,13 +40,13 @@ NETWORKS: Mapping[str, tuple[Representation, ClassifierKind]] = {
 }
 """The representation and the classifier of each network; the preset has the other settings."""
 # A network trained as the preset says, representation and label smoothing included.
-AS_PRESET = "preset"
+AS_PRESET: Network = "preset"
 
 # In the paper the baselines train for 100 epochs and GOEN for 40.
 _PAPER_EPOCHS = 100 / 40
 
 
-def _features(network: str, backbone: Backbone) -> tuple[str, ...]:
+def _features(network: Network, backbone: Backbone) -> tuple[str, ...]:
     """Those that a method of this network reads."""
     if network in ("goen", AS_PRESET):
         return all_features(backbone)
@@ -54,7 +55,7 @@ def _features(network: str, backbone: Backbone) -> tuple[str, ...]:
     return (*dict.fromkeys((*backbone.two_scales, *(goen_m_for(backbone).layers or ()))), "z")
 
 
-def variant_of(preset: Preset, network: str, budget: Budget) -> Preset:
+def variant_of(preset: Preset, network: Network, budget: Budget) -> Preset:
     """The preset for one of ``NETWORKS``, or as it is for ``AS_PRESET``.
 
     The baselines have no label smoothing: in the paper only GOEN has it.
@@ -126,14 +127,14 @@ class Experiment:
             **{f"ood:{name}": images for name, images in self.protocol.calibration_ood.items()},
         }
 
-    def members(self, network: str) -> list[Trained]:
+    def members(self, network: Network) -> list[Trained]:
         """The network, or the members of the ensemble; the first has the study's seed."""
         if network != "ensemble":
             return [self._train(network, self.seed)]
         others = [seed for seed in SEEDS if seed != self.seed]
         return [self._train("standard", s) for s in [self.seed, *others][: len(SEEDS)]]
 
-    def _train(self, network: str, seed: int) -> Trained:
+    def _train(self, network: Network, seed: int) -> Trained:
         if (network, seed) not in self._trained:
             variant = variant_of(self.preset, network, self.budget)
             _log.info(f"network {network}, seed {seed}")
@@ -148,7 +149,7 @@ class Experiment:
         return self._trained[network, seed]
 
     def outputs(
-        self, network: str, images: ImageSet, view: View = "plain"
+        self, network: Network, images: ImageSet, view: View = "plain"
     ) -> tuple[Outputs, float]:
         """The network's outputs for the set, and the seconds of its pass."""
         key = (network, images.fingerprint, view)
@@ -164,7 +165,7 @@ class Experiment:
             del self._outputs[key]
 
     def _pass(
-        self, trained: Trained, network: str, images: ImageSet, view: View
+        self, trained: Trained, network: Network, images: ImageSet, view: View
     ) -> tuple[Outputs, float]:
         kind = "standard" if network == "ensemble" else network
         features = _features(kind, trained.network)
@@ -203,6 +204,12 @@ class Experiment:
         started = time.perf_counter()
         detector = method.fit(Material(members[0].network, self.preset.head, sets))
         seconds = time.perf_counter() - started
+        if not isinstance(detector, Detector):
+            raise UsageError(
+                f"The fit of method {method.key!r} should return a fitted Detector, got "
+                f"{type(detector).__name__}. Let it return what detector.fit(...) returns, of a "
+                "subclass of goen.detectors.SimpleDetector."
+            )
         origin = Origin(
             method=method.key,
             budget=self.budget,

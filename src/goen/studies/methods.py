@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar, get_args
 
 import torch
 from torch import Tensor
@@ -30,11 +30,14 @@ from goen.detectors import (
 from goen.detectors._bank import ROWS
 from goen.detectors.calibration_head import HeadConfig
 from goen.detectors.goen_m import LogitCue
-from goen.errors import UsageError
+from goen.errors import UsageError, unknown
 from goen.models import Backbone
 from goen.outputs import Outputs
 
 Kind = Literal["predictive", "post-hoc", "newer", "goen", "other"]
+Network = Literal[
+    "standard", "dropout", "evidential", "epinet", "experts", "goen", "ensemble", "preset"
+]
 Role = Literal["train", "calibration", "ood"]
 View = Literal["plain", "perturbed", "flip_averaged", "last_map_max", "last_map_mean_std"]
 _Detector = TypeVar("_Detector", bound=Detector)
@@ -64,6 +67,11 @@ class Material:
     def __getitem__(self, role: str) -> Labelled:
         if role not in self.sets:
             declared = ", ".join(self.sets) or "nothing"
+            if role == "ood" and self.ood:
+                raise UsageError(
+                    f"There may be several OOD sets ({', '.join(self.ood)}): use material.ood, "
+                    "their outputs by name, in place of material['ood']."
+                )
             raise UsageError(
                 f"The method is fitted on {role!r} but declares {declared} in its fits_on. Add "
                 f"{role!r} there: the tables report what a method was fitted on."
@@ -100,9 +108,24 @@ class Method:
     title: str
     fit: Callable[[Material], Detector]
     kind: Kind = "other"
-    network: str = "standard"
+    network: Network = "standard"
     fits_on: tuple[Role, ...] = ("train",)
     view: View = "plain"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.fits_on, str):
+            raise UsageError(
+                f"fits_on is a tuple of roles, such as ('train',), got {self.fits_on!r}."
+            )
+        for kind, known, names in (
+            ("kind of method", Kind, (self.kind,)),
+            ("network", Network, (self.network,)),
+            ("role in fits_on", Role, self.fits_on),
+            ("view", View, (self.view,)),
+        ):
+            for name in names:
+                if name not in get_args(known):
+                    raise unknown(kind, name, get_args(known))
 
     @property
     def classified_view(self) -> View:
@@ -171,7 +194,7 @@ def _nothing(make: Callable[[], _Detector]) -> Callable[[Material], _Detector]:
     return lambda material: make()
 
 
-def _own_uncertainty(key: str, title: str, network: str) -> Method:
+def _own_uncertainty(key: str, title: str, network: Network) -> Method:
     """A network that provides its own uncertainty estimate."""
     return Method(key, title, _nothing(Uncertainty), "predictive", network, ())
 
