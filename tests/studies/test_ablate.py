@@ -105,3 +105,9 @@ def test_the_tables_hold_the_differences(finished: Finished) -> None:
 def test_an_unknown_variant_is_an_error(tmp_path: Path, finished: Finished) -> None:
     with pytest.raises(UsageError, match="Did you mean 'concat'"):
         ablate(AblateConfig(("conkat",)), finished[1], tmp_path)
+
+
+def test_the_folder_may_be_a_text(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="Unknown preset 'none'"):  # after the folder was made
+        ablate(AblateConfig(preset="none"), tiny_protocol(), str(tmp_path / "out"))
+    assert (tmp_path / "out").is_dir()

@@ -312,3 +312,9 @@ def test_the_ensembles_numbers_are_those_of_its_members_mean(
     scores = load_file(folder / "bench" / "scores.safetensors")["test/deep_ensemble"]
     spread = softmax(np.stack(logits), axis=2).var(0).sum(1)
     assert np.allclose(scores, spread, rtol=1e-6)
+
+
+def test_the_folder_may_be_a_text(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="Unknown preset 'none'"):  # after the folder was made
+        bench(BenchConfig(preset="none"), tiny_protocol(), str(tmp_path / "out"))
+    assert (tmp_path / "out").is_dir()

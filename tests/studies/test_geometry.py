@@ -66,3 +66,9 @@ def test_a_variant_without_a_network_of_its_own_is_an_error_and_an_earlier_run_i
     with pytest.raises(UsageError, match="Unknown variant with a network of its own"):
         geometry(AblateConfig(variants=(name,)), tiny_protocol(), tmp_path)
     assert (tmp_path / "run.json").read_text() == "of an earlier run"
+
+
+def test_the_folder_may_be_a_text(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="Unknown preset 'none'"):  # after the folder was made
+        geometry(AblateConfig(preset="none"), tiny_protocol(), str(tmp_path / "out"))
+    assert (tmp_path / "out").is_dir()

@@ -87,3 +87,9 @@ def test_invalid_arguments_are_found_before_training(
         robust(RobustConfig(cifar10c=tmp_path), tiny_protocol(), tmp_path)
     with pytest.raises(UsageError, match="1 to 5"):
         robust(RobustConfig(severities=(6,)), tiny_protocol(), tmp_path)
+
+
+def test_the_folder_may_be_a_text(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="Unknown preset 'none'"):  # after the folder was made
+        robust(RobustConfig(preset="none"), tiny_protocol(), str(tmp_path / "out"))
+    assert (tmp_path / "out").is_dir()

@@ -389,3 +389,9 @@ def test_a_damaged_stage_is_one_sentence_that_says_what_to_delete(
         ArtifactError, match=rf"is damaged: .* Delete .*{path.parent.name}; it will"
     ):
         run(RunConfig(preset="tiny"), protocol, tmp_path / "all" / "run")
+
+
+def test_the_folder_may_be_a_text(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="Unknown preset 'none'"):  # after the folder was made
+        run(RunConfig(preset="none"), tiny_protocol(), str(tmp_path / "out"))
+    assert (tmp_path / "out").is_dir()

@@ -51,3 +51,9 @@ def test_a_spread_needs_two_seeds(tmp_path: Path) -> None:
     for few, got in (((1,), "1"), ((1, 1), "1 1"), ((), "none")):
         with pytest.raises(UsageError, match=rf"at least two different seeds, got {got}\."):
             seeds(RunConfig(), tiny_protocol(), tmp_path, seeds=few)
+
+
+def test_the_folder_may_be_a_text(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="Unknown preset 'none'"):  # after the folder was made
+        seeds(RunConfig(preset="none"), tiny_protocol(), str(tmp_path / "out"))
+    assert (tmp_path / "out").is_dir()

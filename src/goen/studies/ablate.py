@@ -102,7 +102,7 @@ class AblateConfig:
 
 
 def ablate(
-    config: AblateConfig, protocol: Protocol, out: Path, stages: Stages | None = None
+    config: AblateConfig, protocol: Protocol, out: Path | str, stages: Stages | None = None
 ) -> list[Result]:
     """Run ``goen run`` for every variant, and compare the variants on the same images.
 
@@ -117,6 +117,7 @@ def ablate(
         out: the study's folder; each variant's run is in its ``variants/``.
         stages: finished work, shared between studies; ``stages/`` beside out if not given.
     """
+    out = Path(out)
     for name in config.variants:
         if name not in VARIANTS:
             raise unknown("variant", name, VARIANTS)

@@ -59,7 +59,7 @@ class BenchConfig:
 def bench(
     config: BenchConfig,
     protocol: Protocol,
-    out: Path,
+    out: Path | str,
     stages: Stages | None = None,
     *,
     own: Sequence[Method] = (),
@@ -79,6 +79,7 @@ def bench(
     Returns:
         The results, as in results.jsonl.
     """
+    out = Path(out)
     methods, skipped = _chosen(config, own)
     protocol = _with_sets(protocol, config.sets)
     with alone_in(out):

@@ -36,7 +36,7 @@ class _Extracted:
 
 
 def geometry(
-    config: AblateConfig, protocol: Protocol, out: Path, stages: Stages | None = None
+    config: AblateConfig, protocol: Protocol, out: Path | str, stages: Stages | None = None
 ) -> list[Result]:
     """The geometry of every variant's features, on training and test images, raw and normalised.
 
@@ -50,6 +50,7 @@ def geometry(
         out: the study's folder.
         stages: finished work, shared between studies; ``stages/`` beside out if not given.
     """
+    out = Path(out)
     store = stages or Stages.beside(out)
     for name in config.variants:
         if name not in NETWORK_VARIANTS:

@@ -68,7 +68,7 @@ class RobustConfig:
 
 
 def robust(
-    config: RobustConfig, protocol: Protocol, out: Path, stages: Stages | None = None
+    config: RobustConfig, protocol: Protocol, out: Path | str, stages: Stages | None = None
 ) -> list[Result]:
     """Accuracy, calibration, mean score and share flagged, by corruption and severity.
 
@@ -83,6 +83,7 @@ def robust(
         out: the study's folder.
         stages: finished work, shared between studies; ``stages/`` beside out if not given.
     """
+    out = Path(out)
     _check(config, protocol)
     methods = [METHODS[name] for name in config.methods]
     with alone_in(out):

@@ -84,7 +84,9 @@ class RunConfig:
         return Preset(network, replace(preset.training, center_loss=self.center_loss), preset.head)
 
 
-def run(config: RunConfig, protocol: Protocol, out: Path, stages: Stages | None = None) -> Gate:
+def run(
+    config: RunConfig, protocol: Protocol, out: Path | str, stages: Stages | None = None
+) -> Gate:
     """Train, fit, calibrate and evaluate a gate.
 
     Stages that any study has finished with the same configuration and data are reused; an
@@ -98,6 +100,7 @@ def run(config: RunConfig, protocol: Protocol, out: Path, stages: Stages | None 
         out: the run's folder.
         stages: finished work, shared between studies; ``stages/`` beside out if not given.
     """
+    out = Path(out)
     with alone_in(out):
         return _run(config, protocol, out, stages or Stages.beside(out))
 

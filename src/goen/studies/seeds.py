@@ -19,7 +19,7 @@ _log = getLogger(__name__)
 def seeds(
     config: RunConfig,
     protocol: Protocol,
-    out: Path,
+    out: Path | str,
     stages: Stages | None = None,
     *,
     seeds: tuple[int, ...] = SEEDS,
@@ -36,6 +36,7 @@ def seeds(
         stages: finished work, shared between studies; ``stages/`` beside out if not given.
         seeds: the paper's five by default.
     """
+    out = Path(out)
     if len(set(seeds)) != len(seeds) or len(seeds) < 2:
         got = " ".join(map(str, seeds)) or "none"
         raise UsageError(f"A spread needs at least two different seeds, got {got}.")
