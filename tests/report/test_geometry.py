@@ -1,5 +1,6 @@
 """Tables and page of ``goen geometry``."""
 
+import html
 from dataclasses import fields
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from goen.report.run_folder import read_run
 from goen.runs.results import Origin
 
 from .by_hand import geometry
-from .reading import methods_by_title, tables, values_by_key
+from .reading import methods_by_title, page_text, tables, values_by_key
 
 pytestmark = pytest.mark.xdist_group("report")
 
@@ -39,6 +40,15 @@ def test_every_measure_is_defined_below_its_table(tmp_path: Path) -> None:
         defined = [text.partition(": ")[0] for text in table.notes[0].split("; ")]
         assert defined == list(table.columns) == [name.replace("_", " ") for name in measures]
         assert "nc1 to nc3 are 0 and nc4 is 1" in table.notes[1]
+
+
+def test_the_page_defines_the_measures_once_and_every_file_does(reports: dict[str, Path]) -> None:
+    definition = "top principal component's share of the variance"
+    folder = reports["geometry"]
+    assert html.unescape(page_text(folder)).count(definition) == 1
+    files = list((folder / "tables").glob("*.md"))
+    assert len(files) == 4
+    assert all(definition in file.read_text(encoding="utf-8") for file in files)
 
 
 def test_one_variant_is_in_the_singular(tmp_path: Path) -> None:

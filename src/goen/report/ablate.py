@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from goen.report.blocks import Page, counted, listed
+from goen.report.blocks import Page, listed, number_of
 from goen.report.comparison import Comparison
 from goen.report.comparison_page import comparison_page
 from goen.report.run_folder import RunFolder
@@ -38,5 +38,5 @@ def ablate_page(run: RunFolder, tables: Sequence[Table]) -> Page:
     """The comparison of the variants."""
     variants = {title for title, _ in run.titles.values()}  # each has up to two rows
     scores = listed(list(dict.fromkeys(section for _, section in run.titles.values())))
-    compared = Markup("{} ({})").format(counted(len(variants), "variant"), scores)
+    compared = Markup("{} ({})").format(number_of(len(variants), "variant"), scores)
     return comparison_page(run, tables, title="Ablation", compared=compared)

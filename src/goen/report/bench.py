@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from goen.report.blocks import Page, counted
+from goen.report.blocks import Page, number_of
 from goen.report.comparison import Comparison
 from goen.report.comparison_page import comparison_page
 from goen.report.openood_board import board_table
@@ -42,5 +42,5 @@ def _cost(comparison: Comparison) -> Table:
 
 def bench_page(run: RunFolder, tables: Sequence[Table]) -> Page:
     """The comparison of the methods."""
-    compared = counted(len(run.titles), "method")
+    compared = number_of(len(run.titles), "method")
     return comparison_page(run, tables, title="Benchmark", compared=compared)

@@ -59,9 +59,15 @@ class Gallery:
 
 @dataclass(frozen=True)
 class ResultTable:
-    """A table of results."""
+    """A table of results.
+
+    Attributes:
+        table: itself.
+        has_notes: whether its notes are below it; where tables have the same, one needs them.
+    """
 
     table: Table
+    has_notes: bool = True
     block: ClassVar[str] = "results"
 
 
@@ -148,11 +154,11 @@ def listed(parts: Sequence[Markup | str]) -> Markup:
     return Markup("{} and {}").format(Markup(", ").join(parts[:-1]), parts[-1])
 
 
-def counted(number: int, noun: str) -> str:
+def number_of(number: int, noun: str) -> str:
     """The number with its noun.
 
     Example:
-        >>> counted(1, "variant"), counted(15, "corruption")
+        >>> number_of(1, "variant"), number_of(15, "corruption")
         ('1 variant', '15 corruptions')
     """
     return f"{number} {noun}{'s' * (number != 1)}"

@@ -12,7 +12,7 @@ from goen.report.blocks import (
     Paragraph,
     ResultTable,
     Section,
-    counted,
+    number_of,
     slug,
 )
 from goen.report.figures.geometry import measure_bars, measure_by_epoch
@@ -103,7 +103,7 @@ def geometry_page(run: RunFolder, tables: Sequence[Table]) -> Page:
         "The geometry of the features of {} trained on {}: how compact the classes are, "
         "how far apart, how many dimensions carry the variance, and whether the features have "
         "collapsed."
-    ).format(counted(len(variants), "variant"), run.summary.data)
+    ).format(number_of(len(variants), "variant"), run.summary.data)
     text = (
         "The paper argues that CenterLoss compresses the classes and that this harms detection. "
         "Compare variants with and without it. Raw is the feature itself, unit the feature scaled "
@@ -112,7 +112,8 @@ def geometry_page(run: RunFolder, tables: Sequence[Table]) -> Page:
     sections = [
         Section("After training", _bars(run)),
         Section("During training", _lines(run)),
-        Section("Tables", list(map(ResultTable, tables))),
+        # The notes, which are the same for all, are below the first.
+        Section("Tables", [ResultTable(t, has_notes=t is tables[0]) for t in tables]),
     ]
     summary = [Paragraph(lead, "lead"), Paragraph(text)]
     return Page(f"Geometry on {run.summary.data}", summary, sections)

@@ -16,8 +16,8 @@ from goen.report.blocks import (
     ResultTable,
     Section,
     bold,
-    counted,
     listed,
+    number_of,
     slug,
 )
 from goen.report.comparison import left_out_notes
@@ -97,7 +97,7 @@ def _notes(results: Sequence[Result], summary: Summary, metric: str) -> tuple[st
 def _by_severity(results: Sequence[Result], summary: Summary, metric: str) -> Table:
     values = {(r.method, r.dataset): r.value for r in results if r.metric == metric}
     corruptions, severities = _corruptions(results)
-    over = f"mean over {counted(len(corruptions), 'corruption')}"
+    over = f"mean over {number_of(len(corruptions), 'corruption')}"
     if len(corruptions) == 1:
         over = corruptions[0].replace("_", " ")
     rows = []
@@ -162,7 +162,7 @@ def _summary(run: RunFolder) -> list[PageBlock]:
             lowest.append(Markup("{} for {} ({})").format(*shown))
     lead = Markup("The test images of {} under {} at {} {}. The lowest accuracy is {}.").format(
         run.summary.data,
-        counted(len(corruptions), "corruption"),
+        number_of(len(corruptions), "corruption"),
         "severity" if len(severities) == 1 else "severities",
         ", ".join(map(str, severities)),
         listed(lowest),
