@@ -32,8 +32,8 @@ def test_it_knows_which_images_set_the_threshold(gate: Gate) -> None:
     assert evidence is not None
     assert evidence.sets_threshold.sum() == 120
     own = np.sort(evidence.scores[evidence.sets_threshold])
-    # The gate's held-out scores are these, increased by one tolerance.
-    assert np.ptp(gate.held_out.scores - own) < 1e-12
+    # The gate's held-out scores are these, increased by a tolerance.
+    assert np.ptp(gate.held_out.scores - own - 1e-7 * np.abs(own)) < 1e-12
     assert isinstance(gate.held_out, HeldOut)
 
 

@@ -67,12 +67,10 @@ def score_in_shards(
     """Score everything into a folder of shards; print how it went.
 
     Raises:
-        UsageError: no folder to write, or an invalid number of workers or threads.
+        UsageError: no folder to write, or an invalid number of workers.
     """
     if out is None or out == Path("-") or out.suffix.lower() in _FILES:
         raise UsageError("--workers writes shards into a folder: give --out FOLDER.")
-    if settings.threads is not None and settings.threads < 1:
-        raise UsageError(f"--threads is 1 or more, got {settings.threads}.")
     if list(places).count(STANDARD_INPUT) > 1:
         raise UsageError("Standard input can be read once: give - once.")
     workers = RayWorkers(options.workers, options.cluster)
