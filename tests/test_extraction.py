@@ -1,5 +1,9 @@
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
+from torch import nn
 
 from goen.data import ImageSet, load_set
 from goen.errors import UsageError
@@ -69,3 +73,34 @@ def test_outputs_can_be_cut_and_joined() -> None:
 def test_no_images_are_an_error(network: ResNet18, images: ImageSet) -> None:
     with pytest.raises(UsageError, match="Cannot concatenate: there are no batches"):
         extract(network, images.take([]))
+
+
+class Plain(nn.Module):
+    """A model of floats, as most are, that returns its logits alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3 * 32 * 32, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.linear(x.flatten(1))
+        return logits
+
+
+def test_a_plain_model_is_to_be_wrapped(images: ImageSet) -> None:
+    plain = Plain()
+    with pytest.raises(UsageError, match=r"^Plain cannot take .*goen\.Tapped\(model, layers\)"):
+        extract(plain, images)
+    plain.register_forward_pre_hook(lambda module, given: (given[0].float(),))
+    with pytest.raises(UsageError, match=r"Plain returns Tensor\. .*goen\.Tapped"):
+        extract(plain, images)
+    plain.register_forward_hook(lambda module, given, logits: Outputs(logits, {}))
+    assert len(extract(plain, images)) == len(images)
+
+
+@pytest.mark.parametrize("kind", [lambda array: array, torch.from_numpy, list])
+def test_an_image_set_is_needed(
+    network: ResNet18, images: ImageSet, kind: Callable[[object], Any]
+) -> None:
+    with pytest.raises(UsageError, match=r"extract reads a goen\.data\.ImageSet, got .*pixels"):
+        extract(network, kind(images.read()))

@@ -8,6 +8,7 @@ from torch import nn
 
 from goen.batch import Inputs, count_of, map_parts
 from goen.data.imageset import ImageSet
+from goen.errors import UsageError
 from goen.models.placement import evaluating, full_precision, placement
 from goen.outputs import Outputs
 from goen.progress import bar
@@ -26,6 +27,9 @@ def extract(network: nn.Module, images: ImageSet, *, batch_size: int = BATCH_SIZ
         >>> outputs = extract(ResNet18(NetworkConfig(width=1)), load_set("digits").take(range(5)))
         >>> len(outputs), sorted(outputs.features)
         (5, ['layer1', 'layer2', 'layer3', 'layer4', 'z'])
+
+    Raises:
+        UsageError: no image set, or a network that does not return ``Outputs``.
     """
     return Outputs.concatenate(stream(network, images, batch_size=batch_size))
 
@@ -37,6 +41,11 @@ def stream(
 
     The network is put into evaluation mode and left as it was found.
     """
+    if not isinstance(images, ImageSet):
+        raise UsageError(
+            f"extract reads a goen.data.ImageSet, got {type(images).__name__}. Make one of an array "
+            "of images: ImageSet(name, pixels, labels, classes), with uint8 pixels (N, C, H, W)."
+        )
     batches = ((torch.from_numpy(batch), None) for batch in images.batches(batch_size))
     for outputs, _ in run_network(network, batches, name=images.name, total=len(images)):
         yield outputs
@@ -62,6 +71,32 @@ def run_network(
         task = progress.add_task(f"reading {name}", total=total, status="images")
         for inputs, beside in batches:
             with full_precision(), torch.inference_mode():
-                outputs = network(map_parts(lambda part: part.to(device), inputs))
+                outputs = _outputs(network, map_parts(lambda part: part.to(device), inputs))
             yield outputs.cpu(), beside
             progress.advance(task, count_of(inputs))
+
+
+def _outputs(network: nn.Module, inputs: Inputs) -> Outputs:
+    """What the network returns for this batch, if that is ``Outputs``."""
+    name = type(network).__name__
+    advice = "Wrap it, and name the layers whose features you want: goen.Tapped(model, layers)."
+    try:
+        outputs = network(inputs)
+    except (RuntimeError, TypeError) as error:
+        # A plain model fails where images of whole numbers meet its weights.
+        if _is_of_goen(network) or isinstance(error, torch.OutOfMemoryError):
+            raise
+        raise UsageError(
+            f"{name} cannot take the images as goen gives them, whole numbers (N, C, H, W): "
+            f"{error}. {advice}"
+        ) from error
+    if not isinstance(outputs, Outputs):
+        got = type(outputs).__name__
+        raise UsageError(
+            f"The network should return goen.Outputs, and {name} returns {got}. {advice}"
+        )
+    return outputs
+
+
+def _is_of_goen(network: nn.Module) -> bool:
+    return type(network).__module__.partition(".")[0] == "goen"
