@@ -43,8 +43,8 @@ def stream(
     """
     if not isinstance(images, ImageSet):
         raise UsageError(
-            f"extract reads a goen.data.ImageSet, got {type(images).__name__}. Make one of an array "
-            "of images: ImageSet(name, pixels, labels, classes), with uint8 pixels (N, C, H, W)."
+            f"extract reads a goen.data.ImageSet, got {type(images).__name__}. Make one of an "
+            "array of images: ImageSet(name, pixels, labels, classes), uint8 pixels (N, C, H, W)."
         )
     batches = ((torch.from_numpy(batch), None) for batch in images.batches(batch_size))
     for outputs, _ in run_network(network, batches, name=images.name, total=len(images)):

@@ -314,6 +314,10 @@ def test_without_a_fit_there_is_no_score_and_no_state(method: Method) -> None:
     for use in (lambda: detector.score(outputs), detector.state):
         with pytest.raises(NotFittedError, match=r"is not fitted"):
             use()
+    loading = "from_state" if isinstance(detector, CueDetector) else "load_state"
+    assert hasattr(detector, loading)
+    with pytest.raises(NotFittedError, match=rf"Call fit\(outputs, labels\), or .*{loading}\("):
+        detector.score(outputs)
 
 
 @every_method

@@ -117,7 +117,7 @@ def test_what_was_made_in_inference_mode_can_be_fitted(dtype: torch.dtype) -> No
 
 def test_errors_say_what_to_do() -> None:
     outputs, labels = overconfident(1.0, rows=10)
-    with pytest.raises(NotFittedError, match="Call fit"):
+    with pytest.raises(NotFittedError, match=r"Call fit.* or load_state\("):
         TemperatureScaling().calibrated(outputs)
     with pytest.raises(UsageError, match="at least two"):
         TemperatureScaling().fit(Outputs(torch.zeros(3, 1), {}), torch.zeros(3, dtype=torch.int64))

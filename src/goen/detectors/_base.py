@@ -145,8 +145,8 @@ class SimpleDetector(Detector):
         self._check(outputs)
         if self.needs_fit and self.fitted_ is None:
             raise NotFittedError(
-                f"This {type(self).__name__} is not fitted. Call fit(outputs, labels) or load an "
-                "artifact."
+                f"This {type(self).__name__} is not fitted. Call fit(outputs, labels), or "
+                "load_state(...) with a saved state."
             )
         with torch.no_grad():
             scores = self._measure(outputs)

@@ -100,7 +100,8 @@ class ClassGaussians:
         """
         if self.statistics_ is None:
             raise NotFittedError(
-                "The class Gaussians are not fitted. Call fit(outputs, labels) or load an artifact."
+                "The class Gaussians are not fitted. Call fit(outputs, labels), or load_state(...) "
+                "with a saved state."
             )
         return self.statistics_
 

@@ -136,7 +136,8 @@ class Goen(CueDetector):
         """
         if self.gaussians_ is None:
             raise NotFittedError(
-                "This Goen is not fitted. Call fit(outputs, labels) or load an artifact."
+                "This Goen is not fitted. Call fit(outputs, labels), or take Goen.from_state(...) "
+                "of a saved one."
             )
         return self.gaussians_
 

@@ -141,7 +141,8 @@ class GoenM(CueDetector):
         """
         if self.bank_ is None:
             raise NotFittedError(
-                "This GoenM is not fitted. Call fit(outputs, labels) or load an artifact."
+                "This GoenM is not fitted. Call fit(outputs, labels), or take "
+                "GoenM.from_state(...) of a saved one."
             )
         return self.bank_
 

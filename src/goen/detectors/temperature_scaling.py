@@ -65,8 +65,8 @@ class TemperatureScaling(SimpleDetector):
         """T; above 1 where the network was too sure of itself."""
         if self.fitted_ is None:
             raise NotFittedError(
-                "This TemperatureScaling is not fitted. Call fit(outputs, labels) or load an "
-                "artifact."
+                "This TemperatureScaling is not fitted. Call fit(outputs, labels), or "
+                "load_state(...) with a saved state."
             )
         return float(self.fitted_["temperature"])
 
