@@ -122,5 +122,5 @@ def test_errors_say_what_to_do() -> None:
     with pytest.raises(UsageError, match="at least two"):
         TemperatureScaling().fit(Outputs(torch.zeros(3, 1), {}), torch.zeros(3, dtype=torch.int64))
     outputs.logits[4, 2] = torch.inf
-    with pytest.raises(FitError, match="1 of 10"):
+    with pytest.raises(FitError, match="1 of 10 logit rows"):
         TemperatureScaling().fit(outputs, labels)

@@ -93,6 +93,15 @@ def test_logits_below_zero_are_refused() -> None:
         ViM(weight=weight, bias=bias).fit(Outputs(fit.logits - 1000, fit.features), labels(100))
 
 
+def test_what_is_not_finite_is_named() -> None:
+    weight, bias = classifier()
+    for where in ("feature", "logit"):
+        broken = of(rows(50), weight, bias)
+        (broken.logits if where == "logit" else broken.features["z"])[3] = torch.nan
+        with pytest.raises(FitError, match=f"1 of 50 {where} rows hold NaN"):
+            ViM(weight=weight, bias=bias).fit(broken, labels(50))
+
+
 def test_what_does_not_belong_together_is_refused() -> None:
     weight, bias = classifier()
     for dim in (-1, 10, 2.5, "2"):

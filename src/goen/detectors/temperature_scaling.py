@@ -47,7 +47,7 @@ class TemperatureScaling(SimpleDetector):
 
     def _learn(self, outputs: Outputs, labels: Tensor) -> Mapping[str, Tensor]:
         check_several_classes(outputs.logits)
-        check_finite_for_fit(outputs.logits)
+        check_finite_for_fit(outputs.logits, "logit")
         temperature = best_temperature(outputs.logits, labels)
         return {"temperature": torch.tensor([temperature], dtype=torch.float64)}
 

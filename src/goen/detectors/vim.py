@@ -64,7 +64,7 @@ class ViM(SimpleDetector):
         rows = self.rows(outputs)
         check_classified(rows, outputs.logits, self.weight)
         check_finite_for_fit(rows)
-        check_finite_for_fit(outputs.logits)
+        check_finite_for_fit(outputs.logits, "logit")
         weight, bias = (t.detach().to(rows.device, torch.float64) for t in (self.weight, self.bias))
         origin = -(torch.linalg.pinv(weight) @ bias)
         moment = torch.zeros(len(origin), len(origin), dtype=torch.float64, device=rows.device)

@@ -72,13 +72,13 @@ def check_labels(labels: Tensor, num_rows: int, num_classes: int) -> None:
         )
 
 
-def check_finite_for_fit(features: Tensor) -> None:
-    if sums_are_finite(features):
+def check_finite_for_fit(rows: Tensor, of: str = "feature") -> None:
+    if sums_are_finite(rows):
         return
-    bad = int((~torch.isfinite(features).all(dim=1)).sum())
+    bad = int((~torch.isfinite(rows).all(dim=1)).sum())
     if bad:
         raise FitError(
-            f"{bad} of {len(features)} feature rows hold NaN or infinity. Find the images that "
+            f"{bad} of {len(rows)} {of} rows hold NaN or infinity. Find the images that "
             "give them and leave them out, or fix the network; nothing was added."
         )
 
