@@ -376,6 +376,17 @@ def test_features_of_other_images_than_the_logits_are_refused(method: Method) ->
             detector.fit(*material(method)["train"], held_out=mixed)
 
 
+@pytest.mark.parametrize("key", ["temperature_scaling", "goen", "goen_m", "goen_m_ood"])
+@pytest.mark.parametrize("columns", [[0, 1, 2], [0, 1, 2, 3, 3]], ids=len)
+def test_another_number_of_classes_is_refused(key: str, columns: list[int]) -> None:
+    far, _ = far_and_near(METHODS[key])
+    detector = fitted(key)
+    message = f"{type(detector).__name__} was fitted on outputs of 4 classes, got {len(columns)}"
+    for once_more in (detector, loaded(detector)):
+        with pytest.raises(UsageError, match=message):
+            once_more.score(Outputs(far.logits[:, columns], far.features))
+
+
 @methods_for("needs a feature")
 def test_a_feature_that_is_not_there_is_named(method: Method) -> None:
     far, _ = far_and_near(method)

@@ -19,6 +19,7 @@ from goen.detectors.calibration_head import (
 )
 from goen.errors import NotFittedError, UsageError
 from goen.functional.cues import entropy, log_distance, max_inner_product
+from goen.functional.logits import check_same_classes
 from goen.outputs import Outputs
 from goen.runs.manifest import JsonObject, Manifest
 from goen.runs.tensors import Tensors
@@ -255,6 +256,7 @@ class Goen(CueDetector):
 
 def _cues(gaussians: ClassGaussians, outputs: Outputs) -> Tensor:
     outputs.check_counts()
+    check_same_classes(outputs.logits, gaussians.statistics.num_classes, "Goen")
     unit = gaussians.rows(outputs)
     columns = [
         log_distance(gaussians.whitening_.nearest(unit).distance),

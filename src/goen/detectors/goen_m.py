@@ -19,7 +19,7 @@ from goen.errors import FitError, NotFittedError, UsageError, unknown
 from goen.functional._rows import check_count
 from goen.functional.cues import entropy
 from goen.functional.fusion import fuse
-from goen.functional.logits import energy_score
+from goen.functional.logits import check_same_classes, energy_score
 from goen.outputs import Outputs
 from goen.runs.manifest import JsonObject, Manifest
 from goen.runs.tensors import Tensors
@@ -194,6 +194,7 @@ class GoenM(CueDetector):
 
     def _cues(self, bank: Bank, outputs: Outputs) -> Tensor:
         outputs.check_counts()
+        check_same_classes(outputs.logits, bank.num_classes, "GoenM")
         # The logits first: the distances read the whole bank, and leave little in the caches.
         uncertainty = [_LOGIT_CUES[name].measure(outputs.logits) for name in self.logit_cues]
         distances = [bank.distance(outputs, layer) for layer in bank.layers]

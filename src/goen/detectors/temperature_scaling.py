@@ -11,8 +11,9 @@ from torch import Tensor
 from goen.detectors._base import SimpleDetector
 from goen.errors import NotFittedError
 from goen.functional._rows import check_finite_for_fit
-from goen.functional.logits import check_several_classes, max_softmax_score
+from goen.functional.logits import check_same_classes, check_several_classes, max_softmax_score
 from goen.outputs import Outputs
+from goen.runs.limits import CLASSES
 from goen.runs.tensors import Tensors
 
 TEMPERATURES = (0.01, 100.0)
@@ -49,15 +50,20 @@ class TemperatureScaling(SimpleDetector):
         check_several_classes(outputs.logits)
         check_finite_for_fit(outputs.logits, "logit")
         temperature = best_temperature(outputs.logits, labels)
-        return {"temperature": torch.tensor([temperature], dtype=torch.float64)}
+        return {
+            "temperature": torch.tensor([temperature], dtype=torch.float64, device="cpu"),
+            "num_classes": torch.tensor([outputs.logits.shape[1]], device="cpu"),
+        }
 
     def _check_state(self, tensors: Tensors) -> None:
         low, high = TEMPERATURES
-        tensors.check_names(["temperature"])
+        tensors.check_names(["temperature", "num_classes"])
+        tensors.integers("num_classes", (1,), low=2, high=CLASSES)
         tensors.floats("temperature", (1,), low=low * (1 - 1e-9), high=high * (1 + 1e-9))
 
     def _measure(self, outputs: Outputs) -> Tensor:
-        check_several_classes(outputs.logits)
+        num_classes = int((self.fitted_ or {})["num_classes"])
+        check_same_classes(outputs.logits, num_classes, "TemperatureScaling")
         return max_softmax_score(outputs.logits.to(torch.float64) / self.temperature_)
 
     @property

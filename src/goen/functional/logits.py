@@ -62,6 +62,15 @@ def check_several_classes(logits: Tensor) -> None:
         )
 
 
+def check_same_classes(logits: Tensor, num_classes: int, who: str) -> None:
+    """Refuse logits of another number of classes than ``who`` was fitted on."""
+    if logits.shape[1] != num_classes:
+        raise UsageError(
+            f"{who} was fitted on outputs of {num_classes} classes, got {logits.shape[1]}. "
+            "Different network?"
+        )
+
+
 def check_temperature(temperature: float) -> None:
     """Refuse what logits cannot be divided by."""
     if not (math.isfinite(temperature) and temperature > 0):
