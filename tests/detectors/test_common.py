@@ -321,6 +321,23 @@ def test_without_a_fit_there_is_no_score_and_no_state(method: Method) -> None:
 
 
 @every_method
+def test_torchs_default_device_and_type_do_not_matter(method: Method) -> None:
+    given, (far, _) = material(method), far_and_near(method)
+    expected = fitted(method.key).score(far)
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.device("meta"):
+            detector = method.fit(given)
+            scores, again = detector.score(far), loaded(detector).score(far)
+            if isinstance(detector, CueDetector):
+                detector.cue_p_values(detector.cues(far))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert torch.equal(scores, expected)
+    assert torch.equal(again, expected)
+
+
+@every_method
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
 def test_other_precisions_are_scored_too(method: Method, dtype: torch.dtype) -> None:
     far, _ = far_and_near(method)

@@ -74,8 +74,8 @@ class Bank:
         self._neighbour = 0
         self._unit: dict[str, Tensor] = {}
         self._indices: dict[str, NeighbourIndex] = {}
-        self._labels = torch.zeros(0, dtype=torch.int64)
-        self._turns = torch.zeros(0, dtype=torch.float64)
+        self._labels = torch.zeros(0, dtype=torch.int64, device="cpu")
+        self._turns = torch.zeros(0, dtype=torch.float64, device="cpu")
         self._numbers: Tensor | None = None
 
     def __len__(self) -> int:
@@ -221,7 +221,7 @@ class Bank:
 
     def state(self) -> dict[str, Tensor]:
         """Everything that was learnt, for an artifact."""
-        counts = torch.tensor([self.num_classes, self._seen, self.rows])
+        counts = torch.tensor([self.num_classes, self._seen, self.rows], device="cpu")
         state = {"labels": self._labels, "turns": self._turns, "counts": counts}
         return state | {f"unit.{i}": self._unit[layer] for i, layer in enumerate(self.layers)}
 
@@ -324,6 +324,6 @@ def _first_of_each_class(labels: Tensor, turns: Tensor, most: int) -> Tensor:
     order = torch.argsort(turns)
     by_class = order[torch.argsort(labels[order], stable=True)]
     starts = torch.searchsorted(labels[by_class], labels[by_class])
-    place = torch.arange(len(labels)) - starts
+    place = torch.arange(len(labels), device=labels.device) - starts
     kept = by_class[place < most]
     return kept[torch.argsort(turns[kept])]

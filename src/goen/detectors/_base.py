@@ -204,7 +204,8 @@ class SimpleDetector(Detector):
             raise NotFittedError(f"This {type(self).__name__} is not fitted: nothing to save.")
         state = dict(self.fitted_ or {})
         if self.feature_ is not None:
-            state[_FEATURE] = torch.tensor(list(self.feature_.encode()), dtype=torch.uint8)
+            name = list(self.feature_.encode())
+            state[_FEATURE] = torch.tensor(name, dtype=torch.uint8, device="cpu")
         return state
 
     @final
@@ -376,7 +377,7 @@ def column_p_values(cues: Tensor, reference: Sequence[NDArray[np.float64]]) -> T
         >>> column_p_values(torch.tensor([[2.5, 0.0]]), reference)
         tensor([[0.6667, 1.0000]], dtype=torch.float64)
     """
-    out = torch.empty(cues.shape, dtype=torch.float64)
+    out = torch.empty(cues.shape, dtype=torch.float64, device="cpu")
     for column, own, against in zip(out.numpy().T, cues.numpy().T, reference, strict=True):
         column[:] = p_values_of_sorted(own, against)
     return out

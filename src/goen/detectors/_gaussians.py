@@ -134,7 +134,7 @@ class ClassGaussians:
 
     def state(self) -> dict[str, Tensor]:
         """Everything that was learnt, for an artifact."""
-        share = torch.tensor([self._share], dtype=torch.float64)
+        share = torch.tensor([self._share], dtype=torch.float64, device="cpu")
         return {**self.statistics.state(), "shrinkage": share}
 
     def load_state(self, state: Mapping[str, Tensor]) -> Self:
@@ -197,8 +197,8 @@ def whitening_tensors(whitening: Whitening) -> dict[str, Tensor]:
         "centre": whitening.centre,
         "whitened_means": whitening.whitened_means,
         "classes": whitening.classes,
-        "num_classes": torch.tensor([whitening.num_classes]),
-        "condition_number": torch.tensor([whitening.condition_number], dtype=torch.float64),
+        "num_classes": torch.tensor([whitening.num_classes], device="cpu"),
+        "condition_number": whitening.centre.new_tensor([whitening.condition_number]).cpu(),
     }
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -28,8 +29,9 @@ class CalibrationHead(nn.Module):
 
     def __init__(self, cues: int = 3) -> None:
         super().__init__()
+        linear = partial(nn.Linear, dtype=torch.float32)  # whatever torch's default is
         self.layers = nn.Sequential(
-            nn.Linear(cues, 64), nn.ReLU(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 1)
+            linear(cues, 64), nn.ReLU(), linear(64, 32), nn.ReLU(), linear(32, 1)
         )
 
     def forward(self, cues: Tensor) -> Tensor:
@@ -44,7 +46,8 @@ def load_head(state: Mapping[str, Tensor], cues: int = 3) -> CalibrationHead:
         ValueError: tensors that are not the weights of a head; the message names one.
     """
     tensors = Tensors.of(state)
-    with seeded(0):  # the weights that it begins with are drawn
+    # The weights that it begins with are drawn.
+    with seeded(0), torch.device("cpu"):
         head = CalibrationHead(cues)
     tensors.check_like(head.state_dict(), largest=HEAD_WEIGHT)
     head.load_state_dict(tensors)
@@ -123,7 +126,7 @@ def train_head(
     }
     fit_ood = [fit for fit, _ in divided.values()]
     measure_ood = [measure for _, measure in divided.values()]
-    with seeded(config.seed):
+    with seeded(config.seed), id_cues.device:
         head = CalibrationHead(id_cues.shape[1])
     optimiser = torch.optim.Adam(head.parameters(), config.learning_rate)
     gaps: list[float] = []

@@ -178,7 +178,7 @@ class Goen(CueDetector):
         """Each cue against those of the ID images; a low similarity is unusual."""
         if self.id_cues_ is None:
             return None
-        upwards = torch.tensor(self.cue_directions, dtype=torch.float64)
+        upwards = cues.new_tensor(self.cue_directions)
         distance, similarity, surprise = self._id_columns
         return column_p_values(cues * upwards, (distance, -similarity[::-1], surprise))
 

@@ -284,7 +284,7 @@ class GoenM(CueDetector):
         """The bank, and all cues that were calibrated with."""
         state = {f"bank.{k}": v for k, v in self.bank.state().items()}
         state["id_cues"] = self._calibrated()
-        bias = torch.tensor([self.bias_], dtype=torch.float64)
+        bias = self.mean_.new_tensor([self.bias_])
         state["fusion"] = torch.cat([self.mean_, self.std_, self.weights_, bias])
         return state | {f"ood_cues.{i}": v for i, v in enumerate(self.ood_cues_.values())}
 
@@ -334,7 +334,7 @@ class GoenM(CueDetector):
         fusion = tensors.floats("fusion", (3 * columns + 1,))
         self.mean_, self.std_, self.weights_ = fusion[:-1].view(3, columns)
         self.bias_ = float(fusion[-1])
-        ends = torch.tensor(self._cue_ends(), dtype=torch.float64).T
+        ends = fusion.new_tensor(self._cue_ends()).T
         rises = bool((self.std_ > 0).all() and (self.weights_ >= 0).all())
         scores = self._standardised(ends) @ self.weights_ + self.bias_
         if not (rises and bool((self.weights_ > 0).any()) and bool(torch.isfinite(scores).all())):

@@ -84,7 +84,7 @@ class KNN(SimpleDetector):
         """
         chosen = self._chosen(outputs)
         width = sum(rows.shape[1] for rows in chosen)
-        out = torch.empty(len(outputs), width, device=chosen[0].device)
+        out = torch.empty(len(outputs), width, dtype=torch.float32, device=chosen[0].device)
         for block in blocks(len(outputs)):
             unit = torch.cat([normalise(rows[block]) for rows in chosen], dim=1)
             out[block] = unit / len(chosen) ** 0.5

@@ -96,7 +96,7 @@ class MaSF(SimpleDetector):
         chosen = self._chosen(outputs)
         for feature, values in zip(chosen, self._ordered[0], strict=True):
             check_features(feature, len(values))
-        largest = torch.zeros(len(outputs), dtype=torch.float64)
+        largest = torch.zeros(len(outputs), dtype=torch.float64, device="cpu")
         for block in blocks(len(outputs)):
             rows = [feature[block] for feature in chosen]
             for ordered, null in zip(self._ordered, self._null, strict=True):

@@ -69,11 +69,11 @@ class MultilayerMahalanobis(SimpleDetector):
 
     def _learn(self, outputs: Outputs, labels: Tensor) -> Mapping[str, Tensor]:
         names = self.feature_names(outputs)
-        alone = torch.ones(1, dtype=torch.float64)
+        alone = torch.ones(1, dtype=torch.float64, device="cpu")
         densities = [
             _entropy_density(_statistics(outputs, labels, (name,), alone)) for name in names
         ]
-        layers, weights = _select(torch.tensor(densities, dtype=torch.float64), self.num_layers)
+        layers, weights = _select(alone.new_tensor(densities), self.num_layers)
         chosen = tuple(names[layer] for layer in layers.tolist())
         statistics = _statistics(outputs, labels, chosen, weights)
         share = ledoit_wolf_shrinkage(statistics, _blocks(outputs, labels, chosen, weights))
@@ -95,7 +95,7 @@ class MultilayerMahalanobis(SimpleDetector):
         names = self.feature_names(outputs)
         chosen = tuple(names[layer] for layer in fitted[_LAYERS].tolist())
         whitening = whitening_from_tensors(fitted)
-        scores = torch.empty(len(outputs), dtype=torch.float64)
+        scores = torch.empty(len(outputs), dtype=torch.float64, device="cpu")
         for block in blocks(len(outputs)):
             rows = _side_by_side(outputs[block], chosen, fitted[_WEIGHTS])
             scores[block] = whitening.nearest(rows).distance
@@ -140,5 +140,5 @@ def _select(densities: Tensor, num_layers: int) -> tuple[Tensor, Tensor]:
     last = len(densities) - 1
     falls = torch.cat([densities.new_zeros(1), densities[:-1] - densities[1:]])
     between = falls[1:last].argsort(descending=True, stable=True)[: num_layers - 1] + 1
-    layers = torch.cat([between.sort().values, torch.tensor([last])])
+    layers = torch.cat([between.sort().values, between.new_tensor([last])])
     return layers, torch.softmax(falls[layers], dim=0)

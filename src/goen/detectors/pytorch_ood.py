@@ -49,7 +49,7 @@ class PytorchOod(Detector):
         """Its outlier scores, ``(N,)`` float64."""
         with torch.no_grad():
             found = getattr(self.detector, f"predict_{self._kind}")(self._read(outputs))
-        scores = torch.as_tensor(found)
+        scores = torch.as_tensor(found, device="cpu")
         check_scores(scores, len(outputs), f"{type(self.detector).__name__}.predict_{self._kind}")
         return scores.to(torch.float64)
 

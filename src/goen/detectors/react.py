@@ -67,7 +67,7 @@ class ReAct(SimpleDetector):
         wide = torch.promote_types(rows.dtype, torch.float32)
         activations = rows.detach().cpu().to(wide).flatten().numpy()
         threshold = float(np.percentile(activations, self.percentile))
-        return {"threshold": torch.tensor([threshold], dtype=torch.float64)}
+        return {"threshold": torch.tensor([threshold], dtype=torch.float64, device="cpu")}
 
     def _check_state(self, tensors: Tensors) -> None:
         tensors.check_names(["threshold"])
