@@ -321,6 +321,20 @@ def test_without_a_fit_there_is_no_score_and_no_state(method: Method) -> None:
 
 
 @every_method
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_the_callers_gradient_mode_does_not_matter(
+    method: Method, mode: type[torch.no_grad] | type[torch.inference_mode]
+) -> None:
+    given, (far, _) = material(method), far_and_near(method)
+    expected = fitted(method.key).score(far)
+    with mode():
+        detector = method.fit(given)
+    assert torch.equal(detector.score(far), expected)
+    if isinstance(detector, Goen | GoenM):
+        detector.update(*given["train"])  # outside of the mode
+
+
+@every_method
 def test_torchs_default_device_and_type_do_not_matter(method: Method) -> None:
     given, (far, _) = material(method), far_and_near(method)
     expected = fitted(method.key).score(far)

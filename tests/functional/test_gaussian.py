@@ -324,3 +324,14 @@ def test_statistics_of_unequal_size_do_not_merge() -> None:
 def test_statistics_need_a_class_and_a_dimension(num_classes: int, dim: int) -> None:
     with pytest.raises(UsageError, match="at least one"):
         ClassStatistics(num_classes, dim)
+
+
+def test_statistics_begun_in_inference_mode_go_on_outside() -> None:
+    rows, labels = torch.arange(12.0).view(6, 2), torch.arange(6) % 2
+    with torch.inference_mode():
+        statistics = ClassStatistics(2, 2).update(rows[:4].clone(), labels[:4].clone())
+        loaded = ClassStatistics.from_state(statistics.state())
+    expected = ClassStatistics(2, 2).update(rows, labels)
+    for begun in (statistics, loaded):
+        begun.update(rows[4:], labels[4:])
+        assert torch.equal(begun.means_, expected.means_)

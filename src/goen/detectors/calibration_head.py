@@ -119,6 +119,14 @@ def train_head(
     for name, cues in {"ID images": id_cues, **ood_cues}.items():
         if not bool(torch.isfinite(cues).all()):
             raise FitError(f"Cues of {name} are NaN or infinite. Check the images and the network.")
+    # The caller may have turned gradients off; weights made in inference mode could not be trained.
+    with torch.inference_mode(False), torch.enable_grad():
+        return _train(id_cues, ood_cues, config)
+
+
+def _train(
+    id_cues: Tensor, ood_cues: Mapping[str, Tensor], config: HeadConfig
+) -> tuple[CalibrationHead, list[float]]:
     rng = np.random.default_rng(config.seed)
     fit_id, measure_id = _divide(id_cues.float(), config.held_out, rng, "ID images")
     divided = {
@@ -126,7 +134,7 @@ def train_head(
     }
     fit_ood = [fit for fit, _ in divided.values()]
     measure_ood = [measure for _, measure in divided.values()]
-    with seeded(config.seed), id_cues.device:
+    with seeded(config.seed, id_cues.device), id_cues.device:
         head = CalibrationHead(id_cues.shape[1])
     optimiser = torch.optim.Adam(head.parameters(), config.learning_rate)
     gaps: list[float] = []

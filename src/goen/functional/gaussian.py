@@ -66,11 +66,13 @@ class ClassStatistics:
             )
         self.num_classes = num_classes
         self.dim = dim
-        self._counts = torch.zeros(num_classes, dtype=torch.int64, device=device)
-        # mean = high + low, with |low| at most half a unit in the last place of high.
-        self._mean_high = torch.zeros(num_classes, dim, dtype=torch.float64, device=device)
-        self._mean_low = torch.zeros_like(self._mean_high)
-        self._scatter = torch.zeros(dim, dim, dtype=torch.float64, device=device)
+        # Tensors made in inference mode could not be added to outside of it.
+        with torch.inference_mode(False):
+            self._counts = torch.zeros(num_classes, dtype=torch.int64, device=device)
+            # mean = high + low, with |low| at most half a unit in the last place of high.
+            self._mean_high = torch.zeros(num_classes, dim, dtype=torch.float64, device=device)
+            self._mean_low = torch.zeros_like(self._mean_high)
+            self._scatter = torch.zeros(dim, dim, dtype=torch.float64, device=device)
 
     def __repr__(self) -> str:
         seen = int((self._counts > 0).sum())
