@@ -75,6 +75,20 @@ def test_the_cues_of_the_logits_are_a_choice(names: tuple[LogitCue, ...]) -> Non
     assert np.allclose(traced_scores, detector.score(probe))
 
 
+def test_outputs_that_require_gradients_leave_no_graph() -> None:
+    def with_graph(*given: int) -> tuple[Outputs, Tensor]:
+        plain, labels = outputs(*given)
+        features = {name: rows.requires_grad_() for name, rows in plain.features.items()}
+        return Outputs(plain.logits.requires_grad_(), features), labels
+
+    detector = GoenM(logit_cues=("entropy", "energy"))
+    detector.fit(*with_graph(90, 0, 0), held_out=with_graph(60, 0, 7)[0])
+    cues = detector.cues(with_graph(5, 1, 4)[0])
+    assert detector.id_cues_ is not None
+    assert not (cues.requires_grad or detector.id_cues_.requires_grad)
+    assert detector.cue_p_values(cues).shape == (5, 4)
+
+
 def test_cues_of_logits_that_do_not_exist() -> None:
     with pytest.raises(UsageError, match=r"cue of the logits .enrgy..*energy"):
         GoenM(logit_cues=["enrgy"])  # type: ignore[list-item]

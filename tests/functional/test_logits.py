@@ -1,7 +1,10 @@
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
 from scipy.special import logsumexp, softmax
+from torch import Tensor
 
 from goen.errors import UsageError
 from goen.functional.logits import (
@@ -108,3 +111,8 @@ def test_what_cannot_be_meant_is_refused() -> None:
     for features, logits in [((2, 4), (2, 3)), ((2, 5), (2, 5)), ((2, 3), (2, 5))]:
         with pytest.raises(UsageError, match="Another feature, or another network"):
             check_classified(torch.zeros(features), torch.zeros(logits), torch.zeros(3, 5))
+
+
+@pytest.mark.parametrize("score", [energy_score, max_softmax_score, generalised_entropy])
+def test_a_score_does_not_keep_the_graph_of_its_logits(score: Callable[[Tensor], Tensor]) -> None:
+    assert not score(torch.ones(2, 3, requires_grad=True)).requires_grad

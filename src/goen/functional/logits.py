@@ -20,7 +20,7 @@ def max_softmax_score(logits: Tensor) -> Tensor:
         >>> max_softmax_score(torch.tensor([[0.0, 0.0], [40.0, 0.0]]))
         tensor([  0., -40.], dtype=torch.float64)
     """
-    wide = logits.to(torch.float64)
+    wide = logits.detach().to(torch.float64)
     largest, place = wide.max(dim=1, keepdim=True)
     others = wide.scatter(1, place, -torch.inf)
     return torch.logsumexp(others - largest, dim=1)
@@ -33,7 +33,7 @@ def energy_score(logits: Tensor, temperature: float = 1.0) -> Tensor:
         >>> energy_score(torch.tensor([[0.0, 0.0], [1000.0, 0.0]]))
         tensor([-6.9315e-01, -1.0000e+03], dtype=torch.float64)
     """
-    return -temperature * torch.logsumexp(logits.to(torch.float64) / temperature, dim=1)
+    return -temperature * torch.logsumexp(logits.detach().to(torch.float64) / temperature, dim=1)
 
 
 def generalised_entropy(logits: Tensor, gamma: float = 0.1, top: int = 100) -> Tensor:
@@ -46,7 +46,7 @@ def generalised_entropy(logits: Tensor, gamma: float = 0.1, top: int = 100) -> T
         >>> generalised_entropy(torch.tensor([[0.0, 0.0], [800.0, 0.0]]), gamma=0.5)
         tensor([ 1.0000e+00, 3.8303e-174], dtype=torch.float64)
     """
-    wide = logits.to(torch.float64)
+    wide = logits.detach().to(torch.float64)
     log_p = torch.log_softmax(wide, dim=1).topk(min(top, wide.shape[1]), dim=1).values
     log_rest = torch.log1p(-log_p.exp())
     log_rest[:, 0] = max_softmax_score(wide) + log_p[:, 0]
