@@ -123,6 +123,17 @@ def test_new_training_images_drop_the_head_and_the_id_cues() -> None:
     assert not detector.has_cue_p_values
 
 
+def test_a_detector_with_another_head_does_not_follow_updates() -> None:
+    detector = Goen().fit(*blobs(200))
+    other = detector.with_head(None, None)
+    probe, _ = blobs(50, seed=1)
+    before = detector.score(probe)
+    assert torch.equal(other.score(probe), before)
+    detector.update(*blobs(100, seed=2))
+    assert not torch.equal(detector.score(probe), before)
+    assert torch.equal(other.score(probe), before)
+
+
 def test_ledoit_wolf_comes_back_with_its_share() -> None:
     fit, labels = blobs(60)
     detector = Goen(shrinkage="ledoit_wolf").fit(fit, labels)

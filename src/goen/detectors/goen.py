@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import ClassVar, Self, final
 
 import torch
@@ -116,7 +117,7 @@ class Goen(CueDetector):
         return ClassGaussians(feature, ridge=self.ridge, shrinkage=self.shrinkage)
 
     def with_head(self, head: CalibrationHead | None, id_cues: Tensor | None) -> Self:
-        """The same Gaussians with a head trained elsewhere, and the ID cues for p-values.
+        """A copy of the Gaussians with a head trained elsewhere, and the ID cues for p-values.
 
         Args:
             head: calibrated with OOD images, or none.
@@ -125,7 +126,7 @@ class Goen(CueDetector):
         other = type(self)(
             feature=self.feature, ridge=self.ridge, shrinkage=self.shrinkage, head=self.head
         )
-        other.gaussians_, other.head_, other.id_cues_ = self.gaussians, head, id_cues
+        other.gaussians_, other.head_, other.id_cues_ = deepcopy(self.gaussians), head, id_cues
         return other
 
     @property
