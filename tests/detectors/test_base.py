@@ -82,7 +82,7 @@ MEASURING: dict[str, Callable[..., Detector]] = {
     "knn": partial(KNN, k=5),
     "vim": partial(ViM, **WEIGHTS),
     "react": partial(ReAct, **WEIGHTS),
-    "fdbd": partial(FDBD, **WEIGHTS),
+    "fdbd": partial(FDBD, weight=WEIGHTS["weight"]),
     "goen": Goen,
     "pytorch-ood": lambda **given: PytorchOod(LogitFree(), **given),
 }

@@ -446,8 +446,10 @@ def test_every_method_is_printed_with_its_settings(method: Method) -> None:
     assert printed == repr(blank(detector))
     assert "tensor(" not in printed
     assert len(printed) < 200
-    if method.key in ("vim", "react", "fdbd"):
+    if method.key in ("vim", "react"):
         assert "weight=<4×16 tensor>, bias=<4 tensor>" in printed
+    if method.key == "fdbd":
+        assert printed == "FDBD(weight=<4×16 tensor>)"
     if method.key == "mahalanobis_pp":
         assert printed == "Mahalanobis(normalise=True)"
 

@@ -62,7 +62,7 @@ class DetectorFuzzer(Fuzzer):
             lambda: MaSF(feature=_LAYERS),
             lambda: ViM(**linear),
             lambda: ReAct(**linear),
-            lambda: FDBD(**linear),
+            lambda: FDBD(weight=weight),
             TemperatureScaling,
         )
         train, labels = _outputs(0, 60, weight)

@@ -9,7 +9,7 @@ from torch import Tensor
 from goen.detectors._base import SimpleDetector
 from goen.errors import FitError, UsageError
 from goen.functional._rows import check_finite_for_fit
-from goen.functional.logits import check_classified, check_classifier, check_several_classes
+from goen.functional.logits import check_classified, check_several_classes, check_weight
 from goen.outputs import Outputs
 from goen.runs.tensors import Tensors
 
@@ -26,7 +26,6 @@ class FDBD(SimpleDetector):
 
     Args:
         weight: of the linear classifier behind the feature, ``(C, D)``.
-        bias: of the same, ``(C,)``.
         feature: what the classifier reads; the last of the outputs' features if not given.
 
     Paper: Liu and Qin 2024, "Fast Decision Boundary based Out-of-Distribution Detector".
@@ -35,20 +34,19 @@ class FDBD(SimpleDetector):
     rows' mean distance from it.
 
     Example:
-        >>> weight, bias = torch.tensor([[1.0, 0.0], [-1.0, 0.0]]), torch.zeros(2)
+        >>> weight = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
         >>> z = torch.tensor([[3.0, 0.0], [-3.0, 0.0]])
-        >>> fdbd = FDBD(weight=weight, bias=bias)
+        >>> fdbd = FDBD(weight=weight)
         >>> fdbd = fdbd.fit(Outputs(z @ weight.T, {"z": z}), torch.tensor([0, 1]))
         >>> query = torch.tensor([[3.0, 4.0]])  # 3 from the boundary, 5 from the mean
         >>> fdbd.score(Outputs(query @ weight.T, {"z": query}))
         tensor([-0.6000], dtype=torch.float64)
     """
 
-    def __init__(self, *, weight: Tensor, bias: Tensor, feature: str | None = None) -> None:
+    def __init__(self, *, weight: Tensor, feature: str | None = None) -> None:
         self.weight = weight
-        self.bias = bias
         self.feature = feature
-        check_classifier(weight, bias)
+        check_weight(weight)
 
     def _learn(self, outputs: Outputs, labels: Tensor) -> Mapping[str, Tensor]:
         rows = self.rows(outputs)

@@ -87,6 +87,15 @@ def check_classifier(weight: Tensor, bias: Tensor) -> None:
         )
 
 
+def check_weight(weight: Tensor) -> None:
+    """Refuse what is not the weight ``(C, D)`` of a linear classifier."""
+    if weight.ndim != 2 or not weight.is_floating_point():
+        raise UsageError(
+            f"Expected the weight (C, D) of a linear classifier, floats, got {weight.dtype} "
+            f"{tuple(weight.shape)}."
+        )
+
+
 def check_classified(features: Tensor, logits: Tensor, weight: Tensor) -> None:
     """Refuse features ``(N, D)`` and logits ``(N, C)`` that this weight ``(C, D)`` cannot join."""
     check_features(features)

@@ -230,7 +230,7 @@ _ALL = (
     ),
     Method("vim", "ViM", _with_weights(lambda w, b: ViM(weight=w, bias=b)), "newer"),
     Method("react", "ReAct", _with_weights(lambda w, b: ReAct(weight=w, bias=b)), "newer"),
-    Method("fdbd", "fDBD", _with_weights(lambda w, b: FDBD(weight=w, bias=b)), "newer"),
+    Method("fdbd", "fDBD", _with_weights(lambda w, _: FDBD(weight=w)), "newer"),
     Method("davis", "DAVIS, maximum", _nothing(Energy), "newer", fits_on=(), view="last_map_max"),
     Method(
         "davis_std",
