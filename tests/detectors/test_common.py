@@ -418,6 +418,14 @@ def test_another_number_of_classes_is_refused(key: str, columns: list[int]) -> N
             once_more.score(Outputs(far.logits[:, columns], far.features))
 
 
+@every_method
+def test_an_image_without_its_axis_is_refused(method: Method) -> None:
+    far, _ = far_and_near(method)
+    one = Outputs(far.logits[0], {name: rows[0] for name, rows in far.features.items()})
+    with pytest.raises(UsageError, match=r"Expected rows of shape \(N, D\), got \(4,\)"):
+        fitted(method.key).score(one)
+
+
 @methods_for("needs a feature")
 def test_a_feature_that_is_not_there_is_named(method: Method) -> None:
     far, _ = far_and_near(method)

@@ -19,6 +19,7 @@ from goen.detectors.calibration_head import (
     train_head,
 )
 from goen.errors import NotFittedError, UsageError
+from goen.functional._rows import check_features
 from goen.functional.cues import entropy, log_distance, max_inner_product
 from goen.functional.logits import check_same_classes
 from goen.outputs import Outputs
@@ -256,6 +257,7 @@ class Goen(CueDetector):
 
 
 def _cues(gaussians: ClassGaussians, outputs: Outputs) -> Tensor:
+    check_features(outputs.logits)
     outputs.check_counts()
     check_same_classes(outputs.logits, gaussians.statistics.num_classes, "Goen")
     unit = gaussians.rows(outputs)

@@ -16,7 +16,7 @@ from goen.detectors._bank import ROWS, Bank, NearestImages
 from goen.detectors._base import CueDetector, column_p_values
 from goen.detectors._tracing import TracedNeighbour, traced_energy, traced_entropy
 from goen.errors import FitError, NotFittedError, UsageError, unknown
-from goen.functional._rows import check_count
+from goen.functional._rows import check_count, check_features
 from goen.functional.cues import entropy
 from goen.functional.fusion import fuse
 from goen.functional.logits import check_same_classes, energy_score
@@ -193,6 +193,7 @@ class GoenM(CueDetector):
         return self._cues(self.bank, outputs)
 
     def _cues(self, bank: Bank, outputs: Outputs) -> Tensor:
+        check_features(outputs.logits)
         outputs.check_counts()
         check_same_classes(outputs.logits, bank.num_classes, "GoenM")
         # The logits first: the distances read the whole bank, and leave little in the caches.
