@@ -220,7 +220,7 @@ def test_what_cannot_be_meant_is_refused_and_changes_nothing() -> None:
     with pytest.raises(UsageError, match="lack b; they have a"):
         bank.update(outputs.keep(["a"]), labels)
     assert all(torch.equal(bank.state()[name], value) for name, value in before.items())
-    with pytest.raises(UsageError, match="rows must be a whole number of at least 1, got"):
+    with pytest.raises(UsageError, match="rows must be an integer, at least 1; got"):
         Bank(["a"], 0)
 
 

@@ -32,7 +32,7 @@ def test_what_cannot_be_meant_is_refused() -> None:
     for gamma in (0.0, 1.0, -0.1):
         with pytest.raises(UsageError, match="gamma lies above 0 and below 1"):
             GEN(gamma=gamma)
-    with pytest.raises(UsageError, match="top must be a whole number of at least 1, got"):
+    with pytest.raises(UsageError, match="top must be an integer, at least 1; got"):
         GEN(top=0)
     with pytest.raises(UsageError, match="at least two"):
         GEN().score(Outputs(torch.zeros(2, 1), {}))

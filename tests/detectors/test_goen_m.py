@@ -204,7 +204,7 @@ def test_invalid_layers_and_too_few_images() -> None:
     for layers in ([], ["late", "entropy"]):
         with pytest.raises(UsageError, match="one layer or more"):
             GoenM(layers)
-    with pytest.raises(UsageError, match=r"rows must be a whole number .* got 2\.5"):
+    with pytest.raises(UsageError, match=r"rows must be an integer, at least 1; got 2\.5"):
         GoenM(rows=2.5)  # type: ignore[arg-type]
     probe, labels = outputs(30, 0.0, 0)
     for features in ({}, {**probe.features, "entropy": probe.features["late"]}):

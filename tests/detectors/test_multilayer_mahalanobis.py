@@ -112,9 +112,9 @@ def test_a_layer_that_does_not_vary_is_refused() -> None:
 def test_no_layer_and_no_number_are_refused() -> None:
     with pytest.raises(UsageError, match="at least one feature"):
         MultilayerMahalanobis(feature=())
-    with pytest.raises(UsageError, match="at least 1, got 0"):
+    with pytest.raises(UsageError, match="at least 1; got 0"):
         MultilayerMahalanobis(num_layers=0)
-    with pytest.raises(UsageError, match=r"num_layers must be a whole number .* got 1\.5"):
+    with pytest.raises(UsageError, match=r"num_layers must be an integer, at least 1; got 1\.5"):
         MultilayerMahalanobis(num_layers=1.5)  # type: ignore[arg-type]
 
 

@@ -1,10 +1,8 @@
-import numpy as np
 import pytest
 import torch
 
-from goen.errors import UsageError
 from goen.functional import _rows
-from goen.functional._rows import check_count, sums_are_finite
+from goen.functional._rows import sums_are_finite
 
 
 @pytest.mark.parametrize("slice_elements", [8, 2**15])
@@ -28,12 +26,3 @@ def test_what_is_not_finite_is_found_wherever_it_is(
 
 def test_half_precision_is_summed_in_float32() -> None:
     assert sums_are_finite(torch.full((2, 4), 60_000.0, dtype=torch.float16))
-
-
-@pytest.mark.parametrize("count", [0, -1, 1.5, 15.0, float("nan"), "15", None])
-def test_a_count_is_a_whole_number(count: object) -> None:
-    for good in (1, np.int64(3)):
-        check_count(good, "num_bins", 1)
-    with pytest.raises(UsageError) as refused:
-        check_count(count, "num_bins", 1)  # type: ignore[arg-type]
-    assert str(refused.value) == f"num_bins must be a whole number of at least 1, got {count!r}."

@@ -118,7 +118,7 @@ def test_bootstrap_covers_average_precision_and_fpr95_of_binormal_draws():
 
 @pytest.mark.parametrize("num_resamples", [0, -1, 1.5])
 def test_a_senseless_number_of_resamples_is_an_error(num_resamples):
-    with pytest.raises(UsageError, match="num_resamples must be a whole number of at least 1"):
+    with pytest.raises(UsageError, match="num_resamples must be an integer, at least 1"):
         bootstrap([0.0], [1.0], num_resamples=num_resamples)
 
 

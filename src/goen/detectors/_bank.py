@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from goen.checks import check_number
 from goen.errors import ArtifactError, NotFittedError, UsageError
-from goen.functional._rows import check_count, check_features, check_finite_for_fit, check_labels
+from goen.functional._rows import check_features, check_finite_for_fit, check_labels
 from goen.functional.cues import normalise
 from goen.functional.neighbours import NeighbourIndex
 from goen.outputs import Outputs
@@ -65,7 +66,7 @@ class Bank:
     """
 
     def __init__(self, layers: Sequence[str], rows: int = ROWS) -> None:
-        check_count(rows, "rows", 1)
+        check_number("rows", rows, whole=True, at_least=1)
         self.layers = tuple(layers)
         self.rows = rows
         self.num_classes = 0

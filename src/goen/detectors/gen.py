@@ -5,9 +5,9 @@ from typing import final
 
 from torch import Tensor
 
+from goen.checks import check_number
 from goen.detectors._base import SimpleDetector
 from goen.errors import UsageError
-from goen.functional._rows import check_count
 from goen.functional.logits import check_several_classes, generalised_entropy
 from goen.outputs import Outputs
 
@@ -41,7 +41,7 @@ class GEN(SimpleDetector):
         self.top = top
         if not 0 < gamma < 1:
             raise UsageError(f"gamma lies above 0 and below 1, got {gamma}.")
-        check_count(top, "top", 1)
+        check_number("top", top, whole=True, at_least=1)
 
     def _learn(self, outputs: Outputs, labels: Tensor) -> Mapping[str, Tensor]:
         return {}

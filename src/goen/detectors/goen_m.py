@@ -12,11 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from goen.checks import check_number
 from goen.detectors._bank import ROWS, Bank, NearestImages
 from goen.detectors._base import CueDetector, column_p_values
 from goen.detectors._tracing import TracedNeighbour, traced_energy, traced_entropy
 from goen.errors import FitError, NotFittedError, UsageError, unknown
-from goen.functional._rows import check_count, check_features
+from goen.functional._rows import check_features
 from goen.functional.cues import entropy
 from goen.functional.fusion import fuse
 from goen.functional.logits import check_same_classes, energy_score
@@ -95,7 +96,7 @@ class GoenM(CueDetector):
         self.logit_cues = _checked_logit_cues(logit_cues)
         self.layers = None if layers is None else _checked(layers, self.logit_cues)
         self.rows = rows
-        check_count(rows, "rows", 1)
+        check_number("rows", rows, whole=True, at_least=1)
         self.bank_: Bank | None = None
         self.id_cues_: Tensor | None = None
         self.ood_cues_: dict[str, Tensor] = {}

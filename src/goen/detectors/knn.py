@@ -6,9 +6,10 @@ from typing import final
 import torch
 from torch import Tensor
 
+from goen.checks import check_number
 from goen.detectors._base import SimpleDetector
 from goen.errors import FitError, UsageError
-from goen.functional._rows import blocks, check_count, check_features, check_finite_for_fit
+from goen.functional._rows import blocks, check_features, check_finite_for_fit
 from goen.functional.cues import normalise
 from goen.functional.neighbours import NeighbourIndex
 from goen.outputs import Outputs
@@ -42,7 +43,7 @@ class KNN(SimpleDetector):
     def __init__(self, *, k: int = 50, feature: str | Sequence[str] | None = None) -> None:
         self.k = k
         self.feature = feature
-        check_count(k, "k", 1)
+        check_number("k", k, whole=True, at_least=1)
         if feature is not None and not feature:
             raise UsageError("KNN needs the name of at least one feature.")
 

@@ -6,6 +6,7 @@ from typing import final
 import torch
 from torch import Tensor
 
+from goen.checks import check_number
 from goen.detectors._base import SimpleDetector
 from goen.detectors._gaussians import (
     WHITENING,
@@ -15,7 +16,7 @@ from goen.detectors._gaussians import (
     whitening_tensors,
 )
 from goen.errors import UsageError
-from goen.functional._rows import blocks, check_count
+from goen.functional._rows import blocks
 from goen.functional.covariance import ledoit_wolf_shrinkage, tied_covariance
 from goen.functional.cues import normalise
 from goen.functional.gaussian import ClassStatistics
@@ -65,7 +66,7 @@ class MultilayerMahalanobis(SimpleDetector):
         self.num_layers = num_layers
         if feature is not None and not feature:
             raise UsageError("MultilayerMahalanobis needs the name of at least one feature.")
-        check_count(num_layers, "num_layers", 1)
+        check_number("num_layers", num_layers, whole=True, at_least=1)
 
     def _learn(self, outputs: Outputs, labels: Tensor) -> Mapping[str, Tensor]:
         names = self.feature_names(outputs)

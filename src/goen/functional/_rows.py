@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -36,11 +35,6 @@ def blocks(num_rows: int) -> Iterable[slice]:
 def row_slices(num_rows: int, dim: int, device: torch.device) -> list[slice]:
     size = max(_SLICE_ELEMENTS // dim, 1) if device.type == "cpu" else _BLOCK_ROWS
     return [slice(start, start + size) for start in range(0, num_rows, size)]
-
-
-def check_count(count: int, name: str, at_least: int) -> None:
-    if not isinstance(count, int | np.integer) or count < at_least:
-        raise UsageError(f"{name} must be a whole number of at least {at_least}, got {count!r}.")
 
 
 def check_features(features: Tensor, dim: int | None = None) -> None:

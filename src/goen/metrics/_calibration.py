@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy.typing as npt
 
+from goen.checks import check_number
 from goen.functional import calibration
-from goen.functional._rows import check_count
 from goen.metrics._inputs import as_booleans, as_unit_interval
 
 
@@ -64,7 +64,7 @@ def reliability_curve(
         >>> reliability_curve([0.25, 0.75, 1.0], [False, False, True], num_bins=2)[1]
         ReliabilityBin(low=0.5, high=1.0, count=2, mean_predicted=0.875, observed=0.5)
     """
-    check_count(num_bins, "num_bins", 1)
+    check_number("num_bins", num_bins, whole=True, at_least=1)
     p = as_unit_interval(predicted, "predicted")
     edges = calibration.equal_width_edges(num_bins)
     sums = calibration.bin_sums(p, as_booleans(happened, "happened", p.size), edges)
@@ -95,7 +95,7 @@ def ood_calibration(
         >>> c.ece, c.brier, len(c.curve)  # (2 x 0.25 + 2 x 0.25) / 4
         (0.25, 0.1875, 2)
     """
-    check_count(num_bins, "num_bins", 1)
+    check_number("num_bins", num_bins, whole=True, at_least=1)
     p = as_unit_interval(probability, "probability")
     y = as_booleans(is_ood, "is_ood", p.size)
     return OODCalibration(

@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from goen.checks import check_number
 from goen.errors import UsageError
 from goen.functional import calibration
-from goen.functional._rows import check_count
 from goen.metrics._inputs import as_labels, as_logits, as_probabilities
 
 
@@ -75,7 +75,7 @@ def id_metrics(
         >>> id_metrics(probabilities=[[1.0, 0.0]], labels=[1]).nll
         inf
     """
-    check_count(num_bins, "num_bins", 1)
+    check_number("num_bins", num_bins, whole=True, at_least=1)
     predicted, rows, log_rows = _classified(probabilities, logits)
     targets = as_labels(labels, *rows.shape)
     correct = (predicted == targets).astype(np.float64)

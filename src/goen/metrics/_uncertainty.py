@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from goen.checks import check_number
 from goen.errors import UsageError
 from goen.functional import ranking
-from goen.functional._rows import check_count
 from goen.metrics._inputs import as_array, as_floats, check_level
 from goen.metrics._ood import curve_metrics
 
@@ -84,7 +84,7 @@ def bootstrap(
         Interval(estimate=0.25, low=0.0, high=0.75)
     """
     check_level(level)
-    check_count(num_resamples, "num_resamples", 1)
+    check_number("num_resamples", num_resamples, whole=True, at_least=1)
     counts = ranking.tally(as_floats(id_scores, "id_scores"), as_floats(ood_scores, "ood_scores"))
     estimates, _ = curve_metrics(counts)
     rng = np.random.default_rng(seed)
