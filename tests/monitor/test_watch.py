@@ -1,12 +1,14 @@
 """A watch in a folder: what it writes, how it resumes, and what it refuses."""
 
+import errno
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from goen.errors import ArtifactError, UsageError
+from goen.errors import ArtifactError, StorageError, UsageError
 from goen.gate.score_files import ScoreRow, prediction_rows
 from goen.monitor import Monitor
 from goen.monitor.watch import EVENTS, IMAGES, STATE, WatchSettings, open_watch
@@ -85,6 +87,33 @@ def test_what_was_written_after_the_last_state_is_as_if_it_had_never_been(tmp_pa
         assert watch.is_new("1/5.png")
         assert not watch.is_new("0/5.png")
         watch.add(score_rows(60, seed=1))
+    assert [row["image"] for row in lines(tmp_path / IMAGES)] == list(range(1, 111))
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_rows_that_could_not_be_written_are_counted_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
+    calls: list[int] = []
+
+    def full(file: int) -> None:
+        calls.append(file)
+        if len(calls) > failing:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with open_watch(tmp_path, digit_gate(), "digits", PLAIN) as watch:
+        watch.add(score_rows(50))
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", full)
+            with pytest.raises(StorageError, match="Cannot write"):
+                watch.add(score_rows(60, seed=1))
+        for again in (lambda: watch.add(score_rows(60, seed=1)), watch.restart):
+            with pytest.raises(UsageError, match="Open the watch again"):
+                again()
+    with open_watch(tmp_path, digit_gate(), "digits", PLAIN) as watch:
+        assert watch.monitor.state.images == 50
+        watch.add(score_rows(60, seed=1))
+        assert watch.monitor.state.images == 110
     assert [row["image"] for row in lines(tmp_path / IMAGES)] == list(range(1, 111))
 
 

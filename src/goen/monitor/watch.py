@@ -72,6 +72,7 @@ class Watch:
         self.unreadable = 0
         self._seen: set[int] = set()
         self._sizes = {IMAGES: 0, EVENTS: 0}
+        self._on_record = True
 
     @classmethod
     def begun(cls, folder: Path, gate: Gate, name: str, settings: WatchSettings) -> Self:
@@ -130,7 +131,10 @@ class Watch:
 
         Raises:
             UsageError: a row that is none, or of another gate; nothing was counted.
+            StorageError: the rows could not be written. Open the watch again: there they do not
+                count yet.
         """
+        self._check_on_record()
         fresh = self._fresh(rows)
         readable = [row for row in fresh if row.get("label") is not None]
         gate = self.monitor.gate
@@ -166,6 +170,7 @@ class Watch:
 
     def restart(self) -> JsonObject:
         """Begin a new test after an alarm; see ``Monitor.restart``."""
+        self._check_on_record()
         self.monitor.restart()
         event = self._event("restarted", promise=str(self.monitor.promise))
         self._write([], [event])
@@ -215,7 +220,15 @@ class Watch:
                 "log_evidence": dict(zip(names, evidence[number].tolist(), strict=True)),
             }
 
+    def _check_on_record(self) -> None:
+        if not self._on_record:
+            raise UsageError(
+                f"The last images could not be written to {self.folder}, so the monitor is ahead of "
+                "what is on record. Open the watch again; it continues from its last state."
+            )
+
     def _write(self, images: Sequence[JsonObject], events: Sequence[JsonObject]) -> None:
+        self._on_record = False
         for name, rows in ((IMAGES, images), (EVENTS, events)):
             self._sizes[name] = _append(self.folder / name, rows, self._sizes[name])
         extra: JsonObject = {
@@ -224,6 +237,7 @@ class Watch:
             "gate": self.gate_name,
         }
         save_monitor(self.monitor, self.folder / STATE, extra)
+        self._on_record = True
 
 
 @contextmanager
