@@ -261,9 +261,10 @@ def test_a_custom_method_takes_no_others_place(tmp_path: Path) -> None:
     for methods, message in (
         ([own("max_softmax")], "key 'max_softmax' of your method 'Mine' is also that of a method"),
         ([own("a"), own("a", "Second")], "key 'a' of your method 'Second' is also that of another"),
+        (own("a"), r"own is a list of methods, got one: write own=\[method\]"),
     ):
         with pytest.raises(UsageError, match=message):
-            bench(config, tiny_protocol(), tmp_path, own=methods)
+            bench(config, tiny_protocol(), tmp_path, own=methods)  # type: ignore[arg-type]
     assert not [*tmp_path.iterdir()]
 
 

@@ -500,7 +500,7 @@ class Gate:
 
     @property
     def image_size(self) -> tuple[int, int]:
-        """(height, width) the gate was fitted on.
+        """(height, width) the gate was fitted on, to which pictures are resized.
 
         Raises:
             UsageError: a gate whose inputs are no images.
@@ -508,11 +508,6 @@ class Gate:
         if not isinstance(self.inputs, ImageInputs):
             raise UsageError(f"This gate takes no images: its inputs are {self.inputs}.")
         return self.inputs.size
-
-    @property
-    def picture_size(self) -> tuple[int, int]:
-        """(height, width) to which pictures are resized: ``image_size``."""
-        return self.image_size
 
     @full_precision()
     def predict_outputs(self, outputs: "Features", *, nearest: int = 0) -> Prediction:

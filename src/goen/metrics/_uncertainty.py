@@ -17,6 +17,7 @@ from goen.functional import ranking
 from goen.metrics._inputs import as_array, as_floats, check_level
 from goen.metrics._ood import curve_metrics
 
+_Placements = tuple[ranking.Floats, ranking.Floats]
 _CHUNK = 2**20  # counts held at once by the bootstrap: 8 MB per array
 
 
@@ -169,16 +170,8 @@ def paired_auroc_test(
         True
     """
     check_level(level)
-    a = as_floats(id_a, "id_a"), as_floats(ood_a, "ood_a")
-    b = as_floats(id_b, "id_b"), as_floats(ood_b, "ood_b")
-    for side, x, y in (("id", a[0], b[0]), ("ood", a[1], b[1])):
-        if x.size != y.size:
-            raise UsageError(
-                f"A paired test needs the same images for both methods, got {x.size} scores in "
-                f"{side}_a and {y.size} in {side}_b."
-            )
-    beats_a, beats_b = ranking.placements(*a), ranking.placements(*b)
-    num_id, num_ood = a[0].size, a[1].size
+    beats_a, beats_b = _paired_placements(id_a, ood_a, id_b, ood_b)
+    num_ood, num_id = beats_a[0].size, beats_a[1].size
     difference, low, high, p_value = ranking.paired_difference(beats_a, beats_b, level)
     return PairedTest(
         auroc_a=float(beats_a[0].sum()) / (num_id * num_ood),
@@ -229,30 +222,46 @@ def paired_mean_auroc_test(
             f"Both methods need scores of the same sets, one or more; got {sorted(ood_a)} and "
             f"{sorted(ood_b)}."
         )
-    tests, by_id, parts = [], [], []
+    by_set, by_id, parts = [], [], []
     for name in ood_a:
-        tests.append(paired_auroc_test(id_a=id_a, ood_a=ood_a[name], id_b=id_b, ood_b=ood_b[name]))
-        a = ranking.placements(as_floats(id_a, "id_a"), as_floats(ood_a[name], "ood_a"))
-        b = ranking.placements(as_floats(id_b, "id_b"), as_floats(ood_b[name], "ood_b"))
-        num_id, num_ood = tests[-1].num_id, tests[-1].num_ood
+        a, b = _paired_placements(id_a, ood_a[name], id_b, ood_b[name])
+        num_ood, num_id = a[0].size, a[1].size
+        beaten = np.array([a[0].sum(), b[0].sum(), (a[0] - b[0]).sum()])
+        by_set.append(beaten / (num_id * num_ood))
         by_id.append((a[1] - b[1]) / num_ood)
         parts.append((ranking.variance_of_mean((a[0] - b[0]) / num_id) / len(ood_a) ** 2, num_ood))
     parts.append((ranking.variance_of_mean(np.mean(by_id, axis=0)), num_id))
+    num_ood = sum(size for _, size in parts) - num_id
     if min(size for _, size in parts) == 1:
         parts = [(0.0, size) for _, size in parts]  # one image has no spread: be cautious
-    difference = float(np.mean([t.difference for t in tests]))
+    auroc_a, auroc_b, difference = np.mean(by_set, axis=0).tolist()
     low, high, p_value = ranking.around(difference, parts, level)
     return PairedTest(
-        auroc_a=float(np.mean([t.auroc_a for t in tests])),
-        auroc_b=float(np.mean([t.auroc_b for t in tests])),
+        auroc_a=auroc_a,
+        auroc_b=auroc_b,
         difference=difference,
         low=low,
         high=high,
         p_value=p_value,
         num_id=num_id,
-        num_ood=sum(t.num_ood for t in tests),
+        num_ood=num_ood,
         level=level,
     )
+
+
+def _paired_placements(
+    id_a: npt.ArrayLike, ood_a: npt.ArrayLike, id_b: npt.ArrayLike, ood_b: npt.ArrayLike
+) -> tuple[_Placements, _Placements]:
+    """The ``placements`` of two methods on the same images."""
+    a = as_floats(id_a, "id_a"), as_floats(ood_a, "ood_a")
+    b = as_floats(id_b, "id_b"), as_floats(ood_b, "ood_b")
+    for side, x, y in (("id", a[0], b[0]), ("ood", a[1], b[1])):
+        if x.size != y.size:
+            raise UsageError(
+                f"A paired test needs the same images for both methods, got {x.size} scores in "
+                f"{side}_a and {y.size} in {side}_b."
+            )
+    return ranking.placements(*a), ranking.placements(*b)
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,7 @@ def model_metadata(name: str, gate: Gate) -> JsonObject:
         "parameters": {
             "classes": list(gate.classes),
             "cues": list(gate.detector.cue_names),
-            "image_size": list(gate.picture_size),
+            "image_size": list(gate.image_size),
             "false_alarm_rate": gate.false_alarm_rate,
             "num_held_out": gate.num_held_out,
             "engine": gate.engine,
@@ -267,7 +267,7 @@ def infer_outputs(
     """The outputs of these images, in their order."""
     rows: list[Prediction] = [one.prediction.take([one.place]) for one in scored]
     if not rows:
-        shape = (0, gate.picture_form.channels, *gate.picture_size)
+        shape = (0, gate.picture_form.channels, *gate.image_size)
         rows = [gate.predict(np.zeros(shape, np.uint8))]
     each = [as_outputs(row) for row in rows]
     found = {name: np.concatenate([row[name] for row in each]) for name in each[0]}

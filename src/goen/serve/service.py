@@ -51,7 +51,7 @@ class ServedGate:
 
     def __init__(self, name: str, gate: Gate, settings: ServeSettings, metrics: Metrics) -> None:
         self.name, self.gate = name, gate
-        self.size = gate.picture_size  # or an error: pictures are what is served
+        self.size = gate.image_size  # or an error: pictures are what is served
         self.queue = BatchQueue(gate.predict, settings.batches, self._count)
         self.stream: WatchedStream | None = None
         self._metrics = metrics

@@ -149,7 +149,9 @@ def _chosen(config: BenchConfig, own: Sequence[Method]) -> tuple[list[Method], d
 
 
 def _check_keys(own: Sequence[Method]) -> None:
-    """Raise a UsageError if one of these methods would take the place of another."""
+    """Raise a UsageError if one of these is no method, or would take the place of another."""
+    if isinstance(own, Method):
+        raise UsageError("own is a list of methods, got one: write own=[method].")
     taken: set[str] = set()
     for method in own:
         builtin = METHODS.get(method.key)

@@ -196,11 +196,12 @@ def _score(study: GateStudy, images: ImageSet, stages: Stages) -> tuple[Arrays, 
     features = all_features(study.backbone)
     whole, _ = outputs(study.backbone, study.network, images, stages, features=features)
     parts: list[Arrays] = []
+    detectors = study.detectors
     for start in range(0, len(whole), BATCH_SIZE):
         batch = whole[start : start + BATCH_SIZE]
         prediction = study.gate.predict_outputs(batch)
         part: Arrays = {
-            **{key: d.score(batch).numpy() for key, d in study.detectors.items()},
+            **{key: d.score(batch).numpy() for key, d in detectors.items()},
             "p_value": prediction.p_value,
             "is_ood": prediction.is_ood,
             "label": prediction.label,

@@ -280,4 +280,4 @@ METHODS: Mapping[str, Method] = {method.key: method for method in _ALL}
 
 def labels_of(array: object) -> Tensor:
     """Labels as the tensor that detectors expect."""
-    return torch.as_tensor(array).to(torch.int64)
+    return torch.as_tensor(array, dtype=torch.int64, device="cpu")

@@ -76,6 +76,14 @@ def test_a_roc_curve_is_that_of_the_scores() -> None:
     assert [to_hex(curve.get_color()) for curve in curves] == [COLOURS[1].lower(), PALE]
 
 
+def test_a_long_legend_stays_within_the_figure() -> None:
+    long = "concatenation as in the figure, with CenterLoss, its distance WWWW: AUROC 0.9876, AUPR"
+    figure = roc_by_kind("a set", [scored(long)])
+    (text,) = figure.legends[0].get_texts()
+    assert text.get_text().replace("\n", " ") == long
+    assert text.get_window_extent().x1 < figure.bbox.x1
+
+
 def test_scores_of_ood_are_above_the_line_and_of_id_below() -> None:
     figure = score_rows("a set", [scored(), scored()])
     steps = [p for p in figure.axes[0].patches if isinstance(p, StepPatch)]

@@ -1,5 +1,6 @@
 """Methods compared: intervals, ROC curves, and scores."""
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,8 @@ from goen.report.figures.style import (
 # One range for every figure, so that they can be compared; lower values are drawn at its edge.
 _LOWEST = 0.4
 _BINS = 60
+# Characters in a line of a legend as wide as the figure.
+_LEGEND = 54
 
 
 @dataclass(frozen=True)
@@ -122,14 +125,16 @@ class Scored:
 @goen_style
 def roc_by_kind(title: str, methods: Sequence[Scored]) -> Figure:
     """ROC curves: in colour those with a legend, in grey behind them all others."""
-    figure = canvas(4.9)
+    legends = {m.legend: textwrap.wrap(m.legend, _LEGEND) for m in methods if m.legend}
+    figure = canvas(4.9 + 0.15 * sum(len(lines) - 1 for lines in legends.values()))
     ax = figure.subplots()
     ax.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--")
     for method in methods:
         alarms, found = roc(method.id, method.ood)
         if method.legend:
             style = line_style(method.kind)
-            ax.plot(alarms, found, label=method.legend, linewidth=2, zorder=3, **style)
+            label = "\n".join(legends[method.legend])
+            ax.plot(alarms, found, label=label, linewidth=2, zorder=3, **style)
         else:
             ax.plot(alarms, found, color=PALE, linewidth=0.7)
     ax.set(xlabel="share of ID flagged; dashed: a random score", ylabel="share of OOD flagged")
