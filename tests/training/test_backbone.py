@@ -249,6 +249,9 @@ def test_what_cannot_be_trained_is_said(images: ImageSet) -> None:
         train_backbone(NetworkConfig(num_classes=4, width=1), CONFIG, images, images)
     with pytest.raises(UsageError, match=r"none has no images, .* Give at least one\."):
         train_backbone(NETWORK, CONFIG, images, images.take([], "none"))
+    turned = dataclasses.replace(images, classes=images.classes[::-1])
+    with pytest.raises(UsageError, match="Both need the same classes in the same order"):
+        train_backbone(NETWORK, CONFIG, images, turned)
 
 
 # -- settings of short trainings ---------------------------------------------------------------

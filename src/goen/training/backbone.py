@@ -80,7 +80,7 @@ def train_backbone(
         device: where to train.
         on_epoch: called after every epoch.
     """
-    _check_sizes(train, validation)
+    _check_sets(train, validation)
     device = torch.device(device)
     if device.type == "cpu" and config.precision == "bfloat16":
         warn_of_slow_bfloat16()
@@ -285,13 +285,19 @@ def _begin(
     return state
 
 
-def _check_sizes(train: ImageSet, validation: ImageSet) -> None:
+def _check_sets(train: ImageSet, validation: ImageSet) -> None:
     if len(train) < 2:
         raise UsageError(f"{train.name} has {len(train)} images; training needs at least two.")
     if not len(validation):
         raise UsageError(
             f"{validation.name} has no images, and every epoch is measured on the validation "
             "images. Give at least one."
+        )
+    if train.classes != validation.classes:
+        raise UsageError(
+            f"The classes of {train.name} are {', '.join(train.classes):.80}, those of "
+            f"{validation.name} {', '.join(validation.classes):.80}. Both need the same classes in "
+            "the same order: a label is a position in them."
         )
 
 
