@@ -223,8 +223,8 @@ class Watch:
     def _check_on_record(self) -> None:
         if not self._on_record:
             raise UsageError(
-                f"The last images could not be written to {self.folder}, so the monitor is ahead of "
-                "what is on record. Open the watch again; it continues from its last state."
+                f"The last images could not be written to {self.folder}, so the monitor is ahead "
+                "of what is on record. Open the watch again; it continues from its last state."
             )
 
     def _write(self, images: Sequence[JsonObject], events: Sequence[JsonObject]) -> None:
