@@ -48,6 +48,7 @@ PAIRS = ((42, 123), (123, 2024), (2024, 42))
 ENSEMBLES: dict[str, tuple[tuple[Member, ...], ...]] = {
     "one network": tuple(((seed, ONE),) for seed in SEEDS),
     "one network, flip-averaged": tuple(((seed, BOTH),) for seed in SEEDS),
+    "two networks": tuple(((first, ONE), (second, ONE)) for first, second in PAIRS),
     "two networks, the second sees flipped images": tuple(
         ((first, ONE), (second, OTHER)) for first, second in PAIRS
     ),

@@ -427,7 +427,7 @@ def table(name: str) -> Table:
         return seeds_table(name, studies_by_seed("ablate"), ABLATED)
     if name == "width":
         return width_table()
-    if name == "baselines":
+    if name in ("baselines", "relatives"):
         return seeds_table(name, *by_network(name))
     if name == "geometry":
         return geometry_table(read_results(RESULTS / "geometry-42.jsonl"))

@@ -201,7 +201,7 @@ def _cues(fitted: _FittedGaussians, images: ImageSet, stages: Stages) -> Tensor:
         save_file({"cues": torch.cat(rows)}, result / "cues.safetensors")
 
     inputs: JsonObject = {"density": fitted.stage.name, "images": images.fingerprint}
-    folder = stages.run("cues", inputs, make)
+    folder = stages.run("cues", inputs, make, about=images.name)
     with reading_stage(folder):
         tensors = read_tensors(folder / "cues.safetensors")
         return tensors.of_shape(
