@@ -153,8 +153,14 @@ def test_order_of_rows_does_not_matter(rows, random):
         ({"probabilities": [[1.0, 0.0]], "labels": [[1, 0]]}, r"labels.argmax\(axis=1\)"),
         ({"probabilities": [[1.0, 0.0]], "labels": [0, 1]}, r"shape \(1,\), got shape \(2,\)"),
         ({"probabilities": [[1.0, 0.0]], "labels": [0], "num_bins": 0}, "num_bins must be"),
-        ({"probabilities": [[1.0, 0.0]], "labels": [0], "num_bins": "15"}, "number .*, got '15'"),
-        ({"probabilities": [[1.0, 0.0]], "labels": [0], "num_bins": np.nan}, "number .*, got nan"),
+        (
+            {"probabilities": [[1.0, 0.0]], "labels": [0], "num_bins": "15"},
+            "integer, at least 1; got '15'",
+        ),
+        (
+            {"probabilities": [[1.0, 0.0]], "labels": [0], "num_bins": np.nan},
+            "integer, at least 1; got nan",
+        ),
     ],
 )
 def test_what_cannot_be_meant_is_a_clear_error(arguments, message):

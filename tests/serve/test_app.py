@@ -219,7 +219,15 @@ def test_many_clients_at_once_get_the_rows_of_goen_score(tmp_path: Path) -> None
 def test_counts_for_prometheus(served: Running) -> None:
     served.post("/score/strict", pictures()[0])
     served.post("/score/strict", b"no picture")
-    wait_for(lambda: 'goen_batch_images_count{gate="strict"}' in served.get("/metrics").text)
+    stream = served.service.find("strict").stream
+    assert stream is not None
+    counted = re.compile(r'^goen_batch_images_sum\{gate="strict"\} (\S+)$', re.MULTILINE)
+
+    def all_monitored() -> bool:  # which is after the answer
+        found = counted.search(served.get("/metrics").text)
+        return found is not None and float(found[1]) == stream.state.images
+
+    wait_for(all_monitored)
     text = served.get("/metrics").text
     values = dict(re.findall(r"^(\w+(?:\{.*\})?) (\S+)$", text, re.MULTILINE))
     passed, flagged = (
@@ -232,8 +240,6 @@ def test_counts_for_prometheus(served: Running) -> None:
     assert values['goen_queue_images{gate="strict"}'] == "0.0"
     assert values['goen_alarm{gate="strict"}'] == "0.0"
     assert float(values['goen_alarm_line{gate="strict"}']) == pytest.approx(np.log(100))
-    stream = served.service.find("strict").stream
-    assert stream is not None
     evidence = float(values['goen_log_evidence{gate="strict"}'])
     assert evidence == pytest.approx(stream.state.log_evidence)
     assert values['goen_flagged_share{gate="strict"}'] == str(stream.state.flagged)
