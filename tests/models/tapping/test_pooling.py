@@ -93,6 +93,23 @@ def test_maps_of_oblong_images_are_as_the_nearest_weights_say() -> None:
             Tapped(plain, [layer])(images)
 
 
+@pytest.mark.parametrize("frames", [8, 9])
+def test_sound_is_averaged_over_time_also_where_it_has_as_many_frames_as_channels(
+    frames: int,
+) -> None:
+    convolutions = nn.Sequential(nn.Conv1d(1, 8, 1), nn.ReLU(), nn.BatchNorm1d(8))
+    model = nn.Sequential(*convolutions, nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(8, 2))
+    sound = torch.randn(3, 1, frames)
+    outputs = Tapped(model.eval(), ["0", "1", "2"], inputs="tensors")(sound)
+    for depth, features in enumerate(outputs.features.values(), 1):
+        assert close(features, model[:depth](sound).mean(2))
+    # Of tokens, which are as many as their channels, the channels stay the last axis.
+    tokens = nn.Sequential(nn.Linear(4, frames), nn.ReLU(), nn.Flatten())
+    text = torch.randn(3, 8, 4)
+    outputs = Tapped(tokens, ["1"], inputs="tensors")(text)
+    assert close(outputs.features["1"], tokens[:2](text).mean(1))
+
+
 def test_a_layer_is_pooled_as_its_name_says() -> None:
     # One channel: 3 · pixel − 1.2 is -0.6 and 1.8.
     model = nn.Sequential(nn.Conv2d(1, 1, 1), nn.Flatten(), nn.Linear(2, 2))

@@ -86,7 +86,7 @@ def axis_by_weights(model: nn.Module, layer: str, shape: Sequence[int]) -> int |
 
     A convolution or batch norm with as many channels as the second axis has means the second; a
     linear layer, layer norm, embedding or recurrent layer with as many as the last has, the last.
-    ``None`` where they fit neither axis or one fits each, or both axes have that size.
+    ``None`` where they fit neither axis or one fits each, and of maps where both have one size.
 
     Args:
         model: the layer's.
@@ -98,7 +98,7 @@ def axis_by_weights(model: nn.Module, layer: str, shape: Sequence[int]) -> int |
         >>> axis_by_weights(model, "1", (2, 8, 20)), axis_by_weights(model, "1", (2, 20, 8))
         (1, None)
     """
-    if shape[1] == shape[-1]:
+    if shape[1] == shape[-1] and len(shape) > 3:
         return None
     modules = dict(model.named_modules())
     inside = {name for name in modules if f"{name}.".startswith(f"{layer}.")}
