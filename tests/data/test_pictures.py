@@ -1,12 +1,14 @@
 import io
 import tracemalloc
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from PIL import Image
+from PIL.PngImagePlugin import PngImageFile
 
 import goen
 from goen.data.forms import GREY, PixelForm
@@ -81,7 +83,7 @@ def test_a_large_jpeg_is_resized() -> None:
     assert read_picture(encoded(picture, "JPEG"), (32, 32)).shape == (3, 32, 32)
 
 
-@pytest.mark.parametrize("form", ["PNG", "JPEG"])
+@pytest.mark.parametrize("form", ["PNG", "JPEG", "TIFF"])
 def test_a_thumbnail_is_the_picture_made_small_and_upright(form: str, tmp_path: Path) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6  # turn a quarter clockwise to see it upright
@@ -93,6 +95,27 @@ def test_a_thumbnail_is_the_picture_made_small_and_upright(form: str, tmp_path: 
     expected = read_picture(tmp_path / "p", (80, 60))
     assert np.abs(small.astype(int) - expected).mean() < 4  # of 255; a turned one differs by 50
     assert np.abs(small[:, ::-1].astype(int) - expected).mean() > 30
+
+
+def test_a_thumbnail_is_decoded_within_the_memory_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Image.fromarray(COLOUR).save(tmp_path / "p.png")
+    held, load = [], PngImageFile.load
+
+    @contextmanager
+    def hold(needed: int) -> Iterator[None]:
+        held.append(needed)
+        yield
+        held.clear()
+
+    def loaded(picture: PngImageFile) -> object:
+        assert held
+        return load(picture)
+
+    monkeypatch.setattr("goen.data.pictures._decoding", SimpleNamespace(hold=hold))
+    monkeypatch.setattr(PngImageFile, "load", loaded)
+    assert read_thumbnail(tmp_path / "p.png", 5).shape == (3, 3, 5)
 
 
 def test_a_small_picture_is_its_own_thumbnail(tmp_path: Path) -> None:

@@ -15,6 +15,9 @@ SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", "
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """What is decoded, in Pillow's names; a phone's MPO is a JPEG. One format per suffix above."""
 
+PICTURE_SIDES = (256, 257)
+"""The tags of a TIFF file that give its width and height as they are stored."""
+
 TILE_SIDES = (322, 323)
 """The tags of a TIFF file that give width and height of its tiles."""
 

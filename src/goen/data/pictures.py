@@ -14,7 +14,13 @@ from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from goen.data.array_files import is_array_file, read_array_header, read_array_image
 from goen.data.byte_budget import ByteBudget
 from goen.data.forms import COLOUR, GREY, PixelForm, Pixels, resize_bands, scaled, to_depth
-from goen.data.open_picture import FORMATS, open_picture, pillow_is_quiet, pixels_at_once
+from goen.data.open_picture import (
+    FORMATS,
+    PICTURE_SIDES,
+    open_picture,
+    pillow_is_quiet,
+    pixels_at_once,
+)
 from goen.data.tiff_bands import TiffBands, decode_bands, read_tiff
 from goen.errors import DataCorrupt, UsageError
 
@@ -245,13 +251,13 @@ def read_thumbnail(file: Path, side: int) -> Pixels:
     """
     with _opened(file, str(file)) as picture:
         picture.draft(None, (2 * side, 2 * side))
-        scale = min(1, side / max(picture.size))
-        height, width = (max(1, round(scale * length)) for length in _upright_size(picture))
-        return _checked_and_decoded(picture, (height, width), str(file))
+        return _checked_and_decoded(picture, None, str(file), side=side)
 
 
 def picture_size(file: Path, form: PixelForm = COLOUR) -> tuple[int, int]:
-    """The (height, width) that ``read_picture`` gives without a size; decodes nothing.
+    """The (height, width) that ``read_picture`` gives without a size.
+
+    Nothing is decoded but PNG files, whose orientation may stand behind their pixels.
 
     Raises:
         DataCorrupt: the file is no picture.
@@ -269,7 +275,10 @@ def picture_size(file: Path, form: PixelForm = COLOUR) -> tuple[int, int]:
 
 
 def _upright_size(picture: Image.Image) -> tuple[int, int]:
-    width, height = picture.size
+    """(height, width) of a picture that is opened and not decoded, once it is turned."""
+    tags = getattr(picture, "tag_v2", None)
+    # Of a TIFF file the size may be turned already, while its orientation is still there.
+    width, height = picture.size if tags is None else (tags[side] for side in PICTURE_SIDES)
     turned = picture.getexif().get(ExifTags.Base.Orientation) in _QUARTER_TURNS
     return (width, height) if turned else (height, width)
 
@@ -341,9 +350,11 @@ def _checked_and_decoded(
     form: PixelForm = COLOUR,
     *,
     copy: bool = False,
+    side: int | None = None,
 ) -> Pixels:
     """The pixels, if there are not too many; a ``copy`` is decoded where the picture is not ours.
 
+    With ``side`` in place of a size, neither side is above it; a smaller picture stays as it is.
     The picture whose width is resized and whose height is not yet counts as well: of a picture
     that is narrow and very long it would be far larger than both ends.
     """
@@ -355,17 +366,26 @@ def _checked_and_decoded(
             f"{f' in tiles of {pixels:,}' * tiled}; at most {MAX_PIXELS:,} are read. Shrink it "
             "first if it is genuine."
         )
-    between = 0 if size is None else size[1] * max(picture.size)  # it may be turned
+    width = size[1] if size is not None else side or 0
+    between = width * max(picture.size)  # it may be turned
     with _decoding.hold(pixels * (_bytes_per_pixel(picture) + 4 * copy) + 4 * between):
         picture.load()
         upright = ImageOps.exif_transpose(picture) if copy else picture
         ImageOps.exif_transpose(upright, in_place=True)
+        if side is not None:
+            size = _within(upright, side)
         if size is not None:
             _check_between(upright.height, upright.width, size, name)
         if form == COLOUR:
             return _decoded(upright, size)
         bands = _as_channels(upright, form, name)
         return bands if size is None else resize_bands(bands, size)
+
+
+def _within(picture: Image.Image, side: int) -> tuple[int, int]:
+    """(height, width) in the picture's proportions, neither above ``side``."""
+    scale = min(1, side / max(picture.size))
+    return max(1, round(scale * picture.height)), max(1, round(scale * picture.width))
 
 
 def _check_between(height: int, width: int, size: tuple[int, int], name: str) -> None:
