@@ -4,14 +4,19 @@ from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import chain
 from threading import Lock
-from typing import TypeGuard, cast
+from typing import Any, TypeAlias, TypeGuard, cast
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from goen.batch import Inputs, map_parts
 from goen.errors import UsageError
+
+Example: TypeAlias = Inputs | NDArray[Any] | Sequence[int]
+"""A batch of what a model takes, as tensors or arrays; or the shape ``(C, H, W)`` of images."""
 
 # Each part that is in use: how many use it, and the mode it was in before the first.
 _in_use: MutableMapping[nn.Module, tuple[int, bool]] = WeakKeyDictionary()
@@ -123,18 +128,20 @@ def require_values(model: nn.Module) -> None:
             )
 
 
-def example_inputs(example: Inputs | Sequence[int], model: nn.Module) -> Inputs:
+def example_inputs(example: Example, model: nn.Module) -> Inputs:
     """The example as a batch on the model's device; a shape becomes two black images."""
     device = placement(model)[0]
+    if isinstance(example, np.ndarray):
+        return torch.as_tensor(example, device=device)
     if not _is_shape(example):
         # The type checker cannot tell that what is no shape is a batch.
-        return map_parts(lambda part: part.to(device), cast(Inputs, example))
+        return map_parts(lambda part: torch.as_tensor(part, device=device), cast(Inputs, example))
     sizes = tuple(example)
     sizes = (2, *sizes) if len(sizes) == 3 else sizes
     return torch.zeros(sizes, dtype=torch.uint8, device=device)
 
 
-def _is_shape(example: Inputs | Sequence[int]) -> TypeGuard[Sequence[int]]:
-    if isinstance(example, (Tensor, dict)):
+def _is_shape(example: Example) -> TypeGuard[Sequence[int]]:
+    if isinstance(example, (Tensor, np.ndarray, dict)):
         return False
     return all(isinstance(size, int) for size in example)

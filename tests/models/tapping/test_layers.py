@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -32,6 +33,23 @@ def test_the_list_holds_what_is_worth_a_look() -> None:
     assert names("resnet") == ["backbone.entry", *units, "drop"]
     assert names("vit") == ["patches", "blocks.0", "blocks.1", "norm"]
     assert names("dict") == ["conv"]
+
+
+def test_the_example_may_be_an_array_or_a_dict_of_arrays() -> None:
+    model = build("plain")
+    images = np.zeros((2, 3, 32, 32), np.uint8)
+    assert layers(model, images) == layers(model, (3, 32, 32))
+    assert Tapped(model, ["neck"], example=images).layers == ("neck",)
+
+    class ByName(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(4, 3), nn.Linear(3, 2)
+
+        def forward(self, row: Tensor) -> Tensor:
+            return self.last(self.first(row))
+
+    assert [info.name for info in layers(ByName(), {"row": np.zeros((2, 4))})] == ["first"]
 
 
 def test_a_layer_is_kept_when_the_activation_is_anothers() -> None:

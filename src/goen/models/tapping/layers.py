@@ -1,6 +1,6 @@
 """The places in a model where features can be taken."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from goen.batch import Inputs, count_of
 from goen.errors import UsageError
-from goen.models.placement import evaluating, example_inputs, placement
+from goen.models.placement import Example, evaluating, example_inputs, placement
 from goen.models.tapping._calling import call_model, input_keyword
 from goen.models.tapping._hooks import recording
 from goen.models.tapping._returned import batched, find_logits, first_float
@@ -76,7 +76,7 @@ class LayerTable(list[LayerInfo]):
 
 def layers(
     model: nn.Module,
-    example: Inputs | Sequence[int],
+    example: Example,
     *,
     logits: str | int | None = None,
     preprocess: Preprocessing | InputPreprocessing | None = None,
@@ -152,7 +152,7 @@ class _Call:
 
 def _watch(
     model: nn.Module,
-    example: Inputs | Sequence[int],
+    example: Example,
     preprocess: Preprocessing | InputPreprocessing | None,
     inputs: TappedInputs | Literal["auto"],
 ) -> tuple[list[_Call], Any, Inputs]:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from goen.batch import Inputs, count_of, parts_of
 from goen.errors import GoenError, UsageError, unknown
-from goen.models.placement import evaluating, example_inputs, placement, require_values
+from goen.models.placement import Example, evaluating, example_inputs, placement, require_values
 from goen.models.tapping._calling import call_model, input_keyword
 from goen.models.tapping._hooks import recording
 from goen.models.tapping._returned import batched, describe_output, find_logits, first_float, full
@@ -108,7 +108,7 @@ class Tapped(nn.Module):
         preprocess: Preprocessing | InputPreprocessing | None = None,
         tokens: Tokens = "mean",
         layout: Layout = "auto",
-        example: Inputs | Sequence[int] | None = None,
+        example: Example | None = None,
         inputs: TappedInputs = "images",
     ) -> None:
         super().__init__()
@@ -316,7 +316,7 @@ def _not_once(name: str, calls: int) -> UsageError:
 def _no_such_layer(
     name: str,
     model: nn.Module,
-    example: Inputs | Sequence[int] | None,
+    example: Example | None,
     preprocess: Preprocessing | InputPreprocessing | None,
     inputs: TappedInputs,
 ) -> UsageError:
