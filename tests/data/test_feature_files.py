@@ -2,6 +2,7 @@
 
 import struct
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -97,6 +98,13 @@ def test_content_that_is_no_features(
     np.savez(tmp_path / "rows.npz", **arrays)  # type: ignore[arg-type]
     with pytest.raises(DataCorrupt, match=message):
         read_features(tmp_path / "rows.npz")
+
+
+@pytest.mark.parametrize("kind", [pa.list_, pa.large_list, lambda values: pa.list_(values, 4)])
+def test_lists_of_every_kind_are_features(kind: Callable[..., pa.DataType], tmp_path: Path) -> None:
+    table = pa.table({"clip": pa.array(X.tolist(), kind(pa.float32())), "label": LABELS})
+    pq.write_table(table, tmp_path / "rows.parquet")
+    assert np.array_equal(read_features(tmp_path / "rows.parquet").arrays["clip"], X)
 
 
 def test_rows_of_different_lengths_are_refused(tmp_path: Path) -> None:

@@ -129,7 +129,8 @@ def _read_parquet(file: Path) -> dict[str, NDArray[Any]]:
         raise ValueError(str(error)) from error
     for name in table.column_names:
         column = table[name].combine_chunks()
-        if pa.types.is_list(column.type) or pa.types.is_fixed_size_list(column.type):
+        kinds = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+        if any(is_kind(column.type) for is_kind in kinds):
             rows = column.to_numpy(zero_copy_only=False)
             arrays[name] = np.stack(rows) if len(rows) else np.zeros((0, 0))
         elif name in _LABELS:
