@@ -79,6 +79,13 @@ def test_arrays_bytes_structs_and_pictures_are_scored_alike(gate: Gate) -> None:
         assert set(scored["error"]) == {""}
 
 
+def test_columns_of_lists_of_different_lengths_stay(gate: Gate) -> None:
+    tags = [["cat"], ["dog", "small"], []]
+    scored = Scorer(gate)({"tags": tags, "image": contents(3)})
+    assert scored["tags"].tolist() == tags
+    assert scored["error"].tolist() == [""] * 3
+
+
 def test_bytes_keep_the_zeros_at_their_end(gate: Gate) -> None:
     black = io.BytesIO()
     Image.new("RGB", (32, 32)).save(black, "bmp")
@@ -132,8 +139,9 @@ def test_mistakes_get_a_sentence(gate: Gate) -> None:
         scorer({"image": np.zeros((1, 3, 8, 8), np.uint8)})
     differing = np.empty(2, dtype=object)
     differing[0], differing[1] = np.zeros((3, 8, 8)), np.zeros((3, 9, 9))
-    with pytest.raises(UsageError, match="differ in shape"):
-        scorer({"image": differing})
+    for given in (differing, [*differing]):
+        with pytest.raises(UsageError, match="differ in shape"):
+            scorer({"image": given})
 
 
 # -- engines ---------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ batches of a table. ``Scorer`` is that function; it pickles, and loads the gate 
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -102,13 +103,19 @@ class Scorer:
 
 
 def _column(values: Column | Sequence[object]) -> Column:
-    """The values as an array; NumPy by itself would cut zeros off the end of bytes."""
-    if isinstance(values, (list, tuple)) and any(isinstance(v, _PICTURE) for v in values):
-        column = np.empty(len(values), dtype=object)
-        for number, value in enumerate(values):
-            column[number] = value
-        return column
-    return np.asarray(values)
+    """The values as an array, of objects where they are no plain numbers or texts.
+
+    NumPy by itself would cut zeros off the end of bytes, and takes no lists of different lengths.
+    """
+    if not isinstance(values, (list, tuple)):
+        return np.asarray(values)
+    if not any(isinstance(value, _PICTURE) for value in values):
+        with suppress(ValueError):
+            return np.asarray(values)
+    column = np.empty(len(values), dtype=object)
+    for number, value in enumerate(values):
+        column[number] = value
+    return column
 
 
 def _read(number: int, value: object, size: tuple[int, int], form: PixelForm) -> Pixels:
