@@ -88,6 +88,13 @@ def test_a_batch_size_is_a_whole_number(size: int) -> None:
         as_stream(pixels(), "train", size)
 
 
+def test_labels_may_be_a_list_of_numbers() -> None:
+    (first, labels), _ = as_stream((pixels(), LABELS.tolist()), "images", 8)
+    assert len(first) == 8
+    assert labels is not None
+    assert labels.tolist() == LABELS[:8].tolist()
+
+
 def test_labels_that_are_no_numbers_are_none() -> None:
     ((_, labels),) = as_stream([(pixels(), tuple("abcdefghij"))], "images", 32)
     assert labels is None

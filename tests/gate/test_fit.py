@@ -15,6 +15,7 @@ import goen
 from goen.data import ImageSet
 from goen.errors import DataError, FitError, GoenWarning, LeakError, UsageError
 from goen.gate import Gate
+from goen.gate.fit import name_classes
 from goen.models import NetworkConfig, ResNet18
 from goen.models.tapping.tapped import Tapped
 
@@ -229,6 +230,13 @@ FORMS = {
 def test_invalid_labels(message: str) -> None:
     with pytest.raises(UsageError, match=message):
         fit(train=LABELS[message])
+
+
+def test_the_names_of_the_classes_may_be_an_array() -> None:
+    names = np.array(list("abcdefg"))
+    assert fit(classes=names).classes == tuple("abcdefg")
+    assert name_classes(np.array([3, 4]), 2) == ("3", "4")
+    assert name_classes([], 2) == ("0", "1")
 
 
 @pytest.mark.parametrize("message", PICTURES)

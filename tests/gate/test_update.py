@@ -89,8 +89,9 @@ def test_what_must_be_given_again_is_said(gate: Gate) -> None:
         gate.update(train=more)
     with pytest.raises(UsageError, match=r"give each kind again. Missing: noise"):
         gate.update(train=more, held_out=digits().validation)
-    with pytest.raises(UsageError, match="Nothing to update"):
-        gate.update()
+    for nothing in ({}, {"ood": {}}):
+        with pytest.raises(UsageError, match="Nothing to update"):
+            gate.update(**nothing)
     with pytest.raises(UsageError, match="goen run trains: run it again"):
         make_gate().update(ood=ood())
     with pytest.raises(LeakError, match="shares 100"):

@@ -129,6 +129,8 @@ def _pair(value: Any) -> tuple[Arrays | None, Array | None]:
         return _without_labels(value)
     if isinstance(value, (tuple, list)) and len(value) == 2:
         inputs, labels = value
+        if isinstance(labels, list) and all(isinstance(n, int | np.integer) for n in labels):
+            labels = np.array(labels, dtype=np.int64)
         # Two batches of images are no pair (images, labels): they are an iterable of batches.
         if _is_inputs(inputs) and _is_array(labels) and labels.ndim < 3:
             return inputs, labels

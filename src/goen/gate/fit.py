@@ -328,7 +328,8 @@ def ood_streams(
 
 def name_classes(given: Sequence[str] | None, count: int) -> tuple[str, ...]:
     """The names given, else numbers; as many as there are logits."""
-    names = tuple(map(str, given or range(count)))
+    names = () if given is None else tuple(map(str, given))
+    names = names or tuple(map(str, range(count)))
     if len(names) != count:
         shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
         raise UsageError(

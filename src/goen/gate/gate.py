@@ -205,7 +205,8 @@ class Gate:
             inputs=inputs,
         )
         opened = as_opened(model)
-        names = classes or own_classes(opened.classes, sets.train)
+        given = () if classes is None else tuple(classes)
+        names = given or own_classes(opened.classes, sets.train)
         are_images = isinstance(sets.kind, ImageInputs)
         if preprocess is None and not isinstance(opened.model, Tapped):
             preprocess = opened.preprocess(images=are_images)

@@ -79,8 +79,6 @@ def update_gate(
             "Only gates of Gate.fit can be updated. This one has the calibration head that "
             "goen run trains: run it again with the new images."
         )
-    if train is None and held_out is None and ood is None:
-        raise UsageError("Nothing to update: give train, held_out or ood images.")
 
     def stream(images: Images | None, role: str) -> BatchStream | None:
         if images is None:
@@ -89,6 +87,8 @@ def update_gate(
 
     asked: AskedInputs = "images" if isinstance(gate.inputs, ImageInputs) else "tensors"
     kinds = ood_streams(ood, batch_size, asked)
+    if train is None and held_out is None and not kinds:
+        raise UsageError("Nothing to update: give train, held_out or ood images.")
     sets = _NewSets(
         stream(train, "train"),
         stream(held_out, "held_out"),
