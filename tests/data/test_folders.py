@@ -6,7 +6,7 @@ from PIL import Image
 
 from goen.data import load_set
 from goen.data.folders import image_forms, image_size, open_image_set, picture_files
-from goen.data.forms import PixelForm
+from goen.data.forms import GREY, PixelForm
 from goen.data.pictures import read_picture
 from goen.errors import DataCorrupt, UsageError
 
@@ -63,6 +63,19 @@ def test_the_classes_decide_the_numbers_and_others_are_left_out(
     assert len(dogs) == 1
     (message,) = caplog.messages
     assert message.endswith("these folders are not among the classes and are left out: cat")
+
+
+def test_folders_that_are_not_among_the_classes_do_not_decide_how_pictures_are_read(
+    folder: Path,
+) -> None:
+    (folder / "bad").mkdir()
+    with pytest.raises(DataCorrupt, match="class 'bad' would be empty"):
+        image_forms(str(folder))
+    Image.new("L", (3, 4)).save(folder / "bad" / "1.png")
+    assert image_size(str(folder), GREY) == (4, 3)
+    (folder / "bad" / "1.png").unlink()
+    assert image_forms(str(folder), ("dog", "cat")) == image_forms(str(folder), ("cat",))
+    assert image_size(str(folder), GREY, ("dog", "cat")) == (10, 12)
 
 
 @pytest.mark.parametrize("classes", [None, (), ("dog", "cat")])

@@ -157,7 +157,7 @@ def fit_command(
     sides = _sides(size) or own.picture_size(train)
     if sides is not None:
         check_image_size(*sides)  # now, and not when the gate is saved
-    form = find_form(train, opened.model, sides, prepared)
+    form = find_form(train, opened.model, sides, prepared, classes)
     training = open_image_set(train, sides, classes or own.class_order(train, form), form)
     sides = training.image_shape[1:]
     check_image_size(*sides)

@@ -95,18 +95,22 @@ def find_preprocess(name: str | None) -> Preprocessing | None:
 
 
 def find_form(
-    train: str, model: nn.Module, size: tuple[int, int] | None, preprocess: Preprocessing | None
+    train: str,
+    model: nn.Module,
+    size: tuple[int, int] | None,
+    preprocess: Preprocessing | None,
+    classes: tuple[str, ...] = (),
 ) -> PixelForm:
     """How the pictures of a dataset are read for a model: the first form that the model takes.
 
     A note says so if that is not colour. If it takes none of them, the usual one is returned: the
     fit has the reason.
     """
-    forms = image_forms(train)
+    forms = image_forms(train, classes)
     if len(forms) == 1:
         return forms[0]
     for form in forms:
-        height, width = size or image_size(train, form)
+        height, width = size or image_size(train, form, classes)
         if accepts_images(model, (form.channels, height, width), preprocess):
             if form != COLOUR:
                 note(f"the model takes images of {form}: pictures are read as such")

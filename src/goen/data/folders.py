@@ -74,25 +74,30 @@ def open_image_set(
     return _prepared(folder, folder, size, classes, form)
 
 
-def image_forms(name: str) -> list[PixelForm]:
-    """How the images of a set may be read, as ``picture_forms`` has it for its first file."""
-    file = _first_file(name)
+def image_forms(name: str, classes: tuple[str, ...] = ()) -> list[PixelForm]:
+    """How the images of a set may be read, as ``picture_forms`` has it for its first file.
+
+    Args:
+        name: as for ``open_image_set``.
+        classes: the only ones that count, if there are any.
+    """
+    file = _first_file(name, classes)
     return [COLOUR] if file is None else picture_forms(file)
 
 
-def image_size(name: str, form: PixelForm) -> tuple[int, int]:
+def image_size(name: str, form: PixelForm, classes: tuple[str, ...] = ()) -> tuple[int, int]:
     """(height, width) of the first image of a set that is no known one, read in this form."""
-    file = _first_file(name)
+    file = _first_file(name, classes)
     assert file is not None  # a known set has one form
     return picture_size(file, form)
 
 
-def _first_file(name: str) -> Path | None:
+def _first_file(name: str, classes: tuple[str, ...]) -> Path | None:
     """Of a set; ``None`` if it is a known one, or none: whoever opens it gets the reason."""
     folder = Path(name)
     if is_array_file(folder) and folder.is_file():
         return folder
-    if not folder.is_dir() or not (classes := class_names(folder)):
+    if not folder.is_dir() or not (classes := classes or class_names(folder)):
         return None
     return class_files(folder, classes)[0][0]
 
