@@ -106,7 +106,8 @@ def test_pictures_of_a_tar_are_read_and_other_members_passed_over(
 ) -> None:
     pictures = encoded(4)
     members = {f"d/{n}.PNG": content for n, content in enumerate(pictures)}
-    file = write_tar(tmp_path / name, {"0.cls": b"7", **members, "0.json": b"{}"})
+    others = {"0.cls": b"7", "d/._0.PNG": b"of macOS", "0.json": b"{}"}
+    file = write_tar(tmp_path / name, {**others, **members})
     check(TarShard(str(file)), [f"{file}#{member}" for member in members], pictures)
     check(TarShard(f"file://{file}"), [f"file://{file}#{m}" for m in members], pictures)
 

@@ -147,7 +147,11 @@ class ParquetShard:
 
 @dataclass(frozen=True)
 class TarShard:
-    """The pictures in a tar file, such as one of WebDataset; its other members are passed over."""
+    """The pictures in a tar file, such as one of WebDataset.
+
+    Its other members are passed over, and so are hidden ones: the tars of macOS have one beside
+    each file.
+    """
 
     place: str
 
@@ -162,7 +166,7 @@ class TarShard:
             with open_place(self.place) as file, open_tar(file) as tar:
                 for member in tar:
                     last = printable(member.name)
-                    if member.isreg() and PurePosixPath(last).suffix.lower() in SUFFIXES:
+                    if member.isreg() and _is_picture(PurePosixPath(last)):
                         yield _content(f"{shown}#{last}", _member(tar, member))
                     tar.members = []  # type: ignore[attr-defined]  # it would remember all of them
                 require_end(tar)
@@ -222,6 +226,10 @@ def _content(name: str, content: object) -> NamedPicture:
             name, lambda size, form: read_picture(found, size, name, form), len(found)
         )
     return _failed(name, DataCorrupt(f"{name} holds no content of a picture file."))
+
+
+def _is_picture(path: PurePosixPath) -> bool:
+    return path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
 
 
 def _member(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes | None:
