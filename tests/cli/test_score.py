@@ -424,13 +424,16 @@ def test_paths_come_from_standard_input(
     assert score("-", stdin=one + b"\n" + two)[:2] == (0, ["0.png", "2.png"])
     assert score("-", stdin=one + b"\r\n\n")[:2] == (0, ["0.png"])
     assert score("-", stdin=bad + b"\0" + one + b"\0")[:2] == (0, ["bad\\xff\n.png", "0.png"])
+    returned = os.fsencode(pictures) + b"/a\rb.png"
+    os.link(pictures / "1.png", returned)
+    assert score("-", stdin=returned + b"\n" + one)[:2] == (0, ["a\rb.png", "0.png"])
     given = (pictures / "1.png", "-", pictures / "deep")
     assert score(*given, stdin=two)[:2] == (0, ["1.png", "2.png", "3.jpg"])
     for arguments, stdin, message in (
         (("-", "-"), one, "Standard input can be read once"),
         (("-",), b"\n", "Standard input holds no paths"),
-        (("-",), (pictures / "0.png").read_bytes(), "holds a picture; - stands for the paths"),
-        (("-",), b"P6 99999 99999 255 ", "holds a picture"),  # of more pixels than are read
+        (("-",), (pictures / "0.png").read_bytes(), "is a picture itself"),
+        (("-",), b"P6 99999 99999 255 ", "is a picture itself"),  # of more pixels than are read
     ):
         code, rows, err = score(*arguments, stdin=stdin)
         assert (code, rows) == (2, [])

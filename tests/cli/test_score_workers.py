@@ -115,6 +115,19 @@ def test_mistakes_get_a_sentence(
     assert message in capsys.readouterr().err
 
 
+def test_tars_parquet_files_and_lists_alone_are_said_to_need_workers(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parquet = write_parquet(tmp_path / "a.parquet", encoded(5))
+    assert score(parquet, folder / "notes.txt") == 2
+    assert f"{parquet} is read in shards: give --workers 1" in capsys.readouterr().err
+    picture, disguised = folder / "00000.png", tmp_path / "picture.txt"
+    disguised.write_bytes(picture.read_bytes())
+    assert score(disguised) == 0
+    assert score(picture, parquet) == 1  # a row with an error, as of any file that is no picture
+    assert "1 scored" in capsys.readouterr().err
+
+
 def test_the_cores_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
     assert [default_threads(n, None) for n in (1, 2, 3, 8, 20)] == [None, 4, 2, 1, 1]

@@ -86,6 +86,11 @@ def test_a_list_names_files_folders_and_urls(
     assert files(shards("memory://list.txt")) == expected
 
 
+def test_a_carriage_return_is_part_of_a_name_unless_it_ends_a_line() -> None:
+    assert list(read_list(io.BytesIO(b"a\rb.png\r\n\r\nc.png\r"))) == ["a\rb.png", "c.png"]
+    assert list(read_list(io.BytesIO(b"a\r\0b.png\0"))) == ["a\r", "b.png"]
+
+
 def test_a_long_list_is_read_block_by_block() -> None:
     names = [f"{number}.png" for number in range(50_000)]
     assert list(read_list(io.BytesIO("\n".join(names).encode()))) == names
@@ -130,7 +135,7 @@ def test_a_file_that_is_no_parquet_is_a_row_and_the_others_are_read(tmp_path: Pa
 def test_mistakes_get_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"The list .*none.txt cannot be read"):
         shards(tmp_path / "none.txt")
-    with pytest.raises(UsageError, match="list of paths is a picture itself"):
+    with pytest.raises(UsageError, match=r"list of paths.* is a picture itself"):
         list(read_list(io.BytesIO(encoded(1)[0])))
 
 

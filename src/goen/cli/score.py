@@ -25,14 +25,16 @@ from goen.cli.print_scores import counted, print_scores, print_sentence
 from goen.cli.score_report import open_report
 from goen.cli.score_workers import (
     WorkerOptions,
+    check_not_only_sources,
     check_worker_options,
     default_threads,
     score_in_shards,
 )
 from goen.cli.terminal import note
 from goen.data.feature_files import SUFFIXES
-from goen.data.find_pictures import begins_as_picture, describe_skipped
+from goen.data.find_pictures import describe_skipped
 from goen.data.forms import COLOUR, PixelForm
+from goen.data.picture_sources import read_list
 from goen.data.urls import is_url
 from goen.errors import UsageError, unknown
 from goen.escaping import visible
@@ -191,6 +193,8 @@ def score_command(
         gate, model, preprocess, false_alarm_rate, per_class=per_class, device=device
     )
     of_rows = takes_rows(loaded)
+    if not of_rows:
+        check_not_only_sources(paths)
     if of_rows and (copy_to or report):
         taken = "features" if isinstance(loaded.network, Precomputed) else str(loaded.inputs)
         raise UsageError(f"--copy-flagged and --report are for pictures; this gate takes {taken}.")
@@ -273,17 +277,9 @@ def _read_paths(paths: Sequence[Path]) -> list[Path]:
 
 
 def _standard_input() -> list[Path]:
-    """One path per line; or, as no path holds a NUL, each up to a NUL if there is one."""
     if sys.stdin.isatty():
         note("reading paths from standard input, one per line, until Ctrl-D")
-    text = sys.stdin.buffer.read()
-    if begins_as_picture(text):
-        raise UsageError(
-            "Standard input holds a picture; - stands for the paths of pictures. Write the picture "
-            "to a file first, and name the file."
-        )
-    names = text.split(b"\0") if b"\0" in text else text.splitlines()
-    return [Path(os.fsdecode(name)) for name in names if name]
+    return [Path(name) for name in read_list(sys.stdin.buffer)]
 
 
 def _format(target: Path | None, asked: Format | None) -> Format:

@@ -9,7 +9,7 @@ from pathlib import Path
 from goen.cli.print_scores import counted
 from goen.cli.terminal import note
 from goen.data.forms import COLOUR
-from goen.data.picture_sources import STANDARD_INPUT, PictureSources
+from goen.data.picture_sources import STANDARD_INPUT, PictureSources, is_source_of_pictures
 from goen.data.urls import is_url
 from goen.errors import UsageError
 from goen.gate import Gate
@@ -52,9 +52,20 @@ def check_worker_options(
             raise UsageError(f"{option} {needs}.")
     for place in places:
         if workers is None and is_url(place):
-            raise UsageError(
-                f"{place} is read in shards: give --workers 1 (or more) and --out FOLDER."
-            )
+            raise _read_in_shards(place)
+
+
+def check_not_only_sources(places: Sequence[str]) -> None:
+    """Raise a UsageError if all are tars, Parquet files or lists of pictures: they need --workers.
+
+    One of them among pictures is a row with an error: a shell may have put it there for a ``*``.
+    """
+    if all(map(is_source_of_pictures, places)):
+        raise _read_in_shards(places[0])
+
+
+def _read_in_shards(place: str) -> UsageError:
+    return UsageError(f"{place} is read in shards: give --workers 1 (or more) and --out FOLDER.")
 
 
 def score_in_shards(

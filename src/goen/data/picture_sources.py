@@ -135,6 +135,17 @@ class PictureSources:
             yield ParquetShard(place, column, start, stop, total)
 
 
+def is_source_of_pictures(place: str) -> bool:
+    """Whether a file is named as a tar, a Parquet file or a list of pictures, and is no picture.
+
+    Example:
+        >>> is_source_of_pictures("photos.tar.gz"), is_source_of_pictures("photo.png")
+        (True, False)
+    """
+    named = place.lower().endswith((*_TARS, *_PARQUET, *_LISTS))
+    return named and not is_folder(Path(place)) and not begins_as_picture(Path(place))
+
+
 def read_list(file: BinaryIO) -> Iterator[str]:
     """The paths of a list: one per line, or, if a NUL is near its beginning, each up to a NUL.
 
@@ -144,19 +155,17 @@ def read_list(file: BinaryIO) -> Iterator[str]:
     head = file.read(_HEAD)
     if begins_as_picture(head):
         raise UsageError(
-            "The list of paths is a picture itself. Write the picture to a file, and name the file."
+            "The list of paths, or standard input, is a picture itself. Write the picture to a "
+            "file, and name the file."
         )
-    end = b"\0" if b"\0" in head else b"\n"
+    # Lines of Windows end in a carriage return; a path up to a NUL may do so itself.
+    end, beyond = (b"\0", b"") if b"\0" in head else (b"\n", b"\r")
     left = b""
     for block in chain([head], iter(lambda: file.read(_HEAD), b"")):
         *names, left = (left + block).split(end)
-        yield from (os.fsdecode(name) for name in map(_without_return, names) if name)
-    if _without_return(left):
-        yield os.fsdecode(_without_return(left))
-
-
-def _without_return(name: bytes) -> bytes:
-    return name.removesuffix(b"\r")
+        yield from (os.fsdecode(name) for n in names if (name := n.removesuffix(beyond)))
+    if last := left.removesuffix(beyond):
+        yield os.fsdecode(last)
 
 
 def _is_plain_file(place: str) -> bool:
