@@ -226,8 +226,7 @@ def paired_mean_auroc_test(
     for name in ood_a:
         a, b = _paired_placements(id_a, ood_a[name], id_b, ood_b[name])
         num_ood, num_id = a[0].size, a[1].size
-        beaten = np.array([a[0].sum(), b[0].sum(), (a[0] - b[0]).sum()])
-        by_set.append(beaten / (num_id * num_ood))
+        by_set.append(np.array([n.sum() for n in (a[0], b[0], a[0] - b[0])]) / (num_id * num_ood))
         by_id.append((a[1] - b[1]) / num_ood)
         parts.append((ranking.variance_of_mean((a[0] - b[0]) / num_id) / len(ood_a) ** 2, num_ood))
     parts.append((ranking.variance_of_mean(np.mean(by_id, axis=0)), num_id))
