@@ -214,6 +214,9 @@ def test_arguments_that_cannot_be_meant() -> None:
         Tapped(model, ["body"], tokens="clas")
     with pytest.raises(UsageError, match="Unknown layout 'nhwc'"):
         Tapped(model, ["body"], layout="nhwc")
+    for numbers in (3, [0, 3]):
+        with pytest.raises(UsageError, match="Layers are named by texts, such as '2' or 'layer4'"):
+            Tapped(build("plain"), numbers)
     with pytest.raises(UsageError, match="named once, got body, body"):
         Tapped(model, ["body", "body"])
 
@@ -233,10 +236,24 @@ def test_no_hook_stays_behind_when_the_forward_pass_raises() -> None:
     model = Broken()
     with pytest.raises(RuntimeError, match="the model's own error"):
         Tapped(model, ["first", "second"])(torch.rand(1, 3, 2, 2))
-    with pytest.raises(RuntimeError, match="the model's own error"):
+    with pytest.raises(UsageError, match=r"of shape \(2, 3, 2, 2\): RuntimeError: the model's own"):
         layers(model, (3, 2, 2))
     assert hooks_of(model) == [0, 0, 0]
     assert model.training
+
+
+def test_images_of_another_size_than_the_models_get_a_sentence() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(4 * 6 * 6, 2))
+    words = r"inputs of shape \(2, 3, 9, 9\): RuntimeError: .* and the channels that the model was"
+    for tried in (
+        lambda: layers(model, (3, 9, 9)),
+        lambda: Tapped(model, "0", example=(3, 9, 9)),
+        lambda: Tapped(model, "0", preprocess=Preprocess(size=9), example=(3, 8, 8)),
+    ):
+        with pytest.raises(UsageError, match=words):
+            tried()
+    with pytest.raises(ZeroDivisionError):  # a mistake in the user's own function
+        Tapped(model, "0", preprocess=lambda x: x / (1 // 0), example=(3, 8, 8))
 
 
 def test_mode_and_gradient_flags_and_weights_are_as_found() -> None:

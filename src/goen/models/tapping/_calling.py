@@ -1,15 +1,31 @@
 """How a model is called with a batch of inputs."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from inspect import Parameter, signature
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from goen.batch import Inputs
-from goen.errors import UsageError
+from goen.batch import Inputs, parts_of
+from goen.errors import GoenError, UsageError
 
 # What the models of Hugging Face call their images.
 _PIXELS = "pixel_values"
+# What models raise for inputs of another shape.
+_REFUSALS = (
+    ArithmeticError,
+    AssertionError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+_ADVICE = (
+    " Images need the size and the channels that the model was trained on: resize them (--size), "
+    "or let preprocess do it."
+)
 _POSITIONAL = (
     Parameter.POSITIONAL_ONLY,
     Parameter.POSITIONAL_OR_KEYWORD,
@@ -30,6 +46,23 @@ def call_model(model: nn.Module, inputs: Inputs, keyword: str | None) -> Any:
     if isinstance(inputs, Tensor):
         return model(inputs) if keyword is None else model(**{keyword: inputs})
     return model(*inputs)
+
+
+@contextmanager
+def explained(inputs: Inputs) -> Iterator[None]:
+    """A sentence in place of the errors of a model that cannot take inputs of this shape."""
+    try:
+        yield
+    except (GoenError, torch.OutOfMemoryError):
+        raise
+    except _REFUSALS as error:
+        shapes = {name: tuple(part.shape) for name, part in parts_of(inputs).items()}
+        shown = ", ".join(f"{name} {shape}".strip() for name, shape in shapes.items())
+        reason = f"{type(error).__name__}: {error}".removesuffix(".")
+        advice = "" if list(shapes) != [""] or len(shapes[""]) != 4 else _ADVICE
+        raise UsageError(
+            f"The model does not take inputs of shape {shown}: {reason}.{advice}"
+        ) from error
 
 
 def input_keyword(model: nn.Module) -> str | None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from goen.batch import Inputs, count_of
 from goen.errors import UsageError
 from goen.models.placement import Example, evaluating, example_inputs, placement
-from goen.models.tapping._calling import call_model, input_keyword
+from goen.models.tapping._calling import call_model, explained, input_keyword
 from goen.models.tapping._hooks import recording
 from goen.models.tapping._returned import batched, find_logits, first_float
 from goen.models.tapping.pooling import Layout, find_channels
@@ -173,7 +173,7 @@ def _watch(
     with evaluating(model), torch.no_grad():
         x = _prepared(example_inputs(example, model), preprocess, placement(model)[1], inputs)
         keyword = input_keyword(model) if isinstance(x, Tensor) else None
-        with recording(modules, record):
+        with recording(modules, record), explained(x):
             whole = call_model(model, x, keyword)
     names = [name for name, *_ in recorded]
     calls = [

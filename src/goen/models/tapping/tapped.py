@@ -8,10 +8,10 @@ from typing import Any, get_args
 import torch
 from torch import Tensor, nn
 
-from goen.batch import Inputs, count_of, parts_of
-from goen.errors import GoenError, UsageError, unknown
+from goen.batch import Inputs, count_of
+from goen.errors import UsageError, unknown
 from goen.models.placement import Example, evaluating, example_inputs, placement, require_values
-from goen.models.tapping._calling import call_model, input_keyword
+from goen.models.tapping._calling import call_model, explained, input_keyword
 from goen.models.tapping._hooks import recording
 from goen.models.tapping._returned import batched, describe_output, find_logits, first_float, full
 from goen.models.tapping.layers import LayerTable, choose_layers
@@ -115,7 +115,9 @@ class Tapped(nn.Module):
         model = unwrap(model)
         require_values(model)
         self.model = model
-        self.layers = (layers,) if isinstance(layers, str) else tuple(layers)
+        self.layers = (layers,) if isinstance(layers, str | int) else tuple(layers)
+        if not all(isinstance(name, str) for name in self.layers):
+            raise UsageError(f"Layers are named by texts, such as '2' or 'layer4'; got {layers!r}.")
         self.logits = logits
         if preprocess is not None and not callable(preprocess):
             raise UsageError(
@@ -150,8 +152,15 @@ class Tapped(nn.Module):
                     "layer around it, or build the model without torch.jit."
                 )
         if example is not None:
-            with evaluating(self), torch.no_grad():
-                self(example_inputs(example, model))
+            self._try(example)
+
+    def _try(self, example: Example) -> None:
+        """Run the model once; what it cannot take gets a sentence."""
+        batch = example_inputs(example, self.model)
+        with evaluating(self), torch.no_grad():
+            x = self._prepared(batch)  # whatever preprocess raises is its own
+            with explained(x):
+                self(batch)
 
     def forward(self, inputs: Inputs) -> Outputs:
         x = self._prepared(inputs)
@@ -174,16 +183,8 @@ class Tapped(nn.Module):
     def _called(self, x: Inputs) -> Any:
         if self.inputs == "images" or torch.compiler.is_compiling():
             return call_model(self.model, x, self._keyword)
-        try:
+        with explained(x):
             return call_model(self.model, x, self._keyword)
-        except GoenError:
-            raise
-        except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
-            shapes = {name: tuple(part.shape) for name, part in parts_of(x).items()}
-            shown = ", ".join(f"{name} {shape}".strip() for name, shape in shapes.items())
-            raise UsageError(
-                f"The model does not take inputs of shape {shown}: {type(error).__name__}: {error}"
-            ) from error
 
     def _prepared(self, inputs: Inputs) -> Inputs:
         dtype = placement(self.model)[1]
@@ -281,8 +282,7 @@ def as_tapped(
             f"The Tapped model takes {model.inputs}, but the inputs are {inputs}. Give "
             f"inputs={inputs!r} to goen.Tapped."
         )
-    with evaluating(model), torch.no_grad():
-        model(example_inputs(example, model))
+    model._try(example)
     return model
 
 
