@@ -177,7 +177,7 @@ def test_required_held_out_is_one_less_than_the_inverse_rate() -> None:
             threshold(np.arange(denominator - 1.0), below)
 
 
-@pytest.mark.parametrize("rate", [0.0, 1.0, -0.1, 1.5, math.nan])
+@pytest.mark.parametrize("rate", [0.0, 1.0, -0.1, 1.5, math.nan, "0.05", None])
 def test_rates_outside_zero_and_one_are_refused(rate: float) -> None:
     for call in (
         lambda: threshold([1.0, 2.0], rate),

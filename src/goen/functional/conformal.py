@@ -18,6 +18,7 @@ threshold to float32 can move it past a score.
 from __future__ import annotations
 
 import math
+from numbers import Real
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -344,8 +345,8 @@ def _sorted_held_out(held_out_scores: Numbers) -> NDArray[np.float64]:
 
 def _rate(name: str, rate: float) -> float:
     """A rate in double precision: NumPy would compare with a float32 in float32."""
-    if not 0 < rate < 1:
-        raise UsageError(f"{name} lies strictly between 0 and 1, got {rate}.")
+    if not isinstance(rate, Real) or not 0 < rate < 1:
+        raise UsageError(f"{name} lies strictly between 0 and 1, got {rate!r}.")
     if rate < _LEAST_RATE:
         raise UsageError(f"{name} is at least {_LEAST_RATE:g}, got {rate}.")
     return float(rate)

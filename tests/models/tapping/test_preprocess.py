@@ -99,10 +99,14 @@ def test_preprocessing_that_cannot_be_meant() -> None:
         Tapped(build("plain"), [], preprocess=Preprocess(mean=(0.5, 0.5)))(pictures("plain"))
     with pytest.raises(UsageError, match="std is one positive number"):
         Preprocess(std=(0.5, 0.0, 0.5))
-    for size in (0, (32,), (32, 0), (3, 32, 32)):
+    for size in (0, (32,), (32, 0), (3, 32, 32), 32.5, "big"):
         with pytest.raises(UsageError, match="size is a number of pixels"):
             Preprocess(size=size)
+    for mean in ("0.5", [None], object()):
+        with pytest.raises(UsageError, match="mean is one number for each channel, or one for all"):
+            Preprocess(mean=mean)
     assert Preprocess(mean=[0, 1]) == Preprocess(mean=(0.0, 1.0))
+    assert Preprocess(mean=0.5, size=np.int64(8)) == Preprocess(mean=(0.5,), size=8)
 
 
 @pytest.mark.parametrize(

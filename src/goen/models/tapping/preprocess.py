@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any, Literal
 
 import torch
@@ -36,7 +37,7 @@ class Preprocess:
     another filter) give a function of a float batch ``(N, C, H, W)`` in [0, 1] in its place.
 
     Attributes:
-        mean: subtracted from each channel; none without it.
+        mean: subtracted from each channel, one number for each or for all; none without it.
         std: then divided by; none without it.
         size: one number for both sides or (height, width). The whole image is stretched to it,
             bilinear and anti-aliased (as Pillow does it, without rounding to whole grey levels).
@@ -57,7 +58,7 @@ class Preprocess:
         for name in ("mean", "std"):
             values = getattr(self, name)
             if values is not None:
-                object.__setattr__(self, name, tuple(float(value) for value in values))
+                object.__setattr__(self, name, _numbers(name, values))
         if self.std is not None and not all(0 < value < float("inf") for value in self.std):
             got = " ".join(map(str, self.std))
             raise UsageError(f"std is one positive number per channel, got {got}.")
@@ -128,9 +129,22 @@ def _standardised(waves: Tensor, mask: Tensor | None) -> Tensor:
     return centred / (centred.square().sum(1, keepdim=True) / count + _LEAST_VARIANCE).sqrt()
 
 
-def _sides(size: int | tuple[int, int]) -> tuple[int, int]:
+def _numbers(name: str, values: Any) -> tuple[float, ...]:
+    """One number for each channel, or one for all."""
+    try:
+        return (float(values),) if isinstance(values, Real) else tuple(map(float, values))
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"{name} is one number for each channel, or one for all; got {values!r}."
+        ) from error
+
+
+def _sides(size: Any) -> tuple[int, int]:
     """(height, width), or zeros for what is neither a number nor two."""
-    sides = (size, size) if isinstance(size, int) else tuple(int(side) for side in size)
+    try:
+        sides = (int(size), int(size)) if isinstance(size, Integral) else tuple(map(int, size))
+    except (TypeError, ValueError):
+        return 0, 0
     return (sides[0], sides[1]) if len(sides) == 2 else (0, 0)
 
 
