@@ -157,6 +157,34 @@ def test_the_layers_of_torchs_own_encoder_are_recorded() -> None:
         assert close(tapped.logits, model(images))
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors_within_torchs_own_encoder_are_passed_over() -> None:
+    # Where a mask leaves tokens out, its layers give each other rows of several lengths.
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+            self.words, self.encoder = nn.Embedding(9, 8), nn.TransformerEncoder(layer, 2)
+            self.judge = nn.Linear(8, 3)
+
+        def forward(self, ids: Tensor, attention_mask: Tensor) -> Tensor:
+            tokens = self.encoder(self.words(ids), src_key_padding_mask=attention_mask == 0)
+            return self.judge(tokens[:, 0])
+
+    mask = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
+    batch = {"ids": torch.arange(8).view(2, 4), "attention_mask": mask}
+    model = Model().eval()
+    assert [info.name for info in layers(model, batch)] == ["words", "encoder"]
+    with torch.no_grad():
+        features = Tapped(model, "encoder", inputs="tensors")(batch).features["encoder"]
+        short = {name: part[1:, :2] for name, part in batch.items()}
+        assert close(
+            features[1:], Tapped(model, "encoder", inputs="tensors")(short).features["encoder"]
+        )
+        with pytest.raises(UsageError, match=r"'encoder\.layers\.0' gives a nested tensor for 2"):
+            Tapped(model, "encoder.layers.0", inputs="tensors")(batch)
+
+
 def test_a_wrong_name_is_answered_with_the_nearest() -> None:
     model = build("resnet")
     with pytest.raises(UsageError, match=r"no layer 'trunk\.1'\. Did you mean 'backbone.trunk.1'"):

@@ -43,6 +43,8 @@ def find_logits(output: Any, where: str | int | None, count: int) -> Tensor:
 
 
 def describe_output(output: Any) -> str:
+    if isinstance(output, Tensor) and output.is_nested:
+        return "a nested tensor"
     if isinstance(output, Tensor):
         return f"{tuple(output.shape)} {str(output.dtype).removeprefix('torch.')}"
     parts = [
@@ -74,4 +76,5 @@ def _entries(output: Any) -> dict[str | int, Any]:
 
 
 def _is_float(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.is_floating_point()
+    """Whether this is a tensor of floats; a nested one, of rows of many lengths, has no shape."""
+    return isinstance(value, Tensor) and value.is_floating_point() and not value.is_nested
