@@ -38,6 +38,7 @@ def picture(height: int, width: int) -> Image.Image:
         ("ConvNextImageProcessorPil", {"size": {"shortest_edge": 28}, "crop_pct": 0.875}),
         ("ConvNextImageProcessorPil", {"size": {"shortest_edge": 384}}),
         ("PoolFormerImageProcessorPil", {"size": {"shortest_edge": 36}, "crop_size": 36}),
+        ("LevitImageProcessorPil", {"size": {"shortest_edge": 28}, "crop_size": 28}),
         ("EfficientNetImageProcessorPil", {"size": {"height": 24, "width": 24}}),
         (
             "EfficientNetImageProcessorPil",
@@ -90,6 +91,10 @@ def test_steps_that_goen_does_not_have_are_refused() -> None:
         from_hugging_face(Manifest(config), "hf:mobilevit")
     with pytest.raises(UsageError, match="at most 4,194,304 pixels, got 100000×100000"):
         from_hugging_face(Manifest({"size": 100_000}), "hf:large")
+
+    config = {"size": {"height": 8, "width": 8}, "do_center_crop": True, "crop_size": 9}
+    with pytest.raises(UsageError, match=r"crops pictures of 8×8 to 9×9: it pads them, or crops"):
+        from_hugging_face(Manifest(config), "a Perceiver")
 
 
 @pytest.mark.parametrize(

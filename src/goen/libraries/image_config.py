@@ -25,6 +25,7 @@ _WITHOUT_EFFECT = ("do_convert_rgb", "do_reduce_labels")
 # ConvNeXt's config: from this size on the picture is stretched and not cropped.
 _NEVER_CROPPED = 384
 _LEVELS = 255
+_LEVIT = "Levit"
 
 
 def report_approximation(name: str, filter_name: str, *, proportional: bool) -> None:
@@ -77,6 +78,12 @@ def from_hugging_face(config: Manifest, name: str) -> Preprocess:
     for sides in (size, crop):
         if sides is not None:
             check_image_size(*sides)
+    if size is not None and crop is not None and (crop[0] > size[0] or crop[1] > size[1]):
+        raise UsageError(
+            f"The preprocessing of {name} crops pictures of {size[0]}×{size[1]} to "
+            f"{crop[0]}×{crop[1]}: it pads them, or crops them first, which goen does not. Give a "
+            "function that does it (preprocess=, --preprocess)."
+        )
     mean, std = _scaling(config)
     resample = config.content.get("resample", _BILINEAR)
     filters = {0: "nearest", 1: "Lanczos", _BILINEAR: "bilinear", 3: "bicubic"}
@@ -91,6 +98,7 @@ def _sizes(
     """What pictures are stretched to, what is cropped of it, and whether that is an approximation.
 
     ``shortest_edge`` with a ``crop_pct`` c is the size of the crop, out of a picture 1/c as large.
+    Of LeViT the picture is 256/224 as large, which its config does not say.
     """
     crop = None
     if config.flag("do_center_crop", False):
@@ -100,6 +108,9 @@ def _sizes(
     size, shortest = _sides(config, "size")
     if not shortest:
         return size, crop, False
+    if _processor(config).startswith(_LEVIT):
+        side = int(256 / 224 * size[0])
+        return (side, side), crop, True
     share = config.number("crop_pct") if "crop_pct" in config else 1.0
     if not 0 < share <= 1:
         raise ValueError(f"its crop_pct should be above 0 and at most 1, got {share}")
@@ -109,6 +120,12 @@ def _sizes(
         crop = size
     side = floor(size[0] / share)
     return (side, side), crop, True
+
+
+def _processor(config: Manifest) -> str:
+    """The name of the class that wrote the config; empty if it does not say."""
+    kinds = ("image_processor_type", "feature_extractor_type")
+    return next((str(config.content[kind]) for kind in kinds if kind in config), "")
 
 
 def _sides(config: Manifest, name: str) -> tuple[tuple[int, int], bool]:
