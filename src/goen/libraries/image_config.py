@@ -6,7 +6,8 @@ so:
 
 - Another filter (bicubic) becomes bilinear.
 - The resize of the shorter side, of which the middle is cropped then, becomes a stretch of the
-  whole picture and the same crop. Of a square picture that is the same.
+  whole picture and the same crop. Of a square picture that is the same, up to a pixel where an
+  odd number of them is left around the crop: timm and torchvision round the half to even.
 """
 
 from logging import getLogger
