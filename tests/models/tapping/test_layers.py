@@ -116,6 +116,47 @@ def test_the_logits_are_left_out_where_they_are_said_to_be() -> None:
     assert [info.name for info in layers(model, (3, 9, 9), logits=1)] == ["conv"]
 
 
+class Heads(nn.Module):
+    """Classifies by a convolution, by the mean of two heads, or by logarithms of probabilities."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+        self.body = nn.Sequential(nn.Conv2d(3, 6, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1))
+        self.first = nn.Conv2d(6, 4, 1) if kind == "convolution" else nn.Linear(6, 4)
+        self.second = nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.body(x)
+        if self.kind == "convolution":
+            return self.first(x).flatten(1)
+        if self.kind == "mean":
+            return (self.first(x.flatten(1)) + self.second(x.flatten(1))) / 2
+        return self.first(x.flatten(1)).log_softmax(1)
+
+
+@pytest.mark.parametrize("kind", ["convolution", "mean", "logarithms"])
+def test_heads_that_classify_are_left_out(kind: str) -> None:
+    assert [info.name for info in layers(Heads(kind), (3, 8, 8))] == ["body.1", "body"]
+
+
+def test_a_last_layer_as_wide_as_the_logits_stays() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(12, 4), nn.Linear(4, 4))
+    assert [info.name for info in layers(model, (3, 2, 2))] == ["0", "1"]
+
+
+def test_a_class_of_blocks_may_be_a_kind_of_sequential() -> None:
+    class Dense(nn.ModuleDict):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.cat([x, *(part(x) for part in self.values())], 1)
+
+    def dense(width: int) -> Dense:
+        return Dense({"a": nn.Conv2d(width, 2, 1), "b": nn.Conv2d(width, 2, 1)})
+
+    model = nn.Sequential(dense(3), dense(7), nn.Flatten(), nn.Linear(11 * 16, 5))
+    assert [info.name for info in layers(model, (3, 4, 4))] == ["0", "1", "2"]
+
+
 # Choosing
 
 

@@ -480,6 +480,16 @@ def test_layers_are_chosen_in_goens_own_network() -> None:
         assert choose(network, torch.rand(2, 3, 32, 32)) == ("layer2", last)
 
 
+def test_maps_whose_means_are_the_logits_are_not_chosen() -> None:
+    body = [nn.Conv2d(3, 6, 3), nn.ReLU(), nn.Conv2d(6, 8, 3), nn.ReLU()]
+    judge = [nn.Conv2d(8, 4, 1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]  # SqueezeNet's
+    settings = {"logits": None, "preprocess": None, "tokens": "mean", "layout": "channels_first"}
+    tapped = as_tapped(
+        nn.Sequential(*body, *judge), "auto", example=torch.rand(2, 3, 8, 8), **settings
+    )
+    assert tapped.layers == ("1", "3")
+
+
 def test_the_choice_knows_the_settings_of_the_model() -> None:
     example = torch.rand(2, 3, 9, 9)
     assert choose(Talkative(7, "tuple", flat=True), example, logits=1) == ("conv",)

@@ -93,7 +93,7 @@ def layers(
 
     - Of modules around each other with the same output, the outermost; not the logits (``logits``
       is their key, attribute or index in the model's output, if that is ambiguous), nor those of
-      each token.
+      each token or of heads whose mean they are.
     - Nothing inside a block. A block is a module with parts, no plain ``Sequential``, of a class
       that the model has more than once (a residual block, a transformer layer).
     - Of a layer and the norm, activation or dropout that is applied to its output alone, the last.
@@ -148,6 +148,11 @@ class _Call:
     takes: Any
     gives: Tensor
     depth: int
+
+    @property
+    def matrices(self) -> int:
+        """How many weight matrices it has."""
+        return sum(parameter.ndim > 1 for parameter in self.module.parameters())
 
 
 def _watch(
@@ -214,7 +219,7 @@ def _worth_a_look(
         call.name + "."
         for call in calls
         if any(call.module.children())
-        and not isinstance(call.module, plain)
+        and type(call.module) not in plain
         and kinds.count(type(call.module)) > 1
     ]
     seen = [call for call in calls if not call.name.startswith(tuple(blocks))]
@@ -229,6 +234,27 @@ def _worth_a_look(
         if _is_leaf(call) and any(_finishes(later, call) for later in seen[index + 1 :]):
             continue
         kept.append(call)
+    return kept if logits is None else _without_heads(kept, calls, logits)
+
+
+def _without_heads(kept: list[_Call], calls: list[_Call], logits: Tensor) -> list[_Call]:
+    """Without the layers at the end that classify.
+
+    These are the logits before they lose axes of size 1 (a convolution as the classifier) and, of a
+    model whose logits are no layer's, those that it computes them from (the heads of a distilled
+    transformer, whose mean it takes).
+    """
+    is_found = any(call.gives is logits and _is_leaf(call) and call.matrices for call in calls)
+    while len(kept) > 1:
+        last = kept[-1]
+        values = last.gives.flatten(1)
+        if values.shape != logits.shape or not last.matrices:
+            break
+        is_logits = torch.equal(values, logits)
+        if is_found and not is_logits:
+            break
+        is_found = is_found or is_logits
+        kept = kept[:-1]
     return kept
 
 
@@ -245,10 +271,9 @@ def _is_leaf(call: _Call) -> bool:
 
 def _finishes(later: _Call, call: _Call) -> bool:
     """Whether ``later`` is a norm, activation or dropout of ``call``: no matrix, no new shape."""
-    matrix = any(parameter.ndim > 1 for parameter in later.module.parameters())
     return (
         _is_leaf(later)
-        and not matrix
+        and not later.matrices
         and later.takes is call.gives
         and later.gives.shape == call.gives.shape
     )
@@ -278,7 +303,9 @@ def choose_layers(table: LayerTable, features: Mapping[str, Tensor]) -> tuple[st
     different: list[LayerInfo] = []
     for info in table:
         earlier = (features[other.name] for other in different)
-        if info.name in features and not any(_same(features[info.name], f) for f in earlier):
+        if info.name in features and not any(
+            same_features(features[info.name], f) for f in earlier
+        ):
             different.append(info)
     different = [info for info in different if info.depth] or different
     if not different:
@@ -293,7 +320,7 @@ def choose_layers(table: LayerTable, features: Mapping[str, Tensor]) -> tuple[st
     return (last.name,) if middle is None else (middle.name, last.name)
 
 
-def _same(one: Tensor, other: Tensor) -> bool:
-    """Up to rounding: the same mean may be added up in another order."""
+def same_features(one: Tensor, other: Tensor) -> bool:
+    """Whether two layers give the same, up to rounding: a mean may be added up in another order."""
     near = 1e-4 * float(one.abs().max())
     return one.shape == other.shape and bool(((one - other).abs() <= near).all())

@@ -14,7 +14,7 @@ from goen.models.placement import Example, evaluating, example_inputs, placement
 from goen.models.tapping._calling import call_model, explained, input_keyword
 from goen.models.tapping._hooks import recording
 from goen.models.tapping._returned import batched, describe_output, find_logits, first_float, full
-from goen.models.tapping.layers import LayerTable, choose_layers
+from goen.models.tapping.layers import LayerTable, choose_layers, same_features
 from goen.models.tapping.layers import layers as layers_of
 from goen.models.tapping.pooling import (
     Layout,
@@ -289,8 +289,14 @@ def as_tapped(
 def _choose(tapped: Tapped, table: LayerTable, example: Inputs) -> tuple[str, ...]:
     """Layers of the table, chosen by the features that this model gives for the example."""
     with evaluating(tapped), torch.no_grad():
-        features = tapped(example_inputs(example, tapped.model)).features
-    chosen = choose_layers(table, features)
+        outputs: Outputs = tapped(example_inputs(example, tapped.model))
+    # Maps with a channel for each class, whose means are the logits, classify already.
+    features = {
+        name: values
+        for name, values in outputs.features.items()
+        if not same_features(values, outputs.logits)
+    }
+    chosen = choose_layers(table, features or outputs.features)
     _log.info(
         "Layers chosen by their depth: %s. The alternatives (layers=, --layers):\n%s",
         " and ".join(chosen),
