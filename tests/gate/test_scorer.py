@@ -107,9 +107,9 @@ def test_the_types_of_the_columns_are_the_same_in_every_batch(gate: Gate) -> Non
     scorer = Scorer(gate)
     kinds = [
         {name: column.dtype.kind for name, column in scorer({"image": batch}).items()}
-        for batch in ([BROKEN], contents(2), np.empty(0, dtype=object))
+        for batch in ([BROKEN], contents(2), np.empty(0, dtype=object), [])
     ]
-    assert kinds[0] == kinds[1] == kinds[2]
+    assert kinds[0] == kinds[1] == kinds[2] == kinds[3]
     assert kinds[0]["is_ood"] == "b"
     assert kinds[0]["label"] == kinds[0]["error"] == "U"
     assert kinds[0]["score"] == "f"

@@ -105,11 +105,12 @@ class Scorer:
 def _column(values: Column | Sequence[object]) -> Column:
     """The values as an array, of objects where they are no plain numbers or texts.
 
-    NumPy by itself would cut zeros off the end of bytes, and takes no lists of different lengths.
+    NumPy by itself would cut zeros off the end of bytes, takes no lists of different lengths, and
+    takes an empty list for numbers.
     """
     if not isinstance(values, (list, tuple)):
         return np.asarray(values)
-    if not any(isinstance(value, _PICTURE) for value in values):
+    if values and not any(isinstance(value, _PICTURE) for value in values):
         with suppress(ValueError):
             return np.asarray(values)
     column = np.empty(len(values), dtype=object)

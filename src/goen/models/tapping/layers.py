@@ -272,10 +272,10 @@ def _is_leaf(call: _Call) -> bool:
 def _finishes(later: _Call, call: _Call) -> bool:
     """Whether ``later`` is a norm, activation or dropout of ``call``: no matrix, no new shape."""
     return (
-        _is_leaf(later)
-        and not later.matrices
-        and later.takes is call.gives
+        later.takes is call.gives
         and later.gives.shape == call.gives.shape
+        and _is_leaf(later)
+        and not later.matrices
     )
 
 
