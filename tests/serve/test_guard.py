@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator
 
 import pytest
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from goen.errors import UsageError
 from goen.serve.guard import ABORT, REQUESTS, Guard, check_origin
@@ -159,28 +159,39 @@ def test_a_foreign_page_gets_403_and_is_not_counted() -> None:
         assert 'goen_errors_total{kind="forbidden"} 1.0' in found.get("/metrics").text
 
 
-def test_a_client_that_does_not_read_is_given_up() -> None:
+async def answers(scope: Scope, receive: Receive, send: Send) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"x"})
+
+
+async def rejects(scope: Scope, receive: Receive, send: Send) -> None:
+    raise Rejected("not_found", "Nothing is there.")
+
+
+async def fails(scope: Scope, receive: Receive, send: Send) -> None:
+    raise ValueError("ours")
+
+
+@pytest.mark.parametrize("app", [answers, rejects, fails])
+@pytest.mark.parametrize("unread", ["http.response.start", "http.response.body"])
+def test_a_client_that_does_not_read_is_given_up(app: ASGIApp, unread: str) -> None:
     service = Service({"digits": digit_gate()}, ServeSettings(limits=Limits(body_seconds=0.01)))
     sent: list[object] = []
 
-    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b"x"})
-
     async def never(message: Message) -> None:
         sent.append(message["type"])
-        if message["type"] == "http.response.body":
+        if message["type"] == unread:
             await asyncio.Event().wait()
 
     async def receive() -> Message:
         return {"type": "http.disconnect"}
 
-    guard = Guard(answer, service)
+    guard = Guard(app, service)
     aborted: list[bool] = []
     scope = {"type": "http", "method": "GET", "path": "/", "headers": []}
     scope[ABORT] = lambda: aborted.append(True)
     asyncio.run(asyncio.wait_for(guard(scope, receive, never), 60))
-    assert sent == ["http.response.start", "http.response.body"]
+    assert sent[-1] == unread
     assert (guard.accepted, guard.answered) == (1, 1)
     assert aborted == [True]
     assert 'goen_errors_total{kind="slow"} 1.0' in service.metrics.text().decode()

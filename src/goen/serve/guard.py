@@ -69,15 +69,25 @@ class Guard:
         exchange = _Exchange(scope, send, self.service.settings.limits.body_seconds)
         scope["app"], scope["service"], scope["exchange"] = self, self.service, exchange
         try:
-            check_token(scope, self.service.settings.token)
-            check_origin(scope, self.service.settings)
-            await self.app(scope, receive, exchange.send)
+            await self._answer(scope, receive, exchange)
         except ClientDisconnect:
             exchange.status = _GONE
         except TimeoutError:  # the client does not read, so that nothing can be said to it
             exchange.kind = "slow"
             scope[ABORT]()
             await asyncio.sleep(0)  # then the connection is known to be lost
+        finally:
+            self.answered += 1
+            self._count(scope, exchange)
+
+    async def _answer(self, scope: Scope, receive: Receive, exchange: "_Exchange") -> None:
+        """Pass the request on; an error becomes an answer, which may be read as slowly as any."""
+        try:
+            check_token(scope, self.service.settings.token)
+            check_origin(scope, self.service.settings)
+            await self.app(scope, receive, exchange.send)
+        except (ClientDisconnect, TimeoutError):
+            raise
         except Rejected as error:
             await exchange.reject(error.status, error.kind, str(error), error.headers(), receive)
         except HTTPException as error:
@@ -90,9 +100,6 @@ class Guard:
             _log.exception("request %s failed", exchange.id)
             text = f"Something failed here, not with you; the log has request {exchange.id}."
             await exchange.reject(500, "internal", text, {"connection": "close"}, receive)
-        finally:
-            self.answered += 1
-            self._count(scope, exchange)
 
     def _count(self, scope: Scope, exchange: "_Exchange") -> None:
         metrics = self.service.metrics
