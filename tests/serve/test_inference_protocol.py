@@ -1,6 +1,7 @@
 """The Open Inference Protocol, spoken by Triton's own client, and by hand where it is broken."""
 
 import json
+import tracemalloc
 from collections.abc import Iterator
 from typing import Any
 
@@ -157,6 +158,10 @@ def request_of(**changes: Any) -> bytes:
     return json.dumps({"inputs": [{**one, **changes}]}).encode()
 
 
+def threshold_of(data: list[Any]) -> bytes:
+    return request_of(name="threshold", datatype="FP64", shape=[1], data=data)
+
+
 def test_nested_data_is_the_same_as_flat() -> None:
     flat = parse_infer(request_of(), None, digit_gate(), Limits())
     nested = parse_infer(request_of(data=[[[[1]], [[2]], [[3]]]]), None, digit_gate(), Limits())
@@ -185,10 +190,14 @@ def test_nested_data_is_the_same_as_flat() -> None:
         (request_of(shape=[1, 3, 2, 1]), None, "has 3 numbers"),
         (request_of(data=[1, 2, 256]), None, "0 to 255"),
         (request_of(data=[1, 2, -1]), None, "0 to 255"),
-        (request_of(data=[1, 2, 10**30]), None, "whole numbers"),
+        (request_of(data=[1, 2, 10**30]), None, "0 to 255"),
         (request_of(data=[1, 2, 0.5]), None, "whole numbers"),
-        (request_of(data=[1, [2], 3]), None, "not an array"),
+        (request_of(data=[1, [2], 3]), None, "whole numbers"),
+        (request_of(data=[[1], [2, 3], [4]]), None, "whole numbers"),
         (request_of(data=["a", "b", "c"]), None, "whole numbers"),
+        (request_of(data=[1, 2, True]), None, "whole numbers"),
+        (threshold_of([10**400]), None, "too large"),
+        (threshold_of(["1"]), None, "should hold numbers"),
         (request_of(data=None), None, "neither data"),
         (request_of(parameters={"binary_data_size": 3}), None, "0 bytes are left"),
         (request_of(parameters={"binary_data_size": "3"}), None, "whole number"),
@@ -218,6 +227,18 @@ def test_large_json_is_refused() -> None:
     body = request_of() + b" " * (1 << 23)
     with pytest.raises(Rejected, match="send images as binary data"):
         parse_infer(body, None, digit_gate(), Limits())
+
+
+def test_a_long_text_among_the_numbers_takes_no_more_memory_than_itself() -> None:
+    body = request_of(shape=[1, 3, 10, 10], data=[*[0] * 299, "x" * 100_000])
+    tracemalloc.start()
+    try:
+        with pytest.raises(Rejected, match="whole numbers"):
+            parse_infer(body, None, digit_gate(), Limits())
+        # Of one array of texts it would be 300 · 100,000 · 4 bytes.
+        assert tracemalloc.get_traced_memory()[1] < 4_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_an_infinite_score_is_null_in_json_and_infinite_in_binary_data() -> None:

@@ -204,20 +204,22 @@ def _from_json(
     data = tensor.content.get("data")
     if not isinstance(data, list):
         raise ValueError(f"{name} has neither data nor a binary_data_size")
-    try:
-        values = np.asarray(data)
-    except (ValueError, OverflowError) as error:
-        raise ValueError(f"the data of {name} is not an array") from error
+    # As objects: by itself NumPy would make every element as long as the longest text.
+    values = np.array(data, dtype=object)
     if values.size != math.prod(shape):
         raise ValueError(f"{name} of shape {list(shape)} has {values.size} numbers in its data")
-    if name == _IMAGES and values.size and values.dtype.kind != "i":
+    kinds = {type(value) for value in values.flat}
+    if name == _IMAGES and not kinds <= {int}:
         raise ValueError(f"{name} should hold whole numbers")
-    if values.size and values.dtype.kind not in "if":
+    if not kinds <= {int, float}:
         raise ValueError(f"{name} should hold numbers")
     white = 255 if dtype.itemsize == 1 else 65535
     if name == _IMAGES and values.size and not (values.min() >= 0 and values.max() <= white):
         raise ValueError(f"{name} should hold numbers from 0 to {white}")
-    return values.astype(dtype).reshape(shape)
+    try:
+        return values.astype(dtype).reshape(shape)
+    except OverflowError as error:
+        raise ValueError(f"{name} holds a number that is too large") from error
 
 
 def _checked_threshold(given: NDArray[np.float64] | None, gate: Gate) -> NDArray[np.float64] | None:
