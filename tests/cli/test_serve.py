@@ -22,10 +22,14 @@ def test_gates_have_the_names_of_their_folders_unless_others_are_given() -> None
 def test_wrong_options_are_one_sentence(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     digit_gate().save(gate)
+    random = tmp_path / "random"
+    random.write_bytes(b"\xff" * 32)
     cases = {
         ("a=x", "a=y"): "Two gates have the name a",
         ("x", "y", "--model", "m:f"): "--model and --preprocess go with one gate",
         ("cifar10-w16", "--max-mb", "0"): "bytes of a request must be an integer, at least 1",
+        ("cifar10-w16", "--monitor-false-alarm", "1"): "false_alarm must be a number",
+        ("cifar10-w16", "--token-file", str(random)): f"{random} should hold a token",
         ("cifar10-w16", "--host", "192.0.2.1"): "Cannot listen on 192.0.2.1",
         ("a b=cifar10-w16",): "NAME=GATE",
         (str(gate),): "model",

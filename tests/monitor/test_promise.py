@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 
 from goen.errors import UsageError
@@ -22,8 +23,14 @@ def test_each_mode_says_what_it_promises() -> None:
 @pytest.mark.parametrize(
     ("false_alarm", "length"),
     [(None, None), (0.1, 100), (0.0, None), (1.0, None), (-1, None), (math.nan, None), (None, 9),
-     (None, 10**13), (None, True)],
+     (None, 10**13), (None, True), (None, 100.5), (None, math.nan), ("0.01", None)],
 )  # fmt: skip
 def test_impossible_promises_are_refused(false_alarm: float | None, length: int | None) -> None:
     with pytest.raises(UsageError, match=r"false_alarm|average_run_length"):
         Promise(false_alarm, length)
+
+
+def test_numbers_of_numpy_are_those_of_python() -> None:
+    """A monitor is saved as JSON, which knows no others."""
+    assert type(Promise(np.float32(0.25)).false_alarm) is float
+    assert type(Promise(None, np.int64(100)).average_run_length) is int

@@ -212,6 +212,7 @@ def test_a_client_that_does_not_read_is_given_up(app: ASGIApp, unread: str) -> N
             "a batch waits must be a number, at least 0 and",
         ),
         ({"limits": Limits(bodies=0)}, "bytes of all requests must be an integer, at least 1"),
+        ({"false_alarm": 2}, "false_alarm must be a number, at least 1e-12 and below 1; got 2"),
         ({"limits": Limits(header_seconds=0)}, "header_seconds must be a number, above 0"),
         ({"limits": Limits(body_seconds=-1)}, "body_seconds must be a number, above 0"),
         ({"limits": Limits(idle_seconds=-1)}, "idle_seconds must be an integer, at least 0"),

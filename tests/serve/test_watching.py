@@ -1,6 +1,7 @@
 """The monitor of a service: the same numbers as ``Monitor``, over restarts and kills."""
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from time import sleep
@@ -180,13 +181,30 @@ def test_a_service_keeps_its_state_and_is_alone_in_its_folder(tmp_path: Path) ->
     assert WatchedStream(digit_gate(), 0.01, stream.file).state.images == 6
 
 
-def test_a_gate_without_held_out_cues_is_served_without_a_monitor(
-    caplog: pytest.LogCaptureFixture,
+def few_held_out() -> Gate:
+    """A gate with as many held-out images as its rate needs, which are too few for a monitor."""
+    known = digit_gate().held_out
+    assert known.labels is not None
+    assert known.cues is not None
+    held_out = HeldOut(known.scores[:19], known.labels[:19], known.cues[:19])
+    return replace(digit_gate(), held_out=held_out)
+
+
+@pytest.mark.parametrize(
+    ("gate", "reason"),
+    [
+        (make_gate, "saved without the cues of its held-out images"),
+        (few_held_out, "needs at least 20 held-out scores, got 19"),
+    ],
+)
+def test_a_gate_without_what_a_monitor_needs_is_served_without_one(
+    gate: Callable[[], Gate], reason: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    service = Service({"digits": make_gate()})
+    service = Service({"digits": gate()}, ServeSettings(state=tmp_path))
     with service.running():
         assert service.find(None).stream is None
-    assert "nothing is monitored" in caplog.text
+    assert "The images of the gate digits are not monitored" in caplog.text
+    assert reason in caplog.text
 
 
 def test_a_gate_that_takes_no_pictures_is_refused() -> None:

@@ -152,7 +152,13 @@ def _named(gates: Sequence[str]) -> dict[str, str]:
 def _token(file: Path | None) -> str | None:
     if file is None:
         return os.environ.get(TOKEN) or None
-    return file.read_text(encoding="utf-8").strip()
+    try:
+        return file.read_text(encoding="ascii").strip()
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"{file} should hold a token: printable ASCII on one line. `openssl rand -hex 32` "
+            "makes one."
+        ) from error
 
 
 @contextmanager

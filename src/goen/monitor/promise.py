@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 
+from goen.checks import check_number
 from goen.errors import UsageError
 from goen.functional.martingales import Starts
 
@@ -23,16 +24,13 @@ class Promise:
     def __post_init__(self) -> None:
         if (self.false_alarm is None) == (self.average_run_length is None):
             raise UsageError("Give either false_alarm or average_run_length.")
-        if self.false_alarm is not None and not 1e-12 <= self.false_alarm < 1:
-            raise UsageError(
-                f"false_alarm is a probability, at least 1e-12 and below 1, got {self.false_alarm}."
-            )
-        length = self.average_run_length
-        if length is not None and (isinstance(length, bool) or not 10 <= length <= 10**12):
-            raise UsageError(
-                "average_run_length is a number of images, at least 10 and at most 10^12, got "
-                f"{length}."
-            )
+        if self.false_alarm is not None:
+            check_number("false_alarm", self.false_alarm, at_least=1e-12, below=1)
+            object.__setattr__(self, "false_alarm", float(self.false_alarm))
+        if self.average_run_length is not None:
+            length = self.average_run_length
+            check_number("average_run_length", length, whole=True, at_least=10, at_most=10**12)
+            object.__setattr__(self, "average_run_length", int(length))
 
     @property
     def starts(self) -> Starts:

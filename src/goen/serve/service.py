@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 
 from goen.data.imageset import Pixels
-from goen.errors import GoenError, UsageError
+from goen.errors import FitError, GoenError, UsageError
 from goen.gate import Gate, Prediction
 from goen.runs.stages import alone_in
 from goen.serve.batching import BatchQueue, ScoredImage, Slot
@@ -46,7 +46,8 @@ class ServedGate:
         gate: scores.
         size: (height, width) of its images.
         queue: gathers its images.
-        stream: its monitor; none if the gate was saved without what a monitor needs.
+        stream: its monitor; none if the gate was saved without what a monitor needs, or has too
+            few held-out images.
     """
 
     def __init__(self, name: str, gate: Gate, settings: ServeSettings, metrics: Metrics) -> None:
@@ -59,10 +60,10 @@ class ServedGate:
         file = None if settings.state is None else state_file(settings.state, name)
         try:
             self.stream = WatchedStream(gate, settings.false_alarm, file, restart=settings.restart)
-        except UsageError:
+        except (FitError, UsageError) as error:
             if file is not None and file.exists():
                 raise
-            _log.warning("The gate %s has no held-out cues, so nothing is monitored.", name)
+            _log.warning("The images of the gate %s are not monitored. %s", name, error)
         self._make_gauges()
 
     def _make_gauges(self) -> None:
@@ -248,7 +249,7 @@ class Service:
             if isinstance(upload, Upload):
                 return self.kept.keep(upload)
             return self.kept.keep_image(upload)
-        except GoenError as error:  # a full disk must not fail the request
+        except (GoenError, OSError) as error:  # a full disk must not fail the request
             _log.warning("A flagged picture was not kept: %s", error)
             return None
 

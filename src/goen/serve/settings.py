@@ -6,6 +6,7 @@ from pathlib import Path
 from goen.checks import check_number
 from goen.data.pictures import MAX_PIXELS
 from goen.errors import UsageError
+from goen.monitor.promise import Promise
 
 MEGABYTE = 1 << 20
 
@@ -97,6 +98,7 @@ class ServeSettings:
             check_number(name, getattr(self.limits, name), above=0)
         for name in ("idle_seconds", "drain_seconds"):
             check_number(name, getattr(self.limits, name), whole=True, at_least=0)
+        Promise(self.false_alarm)  # a probability, or an error
         if isinstance(self.hosts, str):  # any part of it would be a name
             raise UsageError(f"hosts must be a tuple of names; got the text {self.hosts!r}.")
         if self.limits.pixels > MAX_PIXELS:
