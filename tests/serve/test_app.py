@@ -1,10 +1,13 @@
 """The HTTP interface: every address, the rows of ``goen score``, and every refusal."""
 
+import asyncio
 import base64
+import errno
 import io
 import json
 import re
 import threading
+import tracemalloc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,6 +16,8 @@ import numpy as np
 import pytest
 import requests
 from PIL import Image
+from starlette.requests import Request
+from starlette.types import Message
 
 from goen.data import protocol
 from goen.data.data_urls import picture_url
@@ -20,6 +25,8 @@ from goen.data.embedded import noise
 from goen.data.pictures import read_picture
 from goen.gate import Gate
 from goen.gate.score_files import ScoreRow, score_files
+from goen.serve.bodies import Bodies
+from goen.serve.flagged_pictures import FlaggedPictures
 from goen.serve.settings import BatchLimits, Limits, ServeSettings
 
 from ..gate.test_inputs import gate_of, labelled
@@ -163,6 +170,27 @@ def test_all_bodies_together_are_bounded() -> None:
         assert small.post("/score", b"x" * 1000).status_code == 415  # given back
 
 
+def test_a_body_is_in_memory_once() -> None:
+    size, parts = 1 << 16, 64
+
+    async def used() -> int:
+        left = iter(range(parts, 0, -1))
+
+        async def receive() -> Message:
+            return {"type": "http.request", "body": bytes(size), "more_body": next(left) > 1}
+
+        scope = {"type": "http", "method": "POST", "path": "/score", "headers": []}
+        async with Bodies(Limits()).read(Request(scope, receive)) as body:
+            assert len(body) == size * parts
+            return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        assert asyncio.run(used()) < 1.5 * size * parts
+    finally:
+        tracemalloc.stop()
+
+
 def test_a_full_queue_answers_503_at_once() -> None:
     settings = ServeSettings(BatchLimits(capacity=2))
     with running(settings) as small:
@@ -296,6 +324,19 @@ def test_flagged_pictures_are_kept_only_if_asked(tmp_path: Path) -> None:
     kept = sorted((tmp_path / "kept").iterdir())
     assert [file.read_bytes() for file in kept] == [flagged, flagged]
     assert all(re.fullmatch(r"flagged-[\dT-]+\.png", file.name) for file in kept)
+
+
+def test_a_picture_that_cannot_be_kept_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def stale(*_: object) -> str:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    monkeypatch.setattr(FlaggedPictures, "keep", stale)
+    with running(ServeSettings(keep_flagged=tmp_path)) as keeping:
+        answer = keeping.post("/score", png(noise(1, 0, stream=0).read()[0]))
+    assert (answer.status_code, answer.json()["is_ood"]) == (200, True)
+    assert "was not kept: [Errno 116] Stale file handle" in caplog.text
 
 
 def test_a_gate_of_grey_images_is_served_grey_pictures() -> None:

@@ -158,6 +158,30 @@ def test_an_error_while_counting_does_not_end_the_queue() -> None:
     queue.stop()
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_request_that_is_given_up_does_not_end_the_queue(fails: bool) -> None:
+    begun, free = threading.Event(), threading.Event()
+    counted: list[int] = []
+
+    def predict(images: Pixels) -> Prediction:
+        begun.set()
+        assert free.wait(SECONDS)
+        if fails and images.max() == 1:
+            raise MemoryError("too large")
+        return prediction(images)
+
+    queue = BatchQueue(predict, BatchLimits(1, 0, 10), lambda p, seconds: counted.append(len(p)))
+    queue.start()
+    first = queue.reserve(1)[0].fill(image(1))
+    assert begun.wait(SECONDS)
+    assert first.cancel()  # as the end of the service does, after its time to answer
+    free.set()
+    assert score(queue.reserve(1)[0].fill(image(2)).result(SECONDS)) == 2
+    queue.stop()
+    assert counted == [1] * (1 if fails else 2)
+    assert queue.held == 0
+
+
 def test_stop_finishes_what_is_in_the_queue() -> None:
     network = Network()
     queue = BatchQueue(network, BatchLimits(1, 0, 10))

@@ -165,12 +165,14 @@ class BatchQueue:
         except Exception as error:  # of a network that is not goen's: its requests get the error
             self._free(len(batch))
             for _, future in batch:
-                future.set_exception(error)
+                if future.set_running_or_notify_cancel():
+                    future.set_exception(error)
             return
         seconds = time.perf_counter() - start
         self._free(len(batch))
         for place, (_, future) in enumerate(batch):
-            future.set_result(ScoredImage(prediction, place))
+            if future.set_running_or_notify_cancel():  # else its request was given up
+                future.set_result(ScoredImage(prediction, place))
         try:
             self._finished(prediction, seconds)
         except Exception:  # the next batch must be answered in any case

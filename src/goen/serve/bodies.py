@@ -44,7 +44,9 @@ class Bodies:
             except TimeoutError as error:
                 seconds = f"{self.limits.body_seconds:g} seconds"
                 raise Rejected("slow", f"The body did not come within {seconds}.") from error
-            yield b"".join(parts)
+            body = b"".join(parts)
+            parts.clear()  # else it would be in memory twice
+            yield body
         finally:
             self.held -= taken
 
