@@ -131,6 +131,13 @@ def test_another_kind_of_file(tmp_path: Path) -> None:
         Monitor.load(tmp_path / "weights.safetensors")
 
 
+def test_a_manifest_that_is_nested_too_deeply(tmp_path: Path) -> None:
+    file = tmp_path / "deep.safetensors"
+    save_file({"a": np.zeros(3)}, file, metadata={"goen_monitor": "[" * 100_000})
+    with pytest.raises(ArtifactError, match="not a monitor that can be loaded"):
+        Monitor.load(file)
+
+
 def forged(name: str, array: np.ndarray) -> object:
     return lambda manifest, arrays: arrays.update({name: array})
 

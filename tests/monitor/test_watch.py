@@ -11,7 +11,8 @@ import pytest
 from goen.errors import ArtifactError, StorageError, UsageError
 from goen.gate.score_files import ScoreRow, prediction_rows
 from goen.monitor import Monitor
-from goen.monitor.watch import EVENTS, IMAGES, STATE, WatchSettings, open_watch
+from goen.monitor import watch as watch_module
+from goen.monitor.watch import EVENTS, IMAGES, STATE, WatchSettings, open_watch, read_json_lines
 
 from .predictions import digit_gate, like_held_out
 
@@ -234,6 +235,22 @@ def test_empty_files_are_no_rows(tmp_path: Path) -> None:
     assert len(lines(tmp_path / IMAGES)) == 10
 
 
+def test_a_watch_that_was_killed_before_its_first_state_is_begun_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(watch_module, "save_monitor", killed)
+        with pytest.raises(KeyboardInterrupt):
+            begin(tmp_path)
+    assert not (tmp_path / STATE).exists()
+    begin(tmp_path)
+    assert len(lines(tmp_path / IMAGES)) == 10
+    assert [event["event"] for event in lines(tmp_path / EVENTS)] == ["started"]
+
+
 def test_rows_without_their_state_are_not_begun_anew(tmp_path: Path) -> None:
     begin(tmp_path)
     (tmp_path / STATE).unlink()
@@ -247,6 +264,12 @@ def test_rows_that_are_missing_are_noticed(tmp_path: Path) -> None:
     (tmp_path / IMAGES).write_bytes((tmp_path / IMAGES).read_bytes()[:-5])
     with pytest.raises(ArtifactError, match="when the state of the watch was saved"):
         begin(tmp_path)
+
+
+def test_a_row_that_is_nested_too_deeply_is_named(tmp_path: Path) -> None:
+    (tmp_path / "rows").write_text('{"a": 1}\n' + '{"a":' * 100_000 + "\n")
+    with pytest.raises(ArtifactError, match="line 2, is damaged"):
+        list(read_json_lines(tmp_path / "rows"))
 
 
 def test_a_monitor_saved_elsewhere_is_not_a_watch(tmp_path: Path) -> None:

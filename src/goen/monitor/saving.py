@@ -123,6 +123,7 @@ def load_monitor(file: Path) -> tuple[Monitor, Manifest]:
         ValueError,
         TypeError,
         AttributeError,
+        RecursionError,
         UsageError,
     ) as error:
         raise ArtifactError(

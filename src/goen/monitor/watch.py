@@ -79,11 +79,13 @@ class Watch:
         """A new watch in a folder without one."""
         for file, ours in OWN_FILES.items():
             check_free(folder / file, ours)
-            if (folder / file).exists() and (folder / file).stat().st_size:
-                raise UsageError(
-                    f"{folder} holds the rows of a watch, but not its state ({STATE}). Restore it, "
-                    "or choose another folder."
-                )
+        # An event may be left of a watch that was killed before its first state.
+        images = folder / IMAGES
+        if images.exists() and images.stat().st_size:
+            raise UsageError(
+                f"{folder} holds the rows of a watch, but not its state ({STATE}). Restore it, or "
+                "choose another folder."
+            )
         monitor = Monitor(
             gate,
             settings.false_alarm,
@@ -328,6 +330,6 @@ def read_json_lines(file: Path) -> Iterator[Manifest]:
                 row = json.loads(line)
                 if not isinstance(row, dict):
                     raise ValueError("not an object")
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise ArtifactError(f"{file}, line {number}, is damaged: {error}.") from error
             yield Manifest(row)
