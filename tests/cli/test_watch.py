@@ -15,9 +15,11 @@ import pytest
 from PIL import Image
 
 from goen.cli.main import main
+from goen.cli.watch import _caption
 from goen.data import protocol
 from goen.data.embedded import noise
 from goen.gate import Gate
+from goen.monitor import Monitor
 
 from ..own_model import LAYERS, digits, preprocess, trained
 
@@ -153,6 +155,14 @@ def test_a_gate_that_takes_no_images_is_refused_before_the_watch_is_opened(
     assert main(["watch", str(tmp_path / "pictures"), "--once", *options]) == 2
     assert "takes no images" in capsys.readouterr().err
     assert not (tmp_path / "w").exists()
+
+
+def test_a_cue_whose_name_is_a_command_for_the_terminal_is_text() -> None:
+    """The names are those of a gate, which may come from anyone."""
+    scores = np.random.default_rng(0).normal(size=50)
+    monitor = Monitor.from_scores({"\x1b[2J": scores})
+    assert "\\x1b[2J" in _caption(monitor.state)
+    assert "\x1b" not in _caption(monitor.state)
 
 
 def test_killed_and_resumed_it_continues_with_the_same_numbers(

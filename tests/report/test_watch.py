@@ -1,5 +1,6 @@
 """The page of ``goen watch``: its numbers, its pictures, and the page in a browser."""
 
+import math
 import re
 from pathlib import Path
 from typing import Literal
@@ -131,6 +132,33 @@ def test_the_images_are_those_that_raised_the_evidence_most(
     listed = re.findall(r"<tr><td>([\d,]+)</td>", section)
     assert [int(n.replace(",", "")) for n in listed] == best
     assert (alarmed / "figures" / "images.svg").is_file()
+
+
+def test_a_restarted_watch_shows_the_present_test(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("goen.report.figures.style.FORMS", ("svg",))
+    with open_watch(tmp_path, digit_gate(), "my-gate", WatchSettings()) as watch:
+        watch.add(score_rows(200, shift=2.5))
+        assert watch.monitor.state.alarm
+        watch.restart()
+        write_report(tmp_path)
+        assert "No images have come since the new test began." in page_text(tmp_path)
+        watch.add(score_rows(3, seed=1))
+        state = watch.monitor.state
+    assert not state.alarm
+    write_report(tmp_path)
+    text = page_text(tmp_path)
+    assert "A new test began after image 200." in text
+    shown = tables(tmp_path / "report.html")["streams"].cells()
+    for name in state.streams:
+        assert float(shown["", name, "highest"].text) < state.alarm_line
+    rows = read_watch(tmp_path)
+    score = rows.names.index("score")
+    evidence = [math.log(0.5), *rows.log_evidence[200:, score]]
+    gains = {200 + n: evidence[n] - evidence[n - 1] for n in range(1, 4)}
+    listed = ", ".join(f"{n} ({rows.paths[n - 1]})" for n in sorted(gains, key=lambda n: -gains[n]))
+    assert f"The 3 images that raised the evidence most: numbers {listed}." in text
 
 
 def test_every_figure_has_an_alternative_text_and_nothing_is_loaded(alarmed: Path) -> None:

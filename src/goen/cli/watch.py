@@ -15,7 +15,7 @@ from rich.text import Text
 from goen.cli.chart import Chart
 from goen.cli.model import open_gate
 from goen.cli.options import Device, OptionalFunction, OptionalModel, OptionalRate
-from goen.cli.terminal import note, warn
+from goen.cli.terminal import note, visible_line, warn
 from goen.data.forms import COLOUR
 from goen.errors import UsageError
 from goen.gate import DEFAULT_GATE, Gate
@@ -173,4 +173,4 @@ def _caption(state: MonitorState) -> str:
             f"{state.flagged:.1%} flagged ({state.flagged_low:.1%} to {state.flagged_high:.1%})"
         )
     parts += [f"{name} {stream.log_evidence:.1f}" for name, stream in state.streams.items()]
-    return "log evidence, " + ", ".join(parts)
+    return visible_line("log evidence, " + ", ".join(parts))

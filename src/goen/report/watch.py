@@ -1,6 +1,7 @@
 """The report of ``goen watch``: evidence over time, and what moved."""
 
 import json
+import math
 from itertools import pairwise
 from pathlib import Path
 
@@ -89,18 +90,20 @@ def _evidence(watch: WatchFolder) -> list[PageBlock]:
     )
     if state.alarm:
         caption += " Shaded: from the estimated change to the alarm."
+    if watch.begun_after:
+        caption += f" A new test began after image {watch.begun_after:,}."
     if watch.log_evidence.max() > HIGHEST * state.alarm_line:
         caption += f" Evidence above {HIGHEST * state.alarm_line:.1f} is drawn there."
     return [Gallery.of(Drawing("evidence", figure, alt, caption, wide=True))]
 
 
 def _streams_table(watch: WatchFolder) -> Table:
-    rows = []
+    rows, present = [], watch.log_evidence[watch.begun_after :]
     for number, (name, stream) in enumerate(watch.state.streams.items()):
         found = stream.finding
         cells = [
             Cell(stream.log_evidence, ".2f"),
-            Cell(float(watch.log_evidence[:, number].max()), ".2f"),
+            Cell(float(present[:, number].max(initial=stream.log_evidence)), ".2f"),
         ]
         if found is None:
             cells += [Cell(text="–")] * 3
@@ -232,15 +235,19 @@ def _share(labels: NDArray[np.str_], name: str) -> Cell:
 
 
 def _images(watch: WatchFolder) -> list[PageBlock]:
-    """The images that raised the evidence most."""
-    state = watch.state
+    """The images that raised the evidence of the present test most."""
+    state, begun = watch.state, watch.begun_after
+    if begun == len(watch):
+        return [Paragraph("No images have come since the new test began.")]
     name = next(iter(state.moved), SCORE)
-    evidence = watch.log_evidence[:, watch.names.index(name)]
-    gains = np.diff(evidence, prepend=evidence[0])
-    first = 0 if state.since is None else state.since - 1
+    stream = watch.names.index(name)
+    before = math.log(watch.monitor.streams.streams[stream].weight)
+    gains = np.diff(watch.log_evidence[begun:, stream], prepend=before)
+    first = begun if state.since is None else state.since - 1
     last = len(watch) if state.alarm_at is None else state.alarm_at
-    chosen = first + np.argsort(-gains[first:last], kind="stable")[:_EXAMPLES]
-    p_values = watch.p_values[:, watch.names.index(name)]
+    order = np.argsort(-gains[first - begun : last - begun], kind="stable")
+    chosen = first + order[:_EXAMPLES]
+    p_values = watch.p_values[:, stream]
     tiles = [(f"{n + 1:,}: p = {p_values[n]:.2g}", _thumbnail(watch.paths[n])) for n in chosen]
     listed = ", ".join(f"{n + 1:,} ({watch.paths[n] or 'no path'})" for n in chosen)
     what = "between the estimated change and the alarm" if state.alarm else "so far"

@@ -54,6 +54,11 @@ class WatchFolder:
         """What the monitor knows."""
         return self.monitor.state
 
+    @property
+    def begun_after(self) -> int:
+        """The images before the present test: those that were seen before the last restart."""
+        return self.monitor.streams.restarted_at
+
     def hashes(self) -> dict[str, str]:
         """SHA-256 of the files the report is made from."""
         found = {}
