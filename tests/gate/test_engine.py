@@ -164,6 +164,23 @@ def test_an_engine_that_predicts_otherwise_is_not_used(
     assert "The network runs in torch. onnxruntime does not predict" in caplog.text
 
 
+def test_a_model_that_onnxruntime_opens_and_cannot_run_stays_in_torch(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Failing:
+        def run(self, *_: object) -> None:
+            raise RuntimeError("[ONNXRuntimeError] : 6 : Reshape_node: shapes differ.\nat x.cc:1")
+
+    monkeypatch.setattr(engine, "open_session", lambda model, threads: Failing())
+    gate = make_gate()
+    sentence = r"onnxruntime cannot run this model: \[ONNXRuntimeError\] : 6 : .* shapes differ\.$"
+    with pytest.raises(UsageError, match=sentence):
+        gate.with_engine("onnxruntime")
+    with caplog.at_level(logging.INFO, "goen"):
+        assert gate.with_engine("auto").engine == "torch"
+    assert "The network runs in torch. onnxruntime cannot run this model" in caplog.text
+
+
 def test_without_onnxruntime_auto_is_torch_and_says_so(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

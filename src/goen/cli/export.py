@@ -55,7 +55,7 @@ def export_command(
         false_alarm_rate: of the exported threshold (default: the gate's).
         per_class: guarantee the rate within every predicted class.
         tolerance: the largest difference allowed between the scores of file and gate, relative for
-            scores above 1 (default: a thousandth of the held-out scores' standard deviation).
+            scores above 1 (default: a thousandth of the held-out scores' interquartile range).
         fixed_size: take images of the gate's size only, for engines that need fixed sizes.
     """
     if out is None and program is None:

@@ -3,12 +3,13 @@
 import logging
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from goen.errors import ExtraMissing, UsageError
@@ -111,11 +112,11 @@ def convert(
     return converted.model_proto
 
 
-def open_session(model: Path | bytes, threads: int = 0) -> Any:
+def open_session(model: Any, threads: int = 0) -> Any:
     """An ``InferenceSession`` of onnxruntime on the CPU.
 
     Args:
-        model: a file, or its content.
+        model: a file, or ONNX's ``ModelProto``.
         threads: how many to use; 0: as onnxruntime chooses.
 
     Raises:
@@ -127,7 +128,7 @@ def open_session(model: Path | bytes, threads: int = 0) -> Any:
     options.intra_op_num_threads = threads
     try:
         return onnxruntime.InferenceSession(
-            model if isinstance(model, bytes) else str(model),
+            str(model) if isinstance(model, Path) else model.SerializeToString(),
             options,
             providers=["CPUExecutionProvider"],
         )
@@ -136,6 +137,21 @@ def open_session(model: Path | bytes, threads: int = 0) -> Any:
             f"onnxruntime cannot run this model: {_first_line(error)} A model in half precision "
             "must be float32 for that: model.float() before the fit."
         ) from error
+
+
+def run_session(
+    session: Any, outputs: Sequence[str] | None, inputs: Mapping[str, NDArray[Any]]
+) -> list[NDArray[Any]]:
+    """The outputs of these names, or all, of a session of onnxruntime.
+
+    Raises:
+        UsageError: onnxruntime cannot compute them.
+    """
+    try:
+        found: list[NDArray[Any]] = session.run(outputs, dict(inputs))
+    except Exception as error:  # it has types of its own, and opens models that it cannot run
+        raise UsageError(f"onnxruntime cannot run this model: {_first_line(error)}") from error
+    return found
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from goen.batch import Inputs, parts_of
 from goen.data.inputs import Arrays
 from goen.data.kinds import ImageInputs, InputKind
 from goen.errors import ArtifactError, GoenError, UsageError, unknown
-from goen.gate._onnx import convert, open_session, require_onnx, trace
+from goen.gate._onnx import convert, open_session, require_onnx, run_session, trace
 from goen.gate.compare_export import (
     ExportOutputs,
     Runner,
@@ -67,7 +67,7 @@ class CompiledNetwork(nn.Module):
         else:
             given = exported_types(inputs, self._inputs)
         arrays = (part.numpy() for part in parts_of(given).values())
-        found = self.session.run(None, dict(zip(self._names, arrays, strict=True)))
+        found = run_session(self.session, None, dict(zip(self._names, arrays, strict=True)))
         logits, *features = map(torch.from_numpy, found)
         return Outputs(logits, dict(zip(self._features, features, strict=True)))
 
@@ -112,7 +112,7 @@ def compile_network(gate: Gate, images: Arrays | None = None) -> CompiledNetwork
     module = _PlainNetwork(gate)
     example, axes = _example(gate)
     model = convert(trace(module, gate.network, (example,), (axes,)), input_names(gate), names)
-    session = open_session(model.SerializeToString(), torch.get_num_threads())
+    session = open_session(model, torch.get_num_threads())
     try:
         slack = measure_differences(gate, _runner(gate, session, 0.0), pairs)
         check_decisions(gate, _runner(gate, session, slack), pairs, slack)

@@ -33,7 +33,14 @@ from goen.data.kinds import ImageInputs, TensorInputs
 from goen.errors import ArtifactError
 from goen.files import Own, whole_file
 from goen.gate._inputs import inputs_manifest
-from goen.gate._onnx import convert, open_session, quiet_exporters, require_onnx, trace
+from goen.gate._onnx import (
+    convert,
+    open_session,
+    quiet_exporters,
+    require_onnx,
+    run_session,
+    trace,
+)
 from goen.gate.compare_export import (
     ExportOutputs,
     Runner,
@@ -94,9 +101,9 @@ def to_program(
             up by goen. A gate of other inputs needs some of them, one of features does not.
         tolerance: the largest difference allowed between scores, cues, confidences and
             probabilities: absolute up to 1, relative above. By default 1e-4 for confidences and
-            probabilities, for scores a thousandth of the standard deviation of the held-out
-            scores, at least 1e-5, and for cues a hundredth, at least 1e-4. Decisions must be equal
-            in any case.
+            probabilities, for scores a thousandth of the interquartile range of the held-out
+            scores, at least 1e-5, and for cues a hundredth of their standard deviation, at least
+            1e-4. Decisions must be equal in any case.
         any_size: whether images of 8 bits of any height and width are taken, and resized as
             ``goen.read_picture`` does; else only images of the gate's size.
 
@@ -159,9 +166,9 @@ def to_onnx(
             up by goen. A gate of other inputs needs some of them, one of features does not.
         tolerance: the largest difference allowed between scores, cues, confidences and
             probabilities: absolute up to 1, relative above. By default 1e-4 for confidences and
-            probabilities, for scores a thousandth of the standard deviation of the held-out
-            scores, at least 1e-5, and for cues a hundredth, at least 1e-4. Decisions must be equal
-            in any case.
+            probabilities, for scores a thousandth of the interquartile range of the held-out
+            scores, at least 1e-5, and for cues a hundredth of their standard deviation, at least
+            1e-4. Decisions must be equal in any case.
         any_size: whether images of 8 bits of any height and width are taken, and resized as
             ``goen.read_picture`` does; else only images of the gate's size.
 
@@ -199,7 +206,7 @@ def _onnx_runner(path: Path, gate: Gate) -> Runner:
 
     def run(batch: Inputs) -> ExportOutputs:
         parts = (part.numpy() for part in parts_of(batch).values())
-        found = session.run(names, dict(zip(given, parts, strict=True)))
+        found = run_session(session, names, dict(zip(given, parts, strict=True)))
         return dict(zip(names, found, strict=True))
 
     return run
