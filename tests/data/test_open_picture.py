@@ -13,8 +13,8 @@ import pytest
 from PIL import Image
 
 import goen
-from goen.data.open_picture import FORMATS, SUFFIXES
-from goen.data.pictures import read_picture
+from goen.data.open_picture import FORMATS, SUFFIXES, count_scans, open_picture
+from goen.data.pictures import read_picture, read_thumbnail
 from goen.errors import DataCorrupt
 from tests.data.encoded import COLOUR, encoded
 
@@ -33,6 +33,45 @@ def test_a_bomb_is_refused_before_it_is_unpacked(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)  # as programs do that read maps
     with pytest.raises(DataCorrupt, match="20000×20000 pixels; at most 178,956,970 are read"):
         read_picture(milder, (32, 32), "large.png")
+
+
+def jpeg_with_scans(more: int) -> bytes:
+    """A progressive JPEG of six scans, and its last one so often again."""
+    whole = encoded(Image.new("L", (64, 48), 128), "JPEG", progressive=True)
+    last = whole[whole.rindex(b"\xff\xda") : -2]
+    return whole[:-2] + last * more + whole[-2:]
+
+
+@pytest.mark.parametrize("at_once", [1, 7, 1 << 20])
+def test_the_scans_of_a_jpeg_are_counted(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("goen.data.open_picture._READ_AT_ONCE", at_once)
+    grey, colour = Image.new("L", (64, 48), 128), Image.fromarray(COLOUR)
+    cases = {
+        encoded(colour, "JPEG"): 1,
+        encoded(grey, "JPEG", progressive=True): 6,
+        encoded(colour, "JPEG", progressive=True): 10,
+        jpeg_with_scans(30): 36,
+        encoded(colour, "PNG") + jpeg_with_scans(0): 0,
+    }
+    for data, scans in cases.items():
+        with open_picture(io.BytesIO(data)) as picture:
+            assert count_scans(picture) == scans
+            picture.load()  # the file is where it was
+            assert count_scans(picture) in (0, scans)  # Pillow closes it, or not
+
+
+def test_a_jpeg_of_thousands_of_scans_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
+    assert read_picture(jpeg_with_scans(100)).shape == (3, 48, 64)
+    with pytest.raises(DataCorrupt, match=r"slow\.jpg is a JPEG of 5,006 scans; at most 200"):
+        read_picture(jpeg_with_scans(5000), (32, 32), "slow.jpg")
+    (tmp_path / "slow.jpg").write_bytes(jpeg_with_scans(5000))
+    with pytest.raises(DataCorrupt, match="5,006 scans"):
+        read_thumbnail(tmp_path / "slow.jpg", 16)
+    with (
+        Image.open(tmp_path / "slow.jpg") as picture,
+        pytest.raises(DataCorrupt, match="5,006 scans"),
+    ):
+        read_picture(picture, (32, 32))
 
 
 @pytest.mark.parametrize("form", ["PNG", "JPEG", "GIF", "BMP", "WEBP", "TIFF"])

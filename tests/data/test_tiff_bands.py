@@ -11,7 +11,7 @@ import tifffile
 from PIL import Image
 
 from goen.data.forms import PixelForm
-from goen.data.pictures import MAX_PIXELS, read_picture
+from goen.data.pictures import MAX_PIXELS, read_header, read_picture
 from goen.data.tiff_bands import read_tiff
 from goen.errors import DataCorrupt
 
@@ -39,6 +39,32 @@ def content(image: np.ndarray, **way: Any) -> bytes:
     data = image if way["planarconfig"] == "separate" else image.transpose(1, 2, 0)
     tifffile.imwrite(file, data, **way)
     return file.getvalue()
+
+
+def of_strips(magic: bytes, count: int) -> bytes:
+    """A grey TIFF file of 6 × ``count`` pixels, each row a strip, all of them in one place."""
+    order, is_big = "<" if magic[:1] == b"I" else ">", magic[2:3] == b"+"
+    number, entry = ("Q", "HHQQ") if is_big else ("H", "HHLL")
+    tags = {256: 6, 257: count, 258: 8, 259: 1, 262: 1, 277: 1, 278: 1}
+    start = 16 + struct.calcsize(order + number) + 8 * struct.calcsize(order + entry) + 8
+    entries = {tag: (4, 1, value) for tag, value in tags.items()} | {273: (4, count, start)}
+    first = struct.pack(f"{order}HHQ", 8, 0, 16) if is_big else struct.pack(f"{order}L", 16)
+    packed = b"".join(struct.pack(order + entry, tag, *entries[tag]) for tag in sorted(entries))
+    directory = struct.pack(order + number, len(entries)) + packed + bytes(8)
+    return (magic + first).ljust(16, b"\0") + directory + struct.pack(order + "L", 0) * count
+
+
+@pytest.mark.parametrize("magic", [b"II*\0", b"MM\0*", b"II\0*", b"MM*\0", b"II+\0"])
+def test_too_many_strips_are_refused_before_pillow_makes_objects_of_them(
+    magic: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("goen.data.tiff_bands._MOST_PARTS", 1000)
+    assert read_picture(of_strips(magic, 1000)).shape == (3, 1000, 6)
+    for form in (PixelForm(3), PixelForm(5)):
+        with pytest.raises(DataCorrupt, match="it has 1,001 strips or tiles, more than 1,000"):
+            read_picture(of_strips(magic, 1001), form=form)
+    with pytest.raises(DataCorrupt, match="1,001 strips"):
+        read_header(of_strips(magic, 1001), "it")
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -17,16 +17,19 @@ from goen.data.forms import COLOUR, GREY, PixelForm, Pixels, resize_bands, scale
 from goen.data.open_picture import (
     FORMATS,
     PICTURE_SIDES,
+    count_scans,
     open_picture,
     pillow_is_quiet,
     pixels_at_once,
 )
-from goen.data.tiff_bands import TiffBands, decode_bands, read_tiff
+from goen.data.tiff_bands import TiffBands, check_parts, decode_bands, read_tiff
 from goen.errors import DataCorrupt, UsageError
 
 # A picture of more pixels than this is a bomb or a mistake; Pillow refuses still larger ones. The
 # 108-megapixel photographs of phones are below it.
 MAX_PIXELS = 178_956_970
+# A JPEG has ten scans or so, each of which passes over all of its pixels.
+MAX_SCANS = 200
 # What all threads together may hold in memory while they decode. A larger picture is decoded alone.
 DECODING_BYTES = 1 << 29
 _decoding = ByteBudget(DECODING_BYTES)
@@ -128,6 +131,7 @@ def _several_bands(source: Path | bytes, name: str) -> TiffBands | None:
     if isinstance(source, Path) and not source.is_file():
         return None  # whoever opens it gets the reason
     with _one_error(name), pillow_is_quiet():
+        check_parts(source)
         tiff = read_tiff(source)
     return None if tiff is None or tiff.channels == 1 else tiff
 
@@ -289,6 +293,7 @@ def _opened(source: Path | bytes, name: str) -> Iterator[Image.Image]:
     with _one_error(name), pillow_is_quiet():
         if isinstance(source, Path) and not stat.S_ISREG(source.stat().st_mode):
             raise DataCorrupt(f"{name} is not a file.")  # to open a pipe would wait for ever
+        check_parts(source)
         with open_picture(io.BytesIO(source) if isinstance(source, bytes) else source) as picture:
             yield picture
 
@@ -352,7 +357,7 @@ def _checked_and_decoded(
     copy: bool = False,
     side: int | None = None,
 ) -> Pixels:
-    """The pixels, if there are not too many; a ``copy`` is decoded where the picture is not ours.
+    """The pixels, if they are not too much work; of a picture that is not ours in a ``copy``.
 
     With ``side`` in place of a size, neither side is above it; a smaller picture stays as it is.
     The picture whose width is resized and whose height is not yet counts as well: of a picture
@@ -365,6 +370,12 @@ def _checked_and_decoded(
             f"{name} has {picture.width}×{picture.height} pixels"
             f"{f' in tiles of {pixels:,}' * tiled}; at most {MAX_PIXELS:,} are read. Shrink it "
             "first if it is genuine."
+        )
+    scans = count_scans(picture)
+    if scans > MAX_SCANS:
+        raise DataCorrupt(
+            f"{name} is a JPEG of {scans:,} scans; at most {MAX_SCANS} are read. Save it anew if "
+            "it is genuine."
         )
     width = size[1] if size is not None else side or 0
     between = width * max(picture.size)  # it may be turned

@@ -8,10 +8,10 @@ that, with its own limits.
 
 import io
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,8 @@ Decode = Callable[[bytes], NDArray[Any]]
 _MAGIC = {b"II*\0": 8, b"MM\0*": 8, b"II+\0": 16, b"MM\0+": 16}
 # Of a file, which is held in memory. An image of MAX_PIXELS values needs less, uncompressed.
 _MOST_BYTES = 1 << 30
+# More than an image of MAX_PIXELS in strips of the usual 8 kB.
+_MOST_PARTS = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,40 @@ class TiffBands:
         return tuple(map(int, value)) if isinstance(value, tuple) else (int(value),)
 
 
+def check_parts(source: Path | bytes) -> None:
+    """Raise a ValueError if the first picture of a TIFF file has too many strips or tiles.
+
+    For each Pillow makes some objects when it opens the file, 300 bytes of memory for 4 bytes of
+    the file, and decodes them one by one.
+    """
+    with _opened(source) as file:
+        try:
+            parts = [n for tag, n in _entries(file) if tag in (_STRIPS, _TILES)]
+        except (struct.error, OverflowError):
+            return  # whoever opens it gets the reason
+    if max(parts, default=0) > _MOST_PARTS:
+        raise ValueError(f"it has {max(parts):,} strips or tiles, more than {_MOST_PARTS:,}")
+
+
+def _entries(file: BinaryIO) -> Iterator[tuple[int, int]]:
+    """The tags of the first directory, and how many values each has, as Pillow reads them."""
+    header = file.read(16)
+    if header[:2] not in (b"II", b"MM"):
+        return
+    order, is_big = "<" if header[:1] == b"I" else ">", header[2:3] == b"+"
+    at, number, entry = ("8xQ", "Q", "HHQ8x") if is_big else ("4xL", "H", "HHL4x")
+    file.seek(*struct.unpack_from(order + at, header))
+    (count,) = struct.unpack(order + number, file.read(struct.calcsize(order + number)))
+    size = struct.calcsize(order + entry)
+    found = file.read(min(count * size, _MOST_BYTES))
+    for tag, _, values in struct.iter_unpack(order + entry, found[: len(found) // size * size]):
+        yield tag, values
+
+
+def _opened(source: Path | bytes) -> BinaryIO:
+    return io.BytesIO(source) if isinstance(source, bytes) else source.open("rb")
+
+
 def read_tiff(source: Path | bytes) -> TiffBands | None:
     """What a TIFF file says of its first picture; ``None`` if it is not one.
 
@@ -68,7 +104,7 @@ def read_tiff(source: Path | bytes) -> TiffBands | None:
         Exception: of many kinds, of a file that is broken.
         ValueError: values that are neither 8 nor 16 bits nor floats, or bands of several kinds.
     """
-    with io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as file:
+    with _opened(source) as file:
         header = file.read(16)
         length = _MAGIC.get(header[:4])
         if length is None:
