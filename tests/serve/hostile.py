@@ -69,7 +69,12 @@ def bomb(rng: random.Random) -> bytes:
 def post(path: bytes, body: bytes, *headers: bytes, length: int | None = None) -> bytes:
     """A whole request."""
     size = b"%d" % (len(body) if length is None else length)
-    lines = [b"POST " + path + b" HTTP/1.1", b"Host: x", b"Content-Length: " + size, *headers]
+    lines = [
+        b"POST " + path + b" HTTP/1.1",
+        b"Host: localhost",
+        b"Content-Length: " + size,
+        *headers,
+    ]
     return b"\r\n".join([*lines, b"Connection: close", b"", body])
 
 
@@ -135,15 +140,23 @@ class Hostile:
         name = rng.choice((b"A", b"Cookie", b"X-Request-ID", b"Authorization", b"Host"))
         value = rng.choice((b"a" * rng.choice((10, 1000, 50_000)), b"\x80\xff", b"a\tb", b""))
         lines = (name + b": " + value + b"\r\n") * rng.choice((1, 1, 40, 2000))
-        return [b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n", lines, b"\r\n"]
+        return [
+            b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n",
+            lines,
+            b"\r\n",
+        ]
 
     def raw(self, rng: random.Random) -> list[bytes]:
         paths = (b"/%2e%2e/%00", b"/static/../../x", b"*", b"http://y/", b"/a?" + b"b" * 999)
-        whole = b"GET " + rng.choice(paths) + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        whole = (
+            b"GET "
+            + rng.choice(paths)
+            + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        )
         return [damaged(whole, rng)]
 
     def chunks(self, rng: random.Random) -> list[bytes]:
-        head = b"POST /score HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+        head = b"POST /score HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
         data = rng.choice(self.pictures)
         body = b"%x\r\n%s\r\n0\r\n\r\n" % (len(data), data)
         return [head, damaged(body, rng)]

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import inspect
 import json
+import logging
 import os
 import re
 import signal
@@ -107,6 +108,17 @@ def test_a_broken_chunk_and_a_half_closed_socket_harm_nobody(served: Running) ->
         connection.shutdown(socket.SHUT_WR)
         read_all(connection)
     assert served.post("/score", pictures()[0]).status_code == 200
+
+
+def test_garbage_behind_a_request_that_is_refused_is_no_error_of_ours(
+    served: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    head = b"POST /nothing HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with connect(served) as connection:
+        connection.sendall(head + b"XYZ\r\n")
+        assert status(read_all(connection)) == 400
+    assert served.get("/v2/health/live").status_code == 200  # whatever is logged was logged before
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 def test_too_many_connections_get_503() -> None:

@@ -235,5 +235,8 @@ class _LimitedProtocol(H11Protocol):
         # To close at once, with data unread, would reset the connection before the answer
         # has arrived.
         self._ended = True
+        if self.cycle is not None:  # what it would answer cannot be sent any more
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
         self.transport.write_eof()
         self.loop.call_later(_LINGER_SECONDS, self.transport.close)
