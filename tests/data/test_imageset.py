@@ -2,6 +2,8 @@ import hashlib
 
 import numpy as np
 import pytest
+import torch
+from numpy.typing import ArrayLike
 
 from goen.data import ImageSet, require_disjoint
 from goen.errors import LeakError, UsageError
@@ -34,6 +36,17 @@ def test_reading_a_split_of_a_split_gives_the_right_images(small_set: ImageSet) 
     assert (nested.read(slice(1, 2)) == small_set.pixels[[9]]).all()
     assert (nested.read([1, 1]) == small_set.pixels[[9, 9]]).all()
     assert nested.labels.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("rows", [[True, False], np.array([True]), torch.tensor([True])])
+def test_a_mask_is_not_taken_for_numbers(small_set: ImageSet, rows: ArrayLike) -> None:
+    for given in (small_set.take, small_set.read):
+        with pytest.raises(UsageError, match=r"got a mask: give numpy\.flatnonzero\(mask\)"):
+            given(rows)
+    with pytest.raises(UsageError, match="Rows are numbers of images, got float64"):
+        small_set.take([0.5])
+    assert len(small_set.take([])) == 0
+    assert len(small_set.read([])) == 0
 
 
 def test_batches_cover_the_set_in_order(small_set: ImageSet) -> None:

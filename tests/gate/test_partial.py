@@ -1,5 +1,6 @@
 """Parts of a fit merge to the whole, and parts that do not belong together do not."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -37,9 +38,19 @@ def test_bytes_give_the_same_part(tmp_path: Path) -> None:
 
 def test_damaged_bytes_are_an_error() -> None:
     content = partial_fit_outputs(X[:50], None).to_bytes()
-    for damaged in (b"", b"x" * 99, content[:-5], content.replace(b"layers", b"sreyal")):
+    nothing = (b"", b"x" * 99, (2).to_bytes(8, "little") + b"[]")
+    for damaged in (*nothing, content[:-5], content.replace(b"layers", b"sreyal")):
         with pytest.raises(ArtifactError, match="not a part of a fit"):
             PartialFit.from_bytes(damaged)
+
+
+@pytest.mark.parametrize("spans", [((0, 49),), ((50, 0),), ((0, 20), (10, 40)), ((0, 0), (0, 50))])
+def test_spans_that_are_not_those_of_the_rows_are_an_error(
+    spans: tuple[tuple[int, int], ...],
+) -> None:
+    forged = replace(partial_fit_outputs(X[:50], None), spans=spans)
+    with pytest.raises(ArtifactError, match="its spans should be those of 50 rows, in order"):
+        PartialFit.from_bytes(forged.to_bytes())
 
 
 def test_what_does_not_belong_together_is_an_error() -> None:

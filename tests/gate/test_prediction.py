@@ -3,7 +3,7 @@ import sys
 import numpy as np
 import pytest
 
-from goen.errors import DataError, ExtraMissing, GoenWarning
+from goen.errors import DataError, ExtraMissing, GoenWarning, UsageError
 from goen.gate import Gate, Prediction, concatenate
 
 from ..own_model import LAYERS, digits, preprocess, trained
@@ -81,6 +81,12 @@ def test_discoveries_without_power_say_so() -> None:
         assert not prediction(100, 120).discoveries(0.1).any()
     assert prediction(100, 999).discoveries(0.1).tolist() == [True] + [False] * 99
     assert prediction(12, 120).discoveries(0.1)[0]
+
+
+def test_a_mask_of_images_is_refused() -> None:
+    whole = made(6, probability=False)
+    with pytest.raises(UsageError, match=r"got a mask: give numpy\.flatnonzero\(mask\)"):
+        whole.take(whole.is_ood)
 
 
 @pytest.mark.parametrize("probability", [True, False])

@@ -181,3 +181,5 @@ def test_scores_may_be_a_number_a_list_a_tensor_or_named() -> None:
     assert {k: v.tolist() for k, v in as_scores({"a": [1], "b": 2}).items()} == {"a": [1], "b": [2]}
     with pytest.raises(UsageError, match="Expected scores"):
         as_scores("high")
+    with pytest.raises(UsageError, match="a name that is text, got 0"):
+        as_scores({0: [1]})  # type: ignore[dict-item]

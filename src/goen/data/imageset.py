@@ -17,6 +17,24 @@ Digests = NDArray[np.bytes_]
 DIGEST = np.dtype("S16")
 
 
+def row_numbers(rows: ArrayLike) -> NDArray[np.int64]:
+    """Numbers of images, as an array.
+
+    Raises:
+        UsageError: a mask, of which True would be taken for image 1, or other than whole numbers.
+
+    Example:
+        >>> row_numbers(range(3)).tolist()
+        [0, 1, 2]
+    """
+    numbers = np.asarray(rows)
+    if numbers.dtype == np.bool_:
+        raise UsageError("Rows are numbers of images, got a mask: give numpy.flatnonzero(mask).")
+    if numbers.size and numbers.dtype.kind not in "iu":
+        raise UsageError(f"Rows are numbers of images, got {numbers.dtype}.")
+    return numbers.astype(np.int64)
+
+
 @dataclass(frozen=True, eq=False)
 class ImageSet:
     """Images with labels and a name; a split of a set is again a set.
@@ -83,7 +101,7 @@ class ImageSet:
         """The pixels of these rows of the set, in memory: ``(n, C, H, W)``, yours to keep."""
         wanted = slice(None) if rows is None else rows
         if not isinstance(wanted, slice):
-            wanted = np.asarray(wanted, dtype=np.int64)
+            wanted = row_numbers(wanted)
         if self.rows is not None:
             wanted = self.rows[wanted]
         return np.array(self.pixels[wanted], order="C")
@@ -95,7 +113,7 @@ class ImageSet:
 
     def take(self, rows: ArrayLike, name: str | None = None) -> "ImageSet":
         """The set of these rows, in this order; shares the pixels."""
-        wanted = np.asarray(rows, dtype=np.int64)
+        wanted = row_numbers(rows)
         known = self.__dict__.get("digests", self.known_digests)
         return ImageSet(
             name=name or self.name,

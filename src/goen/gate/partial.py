@@ -23,6 +23,7 @@ from goen.extraction import run_network
 from goen.gate._inputs import inputs_manifest, read_inputs
 from goen.gate._network import agree, record_outputs
 from goen.models.precomputed import Precomputed
+from goen.runs.json_files import parse_object
 from goen.runs.manifest import JsonObject, Manifest
 from goen.runs.tensors import Tensors
 
@@ -130,6 +131,7 @@ class PartialFit:
             bank = Bank(settings.texts("layers"))
             bank.load_state(tensors.part("bank."), next_row=spans[-1][1])
             labels = tensors.integers("labels", ("images",), low=0, high=bank.num_classes - 1)
+            _check_spans(spans, len(labels))
             digests = tensors.of_shape("digests", (len(labels), DIGEST.itemsize), torch.uint8)
             recorded, sums = tensors.part("recorded."), tensors.part("sums.")
             return cls(
@@ -246,9 +248,17 @@ def merge(parts: Iterable[PartialFit]) -> PartialFit:
 def _read(content: bytes) -> tuple[Tensors, Manifest]:
     """The tensors and the settings; safetensors gives the latter from its header only."""
     size = int.from_bytes(content[:8], "little")
-    header = Manifest(json.loads(content[8 : 8 + size]))
-    settings = json.loads(header.part("__metadata__").text("part"))
-    return Tensors(load(content)), Manifest(settings if isinstance(settings, dict) else {})
+    header = Manifest(parse_object(content[8 : 8 + size]))
+    settings = parse_object(header.part("__metadata__").text("part").encode())
+    return Tensors(load(content)), Manifest(settings)
+
+
+def _check_spans(spans: Sequence[Sequence[int]], count: int) -> None:
+    """Raise a ValueError unless these are so many rows, in order."""
+    ends = [row for span in spans for row in span]
+    rows = sum(end - start for start, end in spans)
+    if rows != count or any(a >= b for a, b in spans) or ends != sorted(ends):
+        raise ValueError(f"its spans should be those of {count} rows, in order, got {spans[:5]}")
 
 
 def _runs(part: PartialFit) -> Iterator[tuple[tuple[int, int], Digests, NDArray[np.int64]]]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from goen.data.imageset import row_numbers
 from goen.errors import DataError, ExtraMissing, GoenWarning, UsageError
 from goen.functional import conformal
 from goen.functional.ranking import Floats
@@ -59,7 +60,7 @@ class Prediction:
 
     def take(self, rows: Sequence[int]) -> "Prediction":
         """The prediction for these images, in this order."""
-        wanted = np.asarray(rows, dtype=np.int64)
+        wanted = row_numbers(rows)
 
         def by_name(values: Mapping[str, Floats]) -> dict[str, Floats]:
             return {name: column[wanted] for name, column in values.items()}

@@ -220,6 +220,8 @@ def as_scores(given: Numbers | Mapping[str, Numbers]) -> dict[str, Floats]:
     named = given if isinstance(given, Mapping) else {SCORE: given}
     arrays = {}
     for name, values in named.items():
+        if not isinstance(name, str):
+            raise UsageError(f"A stream of scores has a name that is text, got {name!r}.")
         if isinstance(values, torch.Tensor):
             values = values.detach().to("cpu", torch.float64).numpy()
         try:
