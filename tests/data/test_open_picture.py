@@ -74,6 +74,27 @@ def test_a_jpeg_of_thousands_of_scans_is_refused_before_it_is_decoded(tmp_path: 
         read_picture(picture, (32, 32))
 
 
+def bmp_of_run_lengths(width: int, height: int) -> bytes:
+    """A BMP with white in each row's first pixel."""
+    colours = b"".join(bytes((n, n, n, 0)) for n in range(256))
+    rows = b"\x01\xff\x00\x00" * height + b"\x00\x01"
+    start = 14 + 40 + len(colours)
+    about = struct.pack("<LllHHLLllLL", 40, width, height, 1, 8, 1, len(rows), 0, 0, 256, 0)
+    head = b"BM" + struct.pack("<LHHL", start + len(rows), 0, 0, start)
+    return head + about + colours + rows
+
+
+def test_a_large_bmp_of_run_lengths_is_refused_before_it_is_decoded() -> None:
+    small = read_picture(bmp_of_run_lengths(5, 4))
+    assert small.shape == (3, 4, 5)
+    assert (small[:, :, 0] == 255).all()
+    assert (small[:, :, 1:] == 0).all()
+    with pytest.raises(DataCorrupt, match=r"slow\.bmp is a BMP of run lengths.* 10,001,000\. Conv"):
+        read_picture(bmp_of_run_lengths(10_001_000, 1), (8, 8), "slow.bmp")
+    plain = encoded(Image.new("L", (3200, 3200), 9), "BMP")
+    assert (read_picture(plain, (2, 2)) == 9).all()
+
+
 @pytest.mark.parametrize("form", ["PNG", "JPEG", "GIF", "BMP", "WEBP", "TIFF"])
 def test_a_file_cut_anywhere_or_scrambled_is_one_kind_of_error(form: str) -> None:
     whole = encoded(Image.fromarray(COLOUR), form)

@@ -72,6 +72,11 @@ def count_scans(picture: Image.Image) -> int:
     return count
 
 
+def has_run_lengths(picture: Image.Image) -> bool:
+    """Whether this is a BMP of run lengths, not decoded yet: Pillow decodes these in Python."""
+    return any(tile[0] == "bmp_rle" for tile in getattr(picture, "tile", ()))
+
+
 @contextmanager
 def pillow_is_quiet() -> Iterator[None]:
     """Silence Pillow's warnings, about size and odd metadata; afterwards filters are as before.

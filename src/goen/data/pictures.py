@@ -18,6 +18,7 @@ from goen.data.open_picture import (
     FORMATS,
     PICTURE_SIDES,
     count_scans,
+    has_run_lengths,
     open_picture,
     pillow_is_quiet,
     pixels_at_once,
@@ -30,6 +31,8 @@ from goen.errors import DataCorrupt, UsageError
 MAX_PIXELS = 178_956_970
 # A JPEG has ten scans or so, each of which passes over all of its pixels.
 MAX_SCANS = 200
+# Pillow decodes these in Python: a second for four million pixels, whatever the size of the file.
+MAX_RUN_LENGTH_PIXELS = 10_000_000
 # What all threads together may hold in memory while they decode. A larger picture is decoded alone.
 DECODING_BYTES = 1 << 29
 _decoding = ByteBudget(DECODING_BYTES)
@@ -363,20 +366,7 @@ def _checked_and_decoded(
     The picture whose width is resized and whose height is not yet counts as well: of a picture
     that is narrow and very long it would be far larger than both ends.
     """
-    pixels = pixels_at_once(picture)
-    if pixels > MAX_PIXELS:
-        tiled = pixels > picture.width * picture.height
-        raise DataCorrupt(
-            f"{name} has {picture.width}×{picture.height} pixels"
-            f"{f' in tiles of {pixels:,}' * tiled}; at most {MAX_PIXELS:,} are read. Shrink it "
-            "first if it is genuine."
-        )
-    scans = count_scans(picture)
-    if scans > MAX_SCANS:
-        raise DataCorrupt(
-            f"{name} is a JPEG of {scans:,} scans; at most {MAX_SCANS} are read. Save it anew if "
-            "it is genuine."
-        )
+    pixels = _checked_pixels(picture, name)
     width = size[1] if size is not None else side or 0
     between = width * max(picture.size)  # it may be turned
     with _decoding.hold(pixels * (_bytes_per_pixel(picture) + 4 * copy) + 4 * between):
@@ -391,6 +381,34 @@ def _checked_and_decoded(
             return _decoded(upright, size)
         bands = _as_channels(upright, form, name)
         return bands if size is None else resize_bands(bands, size)
+
+
+def _checked_pixels(picture: Image.Image, name: str) -> int:
+    """How many are decoded at once.
+
+    Raises:
+        DataCorrupt: too many, or few that take as long.
+    """
+    pixels = pixels_at_once(picture)
+    if pixels > MAX_PIXELS:
+        tiled = pixels > picture.width * picture.height
+        raise DataCorrupt(
+            f"{name} has {picture.width}×{picture.height} pixels"
+            f"{f' in tiles of {pixels:,}' * tiled}; at most {MAX_PIXELS:,} are read. Shrink it "
+            "first if it is genuine."
+        )
+    if pixels > MAX_RUN_LENGTH_PIXELS and has_run_lengths(picture):
+        raise DataCorrupt(
+            f"{name} is a BMP of run lengths, of which at most {MAX_RUN_LENGTH_PIXELS:,} pixels "
+            f"are read; it has {pixels:,}. Convert it to PNG."
+        )
+    scans = count_scans(picture)
+    if scans > MAX_SCANS:
+        raise DataCorrupt(
+            f"{name} is a JPEG of {scans:,} scans; at most {MAX_SCANS} are read. Save it anew if "
+            "it is genuine."
+        )
+    return pixels
 
 
 def _within(picture: Image.Image, side: int) -> tuple[int, int]:
