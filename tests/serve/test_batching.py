@@ -132,6 +132,16 @@ def test_a_full_queue_is_refused_at_once_and_has_room_again() -> None:
     assert len(queue.reserve(3)) == 3
 
 
+def test_more_images_than_there_is_room_for_are_refused_for_good() -> None:
+    queue = BatchQueue(prediction, BatchLimits(1, 0, 3))
+    with pytest.raises(
+        Rejected, match="room for 3 images, got 4; send several requests"
+    ) as refused:
+        queue.reserve(4)
+    assert refused.value.status == 413  # to try again, as after a 503, would not help
+    assert len(queue.reserve(3)) == 3
+
+
 def test_an_error_of_the_network_reaches_its_requests_and_the_next_batch_is_scored() -> None:
     def fails_once(images: Pixels) -> Prediction:
         if images.max() == 1:

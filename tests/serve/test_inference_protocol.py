@@ -3,6 +3,7 @@
 import json
 import tracemalloc
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from goen.serve.inference_protocol import (
     parse_infer,
 )
 from goen.serve.rejection import Rejected
-from goen.serve.settings import Limits
+from goen.serve.settings import Limits, ServeSettings
 
 from ..gate.test_inputs import gate_of
 from ..monitor.predictions import digit_gate
@@ -252,6 +253,24 @@ def test_an_infinite_score_is_null_in_json_and_infinite_in_binary_data() -> None
         else:
             assert length is None
             assert json.loads(body)["outputs"][0]["data"] == [None, 1.5]
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_flagged_images_are_kept_in_one_go_and_only_if_asked(tmp_path: Path, keeps: bool) -> None:
+    pixels = np.concatenate([protocol("digits").test.read(range(4)), noise(4, 0, stream=0).read()])
+    about = {"name": "images", "datatype": "UINT8", "shape": list(pixels.shape)}
+    body = json.dumps({"inputs": [{**about, "data": pixels.ravel().tolist()}]}).encode()
+    settings = ServeSettings(keep_flagged=tmp_path if keeps else None)
+    with running(settings) as served:
+        submitted: list[object] = []
+        submit = served.service.pool.submit
+        served.service.pool.submit = lambda *work: (submitted.append(work), submit(*work))[1]  # type: ignore[method-assign]
+        answer = served.post("/v2/models/digits/infer", body).json()
+    flagged = next(o["data"] for o in answer["outputs"] if o["name"] == "is_ood")
+    assert flagged[4:] == [True] * 4
+    assert len(list(tmp_path.iterdir())) == (sum(flagged) if keeps else 0)
+    # The request, each image, the outputs, and what is kept.
+    assert len(submitted) == 1 + 8 + 1 + keeps
 
 
 def test_a_gate_of_bands_takes_its_channels_and_bits() -> None:

@@ -126,8 +126,8 @@ class _Endpoints:
             makers = [partial(fitted_image, image, served.size) for image in asked.images]
             scored = await self.service.score_images(served, makers)
             outputs = await in_thread(partial(infer_outputs, gate, scored, asked.threshold))
-            for image, flagged in zip(asked.images, outputs["is_ood"], strict=True):
-                await in_thread(partial(self.service.keep, bool(flagged), image))
+            if self.service.kept is not None:
+                await in_thread(partial(self._keep, asked.images[outputs["is_ood"]]))
         exchange = request.scope["exchange"]
         exchange.images, exchange.flagged = len(scored), int(outputs["is_ood"].sum())
         content, length_of_json = infer_response(served.name, asked, outputs)
@@ -135,6 +135,10 @@ class _Endpoints:
             return Response(content, media_type="application/json")
         headers = {HEADER_LENGTH: str(length_of_json)}
         return Response(content, media_type="application/octet-stream", headers=headers)
+
+    def _keep(self, flagged: Pixels) -> None:
+        for image in flagged:
+            self.service.keep(True, image)
 
     async def server(self, request: Request) -> Response:
         """Name and version."""

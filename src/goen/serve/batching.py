@@ -115,8 +115,14 @@ class BatchQueue:
         """Places for so many images.
 
         Raises:
-            Rejected: there are not so many.
+            Rejected: there are not so many, now or ever.
         """
+        if count > self.limits.capacity:
+            raise Rejected(
+                "too_many_images",
+                f"There is room for {self.limits.capacity} images, got {count}; send several "
+                "requests.",
+            )
         with self._changed:
             if self._held + count > self.limits.capacity:
                 raise Rejected(
