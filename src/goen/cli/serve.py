@@ -89,7 +89,8 @@ def serve_command(
             without a change of the images.
         batch_size: the most images that pass through the network together.
         wait_ms: the most milliseconds that a batch waits for pictures that are being decoded.
-        queue: the most images in the service at once; beyond it requests are answered with 503.
+        queue: the most images of a gate in the service at once; beyond it requests are answered
+            with 503.
         max_mb: the most megabytes of a request.
         max_pixels: the most pixels of a picture.
         max_images: the most pictures in a request.

@@ -208,18 +208,19 @@ def _from_json(
     values = np.array(data, dtype=object)
     if values.size != math.prod(shape):
         raise ValueError(f"{name} of shape {list(shape)} has {values.size} numbers in its data")
-    kinds = {type(value) for value in values.flat}
+    kinds = set(map(type, values.flat))
     if name == _IMAGES and not kinds <= {int}:
         raise ValueError(f"{name} should hold whole numbers")
     if not kinds <= {int, float}:
         raise ValueError(f"{name} should hold numbers")
-    white = 255 if dtype.itemsize == 1 else 65535
-    if name == _IMAGES and values.size and not (values.min() >= 0 and values.max() <= white):
-        raise ValueError(f"{name} should hold numbers from 0 to {white}")
     try:
-        return values.astype(dtype).reshape(shape)
+        numbers = values.astype(np.int64 if name == _IMAGES else np.float64)
     except OverflowError as error:
         raise ValueError(f"{name} holds a number that is too large") from error
+    white = 255 if dtype.itemsize == 1 else 65535
+    if name == _IMAGES and numbers.size and not (numbers.min() >= 0 and numbers.max() <= white):
+        raise ValueError(f"{name} should hold numbers from 0 to {white}")
+    return numbers.astype(dtype).reshape(shape)
 
 
 def _checked_threshold(given: NDArray[np.float64] | None, gate: Gate) -> NDArray[np.float64] | None:

@@ -18,7 +18,7 @@ class BatchLimits:
     Attributes:
         most: images in a batch.
         wait: seconds that a batch waits for images that were accepted and are being decoded.
-        capacity: images that may be in the service at once; more are answered with 503.
+        capacity: images of a gate that may be in the service at once; more are answered with 503.
     """
 
     most: int = 64
