@@ -53,8 +53,11 @@ def test_rows_follow_their_images_through_parts_and_batches(gate: Gate) -> None:
 def test_without_them_the_error_says_how_to_ask(gate: Gate) -> None:
     with pytest.raises(UsageError, match=r"gate.predict\(images, nearest=3\)"):
         gate.predict_outputs({"clip": NEW}).nearest(0)
-    with pytest.raises(UsageError, match="got -1: it is at least 0"):
-        gate.predict_outputs({"clip": NEW}, nearest=-1)
+    for count in (-1, 1.5, "2"):
+        with pytest.raises(
+            UsageError, match=f"nearest must be an integer, at least 0; got {count!r}"
+        ):
+            gate.predict_outputs({"clip": NEW}, nearest=count)  # type: ignore[arg-type]
 
 
 def test_an_image_that_is_not_finite_has_none(gate: Gate) -> None:
@@ -75,5 +78,5 @@ def test_more_than_there_are_is_all(gate: Gate) -> None:
 
 
 def test_a_gate_that_keeps_no_training_images_says_so() -> None:
-    with pytest.raises(UsageError, match="this gate keeps no training images"):
+    with pytest.raises(UsageError, match="This gate keeps no training images"):
         make_gate().predict(np.zeros((1, 3, 32, 32), np.uint8), nearest=1)

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from goen.checks import check_number
 from goen.detectors import CueDetector
 from goen.errors import UsageError
 from goen.functional.ranking import Floats
@@ -71,14 +72,13 @@ def find_neighbours(
         broken: ``(N,)``, which images have none, if any.
 
     Raises:
-        UsageError: a negative count, or a detector that keeps no images.
+        UsageError: no number of images, or a detector that keeps none.
     """
+    check_number("nearest", count, whole=True, at_least=0)
     if count == 0:
         return None
-    kept, _ = detector.num_kept
-    if count < 0 or not kept:
-        why = "it is at least 0" if kept else "this gate keeps no training images"
-        raise UsageError(f"nearest is a number of training images, got {count}: {why}.")
+    if not detector.num_kept[0]:
+        raise UsageError(f"This gate keeps no training images, got nearest={count}. Leave it out.")
     found = {}
     for layer, near in detector.nearest(outputs, count).items():
         rows, labels, distances = near.numbers, near.labels, near.distances.double()
