@@ -41,9 +41,9 @@ def test_reading_a_split_of_a_split_gives_the_right_images(small_set: ImageSet) 
 @pytest.mark.parametrize("rows", [[True, False], np.array([True]), torch.tensor([True])])
 def test_a_mask_is_not_taken_for_numbers(small_set: ImageSet, rows: ArrayLike) -> None:
     for given in (small_set.take, small_set.read):
-        with pytest.raises(UsageError, match=r"got a mask: give numpy\.flatnonzero\(mask\)"):
+        with pytest.raises(UsageError, match=r"got a boolean mask: use numpy\.flatnonzero\(mask\)"):
             given(rows)
-    with pytest.raises(UsageError, match="Rows are numbers of images, got float64"):
+    with pytest.raises(UsageError, match="Rows are image indices, integers; got float64"):
         small_set.take([0.5])
     assert len(small_set.take([])) == 0
     assert len(small_set.read([])) == 0

@@ -89,7 +89,7 @@ def test_a_large_bmp_of_run_lengths_is_refused_before_it_is_decoded() -> None:
     assert small.shape == (3, 4, 5)
     assert (small[:, :, 0] == 255).all()
     assert (small[:, :, 1:] == 0).all()
-    with pytest.raises(DataCorrupt, match=r"slow\.bmp is a BMP of run lengths.* 10,001,000\. Conv"):
+    with pytest.raises(DataCorrupt, match=r"slow\.bmp is a run-length encoded BMP of 10,001,000 "):
         read_picture(bmp_of_run_lengths(10_001_000, 1), (8, 8), "slow.bmp")
     plain = encoded(Image.new("L", (3200, 3200), 9), "BMP")
     assert (read_picture(plain, (2, 2)) == 9).all()

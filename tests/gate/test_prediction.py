@@ -85,7 +85,7 @@ def test_discoveries_without_power_say_so() -> None:
 
 def test_a_mask_of_images_is_refused() -> None:
     whole = made(6, probability=False)
-    with pytest.raises(UsageError, match=r"got a mask: give numpy\.flatnonzero\(mask\)"):
+    with pytest.raises(UsageError, match=r"got a boolean mask: use numpy\.flatnonzero\(mask\)"):
         whole.take(whole.is_ood)
 
 

@@ -18,10 +18,10 @@ DIGEST = np.dtype("S16")
 
 
 def row_numbers(rows: ArrayLike) -> NDArray[np.int64]:
-    """Numbers of images, as an array.
+    """Image indices, as an array.
 
     Raises:
-        UsageError: a mask, of which True would be taken for image 1, or other than whole numbers.
+        UsageError: a boolean mask, of which True would be taken for image 1, or no integers.
 
     Example:
         >>> row_numbers(range(3)).tolist()
@@ -29,9 +29,9 @@ def row_numbers(rows: ArrayLike) -> NDArray[np.int64]:
     """
     numbers = np.asarray(rows)
     if numbers.dtype == np.bool_:
-        raise UsageError("Rows are numbers of images, got a mask: give numpy.flatnonzero(mask).")
+        raise UsageError("Rows are image indices, got a boolean mask: use numpy.flatnonzero(mask).")
     if numbers.size and numbers.dtype.kind not in "iu":
-        raise UsageError(f"Rows are numbers of images, got {numbers.dtype}.")
+        raise UsageError(f"Rows are image indices, integers; got {numbers.dtype}.")
     return numbers.astype(np.int64)
 
 

@@ -73,7 +73,7 @@ def count_scans(picture: Image.Image) -> int:
 
 
 def has_run_lengths(picture: Image.Image) -> bool:
-    """Whether this is a BMP of run lengths, not decoded yet: Pillow decodes these in Python."""
+    """Whether this is a run-length encoded BMP, not decoded yet: Pillow decodes it in Python."""
     return any(tile[0] == "bmp_rle" for tile in getattr(picture, "tile", ()))
 
 

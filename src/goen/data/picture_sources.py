@@ -158,7 +158,7 @@ def read_list(file: BinaryIO) -> Iterator[str]:
             "The list of paths, or standard input, is a picture itself. Write the picture to a "
             "file, and name the file."
         )
-    # Lines of Windows end in a carriage return; a path up to a NUL may do so itself.
+    # On Windows lines end in CR LF; a path that ends at a NUL may end in CR itself.
     end, beyond = (b"\0", b"") if b"\0" in head else (b"\n", b"\r")
     left = b""
     for block in chain([head], iter(lambda: file.read(_HEAD), b"")):

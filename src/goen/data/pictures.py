@@ -31,7 +31,8 @@ from goen.errors import DataCorrupt, UsageError
 MAX_PIXELS = 178_956_970
 # A JPEG has ten scans or so, each of which passes over all of its pixels.
 MAX_SCANS = 200
-# Pillow decodes these in Python: a second for four million pixels, whatever the size of the file.
+# Of run-length encoded BMP files, which Pillow decodes in Python: a second for four million
+# pixels, whatever the size of the file.
 MAX_RUN_LENGTH_PIXELS = 10_000_000
 # What all threads together may hold in memory while they decode. A larger picture is decoded alone.
 DECODING_BYTES = 1 << 29
@@ -387,7 +388,7 @@ def _checked_pixels(picture: Image.Image, name: str) -> int:
     """How many are decoded at once.
 
     Raises:
-        DataCorrupt: too many, or few that take as long.
+        DataCorrupt: too many pixels, or a file that takes as long to decode as too many.
     """
     pixels = pixels_at_once(picture)
     if pixels > MAX_PIXELS:
@@ -399,13 +400,13 @@ def _checked_pixels(picture: Image.Image, name: str) -> int:
         )
     if pixels > MAX_RUN_LENGTH_PIXELS and has_run_lengths(picture):
         raise DataCorrupt(
-            f"{name} is a BMP of run lengths, of which at most {MAX_RUN_LENGTH_PIXELS:,} pixels "
-            f"are read; it has {pixels:,}. Convert it to PNG."
+            f"{name} is a run-length encoded BMP of {pixels:,} pixels; at most "
+            f"{MAX_RUN_LENGTH_PIXELS:,} are read. Convert it to PNG."
         )
     scans = count_scans(picture)
     if scans > MAX_SCANS:
         raise DataCorrupt(
-            f"{name} is a JPEG of {scans:,} scans; at most {MAX_SCANS} are read. Save it anew if "
+            f"{name} is a JPEG of {scans:,} scans; at most {MAX_SCANS} are read. Save it again if "
             "it is genuine."
         )
     return pixels

@@ -243,7 +243,7 @@ def test_arguments_that_cannot_be_meant() -> None:
     with pytest.raises(UsageError, match="Unknown layout 'nhwc'"):
         Tapped(model, ["body"], layout="nhwc")
     for numbers in (3, [0, 3]):
-        with pytest.raises(UsageError, match="Layers are named by texts, such as '2' or 'layer4'"):
+        with pytest.raises(UsageError, match="Layer names are strings, such as '2' or 'layer4'"):
             Tapped(build("plain"), numbers)
     with pytest.raises(UsageError, match="named once, got body, body"):
         Tapped(model, ["body", "body"])

@@ -117,7 +117,7 @@ class Tapped(nn.Module):
         self.model = model
         self.layers = (layers,) if isinstance(layers, str | int) else tuple(layers)
         if not all(isinstance(name, str) for name in self.layers):
-            raise UsageError(f"Layers are named by texts, such as '2' or 'layer4'; got {layers!r}.")
+            raise UsageError(f"Layer names are strings, such as '2' or 'layer4'; got {layers!r}.")
         self.logits = logits
         if preprocess is not None and not callable(preprocess):
             raise UsageError(
@@ -156,14 +156,17 @@ class Tapped(nn.Module):
 
     def _try(self, example: Example) -> None:
         """Run the model once; what it cannot take gets a sentence."""
-        batch = example_inputs(example, self.model)
         with evaluating(self), torch.no_grad():
-            x = self._prepared(batch)  # whatever preprocess raises is its own
+            # Whatever preprocess raises is its own.
+            x = self._prepared(example_inputs(example, self.model))
             with explained(x):
-                self(batch)
+                self._outputs(x)
 
     def forward(self, inputs: Inputs) -> Outputs:
-        x = self._prepared(inputs)
+        return self._outputs(self._prepared(inputs))
+
+    def _outputs(self, x: Inputs) -> Outputs:
+        """Logits and features for preprocessed inputs."""
         count = count_of(x)
         recorded: dict[str, list[Tensor]] = {name: [] for name in self.layers}
 
