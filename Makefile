@@ -16,7 +16,7 @@ APT := DEBIAN_FRONTEND=noninteractive timeout 300 apt-get -qq -o Acquire::Retrie
 # The Pythons that pyproject.toml names; the tests run on the first.
 PYTHONS := 3.11 3.12 3.13 3.14
 
-.PHONY: demo serve pretrained test test-processors mutants fuzz format pythons clean help
+.PHONY: demo serve pretrained test test-quick browser test-processors mutants fuzz format pythons clean help
 .DELETE_ON_ERROR:
 
 help:  ## list the targets
@@ -31,25 +31,35 @@ serve: $(VENV)/.ready-serve  ## the bundled gate as a service with a page; print
 pretrained: $(VENV)/.ready-pretrained  ## a gate on features of a network pretrained on ImageNet (docs/pretrained.md); GOEN_DATA=FOLDER for more OOD sets
 	@$(BIN)/python recipes/pretrained.py --out runs/pretrained
 
-test: $(VENV)/.ready-dev $(VENV)/.browser  ## lint, types and all tests
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder
+CHECK = $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder
+
+test: $(VENV)/.ready-test-all $(VENV)/.browser  ## lint, types and all tests; Chromium is optional (make browser)
+	$(CHECK)
 	@$(HAS_BROWSER) || echo "WARNING: no Chromium here, so the tests that open the report in a browser DID NOT RUN. Install it (Debian: apt-get install chromium) and run make test again." >&2
 
-test-processors: $(VENV)/.ready-dev $(VENV)/.browser  ## the tests and goen check under other instruction sets; an hour
+test-quick: $(VENV)/.ready-test  ## the same with few packages: tests that need others are skipped
+	$(CHECK)
+
+browser:  ## Chromium for the tests that open pages: as root on a system with apt
+	@$(HAS_BROWSER) || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && { \
+		echo "Installing Chromium for the tests that open pages: once, about 400 MB."; \
+		$(APT) update >/dev/null; \
+		$(APT) install -y --no-install-recommends --download-only chromium >/dev/null \
+		&& DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends --no-download chromium >/dev/null; }; } \
+		|| echo "No Chromium, and it cannot be installed from here: tests that open pages are skipped." >&2
+
+test-processors: $(VENV)/.ready-test-all $(VENV)/.browser  ## the tests and goen check under other instruction sets; an hour
 	$(BIN)/python tests/on_processors.py
 
-mutants: $(VENV)/.ready-dev $(VENV)/.browser  ## change the source at random in 200 places: do the tests notice? hours
+mutants: $(VENV)/.ready-test-all $(VENV)/.browser  ## change the source at random in 200 places: do the tests notice? hours
 	$(BIN)/python tests/mutants.py
 
 COUNT ?= 2000
 SEED ?= 0
-fuzz: $(VENV)/.ready-dev  ## damaged gates, runs, detectors, pictures and names: COUNT=2000 of each, SEED=0; an hour
+fuzz: $(VENV)/.ready-test-all  ## damaged gates, runs, detectors, pictures and names: COUNT=2000 of each, SEED=0; an hour
 	$(BIN)/python -m tests.fuzz --count $(COUNT) --seed $(SEED)
 
-format: $(VENV)/.ready-dev  ## format every file
+format: $(VENV)/.ready-test  ## format every file
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
@@ -80,17 +90,16 @@ $(VENV)/.ready-pretrained: pyproject.toml constraints.txt | $(BIN)/python
 	@PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install $(PIPFLAGS) -e '.[pretrained]'
 	@touch $@ $(VENV)/.ready-core
 
-$(VENV)/.ready-dev: pyproject.toml constraints.txt | $(BIN)/python
-	@PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install $(PIPFLAGS) -e '.[dev]'
-	@touch $@ $(VENV)/.ready-core $(VENV)/.ready-serve $(VENV)/.ready-pretrained
+$(VENV)/.ready-test: pyproject.toml constraints.txt | $(BIN)/python
+	@PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install $(PIPFLAGS) -e '.[test]'
+	@touch $@ $(VENV)/.ready-core
 
-# A browser for the tests of the report, tried once, and only where nobody has to be asked: as root
-# on a system with apt. Downloads have a time limit; unpacking must not be cut short, so it has none.
+$(VENV)/.ready-test-all: pyproject.toml constraints.txt | $(BIN)/python
+	@PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install $(PIPFLAGS) -e '.[test-all]'
+	@touch $@ $(VENV)/.ready-core $(VENV)/.ready-serve $(VENV)/.ready-pretrained $(VENV)/.ready-test
+
+# Tried once, and only where nobody has to be asked. Downloads have a time limit; unpacking must not
+# be cut short, so it has none.
 $(VENV)/.browser: | $(BIN)/python
-	@$(HAS_BROWSER) || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && { \
-		echo "Installing Chromium for the tests of the report: once, about 400 MB."; \
-		$(APT) update >/dev/null; \
-		$(APT) install -y --no-install-recommends --download-only chromium >/dev/null \
-		&& DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends --no-download chromium >/dev/null; }; } \
-		|| echo "Chromium could not be installed; the tests that need it will say so." >&2
+	@$(MAKE) --no-print-directory browser
 	@touch $@

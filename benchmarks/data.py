@@ -18,7 +18,7 @@ import torch
 from PIL import Image, ImageOps
 from torch.nn.functional import cross_entropy
 
-from goen.data.augment import random_crop_flip
+from goen.data.transforms.augment import random_crop_flip
 from goen.models import NetworkConfig, ResNet18
 from timing import header, interleave, ratio, report
 

@@ -41,13 +41,13 @@ from torch.nn.functional import cross_entropy
 
 import goen
 from goen.data.imageset import ImageSet
-from goen.data.kinds import ImageInputs
+from goen.data.input_spec import ImageInputs
 from goen.detectors import Goen, GoenM
 from goen.detectors.calibration_head import CalibrationHead
 from goen.extraction import extract
+from goen.features.extractor import FeatureExtractor
 from goen.gate import Gate, HeldOut
 from goen.models import NetworkConfig, ResNet18
-from goen.models.tapping.tapped import Tapped
 from goen.training import TrainingConfig, train_backbone
 from timing import header, interleave, ratio, report
 
@@ -118,7 +118,7 @@ def many_classes() -> None:
         nn.Linear(WIDTH, CLASSES),
     ).eval()
     images = torch.randint(0, 256, (ROWS + 1000, 3, 32, 32), dtype=torch.uint8)
-    gate = wide_gate(Tapped(model, "3"), images)
+    gate = wide_gate(FeatureExtractor(model, "3"), images)
     bank = gate.detector.bank.unit("3")
     print(f"squared length of the rows' mean: {float(bank.mean(dim=0).square().sum()):.4f}")
     for batch in (1, 8, 128):
@@ -134,7 +134,7 @@ def many_classes() -> None:
         report(name, ratio(taken, "predict", "forward", "product"), 1.1)
 
 
-def wide_gate(network: Tapped, images: Tensor) -> Gate:
+def wide_gate(network: FeatureExtractor, images: Tensor) -> Gate:
     with torch.inference_mode():
         outputs = goen.Outputs.concatenate(network(part) for part in images.split(500))
     labels = torch.arange(ROWS) % CLASSES

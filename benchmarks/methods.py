@@ -59,7 +59,7 @@ def main() -> int:
     for network_name, representation in (("standard", "plain"), ("goen", "multi_scale")):
         network = ResNet18(NetworkConfig(width=16, representation=representation)).eval()
         mine = [m for m in METHODS.values() if m.network == network_name]
-        methods = [m for m in mine if m.view != "perturbed"]
+        methods = [m for m in mine if m.forward_mode != "perturbed"]
         extract(network, scored.take(range(2000)))  # warm
         started = time.perf_counter()
         outputs = extract(network, scored)

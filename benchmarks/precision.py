@@ -15,7 +15,7 @@ import torch
 
 from goen.data import ImageSet
 from goen.studies.presets import PRESETS
-from goen.training.backbone import _begin, _step
+from goen.training.backbone import _begin, _Loss, _step
 from goen.training.batches import TrainingBatch
 from goen.training.precision import multiplies_bfloat16
 from timing import header, interleave, ratio
@@ -44,7 +44,9 @@ def main() -> None:
                 for precision in ("float32", "bfloat16"):
                     config = replace(settings.training, precision=precision, learning_rate=1e-3)
                     state = _begin(settings.network, config, train, torch.device("cpu"))
-                    actions[precision] = partial(_step, state, config, batch, 0.5)
+                    actions[precision] = partial(
+                        _step, state, config, _Loss(state, config), batch, 0.5
+                    )
                 taken = interleave(actions, REPEATS)
                 seconds = min(taken["bfloat16"])
                 print(

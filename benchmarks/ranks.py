@@ -2,10 +2,10 @@
 
     python benchmarks/ranks.py                two minutes on two idle cores
 
-The same training with the same global batches, by turns: `python` with OMP_NUM_THREADS=2, and
+Trainings with global batches of one size, by turns: `python` with OMP_NUM_THREADS=2, and
 torchrun with two processes of one thread. Of each the seconds of the fastest epoch after the first.
 The digits' network (width 8), the ResNet-18 of width 16 and the fast network, on noise: the time of
-a step does not depend on what images show. What was measured is in docs/scale.md.
+a step does not depend on what images show.
 """
 
 import os
@@ -20,7 +20,7 @@ import torch
 from goen.data import ImageSet
 from goen.studies.presets import PRESETS
 from goen.training import help_training, train_backbone
-from goen.training.distributed import join_ranks
+from goen.training.distributed import broadcast, join_processes
 from timing import header
 
 CASES = {"digits": ("digits", 640), "width 16": ("short", 1_280), "fast": ("fast", 1_024)}
@@ -36,13 +36,13 @@ def train(case: str) -> None:
     pixels = rng.integers(0, 256, (count, 3, 32, 32), np.uint8)
     images = ImageSet("noise", pixels, np.arange(count) % len(classes), classes)
     training = replace(settings.training, epochs=EPOCHS, sizes=(), learning_rate=0.01)
-    with join_ranks() as ranks:
-        if ranks.rank:
+    with join_processes() as rank:
+        if rank:
             help_training(images)
             return
         few = images.take(range(64))
         _, rows = train_backbone(settings.network, training, images, few)
-        ranks.broadcast(None)
+        broadcast(None)
         print(min(row.seconds for row in rows[1:]))
 
 

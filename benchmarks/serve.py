@@ -200,12 +200,12 @@ def at_rate(service: Running, pictures: list[bytes], rate: float, requests: int)
 def bare(gate: Gate, pictures: list[bytes], count: int, *, decoding: bool) -> float:
     """Images per second of `Gate.predict` in full batches."""
     chosen = [pictures[n % len(pictures)] for n in range(count)]
-    ready = [goen.read_picture(data, gate.image_size) for data in pictures]
+    ready = [goen.read_image(data, gate.image_size) for data in pictures]
     start = time.perf_counter()
     for first in range(0, count, BATCH):
         part = range(first, min(first + BATCH, count))
         if decoding:
-            images = [goen.read_picture(chosen[n], gate.image_size) for n in part]
+            images = [goen.read_image(chosen[n], gate.image_size) for n in part]
         else:
             images = [ready[n % len(ready)] for n in part]
         gate.predict(np.stack(images))
@@ -255,7 +255,7 @@ def measure(gate: Gate, service: Running, pictures: list[bytes]) -> float:
         alone.append(statistics.median(client.score(data) for data in pictures[:60]))
         start = time.perf_counter()
         for data in pictures[:60]:
-            gate.predict(goen.read_picture(data, gate.image_size))
+            gate.predict(goen.read_image(data, gate.image_size))
         single.append((time.perf_counter() - start) / 60)
     rate = statistics.median(rates)
     print(f"images/s: service {rate:.0f}, predict {statistics.median(of_decoded):.0f} ", end="")

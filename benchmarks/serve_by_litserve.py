@@ -15,7 +15,6 @@ import numpy as np
 import torch
 
 import goen
-from goen.gate.score_files import prediction_rows
 
 
 class GateApi(litserve.LitAPI):
@@ -24,13 +23,13 @@ class GateApi(litserve.LitAPI):
         self.gate = goen.load("cifar10-w16").with_engine("auto")
 
     def decode_request(self, request):  # LitServe reads the annotation: none is a form or JSON
-        return goen.read_picture(request["picture"].file.read(), self.gate.image_size)
+        return goen.read_image(request["picture"].file.read(), self.gate.image_size)
 
     def batch(self, inputs: Sequence[Any]) -> Any:
         return np.stack(inputs)
 
     def predict(self, x: Any) -> Any:
-        return [*prediction_rows(self.gate.predict(x))]
+        return [*self.gate.predict(x).rows()]
 
     def unbatch(self, output: Any) -> Any:
         return output

@@ -26,12 +26,12 @@ from poolings import (
 from torch import Tensor, nn
 
 from goen.extraction import extract
+from goen.io.provenance import hardware, versions
+from goen.io.stages import Stages
 from goen.metrics import over_seeds
 from goen.models.logit_ensemble import joined
 from goen.outputs import Outputs
 from goen.report.table import Cell, Row, Table
-from goen.runs.provenance import hardware, versions
-from goen.runs.stages import Stages
 from goen.studies.methods import labels_of
 from goen.studies.networks import train
 from goen.studies.presets import choose_preset

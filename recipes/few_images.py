@@ -28,10 +28,10 @@ from goen.detectors._gaussians import ClassGaussians
 from goen.errors import FitError
 from goen.functional.cues import normalise
 from goen.gate import Gate
+from goen.io.provenance import hardware, versions
 from goen.metrics import ood_metrics, over_seeds
 from goen.outputs import Outputs
 from goen.report.table import Cell, Row, Table
-from goen.runs.provenance import hardware, versions
 from goen.studies import SEEDS
 
 NAME = "few-images"

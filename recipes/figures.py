@@ -18,7 +18,7 @@ from matplotlib.ticker import MultipleLocator
 from paired import MEAN, PAIRS, read_lines
 from sets import UNSEEN
 
-from goen.runs.results import Result, read_results
+from goen.io.results import Result, read_results
 
 OUT = Path(__file__).parents[1] / "docs" / "pictures"
 SETS = {

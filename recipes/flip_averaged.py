@@ -33,7 +33,7 @@ def main(
             METHODS[key],
             key=f"{key}_flip_averaged",
             title=f"{METHODS[key].title}, flip-averaged",
-            view="flip_averaged",
+            forward_mode="flip_averaged",
         )
         for key in TWINS
     ]

@@ -22,17 +22,17 @@ import tyro
 from sets import EXTRA
 
 from goen.data import protocol
-from goen.data.kinds import ImageInputs
+from goen.data.input_spec import ImageInputs
 from goen.extraction import extract
 from goen.gate import Gate, HeldOut, measure_rounding
-from goen.gate.published import measure_gate, publish
+from goen.io.stages import Stages
 from goen.models.flip_averaging import FlipAveraged
 from goen.models.half_precision import round_to_half
 from goen.models.logit_ensemble import LogitEnsemble
-from goen.runs.stages import Stages
 from goen.studies.methods import goen_m_for, labels_of
 from goen.studies.networks import train
 from goen.studies.presets import choose_preset
+from goen.studies.published import measure_gate, publish
 
 ROOT = Path(__file__).parents[1]
 BUNDLED = ROOT / "src" / "goen" / "gate" / "bundled"

@@ -27,9 +27,9 @@ from goen.detectors._bank import Bank
 from goen.functional.conformal import p_values
 from goen.functional.cues import entropy
 from goen.functional.fusion import fuse
+from goen.io.stages import Stages
 from goen.metrics import ood_metrics
 from goen.outputs import Outputs
-from goen.runs.stages import Stages
 from goen.studies.experiment import Experiment
 from goen.studies.methods import labels_of
 

@@ -13,7 +13,7 @@ import tyro
 from sets import EXTRA
 
 from goen.data import protocol
-from goen.runs.stages import Stages
+from goen.io.stages import Stages
 from goen.studies import BenchConfig, Method, bench
 
 RESULTS = Path(__file__).parents[1] / "results" / "cifar10"
@@ -35,13 +35,17 @@ def keep(run: tyro.conf.Positional[Path], name: tyro.conf.Positional[str]) -> No
 
 
 def bench_and_keep(
-    name: str, config: BenchConfig, own: Sequence[Method], data_dir: Path | None, runs: Path
+    name: str,
+    config: BenchConfig,
+    extra_methods: Sequence[Method],
+    data_dir: Path | None,
+    runs: Path,
 ) -> None:
     """Run a benchmark on every set, on one thread, print its main numbers and keep them."""
     torch.set_num_threads(1)  # as recipes/bench.sh: the number is part of the network's key
     p = protocol("cifar10", data_dir=data_dir, download=True, extra=EXTRA)
     out = runs / f"cifar10-{name}"
-    for r in bench(config, p, out, Stages(runs / "stages"), own=own):
+    for r in bench(config, p, out, Stages(runs / "stages"), extra_methods=extra_methods):
         if r.metric in ("auroc", "accuracy"):
             print(f"{r.method:28} {r.dataset:15} {r.metric:10} {r.value:.4f}")
     keep(out, name)

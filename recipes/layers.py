@@ -3,9 +3,9 @@
     python recipes/layers.py                    (four minutes on one core; CIFAR-10 is downloaded)
 
 Six networks: five small ones, trained here on the digits 0 to 4 for some seconds, and the bundled
-one. For each pair of the layers that `goen.layers` lists, goen-m is fitted without OOD images, and
-its AUROC is averaged over kinds of OOD images that are in no published table: four that are made of
-ID test images and, for the small networks, the digits 5 and 6. docs/own-model.md has the numbers.
+one. For each pair of the layers that `goen.list_layers` lists, goen-m is fitted without OOD images,
+and its AUROC is averaged over kinds of OOD images in no published table: four that are made of ID
+test images and, for the small networks, the digits 5 and 6. docs/own-model.md has the numbers.
 """
 
 import platform
@@ -23,10 +23,10 @@ import goen
 from goen.data import ImageSet, protocol
 from goen.detectors import GoenM
 from goen.extraction import extract
+from goen.features.layers import choose_layers
 from goen.metrics import ood_metrics
 from goen.models import NetworkConfig, ResNet18
 from goen.models.flip_averaging import FlipAveraged
-from goen.models.tapping.layers import choose_layers
 from goen.outputs import Outputs
 
 Pixels = NDArray[np.uint8]
@@ -178,8 +178,8 @@ def measure(
     """
     train, held_out, test = sets
     example = torch.from_numpy(train.read(range(8)))
-    table = goen.layers(model, example, layout="channels_first")
-    network = goen.Tapped(model, [info.name for info in table], layout="channels_first")
+    table = goen.list_layers(model, example, layout="channels_first")
+    network = goen.FeatureExtractor(model, [info.name for info in table], layout="channels_first")
     chosen = choose_layers(table, extract(network, train.take(range(8))).features)
     rng = np.random.default_rng(0)
     pixels = test.read()

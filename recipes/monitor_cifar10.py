@@ -18,18 +18,17 @@ import tyro
 from numpy.typing import NDArray
 from paired import read_lines
 from safetensors.numpy import load_file, save_file
-from scipy.stats import ks_2samp
+from scipy.stats import binomtest, ks_2samp
 
 import goen
 from goen.data import ImageSet, Protocol, protocol
-from goen.data.corruptions import SEVERITIES, corrupt
-from goen.functional.proportion import exact_proportion
+from goen.data.transforms.corruptions import SEVERITIES, corrupt
 from goen.gate import Gate
+from goen.io.provenance import hardware, versions
+from goen.io.stages import Stages
 from goen.monitor import Monitor
 from goen.monitor.inputs import CLASS, SCORE, Observed, held_out_values
 from goen.report.table import Cell, Row, Table
-from goen.runs.provenance import hardware, versions
-from goen.runs.stages import Stages
 
 OUT = Path(__file__).parents[1] / "results" / "monitor" / "cifar10.jsonl"
 STREAMS = "monitor-cifar10-streams.npz"
@@ -40,7 +39,7 @@ CORRUPTED, PER_SEVERITY = 2500, 500
 AFTER_CLASS = 1500  # one class ten times as frequent: then its images are used up
 OOD = ("svhn", "cifar100")
 SHARES = (0.01, 0.05, 0.2)
-FALSE_ALARM = 0.01
+ALARM_PROBABILITY = 0.01
 FLAGGED = "flagged"
 
 Floats = NDArray[np.float64]
@@ -217,7 +216,7 @@ def cusum_line(usual: float, unusual: float, images: int = 10_000, runs: int = 4
         cusum(rng.random((images, 200)) < usual, usual, unusual).max(axis=0)
         for _ in range(runs // 200)
     ]
-    return float(np.quantile(np.concatenate(tops), 1 - FALSE_ALARM))
+    return float(np.quantile(np.concatenate(tops), 1 - ALARM_PROBABILITY))
 
 
 def ks_window(scores: Floats, held_out: Floats, level: float) -> Alarm:
@@ -238,7 +237,7 @@ def line(change: str, detector: str, alarms: Sequence[Alarm]) -> Line:
     delays = times[~is_early] - CHANGE
     found = int(np.isfinite(delays).sum())
     counted = (int(is_early.sum()), len(alarms)) if quiet else (found, max(len(others), 1))
-    _, low, high = exact_proportion(*counted)
+    low, high = binomtest(*counted).proportion_ci()
 
     def quantile(q: float) -> float | None:
         value = np.quantile(delays, q, method="higher") if len(delays) and not quiet else np.inf
@@ -265,11 +264,12 @@ def line(change: str, detector: str, alarms: Sequence[Alarm]) -> Line:
 
 def compared(change: str, streams: Sequence[Scores], gate: Gate, ruler: float) -> Iterator[Line]:
     """The lines of all detectors on the same streams."""
-    alarms = [monitored(Monitor(gate, FALSE_ALARM, s), x) for s, x in enumerate(streams)]
+    alarms = [monitored(Monitor(gate, ALARM_PROBABILITY, s), x) for s, x in enumerate(streams)]
     yield line(change, "goen.Monitor", alarms)
     held_out = held_out_values(gate)[SCORE]
     alone = [
-        monitored(Monitor.from_scores(held_out, FALSE_ALARM, s), x) for s, x in enumerate(streams)
+        monitored(Monitor.from_scores(held_out, ALARM_PROBABILITY, s), x)
+        for s, x in enumerate(streams)
     ]
     yield line(change, "goen.Monitor, score alone", alone)
     flags = np.stack([stream[FLAGGED] for stream in streams], axis=1)
@@ -288,7 +288,7 @@ def exchangeable(test: Scores, orders: int) -> Line:
     for seed in range(orders):
         order = np.random.default_rng([9, seed]).permutation(len(test[SCORE]))
         stream = rows_of(test, order)
-        monitor = Monitor.from_scores({n: stream[n][:2000] for n in names}, FALSE_ALARM, seed)
+        monitor = Monitor.from_scores({n: stream[n][:2000] for n in names}, ALARM_PROBABILITY, seed)
         alarms.append(monitored(monitor, {n: stream[n][2000:] for n in names}))
     return line("nothing", "goen.Monitor, held-out images drawn from the test images", alarms)
 

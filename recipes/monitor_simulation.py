@@ -1,10 +1,10 @@
-"""The monitor's promise and its speed, on simulated scores: python recipes/monitor_simulation.py
+"""The monitor's guarantee and its speed, on simulated scores: python recipes/monitor_simulation.py
 
 Normal scores, so that nothing depends on a network. Four studies:
 
 - null: no change, 2,000 streams of 10,000 images per row, with and without ties: the share of
-  streams that ever raise an alarm, against what was promised.
-- frozen: the same bets on p-values against the held-out scores alone, which break the promise.
+  streams that ever raise an alarm, against what is guaranteed.
+- frozen: the same bets on p-values against the held-out scores alone, which break the guarantee.
 - bets: a tenth of the images moves by three standard deviations: goen's bets and the simple jumper.
 - late: the same change after a thousand and after a million quiet images.
 
@@ -19,18 +19,18 @@ from pathlib import Path
 import numpy as np
 import tyro
 from numpy.typing import NDArray
+from scipy.stats import binomtest
 
 from goen.functional.martingales import StartMixture, Starts, log_bets, simple_jumper
 from goen.functional.online_conformal import smoothed_p_values, uniforms
-from goen.functional.proportion import exact_proportion
+from goen.io.provenance import hardware, versions
 from goen.monitor.streams import begin
 from goen.report.table import Cell, Row, Table
-from goen.runs.provenance import hardware, versions
 
 OUT = Path(__file__).parents[1] / "results" / "monitor" / "simulation.jsonl"
 HELD_OUT = (100, 500, 2000)
 RATES = (0.01, 0.05)
-AT_ONCE = 200  # streams whose evidence is computed together
+AT_ONCE = 200  # streams whose e-values are computed together
 
 Floats = NDArray[np.float64]
 Draw = Callable[[np.random.Generator, int], Floats]
@@ -45,7 +45,7 @@ class Counted:
         what: which bets, or which scores.
         held_out: how many held-out scores.
         images: how many images each stream has, or has before the change.
-        rate: the promised false-alarm probability; of ``anew`` the promised mean time.
+        rate: the guaranteed alarm probability; of ``restart`` the guaranteed mean time.
         streams: how many.
         alarms: how many of them raised an alarm.
         value: that share, or the mean or median number of images until the alarm.
@@ -73,7 +73,7 @@ def p_values(held_out: Floats, scores: Floats, seed: int) -> Floats:
 
 
 def highest(p: Floats, starts: Starts = "once") -> Floats:
-    """The running maximum of the log evidence of each column of p-values ``(N, streams)``."""
+    """The running maximum of the log e-value of each column of p-values ``(N, streams)``."""
     parts = []
     for start in range(0, p.shape[1], AT_ONCE):
         mixture, columns = StartMixture(len(p[0, start : start + AT_ONCE]), starts), []
@@ -87,7 +87,7 @@ def highest(p: Floats, starts: Starts = "once") -> Floats:
 def share(study: str, what: str, held_out: int, images: int, rate: float, found: Floats) -> Counted:
     """The share of streams in which something was found."""
     alarms, streams = int(found.sum()), len(found)
-    _, low, high = exact_proportion(alarms, streams)
+    low, high = binomtest(alarms, streams).proportion_ci()
     return Counted(
         study, what, held_out, images, rate, streams, alarms, alarms / streams, low, high
     )
@@ -106,10 +106,10 @@ def null(streams: int, length: int) -> Iterator[Counted]:
             for seed in range(streams):
                 scores = draw(rng, held_out + length)
                 p[:, seed] = p_values(scores[:held_out], scores[held_out:], seed)
-            evidence = highest(p)
+            log_e_value = highest(p)
             for images in (1000, length):
                 for rate in RATES:
-                    found = evidence[images - 1] >= -np.log(rate)
+                    found = log_e_value[images - 1] >= -np.log(rate)
                     yield share("null", what, held_out, images, rate, found)
     yield from several(streams, length // 5)
     yield mean_time(streams, length)
@@ -130,20 +130,20 @@ def several(streams: int, length: int) -> Iterator[Counted]:
         yield share("null", "three streams", held_out, length, rate, top >= -np.log(rate))
 
 
-def mean_time(streams: int, length: int, promised: int = 1000) -> Counted:
+def mean_time(streams: int, length: int, guaranteed: int = 1000) -> Counted:
     """The mean time to a false alarm of the second mode; streams without an alarm count whole."""
     rng, held_out = np.random.default_rng(3), 500
     p = np.empty((length, streams))
     for seed in range(streams):
         scores = rng.normal(size=held_out + length)
         p[:, seed] = p_values(scores[:held_out], scores[held_out:], seed)
-    reached = highest(p, "anew") >= np.log(2 * promised)
+    reached = highest(p, "restart") >= np.log(2 * guaranteed)
     time = np.where(reached[-1], reached.argmax(axis=0) + 1, length)
     error = 1.96 * time.std(ddof=1) / np.sqrt(streams)
     mean = float(time.mean())
     alarms = int(reached[-1].sum())
     return Counted(
-        "null", "mean time", held_out, length, promised, streams, alarms, mean, mean - error,
+        "null", "mean time", held_out, length, guaranteed, streams, alarms, mean, mean - error,
         mean + error,
     )  # fmt: skip
 
@@ -156,9 +156,9 @@ def frozen(streams: int, length: int = 2000, held_out: int = 500) -> Iterator[Co
         calibration = np.sort(rng.normal(size=held_out))
         above = held_out - np.searchsorted(calibration, rng.normal(size=length))
         p[:, stream] = (above + rng.random(length)) / (held_out + 1)
-    evidence = highest(p)[-1]
+    log_e_value = highest(p)[-1]
     for rate in RATES:
-        found = evidence >= -np.log(rate)
+        found = log_e_value >= -np.log(rate)
         yield share("frozen", "held-out scores alone", held_out, length, rate, found)
 
 
@@ -170,8 +170,8 @@ def bets(streams: int, length: int = 3000, held_out: int = 500) -> Iterator[Coun
         moved = rng.normal(size=length) + 3 * (rng.random(length) < 0.1)
         p[:, seed] = p_values(rng.normal(size=held_out), moved, seed)
     jumper = np.stack([simple_jumper(column) for column in p.T], axis=1)
-    evidence = {"goen": highest(p), "simple jumper": np.maximum.accumulate(jumper)}
-    for what, capital in evidence.items():
+    log_e_value = {"goen": highest(p), "simple jumper": np.maximum.accumulate(jumper)}
+    for what, capital in log_e_value.items():
         yield share("bets", what, held_out, length, 0.05, capital[-1] >= -np.log(0.05))
 
 
@@ -207,9 +207,9 @@ def delay(what: str, before: Floats, p: Floats, quiet: int, held_out: int) -> Co
         mixture.images = skipped // 256 * 256
         mixture.capital[:] = -500.0
     mixture.advance(log_bets(before, 1 - before))
-    evidence = mixture.advance(log_bets(p, 1 - p)).log_capital
-    reached = np.maximum.accumulate(evidence)[-1] >= -np.log(0.01)
-    time = np.where(reached, (evidence >= -np.log(0.01)).argmax(axis=0) + 1, np.inf)
+    log_e_value = mixture.advance(log_bets(p, 1 - p)).log_capital
+    reached = np.maximum.accumulate(log_e_value)[-1] >= -np.log(0.01)
+    time = np.where(reached, (log_e_value >= -np.log(0.01)).argmax(axis=0) + 1, np.inf)
     low, median, high = (float(np.quantile(time, q, method="higher")) for q in (0.25, 0.5, 0.75))
     return Counted(
         "late", what, held_out, quiet, 0.01, len(time), int(reached.sum()), median, low, high
@@ -233,7 +233,7 @@ def _null_table(rows: list[Counted]) -> Table:
             label = f"{row.what}, {row.held_out:,} held-out scores, {row.images:,} images"
             found.setdefault(label, []).append(cell(row))
     streams = next(row.streams for row in rows if row.study == "null")
-    columns = tuple(f"promised: {rate:.0%}" for rate in RATES)
+    columns = tuple(f"guaranteed: {rate:.0%}" for rate in RATES)
     body = tuple(
         Row(label, tuple(cells), "not so: p-values against held-out scores alone")
         if label.startswith("held-out")
@@ -263,7 +263,7 @@ def _late_table(rows: list[Counted]) -> Table:
     first = late_rows[0]
     notes = (
         f"Median over {first.streams} streams, with quartiles; {first.held_out:,} held-out scores, "
-        f"false-alarm probability {first.rate:g}.",
+        f"alarm probability {first.rate:g}.",
     )
     title = "Images from the change to the alarm"
     return Table("monitor-late", title, tuple(columns.values()), tuple(body), notes)

@@ -28,12 +28,12 @@ from torch.nn.functional import normalize
 
 from goen.errors import unknown
 from goen.extraction import extract
+from goen.io.provenance import hardware, versions
+from goen.io.stages import Stages
 from goen.metrics import over_seeds
 from goen.models.flip_averaging import FlipAveraged
 from goen.outputs import Outputs
 from goen.report.table import Cell, Row, Table
-from goen.runs.provenance import hardware, versions
-from goen.runs.stages import Stages
 from goen.studies.networks import train
 from goen.studies.presets import choose_preset
 

@@ -27,11 +27,11 @@ from paired import MEAN, PAIRS, read_lines
 from scipy.stats import ttest_1samp
 from sets import PAPER_SETS, UNSEEN, UNTOUCHED
 
+from goen.io.results import Result, read_results
 from goen.metrics import over_seeds
-from goen.report.registry import study_tables
+from goen.report.page import study_tables
 from goen.report.summary import Summary
 from goen.report.table import Cell, Row, Table, markdown, marked
-from goen.runs.results import Result, read_results
 from goen.studies import SEEDS
 from goen.studies.methods import METHODS
 

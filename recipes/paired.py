@@ -18,8 +18,8 @@ from typing import Any, Literal
 import tyro
 from sets import UNSEEN
 
+from goen.io.results import read_results, read_scores
 from goen.metrics import PairedTest, paired_auroc_test, paired_mean_auroc_test
-from goen.runs.results import read_results, read_scores
 
 OUT = Path(__file__).parents[1] / "results" / "cifar10"
 MEAN = "mean of unseen sets"

@@ -31,16 +31,16 @@ from goen.data import ImageSet, Protocol, protocol
 from goen.data.protocol import SPLIT_SEED
 from goen.detectors._bank import ROWS, Bank
 from goen.extraction import extract
+from goen.features.extractor import FeatureExtractor
 from goen.functional.cues import entropy
 from goen.functional.logits import energy_score
 from goen.functional.ranking import auroc, tally
+from goen.io.provenance import hardware, versions
+from goen.io.stages import Stages
 from goen.models import Backbone
 from goen.models.flip_averaging import FlipAveraged
 from goen.models.pooling import Pooling, pool
-from goen.models.tapping.tapped import Tapped
 from goen.outputs import Outputs
-from goen.runs.provenance import hardware, versions
-from goen.runs.stages import Stages
 from goen.studies.methods import labels_of
 from goen.studies.networks import train
 from goen.studies.presets import choose_preset
@@ -91,7 +91,9 @@ def network_of(name: str, p: Protocol, stages: Stages) -> nn.Module:
 
         names = [f"{layer}:{pooling}" for layer in LAYERS for pooling in POOLINGS]
         preprocess = goen.Preprocess(MEAN, STD, SIZE)
-        return Tapped(folded(lite0()[0]), names, preprocess=preprocess, example=(3, 32, 32))
+        return FeatureExtractor(
+            folded(lite0()[0]), names, preprocess=preprocess, example=(3, 32, 32)
+        )
     preset_name, _, seed = name.rpartition("-")
     if preset_name in ("fast", "fast-bf16") and seed.isdecimal():
         preset = choose_preset(preset_name, p, "full", int(seed))

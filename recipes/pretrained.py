@@ -38,11 +38,11 @@ from torch import Tensor, nn
 import goen
 from goen.data import ImageSet
 from goen.gate import Gate, Prediction
+from goen.io.provenance import hardware, versions
+from goen.io.results import Group, Origin, Result, read_results, write_results
 from goen.metrics import ood_metrics, over_seeds
 from goen.outputs import Outputs
 from goen.report.table import Cell, Row, Table, markdown
-from goen.runs.provenance import hardware, versions
-from goen.runs.results import Group, Origin, Result, read_results, write_results
 from goen.studies import SEEDS
 
 OUT = Path(__file__).parents[1] / "results" / "pretrained"
@@ -366,7 +366,7 @@ def main(
         if not results:  # the set is not here
             continue
         print(markdown((cifar10_table if name == "cifar10" else textures_table)(results)))
-        write_results(out / f"{name}.jsonl", results)
+        write_results(out / f"{name}.jsonl", results, overwrite=True)
         (out / f"{name}.json").write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
 
 

@@ -18,11 +18,11 @@ from sets import EXTRA
 from torch import nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from goen import Preprocess, Tapped
+from goen import FeatureExtractor, Preprocess
 from goen.data import ImageSet, protocol
 from goen.data.protocol import SPLIT_SEED
 from goen.extraction import run_network
-from goen.files import Own, whole_file
+from goen.io.files import whole_file
 from goen.outputs import Outputs
 
 SIZE = 160
@@ -48,9 +48,6 @@ Colour = tuple[float, float, float]
 def _identity(path: Path) -> str:
     with np.load(path) as kept:
         return str(kept["fingerprint"])
-
-
-_KEPT = Own("features of a recipe", lambda path: bool(_identity(path)))
 
 
 def lite0() -> tuple[nn.Module, str]:
@@ -118,7 +115,7 @@ class Frozen:
             # Half precision for what only studies of pooling read.
             arrays = {n: f.numpy().astype("f2" if ":" in n else "f4") for n, f in found.items()}
             path.parent.mkdir(parents=True, exist_ok=True)
-            with whole_file(path, _KEPT) as temporary, temporary.open("wb") as file:
+            with whole_file(path, overwrite=True) as temporary, temporary.open("wb") as file:
                 np.savez(file, fingerprint=identity, labels=images.labels, **arrays)
         with np.load(path) as kept:
             return {n: kept[n].astype("f4") for n in kept if n not in ("fingerprint", "labels")}
@@ -132,7 +129,7 @@ def pretrained(
     """EfficientNet-Lite0 at this size."""
     model, weights = lite0()
     layers = [*LAYERS, *(f"{layer}:{pooling}" for layer in POOLED for pooling in POOLINGS)]
-    network = Tapped(folded(model), layers, preprocess=Preprocess(*normalisation, size))
+    network = FeatureExtractor(folded(model), layers, preprocess=Preprocess(*normalisation, size))
     return Frozen(network, weights, runs / f"pretrained-{size}")
 
 

@@ -14,10 +14,10 @@ import tyro
 from paired import read_lines
 from pretrained import OUT, linear_probe
 from pretrained_features import LAST, MEAN, SIZE, STD, TRAIN, VALIDATION, image_sets, pretrained
+from scipy.stats import binomtest
 
-from goen.functional.proportion import exact_proportion
+from goen.io.provenance import hardware, versions
 from goen.report.table import Cell, Row, Table
-from goen.runs.provenance import hardware, versions
 
 NAME = "sizes"
 SIZES = (96, 128, SIZE, 224)
@@ -75,7 +75,8 @@ def main(data_dir: Path | None = None, runs: Path = Path("runs")) -> None:
         probe = linear_probe(train, parts[TRAIN].labels)
         label = probe(torch.from_numpy(other)).argmax(dim=1).numpy()
         right = int((label == parts[VALIDATION].labels).sum())
-        accuracy, low, high = exact_proportion(right, len(label))
+        accuracy = right / len(label)
+        low, high = binomtest(right, len(label)).proportion_ci()
         lines.append({"size": size, "normalisation": normalisation, "accuracy": accuracy,
                       "low": low, "high": high})  # fmt: skip
         print(lines[-1], flush=True)

@@ -18,10 +18,10 @@ import torch
 import tyro
 
 from goen.data import protocol
+from goen.io.manifest import JsonObject, Manifest
+from goen.io.provenance import hardware, versions
+from goen.io.results import read_results
 from goen.report.spread import RECORDED, run_settings
-from goen.runs.manifest import JsonObject, Manifest
-from goen.runs.provenance import hardware, versions
-from goen.runs.results import read_results
 from goen.studies import SEEDS, RunConfig, run
 
 AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}

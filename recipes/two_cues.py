@@ -1,4 +1,4 @@
-"""docs/pictures/goen-m-cues.png: python recipes/picture.py --data-dir DATA
+"""docs/pictures/goen-m-cues.png: python recipes/two_cues.py --data-dir DATA
 
 Two cues of the gate cifar10-w16 on some images of each set.
 """

@@ -1,8 +1,10 @@
 """What every test gets: a cache of its own, no data of the machine it runs on."""
 
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pytest
@@ -10,8 +12,10 @@ import torch
 from hypothesis import settings
 
 from goen.data import ImageSet
+from tests.extras import missing_extra
+from tests.processor import MISSING, guarded, missing_abilities
 
-from .processor import MISSING, guarded, missing_abilities
+Report = TypeVar("Report", pytest.CollectReport, pytest.TestReport)
 
 # On a busy machine an example may take any time; speed is measured in benchmarks/.
 settings.register_profile("goen", deadline=None)
@@ -44,6 +48,40 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                     how = missing_abilities()[ability]
                     reason = f"torch {torch.__version__} on this processor has no {ability}: {how}"
                     item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Skip a file that imports a package of an extra that is not installed."""
+    report = yield
+    if _skipped(report, collector.path).skipped:
+        for name, module in [*sys.modules.items()]:  # others would import the half that was read
+            if getattr(module, "__file__", None) == str(collector.path):
+                del sys.modules[name]
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Skip a test that fails for want of an extra that is not installed."""
+    report = yield
+    return _skipped(report, item.path)
+
+
+def _skipped(report: Report, path: Path) -> Report:
+    reason = (
+        missing_extra(report.longreprtext + report.caplog + report.capstderr)
+        if report.failed
+        else None
+    )
+    if reason:
+        report.outcome = "skipped"
+        report.longrepr = (str(path), 0, f"Skipped: {reason}")
+    return report
 
 
 @pytest.fixture(autouse=True)

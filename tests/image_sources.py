@@ -1,4 +1,4 @@
-"""Pictures of digits in every source that ``goen score --workers`` reads."""
+"""Images of digits in every source that ``goen score`` reads, and their rows."""
 
 import io
 import tarfile
@@ -10,7 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
-from .own_model import digits
+from goen.gate import Gate
+from goen.gate.prediction import ScoreRow
+from goen.scoring.pipeline import Observer, ScoredBatch, ScoreSettings, score
+from goen.scoring.sinks import RowSink
+from goen.scoring.sources import Sources
+from tests.own_model import digits
 
 BROKEN = b"no picture"
 
@@ -55,3 +60,40 @@ def write_tar(file: Path, members: dict[str, bytes]) -> Path:
             member.size = len(content)
             tar.addfile(member, io.BytesIO(content))
     return file
+
+
+def scored_rows(
+    gate: Gate, *places: Path | str, batch_size: int = 128, observer: Observer | None = None
+) -> list[ScoreRow]:
+    """The rows that ``goen score`` writes for these places."""
+    rows: list[ScoreRow] = []
+    sources = Sources([*map(str, places)], gate, 32 * batch_size)
+    settings = ScoreSettings(batch_size)
+    score(gate, sources, RowSink(rows.append), settings, observer=observer)
+    return rows
+
+
+class Seen:
+    """Keeps every batch that is scored."""
+
+    def __init__(self) -> None:
+        self.batches: list[ScoredBatch] = []
+
+    def watch(self, gate: Gate, batch: ScoredBatch) -> None:
+        self.batches.append(batch)
+
+    def watch_row(self, row: ScoreRow) -> None:
+        pass
+
+    def take(self) -> list[ScoredBatch]:
+        taken, self.batches = self.batches, []
+        return taken
+
+    def merge(self, taken: list[ScoredBatch]) -> None:
+        self.batches += taken
+
+
+def features_gate() -> Gate:
+    """A gate of four features without a name."""
+    rng = np.random.default_rng(0)
+    return Gate.fit_outputs(rng.normal(3, 1, (200, 4)), None, rng.normal(3, 1, (200, 4)))

@@ -13,9 +13,8 @@ import pytest
 
 from goen.cli.main import COMMANDS, main
 from goen.studies import METHODS
-
-from .gate.test_gate import make_gate
-from .torchvision_import import import_torchvision
+from tests.gate.test_gate import make_gate
+from tests.torchvision_import import import_torchvision
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -67,8 +66,7 @@ def commands(path: Path) -> list[list[str]]:
 
 
 SCRIPTS = sorted((ROOT / "recipes").glob("*.sh"))
-# The log is history: its commands are those of its dates.
-CURRENT = [page for page in PAGES if page.name != "log.md"]
+CURRENT = PAGES
 
 
 @cache

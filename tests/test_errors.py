@@ -1,4 +1,10 @@
-from goen.errors import unknown
+import inspect
+
+import numpy as np
+import pytest
+
+from goen.errors import GoenWarning, unknown
+from goen.gate import Gate
 
 
 def test_the_known_names_are_listed_and_the_nearest_is_offered() -> None:
@@ -9,3 +15,12 @@ def test_the_known_names_are_listed_and_the_nearest_is_offered() -> None:
 
 def test_where_nothing_is_known_the_error_says_so() -> None:
     assert str(unknown("feature", "z", [])) == "Unknown feature 'z'. There are none."
+
+
+def test_a_warning_points_at_the_line_outside_of_goen() -> None:
+    few = np.concatenate([np.random.default_rng(0).normal(size=(20, 3))] * 10)
+    rows = np.random.default_rng(1).normal(size=(60, 3))
+    with pytest.warns(GoenWarning, match="are copies of others") as caught:
+        Gate.fit_outputs(rows, None, few)
+    line = inspect.currentframe().f_lineno - 1  # type: ignore[union-attr]
+    assert (caught[0].filename, caught[0].lineno) == (__file__, line)

@@ -1,15 +1,21 @@
-from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from goen.data import ImageSet, load_set
-from goen.errors import UsageError
+from goen.detectors import KNN
+from goen.errors import DataError, UsageError
 from goen.extraction import extract, stream
+from goen.features.extractor import FeatureExtractor
+from goen.features.loaded_model import LoadedModel
+from goen.features.preprocess import Preprocess
 from goen.models import NetworkConfig, ResNet18
-from goen.outputs import Outputs
+from goen.outputs import Outputs, check_classifier
+from tests.features.architectures import CASES, build, pictures
 
 
 @pytest.fixture
@@ -71,7 +77,7 @@ def test_outputs_can_be_cut_and_joined() -> None:
 
 
 def test_no_images_are_an_error(network: ResNet18, images: ImageSet) -> None:
-    with pytest.raises(UsageError, match="Cannot concatenate: there are no batches"):
+    with pytest.raises(DataError, match="has no images"):
         extract(network, images.take([]))
 
 
@@ -87,20 +93,107 @@ class Plain(nn.Module):
         return logits
 
 
-def test_a_plain_model_is_to_be_wrapped(images: ImageSet) -> None:
+def test_a_plain_model_is_to_be_wrapped_to_be_streamed(images: ImageSet) -> None:
     plain = Plain()
-    with pytest.raises(UsageError, match=r"^Plain cannot take .*goen\.Tapped\(model, layers\)"):
-        extract(plain, images)
+    with pytest.raises(
+        UsageError, match=r"^Plain cannot take .*goen\.FeatureExtractor\(model, layers\)"
+    ):
+        next(stream(plain, images))
     plain.register_forward_pre_hook(lambda module, given: (given[0].float(),))
-    with pytest.raises(UsageError, match=r"Plain returns Tensor\. .*goen\.Tapped"):
-        extract(plain, images)
-    plain.register_forward_hook(lambda module, given, logits: Outputs(logits, {}))
-    assert len(extract(plain, images)) == len(images)
+    with pytest.raises(UsageError, match=r"Plain returns Tensor\. .*goen\.FeatureExtractor"):
+        next(stream(plain, images))
 
 
-@pytest.mark.parametrize("kind", [lambda array: array, torch.from_numpy, list])
-def test_an_image_set_is_needed(
-    network: ResNet18, images: ImageSet, kind: Callable[[object], Any]
+def test_a_network_of_the_users_own_that_returns_outputs_is_taken_as_it_is(
+    images: ImageSet,
 ) -> None:
-    with pytest.raises(UsageError, match=r"extract reads a goen\.data\.ImageSet, got .*pixels"):
-        extract(network, kind(images.read()))
+    plain = Plain()
+    plain.register_forward_pre_hook(lambda module, given: (given[0].float(),))
+    plain.register_forward_hook(lambda module, given, logits: Outputs(logits, {"own": logits}))
+    outputs = extract(plain, images)
+    assert len(outputs) == len(images)
+    assert list(outputs.features) == ["own"]
+    with pytest.raises(UsageError, match=r"Plain returns goen\.Outputs, .* of its own"):
+        extract(plain, images, layers=["linear"])
+
+
+def test_images_in_any_form_give_the_same_with_their_labels(
+    network: ResNet18, images: ImageSet
+) -> None:
+    pixels, labels = images.read(), images.labels
+    pairs = TensorDataset(torch.from_numpy(pixels), torch.from_numpy(labels))
+    whole = extract(network, images)
+    for given in (
+        (pixels, labels),
+        (torch.from_numpy(pixels), torch.from_numpy(labels)),
+        DataLoader(pairs, batch_size=4),
+        ((pixels[i : i + 7], labels[i : i + 7]) for i in range(0, 30, 7)),
+    ):
+        found = extract(network, given)
+        assert found.labels is not None
+        assert found.labels.tolist() == labels.tolist() == whole.labels.tolist()  # type: ignore[union-attr]
+        assert torch.allclose(found.logits, whole.logits, atol=1e-5)
+    for given in (pixels, [pixels[:9], pixels[9:]]):
+        found = extract(network, given)
+        assert found.labels is None
+        assert torch.allclose(found.features["z"], whole.features["z"], atol=1e-5)
+
+
+def test_a_plain_model_is_extracted_as_a_gate_is_fitted_to_it() -> None:
+    case, model, pixels = CASES["resnet"], build("resnet"), pictures("resnet", 5)
+    logits, features = case.by_hand(model, pixels.float() / 255)
+    assert list(extract(model, pixels).features) == ["backbone.trunk.0", "backbone.trunk.2"]
+    layers = list(case.layers)
+    for given in (model, nn.DataParallel(model), LoadedModel(model)):
+        outputs = extract(given, (pixels, torch.arange(5)), layers=layers, batch_size=2)
+        assert list(outputs.features) == layers
+        assert torch.allclose(outputs.logits, logits, atol=1e-5)
+        for name in layers:
+            assert torch.allclose(outputs.features[name], features[name], atol=1e-5)
+        assert check_classifier(outputs).feature == "backbone.trunk.2"
+        assert outputs.labels is not None
+    tapped = FeatureExtractor(model, ["drop"])
+    assert list(extract(tapped, pixels).features) == ["drop"]
+    with pytest.raises(UsageError, match="FeatureExtractor holds its own layers"):
+        extract(tapped, pixels, layers=layers)
+
+
+def test_settings_reach_the_model() -> None:
+    model, pixels = build("vit"), pictures("vit", 3)
+    outputs = extract(model, pixels, tokens="class", preprocess=Preprocess(std=(0.5,)))
+    logits, _ = CASES["vit"].by_hand(model, pixels.float() / 255 / 0.5)
+    assert torch.allclose(outputs.logits, logits, atol=1e-4)
+    assert check_classifier(outputs).feature == "norm"
+    loaded = LoadedModel(model, read_preprocess=lambda: Preprocess(std=(0.5,)))
+    assert torch.allclose(extract(loaded, pixels).logits, logits, atol=1e-4)
+
+
+def test_other_inputs_than_images() -> None:
+    model = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
+    x = torch.randn(20, 4)
+    outputs = extract(model, {"input": x, "labels": torch.arange(20) % 3})
+    assert torch.allclose(outputs.logits, model(x), atol=1e-6)
+    assert outputs.labels is not None
+    assert outputs.labels.tolist() == [n % 3 for n in range(20)]
+    assert check_classifier(outputs).feature == "1"
+
+
+def test_the_classifier_is_that_of_the_extraction(network: ResNet18, images: ImageSet) -> None:
+    outputs = extract(network, images)
+    with torch.no_grad():
+        network.get_parameter("classifier.weight").zero_()
+    check_classifier(outputs)
+    with pytest.raises(UsageError, match="does not reproduce"):
+        check_classifier(replace(outputs, classifier=network.linear_classifier()))
+
+
+def test_a_detector_is_fitted_to_what_was_extracted(network: ResNet18, images: ImageSet) -> None:
+    outputs = extract(network, images)
+    assert outputs.labels is not None
+    assert len(KNN(k=3).fit(outputs, outputs.labels).score(outputs)) == len(images)
+
+
+@pytest.mark.parametrize("given", ["images", None, 3, {"images": "digits"}])
+def test_what_holds_no_images_is_refused(network: ResNet18, given: Any) -> None:
+    with pytest.raises(UsageError, match=r"images is an ImageSet, .*got"):
+        extract(network, given)

@@ -12,14 +12,13 @@ from pathlib import Path
 import pytest
 
 from goen.errors import ArtifactError
-
-from .fuzz.__main__ import fuzzers
-from .fuzz.case import Broken, Fuzzer, Result, generator
-from .fuzz.gates import check_message
-from .fuzz.json_damage import damaged_json
-from .fuzz.names import hostile_file_name
-from .fuzz.run import collect_results, run_case, run_cases
-from .fuzz.runs import RunFuzzer
+from tests.fuzz.__main__ import fuzzers
+from tests.fuzz.case import Broken, Fuzzer, Result, generator
+from tests.fuzz.gates import check_message
+from tests.fuzz.json_damage import damaged_json
+from tests.fuzz.names import hostile_file_name
+from tests.fuzz.run import collect_results, run_case, run_cases
+from tests.fuzz.runs import RunFuzzer
 
 # How many cases, and what must have come of some of them: a fuzzer whose cases all fail early, or
 # that damages nothing, tests little.

@@ -8,13 +8,15 @@ import pytest
 import goen
 
 LAYERS = [
-    {"batch", "checks", "errors", "escaping", "files", "notebook", "outputs", "progress"},
-    {"functional"},
-    {"data", "metrics", "models", "runs"},
-    {"detectors", "libraries"},
+    {"batch", "checks", "errors", "escaping", "notebook", "outputs", "progress"},
+    {"functional", "io"},
+    {"data", "metrics", "models"},
+    {"features"},
+    {"detectors"},
     {"extraction"},
     {"training"},
     {"gate"},
+    {"scoring"},
     {"monitor", "studies"},
     {"report"},
     {"serve"},

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from .mutants import (
+from tests.mutants import (
     FIGURES,
     ROOT,
     SOURCE,
@@ -66,11 +66,14 @@ def test_the_suites_of_a_file_and_then_of_its_package() -> None:
         ["tests/metrics/test_ood.py", "src/goen/metrics/_ood.py"],
         ["tests/metrics"],
     ]
-    assert suites_of(SOURCE / "models/tapping/tapped.py") == [
-        ["tests/models/tapping/test_tapped.py", "src/goen/models/tapping/tapped.py"],
-        ["tests/models/tapping"],
+    assert suites_of(SOURCE / "features/extractor.py") == [
+        ["tests/features/test_extractor.py", "src/goen/features/extractor.py"],
+        ["tests/features"],
     ]
-    assert suites_of(SOURCE / "files.py") == [["tests/test_files.py", "src/goen/files.py"], []]
+    assert suites_of(SOURCE / "io/files.py") == [
+        ["tests/io/test_files.py", "src/goen/io/files.py"],
+        [],
+    ]
 
 
 def test_every_test_can_be_collected_without_a_change(tmp_path: Path) -> None:

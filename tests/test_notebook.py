@@ -55,7 +55,7 @@ def test_outputs_and_layers_are_tables() -> None:
         assert part in html
     assert "lowest" in outputs[:0]._repr_html_()  # there is no lowest value
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 5))
-    table = goen.layers(model, (3, 8, 8))._repr_html_()
+    table = goen.list_layers(model, (3, 8, 8))._repr_html_()
     assert "2 layers" in table
     assert "(N, 8, 6, 6)" in table
     assert "cannot be seen" not in table

@@ -25,13 +25,15 @@ import goen
 from goen.data import Protocol
 from goen.errors import GoenError
 from goen.gate import Gate
-from goen.gate.export import to_onnx, to_program
-from goen.gate.score_files import score_files
 from goen.report import write_report
+from goen.scoring.pipeline import ScoreSettings, score
+from goen.scoring.rows import RowCounts
+from goen.scoring.sinks import RowSink
+from goen.scoring.sources import Sources
 from goen.studies import PRESETS, BenchConfig, RunConfig, bench, run
-
-from .own_model import LAYERS, DigitNet, digits, preprocess, trained
-from .tiny import FAST, tiny_protocol
+from tests.image_sources import scored_rows
+from tests.own_model import LAYERS, DigitNet, digits, preprocess, trained
+from tests.tiny import FAST, tiny_protocol
 
 
 def snapshot() -> dict[str, object]:
@@ -185,8 +187,8 @@ def test_fit_predict_update_and_layers(training: bool) -> None:
         gate.predict(digits().test)
         gate.predict(digits().test.read(range(3)))
         gate.update(ood={"negatives": 255 - digits().test.read()})
-        gate.with_false_alarm_rate(0.1).predict(digits().test.read([0])).discoveries(0.5)
-        goen.layers(model, (3, 32, 32))
+        gate.with_false_alarm_rate(0.1).predict(digits().test.read([0])).flag_with_fdr(0.5)
+        goen.list_layers(model, (3, 32, 32))
         goen.extract(gate.network, digits().test)
     for images in (np.zeros((2, 3, 8, 8), np.uint8), np.full((2, 3, 32, 32), np.nan), []):
         with unchanged(model), pytest.raises(GoenError):
@@ -201,16 +203,16 @@ def test_a_fit_that_fails() -> None:
         fit(failing)
 
 
-def test_score_files(gate: Gate, files: list[Path]) -> None:
+def test_score(gate: Gate, files: list[Path]) -> None:
     with unchanged(gate.network):
-        counts = score_files(gate, files, lambda row: None)
-    assert counts.unreadable == 80
+        rows = scored_rows(gate, *files)
+    assert RowCounts.of(rows).unreadable == 80
 
     def refuse(row: object) -> None:
         raise OSError("no space")
 
     with unchanged(gate.network), pytest.raises(OSError, match="no space"):
-        score_files(gate, files, refuse)
+        score(gate, Sources([*map(str, files)], gate), RowSink(refuse), ScoreSettings())
 
 
 def test_save_and_load(gate: Gate, tmp_path: Path) -> None:
@@ -234,10 +236,9 @@ def test_export(gate: Gate, tmp_path: Path) -> None:
     torch.export.export(nn.Linear(2, 2), (torch.rand(1, 2),), strict=False)
     images = digits().test.read(range(40))
     with unchanged(gate.network):
-        to_program(gate, tmp_path / "gate.pt2", images)
-        to_onnx(gate, tmp_path / "gate.onnx", images)
+        gate.export(tmp_path / "gate.onnx", images)
     with unchanged(gate.network), pytest.raises(GoenError):
-        to_program(gate, tmp_path / "other.pt2", images, tolerance=0.0)
+        gate.export(tmp_path / "other.onnx", images, tolerance=0.0)
 
 
 def test_run_and_bench(protocol: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

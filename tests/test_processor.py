@@ -50,7 +50,7 @@ def test_the_guard_stops_what_would_kill(missing: str, function) -> None:
 
 def test_marked_tests_are_skipped_where_the_ability_is_missing(tmp_path) -> None:
     program = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n0"]
-    chosen = ["-k", "half_model or random_model", "tests/models/tapping"]
+    chosen = ["-k", "half_model or random_model", "tests/features"]
     environment = {k: v for k, v in os.environ.items() if k != MISSING}
     environment[SIMULATE] = "bfloat16 convolution"
     done = subprocess.run(

@@ -12,23 +12,25 @@ import goen
 
 def test_public_names() -> None:
     assert sorted(goen.__all__) == [
+        "FeatureExtractor",
         "Gate",
+        "LinearClassifier",
         "Monitor",
         "Outputs",
         "Prediction",
         "Preprocess",
-        "Tapped",
+        "Scorer",
         "__version__",
         "data",
         "detectors",
         "errors",
         "extract",
-        "layers",
+        "list_layers",
         "load",
+        "load_model",
         "metrics",
         "models",
-        "open_model",
-        "read_picture",
+        "read_image",
     ]
     assert sorted(goen.data.__all__) == [
         "ImageSet",

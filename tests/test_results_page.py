@@ -3,19 +3,16 @@
 import importlib
 import json
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
-import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
 
-from goen.gate.published import PUBLISHED
+from goen.io.results import read_results
 from goen.metrics import over_seeds
-from goen.runs.results import Result, read_results
 from goen.studies import METHODS
+from goen.studies.published import PUBLISHED
 
 ROOT = Path(__file__).parents[1]
 
@@ -25,13 +22,6 @@ def page() -> Iterator[ModuleType]:
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(ROOT / "recipes")
         yield importlib.import_module("page")
-
-
-@pytest.fixture(scope="module")
-def migration() -> Iterator[ModuleType]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(ROOT / "recipes")
-        yield importlib.import_module("migrate_results")
 
 
 def test_the_tables_of_the_pages_are_those_of_the_results(page: ModuleType) -> None:
@@ -161,57 +151,10 @@ def test_every_result_says_where_it_comes_from() -> None:
             assert r.fitted_on
 
 
-def test_published_results_use_the_names_of_this_version(
-    migration: ModuleType, tmp_path: Path
-) -> None:
-    shutil.copytree(ROOT / "results", tmp_path / "results")
-    migration.main(tmp_path / "results")
-    files = [f.relative_to(ROOT) for f in sorted((ROOT / "results").rglob("*.json*"))]
-    assert files == [f.relative_to(tmp_path) for f in sorted(tmp_path.rglob("*.json*"))]
-    for file in files:
-        assert (ROOT / file).read_bytes() == (tmp_path / file).read_bytes()
-    methods = {r.method for f in files if "bench" in f.name for r in _rows(ROOT / f)}
+def test_the_results_name_their_methods_as_the_benchmark_does() -> None:
+    files = [
+        f for f in (ROOT / "results").rglob("bench-*.jsonl") if f.with_suffix(".json").is_file()
+    ]
+    methods = {r.method for f in files for r in read_results(f)}
     assert "goen_m_flip_averaged" in methods
     assert methods <= METHODS.keys()
-
-
-def _rows(file: Path) -> list[Result]:
-    has_summary = file.suffix == ".jsonl" and file.with_suffix(".json").is_file()
-    return read_results(file) if has_summary else []
-
-
-def test_a_migration_renames_and_keeps_every_number(migration: ModuleType, tmp_path: Path) -> None:
-    row = {"method": "softmax", "protocol": "full", "seed": 7, "value": 0.1 + 0.2, "low": None}
-    (tmp_path / "mirrored-7.jsonl").write_text(json.dumps(row) + "\n")
-    summary = {
-        "study": "bench",
-        "config": {"methods": ["goen_m_mirrored"], "protocol": "full", "seed": 7},
-        "titles": {"goen_m_mirrored": ["goen-m, mirrored", "goen"]},
-        "uses_ood": ["goen_m_ood_mirrored"],
-    }
-    (tmp_path / "mirrored-7.json").write_text(json.dumps(summary))
-    scores = {"test/mahalanobis_z": np.arange(3.0), "test/logits": np.eye(2)}
-    save_file(scores, tmp_path / "scores.safetensors")
-    migration.main(tmp_path)
-    new = json.loads((tmp_path / "flip-averaged-7.jsonl").read_text())
-    assert new == {
-        "method": "max_softmax",
-        "budget": "full",
-        "seed": 7,
-        "value": 0.1 + 0.2,
-        "low": None,
-    }
-    assert json.loads((tmp_path / "flip-averaged-7.json").read_text()) == {
-        "study": "bench",
-        "config": {"methods": ["goen_m_flip_averaged"], "budget": "full", "seed": 7},
-        "titles": {"goen_m_flip_averaged": ["goen-m, flip-averaged", "goen"]},
-        "uses_ood": ["goen_m_ood_flip_averaged"],
-    }
-    arrays = load_file(tmp_path / "scores.safetensors")
-    assert arrays.keys() == {"test/goen_distance", "test/logits"}
-    assert (arrays["test/goen_distance"] == np.arange(3.0)).all()
-
-
-def test_a_migration_that_would_change_a_number_is_an_error(migration: ModuleType) -> None:
-    with pytest.raises(SystemExit, match="A number would change"):
-        migration.checked({"value": 1.0}, lambda old: {"value": 2.0})

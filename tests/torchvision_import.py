@@ -5,7 +5,7 @@ that ``import torchvision`` ends in "operator torchvision::nms does not exist", 
 import of timm and of the models of transformers. Their classifiers need no such operator: it is
 enough that two of them are declared. Where torchvision imports by itself nothing is declared.
 
-goen does not do this for its users: it says what is wrong, see goen.libraries.importing.
+goen does not do this for its users: it says what is wrong, see goen.features.importing.
 """
 
 from functools import cache

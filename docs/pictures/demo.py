@@ -1,6 +1,6 @@
 """demo.png, the beginning of the demo's report: python docs/pictures/demo.py runs/digits
 
-Needs Chromium and the packages of the tests (``pip install -e '.[dev]'``).
+Needs Chromium and the packages of the tests (``pip install -e '.[test-all]'``).
 """
 
 import io

@@ -19,7 +19,7 @@ def main() -> None:
     scores = rng.normal(size=LENGTH)
     moved = (np.arange(LENGTH) >= CHANGE) & (rng.random(LENGTH) < 0.1)
     scores[moved] += 3
-    monitor = Monitor.from_scores(rng.normal(size=1000), false_alarm=0.01, seed=0)
+    monitor = Monitor.from_scores(rng.normal(size=1000), alarm_probability=0.01, seed=0)
     state = monitor.update(scores)
     images = np.arange(1, LENGTH + 1)
     figure, (top, middle, bottom) = plt.subplots(
@@ -30,7 +30,7 @@ def main() -> None:
         axes.scatter(images[moved], values[moved], s=12, color=RED, lw=0)
     top.set(title="Scores: a tenth of the images moves at image 2,000", ylabel="score")
     middle.set(title="P-values: each among all scores before it", ylabel="p-value", ylim=(0, 1))
-    bottom.plot(images, state.batch.log_evidence[:, 0], color=DARK, lw=1.5)
+    bottom.plot(images, state.batch.log_e_value[:, 0], color=DARK, lw=1.5)
     bottom.axhline(state.alarm_line, color=RED, lw=1.2)
     bottom.text(
         5,
@@ -43,7 +43,7 @@ def main() -> None:
     bottom.axvline(state.alarm_at, color=RED, lw=1)
     bottom.axvspan(state.since, state.alarm_at, color=RED, alpha=0.15, lw=0)
     bottom.set(
-        title="Evidence", ylabel="log evidence", xlabel="image", xlim=(0, LENGTH), ylim=(-2.5, 14)
+        title="Log e-value", ylabel="log e-value", xlabel="image", xlim=(0, LENGTH), ylim=(-2.5, 14)
     )
     bottom.text(
         state.since - 15,

@@ -1,6 +1,6 @@
 """notebook.png, a prediction as a notebook shows it: python docs/pictures/notebook.py runs/digits
 
-Needs Chromium and the packages of the tests (``pip install -e '.[dev]'``).
+Needs Chromium and the packages of the tests (``pip install -e '.[test-all]'``).
 """
 
 import io

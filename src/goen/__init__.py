@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from goen import data, detectors, errors, metrics, models
-    from goen.data.pictures import read_picture
+    from goen.data.images.decoding import read_image
     from goen.extraction import extract
+    from goen.features.extractor import FeatureExtractor
+    from goen.features.layers import list_layers
+    from goen.features.loading import load_model
+    from goen.features.preprocess import Preprocess
     from goen.gate import Gate, Prediction, load
-    from goen.libraries.opening import open_model
-    from goen.models.tapping.layers import layers
-    from goen.models.tapping.preprocess import Preprocess
-    from goen.models.tapping.tapped import Tapped
     from goen.monitor import Monitor
-    from goen.outputs import Outputs
+    from goen.outputs import LinearClassifier, Outputs
+    from goen.scoring.scorer import Scorer
 
 # Messages are logged; an application decides whether to show them, as the command line does.
 getLogger("goen").addHandler(NullHandler())
@@ -22,38 +23,42 @@ getLogger("goen").addHandler(NullHandler())
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "FeatureExtractor",
     "Gate",
+    "LinearClassifier",
     "Monitor",
     "Outputs",
     "Prediction",
     "Preprocess",
-    "Tapped",
+    "Scorer",
     "__version__",
     "data",
     "detectors",
     "errors",
     "extract",
-    "layers",
+    "list_layers",
     "load",
+    "load_model",
     "metrics",
     "models",
-    "open_model",
-    "read_picture",
+    "read_image",
 ]
 
 # Imported when first used: `goen data list` and `goen --help` must not wait seconds for torch.
 _HOME = {
     "Gate": "gate",
+    "LinearClassifier": "outputs",
     "Monitor": "monitor",
     "Outputs": "outputs",
     "Prediction": "gate",
-    "Preprocess": "models.tapping.preprocess",
-    "Tapped": "models.tapping.tapped",
+    "Scorer": "scoring.scorer",
+    "Preprocess": "features.preprocess",
+    "FeatureExtractor": "features.extractor",
     "extract": "extraction",
-    "layers": "models.tapping.layers",
+    "list_layers": "features.layers",
     "load": "gate",
-    "open_model": "libraries.opening",
-    "read_picture": "data.pictures",
+    "load_model": "features.loading",
+    "read_image": "data.images.decoding",
 }
 
 

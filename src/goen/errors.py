@@ -19,8 +19,12 @@ The command line catches ``GoenError`` once, prints its one sentence and exits w
 A message says what was expected, what came, and what to do.
 """
 
+import sys
+import warnings
 from collections.abc import Iterable
 from difflib import get_close_matches
+
+_INNER = ("goen", "contextlib")
 
 
 class GoenError(Exception):
@@ -82,3 +86,12 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> UsageError:
     hint = f" Did you mean {near[0]!r}?" if near else ""
     listed = f"Known: {', '.join(names)}." if names else "There are none."
     return UsageError(f"Unknown {kind} {name!r}.{hint} {listed}")
+
+
+def warn(message: str) -> None:
+    """Warn with a ``GoenWarning`` at the line outside of goen that called it."""
+    frame, level = sys._getframe(1), 2
+    # Functions of goen may be called through a context manager that decorates them.
+    while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] in _INNER:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, GoenWarning, stacklevel=level)

@@ -1,16 +1,23 @@
 """The one loop that runs a network over images."""
 
-from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
-from goen.batch import Inputs, count_of, map_parts
-from goen.data.imageset import ImageSet
+from goen.batch import Inputs, count_of, map_parts, take
+from goen.data.input_spec import ImageInputs, InputsOption, find_input_spec
+from goen.data.inputs import BatchStream, Images, as_stream, first_inputs
 from goen.errors import UsageError
+from goen.features.extractor import FeatureExtractor, as_extractor
+from goen.features.loaded_model import LoadedModel
+from goen.features.loading import as_loaded
+from goen.features.pooling import Layout, Tokens
+from goen.features.preprocess import InputPreprocessing, Preprocessing
 from goen.models.placement import evaluating, full_precision, placement
-from goen.outputs import Outputs
+from goen.outputs import LinearClassifier, Outputs
 from goen.progress import bar
 
 BATCH_SIZE = 256
@@ -18,37 +25,117 @@ BATCH_SIZE = 256
 Beside = TypeVar("Beside")
 
 
-def extract(network: nn.Module, images: ImageSet, *, batch_size: int = BATCH_SIZE) -> Outputs:
-    """The outputs of the network for every image of the set, on the CPU.
+def extract(
+    model: nn.Module | LoadedModel,
+    images: Images,
+    *,
+    layers: str | Sequence[str] = "auto",
+    logits: str | int | None = None,
+    preprocess: Preprocessing | InputPreprocessing | None = None,
+    tokens: Tokens = "mean",
+    layout: Layout = "auto",
+    batch_size: int = BATCH_SIZE,
+) -> Outputs:
+    """The model's outputs for every image, on the CPU, with the labels that came with them.
+
+    Args:
+        model: as for ``Gate.fit``; or one that returns ``Outputs``, as a gate's, without settings.
+        images: as for ``Gate.fit``, with labels or without. One tensor of four axes is images,
+            unless the model is a ``FeatureExtractor`` of ``tensors``.
+        layers: whose features to extract; see ``Gate.fit``.
+        logits: their key, attribute or index in the model's output, if that is ambiguous.
+        preprocess: of images in [0, 1], before they enter the model.
+        tokens: of transformers: ``mean`` of all tokens, or the first (``class``).
+        layout: of feature maps, where their shape is ambiguous.
+        batch_size: of sets and arrays; iterables have their own.
+
+    Raises:
+        UsageError: invalid images, layers or settings, or an unsuitable model.
+        DataError: there are no images.
 
     Example:
         >>> from goen.data import load_set
         >>> from goen.models import NetworkConfig, ResNet18
         >>> outputs = extract(ResNet18(NetworkConfig(width=1)), load_set("digits").take(range(5)))
-        >>> len(outputs), sorted(outputs.features)
-        (5, ['layer1', 'layer2', 'layer3', 'layer4', 'z'])
-
-    Raises:
-        UsageError: no image set, or a network that does not return ``Outputs``.
+        >>> len(outputs), sorted(outputs.features), outputs.labels
+        (5, ['layer1', 'layer2', 'layer3', 'layer4', 'z'], tensor([0, 1, 2, 3, 4]))
     """
-    return Outputs.concatenate(stream(network, images, batch_size=batch_size))
+    opened = as_loaded(model)
+    network, own = opened.model, isinstance(opened.model, FeatureExtractor)
+    asked: InputsOption = network.inputs if isinstance(network, FeatureExtractor) else "auto"
+    first, batches = first_inputs(as_stream(images, "images", batch_size, asked))
+    spec, few = find_input_spec(first, asked, batches.name), take(first, slice(2))
+    if not own and _returns_outputs(network, few):
+        if (layers, logits, preprocess, tokens, layout) != ("auto", None, None, "mean", "auto"):
+            raise _has_its_own_features(network)
+    else:
+        network = load_extractor(
+            opened,
+            few,
+            images=isinstance(spec, ImageInputs),
+            layers=layers,
+            logits=logits,
+            preprocess=preprocess,
+            tokens=tokens,
+            layout=layout,
+        )
+    outputs = Outputs.concatenate(stream(network, replace(batches, spec=spec)))
+    return replace(outputs, classifier=_copied(outputs.classifier))
+
+
+def load_extractor(
+    loaded: LoadedModel,
+    example: Inputs,
+    *,
+    images: bool,
+    preprocess: Preprocessing | InputPreprocessing | None,
+    **settings: Any,
+) -> FeatureExtractor:
+    """The model in a feature extractor with these settings, and its own preprocessing by default.
+
+    Args:
+        loaded: the model, or a ``FeatureExtractor`` as it is.
+        example: two inputs.
+        images: whether they are images.
+        preprocess: in place of the model's own.
+        settings: ``layers``, ``logits``, ``tokens`` and ``layout`` of the extractor.
+    """
+    if preprocess is None and not isinstance(loaded.model, FeatureExtractor):
+        preprocess = loaded.preprocess(images=images)
+    with full_precision():
+        return as_extractor(
+            loaded.model,
+            preprocess=preprocess,
+            example=example,
+            inputs="images" if images else "tensors",
+            **settings,
+        )
+
+
+def _has_its_own_features(network: nn.Module) -> UsageError:
+    return UsageError(
+        f"{type(network).__name__} returns goen.Outputs, with logits and features of its own: "
+        "layers, logits, preprocess, tokens and layout are settings for other models."
+    )
+
+
+def _copied(classifier: LinearClassifier | None) -> LinearClassifier | None:
+    """The classifier as it is now: the model's own weights may be trained further."""
+    if classifier is None:
+        return None
+    return replace(classifier, weight=classifier.weight.clone(), bias=classifier.bias.clone())
 
 
 def stream(
-    network: nn.Module, images: ImageSet, *, batch_size: int = BATCH_SIZE
+    network: nn.Module, images: Images | BatchStream, *, batch_size: int = BATCH_SIZE
 ) -> Iterator[Outputs]:
     """The outputs batch by batch, in order: memory that does not grow with the set.
 
-    The network is put into evaluation mode and left as it was found.
+    The network returns ``Outputs``. It is put into evaluation mode and left as it was found.
     """
-    if not isinstance(images, ImageSet):
-        raise UsageError(
-            f"extract reads a goen.data.ImageSet, got {type(images).__name__}. Make one of an "
-            "array of images: ImageSet(name, pixels, labels, classes), uint8 pixels (N, C, H, W)."
-        )
-    batches = ((torch.from_numpy(batch), None) for batch in images.batches(batch_size))
-    for outputs, _ in run_network(network, batches, name=images.name, total=len(images)):
-        yield outputs
+    batches = as_stream(images, "images", batch_size)
+    for outputs, labels in run_network(network, batches, name=batches.name, total=batches.count):
+        yield outputs if labels is None else replace(outputs, labels=labels.cpu())
 
 
 def run_network(
@@ -79,7 +166,7 @@ def run_network(
 def _outputs(network: nn.Module, inputs: Inputs) -> Outputs:
     """What the network returns for this batch, if that is ``Outputs``."""
     name = type(network).__name__
-    advice = "Wrap it, and name the layers whose features you want: goen.Tapped(model, layers)."
+    advice = "Wrap it and name the layers to read: goen.FeatureExtractor(model, layers)."
     try:
         outputs = network(inputs)
     except (RuntimeError, TypeError) as error:
@@ -96,6 +183,18 @@ def _outputs(network: nn.Module, inputs: Inputs) -> Outputs:
             f"The network should return goen.Outputs, and {name} returns {got}. {advice}"
         )
     return outputs
+
+
+def _returns_outputs(network: nn.Module, inputs: Inputs) -> bool:
+    """Whether this is a network of goen, or another that returns ``Outputs``."""
+    if _is_of_goen(network):
+        return True
+    device = placement(network)[0]
+    try:
+        with evaluating(network), full_precision(), torch.inference_mode():
+            return isinstance(network(map_parts(lambda part: part.to(device), inputs)), Outputs)
+    except Exception:  # so does a plain model of floats; a model's own code may raise anything
+        return False
 
 
 def _is_of_goen(network: nn.Module) -> bool:

@@ -2,14 +2,90 @@
 
 All that lies behind a network (detectors, metrics, studies) reads ``Outputs``, never a model."""
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from goen.errors import UsageError, unknown
 from goen.notebook import MOST_ROWS, cut, html_table
+
+# How far a classifier may be from the logits: of what the features add to the bias (pooled in
+# another order, or in TF32), and of the logits (rounding). In float32, and in 16 bits.
+_FULL, _HALF = (1e-3, 1e-6), (2e-2, 1e-2)
+_HALVES = (torch.bfloat16, torch.float16)
+# Rows whose logits are computed at once.
+_ROWS = 65_536
+
+
+@dataclass(frozen=True, eq=False)
+class LinearClassifier:
+    """The last layer of a network: its logits are ``features[feature] @ weight.T + bias``.
+
+    Attributes:
+        weight: ``(C, D)``, float32 or float64.
+        bias: ``(C,)``.
+        feature: the feature that it reads.
+    """
+
+    weight: Tensor
+    bias: Tensor
+    feature: str
+
+    @classmethod
+    def of(
+        cls, layer: nn.Linear | nn.Conv2d, feature: str, scale: float = 1.0
+    ) -> "LinearClassifier | None":
+        """The weights of a linear layer, or of a convolution of one pixel, that classifies.
+
+        They are views of the layer's own, unless these have 16 bits. ``None`` in a program that
+        torch.export or torch.compile traces, which returns tensors alone.
+
+        Args:
+            layer: gives the logits.
+            feature: the name of the feature that it reads.
+            scale: what that feature is multiplied by before.
+
+        Example:
+            >>> LinearClassifier.of(nn.Linear(8, 3), "z").weight.shape
+            torch.Size([3, 8])
+        """
+        if torch.compiler.is_compiling():
+            return None
+        weight = layer.weight.detach().flatten(1)
+        weight = weight.to(torch.promote_types(weight.dtype, torch.float32))
+        bias = weight.new_zeros(len(weight)) if layer.bias is None else layer.bias.detach()
+        return cls(weight if scale == 1 else weight * scale, bias.to(weight.dtype), feature)
+
+    def logits(self, features: Tensor) -> Tensor:
+        """The logits ``(N, C)`` of features ``(N, D)``."""
+        return features.to(self.weight.dtype) @ self.weight.T + self.bias
+
+    def difference(self, outputs: "Outputs") -> tuple[float, float]:
+        """How far its logits are from those of the outputs at most, and how far they may be.
+
+        The tolerance is a thousandth of the most that the features add to the bias; where the
+        model computes in 16 bits, two hundredths, and a hundredth of the largest logit. Rows that
+        are not finite are left out.
+        """
+        features, logits = outputs.feature(self.feature).detach(), outputs.logits.detach()
+        half = _is_half(self.weight) or _is_half(logits)
+        most = added = largest = 0.0
+        for start in range(0, len(logits), _ROWS):
+            rows, given = features[start : start + _ROWS], logits[start : start + _ROWS]
+            finite = given.isfinite().all(1) & rows.isfinite().all(1)
+            if finite.any():
+                given = given[finite].to(self.weight.dtype)
+                most = max(most, float((self.logits(rows[finite]) - given).abs().max()))
+                added = max(added, float((given - self.bias).abs().max()))
+                largest = max(largest, float(given.abs().max()))
+        of_added, of_largest = _HALF if half else _FULL
+        return most, of_added * added + of_largest * largest
+
+    def cpu(self) -> "LinearClassifier":
+        """The same on the CPU."""
+        return LinearClassifier(self.weight.cpu(), self.bias.cpu(), self.feature)
 
 
 @dataclass(frozen=True)
@@ -18,20 +94,25 @@ class Outputs:
 
     ``uncertainty`` ``(N,)`` is present when the network provides its own uncertainty estimate (the
     mutual information of an MC-dropout head, an evidential head's vacuity); higher means more. The
-    softmax of ``logits`` is always the network's probability of each class.
+    softmax of ``logits`` is always the network's probability of each class. ``classifier`` is
+    present where the logits are a linear function of one of these features: methods that use its
+    weights (ViM, ReAct, fDBD) take them from here. ``labels`` ``(N,)`` are the classes of the
+    images, where they are known: ``detector.fit(outputs, outputs.labels)``.
     """
 
     logits: Tensor
     features: Mapping[str, Tensor]
     uncertainty: Tensor | None = None
+    classifier: LinearClassifier | None = None
+    labels: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.logits)
 
     def _repr_html_(self) -> str:
         parts = {"logits": self.logits, **self.features}
-        if self.uncertainty is not None:
-            parts["uncertainty"] = self.uncertainty
+        beside = {"uncertainty": self.uncertainty, "labels": self.labels}
+        parts |= {name: part for name, part in beside.items() if part is not None}
         rows = [
             (name, str(tuple(part.shape)), str(part.dtype).removeprefix("torch."), *_range(part))
             for name, part in [*parts.items()][:MOST_ROWS]
@@ -52,9 +133,7 @@ class Outputs:
                 f"Outputs are indexed by a slice or by a list or tensor of rows, got {rows!r}. The "
                 "first image is outputs[[0]], the last outputs[[-1]]."
             )
-        features = {name: values[rows] for name, values in self.features.items()}
-        uncertainty = None if self.uncertainty is None else self.uncertainty[rows]
-        return Outputs(self.logits[rows], features, uncertainty)
+        return self._map(lambda part: part[rows])
 
     @property
     def last_feature(self) -> str:
@@ -96,15 +175,28 @@ class Outputs:
         return self.features[name]
 
     def keep(self, names: Collection[str]) -> "Outputs":
-        """These outputs with no more than the named features."""
+        """These outputs with no more than the named features.
+
+        The classifier is kept with the feature that it reads.
+        """
         kept = {name: self.features[name] for name in names}
-        return Outputs(self.logits, kept, self.uncertainty)
+        reads = None if self.classifier is None else self.classifier.feature
+        return replace(self, features=kept, classifier=self.classifier if reads in kept else None)
 
     def cpu(self) -> "Outputs":
         """The same on the CPU."""
-        features = {name: values.cpu() for name, values in self.features.items()}
-        uncertainty = None if self.uncertainty is None else self.uncertainty.cpu()
-        return Outputs(self.logits.cpu(), features, uncertainty)
+        classifier = None if self.classifier is None else self.classifier.cpu()
+        return replace(self._map(lambda part: part.cpu()), classifier=classifier)
+
+    def _map(self, function: Callable[[Tensor], Tensor]) -> "Outputs":
+        """The function applied to what has a row for each image."""
+        return Outputs(
+            function(self.logits),
+            {name: function(values) for name, values in self.features.items()},
+            None if self.uncertainty is None else function(self.uncertainty),
+            self.classifier,
+            None if self.labels is None else function(self.labels),
+        )
 
     @staticmethod
     def concatenate(parts: Iterable["Outputs"]) -> "Outputs":
@@ -113,12 +205,54 @@ class Outputs:
         if not gathered:
             raise UsageError("Cannot concatenate: there are no batches.")
         names = gathered[0].features
-        uncertain = [part.uncertainty for part in gathered if part.uncertainty is not None]
         return Outputs(
             torch.cat([part.logits for part in gathered]),
             {name: torch.cat([part.features[name] for part in gathered]) for name in names},
-            torch.cat(uncertain) if len(uncertain) == len(gathered) else None,
+            _all([part.uncertainty for part in gathered]),
+            gathered[0].classifier,
+            _all([part.labels for part in gathered]),
         )
+
+
+def check_classifier(outputs: Outputs) -> LinearClassifier:
+    """The classifier of the outputs, which reproduces their logits.
+
+    Raises:
+        UsageError: there is none, or its logits are others; see ``LinearClassifier.difference``.
+
+    Example:
+        >>> z = torch.eye(2)
+        >>> identity = LinearClassifier(torch.eye(2), torch.zeros(2), "z")
+        >>> check_classifier(Outputs(z, {"z": z}, classifier=identity)).feature
+        'z'
+    """
+    classifier = outputs.classifier
+    if classifier is None:
+        raise UsageError(
+            "These outputs have no linear classifier: the logits are not a linear function of one "
+            f"of the features ({', '.join(outputs.features) or 'there are none'}). Extract the "
+            "layer that the last linear layer reads, pooled as the model pools it (of a "
+            "transformer that classifies its class token: tokens='class', --tokens class)."
+        )
+    most, tolerance = classifier.difference(outputs)
+    if not most <= tolerance:
+        raise UsageError(
+            f"The linear classifier does not reproduce the logits: with feature "
+            f"{classifier.feature!r} they differ by up to {most:.3g}, and the tolerance is "
+            f"{tolerance:.3g}. Extract features and logits in one pass of the same weights."
+        )
+    return classifier
+
+
+def _all(parts: Sequence[Tensor | None]) -> Tensor | None:
+    """One after the other; nothing where one is missing."""
+    found = [part for part in parts if part is not None]
+    return torch.cat(found) if len(found) == len(parts) else None
+
+
+def _is_half(values: Tensor) -> bool:
+    """Whether these are numbers of 16 bits, as of a model that computes in them."""
+    return any(torch.equal(values.to(half).to(values.dtype), values) for half in _HALVES)
 
 
 def _range(values: Tensor) -> tuple[str, str]:

@@ -6,8 +6,7 @@ import pytest
 
 from goen.cli.main import main
 from goen.studies import PRESETS
-
-from ..tiny import TINY, tiny_protocol
+from tests.tiny import TINY, tiny_protocol
 
 
 @pytest.fixture(scope="session")
@@ -16,6 +15,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("runs") / "digits"
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(PRESETS, "tiny", TINY)  # type: ignore[arg-type]
-        patch.setattr("goen.cli.study.protocol", lambda *_, **__: tiny_protocol())
+        patch.setattr("goen.cli.options.study.protocol", lambda *_, **__: tiny_protocol())
         assert main(["run", "--preset", "tiny", "--out", str(out)]) == 0
     return out

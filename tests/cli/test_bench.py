@@ -7,14 +7,13 @@ import pytest
 
 from goen.cli.main import main
 from goen.studies import PRESETS
-
-from ..tiny import FAST, tiny_protocol
+from tests.tiny import FAST, tiny_protocol
 
 
 @pytest.fixture(autouse=True)
 def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PRESETS, "fast", FAST)  # type: ignore[arg-type]
-    monkeypatch.setattr("goen.cli.study.protocol", lambda *_, **__: tiny_protocol())
+    monkeypatch.setattr("goen.cli.options.study.protocol", lambda *_, **__: tiny_protocol())
     monkeypatch.setenv("COLUMNS", "200")
 
 

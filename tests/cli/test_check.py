@@ -10,10 +10,9 @@ import pytest
 
 from goen.cli.main import main
 from goen.data import Protocol
-from goen.gate.published import Measured, measure_gate, publish
-
-from ..gate.test_bundled import bundle, stand_in
-from ..tiny import tiny_protocol
+from goen.studies.published import Measured, measure_gate, publish
+from tests.gate.test_bundled import bundle, stand_in
+from tests.tiny import tiny_protocol
 
 
 @pytest.fixture(scope="module")

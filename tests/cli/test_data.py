@@ -74,16 +74,16 @@ def test_show_writes_a_picture_and_prints_its_path(
             assert picture.width > 200
 
 
-def test_show_replaces_its_own_sheets_and_no_photograph(
+def test_show_replaces_a_file_with_overwrite_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["data", "show", "digits", "--out", str(tmp_path)]
-    assert main(arguments) == main(arguments) == 0
-    Image.new("RGB", (40, 40), "red").save(tmp_path / "digits.png")
-    photograph = (tmp_path / "digits.png").read_bytes()
+    (tmp_path / "digits.png").write_text("a photograph")
     assert main(arguments) == 2
-    assert "not a contact sheet of goen" in capsys.readouterr().err
-    assert (tmp_path / "digits.png").read_bytes() == photograph
+    assert "digits.png exists. Replace it with" in capsys.readouterr().err
+    assert (tmp_path / "digits.png").read_text() == "a photograph"
+    assert main([*arguments, "--overwrite"]) == 0
+    assert (tmp_path / "digits.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize("corruption", ["fog", "all"])

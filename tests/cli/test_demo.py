@@ -10,11 +10,10 @@ import goen.cli.demo
 import goen.cli.run
 from goen.cli.demo import ood_pictures
 from goen.cli.main import main
-from goen.cli.study import StudyOptions
-from goen.data.pictures import read_picture
-from goen.gate.score_files import most_unusual_cue, prediction_rows
-
-from ..gate.test_bundled import bundle, stand_in
+from goen.cli.options.study import StudyOptions
+from goen.data.images.decoding import read_image
+from goen.scoring.rows import most_unusual_cue
+from tests.gate.test_bundled import bundle, stand_in
 
 NAMES = ["temple", "flower", "Grace Hopper", "digit 3", "digit 5", "digit 8", "noise"]
 
@@ -58,7 +57,7 @@ def test_ood_pictures_first_and_then_goen_run(
     monkeypatch.delenv("FORCE_COLOR")
     assert main(["demo"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    for name, row in zip(NAMES, prediction_rows(found), strict=True):
+    for name, row in zip(NAMES, found.rows(), strict=True):
         decision = "flagged" if row["p_value"] <= 0.05 else "passed"
         words = [name, row["label"], f"{row['confidence']:.0%}", f"{row['p_value']:.2g}", decision]
         pattern = " +".join([*words, most_unusual_cue(row)])
@@ -74,7 +73,7 @@ def test_pictures_come_in_any_size_and_are_what_they_are_called(tmp_path: Path) 
     from sklearn.datasets import images
 
     temple = Path(images.__path__[0]) / "china.jpg"
-    assert np.array_equal(small["temple"], read_picture(temple, (32, 32)))
+    assert np.array_equal(small["temple"], read_image(temple, (32, 32)))
 
 
 def test_matplotlib_without_its_samples_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from goen.cli.main import main
-
-from ..own_model import trained
+from tests.own_model import trained
 
 
 @pytest.mark.parametrize("option", ["--out", "--program"])
@@ -22,7 +21,7 @@ def test_export_replaces_no_weights_and_reports_it_before_anything_is_traced(
     torch.save(trained().state_dict(), weights)
     before = weights.read_bytes()
     assert main(["export", "cifar10-w16", option, str(weights)]) == 2
-    assert "that goen exported. goen replaces only" in capsys.readouterr().err
+    assert "w.pt exists. Replace it with overwrite=True (--overwrite)" in capsys.readouterr().err
     assert weights.read_bytes() == before
     assert main(["export", "cifar10-w16", "--out", "g.onnx", "--program", "./g.onnx"]) == 2
     assert "must be different files" in capsys.readouterr().err
@@ -39,7 +38,7 @@ def test_a_file_to_write_and_pictures_to_compare_on_are_needed(
     out, empty = str(tmp_path / "gate.onnx"), tmp_path / "empty"
     empty.mkdir()
     assert main(["export", "cifar10-w16", "--out", out, "--images", str(empty)]) == 2
-    assert "There are no pictures in" in capsys.readouterr().err
+    assert "There are no images in" in capsys.readouterr().err
     assert not Path(out).exists()
 
 

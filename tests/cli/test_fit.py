@@ -1,9 +1,6 @@
 """``goen fit``, ``goen score`` and ``goen export``, as an engineer would type them."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,21 +9,19 @@ import numpy as np
 import pytest
 import tifffile
 import torch
-from onnxruntime import InferenceSession
 from PIL import Image
 from safetensors.torch import save_file
 
 from goen.cli.main import main
 from goen.data import ImageSet
-from goen.data.data_urls import picture_url
-from goen.data.folders import open_image_set, picture_files
-from goen.data.kinds import ImageInputs
-from goen.data.pictures import read_picture
+from goen.data.images.data_urls import image_url
+from goen.data.images.decoding import read_image
+from goen.data.input_spec import ImageInputs
+from goen.data.sets.folders import image_files, open_image_set
 from goen.gate import load
-
-from ..gate.false_alarms import flags_allowed
-from ..own_model import LAYERS, digits, trained
-from ..report.scored import walls
+from tests.gate.false_alarms import flags_allowed
+from tests.own_model import LAYERS, digits, trained
+from tests.report.scored import galleries
 
 ROOT = Path(__file__).parent.parent.parent
 MODULE = """
@@ -109,7 +104,7 @@ def test_fit_then_score_then_export(
     assert "noise" in page
     assert page.strip() == (gate / "report.txt").read_text().strip()
     assert f"goen score PICTURES --gate {gate} --model my_nets:digit_net" in notes
-    facts = json.loads((gate / "manifest.json").read_text())["facts"]
+    facts = json.loads((gate / "manifest.json").read_text())["metadata"]
     assert facts["factory"] == "my_nets:digit_net"
     assert facts["held_out_accuracy"] > 0.8
 
@@ -197,24 +192,24 @@ def test_fit_leaves_a_page_and_score_shows_the_training_images(
 ) -> None:
     gate, page = tmp_path / "gate", tmp_path / "page.html"
     fit = [*ARGUMENTS, "--weights", "w.pt", "--layers", *LAYERS, "--out", gate]
-    assert goen(*fit) == goen(*fit) == 0  # a gate and its pages are replaced together
+    assert goen(*fit) == goen(*fit, "--overwrite") == 0  # with its pages
     assert f"report: {gate / 'report.html'}" in capsys.readouterr().err
-    suspicious = walls(gate / "report.html")["suspicious"]
-    assert len(suspicious["tiles"]) == 5
-    for tile in suspicious["tiles"]:
-        assert tile["seen"] == picture_url(read_picture(Path(tile["name"])))
-        assert tile["name"].startswith(f"held/{suspicious['classes'][tile['truth']]}/")
+    suspicious = galleries(gate / "report.html")["suspicious"]
+    assert len(suspicious["cards"]) == 5
+    for card in suspicious["cards"]:
+        assert card["seen"] == image_url(read_image(Path(card["name"])))
+        assert card["name"].startswith(f"held/{suspicious['classes'][card['truth']]}/")
     for number, (name, url) in suspicious["training"].items():
-        assert name == str(picture_files("train", open_image_set("train", None, None))[int(number)])
-        assert url == picture_url(read_picture(Path(name)))
+        assert name == str(image_files("train", open_image_set("train", None, None))[int(number)])
+        assert url == image_url(read_image(Path(name)))
 
     score = ["score", "photos", "--gate", gate, "--model", "my_nets:digit_net", "--report", page]
     assert goen(*score, "--training-images", "train") == 0
-    wall = walls(page)["scored-pictures"]
-    assert wall["training"]
-    for name, url in wall["training"].values():
-        assert url == picture_url(read_picture(Path(name)))
-    assert goen(*score, "--training-images", "held") == 2
+    gallery = galleries(page)["scored-images"]
+    assert gallery["training"]
+    for name, url in gallery["training"].values():
+        assert url == image_url(read_image(Path(name)))
+    assert goen(*score, "--overwrite", "--training-images", "held") == 2
     assert "held is not the set that this gate was fitted on" in capsys.readouterr().err
 
 
@@ -224,7 +219,7 @@ def test_a_folder_that_would_be_lost_is_reported_before_anything_is_fitted(
     (tmp_path / "thesis.txt").write_text("years of work")
     everything = [*ARGUMENTS, "--layers", *LAYERS, "--out", tmp_path]
     assert goen(*everything, "--weights", "nowhere.pt") == 2
-    assert "holds thesis.txt, not a saved gate" in capsys.readouterr().err
+    assert "holds thesis.txt, not a folder with goen's marker" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["thesis.txt", "w.pt", "w.safetensors", "link.pt", "dangling.pt"])
@@ -390,6 +385,8 @@ def test_grey_and_bands_from_the_fit_to_a_file(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    from onnxruntime import InferenceSession
+
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "band_nets.py").write_text(BANDS_MODULE)
@@ -406,10 +403,11 @@ def test_grey_and_bands_from_the_fit_to_a_file(
     capsys.readouterr()
     gate = load("gate", model=__import__("band_nets").cnn(bands))
     assert gate.inputs == ImageInputs(bands, 10, 12, 8 if dtype is np.uint8 else 16)
-    assert gate.facts["held_out_accuracy"] == 1.0
+    assert gate.metadata["held_out_accuracy"] == 1.0
 
     def scores(*paths: str) -> list[dict[str, Any]]:
-        assert main(["score", *paths, "--gate", "gate", *model, "--report", "page.html"]) == 0
+        page = ["--report", "page.html", "--overwrite"]
+        assert main(["score", *paths, "--gate", "gate", *model, *page]) == 0
         return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
     known = scores(new)
@@ -476,22 +474,3 @@ def test_the_model_decides_how_grey_pictures_are_read(
         photo, tile = (json.loads(line) for line in capsys.readouterr().out.splitlines())
         assert photo["error"] is None
         assert f"tile.tif has 13 channels; {channels} are needed" in tile["error"]
-
-
-@pytest.mark.xdist_group("processes")
-def test_two_processes_of_torchrun_write_the_gate_of_one(desk: Path, tmp_path: Path) -> None:
-    words = [*ARGUMENTS, "--weights", "w.pt", "--layers", *LAYERS, "--batch-size", "64"]
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    for name, launcher in (("one", []), ("two", torchrun)):
-        done = subprocess.run(
-            [sys.executable, *launcher, "-m", "goen", *words, "--out", str(tmp_path / name)],
-            cwd=desk,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-        assert not done.returncode, done.stderr[:3000]
-        assert done.stdout.count("A gate for my_nets:digit_net") == 1
-    for file in ("manifest.json", "tensors.safetensors", "report.txt"):
-        assert (tmp_path / "two" / file).read_bytes() == (tmp_path / "one" / file).read_bytes()

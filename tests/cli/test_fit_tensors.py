@@ -5,12 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from goen.cli.fit_tensors import is_tensor_file
 from safetensors.numpy import save_file
 
-from goen.cli.fit_tensors import is_tensor_file
 from goen.cli.main import main
-
-from ..libraries.tiny_models import CLASSES, KINDS, labelled, saved
+from tests.features.tiny_models import CLASSES, KINDS, labelled, saved
 
 
 def written(file: Path, count: int, seed: int, *, names: bool = False) -> str:

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from goen.cli.main import main
-
-from ..gate.test_gate import make_gate
-from ..report.by_hand import bench
+from tests.gate.test_gate import make_gate
+from tests.report.by_hand import bench
 
 
 def test_it_prints_where_everything_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -36,5 +35,5 @@ def test_a_study_beside_it_that_is_none_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = bench(tmp_path / "bench")
-    assert main(["report", str(folder), "--beside", str(tmp_path)]) == 2
+    assert main(["report", str(folder), "--with", str(tmp_path)]) == 2
     assert "Has the run finished?" in capsys.readouterr().err

@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 
 from goen.cli.main import main
-from goen.runs.results import read_results
+from goen.io.results import read_results
 from goen.studies import PRESETS
-
-from ..tiny import TINY, tiny_protocol
+from tests.tiny import TINY, tiny_protocol
 
 pytestmark = pytest.mark.xdist_group("finished run")
 
@@ -17,7 +16,7 @@ def test_run_ends_with_the_path_of_its_report(
     finished: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(PRESETS, "tiny", TINY)  # type: ignore[arg-type]
-    monkeypatch.setattr("goen.cli.study.protocol", lambda *_, **__: tiny_protocol())
+    monkeypatch.setattr("goen.cli.options.study.protocol", lambda *_, **__: tiny_protocol())
     assert main(["run", "--preset", "tiny", "--out", str(finished)]) == 0
     out = capsys.readouterr().out
     assert "budget full" in out

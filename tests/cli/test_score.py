@@ -21,9 +21,10 @@ import goen
 from goen.cli.main import main
 from goen.cli.score import _about
 from goen.data import load_set
-from goen.data.pictures import read_picture
-
-from ..report.scored import walls
+from goen.data.images.decoding import read_image
+from goen.scoring.score_folder import score_shard_files
+from tests.image_sources import encoded, write_folder, write_parquet, write_tar
+from tests.report.scored import galleries
 
 pytestmark = pytest.mark.xdist_group("finished run")
 
@@ -74,7 +75,7 @@ def test_the_summary_names_the_engine_and_both_engines_decide_alike(
     out, err = capsys.readouterr()
     assert "engine: torch" in err
     rows = [json.loads(line) for line in out.splitlines()]
-    monkeypatch.setattr("goen.cli.score.FEWEST_FOR_ONNXRUNTIME", 5)  # there are five
+    monkeypatch.setattr("goen.scoring.pipeline.FEWEST_FOR_ONNXRUNTIME", 5)  # there are five
     for asked in ("onnxruntime", "auto"):
         assert main([*command, "--engine", asked]) == 1
         out, err = capsys.readouterr()
@@ -114,33 +115,29 @@ def test_the_three_formats_hold_the_same(
         "p_log_distance", "p_similarity", "p_entropy", "error",
     ]  # fmt: skip
     scores = [float(r["score"]) for r in rows if not r["error"]]
-    batch = np.stack([read_picture(Path(r["path"]), (32, 32)) for r in rows[:3]])
+    batch = np.stack([read_image(Path(r["path"]), (32, 32)) for r in rows[:3]])
     direct = goen.load(finished).predict(batch).score
     assert np.allclose(scores[:3], direct, atol=1e-5)
 
 
 @pytest.mark.parametrize("ending", [".jsonl", ".csv", ".parquet"])
-def test_scores_replace_scores_and_nothing_else(
+def test_a_file_is_replaced_if_asked_and_never_scored(
     finished: Path,
     pictures: Path,
     tmp_path: Path,
     ending: str,
     capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     out = tmp_path / f"scores{ending}"
     command = ["score", str(pictures), "--gate", str(finished), "--out", str(out)]
-    assert main(command) == main(command) == 1
-    with monkeypatch.context() as patch:
-        patch.setattr("goen.cli.score.score_files", lambda *_: pytest.fail("it has begun"))
-        earlier = out.read_bytes()
-        assert main([command[0], str(out), *command[1:]]) == 2
-        assert "is one of the files to score" in capsys.readouterr().err
-        assert out.read_bytes() == earlier
-        out.write_text("name,mark\nAda,1\n")
-        assert main(command) == 2
-        assert "a file of 16 bytes, not" in capsys.readouterr().err
-    assert out.read_text() == "name,mark\nAda,1\n"
+    assert main(command) == main([*command, "--overwrite"]) == 1
+    capsys.readouterr()
+    earlier = out.read_bytes()
+    assert main(command) == 2
+    assert "exists. Replace it with" in capsys.readouterr().err
+    assert main([command[0], str(out), *command[1:], "--overwrite"]) == 2
+    assert "is one of the files to score" in capsys.readouterr().err
+    assert out.read_bytes() == earlier
 
 
 def test_another_rate_moves_only_the_decision(
@@ -168,6 +165,12 @@ def test_another_rate_moves_only_the_decision(
         (["--format", "table", "--out", "a.csv"], "A table goes to standard output, not to a.csv"),
         (["--sort", "p_valeu"], "Unknown column 'p_valeu'. Did you mean 'p_value'?"),
         (["--batch-size", "0"], "at least one image, got a batch size of 0"),
+        (["--threads", "0"], "threads must be an integer, at least 1"),
+        (["--workers", "0"], "1 worker or more"),
+        (["--cluster", "auto"], "--cluster goes with --workers N"),
+        (["--shard-size", "100"], "a multiple of 128"),
+        (["--out", "s/", "--sort", "score"], "--sort is for a table or one file"),
+        (["--out", "s/", "--format", "table"], "A table goes to standard output"),
         (["--device", "gpu"], "There is no device 'gpu' on this machine. Available: cpu"),
         (["--copy-flagged", "."], "which is scored: copies there would be scored as well"),
     ],
@@ -218,7 +221,7 @@ def test_the_first_reason_is_said_where_rows_go_to_a_file(
     assert main(["score", str(pictures), "--gate", str(finished), "--out", str(out)]) == 1
     said = " ".join(capsys.readouterr().err.split())
     assert "the first that could not be scored: " in said
-    assert "0-broken.png is not a picture that goen reads" in said
+    assert "0-broken.png is not an image that goen reads" in said
 
 
 def test_nothing_to_score_is_reported(
@@ -226,7 +229,7 @@ def test_nothing_to_score_is_reported(
 ) -> None:
     (tmp_path / "empty").mkdir()
     assert main(["score", str(tmp_path / "empty"), "--gate", str(finished)]) == 2
-    assert "no pictures" in capsys.readouterr().err
+    assert "no images" in capsys.readouterr().err
     assert main(["score", str(tmp_path / "empty"), "--gate", str(tmp_path)]) == 2
     assert "no saved gate is there" in capsys.readouterr().err
 
@@ -305,7 +308,7 @@ def test_a_terminal_gets_a_table_with_the_most_suspicious_first_and_a_summary(
     out, err = capsys.readouterr()
     head, _, *lines = re.sub(r"\x1b\[[0-9;]*m", "", out).splitlines()
     assert re.split(r"  +", head) == [
-        "picture", "class", "confidence", "p-value", "decision", "why",
+        "image", "class", "confidence", "p-value", "decision", "why",
     ]  # fmt: skip
     assert max(map(len, lines[:4])) <= 140
     main([*command, "--format", "jsonl"])
@@ -323,16 +326,16 @@ def test_a_terminal_gets_a_table_with_the_most_suspicious_first_and_a_summary(
         f"4 scored, {flagged} flagged at a false-alarm rate of 0.5, 1 unreadable; "
         "1 file skipped, not in a format that goen reads (1 .txt)"
     )
-    assert "classifies 0, 1, 2, 3, 4, 5, 6. Of pictures of these it flags at most 50.0%" in text
+    assert "classifies 0, 1, 2, 3, 4, 5, 6. Of images of these it flags at most 50.0%" in text
     assert err == ""
 
 
 def test_no_more_than_ten_classes_are_listed() -> None:
     gate = goen.load("cifar10-w16")
     assert "classifies airplane, automobile, bird" in _about("it", gate)
-    assert "ship, truck. Of pictures of these it flags at most 5.0%" in _about("it", gate)
+    assert "ship, truck. Of images of these it flags at most 5.0%" in _about("it", gate)
     more = replace(gate, classes=(*gate.classes, "boat"))
-    assert "ship, truck, .... Of pictures" in _about("it", more)
+    assert "ship, truck, .... Of images" in _about("it", more)
 
 
 def test_a_table_can_be_asked_for_and_is_then_not_broken(
@@ -341,7 +344,7 @@ def test_a_table_can_be_asked_for_and_is_then_not_broken(
     good = pictures / "0.png"
     assert main(["score", str(good), "--gate", str(finished), "--format", "table"]) == 0
     head, _, line, *_ = capsys.readouterr().out.splitlines()
-    assert head.startswith("picture")
+    assert head.startswith("image")
     assert line.startswith(f"{good}  ")
 
 
@@ -432,8 +435,8 @@ def test_paths_come_from_standard_input(
     for arguments, stdin, message in (
         (("-", "-"), one, "Standard input can be read once"),
         (("-",), b"\n", "Standard input holds no paths"),
-        (("-",), (pictures / "0.png").read_bytes(), "is a picture itself"),
-        (("-",), b"P6 99999 99999 255 ", "is a picture itself"),  # of more pixels than are read
+        (("-",), (pictures / "0.png").read_bytes(), "is an image itself"),
+        (("-",), b"P6 99999 99999 255 ", "is an image itself"),  # of more pixels than are read
     ):
         code, rows, err = score(*arguments, stdin=stdin)
         assert (code, rows) == (2, [])
@@ -456,7 +459,7 @@ def test_rows_can_be_sorted_and_those_of_flagged_pictures_left(
     pictures: Path, score: Callable[..., tuple[int, list[str], str]], finished: Path
 ) -> None:
     files = [*sorted(pictures.glob("[0-2].png")), pictures / "deep" / "3.jpg"]
-    found = goen.load(finished).predict(np.stack([read_picture(f, (32, 32)) for f in files]))
+    found = goen.load(finished).predict(np.stack([read_image(f, (32, 32)) for f in files]))
     rate = float(np.median(found.p_value))
     by_p = [files[i].name for i in np.lexsort((-found.score, found.p_value))]
     flagged = [file.name for file, p in zip(files, found.p_value, strict=True) if p <= rate]
@@ -470,9 +473,8 @@ def test_rows_can_be_sorted_and_those_of_flagged_pictures_left(
     assert f"4 scored, {len(flagged)} flagged" in err
     assert "1 unreadable" in err
     out = pictures.parent / "flagged.jsonl"
-    for _ in range(2):  # the empty file of the first call is goen's own
-        assert score(files[0], "--false-alarm-rate", "0.03", "--flagged-only", "--out", out)[0] == 0
-        assert out.read_text() == ""
+    assert score(files[0], "--false-alarm-rate", "0.03", "--flagged-only", "--out", out)[0] == 0
+    assert out.read_text() == ""
 
 
 def test_flagged_pictures_are_copied(
@@ -482,16 +484,14 @@ def test_flagged_pictures_are_copied(
     everything = ("--false-alarm-rate", "0.97")
     code, _, err = score(pictures, *everything, "--copy-flagged", folder, "--batch-size", "3")
     assert code == 1
-    names = {path.name for path in folder.iterdir()} - {".goen-wrote"}
-    assert f"{len(names)} flagged pictures copied to {folder}" in err
+    names = {path.name for path in folder.iterdir()} - {".goen"}
+    assert f"{len(names)} flagged images copied to {folder}" in err
     assert names > {"3.jpg"}
     assert (folder / "3.jpg").read_bytes() == (pictures / "deep" / "3.jpg").read_bytes()
-    (folder / "notes.txt").touch()
     code, _, err = score(pictures / "0.png", *everything, "--copy-flagged", folder)
     assert code == 0
-    assert f"\n1 flagged picture copied to {folder}" in err
-    left = {path.name for path in folder.iterdir()} - {".goen-wrote"}
-    assert left <= {"0.png", "notes.txt"}
+    assert f"\n1 flagged image copied to {folder}" in err
+    assert {path.name for path in folder.iterdir()} == {"0.png", ".goen"}
     code, rows, err = score(pictures, "--copy-flagged", pictures / "flagged")
     assert (code, rows) == (2, [])
     assert "which is scored" in err
@@ -505,17 +505,17 @@ def test_a_report_shows_the_pictures_and_leaves_the_rows_as_they_are(
     assert main(["score", str(pictures), "--gate", str(finished)]) == 1
     rows = capsys.readouterr().out
     command = ["score", str(pictures), "--gate", str(finished), "--report", str(page)]
-    assert main(command) == main(command) == 1  # an earlier report is replaced
+    assert main(command) == main([*command, "--overwrite"]) == 1
     out, err = capsys.readouterr()
     assert out == 2 * rows
     assert f"report: {page}" in err
-    wall = walls(page)["scored-pictures"]
+    gallery = galleries(page)["scored-images"]
     by_path = {row["path"]: row for row in map(json.loads, rows.splitlines())}
-    assert len(wall["tiles"]) == 4
-    for tile in wall["tiles"]:
-        row = by_path[tile["name"]]
-        assert (tile["p"], wall["classes"][tile["label"]]) == (row["p_value"], row["label"])
-    assert wall["rates"]["chosen"] == 0.05
+    assert len(gallery["cards"]) == 4
+    for card in gallery["cards"]:
+        row = by_path[card["name"]]
+        assert (card["p"], gallery["classes"][card["label"]]) == (row["p_value"], row["label"])
+    assert gallery["rates"]["chosen"] == 0.05
     text = page.read_text()
     assert "1 file could not be read and got no score." in text
     assert "keeps no training images, only the Gaussians" in text
@@ -528,12 +528,12 @@ def test_a_report_that_cannot_be_written_is_reported_before_anything_is_scored(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("goen.cli.score.score_files", lambda *_: pytest.fail("it has begun"))
+    monkeypatch.setattr("goen.cli.score.score", lambda *_, **__: pytest.fail("it has begun"))
     thesis = tmp_path / "thesis.html"
     thesis.write_text("<p>years of work")
     command = ["score", str(pictures), "--gate", str(finished)]
     assert main([*command, "--report", str(thesis)]) == 2
-    assert "not a report of goen" in capsys.readouterr().err
+    assert "thesis.html exists. Replace it with" in capsys.readouterr().err
     assert thesis.read_text() == "<p>years of work"
     assert main([*command, "--training-images", "digits"]) == 2
     assert "--training-images goes with --report" in capsys.readouterr().err
@@ -541,3 +541,96 @@ def test_a_report_that_cannot_be_written_is_reported_before_anything_is_scored(
     assert main([*command, *page, "--training-images", "digits"]) == 2
     assert "This gate keeps no training images" in capsys.readouterr().err
     assert not (tmp_path / "page.html").exists()
+
+
+# -- shards -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = write_folder(tmp_path / "p", encoded(20))
+    (folder / "notes.txt").write_text("no picture")
+    return folder
+
+
+def run(*words: Path | str) -> int:
+    return main(["score", *map(str, words)])
+
+
+def test_the_shards_are_the_file_that_one_process_writes(
+    finished: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gate = ["--gate", finished / "gate", "--batch-size", "8", "--false-alarm-rate", "0.1"]
+    assert run(folder, *gate, "--out", tmp_path / "one.csv") == 1
+    one = capsys.readouterr().err
+    options = ["--shard-size", "8", "--format", "csv"]
+    assert run(folder, *gate, *options, "--out", f"{tmp_path / 'scores'}/") == 1
+    many = capsys.readouterr().err
+    assert many.splitlines()[0] == one.splitlines()[0]  # the counts, and what was skipped
+    assert "1 unreadable; 1 file skipped" in many
+    assert f"written to {tmp_path / 'scores'}: 3 shards\n" in many
+    files = score_shard_files(tmp_path / "scores")
+    header, *rows = "".join(file.read_text() for file in files).splitlines()
+    assert [header, *(row for row in rows if row != header)] == (
+        (tmp_path / "one.csv").read_text().splitlines()
+    )
+    assert run(folder, *gate, *options, "--out", tmp_path / "scores") == 1
+    assert "3 shards, 3 of them from before" in capsys.readouterr().err
+    for more in (["--report", tmp_path / "page.html"], ["--copy-flagged", tmp_path / "copies"]):
+        assert run(folder, *gate, *options, "--out", tmp_path / "scores", *more) == 2
+        assert "3 shards that are scored, which --report" in capsys.readouterr().err
+
+
+def test_parquet_is_the_default_and_lists_may_come_from_standard_input(
+    finished: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parquet = write_parquet(tmp_path / "a.parquet", encoded(5), mask=encoded(5))
+    listed = f"{folder / '00000.png'}\n{parquet}\n".encode()
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(listed)))
+    words = ["-", "--gate", finished / "gate", "--workers", "1", "--out", tmp_path / "scores"]
+    assert run(*words, "--image-column", "mask", "--flagged-only") == 1
+    rows = pq.read_table([*map(str, score_shard_files(tmp_path / "scores"))]).to_pylist()
+    assert all(row["is_ood"] for row in rows)
+    totals = json.loads((tmp_path / "scores" / "_manifest.json").read_text())
+    assert (totals["scored"], totals["unreadable"]) == (5, 1)
+    assert totals["rows"] == totals["flagged"] == len(rows)
+
+
+def test_a_stopped_job_says_that_it_can_be_continued(
+    finished: Path,
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("goen.scoring.pipeline.ShardScorer.rows", stop)
+    words = [folder, "--gate", finished / "gate", "--workers", "1", "--out", tmp_path / "scores"]
+    assert run(*words) == 130
+    assert "Finished shards are kept; the same command continues" in capsys.readouterr().err
+
+
+def test_tars_parquet_lists_and_urls_are_read_in_one_process_and_go_to_every_sink(
+    finished: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parquet = write_parquet(tmp_path / "a.parquet", encoded(5))
+    tar = write_tar(tmp_path / "a.tar", {f"{n}.png": c for n, c in enumerate(encoded(4))})
+    listed, disguised = tmp_path / "list.txt", tmp_path / "picture.txt"
+    listed.write_text(f"{folder / '00000.png'}\n")
+    disguised.write_bytes((folder / "00000.png").read_bytes())
+    page, copies = tmp_path / "page.html", tmp_path / "copies"
+    sinks = ["--report", page, "--copy-flagged", copies, "--sort", "path"]
+    gate = ["--gate", finished / "gate", "--false-alarm-rate", "0.97"]
+    assert run(parquet, tar, listed, disguised, f"file://{tar}", *gate, *sinks) == 1
+    out, err = capsys.readouterr()
+    rows = [json.loads(line) for line in out.splitlines()]
+    read = [row["path"] for row in rows if row["is_ood"] is not None]
+    assert len(rows) == 5 + 4 + 1 + 1 + 4
+    assert read == sorted(read)
+    assert {str(disguised), f"{tar}#0.png", f"file://{tar}#0.png", f"{parquet}#0"} <= {*read}
+    assert {card["name"] for card in galleries(page)["scored-images"]["cards"]} == {*read}
+    flagged = sum(row["is_ood"] is True for row in rows)
+    assert f"{flagged} flagged images copied" in err
+    assert len(list(copies.iterdir())) == flagged + 1

@@ -7,8 +7,7 @@ import pytest
 
 from goen.cli.main import main
 from goen.cli.serve import TOKEN, _named, _token
-
-from ..monitor.predictions import digit_gate
+from tests.monitor.predictions import digit_gate
 
 
 def test_gates_have_the_names_of_their_folders_unless_others_are_given() -> None:
@@ -28,7 +27,7 @@ def test_wrong_options_are_one_sentence(capsys: pytest.CaptureFixture[str], tmp_
         ("a=x", "a=y"): "Two gates have the name a",
         ("x", "y", "--model", "m:f"): "--model and --preprocess go with one gate",
         ("cifar10-w16", "--max-mb", "0"): "bytes of a request must be an integer, at least 1",
-        ("cifar10-w16", "--monitor-false-alarm", "1"): "false_alarm must be a number",
+        ("cifar10-w16", "--alarm-probability", "1"): "alarm_probability must be a number",
         ("cifar10-w16", "--token-file", str(random)): f"{random} should hold a token",
         ("cifar10-w16", "--host", "192.0.2.1"): "Cannot listen on 192.0.2.1",
         ("a b=cifar10-w16",): "NAME=GATE",

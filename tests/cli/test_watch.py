@@ -17,14 +17,13 @@ from PIL import Image
 from goen.cli.main import main
 from goen.cli.watch import _caption
 from goen.data import protocol
-from goen.data.embedded import noise
+from goen.data.sets.embedded import noise
 from goen.gate import Gate
 from goen.monitor import Monitor
+from tests.own_model import LAYERS, digits, preprocess, trained
 
-from ..own_model import LAYERS, digits, preprocess, trained
 
-
-def save_pictures(folder: Path, pixels: np.ndarray, first: int = 0) -> None:
+def save_images(folder: Path, pixels: np.ndarray, first: int = 0) -> None:
     """PNG files, each a second younger than the one before, all of an hour ago."""
     folder.mkdir(exist_ok=True)
     for number, image in enumerate(pixels, first):
@@ -46,8 +45,8 @@ def gate(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 def digits_and_noise(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Sixty digits, then forty images of noise."""
     folder = tmp_path_factory.mktemp("camera")
-    save_pictures(folder, protocol("digits").test.read(range(60)))
-    save_pictures(folder, noise(40, 0, stream=0).read(), first=60)
+    save_images(folder, protocol("digits").test.read(range(60)))
+    save_images(folder, noise(40, 0, stream=0).read(), first=60)
     return folder
 
 
@@ -59,7 +58,7 @@ def test_an_alarm_has_its_own_exit_code_and_event(
     gate: list[str], digits_and_noise: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["watch", str(digits_and_noise), *gate, "--once"]
-    command += ["--out", str(tmp_path / "w"), "--false-alarm", "0.05"]
+    command += ["--out", str(tmp_path / "w"), "--alarm-probability", "0.05"]
     assert main(command) == 3
     out, err = capsys.readouterr()
     found = events(out)
@@ -132,12 +131,12 @@ def test_bad_input_is_a_sentence_and_code_two(
     assert "Line 1 is not a row of goen score" in capsys.readouterr().err
     assert main(["watch", str(tmp_path / "none"), *command]) == 2
     assert "is not a folder" in capsys.readouterr().err
-    (tmp_path / "pictures").mkdir()
+    (tmp_path / "images").mkdir()
     within = [*gate, "--out", str(tmp_path)]
-    for folder in (tmp_path, tmp_path / "pictures"):
+    for folder in (tmp_path, tmp_path / "images"):
         assert main(["watch", str(folder), *within]) == 2
         assert "lies within" in capsys.readouterr().err
-    assert {file.name for file in tmp_path.iterdir()} == {"w", "pictures"}  # nothing was begun
+    assert {file.name for file in tmp_path.iterdir()} == {"w", "images"}  # nothing was begun
     assert main(["watch", str(tmp_path), *command, "--every", "0"]) == 2
     assert "--every" in capsys.readouterr().err
     (tmp_path / "w" / "monitor.safetensors").write_bytes(b"half a fi")
@@ -150,9 +149,9 @@ def test_a_gate_that_takes_no_images_is_refused_before_the_watch_is_opened(
 ) -> None:
     rows = np.random.default_rng(0).normal(size=(200, 8)).astype(np.float32)
     Gate.fit_outputs(rows[:100], None, rows[100:]).save(tmp_path / "gate")
-    (tmp_path / "pictures").mkdir()
+    (tmp_path / "images").mkdir()
     options = ["--gate", str(tmp_path / "gate"), "--out", str(tmp_path / "w")]
-    assert main(["watch", str(tmp_path / "pictures"), "--once", *options]) == 2
+    assert main(["watch", str(tmp_path / "images"), "--once", *options]) == 2
     assert "takes no images" in capsys.readouterr().err
     assert not (tmp_path / "w").exists()
 

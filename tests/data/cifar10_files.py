@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from .local_sets import binary_batch, python2_batch, random_batch, write_tar
+from tests.data.local_sets import binary_batch, python2_batch, random_batch, write_tar
 
 TRAIN = [random_batch(seed) for seed in range(5)]
 TEST = random_batch(9)

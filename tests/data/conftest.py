@@ -1,6 +1,6 @@
 import pytest
 
-from .local_sets import PER_BATCH, shrink
+from tests.data.local_sets import PER_BATCH, shrink
 
 
 @pytest.fixture

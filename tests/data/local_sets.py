@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from goen.data.catalogue import KNOWN
+from goen.data.sets.catalogue import KNOWN
 
 PER_BATCH = 6
 

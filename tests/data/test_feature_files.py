@@ -13,8 +13,9 @@ import torch
 from safetensors.numpy import save_file
 from safetensors.torch import save_file as save_tensors
 
-from goen.data.feature_files import read_features, read_tensor_file
+from goen.data.feature_files import read_features, read_tensor_file, write_features
 from goen.errors import DataCorrupt, DataError, UsageError
+from goen.outputs import LinearClassifier, Outputs, check_classifier
 
 X = np.random.default_rng(0).normal(size=(7, 4)).astype(np.float32)
 LOGITS = X[:, :3].astype(np.float64)
@@ -222,3 +223,78 @@ def test_labels_of_bytes_are_utf_8(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", x=np.ones((2, 4)), labels=np.array([b"caf\xe9", b"tea"]))
     with pytest.raises(DataCorrupt, match="cannot be read"):
         read_features(tmp_path / "a.npz")
+
+
+def written() -> Outputs:
+    """Features in an order that is not that of their names, with a classifier and labels."""
+    z, early = torch.randn(9, 4), torch.randn(9, 2)
+    classifier = LinearClassifier(torch.randn(3, 4), torch.randn(3), "z")
+    logits = classifier.logits(z)
+    features = {"z": z, "early": early}
+    return Outputs(logits, features, torch.rand(9), classifier, torch.arange(9) % 3)
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
+def test_what_was_written_is_read(suffix: str, tmp_path: Path) -> None:
+    outputs, file = written(), tmp_path / f"rows{suffix}"
+    write_features(file, outputs, ["eel", "cat", "dog"])
+    read = read_features(file)
+    assert read.classes == ("eel", "cat", "dog")
+    assert [name for name in read.arrays if name != "logits"] == ["z", "early"]
+    found = read.outputs()
+    assert torch.equal(found.logits, outputs.logits)
+    assert [*found.features] == ["z", "early"]
+    for name, values in outputs.features.items():
+        assert torch.equal(found.features[name], values)
+    assert found.labels is not None
+    assert found.labels.tolist() == [0, 1, 2] * 3
+    classifier = check_classifier(found)
+    assert classifier.feature == "z"
+    assert torch.equal(classifier.weight, outputs.classifier.weight)  # type: ignore[union-attr]
+    assert torch.equal(classifier.bias, outputs.classifier.bias)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
+def test_what_outputs_lack_is_not_in_the_file(suffix: str, tmp_path: Path) -> None:
+    file = tmp_path / f"rows{suffix}"
+    write_features(file, Outputs(torch.rand(2, 3), {"z": torch.rand(2, 4)}))
+    read = read_features(file)
+    assert (read.labels, read.classifier, read.classes) == (None, None, ())
+    assert read.outputs().classifier is None
+    with pytest.raises(UsageError, match="exists"):
+        write_features(file, written())
+    write_features(file, written(), overwrite=True)
+    assert len(read_features(file)) == 9
+
+
+def test_files_and_names_that_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"written to \.npz or \.safetensors files, got .*\.npy"):
+        write_features(tmp_path / "rows.npy", written())
+    with pytest.raises(UsageError, match="labels is no feature"):
+        write_features(tmp_path / "a.npz", Outputs(torch.rand(2, 3), {"labels": torch.rand(2, 4)}))
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_classifier_written_by_hand_reads_the_last_feature(tmp_path: Path) -> None:
+    weight = np.eye(3, 4, dtype=np.float16)
+    arrays = {"a": X, "b": X, "logits": X[:, :3], "classifier.weight": weight}
+    np.savez(tmp_path / "rows.npz", **arrays)
+    found = check_classifier(read_features(tmp_path / "rows.npz").outputs())
+    assert found.feature == "b"
+    assert found.weight.dtype == torch.float32
+    for name, value in (
+        ("classifier.weight", np.eye(2, 4)),
+        ("classifier.weight", np.eye(3, 4, dtype=int)),
+        ("classifier.bias", np.zeros(2)),
+    ):
+        np.savez(tmp_path / "bad.npz", **arrays | {name: value})
+        with pytest.raises(DataCorrupt, match=r"cannot be read: classifier\.weight should be"):
+            read_features(tmp_path / "bad.npz")
+    np.savez(tmp_path / "bad.npz", **arrays, **{"classifier.feature": np.array("c")})
+    with pytest.raises(DataCorrupt, match="cannot be read"):
+        read_features(tmp_path / "bad.npz")
+
+
+def test_a_file_without_logits_is_no_outputs(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="Outputs have logits; the file has features"):
+        read_features(write(tmp_path / "rows.npy")).outputs()

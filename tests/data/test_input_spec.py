@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from goen.data.kinds import (
+from goen.data.input_spec import (
     ImageInputs,
     TensorInputs,
     TensorPart,
     check_images,
     digest_pixels,
     digest_tensors,
-    find_kind,
+    find_input_spec,
 )
 from goen.errors import UsageError
 from goen.functional._rows import PIXEL_SLACK
@@ -134,19 +134,19 @@ def test_patterns_of_tensors_are_valid_token_numbers_and_masks() -> None:
 
 def test_what_looks_like_images_is_images_unless_asked_otherwise() -> None:
     maps = torch.zeros(2, 5, 4, 6)
-    assert find_kind(maps, "auto", "train") == ImageInputs(5, 4, 6)
-    assert find_kind(maps, "tensors", "train") == TensorInputs.of(maps)
+    assert find_input_spec(maps, "auto", "train") == ImageInputs(5, 4, 6)
+    assert find_input_spec(maps, "tensors", "train") == TensorInputs.of(maps)
     for other in (torch.zeros(2, 7), torch.zeros(2, 7, 3), {"a": maps}, (maps, maps)):
-        assert find_kind(other, "auto", "train") == TensorInputs.of(other)
+        assert find_input_spec(other, "auto", "train") == TensorInputs.of(other)
     with pytest.raises(UsageError, match="one tensor"):
-        find_kind({"a": maps}, "images", "train")
+        find_input_spec({"a": maps}, "images", "train")
     with pytest.raises(UsageError, match=r"images\[:, None\]"):
-        find_kind(torch.zeros(2, 8, 8, dtype=torch.uint8), "auto", "train")
+        find_input_spec(torch.zeros(2, 8, 8, dtype=torch.uint8), "auto", "train")
     with pytest.raises(UsageError, match=r"got torch\.int64.* inputs='tensors'"):
-        find_kind(maps.long(), "auto", "train")
+        find_input_spec(maps.long(), "auto", "train")
 
 
-def test_the_same_picture_has_one_hash_in_every_type() -> None:
+def test_the_same_image_has_one_hash_in_every_type() -> None:
     pixels = torch.arange(2 * 3 * 4 * 4).view(2, 3, 4, 4).to(torch.uint8)
     expected = digest_pixels(pixels)
     for other in (

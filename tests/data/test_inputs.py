@@ -4,8 +4,14 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from goen.data import ImageSet
-from goen.data.inputs import BatchStream, as_stream, require_disjoint_streams, tensors
-from goen.data.kinds import ImageInputs
+from goen.data.input_spec import ImageInputs
+from goen.data.inputs import (
+    BatchStream,
+    as_stream,
+    first_inputs,
+    require_disjoint_streams,
+    tensors,
+)
 from goen.errors import DataError, LeakError, UsageError
 
 
@@ -139,7 +145,7 @@ def test_an_empty_stream_is_an_error() -> None:
 
 def test_a_stream_of_a_known_size_checks_the_first_batch_too() -> None:
     small = ImageInputs(3, 4, 4)
-    given = BatchStream("train", lambda: iter([(torch.zeros(1, 3, 8, 8), None)]), kind=small)
+    given = BatchStream("train", lambda: iter([(torch.zeros(1, 3, 8, 8), None)]), spec=small)
     with pytest.raises(UsageError, match="4×4; got 8×8"):
         list(given)
 
@@ -164,3 +170,10 @@ def test_a_float_image_is_the_same_image(kind: torch.dtype) -> None:
 def test_tensors_that_hold_no_values_are_refused(images: torch.Tensor, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         tensors(images)
+
+
+def test_the_first_images_stay_in_the_stream() -> None:
+    batches = [np.full((n, 3, 8, 8), n, np.uint8) for n in (1, 1, 3)]
+    first, stream = first_inputs(as_stream(iter(batches), "some", 2))
+    assert len(first) == 2
+    assert [len(images) for images, _ in stream] == [1, 1, 3]

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 from goen.data import ImageSet, OodSet, protocol
-from goen.data.catalogue import CIFAR100_CLASSES, CIFAR100_UNLIKE_CIFAR10, KNOWN
-from goen.data.protocol import CALIBRATION_OOD
+from goen.data.sets.catalogue import CIFAR100_CLASSES, CIFAR100_UNLIKE_CIFAR10, KNOWN
 from goen.errors import DataCorrupt, DataMissing, LeakError, UsageError
 
 
@@ -34,7 +33,7 @@ def test_cifar10_is_split_as_the_paper_says(full_size: Path) -> None:
     p = protocol("cifar10", data_dir=full_size)
     assert (len(p.train), len(p.validation), len(p.test)) == (45_000, 5_000, 10_000)
     assert {k: len(v) for k, v in p.calibration_ood.items()} == {"svhn": 5_000, "noise": 2_000}
-    assert tuple(p.calibration_ood) == CALIBRATION_OOD["cifar10"]
+    assert tuple(p.calibration_ood) == ("svhn", "noise")
     sizes = {k: (len(v.images), v.group) for k, v in p.evaluation.items()}
     assert sizes == {
         "svhn": (21_032, "far"),
@@ -112,7 +111,7 @@ def test_digits_mirror_the_paper() -> None:
     assert p.evaluation["unseen-digits"].images.classes == tuple("789")
     assert p.calibration_ood["photographs"].name == "photograph of china"
     assert p.evaluation["photographs"].images.name == "photograph of flower"
-    assert tuple(p.calibration_ood) == CALIBRATION_OOD["digits"]
+    assert tuple(p.calibration_ood) == ("photographs", "noise")
     assert set(p.train.counts().values()) <= set(range(70, 120))
     # Three fifths of 300 calibrate, two fifths are held out for the threshold.
     assert (len(p.calibration_id), len(p.held_out)) == (180, 120)

@@ -183,7 +183,7 @@ def test_a_loaded_bank_is_ready(made: list[int]) -> None:
     loaded = Bank(["a", "b"]).load_state(bank.state())
     assert made == [3, 5]
     assert loaded.neighbour == bank.neighbour
-    assert sorted(loaded.state()) == ["counts", "labels", "turns", "unit.0", "unit.1"]
+    assert sorted(loaded.state()) == ["counts", "labels", "sampling_keys", "unit.0", "unit.1"]
     loaded.distance(outputs, "a")
     assert made == [3, 5]
     copied = pickle.loads(pickle.dumps(loaded))
@@ -233,7 +233,11 @@ def test_what_cannot_be_meant_is_refused_and_changes_nothing() -> None:
             "its tensor labels should hold numbers from 0 to 2",
         ),
         ("labels", torch.tensor([[0, 1, 2]]), "its tensor labels should be int64 of shape"),
-        ("turns", torch.tensor([0.1, 0.2, -0.1]).double(), "its tensor turns should hold finite"),
+        (
+            "sampling_keys",
+            torch.tensor([0.1, 0.2, -0.1]).double(),
+            "its tensor sampling_keys should hold finite",
+        ),
         ("counts", torch.tensor([3, 2, 9]), "a sample of 2 images with 3 of each class at most"),
         ("counts", torch.tensor([3, 9, 2]), "with 1 of each class at most, got 3 images with 2"),
         (
@@ -250,7 +254,7 @@ def test_a_forged_state_is_refused_and_changes_nothing(
 ) -> None:
     good = {
         "labels": torch.tensor([0, 1, 1]),
-        "turns": torch.tensor([0.1, 0.2, 0.3]).double(),
+        "sampling_keys": torch.tensor([0.1, 0.2, 0.3]).double(),
         "counts": torch.tensor([3, 9, 9]),
         "unit.0": torch.cat([torch.eye(3)[:2], torch.zeros(1, 3)]),
     }
@@ -264,7 +268,7 @@ def test_a_forged_state_is_refused_and_changes_nothing(
 
 
 def test_kept_rows_know_their_place_in_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("goen.detectors._bank._TURNS", 128)  # found in several portions
+    monkeypatch.setattr("goen.detectors._bank._KEYS_AT_ONCE", 128)  # found in several portions
     outputs, labels = stream(500)
     bank = Bank(["a", "b"], 60).update(outputs[:200], labels[:200])
     assert int(bank.numbers.max()) < 200
@@ -305,9 +309,9 @@ def test_an_image_of_the_bank_is_its_own_nearest_and_few_images_are_all_there_ar
 def test_random_numbers_of_no_stream_have_no_places() -> None:
     outputs, labels = stream(50)
     state = Bank(["a", "b"]).update(outputs, labels).state()
-    turns = state["turns"].clone()
-    turns[7] = 0.123456
-    forged = Bank(["a", "b"]).load_state({**state, "turns": turns})
+    sampling_keys = state["sampling_keys"].clone()
+    sampling_keys[7] = 0.123456
+    forged = Bank(["a", "b"]).load_state({**state, "sampling_keys": sampling_keys})
     with pytest.raises(ArtifactError, match="not those of goen"):
         forged.nearest(outputs, "a", 1)
     whole = {**state, "counts": torch.tensor([CLASSES, 2**62, 5000])}

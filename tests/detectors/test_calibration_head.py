@@ -11,7 +11,7 @@ from goen.detectors.calibration_head import (
     train_head,
 )
 from goen.errors import FitError, UsageError
-from goen.runs.limits import HEAD_WEIGHT
+from goen.io.limits import HEAD_WEIGHT
 
 
 def cloud(centre: float, count: int, seed: int = 0) -> torch.Tensor:

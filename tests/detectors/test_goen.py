@@ -1,3 +1,6 @@
+import copy
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -7,12 +10,11 @@ from scipy.stats import entropy
 from sklearn.preprocessing import normalize
 
 from goen.detectors import Goen
-from goen.detectors.calibration_head import CalibrationHead, HeadConfig, train_head
-from goen.detectors.goen import score_goen_cues
+from goen.detectors.calibration_head import HeadConfig, train_head
 from goen.errors import FitError, NotFittedError, UsageError
 from goen.outputs import Outputs
-
-from .test_gaussians import blobs
+from tests.detectors.saving import reloaded
+from tests.detectors.test_gaussians import blobs
 
 
 def ood_blobs(count: int, seed: int = 5) -> Outputs:
@@ -64,7 +66,6 @@ def test_without_ood_images_the_log_distance_is_the_score() -> None:
         assert torch.equal(detector.score(other), detector.cues(other)[:, 0])
         assert detector.probability(detector.score(other)) is None
         assert not detector.has_probability
-        assert detector.has_cue_p_values == (held_out is not None)
 
 
 def test_with_ood_images_the_heads_logit_is_the_score() -> None:
@@ -79,14 +80,18 @@ def test_with_ood_images_the_heads_logit_is_the_score() -> None:
     with torch.no_grad():
         expected = head(detector.cues(other).float()).double()
     assert torch.equal(detector.score(other), expected)
-    assert torch.equal(detector.score(other), score_goen_cues(detector.cues(other), detector.head_))
+    assert torch.equal(detector.score(other), detector.score_cues(detector.cues(other)))
     u = 1 / (1 + np.exp(-expected.numpy()))
     probability = detector.probability(detector.score(other))
     assert np.allclose(probability.numpy(), np.clip((u - 0.05) / 0.9, 0, 1))
-    assert torch.equal(detector.id_cues_, id_cues)
-    elsewhere = plain.with_head(head, id_cues)
-    assert torch.equal(elsewhere.score(other), expected)
-    assert not plain.has_probability
+    assert detector.has_probability
+    assert detector.head_gaps_
+    later = plain.calibrate(held_out, ood)
+    assert not torch.equal(later.score(other), expected)  # with the default head
+    assert torch.equal(
+        Goen(head=config).fit(fit, labels).calibrate(held_out, ood).score(other), expected
+    )
+    assert not later.calibrate(held_out).has_probability
 
 
 def test_ood_images_need_held_out_images() -> None:
@@ -113,19 +118,23 @@ def test_updates_in_any_chunks_equal_one_fit() -> None:
     assert torch.allclose(parts.cues(fit), whole, rtol=1e-10)
 
 
-def test_new_training_images_drop_the_head_and_the_id_cues() -> None:
-    fit, labels = blobs(100)
-    detector = Goen().fit(fit, labels).with_head(CalibrationHead().eval(), torch.zeros(5, 3))
+def with_head(count: int = 100) -> Goen:
+    ood = {"random": ood_blobs(40)}
+    config = HeadConfig(batch_size=16, epochs=1)
+    return Goen(head=config).fit(*blobs(count), held_out=blobs(40, seed=2)[0], ood=ood)
+
+
+def test_new_training_images_drop_the_head() -> None:
+    detector = with_head()
     assert detector.has_probability
-    assert detector.has_cue_p_values
     detector.update(*blobs(20, seed=4))
     assert not detector.has_probability
-    assert not detector.has_cue_p_values
+    assert detector.head_gaps_ == ()
 
 
-def test_a_detector_with_another_head_does_not_follow_updates() -> None:
-    detector = Goen().fit(*blobs(200))
-    other = detector.with_head(None, None)
+def test_a_copy_does_not_follow_updates() -> None:
+    detector = with_head()
+    other = copy.deepcopy(detector)
     probe, _ = blobs(50, seed=1)
     before = detector.score(probe)
     assert torch.equal(other.score(probe), before)
@@ -137,7 +146,7 @@ def test_a_detector_with_another_head_does_not_follow_updates() -> None:
 def test_ledoit_wolf_comes_back_with_its_share() -> None:
     fit, labels = blobs(60)
     detector = Goen(shrinkage="ledoit_wolf").fit(fit, labels)
-    loaded = Goen.from_state(detector.config(), detector.state())
+    loaded = reloaded(detector)
     assert torch.equal(loaded.cues(fit), detector.cues(fit))
     assert not torch.allclose(detector.cues(fit), Goen().fit(fit, labels).cues(fit))
     with pytest.raises(UsageError, match="Did you mean 'oas'"):
@@ -152,7 +161,7 @@ def test_degenerate_sets_have_scores() -> None:
     few[0] = 2
     keep = torch.isin(few, torch.tensor([0, 1])) | (torch.arange(100) == 0)
     detector = Goen().fit(fit[keep], few[keep])
-    assert detector.gaussians.whitening_.empty_classes == (3,)
+    assert detector.gaussians_.whitening_.empty_classes == (3,)
     assert torch.isfinite(detector.cues(fit)).all()
     # one class only
     assert torch.isfinite(Goen().fit(fit, torch.zeros(100, dtype=torch.int64)).cues(fit)).all()
@@ -176,9 +185,8 @@ def test_a_thousand_classes() -> None:
 
 def test_what_cannot_be_fitted_or_scored_is_an_error() -> None:
     fit, labels = blobs(20)
-    for use in (lambda: Goen().score(fit), Goen().state, Goen().config):
-        with pytest.raises(NotFittedError, match="not fitted"):
-            use()
+    with pytest.raises(NotFittedError, match="not fitted"):
+        Goen().score(fit)
     broken = Outputs(fit.logits, {"z": fit.features["z"].clone()})
     broken.features["z"][3, 2] = torch.nan
     with pytest.raises(FitError, match="1 of 20"):
@@ -189,30 +197,58 @@ def test_what_cannot_be_fitted_or_scored_is_an_error() -> None:
 
 
 def test_the_papers_similarity_counts_downwards() -> None:
-    fit, labels = blobs(150)
-    detector = Goen().fit(fit, labels, held_out=blobs(60, seed=1)[0])
-    far = detector.cues(ood_blobs(50))
-    p = detector.cue_p_values(far)
-    assert (p.mean(0)[:2] < 0.2).all()
-    # By hand: the share of the ID images, and the image itself, that are as dissimilar or more.
-    lower = (detector.id_cues_[:, 1] <= far[0, 1]).sum().item()
-    assert p[0, 1].item() == pytest.approx((lower + 1) / 61)
-    assert Goen().fit(fit, labels).cue_p_values(far) is None
-    loaded = Goen.from_state(detector.config(), detector.state())
-    assert torch.equal(loaded.cue_p_values(far), p)
+    detector = Goen().fit(*blobs(150))
+    near, far = detector.cues(blobs(60, seed=1)[0]), detector.cues(ood_blobs(50))
+    upwards = torch.tensor(detector.cue_directions)
+    assert upwards.tolist() == [1, -1, 1]
+    assert ((far * upwards).mean(0)[:2] > (near * upwards).mean(0)[:2]).all()
 
 
-def test_a_manifest_that_disagrees_with_its_tensors_is_refused() -> None:
-    fit, labels = blobs(100)
-    detector = Goen().fit(fit, labels)
-    with_head = detector.with_head(CalibrationHead().eval(), None)
-    for config, state in (
-        (detector.config(), with_head.state()),
-        (with_head.config(), detector.state()),
-    ):
-        with pytest.raises(ValueError, match="its manifest and its tensors disagree about a head"):
-            Goen.from_state(config, state)
-    detector.check_network(4, {"z": 6})
-    for classes, widths in ((5, {"z": 6}), (4, {"z": 7}), (4, {"y": 6})):
+def test_a_detector_with_a_head_comes_back() -> None:
+    detector = with_head()
+    loaded = reloaded(detector)
+    assert repr(loaded) == repr(detector)
+    assert loaded.has_probability
+    probe = ood_blobs(30)
+    assert torch.equal(loaded.score(probe), detector.score(probe))
+    loaded.update(*blobs(20, seed=4))
+    assert torch.equal(loaded.score(probe), detector.update(*blobs(20, seed=4)).score(probe))
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("density.mean_high", lambda t: t[1:], "density.counts should be int64 of shape"),
+        ("density.mean_high", lambda t: t + 1.5, "density.mean_high should hold finite numbers fr"),
+        ("density.counts", lambda t: -t, "density.counts should hold numbers from 0"),
+        ("density.within_scatter", lambda t: t * torch.nan, "density.within_scatter should hold"),
+        ("density.within_scatter", lambda t: t[:, :3], "density.within_scatter should be float64"),
+        ("density.shrinkage", lambda t: t + 2, "density.shrinkage should hold finite numbers"),
+        ("head.layers.0.weight", lambda t: t[1:], "head.layers.0.weight should be float32"),
+        ("head.layers.4.bias", lambda t: t + 1e30, "head.layers.4.bias should hold finite"),
+    ],
+)
+def test_a_forged_state_is_refused(
+    name: str, change: Callable[[torch.Tensor], torch.Tensor], message: str
+) -> None:
+    detector = with_head()
+    with pytest.raises(ValueError, match=message):
+        reloaded(detector, {name: change(detector.state()[name])})
+
+
+def test_states_of_other_networks_and_half_a_head_are_refused() -> None:
+    detector = with_head()
+    with pytest.raises(ValueError, match=r"it has no tensor head\.layers\.2\.bias"):
+        reloaded(detector, without="head.layers.2.bias")
+    with pytest.raises(ValueError, match="unknown names: more"):
+        reloaded(detector, {"more": torch.zeros(1)})
+    state = detector.state()
+    for widths, classes in (({"z": 6}, 5), ({"z": 7}, 4)):
         with pytest.raises(ValueError, match="fitted on another network"):
-            detector.check_network(classes, widths)
+            Goen().load_state(state, widths, classes)
+    with pytest.raises(ValueError, match="unpack"):
+        Goen().load_state(state, {"z": 3, "y": 3}, 4)
+    with pytest.raises(ValueError, match="its settings are of the wrong type"):
+        Goen.from_settings({"head": {"epoch": 3}})
+    with pytest.raises(ValueError, match="unknown settings: rigde"):
+        Goen.from_settings({"rigde": 1.0})

@@ -1,3 +1,5 @@
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -12,6 +14,7 @@ from goen.detectors import GoenM
 from goen.detectors.goen_m import LogitCue
 from goen.errors import FitError, NotFittedError, UsageError
 from goen.outputs import Outputs
+from tests.detectors.saving import reloaded
 
 CLASSES = 3
 
@@ -36,7 +39,7 @@ def fitted(ood: bool = False) -> GoenM:
         "far": detector.cues(outputs(30, 3.0, 8)[0]),
         "near": detector.cues(outputs(40, 1, 9)[0]),
     }
-    return detector.calibrate(detector.cues(outputs(60, 0.0, 7)[0]), unlike if ood else None)
+    return detector.calibrate_cues(detector.cues(outputs(60, 0.0, 7)[0]), unlike if ood else None)
 
 
 def test_cues_are_those_of_scipy_and_sklearn() -> None:
@@ -67,12 +70,9 @@ def test_the_cues_of_the_logits_are_a_choice(names: tuple[LogitCue, ...]) -> Non
     expected = {"energy": -logsumexp(logits, axis=1), "entropy": scipy_entropy(p, axis=1)}
     for column, name in enumerate(names, start=1):
         assert np.allclose(cues[:, column], expected[name])
-    again = GoenM.from_state(detector.config(), detector.state())
+    again = reloaded(detector)
     assert again.cue_names == detector.cue_names
     assert torch.equal(again.score(probe), detector.score(probe))
-    traced_cues, traced_scores = detector.traceable()(probe)
-    assert np.allclose(traced_cues, cues)
-    assert np.allclose(traced_scores, detector.score(probe))
 
 
 def test_outputs_that_require_gradients_leave_no_graph() -> None:
@@ -87,7 +87,7 @@ def test_outputs_that_require_gradients_leave_no_graph() -> None:
     assert detector.id_cues_ is not None
     assert not cues.requires_grad
     assert not detector.id_cues_.requires_grad
-    assert detector.cue_p_values(cues).shape == (5, 4)
+    assert cues.shape == (5, 4)
 
 
 def test_cues_of_logits_that_do_not_exist() -> None:
@@ -103,19 +103,19 @@ def test_a_saved_cue_outside_its_range_is_refused() -> None:
     train, labels = outputs(90, 0.0, 0)
     detector = GoenM(["late"], logit_cues=["entropy", "energy"])
     detector.fit(train, labels, held_out=outputs(60, 0.0, 7)[0])
-    config, state = detector.config(), detector.state()
+    state = detector.state()
     for column, value in ((0, 2.5), (1, -0.5), (1, 1.2), (2, 1e31)):
         wrong = state["id_cues"].clone()
         wrong[3, column] = value
         with pytest.raises(ValueError, match=f"id_cues of {detector.cue_names[column]}"):
-            GoenM.from_state(config, {**state, "id_cues": wrong})
+            reloaded(detector, {"id_cues": wrong})
 
 
 def test_the_nearest_training_images_are_those_that_the_cues_measure() -> None:
     detector = fitted()
     probe, _ = outputs(5, 1.0, 4)
     assert detector.num_kept == (150, 150)
-    assert detector.bank.neighbour == 1
+    assert detector.bank_.neighbour == 1
     found = detector.nearest(probe, 2)
     assert list(found) == ["early", "late"]
     for column, near in enumerate(found.values()):
@@ -137,12 +137,9 @@ def test_a_score_worked_by_hand() -> None:
     detector = GoenM(["early"])
     detector.update(*outputs(30, 0.0, 0))
     # Means 2 and 3, standard deviations 1 and 2.
-    detector.calibrate(torch.tensor([[1.0, 1.0], [2.0, 3.0], [3.0, 5.0]], dtype=torch.float64))
+    detector.calibrate_cues(torch.tensor([[1.0, 1.0], [2.0, 3.0], [3.0, 5.0]], dtype=torch.float64))
     score = detector.score_cues(torch.tensor([[4.0, 4.0]], dtype=torch.float64))
     assert score.item() == 1.25
-    # One of three ID images is at least 3, and all are at least 0.
-    p = detector.cue_p_values(torch.tensor([[3.0, 0.0]], dtype=torch.float64))
-    assert p.tolist() == [[0.5, 1.0]]
 
 
 def test_with_ood_the_probability_is_the_sigmoid_at_one_half() -> None:
@@ -177,25 +174,27 @@ def test_ood_that_looks_more_id_than_the_id_images_is_refused() -> None:
     probe = detector.cues(outputs(5, 1.0, 4)[0])
     before = detector.score_cues(probe)
     with pytest.raises(FitError, match="No cue is higher for the OOD images"):
-        detector.calibrate(detector.id_cues_, {"odd": detector.id_cues_ - 100})
+        detector.calibrate_cues(detector.id_cues_, {"odd": detector.id_cues_ - 100})
     assert torch.equal(detector.score_cues(probe), before)
     assert not detector.has_probability
     with pytest.raises(FitError, match="NaN or infinity"):
-        detector.calibrate(detector.id_cues_ * torch.nan)
+        detector.calibrate_cues(detector.id_cues_ * torch.nan)
 
 
 def test_new_training_images_forget_the_calibration() -> None:
     detector = fitted(ood=True).update(*outputs(10, 0.0, 3))
-    for use in (lambda: detector.score_cues(torch.zeros(1, 3)), detector.state, detector.config):
-        with pytest.raises(NotFittedError, match="not calibrated"):
-            use()
+    with pytest.raises(NotFittedError, match="not calibrated"):
+        detector.score_cues(torch.zeros(1, 3))
+    assert not detector.has_probability
+    with pytest.raises(UsageError, match="The cues changed: give held_out again"):
+        detector.recalibrate(None, {"far": outputs(30, 3.0, 8)[0]})
 
 
 def test_a_cue_that_never_varies_is_only_centred() -> None:
     detector = fitted()
     flat = torch.tensor([[1.0, 0.1, 0.0]] * 3, dtype=torch.float64)
     flat[1, 0], flat[2, 2] = 3.0, 2.0
-    detector.calibrate(flat)  # the mean of three 0.1 is not 0.1
+    detector.calibrate_cues(flat)  # the mean of three 0.1 is not 0.1
     assert (detector.score_cues(flat).abs() < 2).all()
     assert detector.std_[1] == 1
 
@@ -211,13 +210,13 @@ def test_invalid_layers_and_too_few_images() -> None:
         with pytest.raises(UsageError, match="one layer or more"):
             GoenM().fit(Outputs(probe.logits, features), labels)
     with pytest.raises(FitError, match="Two ID images or more"):
-        fitted().calibrate(torch.zeros(1, 3))
+        fitted().calibrate_cues(torch.zeros(1, 3))
 
 
 @pytest.mark.parametrize("ood", [False, True])
 def test_a_loaded_detector_is_the_same_to_the_last_bit(ood: bool) -> None:
     detector = fitted(ood)
-    loaded = GoenM.from_state(detector.config(), detector.state())
+    loaded = reloaded(detector)
     probe, _ = outputs(20, 1.0, 6)
     cues = detector.cues(probe)
     assert torch.equal(loaded.cues(probe), cues)
@@ -226,19 +225,51 @@ def test_a_loaded_detector_is_the_same_to_the_last_bit(ood: bool) -> None:
     probability = detector.probability(score)
     again = loaded.probability(score)
     assert (probability is None and again is None) or torch.equal(probability, again)
-    assert torch.equal(loaded.cue_p_values(cues), detector.cue_p_values(cues))
     assert str(loaded) == str(detector)
-    detector.check_network(CLASSES, {"early": 6, "late": 4})
-    with pytest.raises(ValueError, match="another network"):
-        detector.check_network(CLASSES, {"early": 6, "late": 5})
+    assert loaded.ood_cues.keys() == detector.ood_cues.keys()
+    for classes, late in ((CLASSES, 5), (CLASSES + 1, 4)):
+        with pytest.raises(ValueError, match="another network"):
+            GoenM().load_state(detector.state(), {"early": 6, "late": late}, classes)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("bank.unit.0", lambda t: 1.01 * t, "bank.unit.0 should hold rows of length 1"),
+        ("bank.labels", lambda t: t + 9, "bank.labels should hold numbers from 0 to 2"),
+        ("bank.more", lambda t: t, "unknown names: bank.more"),
+        ("more", lambda t: t, "unknown names: more"),
+        ("mean", lambda t: t[1:], r"mean should be float64 of shape \(3,\)"),
+        ("std", lambda t: 0 * t, "std should hold finite numbers from"),
+        ("weights", lambda t: -t, r"weights should hold finite numbers from 0\.0"),
+        ("weights", lambda t: 0 * t, "weights should not all be 0"),
+        ("weights", lambda t: t + 1e308, "give finite scores"),
+        ("bias", lambda t: t + torch.inf, "bias should hold finite"),
+        ("ood_cues.far", lambda t: t + 9, "ood_cues.far of early should hold finite"),
+        ("id_cues", lambda t: t[:, :2], r"id_cues should be float64 of shape \(images, 3\)"),
+    ],
+)
+def test_a_forged_state_is_refused(
+    name: str, change: Callable[[Tensor], Tensor], message: str
+) -> None:
+    detector = FITTED[True]
+    tensor = detector.state().get(name, torch.zeros(3))
+    with pytest.raises(ValueError, match=message):
+        reloaded(detector, {name: change(tensor)})
+
+
+def test_a_state_without_its_bank_or_cues_is_refused() -> None:
+    for name in ("bank.labels", "bank.unit.1", "id_cues", "mean", "weights", "bias"):
+        with pytest.raises(ValueError, match=f"it has no tensor {name}"):
+            reloaded(FITTED[True], without=name)
 
 
 def test_without_held_out_images_a_fifth_of_the_training_images_standardises() -> None:
     train, labels = outputs(100, 0.0, 0)
     detector = GoenM().fit(train, labels)
-    assert len(detector.bank) == 80
+    assert len(detector.bank_) == 80
     assert detector.id_cues_.shape == (20, 3)
-    kept = {tuple(row) for row in detector.bank.unit("late").tolist()}
+    kept = {tuple(row) for row in detector.bank_.unit("late").tolist()}
     unit = train.features["late"].double()
     unit = (unit / unit.norm(dim=1, keepdim=True)).float()
     left_out = torch.tensor([tuple(row) not in kept for row in unit.tolist()])
@@ -260,7 +291,7 @@ def test_fit_is_update_and_calibrate() -> None:
     parts = GoenM(["early", "late"])
     for start in range(0, 150, 50):
         parts.update(train[start : start + 50], labels[start : start + 50])
-    parts.calibrate(parts.cues(held_out), {"far": parts.cues(ood["far"])})
+    parts.calibrate(held_out, ood)
     probe, _ = outputs(20, 1.0, 6)
     assert torch.equal(whole.score(probe), parts.score(probe))
     assert whole.has_probability
@@ -277,7 +308,7 @@ def test_the_unit_of_a_cue_does_not_matter_for_its_weight() -> None:
     found = []
     for unit in (torch.ones_like(units), units):
         detector = GoenM(("early", "late"))
-        detector.calibrate(held_out * unit, {"kind": unlike * unit})
+        detector.calibrate_cues(held_out * unit, {"kind": unlike * unit})
         found.append(detector.weights_)
     assert torch.allclose(found[0], found[1], rtol=1e-4, atol=1e-6)
     assert found[0][0] > found[0][2]

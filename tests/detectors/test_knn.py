@@ -10,6 +10,7 @@ from goen.detectors import KNN, knn
 from goen.errors import FitError, UsageError
 from goen.functional.neighbours import NeighbourIndex
 from goen.outputs import Outputs
+from tests.detectors.saving import reloaded
 
 
 def of(**features: torch.Tensor) -> Outputs:
@@ -115,7 +116,7 @@ def test_the_state_is_the_bank_in_float32() -> None:
     assert bank.dtype == torch.float32
     assert torch.allclose(bank.norm(dim=1), torch.ones(100))
     other = of(z=random(10, 8, 1))
-    assert torch.equal(KNN(k=5).load_state(detector.state()).score(other), detector.score(other))
+    assert torch.equal(reloaded(detector).score(other), detector.score(other))
 
 
 def test_the_bank_is_prepared_when_fitted_or_loaded_and_not_again(
@@ -133,10 +134,26 @@ def test_the_bank_is_prepared_when_fitted_or_loaded_and_not_again(
     first = detector.score(other)
     assert torch.equal(detector.score(other), first)
     assert made == [100]
-    loaded = KNN(k=5).load_state(detector.state())
+    loaded = reloaded(detector)
     assert made == [100, 100]
     assert torch.equal(loaded.score(other), first)
     assert torch.equal(pickle.loads(pickle.dumps(loaded)).score(other), first)
     again = of(z=random(40, 8, 2))
     detector.fit(again, torch.zeros(40, dtype=torch.int64))
     assert torch.equal(detector.score(other), fitted(5, z=again.features["z"]).score(other))
+
+
+def test_a_forged_bank_is_refused() -> None:
+    detector = fitted(5, z=random(100, 8, 0))
+    bank = detector.state()["bank"]
+    for wrong, message in (
+        (bank.double(), r"bank should be float32 of shape \(rows, 8\)"),
+        (bank[:, 1:], r"bank should be float32 of shape \(rows, 8\)"),
+        (bank * torch.nan, "bank should hold finite"),
+        (bank[:4], "bank should have at least 5 rows, got 4"),
+        (bank * 1.001, r"bank should hold rows no longer than 1, got one of 1\.001"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            reloaded(detector, {"bank": wrong})
+    with pytest.raises(ValueError, match="unknown names: labels"):
+        reloaded(detector, {"labels": bank})

@@ -7,8 +7,9 @@ from torch import Tensor
 
 from goen.detectors import Mahalanobis, MultilayerMahalanobis
 from goen.detectors.multilayer_mahalanobis import _select
-from goen.errors import ArtifactError, FitError, UsageError
+from goen.errors import FitError, UsageError
 from goen.outputs import Outputs
+from tests.detectors.saving import reloaded
 
 LAYERS = ("first", "second", "third", "fourth", "last")
 WIDTHS = (3, 4, 6, 8, 5)
@@ -124,17 +125,17 @@ def test_a_forged_state_is_refused(layers: list[int]) -> None:
     detector = MultilayerMahalanobis(feature=LAYERS).fit(train, labels)
     state = detector.state()
     assert state["layers"].tolist()[-1] == 4
-    again = MultilayerMahalanobis(feature=LAYERS).load_state(state)
-    assert torch.equal(again.score(train), detector.score(train))
-    with pytest.raises(ArtifactError, match="layers"):
-        again.load_state({**state, "layers": torch.tensor(layers)})
-    with pytest.raises(ArtifactError, match="weights"):
-        again.load_state({**state, "weights": state["weights"][1:]})
+    assert torch.equal(reloaded(detector).score(train), detector.score(train))
+    with pytest.raises(ValueError, match="its tensor layers should"):
+        reloaded(detector, {"layers": torch.tensor(layers)})
+    with pytest.raises(ValueError, match="its tensor weights should"):
+        reloaded(detector, {"weights": state["weights"][1:]})
+    with pytest.raises(ValueError, match=r"its tensor whitening\.centre should"):
+        reloaded(detector, {"whitening.centre": state["whitening.centre"][1:]})
 
 
 def test_layers_in_a_list_are_saved_and_loaded() -> None:
     train, labels = outputs(200, 0)
     detector = MultilayerMahalanobis(feature=list(LAYERS)).fit(train, labels)
-    loaded = MultilayerMahalanobis(feature=list(LAYERS)).load_state(detector.state())
     of_tuple = MultilayerMahalanobis(feature=LAYERS).fit(train, labels)
-    assert torch.equal(loaded.score(train), of_tuple.score(train))
+    assert torch.equal(reloaded(detector).score(train), of_tuple.score(train))

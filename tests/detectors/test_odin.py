@@ -10,9 +10,9 @@ from goen.data import ImageSet
 from goen.detectors import ODIN, Perturbed
 from goen.errors import UsageError
 from goen.extraction import extract
+from goen.features.extractor import FeatureExtractor
 from goen.models import NetworkConfig, ResNet18
 from goen.models.flip_averaging import FlipAveraged
-from goen.models.tapping.tapped import Tapped
 from goen.outputs import Outputs
 
 
@@ -49,10 +49,14 @@ def random_images(count: int = 5) -> Tensor:
     return torch.rand(count, 3, 2, 2, generator=generator, dtype=torch.float64)
 
 
+def perturbed(outputs: Outputs) -> Tensor:
+    return outputs.feature("perturbed_logits")
+
+
 def test_a_linear_network_by_hand() -> None:
     # Class 0 wins by 2 to 1.5. Its logit less the other rises with the first pixel (4 - 1) and
     # falls with the second (-1 - 2): the step goes up, down, and nowhere.
-    moved = Perturbed(Linear(), epsilon=0.1).move(grey(0.625, 0.5, 0.25))
+    moved = Perturbed(Linear(), epsilon=0.1).move(grey(0.625, 0.5, 0.25))[0]
     assert torch.allclose(moved, grey(0.725, 0.4, 0.25))
     assert moved[0, 0, 0, 2] == 0.25
 
@@ -61,7 +65,7 @@ def test_the_step_makes_the_network_surer() -> None:
     network = Curved()
     images = random_images(50)
     before = network(images).logits.log_softmax(1)
-    after = Perturbed(network, epsilon=1e-4, temperature=1)(images).logits.log_softmax(1)
+    after = perturbed(Perturbed(network, epsilon=1e-4, temperature=1)(images)).log_softmax(1)
     own = before.argmax(1, keepdim=True)
     assert (after.gather(1, own) > before.gather(1, own)).all()
 
@@ -80,24 +84,24 @@ def test_the_step_follows_finite_differences(temperature: float) -> None:
         nudge = torch.zeros(3, 2, 2, dtype=torch.float64)
         nudge[place] = 1e-5
         slope[(slice(None), *place)] = (log_p(images + nudge) - log_p(images - nudge)) / 2e-5
-    moved = Perturbed(network, epsilon=0.01, temperature=temperature).move(images)
+    moved, _ = Perturbed(network, epsilon=0.01, temperature=temperature).move(images)
     # x - eps * sign(-d log p / dx)
     assert torch.allclose(moved, images + 0.01 * slope.sign(), atol=1e-12)
 
 
 def test_the_step_is_in_pixels_whatever_the_network_divides_by() -> None:
-    step = Perturbed(Curved()).move(random_images()) - random_images()
+    step = Perturbed(Curved()).move(random_images())[0] - random_images()
     assert torch.allclose(step.abs(), torch.full_like(step, 0.0014))
 
 
 def test_bytes_are_images_in_0_to_1() -> None:
     values = torch.randint(0, 256, (6, 1, 1, 3), dtype=torch.uint8, generator=torch.manual_seed(0))
     wrapped = Perturbed(Linear())
-    assert torch.equal(wrapped.move(values), wrapped.move(values / 255))
+    assert torch.equal(wrapped.move(values)[0], wrapped.move(values / 255)[0])
 
 
 def test_pixels_may_leave_0_to_1() -> None:
-    moved = Perturbed(Linear(), epsilon=0.1).move(grey(1.0, 0.0, 0.0))
+    moved, _ = Perturbed(Linear(), epsilon=0.1).move(grey(1.0, 0.0, 0.0))
     assert torch.allclose(moved, grey(1.1, -0.1, 0.0))
 
 
@@ -113,16 +117,18 @@ class ByChannel(nn.Module):
 def test_a_large_step_on_white_and_black_images_of_a_tapped_model(
     dtype: torch.dtype, wrap: Callable[[nn.Module], nn.Module]
 ) -> None:
-    network = Perturbed(wrap(Tapped(ByChannel(), [], preprocess=lambda x: x)), epsilon=0.25)
+    network = Perturbed(
+        wrap(FeatureExtractor(ByChannel(), [], preprocess=lambda x: x)), epsilon=0.25
+    )
     white = torch.ones(2, 3, 4, 4) * (255 if dtype == torch.uint8 else 1)
     # (1.25 · 2, 0.75 · 1): the second pixel of white goes down, the first leaves [0, 1].
-    assert torch.allclose(network(white.to(dtype)).logits, torch.tensor([[2.5, 0.75]]))
+    assert torch.allclose(perturbed(network(white.to(dtype))), torch.tensor([[2.5, 0.75]]))
     black = torch.zeros(1, 3, 4, 4, dtype=dtype)
-    assert torch.allclose(network(black).logits, torch.tensor([[0.5, -0.25]]))
+    assert torch.allclose(perturbed(network(black)), torch.tensor([[0.5, -0.25]]))
 
 
 def test_images_outside_0_to_1_are_still_refused_by_a_tapped_model() -> None:
-    network = Perturbed(Tapped(ByChannel(), []), epsilon=0.25)
+    network = Perturbed(FeatureExtractor(ByChannel(), []), epsilon=0.25)
     with pytest.raises(UsageError, match=r"Float images lie in \[0, 1\]; got 1\.1\.\.1\.1"):
         network(torch.full((1, 3, 4, 4), 1.1))
     with pytest.raises(UsageError, match=r"got 1\.1\.\.1\.1"):  # outside a step
@@ -131,30 +137,40 @@ def test_images_outside_0_to_1_are_still_refused_by_a_tapped_model() -> None:
 
 def test_no_step_gives_the_networks_own_outputs() -> None:
     images = random_images()
-    assert torch.equal(Perturbed(Curved(), epsilon=0)(images).logits, Curved()(images).logits)
+    outputs = Perturbed(Curved(), epsilon=0)(images)
+    assert torch.equal(perturbed(outputs), Curved()(images).logits)
+    assert torch.equal(perturbed(outputs), outputs.logits)
 
 
 def test_an_image_is_moved_alone() -> None:
     network, images = Perturbed(Curved()), random_images(7)
-    alone = torch.cat([network.move(images[i : i + 1]) for i in range(7)])
-    assert torch.equal(network.move(images), alone)
+    alone = torch.cat([network.move(images[i : i + 1])[0] for i in range(7)])
+    assert torch.equal(network.move(images)[0], alone)
 
 
-def test_outputs_are_those_of_the_moved_images() -> None:
+def test_the_logits_of_the_moved_images_are_one_more_feature() -> None:
     wrapped = Perturbed(Linear(), epsilon=0.1)
-    outputs = wrapped(grey(0.625, 0.5, 0.25))
-    assert torch.allclose(outputs.logits, torch.tensor([[2.5, 1.525]]))
-    assert torch.allclose(outputs.features["pixels"], torch.tensor([[0.725, 0.4, 0.25]]))
+    image = grey(0.625, 0.5, 0.25)
+    outputs = wrapped(image)
+    assert list(outputs.features) == ["pixels", "perturbed_logits"]
+    assert torch.allclose(perturbed(outputs), torch.tensor([[2.5, 1.525]]))
+    assert torch.equal(outputs.logits, Linear()(image).logits)
+    assert torch.equal(outputs.features["pixels"], image.flatten(1))
+    # Two classes apart by 0.975 after the step, at T = 1000.
+    assert ODIN().score(outputs).item() == pytest.approx(-0.975e-3)
 
 
 @pytest.mark.parametrize("outer", [torch.inference_mode, torch.no_grad, torch.enable_grad])
 def test_gradients_may_be_switched_off_around_it(outer: type) -> None:
     network = Perturbed(Curved())
-    expected = network(random_images()).logits
+    expected = network(random_images())
     with outer():
         outputs = network(random_images())  # images of this mode's own making, too
-        assert outputs.logits.requires_grad == (outer is torch.enable_grad)
-    assert torch.equal(outputs.logits, expected)
+    for found in (outputs, expected):
+        assert not found.logits.requires_grad
+        assert not perturbed(found).requires_grad
+    assert torch.equal(outputs.logits, expected.logits)
+    assert torch.equal(perturbed(outputs), perturbed(expected))
     assert torch.is_grad_enabled()
     assert not torch.is_inference_mode_enabled()
 
@@ -194,8 +210,8 @@ def test_a_network_that_fails_is_left_as_it_was() -> None:
 
 def test_a_frozen_network_can_be_moved_in() -> None:
     network = Curved().requires_grad_(False)
-    expected = Perturbed(Curved()).move(random_images())
-    assert torch.equal(Perturbed(network).move(random_images()), expected)
+    expected, _ = Perturbed(Curved()).move(random_images())
+    assert torch.equal(Perturbed(network).move(random_images())[0], expected)
 
 
 def test_no_gradient_of_the_weights_is_computed() -> None:
@@ -219,13 +235,15 @@ def test_a_network_without_gradient_is_refused() -> None:
 def test_it_goes_through_the_one_loop_over_images(small_set: ImageSet) -> None:
     network = ResNet18(NetworkConfig(num_classes=3, width=2)).train()
     plain = extract(network, small_set)
-    perturbed = extract(Perturbed(network), small_set, batch_size=5)
-    assert sorted(perturbed.features) == sorted(plain.features)
-    assert not torch.allclose(perturbed.logits, plain.logits, atol=1e-6)
-    assert torch.allclose(perturbed.logits, plain.logits, atol=0.1)
+    outputs = extract(ODIN().prepare_network(network), small_set, batch_size=5)
+    assert [*outputs.features] == [*plain.features, "perturbed_logits"]
+    assert torch.allclose(outputs.logits, plain.logits, atol=1e-5)
+    assert not torch.allclose(perturbed(outputs), plain.logits, atol=1e-6)
+    assert torch.allclose(perturbed(outputs), plain.logits, atol=0.1)
     assert network.training
     assert all(p.grad is None for p in network.parameters())
-    assert torch.isfinite(ODIN().score(perturbed)).all()
+    assert torch.isfinite(ODIN().score(outputs)).all()
+    assert not torch.equal(ODIN().score(outputs), ODIN().score(plain))
 
 
 @pytest.mark.parametrize("epsilon", [-0.1, 1.0, 255.0, np.nan])

@@ -90,5 +90,5 @@ def test_outputs_and_scores_have_a_row_for_each_image() -> None:
     with pytest.raises(UsageError, match="logits have 1 rows, feature 'z' has 2"):
         detector.score(Outputs(OUTPUTS.logits[:1], OUTPUTS.features))
     detector.detector.predict_features = lambda x: x
-    with pytest.raises(UsageError, match=r"Centroid\.predict_features .* \(2,\), got .* \(2, 2\)"):
+    with pytest.raises(UsageError, match=r"PytorchOod\._score .* \(2,\), got .* \(2, 2\)"):
         detector.score(OUTPUTS)

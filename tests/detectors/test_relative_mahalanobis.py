@@ -8,6 +8,7 @@ from sklearn.preprocessing import normalize
 from goen.detectors import RelativeMahalanobis
 from goen.errors import FitError
 from goen.outputs import Outputs
+from tests.detectors.saving import reloaded
 
 
 def blobs(
@@ -88,5 +89,18 @@ def test_a_row_per_class_is_refused_and_dead_features_are_not() -> None:
 def test_the_state_is_all_there_is() -> None:
     detector = RelativeMahalanobis().fit(*blobs(100))
     other, _ = blobs(20, seed=5)
-    loaded = RelativeMahalanobis().load_state(detector.state())
-    assert torch.equal(loaded.score(other), detector.score(other))
+    assert torch.equal(reloaded(detector).score(other), detector.score(other))
+
+
+def test_a_forged_state_is_refused() -> None:
+    detector = RelativeMahalanobis().fit(*blobs(100))
+    state = detector.state()
+    for name, wrong, message in (
+        ("classes.centre", state["classes.centre"][1:], r"classes\.centre should be float64"),
+        ("all.whitened_means", state["classes.whitened_means"], r"all\.whitened_means should be"),
+        ("all.classes", torch.tensor([1]), r"all\.classes should hold numbers from 0 to 0"),
+        ("some.centre", state["all.centre"], r"unknown names: some\.centre"),
+        ("all.more", state["all.centre"], r"unknown names: all\.more"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            reloaded(detector, {name: wrong})

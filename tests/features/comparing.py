@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.models.tapping.architectures import (
+from tests.features.architectures import (
     CASES,
 )
 

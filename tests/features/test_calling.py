@@ -3,9 +3,9 @@ import torch
 from torch import Tensor, nn
 
 from goen.errors import UsageError
-from goen.models.tapping._calling import input_keyword
-from goen.models.tapping.layers import layers
-from goen.models.tapping.tapped import Tapped
+from goen.features._calling import input_keyword
+from goen.features.extractor import FeatureExtractor
+from goen.features.layers import list_layers
 
 
 class Model(nn.Module):
@@ -84,9 +84,9 @@ CALLED_BY = {
 def test_images_are_given_as_the_model_takes_them(kind: type[Model]) -> None:
     model, images = kind(), torch.rand(2, 3, 4, 4)
     assert input_keyword(model) == CALLED_BY[kind]
-    outputs = Tapped(model, ["layer"], example=(3, 4, 4))(images)
+    outputs = FeatureExtractor(model, ["layer"], example=(3, 4, 4))(images)
     assert torch.equal(outputs.logits, model.logits(images))
-    assert [info.name for info in layers(model, (3, 4, 4))] == ["layer"]
+    assert [info.name for info in list_layers(model, (3, 4, 4))] == ["layer"]
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,11 @@ def test_images_are_given_as_the_model_takes_them(kind: type[Model]) -> None:
     ],
 )
 def test_a_model_that_needs_more_than_images_is_refused(kind: type[Model], words: str) -> None:
-    for use in (input_keyword, lambda m: Tapped(m, ["layer"]), lambda m: layers(m, (3, 4, 4))):
+    for use in (
+        input_keyword,
+        lambda m: FeatureExtractor(m, ["layer"]),
+        lambda m: list_layers(m, (3, 4, 4)),
+    ):
         with pytest.raises(UsageError, match=words):
             use(kind())
 

@@ -4,15 +4,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812  (its usual name)
 
 from goen.errors import UsageError
-from goen.models.tapping.deterministic import check_deterministic
-from goen.models.tapping.tapped import Tapped
-from tests.models.tapping.architectures import (
+from goen.features.deterministic import check_deterministic
+from goen.features.extractor import FeatureExtractor
+from tests.features.architectures import (
     CASES,
     build,
     pictures,
 )
-
-from .comparing import FLOAT_AND_HALF, NAMES, Returns
+from tests.features.comparing import FLOAT_AND_HALF, NAMES, Returns
 
 
 @pytest.mark.parametrize(
@@ -32,7 +31,9 @@ from .comparing import FLOAT_AND_HALF, NAMES, Returns
     ],
 )
 def test_ordinary_models_are_deterministic(name: str, dtype: torch.dtype) -> None:
-    check_deterministic(Tapped(build(name).to(dtype), CASES[name].layers), pictures(name, 5))
+    check_deterministic(
+        FeatureExtractor(build(name).to(dtype), CASES[name].layers), pictures(name, 5)
+    )
 
 
 class Doubtful(nn.Module):
@@ -56,9 +57,9 @@ class Doubtful(nn.Module):
 @pytest.mark.parametrize("dtype", FLOAT_AND_HALF)
 def test_a_random_model_is_noticed(function, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
-    tapped = Tapped(Doubtful(function).eval().to(dtype), ["conv"])
+    extractor = FeatureExtractor(Doubtful(function).eval().to(dtype), ["conv"])
     with pytest.raises(UsageError, match="not deterministic in evaluation mode: its logits"):
-        check_deterministic(tapped, pictures("plain", 4))
+        check_deterministic(extractor, pictures("plain", 4))
 
 
 def test_random_preprocessing_is_noticed() -> None:
@@ -66,7 +67,9 @@ def test_random_preprocessing_is_noticed() -> None:
         return x * torch.rand(len(x), 1, 1, 1)
 
     with pytest.raises(UsageError, match="random preprocessing"):
-        check_deterministic(Tapped(build("plain"), [], preprocess=flip), pictures("plain", 4))
+        check_deterministic(
+            FeatureExtractor(build("plain"), [], preprocess=flip), pictures("plain", 4)
+        )
 
 
 @pytest.mark.parametrize(
@@ -82,16 +85,16 @@ def test_random_preprocessing_is_noticed() -> None:
 )
 def test_a_model_that_looks_at_its_neighbours_is_noticed(function) -> None:
     torch.manual_seed(0)
-    tapped = Tapped(Doubtful(function).eval(), [])
+    extractor = FeatureExtractor(Doubtful(function).eval(), [])
     with pytest.raises(UsageError, match="depend on the other images of its batch: its logits"):
-        check_deterministic(tapped, pictures("plain", 6))
+        check_deterministic(extractor, pictures("plain", 6))
 
 
 def test_batch_norm_without_running_statistics_is_noticed() -> None:
     model = build("plain")
     model.body[1] = nn.BatchNorm2d(4, track_running_stats=False)
     with pytest.raises(UsageError, match="batch norm without running statistics"):
-        check_deterministic(Tapped(model, ["body"]), pictures("plain", 4))
+        check_deterministic(FeatureExtractor(model, ["body"]), pictures("plain", 4))
 
 
 def test_the_feature_that_changes_is_named() -> None:
@@ -105,16 +108,16 @@ def test_the_feature_that_changes_is_named() -> None:
             return x.flatten(1)
 
     with pytest.raises(UsageError, match="its features 'noisy' changed"):
-        check_deterministic(Tapped(Model(), ["noisy"]), pictures("plain", 4))
+        check_deterministic(FeatureExtractor(Model(), ["noisy"]), pictures("plain", 4))
 
 
 def test_images_that_show_nothing() -> None:
-    tapped = Tapped(build("plain"), [])
+    extractor = FeatureExtractor(build("plain"), [])
     with pytest.raises(UsageError, match=r"Two images or more .* got 1"):
-        check_deterministic(tapped, pictures("plain", 1))
-    broken = Tapped(Returns(lambda x: x / 0), [])
+        check_deterministic(extractor, pictures("plain", 1))
+    broken = FeatureExtractor(Returns(lambda x: x / 0), [])
     with pytest.raises(UsageError, match="logits hold NaN or infinity"):
         check_deterministic(broken, pictures("plain", 3))
-    pairs = Tapped(Returns(lambda x: F.batch_norm(x, None, None, training=True)), [])
+    pairs = FeatureExtractor(Returns(lambda x: F.batch_norm(x, None, None, training=True)), [])
     with pytest.raises(UsageError, match="not one image alone: Expected more than 1 value"):
         check_deterministic(pairs, pictures("plain", 3))

@@ -13,14 +13,15 @@ from scipy.stats import betabinom
 
 import goen
 from goen.errors import ArtifactError, UsageError
+from goen.features.extractor import FeatureExtractor
+from goen.features.hugging_face import describe_hugging_face, open_hugging_face
+from goen.features.loaded_model import LoadedModel
+from goen.features.pooling import Tokens
+from goen.features.preprocess import PreprocessSound
 from goen.gate import Gate
-from goen.gate.export import to_onnx
-from goen.gate.traceable import input_names
-from goen.libraries.hugging_face import describe_hugging_face, open_hugging_face
-from goen.libraries.opened import OpenedModel
-from goen.models.tapping.preprocess import PreprocessSound
-
-from .tiny_models import (
+from goen.gate.export.traceable import input_names
+from goen.outputs import check_classifier
+from tests.features.tiny_models import (
     CLASSES,
     IMAGE,
     KINDS,
@@ -40,7 +41,7 @@ pytestmark = pytest.mark.xdist_group("transformers")
 
 @cache
 def gate_of(name: str) -> Gate:
-    opened = OpenedModel(trained(name), classes=CLASSES, read_preprocess=lambda: own(name))
+    opened = LoadedModel(trained(name), classes=CLASSES, read_preprocess=lambda: own(name))
     return Gate.fit(opened, labelled(name, 300, 0), labelled(name, 400, 1), false_alarm_rate=RATE)
 
 
@@ -54,6 +55,28 @@ LAYERS = {
     "sound": ("wav2vec2.encoder.layers.0", "projector"),
     "spectrogram": ("audio_spectrogram_transformer.layers.0", "classifier.layernorm"),
 }
+
+
+@pytest.mark.parametrize(
+    ("name", "tokens", "reads"),
+    [
+        ("image", "mean", None),  # it classifies the class token
+        ("image", "class", "vit"),
+        ("text", "mean", None),  # and this one a layer after it
+        ("sound", "mean", "projector"),
+        ("spectrogram", "mean", "classifier.layernorm"),
+    ],
+)
+def test_the_linear_classifier_is_found(name: str, tokens: Tokens, reads: str | None) -> None:
+    extractor = FeatureExtractor(trained(name), LAYERS[name], tokens=tokens, inputs="tensors")
+    outputs = extractor(as_the_model_takes_it(name, labelled(name, 50, 4)[0]))
+    assert (outputs.classifier and check_classifier(outputs).feature) == reads
+
+
+def test_a_pooler_is_what_a_classifier_of_text_reads() -> None:
+    extractor = FeatureExtractor(trained("text"), ["bert", "bert.pooler"], inputs="tensors")
+    outputs = extractor(as_the_model_takes_it("text", labelled("text", 50, 4)[0]))
+    assert check_classifier(outputs).feature == "bert.pooler"
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -76,10 +99,11 @@ def test_from_the_fit_to_the_exported_file(name: str, tmp_path: Path) -> None:
     gate.save(tmp_path / "gate")
     loaded = goen.load(tmp_path / "gate", model=KINDS[name].model())
     assert np.allclose(loaded.predict(inputs).score, found.score, atol=1e-5)
-    updated, change = loaded.update(held_out=labelled(name, 300, 4), ood={"unlike": unlike})
-    assert change.after["auroc/unlike"] > 0.9
+    report = loaded.update(held_out=labelled(name, 300, 4), ood={"unlike": unlike})
+    assert report.after["auroc/unlike"] > 0.9
+    updated = report.gate
 
-    to_onnx(updated, tmp_path / "gate.onnx", None if name == "image" else inputs)
+    updated.export(tmp_path / "gate.onnx", None if name == "image" else inputs)
     session = InferenceSession(tmp_path / "gate.onnx")
     arrays = inputs if isinstance(inputs, dict) else {input_names(updated)[0]: inputs}
     decision, score = session.run(["is_ood", "score"], arrays)
@@ -93,7 +117,7 @@ def test_from_the_fit_to_the_exported_file(name: str, tmp_path: Path) -> None:
 
 def test_a_folder_brings_its_weights_preprocessing_and_classes(tmp_path: Path) -> None:
     folder = saved("image", tmp_path / "vit")
-    opened = goen.open_model(f"hf:{folder}")
+    opened = goen.load_model(f"hf:{folder}")
     images, labels = labelled("image", 300, 0)
     given = as_the_model_takes_it("image", images)
     with torch.no_grad():
@@ -123,7 +147,7 @@ def test_a_folder_brings_its_weights_preprocessing_and_classes(tmp_path: Path) -
 
 
 def test_sound_is_standardised_as_its_config_says(tmp_path: Path) -> None:
-    opened = goen.open_model(f"hf:{saved('sound', tmp_path / 'wav2vec2')}")
+    opened = goen.load_model(f"hf:{saved('sound', tmp_path / 'wav2vec2')}")
     assert opened.preprocess(images=False) == PreprocessSound(8000)
     assert opened.preprocess(images=True) is None
     extract = transformers().Wav2Vec2FeatureExtractor(do_normalize=True, sampling_rate=8000)
@@ -139,21 +163,25 @@ def test_what_fills_waveforms_up_is_left_out_of_the_means() -> None:
     settings = {"feat_extract_norm": "layer", "do_stable_layer_norm": True}
     config = library.Wav2Vec2Config(**trained("sound").config.to_dict() | settings)
     model = library.Wav2Vec2ForSequenceClassification(config).eval()
-    tapped = goen.Tapped(model, LAYERS["sound"], inputs="tensors", preprocess=PreprocessSound(8000))
+    extractor = goen.FeatureExtractor(
+        model, LAYERS["sound"], inputs="tensors", preprocess=PreprocessSound(8000)
+    )
     waves = torch.from_numpy(labelled("sound", 6, 0)[0])
-    alone = tapped({"input_values": waves, "attention_mask": torch.ones(6, 400, dtype=torch.long)})
+    alone = extractor(
+        {"input_values": waves, "attention_mask": torch.ones(6, 400, dtype=torch.long)}
+    )
     longer = {
         "input_values": torch.nn.functional.pad(waves, (0, 240), value=9.0),
         "attention_mask": (torch.arange(640) < 400).long().expand(6, -1),
     }
-    for layer, features in tapped(longer).features.items():
+    for layer, features in extractor(longer).features.items():
         apart = (features - alone.features[layer]).norm() / alone.features[layer].norm()
         assert apart < 0.1  # the last frame in twenty
 
 
 def test_spectrograms_and_texts_go_in_as_they_are(tmp_path: Path) -> None:
     for name in ("spectrogram", "text"):
-        opened = goen.open_model(f"hf:{saved(name, tmp_path / name)}")
+        opened = goen.load_model(f"hf:{saved(name, tmp_path / name)}")
         assert opened.read_preprocess() is None
         assert opened.classes == CLASSES
 
@@ -182,7 +210,7 @@ def test_numbered_classes_are_no_names() -> None:
 
 
 def test_classes_of_a_set_in_another_order_are_refused(small_set: goen.data.ImageSet) -> None:
-    opened = OpenedModel(torch.nn.Flatten(), classes=("b", "a", "c"))
+    opened = LoadedModel(torch.nn.Flatten(), classes=("b", "a", "c"))
     with pytest.raises(UsageError, match=r"small numbers its classes a, b, c, \.\.\., but the"):
         Gate.fit(opened, small_set, np.zeros((100, 3, 8, 8), np.uint8))
 
@@ -269,18 +297,18 @@ def test_damaged_files_and_adapters_are_one_error(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="not a JSON object"):
         open_hugging_face(folder)
     with pytest.raises(UsageError, match=r"goen downloads no models.*hf download"):
-        goen.open_model("hf:google/vit-base-patch16-224")
+        goen.load_model("hf:google/vit-base-patch16-224")
 
 
 def test_a_damaged_processor_is_one_error(tmp_path: Path) -> None:
     folder = saved("image", tmp_path / "vit")
     (folder / "preprocessor_config.json").write_text(json.dumps(IMAGE | {"image_std": "wide"}))
-    opened = goen.open_model(f"hf:{folder}")  # who gives another preprocessing needs none of this
+    opened = goen.load_model(f"hf:{folder}")  # who gives another preprocessing needs none of this
     with pytest.raises(ArtifactError, match="vit cannot be opened: its image_std should be a list"):
         opened.preprocess(images=True)
     nested = {"image_processor": IMAGE}
     (folder / "preprocessor_config.json").unlink()
     (folder / "processor_config.json").write_text(json.dumps(nested))
-    found = goen.open_model(f"hf:{folder}").preprocess(images=True)
+    found = goen.load_model(f"hf:{folder}").preprocess(images=True)
     assert isinstance(found, goen.Preprocess)
     assert found.size == (SIZE, SIZE)

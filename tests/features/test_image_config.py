@@ -11,11 +11,10 @@ from PIL import Image
 
 import goen
 from goen.errors import UsageError
-from goen.libraries.image_config import from_hugging_face
-from goen.models.tapping.preprocess import Preprocess
-from goen.runs.manifest import Manifest
-
-from .tiny_models import transformers
+from goen.features.image_config import from_hugging_face
+from goen.features.preprocess import Preprocess
+from goen.io.manifest import Manifest
+from tests.features.tiny_models import transformers
 
 pytestmark = pytest.mark.xdist_group("transformers")
 BILINEAR = {"resample": 2}
@@ -53,7 +52,7 @@ def test_square_pictures_are_as_the_processor_makes_them(
     ours = from_hugging_face(Manifest(json.loads(theirs.to_json_string())), processor)
     square = picture(50, 50)
     expected = theirs(square, return_tensors="pt")["pixel_values"]
-    pixels = torch.from_numpy(goen.read_picture(square, ours.picture_size))
+    pixels = torch.from_numpy(goen.read_image(square, ours.read_image_size))
     found = ours(pixels[None] / 255)
     assert found.shape == expected.shape
     # Pillow may take the height first, and rounds between the two.

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from goen.errors import ExtraMissing
-from goen.libraries.importing import import_library, missing_library
+from goen.features.importing import import_library, missing_library
 
 
 def test_a_library_that_is_not_here_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,7 +48,7 @@ sys.path.insert(0, sys.argv[1])
 torch.save({}, sys.argv[1] + "/w.pt")
 for name, weights in (("timm:resnet18", sys.argv[1] + "/w.pt"), ("hf:" + sys.argv[1], None)):
     try:
-        goen.open_model(name, weights)
+        goen.load_model(name, weights)
     except goen.errors.ExtraMissing as error:
         print(error)
 """

@@ -4,28 +4,27 @@ import torch
 from torch import Tensor, nn
 
 from goen.errors import UsageError
-from goen.models.tapping.layers import (
+from goen.features.extractor import FeatureExtractor
+from goen.features.layers import (
     LayerInfo,
     LayerTable,
     accepts_images,
     choose_layers,
-    layers,
+    list_layers,
 )
-from goen.models.tapping.tapped import Tapped
-from tests.models.tapping.architectures import (
+from tests.features.architectures import (
     CASES,
     Talkative,
     build,
     pictures,
 )
-
-from .comparing import NAMES
+from tests.features.comparing import NAMES
 
 
 def test_the_list_holds_what_is_worth_a_look() -> None:
     def names(case: str) -> list[str]:
         size = CASES[case].size
-        return [info.name for info in layers(build(case), (3, size, size))]
+        return [info.name for info in list_layers(build(case), (3, size, size))]
 
     # The norm before a ReLU, the last layer of a Sequential and the logits are left out.
     assert names("plain") == ["body.2", "body.3", "body", "neck"]
@@ -38,8 +37,8 @@ def test_the_list_holds_what_is_worth_a_look() -> None:
 def test_the_example_may_be_an_array_or_a_dict_of_arrays() -> None:
     model = build("plain")
     images = np.zeros((2, 3, 32, 32), np.uint8)
-    assert layers(model, images) == layers(model, (3, 32, 32))
-    assert Tapped(model, ["neck"], example=images).layers == ("neck",)
+    assert list_layers(model, images) == list_layers(model, (3, 32, 32))
+    assert FeatureExtractor(model, ["neck"], example=images).layers == ("neck",)
 
     class ByName(nn.Module):
         def __init__(self) -> None:
@@ -49,7 +48,7 @@ def test_the_example_may_be_an_array_or_a_dict_of_arrays() -> None:
         def forward(self, row: Tensor) -> Tensor:
             return self.last(self.first(row))
 
-    assert [info.name for info in layers(ByName(), {"row": np.zeros((2, 4))})] == ["first"]
+    assert [info.name for info in list_layers(ByName(), {"row": np.zeros((2, 4))})] == ["first"]
 
 
 def test_a_layer_is_kept_when_the_activation_is_anothers() -> None:
@@ -61,19 +60,19 @@ def test_a_layer_is_kept_when_the_activation_is_anothers() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return (self.left(x) + self.act(self.right(x))).flatten(1)
 
-    assert [info.name for info in layers(Branches(), (3, 4, 4))] == ["left", "act"]
+    assert [info.name for info in list_layers(Branches(), (3, 4, 4))] == ["left", "act"]
 
 
 def test_a_width_that_is_not_known_is_explained_below_the_table() -> None:
     model = nn.Sequential(nn.Conv2d(3, 6, 4, 4), nn.ReLU(), nn.Flatten(), nn.Linear(6 * 36, 3))
-    *_, row, _, note = str(layers(model, (3, 24, 24))).splitlines()
+    *_, row, _, note = str(list_layers(model, (3, 24, 24))).splitlines()
     assert row.split() == ["1", "ReLU", "(N,", "6,", "6,", "6)", "?", "1"]
     assert note.startswith("?: which axis is the channels cannot be seen")
-    assert "?" not in str(layers(model, (3, 24, 24), layout="channels_first"))
+    assert "?" not in str(list_layers(model, (3, 24, 24), layout="channels_first"))
 
 
 def test_every_layer_is_listed_when_asked() -> None:
-    table = layers(build("resnet"), (3, 32, 32), every=True)
+    table = list_layers(build("resnet"), (3, 32, 32), every=True)
     found = {info.name: info for info in table}
     assert found["backbone.trunk.1.first"].shape == (6, 16, 16)
     assert found["judge"].width == 10
@@ -81,7 +80,7 @@ def test_every_layer_is_listed_when_asked() -> None:
     assert "" not in found
     order = [info.name for info in table]
     assert order.index("backbone.trunk.0.second") < order.index("backbone.trunk.0")
-    attention = layers(build("vit"), (3, 224, 224), every=True)
+    attention = list_layers(build("vit"), (3, 224, 224), every=True)
     shapes = {info.name: info.shape for info in attention}
     assert shapes["blocks.0.attn"] == (50, 8)
     assert "blocks.0.attn.out_proj" not in shapes
@@ -91,15 +90,15 @@ def test_every_layer_is_listed_when_asked() -> None:
 def test_everything_listed_can_be_tapped_and_is_as_wide_as_it_says(name: str) -> None:
     model, size = build(name), CASES[name].size
     for every in (False, True):
-        table = layers(model, (3, size, size), every=every)
+        table = list_layers(model, (3, size, size), every=every)
         known = [info for info in table if info.width is not None]
-        outputs = Tapped(model, [info.name for info in known])(pictures(name))
+        outputs = FeatureExtractor(model, [info.name for info in known])(pictures(name))
         for info in known:
             assert outputs.features[info.name].shape == (3, info.width)
 
 
 def test_the_table_reads_well() -> None:
-    table = layers(build("plain"), pictures("plain"))
+    table = list_layers(build("plain"), pictures("plain"))
     assert str(table).splitlines() == [
         "layer   kind        output        width  depth",
         "body.2  ReLU        (N, 4, 8, 8)      4      1",
@@ -107,13 +106,13 @@ def test_the_table_reads_well() -> None:
         "body    Sequential  (N, 6, 4, 4)      6      2",
         "neck    Sequential  (N, 5)            5      3",
     ]
-    assert str(layers(nn.Flatten(), (3, 2, 2))) == "layer  kind  output  width  depth"
+    assert str(list_layers(nn.Flatten(), (3, 2, 2))) == "layer  kind  output  width  depth"
 
 
 def test_the_logits_are_left_out_where_they_are_said_to_be() -> None:
     model = Talkative(7, "tuple", flat=True)  # which of the two is not clear from their shapes
-    assert [info.name for info in layers(model, (3, 9, 9))] == ["conv", "out"]
-    assert [info.name for info in layers(model, (3, 9, 9), logits=1)] == ["conv"]
+    assert [info.name for info in list_layers(model, (3, 9, 9))] == ["conv", "out"]
+    assert [info.name for info in list_layers(model, (3, 9, 9), logits=1)] == ["conv"]
 
 
 class Heads(nn.Module):
@@ -137,12 +136,12 @@ class Heads(nn.Module):
 
 @pytest.mark.parametrize("kind", ["convolution", "mean", "logarithms"])
 def test_heads_that_classify_are_left_out(kind: str) -> None:
-    assert [info.name for info in layers(Heads(kind), (3, 8, 8))] == ["body.1", "body"]
+    assert [info.name for info in list_layers(Heads(kind), (3, 8, 8))] == ["body.1", "body"]
 
 
 def test_a_last_layer_as_wide_as_the_logits_stays() -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(12, 4), nn.Linear(4, 4))
-    assert [info.name for info in layers(model, (3, 2, 2))] == ["0", "1"]
+    assert [info.name for info in list_layers(model, (3, 2, 2))] == ["0", "1"]
 
 
 def test_a_class_of_blocks_may_be_a_kind_of_sequential() -> None:
@@ -154,19 +153,21 @@ def test_a_class_of_blocks_may_be_a_kind_of_sequential() -> None:
         return Dense({"a": nn.Conv2d(width, 2, 1), "b": nn.Conv2d(width, 2, 1)})
 
     model = nn.Sequential(dense(3), dense(7), nn.Flatten(), nn.Linear(11 * 16, 5))
-    assert [info.name for info in layers(model, (3, 4, 4))] == ["0", "1", "2"]
+    assert [info.name for info in list_layers(model, (3, 4, 4))] == ["0", "1", "2"]
 
 
 # Choosing
 
 
 def test_depth_counts_the_weight_matrices_that_were_used() -> None:
-    depths = {info.name: info.depth for info in layers(build("vit"), (3, 224, 224), every=True)}
+    depths = {
+        info.name: info.depth for info in list_layers(build("vit"), (3, 224, 224), every=True)
+    }
     # A block has four: attention's input and output, and the two of its perceptron.
     assert (depths["patches"], depths["blocks.0.attn"], depths["blocks.0"]) == (1, 3, 5)
     assert (depths["blocks.1"], depths["norm"], depths["head"]) == (9, 9, 10)
     flat = nn.Sequential(nn.Flatten(), nn.Linear(12, 4), nn.ReLU(), nn.Linear(4, 2))
-    assert [(i.name, i.depth) for i in layers(flat, (3, 2, 2))] == [("0", 0), ("2", 1)]
+    assert [(i.name, i.depth) for i in list_layers(flat, (3, 2, 2))] == [("0", 0), ("2", 1)]
 
 
 def table(*depths: int) -> tuple[LayerTable, dict[str, Tensor]]:
@@ -245,7 +246,7 @@ class LastToken(nn.Module):
 
 def test_logits_of_each_token_are_no_features() -> None:
     tokens = torch.zeros(2, 5, dtype=torch.int64)
-    names = [info.name for info in layers(LastToken(), tokens)]
+    names = [info.name for info in list_layers(LastToken(), tokens)]
     assert names == ["embedding", "block"]
-    every = [info.name for info in layers(LastToken(), tokens, every=True)]
+    every = [info.name for info in list_layers(LastToken(), tokens, every=True)]
     assert every == ["embedding", "block", "score"]

@@ -6,17 +6,16 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812  (its usual name)
 
 from goen.errors import UsageError
-from goen.models.tapping.layers import layers
-from goen.models.tapping.preprocess import Preprocess, PreprocessSound
-from goen.models.tapping.tapped import Tapped
-from tests.models.tapping.architectures import (
+from goen.features.extractor import FeatureExtractor
+from goen.features.layers import list_layers
+from goen.features.preprocess import Preprocess, PreprocessSound
+from tests.features.architectures import (
     CASES,
     build,
     pictures,
     vit_by_hand,
 )
-
-from .comparing import close
+from tests.features.comparing import close
 
 
 def test_images_are_normalised_by_channel() -> None:
@@ -26,7 +25,7 @@ def test_images_are_normalised_by_channel() -> None:
     x = torch.stack([(x[:, c] - mean[c]) / std[c] for c in range(3)], 1)
     logits, _ = case.by_hand(model, x)
     for given in (images, images.float() / 255):
-        outputs = Tapped(model, [], preprocess=Preprocess(mean=mean, std=std))(given)
+        outputs = FeatureExtractor(model, [], preprocess=Preprocess(mean=mean, std=std))(given)
         assert close(outputs.logits, logits, atol=1e-5)
 
 
@@ -50,12 +49,14 @@ def test_resizing_is_pillows(size: int | tuple[int, int]) -> None:
 
 def test_a_model_of_another_size_gets_its_size() -> None:
     model, images = build("vit"), pictures("resnet")
-    tapped = Tapped(model, ["norm"], preprocess=Preprocess(size=224), example=(3, 32, 32))
+    extractor = FeatureExtractor(
+        model, ["norm"], preprocess=Preprocess(size=224), example=(3, 32, 32)
+    )
     x = F.interpolate(images.float() / 255, (224, 224), mode="bilinear", antialias=True)
     logits, features = vit_by_hand(model, x)
-    assert close(tapped(images).logits, logits)
-    assert close(tapped(images).features["norm"], features["norm"])
-    assert layers(model, (3, 32, 32), preprocess=Preprocess(size=224))[-1].shape == (50, 8)
+    assert close(extractor(images).logits, logits)
+    assert close(extractor(images).features["norm"], features["norm"])
+    assert list_layers(model, (3, 32, 32), preprocess=Preprocess(size=224))[-1].shape == (50, 8)
 
 
 def test_preprocessing_can_be_a_function() -> None:
@@ -70,7 +71,7 @@ def test_preprocessing_can_be_a_function() -> None:
     floats = images.float() / 255
     before = floats.clone()
     for given in (images, floats):
-        assert close(Tapped(model, [], preprocess=double_in_place)(given).logits, logits)
+        assert close(FeatureExtractor(model, [], preprocess=double_in_place)(given).logits, logits)
     assert torch.equal(floats, before)
 
 
@@ -80,7 +81,7 @@ def test_preprocessing_of_a_half_model_is_done_in_float32() -> None:
     model = build("plain").bfloat16()
     model.body[0].register_forward_pre_hook(lambda m, inputs: seen.append(inputs[0]))
     images = torch.full((1, 3, 8, 8), 201, dtype=torch.uint8)
-    Tapped(model, [], preprocess=Preprocess(mean=(0.788,)))(images)
+    FeatureExtractor(model, [], preprocess=Preprocess(mean=(0.788,)))(images)
     # 201 / 255 - 0.788 is 0.000235; in bfloat16 201 / 255 is 0.7891 and 0.788 too.
     assert seen[0].dtype == torch.bfloat16
     assert abs(float(seen[0][0, 0, 0, 0]) - 0.000235) < 2e-6
@@ -91,12 +92,14 @@ def test_preprocessing_of_a_half_model_is_done_in_float32() -> None:
 )
 def test_preprocessing_that_gives_no_batch(function, words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        Tapped(build("plain"), [], preprocess=function)(pictures("plain", 5))
+        FeatureExtractor(build("plain"), [], preprocess=function)(pictures("plain", 5))
 
 
 def test_preprocessing_that_cannot_be_meant() -> None:
     with pytest.raises(UsageError, match="mean has 2 values, but the images have 3 channels"):
-        Tapped(build("plain"), [], preprocess=Preprocess(mean=(0.5, 0.5)))(pictures("plain"))
+        FeatureExtractor(build("plain"), [], preprocess=Preprocess(mean=(0.5, 0.5)))(
+            pictures("plain")
+        )
     with pytest.raises(UsageError, match="std is one positive number"):
         Preprocess(std=(0.5, 0.0, 0.5))
     for size in (0, (32,), (32, 0), (3, 32, 32), 32.5, "big"):
@@ -124,13 +127,13 @@ def test_preprocessing_that_cannot_be_meant() -> None:
 )
 def test_images_that_cannot_be_meant(images: Tensor, words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        Tapped(build("plain"), ["body"])(images)
+        FeatureExtractor(build("plain"), ["body"])(images)
 
 
 def test_a_small_step_over_the_edge_is_allowed() -> None:
-    outputs = Tapped(build("plain"), ["body"])(torch.full((2, 3, 8, 8), -0.0014))
+    outputs = FeatureExtractor(build("plain"), ["body"])(torch.full((2, 3, 8, 8), -0.0014))
     assert torch.isfinite(outputs.logits).all()
-    assert len(Tapped(build("plain"), ["body"])(torch.rand(0, 3, 8, 8))) == 0
+    assert len(FeatureExtractor(build("plain"), ["body"])(torch.rand(0, 3, 8, 8))) == 0
 
 
 def test_the_middle_is_kept() -> None:
@@ -143,7 +146,10 @@ def test_the_middle_is_kept() -> None:
         Preprocess(crop=6)(image)
     with pytest.raises(UsageError, match=r"crop is a number of pixels or \(height, width\), got 0"):
         Preprocess(crop=0)
-    assert (Preprocess(size=3).picture_size, Preprocess(crop=3).picture_size) == ((3, 3), None)
+    assert (Preprocess(size=3).read_image_size, Preprocess(crop=3).read_image_size) == (
+        (3, 3),
+        None,
+    )
 
 
 def test_waveforms_have_mean_0_and_variance_1() -> None:

@@ -2,22 +2,21 @@ import pytest
 import torch
 
 from goen.errors import UsageError
-from goen.models.tapping.tapped import Tapped
-from tests.models.tapping.architectures import (
+from goen.features.extractor import FeatureExtractor
+from tests.features.architectures import (
     CASES,
     RETURNS,
     Talkative,
     pictures,
 )
-
-from .comparing import Returns, close
+from tests.features.comparing import Returns, close
 
 
 @pytest.mark.parametrize("returns", sorted(RETURNS))
 def test_the_only_matrix_of_an_output_is_the_logits(returns: str) -> None:
     model, images = Talkative(5, returns).eval(), pictures("tuple")
     logits, _ = CASES["tuple"].by_hand(model, images.float() / 255)
-    assert close(Tapped(model, [])(images).logits, logits)
+    assert close(FeatureExtractor(model, [])(images).logits, logits)
 
 
 @pytest.mark.parametrize(
@@ -36,10 +35,10 @@ def test_the_only_matrix_of_an_output_is_the_logits(returns: str) -> None:
 def test_of_several_matrices_the_logits_are_named(returns: str, where: str | int) -> None:
     model, images = Talkative(5, returns, flat=True).eval(), pictures("tuple")
     with pytest.raises(UsageError, match=r"\(3, 7\) float32") as error:
-        Tapped(model, [])(images)
+        FeatureExtractor(model, [])(images)
     assert "(3, 5) float32" in str(error.value)
     logits, _ = CASES["tuple"].by_hand(model, images.float() / 255)
-    assert close(Tapped(model, [], logits=where)(images).logits, logits)
+    assert close(FeatureExtractor(model, [], logits=where)(images).logits, logits)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +48,7 @@ def test_of_several_matrices_the_logits_are_named(returns: str, where: str | int
 def test_logits_that_are_not_there(returns: str, where: str | int) -> None:
     model = Talkative(5, returns, flat=True).eval()
     with pytest.raises(UsageError, match=f"No logits .* at {where!r}.*(3, 7).*Name the key"):
-        Tapped(model, [], logits=where)(pictures("tuple"))
+        FeatureExtractor(model, [], logits=where)(pictures("tuple"))
 
 
 @pytest.mark.parametrize(
@@ -66,4 +65,4 @@ def test_logits_that_are_not_there(returns: str, where: str | int) -> None:
 )
 def test_an_output_without_logits(function, words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        Tapped(Returns(function), [])(torch.rand(2, 3, 2, 2))
+        FeatureExtractor(Returns(function), [])(torch.rand(2, 3, 2, 2))

@@ -12,15 +12,15 @@ from torch import nn
 
 import goen
 from goen.errors import ArtifactError, UsageError
+from goen.features.extractor import as_extractor
+from goen.features.loading import open_architecture
+from goen.features.preprocess import Preprocess
+from goen.features.timm_models import from_timm, open_timm
 from goen.gate import Gate
-from goen.gate.export import to_onnx
-from goen.libraries.opening import open_architecture
-from goen.libraries.timm_models import from_timm, open_timm
-from goen.models.tapping.preprocess import Preprocess
-from goen.runs.manifest import Manifest
-
-from ..torchvision_import import import_torchvision
-from .tiny_models import labelled, noise
+from goen.io.manifest import Manifest
+from goen.outputs import check_classifier
+from tests.features.tiny_models import labelled, noise
+from tests.torchvision_import import import_torchvision
 
 pytestmark = pytest.mark.xdist_group("transformers")
 NAME = "resnet10t"  # the smallest of its kind
@@ -42,7 +42,7 @@ def weights(timm: Any, tmp_path: Path) -> Path:
 
 
 def test_a_model_brings_the_preprocessing_of_timm(timm: Any, weights: Path) -> None:
-    opened = goen.open_model(f"timm:{NAME}", weights)
+    opened = goen.load_model(f"timm:{NAME}", weights)
     assert opened.model.num_classes == 3  # as many as the weights are for
     assert not opened.model.training
     found = opened.preprocess(images=True)
@@ -53,11 +53,30 @@ def test_a_model_brings_the_preprocessing_of_timm(timm: Any, weights: Path) -> N
 
     pixels = np.random.default_rng(0).integers(0, 256, (200, 200, 3), dtype=np.uint8)
     picture = Image.fromarray(pixels)
-    ours = found(torch.from_numpy(goen.read_picture(picture, found.picture_size))[None] / 255)
+    ours = found(torch.from_numpy(goen.read_image(picture, found.read_image_size))[None] / 255)
     theirs = steps(picture)[None]
     assert ours.shape == theirs.shape
     # Pillow may take the height first, and rounds between the two.
     assert (ours - theirs).abs().max() <= 1.01 / 255 / min(data["std"])
+
+
+@pytest.mark.parametrize(
+    ("name", "reads"),
+    [
+        ("test_resnet", "layer4"),
+        ("test_convnext", "head.norm"),
+        ("test_vit", "head_drop"),
+        ("test_efficientnet", "bn2"),
+        ("test_nfnet", "final_act"),
+    ],
+)
+def test_the_linear_classifier_is_found(timm: Any, name: str, reads: str) -> None:
+    model = timm.create_model(name, num_classes=5).eval()
+    images = torch.randint(256, (3, *model.pretrained_cfg["input_size"]), dtype=torch.uint8)
+    extractor = as_extractor(
+        model, "auto", logits=None, preprocess=None, tokens="mean", layout="auto", example=images
+    )
+    assert check_classifier(extractor(images)).feature == reads
 
 
 def test_from_the_fit_to_the_exported_file(timm: Any, tmp_path: Path) -> None:
@@ -84,16 +103,16 @@ def test_from_the_fit_to_the_exported_file(timm: Any, tmp_path: Path) -> None:
     gate.save(tmp_path / "gate")
     loaded = goen.load(tmp_path / "gate", model=open_architecture("timm:test_resnet", 3))
     assert np.allclose(loaded.predict(new).score, found.score, atol=1e-5)
-    to_onnx(loaded, tmp_path / "gate.onnx", new)
+    loaded.export(tmp_path / "gate.onnx", new)
     (score,) = InferenceSession(tmp_path / "gate.onnx").run(["score"], {"images": new})
     assert np.allclose(score, found.score, atol=1e-2)
 
 
 def test_layers_are_those_of_the_stages(timm: Any) -> None:
     model = open_timm("test_vit", num_classes=3).model
-    table = goen.layers(model, (3, 160, 160))
+    table = goen.list_layers(model, (3, 160, 160))
     assert [info.name for info in table if "block" in info.name]
-    resnet = goen.layers(open_timm(NAME, num_classes=3).model, (3, 64, 64))
+    resnet = goen.list_layers(open_timm(NAME, num_classes=3).model, (3, 64, 64))
     assert {"layer1", "layer2", "layer3", "layer4"} <= {info.name for info in resnet}
 
 
@@ -103,7 +122,7 @@ def test_unknown_names_and_other_weights_are_errors(timm: Any, weights: Path) ->
     with pytest.raises(UsageError, match=r"timm has no model 'resnet18.no'. Did you mean resnet"):
         open_timm("resnet18.no")
     with pytest.raises(UsageError, match=r"has no weights, and goen downloads none.*--weights"):
-        goen.open_model("timm:resnet18")
+        goen.load_model("timm:resnet18")
     with pytest.raises(ArtifactError, match="does not fit this model"):
         open_timm("resnet18", weights)
     with pytest.raises(ArtifactError, match="does not exist"):

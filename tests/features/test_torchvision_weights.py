@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from goen.libraries.torchvision_weights import describe_torchvision
-from goen.models.tapping.preprocess import Preprocess
-
-from ..torchvision_import import import_torchvision
+from goen.features.preprocess import Preprocess
+from goen.features.torchvision_weights import describe_torchvision
+from tests.torchvision_import import import_torchvision
 
 pytestmark = pytest.mark.xdist_group("transformers")
 

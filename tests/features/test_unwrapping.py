@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from goen.errors import UsageError
-from goen.models.unwrapping import match_names, unwrap
+from goen.features.unwrapping import match_names, unwrap
 
 
 def compiled(model: nn.Module) -> nn.Module:

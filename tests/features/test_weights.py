@@ -7,9 +7,8 @@ from safetensors.torch import save_file
 from torch import nn
 
 from goen.errors import ArtifactError
-from goen.models.weights import load_weights, read_weights
-
-from .test_unwrapping import WRAPPERS
+from goen.features.weights import load_weights, read_weights
+from tests.features.test_unwrapping import WRAPPERS
 
 
 @pytest.fixture

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from goen.batch import Inputs, take
-from goen.models.tapping.preprocess import Preprocess, PreprocessSound
-
-from ..torchvision_import import import_torchvision
+from goen.features.preprocess import Preprocess, PreprocessSound
+from tests.torchvision_import import import_torchvision
 
 CLASSES = ("wide", "middle", "narrow")
 SIZE = 16

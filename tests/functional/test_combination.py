@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import false_discovery_control
 
-from goen.functional.combination import simes, two_sided_p_values
+from goen.functional.combination import count_at_least, simes, two_sided_p_values
+from tests.functional.tracing import traced
 
 
 @given(st.lists(st.floats(1e-6, 1), min_size=1, max_size=30))
@@ -39,3 +40,23 @@ def test_p_values_of_the_same_distribution_are_not_too_small() -> None:
     for level in (0.05, 0.1, 0.5):
         share = float((p <= level).double().mean())
         assert share == pytest.approx(level, abs=4 * (level * (1 - level) / 2000) ** 0.5)
+
+
+def test_counts_and_p_values_are_the_same_traced() -> None:
+    generator = torch.Generator().manual_seed(0)
+    ordered = torch.randint(0, 9, (3, 20), generator=generator).float().sort(dim=1).values
+    values = torch.randint(-1, 10, (40, 3), generator=generator).float()  # with many ties
+    for function in (
+        lambda given: two_sided_p_values(given, ordered),
+        lambda given: count_at_least(ordered[0], given[:, 1]),
+    ):
+        program = traced(function, values)
+        for count in (40, 1, 0):
+            assert torch.equal(program(values[:count]), function(values[:count]))
+
+
+def test_columns_that_are_not_contiguous_are_counted_without_a_warning() -> None:
+    values = torch.rand(7, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    ordered = torch.linspace(0, 1, 11, dtype=torch.float64)
+    expected = [(ordered >= value).sum().item() for value in values[:, 1]]
+    assert count_at_least(ordered, values.unbind(dim=1)[1]).tolist() == expected

@@ -8,11 +8,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import beta, false_discovery_control, iqr
+from scipy.stats import beta, iqr
 
 from goen.errors import FitError, UsageError
 from goen.functional.conformal import (
-    benjamini_hochberg,
     class_conditional_p_values,
     false_alarm_interval,
     p_values,
@@ -183,7 +182,6 @@ def test_rates_outside_zero_and_one_are_refused(rate: float) -> None:
         lambda: threshold([1.0, 2.0], rate),
         lambda: required_held_out(rate),
         lambda: false_alarm_interval(100, rate),
-        lambda: benjamini_hochberg([0.5], rate),
         lambda: false_alarm_interval(100, 0.1, level=rate),
     ):
         with pytest.raises(UsageError, match="strictly between 0 and 1"):
@@ -285,73 +283,6 @@ def test_class_without_held_out_scores_is_named() -> None:
         class_conditional_p_values([1.0], [0, 1], [1.0], [0])
 
 
-# -- false discoveries -----------------------------------------------------------------------
-
-
-def test_benjamini_hochberg_of_a_case_worked_by_hand() -> None:
-    # m = 5, rate 0.1: limits 0.02, 0.04, 0.06, 0.08, 0.10. The fourth passes and takes all below.
-    p = [0.075, 0.03, 0.5, 0.05, 0.061]
-    assert benjamini_hochberg(p, 0.1).tolist() == [True, True, False, True, True]
-    assert not benjamini_hochberg([0.5, 0.9], 0.1).any()
-    assert benjamini_hochberg([], 0.1).shape == (0,)
-    assert benjamini_hochberg([0.1], 0.1).tolist() == [True]
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_benjamini_hochberg_matches_scipy(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    p = np.concatenate([rng.random(80), rng.random(20) ** 6])
-    rng.shuffle(p)
-    for rate in (0.01, 0.05, 0.2, 0.5):
-        assert np.array_equal(benjamini_hochberg(p, rate), false_discovery_control(p) <= rate)
-
-
-@laws
-@given(
-    counts=st.lists(st.integers(1, 100), min_size=1, max_size=40),
-    size=st.sampled_from([100, 1000]),
-    percent=st.integers(1, 99),
-)
-def test_benjamini_hochberg_is_exact_on_fractions(
-    counts: list[int], size: int, percent: int
-) -> None:
-    exact = sorted(Fraction(count, size) for count in counts)
-    rate = Fraction(percent, 100)
-    passing = [p for j, p in enumerate(exact, 1) if p * len(exact) <= rate * j]
-    expected = [bool(passing) and Fraction(count, size) <= passing[-1] for count in counts]
-    flagged = benjamini_hochberg([count / size for count in counts], percent / 100)
-    assert flagged.tolist() == expected
-
-
-def test_benjamini_hochberg_flags_at_equality_whatever_the_rounding() -> None:
-    # 1/20 · 3 = 0.15 exactly, but 0.05 * 3 > 0.15 in binary
-    assert 0.05 * 3 > 0.15
-    assert benjamini_hochberg([1 / 20, 1.0, 1.0], 0.15).tolist() == [True, False, False]
-    assert not benjamini_hochberg([1 / 20 + 1e-12, 1.0, 1.0], 0.15).any()
-
-
-def test_benjamini_hochberg_keeps_the_false_discovery_rate_on_conformal_p_values() -> None:
-    rng = np.random.default_rng(4)
-    false_shares = np.empty(500)
-    for draw in range(500):
-        held_out = rng.normal(size=500)
-        scores = np.concatenate([rng.normal(size=80), rng.normal(4, 1, size=20)])
-        flagged = benjamini_hochberg(p_values(scores, held_out), 0.2)
-        false_shares[draw] = flagged[:80].sum() / max(flagged.sum(), 1)
-    assert false_shares.mean() <= 0.2
-    assert false_shares.mean() > 0.1  # and it does flag
-
-
-def test_p_values_outside_zero_and_one_are_refused() -> None:
-    for p in ([-0.1], [1.1]):
-        with pytest.raises(UsageError, match=r"\[0, 1\]"):
-            benjamini_hochberg(p, 0.1)
-    with pytest.raises(UsageError, match="NaN"):
-        benjamini_hochberg([math.nan], 0.1)
-    with pytest.raises(UsageError, match=r"shape \(m,\)"):
-        benjamini_hochberg([[0.1]], 0.1)
-
-
 def test_a_rate_in_single_precision_decides_as_its_double_does() -> None:
     held_out, scores = np.arange(9.0), np.arange(0, 9, 0.5)
     for rate in np.linspace(0.15, 0.95, 30).astype(np.float32):
@@ -389,10 +320,3 @@ def test_an_outlier_among_held_out_scores_raises_no_other() -> None:
         assert p_values(5.0, higher).item() <= 2 / 401
         assert (np.argsort(higher) == np.argsort(scores)).all()
     assert spread(np.array([np.inf, -np.inf])) == 0.0
-
-
-def test_p_values_of_0_and_1_are_p_values() -> None:
-    assert benjamini_hochberg([0.0, 1.0], rate=0.05).tolist() == [True, False]
-    for outside in (-1e-9, 1 + 1e-9):
-        with pytest.raises(UsageError, match="p-values lie in"):
-            benjamini_hochberg([0.5, outside], rate=0.05)

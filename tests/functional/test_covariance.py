@@ -14,9 +14,8 @@ from goen.functional.covariance import (
 )
 from goen.functional.gaussian import ClassStatistics
 from goen.functional.whitening import whitener
-
-from .drawing import drawn, fed
-from .test_gaussian import relative_error
+from tests.functional.drawing import drawn, fed
+from tests.functional.test_gaussian import relative_error
 
 
 def test_covariance_matches_sklearn_plus_ridge() -> None:

@@ -18,8 +18,7 @@ from goen.functional.covariance import (
 )
 from goen.functional.gaussian import ClassStatistics
 from goen.functional.whitening import whitener
-
-from .drawing import Array, drawn, fed
+from tests.functional.drawing import Array, drawn, fed
 
 laws = settings(derandomize=True, deadline=None, max_examples=40)
 

@@ -1,4 +1,4 @@
-"""Martingales against crepes, slow loops, integrals and their own promise."""
+"""Martingales against crepes, slow loops, integrals and their own guarantee."""
 
 from itertools import pairwise
 
@@ -106,8 +106,8 @@ def test_a_start_after_a_million_images_has_a_weight_that_evidence_can_overcome(
 
 
 def test_anew_stakes_one_at_every_image_and_keeps_nothing() -> None:
-    staked, kept = start_weights("anew", 1, 3)
-    assert first_stake("anew") == 1
+    staked, kept = start_weights("restart", 1, 3)
+    assert first_stake("restart") == 1
     assert np.exp(staked).tolist() == [0, 1, 1]
     assert np.exp(kept).tolist() == [0, 0, 0]
 
@@ -127,7 +127,7 @@ def slowly(bets: Floats, starts: Starts) -> Floats:
     return np.array(logs)
 
 
-@pytest.mark.parametrize("starts", ["once", "anew"])
+@pytest.mark.parametrize("starts", ["once", "restart"])
 def test_the_mixture_matches_a_loop(starts: Starts) -> None:
     p = np.stack([changed(1000), 1 - changed(1000, 1), uniform(1000)], axis=1)
     bets = log_bets(p, 1 - p)
@@ -171,7 +171,7 @@ def test_capital_beyond_the_largest_number_is_kept_in_log_space() -> None:
     assert path.log_capital[-1] > 20_000
 
 
-# -- the promise -----------------------------------------------------------------------------
+# -- the guarantee -----------------------------------------------------------------------------
 
 
 def test_the_mean_of_the_martingale_is_one() -> None:
@@ -195,7 +195,7 @@ def test_false_alarms_are_as_rare_as_promised() -> None:
 
 def test_the_mean_time_to_a_false_alarm_is_as_long_as_promised() -> None:
     p = uniform(800, 1000, seed=3)
-    capital = StartMixture(1000, "anew").advance(log_bets(p, 1 - p)).log_capital
+    capital = StartMixture(1000, "restart").advance(log_bets(p, 1 - p)).log_capital
     for level in (50, 200):
         reached = capital >= np.log(level)
         time = np.where(reached.any(axis=0), reached.argmax(axis=0) + 1, 800)
@@ -242,7 +242,7 @@ def test_the_mixture_agrees_with_the_sleepers_of_crepes(monkeypatch: pytest.Monk
 
 
 def test_the_jumper_by_hand() -> None:
-    # 1/3 each of 1.4, 1 and 0.6: 1; then a hundredth is spread evenly again, and 1.4, 1, 0.6 anew.
+    # 1/3 each of 1.4, 1 and 0.6: 1; then a hundredth is spread evenly, and 1.4, 1, 0.6 again.
     after = 0.99 * np.array([1.4, 1.0, 0.6]) / 3 + 0.01 / 3
     second = (after * [1.4, 1.0, 0.6]).sum()
     assert np.exp(simple_jumper(np.array([0.1, 0.1]))) == pytest.approx([1, second])

@@ -1,5 +1,6 @@
 import copy
 import pickle
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -15,6 +16,7 @@ from goen.errors import UsageError
 from goen.functional import neighbours
 from goen.functional.cues import normalise
 from goen.functional.neighbours import NeighbourIndex, most_similar
+from tests.functional.tracing import traced
 
 
 def unit(rows: int, dim: int, seed: int) -> torch.Tensor:
@@ -418,3 +420,48 @@ def test_portions_of_nearest_rows_do_not_matter(monkeypatch: pytest.MonkeyPatch)
     assert NeighbourIndex(bank).nearest(queries[:0], 4)[1].shape == (0, 4)
     with pytest.raises(UsageError, match=r"1 \.\. 300"):
         NeighbourIndex(bank).nearest(queries, 301)
+
+
+def tied(seed: int) -> torch.Tensor:
+    """Rows of which many are the same."""
+    rows = unit(20, 12, seed)
+    return rows[torch.randint(0, 20, (300,), generator=torch.Generator().manual_seed(seed))]
+
+
+def with_zeros(seed: int) -> torch.Tensor:
+    rows = unit(300, 12, seed)
+    rows[::7] = 0
+    return rows
+
+
+def cone(spread: float, seed: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return normalise(1 + spread * torch.randn(300, 12, generator=generator, dtype=torch.float64))
+
+
+BANKS = {
+    "random": lambda seed: unit(300, 12, seed),
+    "ties": tied,
+    "zero rows": with_zeros,
+    "cone of 1e-2": lambda seed: cone(1e-2, seed),
+    "cone of 1e-4": lambda seed: cone(1e-4, seed),
+    "shorter than one": lambda seed: 0.7 * unit(300, 12, seed),
+}
+
+
+@pytest.mark.parametrize("k", [1, 7, 300])
+@pytest.mark.parametrize("rows", BANKS.values(), ids=BANKS.keys())
+def test_the_traced_search_agrees_with_the_exact_one(
+    rows: Callable[[int], torch.Tensor], k: int
+) -> None:
+    index = NeighbourIndex(rows(0))
+    # Other queries, rows of the bank themselves, and nothing.
+    queries = torch.cat([rows(1)[:50], rows(0)[:20], torch.zeros(2, 12, dtype=rows(0).dtype)])
+    search = traced(lambda given: index.kth_distance(given, k), queries)
+    exact = index.kth_distance(queries, k)
+    for count in (len(queries), 1, 0):
+        found = search(queries[:count])
+        assert found.dtype == torch.float64
+        # The product in float64 is good to 1e-16 of lengths of 1, however near the two are.
+        assert torch.allclose(found, exact[:count], rtol=1e-9, atol=1e-14)
+    assert torch.equal(index.kth_distance(queries, k), exact)  # the index is as it was

@@ -13,8 +13,8 @@ from goen.functional.covariance import (
     tied_covariance,
 )
 from goen.functional.whitening import Whitening, whitener
-
-from .drawing import Array, drawn, fed
+from tests.functional.drawing import Array, drawn, fed
+from tests.functional.tracing import traced
 
 
 def fitted(rows: Tensor, labels: Tensor, num_classes: int) -> tuple[Whitening, Array, Tensor]:
@@ -259,3 +259,17 @@ def test_rows_that_cannot_be_scored_are_refused() -> None:
     for score in (whitening.nearest, whitening.distances, whitening.whiten):
         with pytest.raises(UsageError, match="2 of 3 feature rows"):
             score(rows)
+
+
+@pytest.mark.parametrize("num_classes", [1, 5])
+def test_the_traced_nearest_agrees_with_the_exact_one(num_classes: int) -> None:
+    rows, labels = drawn(3, 200, 6, num_classes)
+    whitening, _, _ = fitted(rows, labels, num_classes)
+    found = traced(lambda given: tuple(whitening.nearest(given)), rows)
+    exact = whitening.nearest(rows)
+    for count in (len(rows), 1, 0):
+        distance, label = found(rows[:count])
+        assert torch.allclose(distance, exact.distance[:count], rtol=1e-10, atol=1e-12)
+        assert torch.equal(label, exact.label[:count])
+    # Nothing of the traced program is kept.
+    assert torch.equal(whitening.nearest(rows).distance, exact.distance)

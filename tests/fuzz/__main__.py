@@ -7,17 +7,17 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from .case import Fuzzer, Result
-from .run import run_cases, work
+from tests.fuzz.case import Fuzzer, Result
+from tests.fuzz.run import run_cases, work
 
 
 def fuzzers() -> dict[str, type[Fuzzer]]:
     """By name; imported when they are needed, as that takes seconds."""
-    from .detectors import DetectorFuzzer
-    from .gates import GateFuzzer
-    from .names import NameFuzzer
-    from .pictures import PictureFuzzer
-    from .runs import RunFuzzer
+    from tests.fuzz.detectors import DetectorFuzzer
+    from tests.fuzz.gates import GateFuzzer
+    from tests.fuzz.names import NameFuzzer
+    from tests.fuzz.pictures import PictureFuzzer
+    from tests.fuzz.runs import RunFuzzer
 
     all_of_them = (GateFuzzer, DetectorFuzzer, RunFuzzer, PictureFuzzer, NameFuzzer)
     return {fuzzer.name: fuzzer for fuzzer in all_of_them}

@@ -26,10 +26,9 @@ from goen.detectors import (
 from goen.detectors.calibration_head import HeadConfig
 from goen.errors import ArtifactError, UsageError
 from goen.outputs import Outputs
-
-from .case import Broken, Fuzzer
-from .gates import check_message
-from .tensor_damage import change_tensors
+from tests.fuzz.case import Broken, Fuzzer
+from tests.fuzz.gates import check_message
+from tests.fuzz.tensor_damage import change_tensors
 
 _CLASSES, _WIDTH = 3, 6
 _LAYERS = ("early", "middle", "z")

@@ -15,21 +15,20 @@ from torch import nn
 import goen
 from goen.batch import Inputs
 from goen.data import ImageSet
-from goen.data.kinds import ImageInputs
+from goen.data.input_spec import ImageInputs
 from goen.detectors import Goen, GoenM
 from goen.detectors.calibration_head import HeadConfig
 from goen.errors import ArtifactError
 from goen.extraction import extract
+from goen.features.preprocess import Preprocess
 from goen.gate import Gate, HeldOut
 from goen.models import NetworkConfig, ResNet18
 from goen.models.flip_averaging import FlipAveraged
 from goen.models.half_precision import round_to_half
 from goen.models.logit_ensemble import LogitEnsemble
-from goen.models.tapping.preprocess import Preprocess
-
-from .case import Broken, Fuzzer
-from .json_damage import damaged_json
-from .tensor_damage import damaged_tensors
+from tests.fuzz.case import Broken, Fuzzer
+from tests.fuzz.json_damage import damaged_json
+from tests.fuzz.tensor_damage import damaged_tensors
 
 _SIDE = 8
 _CLASSES = ("a", "b", "c")
@@ -141,7 +140,7 @@ class GateFuzzer(Fuzzer):
     """Damages the manifest, the tensors or both of five small gates."""
 
     name = "gates"
-    # goen.runs.limits: two images through the largest network that it lets in.
+    # goen.io.limits: two images through the largest network that it lets in.
     seconds = 10.0
     megabytes = 1500.0
 

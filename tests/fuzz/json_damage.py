@@ -27,7 +27,7 @@ HOSTILE: tuple[Any, ...] = (
     *_RAW,
     *(None, True, False, 0, 1, -1, 2, 3, 7, 0.0, -0.0, 0.5, 1e-300, 1e308, -1e308, 2**29, 2**31),
     *(2**53, 2**63 - 1, 2**63, -(2**63), 2**64, 20_000, 65_536, 1_000_000),
-    *("", "x", "0", "gate", "goen", "goen-m", "resnet18", "tapped", "float64", "entropy", "z"),
+    *("", "x", "0", "gate", "goen", "goen-m", "resnet18", "extractor", "float64", "entropy", "z"),
     *("../../etc/passwd", "/dev/zero", "__class__", "{0.__class__}", "%s%n", "os:system"),
     *("\x00", "\x1b[31m", "\u202egnp", "\u2028", "ﬁ", "=1+1", "a" * 10_000, "é" * 300),
     *([], {}, [[]], [[1, 2], [3]], {"": ""}, [None], [True, False], {"kind": "gate"}, ["a", "a"]),
@@ -174,7 +174,16 @@ def _rename(draw: random.Random, content: Any) -> str:
 
 def _add(draw: random.Random, content: Any) -> str:
     at, chosen = draw.choice(_objects(content))
-    names = ("further", "__class__", "head", "mirrored", "members", "density", "function", "size")
+    names = (
+        "further",
+        "__class__",
+        "head",
+        "flip_averaged",
+        "members",
+        "density",
+        "function",
+        "size",
+    )
     name = draw.choice(names)
     chosen[name] = copy.deepcopy(draw.choice(HOSTILE))
     return f"{(*at, name)} added, {str(chosen[name])[:60]!r}"

@@ -19,13 +19,12 @@ import torch
 from PIL import Image
 
 from goen.cli.main import main
-from goen.cli.print_table import print_table
+from goen.cli.output.table import print_table
 from goen.gate import Gate
+from goen.io.results import Origin, write_results
 from goen.report.table import Cell, Row, Table, as_csv, latex, markdown
-from goen.runs.results import Origin, write_results
-
-from .case import Broken, Fuzzer
-from .gates import tiny_gate
+from tests.fuzz.case import Broken, Fuzzer
+from tests.fuzz.gates import tiny_gate
 
 _PIECES = (
     *(

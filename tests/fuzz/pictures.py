@@ -12,14 +12,20 @@ import numpy as np
 import tifffile
 from PIL import Image
 
-from goen.data.forms import COLOUR, PixelForm
-from goen.data.pictures import read_picture
+from goen.data.images.decoding import read_image
+from goen.data.images.pixel_format import COLOUR, PixelFormat
 from goen.errors import DataCorrupt
-
-from .case import Broken, Fuzzer
+from tests.fuzz.case import Broken, Fuzzer
 
 _SIZE = (24, 20)
-_FORMS = (COLOUR, COLOUR, PixelForm(1, 16), PixelForm(4), PixelForm(5, 16), PixelForm(5, 16))
+_FORMS = (
+    COLOUR,
+    COLOUR,
+    PixelFormat(1, 16),
+    PixelFormat(4),
+    PixelFormat(5, 16),
+    PixelFormat(5, 16),
+)
 
 
 def _samples() -> dict[str, bytes]:
@@ -173,7 +179,7 @@ class PictureFuzzer(Fuzzer):
     """Damages small pictures; some are read from a file, some from memory."""
 
     name = "pictures"
-    # goen.data.pictures: MAX_PIXELS of up to 12 bytes each.
+    # goen.data.images.decoding: MAX_PIXELS of up to 12 bytes each.
     seconds = 30.0
     megabytes = 2500.0
 
@@ -201,7 +207,7 @@ class PictureFuzzer(Fuzzer):
         size = draw.choice((None, (8, 8), (32, 20)))
         form = draw.choice(_FORMS)
         try:
-            pixels = read_picture(source, size, form=form)
+            pixels = read_image(source, size, pixel_format=form)
         except DataCorrupt as error:
             if not 10 < len(str(error)) < 1000:
                 raise Broken(f"a message of {len(str(error))} characters") from error

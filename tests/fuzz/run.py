@@ -14,7 +14,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from .case import Fuzzer, Result, generator
+from tests.fuzz.case import Fuzzer, Result, generator
 
 # Of a case whose process does not answer. Far more than processor time: others may be at work.
 _WALL_SECONDS = 300.0

@@ -11,13 +11,12 @@ from goen.errors import ArtifactError
 from goen.report import write_report
 from goen.report.figures import style
 from goen.studies import PRESETS, RunConfig, run
-
-from ..report.by_hand import STUDIES
-from ..tiny import FAST, tiny_protocol
-from .case import Fuzzer
-from .gates import check_message
-from .json_damage import damaged_json
-from .tensor_damage import damaged_tensors
+from tests.fuzz.case import Fuzzer
+from tests.fuzz.gates import check_message
+from tests.fuzz.json_damage import damaged_json
+from tests.fuzz.tensor_damage import damaged_tensors
+from tests.report.by_hand import STUDIES
+from tests.tiny import FAST, tiny_protocol
 
 _FILES = ("*.json", "*.jsonl", "*.safetensors", "gate/manifest.json")
 

@@ -9,9 +9,8 @@ from torch import nn
 from goen.errors import NotFittedError, UsageError
 from goen.gate.adapters import GateDetector, GateEstimator
 from goen.metrics import ood_metrics
-
-from ..own_model import LAYERS, digits, preprocess, trained
-from .test_gate import make_gate
+from tests.gate.test_gate import make_gate
+from tests.own_model import LAYERS, digits, preprocess, trained
 
 
 def estimator(**changes: object) -> GateEstimator:

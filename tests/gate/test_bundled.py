@@ -14,14 +14,13 @@ from PIL import Image
 import goen
 from goen.cli.main import main
 from goen.data import load_set
-from goen.data.embedded import noise
+from goen.data.sets.embedded import noise
 from goen.errors import ArtifactError
 from goen.gate import DEFAULT_GATE, Gate, bundled_folder, bundled_gates, gate_folder
-from goen.gate.published import read_published
 from goen.models import NetworkConfig, ResNet18
 from goen.models.flip_averaging import FlipAveraged
-
-from ..own_model import digits
+from goen.studies.published import read_published
+from tests.own_model import digits
 
 
 @cache
@@ -91,19 +90,16 @@ def test_a_name_loads_the_gate_without_a_model() -> None:
     assert np.array_equal(found.is_ood, expected.is_ood)
 
 
-def test_a_folder_of_the_same_name_does_not_replace_a_bundled_gate(
-    bundled: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_folder_of_the_same_name_comes_before_a_bundled_gate(bundled: Path) -> None:
     assert gate_folder("cifar10-w16") == bundled
-    assert not caplog.messages
-    other = stand_in().with_false_alarm_rate(0.25)
-    other.save("cifar10-w16")
-    assert goen.load("cifar10-w16").false_alarm_rate == 0.05
-    told = "cifar10-w16 is the bundled gate; the folder of that name is ./cifar10-w16."
-    assert caplog.messages == [told]
+    Path("cifar10-w16").write_text("no folder")
     assert gate_folder("cifar10-w16") == bundled
-    for path in ("./cifar10-w16", Path("cifar10-w16"), str(Path("cifar10-w16").resolve())):
+    Path("cifar10-w16").unlink()
+    stand_in().with_false_alarm_rate(0.25).save("cifar10-w16")
+    here = Path("cifar10-w16")
+    for path in ("cifar10-w16", "./cifar10-w16", here, str(here.resolve())):
         assert goen.load(path).false_alarm_rate == 0.25
+    assert goen.load("cifar10").false_alarm_rate == 0.05  # the other name of the bundled gate
 
 
 @pytest.mark.usefixtures("bundled")
@@ -139,7 +135,7 @@ def test_goen_export_takes_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     def written(gate: Gate, out: Path, *_: object, **__: object) -> None:
         out.write_text(repr(gate))
 
-    monkeypatch.setattr("goen.cli.export.to_onnx", written)
+    monkeypatch.setattr(Gate, "export", written)
     assert main(["export", "cifar10-w16", "--out", str(tmp_path / "gate.onnx")]) == 0
     assert (tmp_path / "gate.onnx").read_text() == repr(stand_in())
 
@@ -173,14 +169,15 @@ def test_there_are_two_and_the_name_of_the_data_is_that_of_the_best() -> None:
 @every_gate
 def test_it_is_there_with_its_card_and_its_table_and_small(name: str) -> None:
     files = {file.name: file.stat().st_size for file in published_folder(name).iterdir()}
-    assert set(files) == {"manifest.json", "tensors.safetensors", "published.json", "CARD.md"}
+    saved = {".goen", "manifest.json", "tensors.safetensors"}
+    assert set(files) == saved | {"published.json", "CARD.md"}
     assert sum(files.values()) <= GATES[name]
 
 
 @every_gate
 def test_no_ood_image_made_it(name: str) -> None:
     cifar10 = bundled_gate(name)
-    splits = cifar10.facts["splits"]
+    splits = cifar10.metadata["splits"]
     assert {role: split["images"] for role, split in splits.items()} == {
         "train": 45_000,
         "calibration": 3_000,

@@ -6,8 +6,7 @@ from goen.detectors import GoenM
 from goen.errors import UsageError
 from goen.gate import Gate, concatenate
 from goen.gate.nearest_rows import TrainingRow
-
-from .test_gate import make_gate
+from tests.gate.test_gate import make_gate
 
 RNG = np.random.default_rng(0)
 CENTRES = 3 * np.eye(4, 8)
@@ -71,7 +70,7 @@ def test_an_image_that_is_not_finite_has_none(gate: Gate) -> None:
 
 def test_more_than_there_are_is_all(gate: Gate) -> None:
     assert isinstance(gate.detector, GoenM)
-    kept = len(gate.detector.bank)
+    kept = len(gate.detector.bank_)
     assert (
         len(gate.predict_outputs(torch.tensor(NEW[:1]), nearest=10_000).nearest()["clip"]) == kept
     )

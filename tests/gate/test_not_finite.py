@@ -1,21 +1,20 @@
-"""What is not finite is flagged: by the gate, by the ONNX file, by the program, by goen score."""
+"""What is not finite is flagged: by the gate, by the ONNX file, by goen score."""
 
 import json
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 import pytest
 import torch
 from PIL import Image
 from torch import Tensor, nn
 
 from goen.gate import Gate
-from goen.gate.export import to_onnx, to_program
-from goen.gate.score_files import find_files, score_columns, score_files
-from goen.gate.score_writers import open_writer
-from goen.gate.traceable import output_names
 from goen.outputs import Outputs
+from goen.scoring.pipeline import ScoreSettings, score
+from goen.scoring.rows import all_columns
+from goen.scoring.sinks import RowSink, open_writer
+from goen.scoring.sources import Sources
 from tests.own_model import LAYERS, digits, ood, trained
 
 
@@ -69,7 +68,7 @@ def test_the_gate_flags_them_and_loses_no_other(gate: Gate) -> None:
     assert p.p_value[[1, 3]] == pytest.approx(least) or gate.per_class
     assert (p.p_value[[1, 3]] <= gate.false_alarm_rate).all()
     for values in p.cue_p_values.values():
-        assert values[[1, 3]] == pytest.approx(1 / (1 + len(gate.detector.id_cues_)))
+        assert values[[1, 3]] == pytest.approx(1 / (1 + len(gate.held_out)))
     if p.probability is not None:
         assert (p.probability[[1, 3]] == 1).all()
     assert np.allclose(p.score[[0, 2, 4]], rest.score, rtol=1e-5)
@@ -90,7 +89,8 @@ def test_one_value_is_enough(gate: Gate, where: str, bad: float) -> None:
 
 
 def test_the_onnx_file_flags_them(gate: Gate, tmp_path: Path) -> None:
-    to_onnx(gate, tmp_path / "gate.onnx")
+    gate.export(tmp_path / "gate.onnx")
+    onnxruntime = pytest.importorskip("onnxruntime")
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(str(tmp_path / "gate.onnx"), options)
@@ -103,22 +103,8 @@ def test_the_onnx_file_flags_them(gate: Gate, tmp_path: Path) -> None:
     assert np.isfinite(found["score"][[0, 2, 4]]).all()
     assert (found["confidence"][[1, 3]] == 0).all()
     assert (found["cues"][[1, 3]] == np.inf).all()
-    assert (found["cue_p_values"][[1, 3]] == 1 / (1 + len(gate.detector.id_cues_))).all()
+    assert (found["cue_p_values"][[1, 3]] == 1 / (1 + len(gate.held_out))).all()
     assert p.probability is None or (found["probability"][[1, 3]] == 1).all()
-
-
-def test_the_program_flags_them(gate: Gate, tmp_path: Path) -> None:
-    to_program(gate, tmp_path / "gate.pt2")
-    program = torch.export.load(tmp_path / "gate.pt2").module()
-    limits = gate.class_thresholds if gate.per_class else gate.threshold
-    threshold = torch.as_tensor(limits, dtype=torch.float64)
-    values = program(torch.from_numpy(images()), threshold)
-    found = dict(zip(output_names(gate), values, strict=True))
-    p = gate.predict(images())
-    assert found["is_ood"].tolist() == p.is_ood.tolist()
-    assert found["p_value"][[1, 3]].tolist() == pytest.approx(p.p_value[[1, 3]].tolist())
-    least = 1 / (1 + len(gate.detector.id_cues_))
-    assert found["cue_p_values"][[1, 3]].numpy() == pytest.approx(np.full((2, 3), least))
 
 
 def test_goen_score_gives_every_file_its_row(
@@ -128,10 +114,9 @@ def test_goen_score_gives_every_file_its_row(
         Image.fromarray(image.transpose(1, 2, 0)).save(tmp_path / f"{number}.png")
     (tmp_path / "5.png").write_text("no picture")
     rows: list[dict] = []
-    files = find_files([tmp_path, tmp_path / "missing.png"]).files
-    columns = ["path", *score_columns(gate), "error"]
-    with open_writer(tmp_path / "rows.jsonl", "jsonl", columns) as write:
-        counts = score_files(gate, files, lambda scored: write(scored.row))
+    sources = Sources([str(tmp_path), str(tmp_path / "missing.png")], gate)
+    with open_writer(tmp_path / "rows.jsonl", "jsonl", all_columns(gate)) as write:
+        counts = score(gate, sources, RowSink(write), ScoreSettings()).counts
     lines = (tmp_path / "rows.jsonl").read_text().splitlines()
     rows = [json.loads(line, parse_constant=pytest.fail) for line in lines]
     assert [row["error"] is None for row in rows] == [True, False, True, False, True, False, False]

@@ -1,12 +1,17 @@
+import math
 import sys
+from collections.abc import Sequence
+from fractions import Fraction
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from goen.errors import DataError, ExtraMissing, GoenWarning, UsageError
+from goen.functional.conformal import p_values
 from goen.gate import Gate, Prediction, concatenate
-
-from ..own_model import LAYERS, digits, preprocess, trained
+from tests.own_model import LAYERS, digits, preprocess, trained
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +59,7 @@ def test_batches_are_joined_in_order() -> None:
 def test_discoveries_are_benjamini_and_hochbergs(gate: Gate) -> None:
     id_images, noise = digits().test.read(range(60)), digits().evaluation["noise"].images
     p = gate.predict(np.concatenate([id_images, noise.read(range(60))]))
-    found = p.discoveries(0.1)
+    found = p.flag_with_fdr(0.1)
     # By hand: the largest j with the j-th smallest p-value at most j / m of the rate.
     ordered = np.sort(p.p_value)
     passing = [j for j in range(1, 121) if ordered[j - 1] <= 0.1 * j / 120]
@@ -62,25 +67,76 @@ def test_discoveries_are_benjamini_and_hochbergs(gate: Gate) -> None:
     assert found[60:].mean() > 0.9
     assert found[:60].sum() <= 0.25 * found.sum()
     with pytest.warns(GoenWarning, match="finds nothing unless"):
-        assert not gate.predict(id_images).discoveries(0.01).any()
+        assert not gate.predict(id_images).flag_with_fdr(0.01).any()
+
+
+def of_p_values(p_values: Sequence[float], held_out: int | None = None) -> Prediction:
+    ones = np.ones(len(p_values))
+    p = np.asarray(p_values, dtype=np.float64)
+    return Prediction(ones.astype(int), ones, ones, p, None, p < 0.1, {}, ("a", "b"), {}, held_out)
+
+
+def test_discoveries_of_a_case_worked_by_hand() -> None:
+    # m = 5, q = 0.1: limits 0.02, 0.04, 0.06, 0.08, 0.10. The fourth passes and takes all below.
+    p = [0.075, 0.03, 0.5, 0.05, 0.061]
+    assert of_p_values(p).flag_with_fdr(0.1).tolist() == [True, True, False, True, True]
+    assert not of_p_values([0.5, 0.9]).flag_with_fdr(0.1).any()
+    assert of_p_values([]).flag_with_fdr(0.1).shape == (0,)
+    assert of_p_values([0.1]).flag_with_fdr(0.1).tolist() == [True]
+    assert of_p_values([0.0, 1.0]).flag_with_fdr(0.05).tolist() == [True, False]
+
+
+@given(
+    counts=st.lists(st.integers(1, 100), min_size=1, max_size=40),
+    size=st.sampled_from([100, 1000]),
+    percent=st.integers(1, 99),
+)
+def test_discoveries_are_exact_on_fractions(counts: list[int], size: int, percent: int) -> None:
+    exact = sorted(Fraction(count, size) for count in counts)
+    rate = Fraction(percent, 100)
+    passing = [p for j, p in enumerate(exact, 1) if p * len(exact) <= rate * j]
+    expected = [bool(passing) and Fraction(count, size) <= passing[-1] for count in counts]
+    found = of_p_values([count / size for count in counts]).flag_with_fdr(percent / 100)
+    assert found.tolist() == expected
+
+
+def test_discoveries_are_flagged_at_equality_whatever_the_rounding() -> None:
+    # 1/20 · 3 = 0.15 exactly, but 0.05 * 3 > 0.15 in binary
+    assert 0.05 * 3 > 0.15
+    found = of_p_values([1 / 20, 1.0, 1.0]).flag_with_fdr(0.15)
+    assert found.tolist() == [True, False, False]
+    assert not of_p_values([1 / 20 + 1e-12, 1.0, 1.0]).flag_with_fdr(0.15).any()
+
+
+def test_discoveries_keep_the_false_discovery_rate_on_conformal_p_values() -> None:
+    rng = np.random.default_rng(4)
+    false_shares = np.empty(500)
+    for draw in range(500):
+        held_out = rng.normal(size=500)
+        scores = np.concatenate([rng.normal(size=80), rng.normal(4, 1, size=20)])
+        flagged = of_p_values(p_values(scores, held_out)).flag_with_fdr(0.2)
+        false_shares[draw] = flagged[:80].sum() / max(flagged.sum(), 1)
+    assert false_shares.mean() <= 0.2
+    assert false_shares.mean() > 0.1  # and it does flag
+
+
+@pytest.mark.parametrize("q", [0.0, 1.0, -0.1, 1.5, math.nan, "0.05", None])
+def test_a_false_discovery_rate_outside_zero_and_one_is_refused(q: float) -> None:
+    with pytest.raises(UsageError, match="q must be a number, above 0 and below 1"):
+        of_p_values([0.5]).flag_with_fdr(q)
 
 
 def test_discoveries_without_power_say_so() -> None:
     def prediction(count: int, held_out: int) -> Prediction:
-        p_value = np.full(count, 0.5)
-        p_value[0] = 1 / (held_out + 1)
-        ones = np.ones(count)
-        return Prediction(
-            ones.astype(int), ones, ones, p_value, None, p_value < 0.1, {}, ("a", "b"), {}, held_out
-        )
+        return of_p_values([1 / (held_out + 1)] + [0.5] * (count - 1), held_out)
 
     # The least p-value is 1 / 121; one discovery among 100 needs 0.1 / 100.
     with pytest.warns(
         GoenWarning, match="at least 9 images .* 999 held-out images would let it find a single one"
     ):
-        assert not prediction(100, 120).discoveries(0.1).any()
-    assert prediction(100, 999).discoveries(0.1).tolist() == [True] + [False] * 99
-    assert prediction(12, 120).discoveries(0.1)[0]
+        assert not prediction(100, 120).flag_with_fdr(0.1).any()
+    assert prediction(100, 999).flag_with_fdr(0.1).tolist() == [True] + [False] * 99
+    assert prediction(12, 120).flag_with_fdr(0.1)[0]
 
 
 def test_a_mask_of_images_is_refused() -> None:
@@ -108,7 +164,7 @@ def test_some_images_are_taken_with_everything_they_have(probability: bool) -> N
 
 
 def test_a_table_of_pandas_has_the_columns_of_goen_score(gate: Gate) -> None:
-    from goen.gate.score_files import score_columns
+    from goen.scoring.rows import score_columns
 
     found = gate.predict(digits().test.take(range(6)))
     table = found.to_pandas()

@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
 import torch
+from goen.gate.prediction_table import most_suspicious
 from PIL import Image
 
 from goen.data import ImageSet
-from goen.data.data_urls import picture_url
+from goen.data.images.data_urls import image_url
 from goen.errors import UsageError
 from goen.gate import Prediction
-from goen.gate.prediction_table import most_suspicious
 
 HOSTILE = "<img src=x onerror=alert(1)>&\"'\x1b[31m" + "x" * 100
 
@@ -73,7 +73,7 @@ def test_thumbnails_are_the_images_of_the_rows(kind: str) -> None:
     }[kind]
     html = made().show(given, rows=[3, 1])._repr_html_()
     assert html.count("<img") == 2
-    assert html.index(picture_url(pixels[3])) < html.index(picture_url(pixels[1]))
+    assert html.index(image_url(pixels[3])) < html.index(image_url(pixels[1]))
     with pytest.raises(UsageError, match="is of 5 images, and 4 are given"):
         made().show(pixels[:4])
 

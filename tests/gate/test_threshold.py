@@ -10,8 +10,7 @@ from torch import Tensor
 from goen.errors import FitError, GoenWarning, UsageError
 from goen.functional import conformal
 from goen.gate import Gate, HeldOut, measure_rounding
-
-from ..own_model import LAYERS, DigitNet, digits, preprocess, trained
+from tests.own_model import LAYERS, DigitNet, digits, preprocess, trained
 
 
 def fit(model: DigitNet | None = None, held_out: object = None) -> Gate:

@@ -5,9 +5,8 @@ import pytest
 import torch
 
 from goen.errors import ArtifactError, UsageError
-from goen.runs import artifacts
-from goen.runs.recognise import REPORT_MARK
-from goen.runs.tensors import Tensors, read_tensors
+from goen.io import artifacts
+from goen.io.tensors import Tensors, read_tensors
 
 TENSORS = {"a": torch.arange(6.0).view(2, 3), "b": torch.tensor([1], dtype=torch.int64)}
 
@@ -27,7 +26,7 @@ def test_what_is_saved_comes_back(saved: Path) -> None:
 
 
 def test_saving_again_replaces_the_whole(saved: Path) -> None:
-    artifacts.save_artifact(saved, "thing", {"c": torch.zeros(1)}, {})
+    artifacts.save_artifact(saved, "thing", {"c": torch.zeros(1)}, {}, overwrite=True)
     tensors, manifest = artifacts.load_artifact(saved, "thing")
     assert set(tensors) == {"c"}
     assert "colour" not in manifest
@@ -36,7 +35,7 @@ def test_saving_again_replaces_the_whole(saved: Path) -> None:
 
 def test_a_failed_save_leaves_the_old_one(saved: Path) -> None:
     with pytest.raises(TypeError):
-        artifacts.save_artifact(saved, "thing", {}, {"not": object()})
+        artifacts.save_artifact(saved, "thing", {}, {"not": object()}, overwrite=True)
     assert torch.equal(artifacts.load_artifact(saved, "thing")[0]["a"], TENSORS["a"])
 
 
@@ -77,47 +76,14 @@ def test_nothing_there_is_said(tmp_path: Path) -> None:
 def test_a_folder_of_other_things_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "thesis.txt").write_text("years of work")
-    with pytest.raises(UsageError, match=r"holds thesis\.txt, not a saved thing"):
+    with pytest.raises(UsageError, match=r"holds thesis\.txt, not a folder with goen's marker"):
         artifacts.save_artifact(tmp_path / "precious", "thing", TENSORS, {})
     assert (tmp_path / "precious" / "thesis.txt").read_text() == "years of work"
 
 
-@pytest.mark.parametrize(
-    ("files", "named"),
-    [
-        ({"manifest.json": '{"name": "app"}'}, "manifest.json"),
-        ({"manifest.json": "[]"}, "manifest.json"),
-        ({"manifest.json": "{", "tensors.safetensors": ""}, "manifest.json"),
-        ({"tensors.safetensors": "somebody's"}, "tensors.safetensors"),
-    ],
-)
-def test_what_only_looks_like_ours_is_not_replaced(
-    tmp_path: Path, files: dict[str, str], named: str
-) -> None:
-    for name, text in files.items():
-        (tmp_path / name).write_text(text)
-    with pytest.raises(UsageError, match=rf"holds {named}.*, not a saved thing"):
-        artifacts.save_artifact(tmp_path, "thing", TENSORS, {})
-    assert {file.name: file.read_text() for file in tmp_path.iterdir()} == files
-
-
-def test_notes_beside_a_saved_thing_are_not_lost(saved: Path) -> None:
-    (saved / "report.txt").write_text("A gate for my_nets:resnet20\n")  # as goen fit does
-    (saved / "report.html").write_text(f"<!doctype html>{REPORT_MARK}")
-    artifacts.save_artifact(saved, "thing", TENSORS, {})
-    (saved / "report.html").write_text("<p>my thesis")
-    with pytest.raises(UsageError, match="not a saved thing"):
-        artifacts.save_artifact(saved, "thing", TENSORS, {})
-    (saved / "report.html").unlink()
-    (saved / "notes.txt").write_text("mine")
-    with pytest.raises(UsageError, match=r"holds notes.txt, not"):
-        artifacts.save_artifact(saved, "thing", TENSORS, {})
-    assert (saved / "notes.txt").read_text() == "mine"
-
-
 def test_a_link_to_a_saved_thing_stays_a_link(saved: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(saved)
-    artifacts.save_artifact(tmp_path / "link", "thing", {"c": torch.zeros(1)}, {})
+    artifacts.save_artifact(tmp_path / "link", "thing", {"c": torch.zeros(1)}, {}, overwrite=True)
     assert (tmp_path / "link").is_symlink()
     assert set(artifacts.load_artifact(saved, "thing")[0]) == {"c"}
     assert not list(tmp_path.glob(".*"))

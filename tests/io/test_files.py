@@ -1,28 +1,29 @@
-import errno
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from goen.errors import StorageError, UsageError
-from goen.files import (
-    Own,
-    check_writable,
+from goen.io.files import (
+    MARKER,
+    check_free,
+    check_lock,
+    claim_folder,
+    folder_kind,
     make_folder,
-    own_files,
-    recorded_names,
     whole_file,
     whole_folder,
 )
 
-ANY = Own("anything", lambda path: True)
+KIND = "gate"
 
 
 def test_a_failing_block_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     target = tmp_path / "file"
     target.write_text("old")
-    with pytest.raises(RuntimeError), whole_file(target, ANY) as temporary:
+    with pytest.raises(RuntimeError), whole_file(target, overwrite=True) as temporary:
         temporary.write_text("half")
         raise RuntimeError
     assert target.read_text() == "old"
@@ -37,16 +38,19 @@ def test_a_file_takes_its_place_at_the_end(tmp_path: Path) -> None:
 
 
 def test_a_failing_block_leaves_no_folder(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError), whole_folder(tmp_path / "folder") as temporary:
+    with pytest.raises(RuntimeError), whole_folder(tmp_path / "folder", KIND) as temporary:
         (temporary / "part").write_text("half")
         raise RuntimeError
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_first_of_two_equal_folders_stays(tmp_path: Path) -> None:
-    with whole_folder(tmp_path / "f") as mine:
+def test_of_two_processes_the_first_stays_and_the_second_is_told(tmp_path: Path) -> None:
+    with (
+        pytest.raises(UsageError, match="f exists"),
+        whole_folder(tmp_path / "f", KIND) as mine,
+    ):
         (mine / "who").write_text("mine")
-        with whole_folder(tmp_path / "f") as theirs:
+        with whole_folder(tmp_path / "f", KIND) as theirs:
             (theirs / "who").write_text("theirs")
     assert (tmp_path / "f" / "who").read_text() == "theirs"
     assert [p.name for p in tmp_path.iterdir()] == ["f"]
@@ -71,16 +75,16 @@ def test_a_file_in_the_way_is_one_clear_sentence(tmp_path: Path) -> None:
 
 def test_replacing_takes_the_old_folder_away(tmp_path: Path) -> None:
     for content in ("old", "new"):
-        with whole_folder(tmp_path / "f", ANY) as temporary:
+        with whole_folder(tmp_path / "f", KIND, overwrite=True) as temporary:
             (temporary / content).touch()
-    assert [p.name for p in (tmp_path / "f").iterdir()] == ["new"]
+    assert {p.name for p in (tmp_path / "f").iterdir()} == {MARKER, "new"}
     assert [p.name for p in tmp_path.iterdir()] == ["f"]
 
 
 def test_a_failed_replacement_brings_the_old_folder_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with whole_folder(tmp_path / "f", ANY) as temporary:
+    with whole_folder(tmp_path / "f", KIND) as temporary:
         (temporary / "old").touch()
     rename = Path.rename
 
@@ -92,10 +96,11 @@ def test_a_failed_replacement_brings_the_old_folder_back(
     monkeypatch.setattr(Path, "rename", fail_for_new)
     with (
         pytest.raises(StorageError),
-        whole_folder(tmp_path / "f", ANY) as temporary,
+        whole_folder(tmp_path / "f", KIND, overwrite=True) as temporary,
     ):
         (temporary / "new").touch()
-    assert [p.name for p in (tmp_path / "f").iterdir()] == ["old"]
+    assert {p.name for p in (tmp_path / "f").iterdir()} == {MARKER, "old"}
+    assert [p.name for p in tmp_path.iterdir()] == ["f"]
 
 
 def test_a_name_with_stars_is_a_name(tmp_path: Path) -> None:
@@ -104,47 +109,179 @@ def test_a_name_with_stars_is_a_name(tmp_path: Path) -> None:
     assert (tmp_path / "a**[b].csv").read_text() == "x"
 
 
-def test_a_folder_where_a_file_should_go_is_said(tmp_path: Path) -> None:
-    (tmp_path / "taken.csv").mkdir()
-    for ours in (None, ANY):
-        with (
-            pytest.raises(UsageError, match=r"taken\.csv exists and is an empty folder"),
-            whole_file(tmp_path / "taken.csv", ours) as temporary,
-        ):
-            temporary.write_text("x")
+# -- the rule ------------------------------------------------------------------------------------
 
 
-def test_without_a_kind_nothing_is_replaced(tmp_path: Path) -> None:
+def test_a_file_that_exists_is_replaced_with_overwrite_alone(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("old")
     with (
-        pytest.raises(UsageError, match=r"f exists and is a file of 3 bytes\. goen replaces only"),
+        pytest.raises(UsageError, match=r"f exists\. Replace it with overwrite=True \(--over"),
         whole_file(tmp_path / "f"),
     ):
         pytest.fail("the block has begun")
-    for ours in (None, ANY):
+    assert (tmp_path / "f").read_text() == "old"
+    with whole_file(tmp_path / "f", overwrite=True) as temporary:
+        temporary.write_text("new")
+    assert (tmp_path / "f").read_text() == "new"
+
+
+def test_a_marked_folder_is_replaced_with_overwrite_alone(tmp_path: Path) -> None:
+    with whole_folder(tmp_path / "f", KIND):
+        pass
+    assert folder_kind(tmp_path / "f") == KIND
+    with (
+        pytest.raises(UsageError, match=r"f exists\. Replace it with overwrite=True"),
+        whole_folder(tmp_path / "f", KIND),
+    ):
+        pytest.fail("the block has begun")
+    assert check_free(tmp_path / "f", KIND, overwrite=True) == tmp_path / "f"
+
+
+def a_file(path: Path) -> None:
+    path.write_text("years of work")
+
+
+def a_folder(path: Path) -> None:
+    path.mkdir()
+    (path / "thesis.txt").write_text("years of work")
+
+
+def an_empty_folder(path: Path) -> None:
+    path.mkdir()
+
+
+def another_kind(path: Path) -> None:
+    claim_folder(path, "run")
+
+
+def a_marker_that_is_a_link(path: Path) -> None:
+    path.mkdir()
+    path.with_name("marker").write_text(f"{KIND}\n")
+    (path / MARKER).symlink_to(path.with_name("marker"))
+
+
+def a_marker_that_is_a_folder(path: Path) -> None:
+    (path / MARKER).mkdir(parents=True)
+
+
+def a_link_to_a_file(path: Path) -> None:
+    path.with_name("target").write_text("years of work")
+    path.symlink_to("target")
+
+
+def a_link_to_nothing(path: Path) -> None:
+    path.symlink_to("nothing")
+
+
+def a_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def below(folder: Path) -> dict[str, str | None]:
+    """Every file below a folder with its content."""
+    found = sorted(folder.rglob("*"))
+    return {str(p.relative_to(folder)): p.read_text() if p.is_file() else None for p in found}
+
+
+FOLDERS = (a_folder, another_kind, a_marker_that_is_a_link, a_marker_that_is_a_folder)
+LINKS = (a_link_to_a_file, a_link_to_nothing)
+
+
+@pytest.mark.parametrize("thing", [*FOLDERS, *LINKS, an_empty_folder, a_pipe])
+def test_a_file_replaces_no_folder_link_or_device(
+    thing: Callable[[Path], None], tmp_path: Path
+) -> None:
+    thing(tmp_path / "f")
+    before = below(tmp_path)
+    for overwrite in (False, True):
         with (
-            pytest.raises(UsageError, match="a file of 3 bytes"),
-            whole_folder(tmp_path / "f", ours),
+            pytest.raises(UsageError, match=r"goen leaves it as it is|writes through no link"),
+            whole_file(tmp_path / "f", overwrite=overwrite),
         ):
             pytest.fail("the block has begun")
-    assert (tmp_path / "f").read_text() == "old"
+    assert below(tmp_path) == before
+
+
+@pytest.mark.parametrize("thing", [*FOLDERS, *LINKS, a_file, a_pipe])
+def test_a_folder_without_the_marker_is_never_replaced(
+    thing: Callable[[Path], None], tmp_path: Path
+) -> None:
+    thing(tmp_path / "f")
+    before = below(tmp_path)
+    refused = pytest.raises(UsageError, match=r"goen leaves it as it is|writes through no link")
+    for overwrite in (False, True):
+        with refused, whole_folder(tmp_path / "f", KIND, overwrite=overwrite):
+            pytest.fail("the block has begun")
+    with refused:
+        claim_folder(tmp_path / "f", KIND)
+    assert below(tmp_path) == before
+
+
+def test_the_message_shows_what_is_there(tmp_path: Path) -> None:
+    for name in ("a", "b", "c", "d"):
+        (tmp_path / name).touch()
+    with pytest.raises(UsageError, match=r"is a folder that holds a, b, c, \.\.\., not a folder w"):
+        claim_folder(tmp_path, KIND)
+    claim_folder(tmp_path / "run", "run")
+    with pytest.raises(UsageError, match=r"is a folder of goen for run, not .*\(\.goen\) for gate"):
+        check_free(tmp_path / "run", KIND, overwrite=True)
+    with pytest.raises(UsageError, match="a exists and is a file of 0 bytes"):
+        claim_folder(tmp_path / "a", KIND)
+
+
+def test_an_empty_folder_is_free_for_a_folder(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    with whole_folder(tmp_path / "a", KIND):
+        pass
+    claim_folder(tmp_path / "b", KIND)
+    assert [folder_kind(tmp_path / name) for name in ("a", "b")] == [KIND, KIND]
+
+
+def test_a_claimed_folder_is_claimed_again_and_keeps_its_files(tmp_path: Path) -> None:
+    folder = tmp_path / "deep" / "run"
+    assert claim_folder(folder, "run") == folder
+    (folder / "results").write_text("1")
+    (folder / MARKER).write_text("")  # as a process leaves it that is killed meanwhile
+    claim_folder(folder, "run")
+    assert below(folder) == {MARKER: "run\n", "results": "1"}
+
+
+def test_a_link_to_a_folder_stays_a_link(tmp_path: Path) -> None:
+    with whole_folder(tmp_path / "real", KIND):
+        pass
+    (tmp_path / "link").symlink_to("real")
+    with whole_folder(tmp_path / "link", KIND, overwrite=True) as temporary:
+        (temporary / "new").touch()
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real" / "new").exists()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["link", "real"]
+
+
+def test_a_lock_is_an_empty_file(tmp_path: Path) -> None:
+    assert check_lock(tmp_path / "lock") == tmp_path / "lock"
+    (tmp_path / "lock").touch()
+    check_lock(tmp_path / "lock")
+    (tmp_path / "link").symlink_to("lock")
+    (tmp_path / "full").write_text("years of work")
+    for name in ("link", "full"):
+        with pytest.raises(UsageError, match=f"{name} should be a lock of goen, an empty file"):
+            check_lock(tmp_path / name)
 
 
 @pytest.mark.parametrize("links", [True, False])
-@pytest.mark.parametrize("ours", [None, Own("a list", lambda path: path.read_text() == "list")])
 def test_a_file_that_appears_meanwhile_is_kept(
-    tmp_path: Path, ours: Own | None, links: bool, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, links: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not links:  # as on a FAT file system
         monkeypatch.setattr(os, "link", unsupported)
     with (
-        pytest.raises(UsageError, match="f exists and is a file of 5 bytes"),
-        whole_file(tmp_path / "f", ours) as temporary,
+        pytest.raises(UsageError, match="f exists"),
+        whole_file(tmp_path / "f") as temporary,
     ):
-        temporary.write_text("list")
+        temporary.write_text("mine")
         (tmp_path / "f").write_text("their")
-    assert [p.name for p in tmp_path.iterdir()] == ["f"]
-    assert (tmp_path / "f").read_text() == "their"
+    assert below(tmp_path) == {"f": "their"}
 
 
 def unsupported(*_: object) -> None:
@@ -161,25 +298,17 @@ def test_without_hard_links_a_file_is_still_written(
 
 
 def test_a_folder_that_was_exchanged_meanwhile_is_kept(tmp_path: Path) -> None:
-    ours = Own("a marked folder", lambda path: (path / "mark").exists())
-    with whole_folder(tmp_path / "f", ours) as temporary:
-        (temporary / "mark").touch()
+    with whole_folder(tmp_path / "f", KIND):
+        pass
     with (
         pytest.raises(UsageError, match=r"f exists and is a folder that holds thesis\.txt"),
-        whole_folder(tmp_path / "f", ours) as temporary,
+        whole_folder(tmp_path / "f", KIND, overwrite=True),
     ):
-        (temporary / "mark").touch()
-        (tmp_path / "f" / "mark").unlink()
-        (tmp_path / "f" / "thesis.txt").write_text("years of work")
-    assert (tmp_path / "f" / "thesis.txt").read_text() == "years of work"
-    assert [p.name for p in tmp_path.iterdir()] == ["f"]
+        (tmp_path / "f" / MARKER).rename(tmp_path / "f" / "thesis.txt")
+    assert below(tmp_path) == {"f": None, "f/thesis.txt": "gate\n"}
 
 
-def test_a_test_that_raises_recognises_nothing(tmp_path: Path) -> None:
-    def fail(path: Path) -> bool:
-        raise RuntimeError
-
-    assert not Own("anything", fail).recognises(tmp_path)
+# -- temporary files, permissions, errors --------------------------------------------------------
 
 
 def test_somebodys_own_temporary_file_is_not_cleared_away(tmp_path: Path) -> None:
@@ -201,10 +330,10 @@ def test_files_get_the_rights_any_new_file_has(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("where", ["/proc/x", "/proc/self/x/y"])
 def test_a_place_where_no_file_can_be_made_is_one_clear_sentence(where: str) -> None:
-    for whole in (whole_file, whole_folder):
+    for whole in (whole_file(Path(where)), whole_folder(Path(where), KIND)):
         with (
             pytest.raises(StorageError, match=r"Cannot write /proc/.*: no such file.* choose an"),
-            whole(Path(where)),
+            whole,
         ):
             pytest.fail("the block has begun")
 
@@ -218,93 +347,9 @@ def test_the_umask_is_that_of_the_moment_and_is_never_set(
             patch.setattr(os, "umask", lambda _: pytest.fail("the umask was set"))
             with whole_file(tmp_path / "f") as temporary:
                 temporary.touch(mode=0o600)
-            with whole_folder(tmp_path / "g") as temporary:
+            with whole_folder(tmp_path / "g", KIND) as temporary:
                 (temporary / "file").touch(mode=0o600)
     finally:
         os.umask(mask)
     for name in ("f", "g/file"):
         assert (tmp_path / name).stat().st_mode & 0o777 == 0o640
-
-
-def test_a_record_leads_to_no_file_outside_its_folder(tmp_path: Path) -> None:
-    folder = tmp_path / "report"
-    with own_files(folder, {"a.md"}):
-        pass
-    (tmp_path / "precious").write_text("kept")
-    (folder / ".goen-wrote").write_text(f"a.md\n\n../precious\n{tmp_path / 'precious'}\nb/c")
-    assert recorded_names(folder) == {"a.md"}
-    with own_files(folder, {"b.md"}):
-        pass
-    assert (tmp_path / "precious").read_text() == "kept"
-
-
-@pytest.mark.parametrize("link", [".goen-wrote", "classes.csv"])
-def test_links_in_a_strangers_folder_lead_to_no_file_of_the_users(
-    link: str, tmp_path: Path
-) -> None:
-    (tmp_path / ".bashrc").write_text("kept")
-    folder = tmp_path / "run" / "tables"
-    folder.mkdir(parents=True)
-    (folder / ".goen-wrote").write_text(".bashrc\nclasses.csv\n")
-    (folder / link).unlink(missing_ok=True)
-    (folder / link).symlink_to(tmp_path / ".bashrc")
-    with (
-        pytest.raises(UsageError, match=rf"{link} is a link, and goen writes through none"),
-        own_files(folder, {"classes.csv"}) as ours,
-        whole_file(folder / "classes.csv", ours) as temporary,
-    ):
-        temporary.write_text("theirs")
-    assert (tmp_path / ".bashrc").read_text() == "kept"
-
-
-def test_whether_a_place_can_be_written_to_is_seen_before_the_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    locked = tmp_path / "locked"
-    locked.mkdir()
-    (tmp_path / "file").touch()
-    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != locked)
-    check_writable(tmp_path / "a.onnx")
-    check_writable(tmp_path / "new" / "deep" / "a.onnx")
-    check_writable(locked)  # itself replaced: the folder that holds it counts
-    for path in (locked / "a.onnx", locked / "new" / "a.onnx"):
-        with pytest.raises(StorageError, match=r"Cannot write .*a\.onnx: permission denied"):
-            check_writable(path)
-    with pytest.raises(StorageError, match="A file stands where a folder is needed"):
-        check_writable(tmp_path / "file" / "a.onnx")
-    assert {path.name for path in tmp_path.iterdir()} == {"locked", "file"}  # nothing was made
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        ConnectionRefusedError(errno.ECONNREFUSED, "refused"),
-        OSError(errno.EMFILE, "too many open files", "/elsewhere/a"),
-        PermissionError(errno.EACCES, "denied", "/elsewhere/train.npy"),
-        IsADirectoryError(errno.EISDIR, "a folder"),
-        FileNotFoundError(errno.ENOENT, "none", "a"),
-    ],
-)
-def test_errors_of_reading_and_of_the_network_are_not_errors_of_writing(
-    error: OSError, tmp_path: Path
-) -> None:
-    with pytest.raises(type(error)) as caught, whole_folder(tmp_path / "stage"):
-        raise error
-    assert caught.value is error
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        OSError(errno.ENOSPC, "full"),
-        OSError(errno.EROFS, "read-only", "/elsewhere"),
-        PermissionError(errno.EACCES, "denied", "stage/a"),
-        PermissionError(errno.EACCES, "denied", b"stage"),
-    ],
-)
-def test_errors_of_writing_name_what_could_not_be_written(
-    error: OSError, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(StorageError, match=r"Cannot write .*stage: "), whole_folder(Path("stage")):
-        raise error

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from goen.runs.json_files import json_object, json_rows, parse_object
-from goen.runs.limits import JSON_BYTES, JSON_DEPTH, ROW_BYTES, ROWS_BYTES
-from goen.runs.manifest import Manifest
+from goen.io.json_files import json_object, json_rows, parse_object
+from goen.io.limits import JSON_BYTES, JSON_DEPTH, ROW_BYTES, ROWS_BYTES
+from goen.io.manifest import Manifest
 
 
 def nested(depth: int) -> bytes:

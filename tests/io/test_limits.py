@@ -1,7 +1,7 @@
 import pytest
 
 from goen.errors import UsageError
-from goen.runs.limits import IMAGE_PIXELS, NETWORK_WORK, check_image_size
+from goen.io.limits import IMAGE_PIXELS, NETWORK_WORK, check_image_size
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from goen.runs.manifest import JsonValue, Manifest
+from goen.io.manifest import JsonValue, Manifest
 
 GETTERS: dict[str, Callable[[Manifest], object]] = {
     "text": lambda m: m.text("x"),

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import goen
-from goen.runs.provenance import hardware, versions
+from goen.io.provenance import hardware, versions
 
 
 def test_versions_are_those_that_compute() -> None:

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save_file
 
 from goen.errors import ArtifactError
-from goen.runs.results import (
+from goen.io.results import (
     Mistakes,
     Origin,
     Result,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from goen.errors import UsageError
-from goen.runs.results import Origin, write_results, write_scores
-from goen.runs.stages import Stages, alone_in, summarised
+from goen.io.results import Origin, write_results, write_scores
+from goen.io.stages import Stages, alone_in, summarised
 
 ROWS = Origin("goen", "full", 42, "net", ("a:1",)).rows("svhn", "far", {"auroc": 0.9})
 
@@ -47,14 +47,14 @@ def test_an_interrupted_stage_keeps_its_work_and_no_result(tmp_path: Path) -> No
 
     with pytest.raises(KeyboardInterrupt):
         stages.run("s", {}, interrupted)
-    assert [p.name for p in tmp_path.iterdir()] == ["work"]
+    assert {p.name for p in tmp_path.iterdir()} == {".goen", "work"}
 
     def resumed(result: Path, work: Path) -> None:
         assert (work / "checkpoint").read_text() == "epoch 3"
         (result / "whole").touch()
 
     done = stages.run("s", {}, resumed)
-    assert sorted(p.name for p in done.iterdir()) == ["inputs.json", "whole"]
+    assert sorted(p.name for p in done.iterdir()) == [".goen", "inputs.json", "whole"]
     assert [p.suffix for p in (tmp_path / "work").iterdir()] == [".lock"]
 
 
@@ -62,7 +62,7 @@ def test_two_that_want_the_same_stage_do_it_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, waiting, go_on, made = Event(), Event(), Event(), []
-    logged = "goen.runs.stages._log.info"
+    logged = "goen.io.stages._log.info"
     monkeypatch.setattr(logged, lambda message: "waiting" in message and waiting.set())
 
     def make(result: Path, work: Path) -> None:

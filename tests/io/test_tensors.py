@@ -9,8 +9,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from goen.runs.limits import TENSOR_BYTES
-from goen.runs.tensors import Tensors, read_tensors, tensor_header
+from goen.io.limits import TENSOR_BYTES
+from goen.io.tensors import Tensors, read_tensors, tensor_header
 
 NAN, INF = math.nan, math.inf
 

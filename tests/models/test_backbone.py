@@ -1,10 +1,20 @@
 import pytest
 import torch
 
+import goen.features.extractor  # noqa: F401  (which lets torch.export return Outputs)
 from goen.errors import UsageError
-from goen.models import ARCHITECTURES, Backbone, NetworkConfig, new_network
+from goen.models import (
+    ARCHITECTURES,
+    CLASSIFIERS,
+    Backbone,
+    ClassifierKind,
+    NetworkConfig,
+    new_network,
+)
 from goen.models.backbone import REPRESENTATIONS, Architecture, Representation
+from goen.models.flip_averaging import FlipAveraged
 from goen.models.pooling import pool
+from goen.outputs import LinearClassifier, Outputs, check_classifier
 
 IMAGES = torch.randint(
     0, 256, (3, 3, 24, 24), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
@@ -65,3 +75,39 @@ def test_an_image_does_not_depend_on_its_batch(architecture: Architecture) -> No
 def test_an_unknown_architecture_is_an_error() -> None:
     with pytest.raises(UsageError, match="resnet18"):
         NetworkConfig(architecture="resnet")  # type: ignore[arg-type]
+
+
+@every_architecture
+@pytest.mark.parametrize("representation", REPRESENTATIONS)
+def test_the_classifier_of_the_outputs_reproduces_the_logits(
+    architecture: Architecture, representation: Representation
+) -> None:
+    network = network_of(architecture, representation)
+    for outputs in (network(IMAGES), FlipAveraged(network)(IMAGES)):
+        if representation == "concat":  # its z is of unit length, what the classifier reads is not
+            assert outputs.classifier is None
+            continue
+        found = check_classifier(outputs)
+        assert found.feature == "z"
+        logits = outputs.features["z"] @ found.weight.T + found.bias
+        assert torch.allclose(logits, outputs.logits, atol=1e-5)
+        wrong = LinearClassifier(-found.weight, found.bias, "z")
+        with pytest.raises(UsageError, match="does not reproduce"):
+            check_classifier(Outputs(outputs.logits, outputs.features, classifier=wrong))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in CLASSIFIERS if kind != "linear"])
+def test_other_classifiers_are_not_linear(kind: ClassifierKind) -> None:
+    network = new_network(NetworkConfig(width=2, representation="plain", classifier=kind)).eval()
+    assert network(IMAGES).classifier is None
+
+
+@every_architecture
+def test_an_exported_network_returns_outputs_without_a_classifier(
+    architecture: Architecture,
+) -> None:
+    network = network_of(architecture, "plain")
+    found = torch.export.export(network, (IMAGES,), strict=False).module()(IMAGES)
+    assert isinstance(found, Outputs)
+    assert found.classifier is None
+    assert torch.allclose(found.logits, network(IMAGES).logits, atol=1e-5)

@@ -25,6 +25,7 @@ def test_logits_are_averaged(images: torch.Tensor) -> None:
         expected = sum(one(images).logits for one in members) / 3
     torch.testing.assert_close(found.logits, expected)
     assert found.uncertainty is None
+    assert found.classifier is None  # logits are not linear in features of unit length
 
 
 def test_the_squared_distance_of_two_images_is_the_mean_of_the_members(

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from goen.errors import UsageError
+from goen.features.extractor import FeatureExtractor
 from goen.models import placement as placement_module
 from goen.models.placement import (
     evaluating,
@@ -13,7 +14,6 @@ from goen.models.placement import (
     placement,
     require_values,
 )
-from goen.models.tapping.tapped import Tapped
 
 
 def modes(model: nn.Module) -> list[bool]:
@@ -96,7 +96,7 @@ def test_the_first_tensor_tells_the_device_and_the_first_float_the_type() -> Non
 def test_a_model_without_parameters_is_on_the_cpu_in_float32() -> None:
     model = nn.Sequential(nn.AvgPool2d(2), nn.Flatten())
     assert placement(model) == (torch.device("cpu"), torch.float32)
-    assert Tapped(model, ["0"])(torch.rand(2, 3, 4, 4)).features["0"].shape == (2, 3)
+    assert FeatureExtractor(model, ["0"])(torch.rand(2, 3, 4, 4)).features["0"].shape == (2, 3)
     norm = nn.BatchNorm2d(3, affine=False).double()
     assert placement(norm)[1] == torch.float64
 

@@ -1,5 +1,6 @@
 """Predictions of a gate without its network: of cues drawn from its held-out images."""
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -7,8 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from goen.gate import Gate, Prediction
-
-from ..own_model import LAYERS, digits, preprocess, trained
+from tests.own_model import LAYERS, digits, preprocess, trained
 
 
 @cache
@@ -52,3 +52,15 @@ def like_held_out(gate: Gate, count: int, seed: int = 0, shift: float = 0.0) -> 
     cues = held_out.cues[rows] + 0.01 * spread * rng.normal(size=(count, held_out.cues.shape[1]))
     cues[:, 0] += shift * spread[0]
     return predicted(gate, cues, held_out.labels[rows])
+
+
+def cues_of(count: int, seed: int = 0) -> np.ndarray:
+    """Cues of so many of the held-out digits, drawn at random."""
+    known = digit_gate().held_out.cues
+    assert known is not None
+    return known[np.random.default_rng(seed).integers(0, len(known), count)]
+
+
+def without_cues() -> Gate:
+    """A gate that was saved without the cues of its held-out images."""
+    return replace(digit_gate(), held_out=replace(digit_gate().held_out, cues=None))

@@ -7,18 +7,15 @@ import pytest
 import torch
 
 from goen.errors import UsageError
-from goen.gate.score_files import prediction_rows
-from goen.monitor.inputs import WatchedGate, as_scores, held_out_values
+from goen.monitor.inputs import MonitoredGate, as_scores, held_out_values
 from goen.monitor.state import CLASS, SCORE
-
-from ..gate.test_gate import make_gate
-from .predictions import digit_gate, like_held_out, predicted
+from tests.monitor.predictions import digit_gate, like_held_out, predicted, without_cues
 
 
 def test_the_numbers_of_a_prediction() -> None:
     gate = digit_gate()
     prediction = like_held_out(gate, 10)
-    observed = WatchedGate.of(gate).images(prediction)
+    observed = MonitoredGate.of(gate).images(prediction)
     assert list(observed.values) == [SCORE, "early", "late", "entropy", CLASS]
     assert (observed.values[SCORE] == prediction.score).all()
     assert (observed.values["late"] == prediction.cues["late"]).all()
@@ -42,15 +39,15 @@ def test_classes_of_one_name_are_one_class_in_rows_and_predictions_alike() -> No
     gate = replace(digit_gate(), classes=("crane", "b", "crane", "d", "e", "f", "g"))
     prediction = replace(like_held_out(gate, 60), label=np.arange(60) % 7)
     prediction = replace(prediction, p_value=gate.p_values(prediction.score, prediction.label))
-    rows = json.loads(json.dumps(list(prediction_rows(prediction))))
+    rows = json.loads(json.dumps(list(prediction.rows())))
     expected = np.where(prediction.label == 2, 0, prediction.label)
-    watched = WatchedGate.of(gate)
+    watched = MonitoredGate.of(gate)
     for observed in (watched.images(prediction), watched.from_rows(rows)):
         assert (observed.values[CLASS] == expected).all()
     assert gate.held_out.labels is not None
     assert 2 in gate.held_out.labels
     assert 2 not in held_out_values(gate)[CLASS]
-    by_class = WatchedGate.of(gate.with_false_alarm_rate(0.3).with_per_class())
+    by_class = MonitoredGate.of(gate.with_false_alarm_rate(0.3).with_per_class())
     with pytest.raises(UsageError, match="Two classes of this gate have one name"):
         by_class.from_rows(rows)
 
@@ -59,17 +56,17 @@ def test_a_gate_without_labels_is_watched_without_classes() -> None:
     gate = digit_gate()
     bare = replace(gate, held_out=replace(gate.held_out, labels=None))
     assert CLASS not in held_out_values(bare)
-    assert CLASS not in WatchedGate.of(bare).images(like_held_out(gate, 3)).values
+    assert CLASS not in MonitoredGate.of(bare).images(like_held_out(gate, 3)).values
 
 
 def test_a_gate_without_cues_is_refused() -> None:
     with pytest.raises(UsageError, match="without the cues of its held-out images"):
-        held_out_values(make_gate())
+        held_out_values(without_cues())
 
 
 def test_a_prediction_of_another_gate_is_refused() -> None:
     gate = digit_gate()
-    watched = WatchedGate.of(gate)
+    watched = MonitoredGate.of(gate)
     prediction = like_held_out(gate, 20)
     assert gate.held_out.cues is not None
     other = replace(gate, held_out=replace(gate.held_out, scores=gate.held_out.scores + 0.3))
@@ -90,28 +87,28 @@ def test_a_prediction_of_another_gate_is_refused() -> None:
 @pytest.mark.parametrize("per_class", [False, True])
 def test_predictions_of_another_engine_are_of_the_gate(per_class: bool) -> None:
     gate = digit_gate().with_false_alarm_rate(0.3).with_per_class(per_class)
-    slack = 1e-3 * float(np.std(gate.held_out.scores))  # as far as engines may differ
-    compiled = replace(gate, compiled=SimpleNamespace(slack=slack))
+    tolerance = 1e-3 * float(np.std(gate.held_out.scores))  # as far as engines may differ
+    compiled = gate.with_compiled(SimpleNamespace(tolerance=tolerance))
     labels = np.asarray(gate.held_out.labels)
     some = predicted(gate, np.array(gate.held_out.cues), labels)
-    score = gate.held_out.scores + 0.5 * slack  # above a held-out score, and equal to it there
+    score = gate.held_out.scores + 0.5 * tolerance  # above a held-out score, and equal to it there
     p_value = compiled.p_values(score, labels)
     assert (p_value > gate.p_values(score, labels)).any()
-    WatchedGate.of(gate).images(replace(some, score=score, p_value=p_value))
+    MonitoredGate.of(gate).images(replace(some, score=score, p_value=p_value))
     with pytest.raises(UsageError, match="p-values"):
-        WatchedGate.of(gate).images(replace(some, score=score + 100 * slack, p_value=p_value))
+        MonitoredGate.of(gate).images(replace(some, score=score + 100 * tolerance, p_value=p_value))
     with pytest.raises(UsageError, match="p-values"):
-        WatchedGate.of(gate).images(replace(some, score=score - 100 * slack, p_value=p_value))
+        MonitoredGate.of(gate).images(replace(some, score=score - 100 * tolerance, p_value=p_value))
 
 
 def test_the_same_gate_at_another_rate_is_the_same_gate() -> None:
     gate = digit_gate()
-    WatchedGate.of(gate).images(like_held_out(gate.with_false_alarm_rate(0.2), 20))
+    MonitoredGate.of(gate).images(like_held_out(gate.with_false_alarm_rate(0.2), 20))
 
 
 def test_a_gate_with_thresholds_per_class_has_its_own_p_values() -> None:
     gate = digit_gate().with_false_alarm_rate(0.3).with_per_class()
-    watched = WatchedGate.of(gate)
+    watched = MonitoredGate.of(gate)
     watched.images(like_held_out(gate, 30))
     with pytest.raises(UsageError, match="p-values"):
         watched.images(like_held_out(digit_gate(), 30))
@@ -120,29 +117,29 @@ def test_a_gate_with_thresholds_per_class_has_its_own_p_values() -> None:
 def test_rows_of_goen_score_are_read_as_the_prediction_they_were_written_from() -> None:
     gate = digit_gate()
     prediction = like_held_out(gate, 12)
-    lines = [json.dumps(row) for row in prediction_rows(prediction)]
-    observed = WatchedGate.of(gate).from_rows([json.loads(line) for line in lines])
-    expected = WatchedGate.of(gate).images(prediction)
+    lines = [json.dumps(row) for row in prediction.rows()]
+    observed = MonitoredGate.of(gate).from_rows([json.loads(line) for line in lines])
+    expected = MonitoredGate.of(gate).images(prediction)
     for name, values in expected.values.items():
         assert (observed.values[name] == values).all()
     assert (observed.flagged == prediction.is_ood).all()
 
 
 def test_rows_of_a_gate_with_other_cues_are_said_to_be_that() -> None:
-    (row,) = prediction_rows(like_held_out(digit_gate(), 1))
+    (row,) = like_held_out(digit_gate(), 1).rows()
     other = {name.replace("cue_late", "cue_block2"): value for name, value in row.items()}
     with pytest.raises(
         UsageError, match=r"not of the gate .*its cues are early, block2.*this gate"
     ):
-        WatchedGate.of(digit_gate()).from_rows([other])
+        MonitoredGate.of(digit_gate()).from_rows([other])
 
 
 def test_an_image_that_was_not_finite_is_infinitely_far_out() -> None:
     gate = digit_gate()
     prediction = predicted(gate, np.full((1, 3), np.inf))
-    row = json.loads(json.dumps(next(iter(prediction_rows(prediction)))))
+    row = json.loads(json.dumps(next(iter(prediction.rows()))))
     assert row["score"] is None
-    observed = WatchedGate.of(gate).from_rows([row])
+    observed = MonitoredGate.of(gate).from_rows([row])
     assert observed.values[SCORE].tolist() == observed.values["late"].tolist() == [np.inf]
 
 
@@ -159,19 +156,19 @@ def test_an_image_that_was_not_finite_is_infinitely_far_out() -> None:
 )
 def test_a_row_that_is_none_is_refused(change: dict[str, object], message: str) -> None:
     gate = digit_gate()
-    row = next(iter(prediction_rows(like_held_out(gate, 1))))
+    row = next(iter(like_held_out(gate, 1).rows()))
     with pytest.raises(UsageError, match=message):
-        WatchedGate.of(gate).from_rows([{**row, **change}])  # type: ignore[dict-item]
+        MonitoredGate.of(gate).from_rows([{**row, **change}])  # type: ignore[dict-item]
     del row["score"]
     with pytest.raises(UsageError, match="it has no score"):
-        WatchedGate.of(gate).from_rows([row])
+        MonitoredGate.of(gate).from_rows([row])
 
 
 def test_a_cue_with_a_name_of_the_monitors_own_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     gate = digit_gate()
     monkeypatch.setattr(type(gate.detector), "cue_names", ("score", "late", "entropy"))
     with pytest.raises(UsageError, match="a cue called 'score'"):
-        WatchedGate.of(gate)
+        MonitoredGate.of(gate)
 
 
 def test_scores_may_be_a_number_a_list_a_tensor_or_named() -> None:

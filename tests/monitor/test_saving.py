@@ -15,9 +15,8 @@ from safetensors.numpy import save_file
 
 from goen.errors import ArtifactError, UsageError
 from goen.monitor import Monitor
-from goen.monitor.saving import load_monitor, save_monitor
-
-from .predictions import digit_gate, like_held_out
+from goen.monitor.saving import load_monitor, monitor_bytes, write_monitor
+from tests.monitor.predictions import digit_gate, like_held_out
 
 
 def example(tmp_path: Path, **settings: float) -> tuple[Monitor, Path]:
@@ -28,21 +27,21 @@ def example(tmp_path: Path, **settings: float) -> tuple[Monitor, Path]:
     return monitor, tmp_path / "monitor.safetensors"
 
 
-@pytest.mark.parametrize("settings", [{"false_alarm": 0.05}, {"average_run_length": 1000}])
+@pytest.mark.parametrize("settings", [{"alarm_probability": 0.05}, {"average_run_length": 1000}])
 def test_a_loaded_monitor_continues_with_the_same_numbers(
     tmp_path: Path, settings: dict[str, float]
 ) -> None:
     monitor, file = example(tmp_path, seed=5, **settings)
     loaded = Monitor.load(file)
-    assert loaded.promise == monitor.promise
+    assert loaded.guarantee == monitor.guarantee
     assert loaded.state.streams == monitor.state.streams
     more = np.random.default_rng(1).normal(1, 1, 300)
     one, other = monitor.update(more), loaded.update(more)
-    assert (one.batch.log_evidence == other.batch.log_evidence).all()
+    assert (one.batch.log_e_value == other.batch.log_e_value).all()
     assert (one.batch.p_values == other.batch.p_values).all()
     assert one.streams == other.streams
     assert one.alarm
-    monitor.save(file)
+    monitor.save(file, overwrite=True)
     assert Monitor.load(file).state.moved == one.moved
 
 
@@ -64,21 +63,16 @@ def test_the_monitor_of_a_gate_is_saved_with_what_it_needs(tmp_path: Path, per_c
         )
 
 
-def test_nothing_else_is_replaced(tmp_path: Path) -> None:
+def test_nothing_is_replaced_unless_asked(tmp_path: Path) -> None:
     monitor, file = example(tmp_path)
-    monitor.save(file)
-    other = tmp_path / "weights.safetensors"
-    save_file({"a": np.zeros(3)}, other)
-    with pytest.raises(UsageError, match="not a saved monitor"):
-        monitor.save(other)
-    (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(UsageError, match="goen replaces only its own output"):
-        monitor.save(tmp_path / "notes.txt")
+    with pytest.raises(UsageError, match="overwrite=True"):
+        monitor.save(file)
+    monitor.save(file, overwrite=True)
 
 
 def test_what_is_saved_beside_it_comes_back(tmp_path: Path) -> None:
     monitor, file = example(tmp_path)
-    save_monitor(monitor, file, {"bytes": 17})
+    write_monitor(monitor_bytes(monitor, {"bytes": 17}), file, overwrite=True)
     assert load_monitor(file)[1].count("bytes") == 17
 
 
@@ -143,8 +137,8 @@ def forged(name: str, array: np.ndarray) -> object:
 
 
 FORGERIES = {
-    "promise": lambda m, a: m["promise"].update(false_alarm=2.0),
-    "both promises": lambda m, a: m["promise"].update(average_run_length=1000),
+    "guarantee": lambda m, a: m["guarantee"].update(alarm_probability=2.0),
+    "both guarantees": lambda m, a: m["guarantee"].update(average_run_length=1000),
     "seed": lambda m, a: m.update(seed=-1),
     "images": lambda m, a: m.update(images=10**9),
     "no images": lambda m, a: m.pop("images"),
@@ -152,10 +146,12 @@ FORGERIES = {
     "a negative weight": lambda m, a: m["streams"][0].update(weight=-1),
     "more streams": lambda m, a: m["streams"].append(m["streams"][0]),
     "no streams": lambda m, a: m.update(streams=[]),
-    "findings": lambda m, a: m.update(findings=[]),
-    "a finding": lambda m, a: m.update(findings=[{"at": 1, "since": 0, "direction": "up"}]),
-    "log_evidence": lambda m, a: m.update(log_evidence=["x"]),
-    "more log_evidence": lambda m, a: m.update(log_evidence=[0.0, 0.0]),
+    "change_points": lambda m, a: m.update(change_points=[]),
+    "a change_point": lambda m, a: m.update(
+        change_points=[{"at": 1, "since": 0, "direction": "up"}]
+    ),
+    "log_e_value": lambda m, a: m.update(log_e_value=["x"]),
+    "more log_e_value": lambda m, a: m.update(log_e_value=[0.0, 0.0]),
     "values": forged("values.0", np.arange(300.0)[::-1].copy()),
     "counts": forged("counts.0", np.zeros(300, dtype=np.int64)),
     "flags": forged("flags", np.zeros(5000, dtype=bool)),
@@ -220,4 +216,4 @@ def test_killed_while_saving_it_resumes_with_the_same_numbers(tmp_path: Path, at
     assert loaded.state.streams == whole.state.streams
     more = scores[200 + loaded.images :][:500]
     one, other = loaded.update(more), whole.update(more)
-    assert (one.batch.log_evidence == other.batch.log_evidence).all()
+    assert (one.batch.log_e_value == other.batch.log_e_value).all()

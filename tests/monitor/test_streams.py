@@ -63,7 +63,7 @@ def test_an_image_that_comes_again_and_again_keeps_its_rank_under_rounding() -> 
         card = rng.normal()  # wherever it lies within a cell
         streams = one(scores(300, 0.0) + card, seed)
         streams.add({"score": scores(1000, 3e-4) + card}, LINE)
-        alarms += streams.findings[0] is not None
+        alarms += streams.change_points[0] is not None
     assert alarms <= 5
 
 
@@ -94,18 +94,18 @@ def test_a_finding_is_where_the_line_is_reached_for_the_first_time() -> None:
     rng = np.random.default_rng(2)
     streams = one(rng.normal(size=500))
     first = streams.add({"score": rng.normal(size=300)}, LINE)
-    assert streams.findings == [None]
+    assert streams.change_points == [None]
     batch = streams.add({"score": rng.normal(1.5, 1, size=300)}, LINE)
-    finding = streams.findings[0]
-    assert finding is not None
-    row = finding.at - 301
-    assert batch.log_evidence[row, 0] >= LINE
-    assert (batch.log_evidence[:row, 0] < LINE).all()
-    assert (first.log_evidence < LINE).all()
-    assert 290 <= finding.since <= 305
-    assert finding.direction == "higher"
+    change_point = streams.change_points[0]
+    assert change_point is not None
+    row = change_point.at - 301
+    assert batch.log_e_value[row, 0] >= LINE
+    assert (batch.log_e_value[:row, 0] < LINE).all()
+    assert (first.log_e_value < LINE).all()
+    assert 290 <= change_point.since <= 305
+    assert change_point.direction == "higher"
     streams.add({"score": rng.normal(size=300)}, LINE)
-    assert streams.findings == [finding]
+    assert streams.change_points == [change_point]
 
 
 def test_a_restart_keeps_the_scores_and_forgets_the_evidence() -> None:
@@ -113,13 +113,13 @@ def test_a_restart_keeps_the_scores_and_forgets_the_evidence() -> None:
     streams = one(rng.normal(size=500))
     streams.add({"score": rng.normal(4, 1, size=50)}, LINE)
     again = streams.restarted()
-    assert (again.images, again.findings) == (50, [None])
+    assert (again.images, again.change_points) == (50, [None])
     assert len(again.counts[0]) == 480 + 50
-    assert again.log_evidence.tolist() == [0.0]
+    assert again.log_e_value.tolist() == [0.0]
     batch = again.add({"score": rng.normal(4, 1, size=100)}, LINE)
     assert (batch.p_values[:5] < 0.2).all()  # still ranked among the old images
-    assert again.findings[0] is not None
-    assert 50 < again.findings[0].since <= again.findings[0].at <= 150
+    assert again.change_points[0] is not None
+    assert 50 < again.change_points[0].since <= again.change_points[0].at <= 150
 
 
 def test_weights_lower_the_evidence_of_each_stream() -> None:
@@ -128,7 +128,7 @@ def test_weights_lower_the_evidence_of_each_stream() -> None:
         {"a": scores[0], "b": scores[0]}, {"a": 0.75, "b": 0.25}, set(), seed=0, starts="once"
     )
     batch = streams.add({"a": scores[1], "b": scores[1]}, LINE)
-    assert batch.log_evidence[:, 0] - batch.log_evidence[:, 1] == pytest.approx(np.log(3))
+    assert batch.log_e_value[:, 0] - batch.log_e_value[:, 1] == pytest.approx(np.log(3))
 
 
 @pytest.mark.parametrize(

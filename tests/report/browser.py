@@ -1,17 +1,23 @@
 """Open a page in headless Chromium and measure it there, without any network."""
 
+from __future__ import annotations
+
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from playwright.sync_api import Browser, Page, Route, sync_playwright
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page, Route
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
+if find_spec("playwright") is None:
+    CHROMIUM = None
 WIDTHS = (1200, 390)  # a desktop and a phone
 SECONDS = 180  # a limit for a machine under heavy load; an idle one needs about one second
 
@@ -26,7 +32,7 @@ _MEASURE = """async () => {
     width: width,
     overflow: document.documentElement.scrollWidth - width,
     beyond: outside.filter(e => e.getBoundingClientRect().right > width + 1).map(e => e.outerHTML),
-    pictures: [...document.images].map(i => [i.naturalWidth, i.getBoundingClientRect().width]),
+    images: [...document.images].map(i => [i.naturalWidth, i.getBoundingClientRect().width]),
     tables: document.querySelectorAll("table").length,
     title: document.title,
     colour: [style.color, style.backgroundColor],
@@ -49,6 +55,8 @@ class Look:
 def chromium(reachable: str = "", *options: str) -> Iterator[Browser]:
     """A running Chromium that reaches no host but this; Playwright waits until it is ready."""
     rules = "MAP * ~NOTFOUND" + (f" , EXCLUDE {reachable}" if reachable else "")
+    from playwright.sync_api import sync_playwright
+
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=CHROMIUM,

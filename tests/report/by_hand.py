@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from goen.runs.results import Origin, Result, write_results, write_scores
+from goen.io.files import claim_folder
+from goen.io.results import Origin, Result, write_results, write_scores
+from goen.io.stages import RUN
 
 SETS = {"near-set": "near", "far-set": "far", "noise": "noise"}
 VERSIONS = {"python": "3.11", "goen": "0.1"}
@@ -15,7 +17,7 @@ LEFT_OUT = {"places": "places/val is not here: it was left out of this test."}
 
 
 def write(folder: Path, results: list[Result], **summary: Any) -> Path:
-    folder.mkdir(parents=True)
+    claim_folder(folder, RUN)
     write_results(folder / "results.jsonl", results)
     known = {"data": "digits", "missing": LEFT_OUT, "skipped": {}, "versions": VERSIONS, **summary}
     (folder / "run.json").write_text(json.dumps(known))

@@ -6,9 +6,8 @@ import pytest
 
 from goen.report import write_report
 from goen.studies import PRESETS, RunConfig, run
-
-from ..tiny import TINY, tiny_protocol
-from .by_hand import STUDIES
+from tests.report.by_hand import STUDIES
+from tests.tiny import TINY, tiny_protocol
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
 
-from goen.runs.results import Result, read_results
+from goen.io.results import Result, read_results
 
 
 @dataclass

@@ -1,17 +1,21 @@
 """The pages in a real browser, at the width of a desktop and of a phone."""
 
+from __future__ import annotations
+
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 from PIL import Image
-from playwright.sync_api import Browser, Page
 
-from .browser import CHROMIUM, SECONDS, WIDTHS, chromium, look_at
-from .by_hand import STUDIES
+from tests.report.browser import CHROMIUM, SECONDS, WIDTHS, chromium, look_at
+from tests.report.by_hand import STUDIES
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
 
 pytestmark = [
     pytest.mark.xdist_group("report"),
@@ -51,8 +55,8 @@ def test_it_renders_whole_and_alone(
         assert found["overflow"] == 0
         assert found["beyond"] == []
         assert found["tables"] >= 3
-        assert len(found["pictures"]) >= 4
-        assert all(natural > 0 and shown > 100 for natural, shown in found["pictures"])
+        assert len(found["images"]) >= 4
+        assert all(natural > 0 and shown > 100 for natural, shown in found["images"])
         assert found["colour"] == COLOURS[scheme]
 
 
@@ -141,8 +145,8 @@ def test_figures_have_the_background_of_the_page(
 ) -> None:
     with opened(browser, reports["bench"] / "report.html", scheme=scheme) as page:
         figure = page.locator("figure img").first
-        with Image.open(io.BytesIO(figure.screenshot(timeout=SECONDS * 1000))) as picture:
-            shown = picture.convert("RGB").getcolors(1 << 20)
+        with Image.open(io.BytesIO(figure.screenshot(timeout=SECONDS * 1000))) as image:
+            shown = image.convert("RGB").getcolors(1 << 20)
     assert shown is not None
     most = max(shown)[1]
     assert f"rgb{most}" == COLOURS[scheme][1]
@@ -165,7 +169,7 @@ def test_a_bad_page_would_be_noticed(tmp_path: Path, browser: Browser) -> None:
         beside = (tmp_path / "beside.css").as_uri()
         outside = [beside, "https://example.com/a.png", "wss://example.com/s"]
         assert sorted(found["requests"]) == outside
-        assert found["pictures"][0][0] == 0
+        assert found["images"][0][0] == 0
 
 
 def test_a_dark_scheme_would_be_noticed(tmp_path: Path, browser: Browser) -> None:

@@ -8,9 +8,8 @@ import pytest
 
 from goen.report.comparison import Comparison
 from goen.report.run_folder import read_run
-
-from .by_hand import SETS, ablate, bench
-from .reading import methods_by_title, plain, tables, values_by_key
+from tests.report.by_hand import SETS, ablate, bench
+from tests.report.reading import methods_by_title, plain, tables, values_by_key
 
 pytestmark = pytest.mark.xdist_group("report")
 

@@ -9,9 +9,8 @@ from goen.report import write_report
 from goen.report.figures.five_panels import five_panels
 from goen.report.five_panels import five_panel_section
 from goen.report.run_folder import read_run
-
-from .by_hand import ablate, bench, geometry, seeds
-from .reading import page_text
+from tests.report.by_hand import ablate, bench, geometry, seeds
+from tests.report.reading import page_text
 
 pytestmark = pytest.mark.xdist_group("report")
 

@@ -1,4 +1,4 @@
-"""Walls: what the script is given, and what it makes of it in a real browser."""
+"""Galleries: what the script is given, and what it makes of it in a real browser."""
 
 import json
 from collections.abc import Iterator
@@ -11,19 +11,18 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, expect
 
 from goen.errors import FitError
 from goen.gate import HeldOut
-from goen.report.wall import Neighbour, Rates, Tile, TrainingPicture, Wall, neighbour_numbers
-
-from .browser import CHROMIUM, chromium, look_at
-from .scored import HOSTILE, Scored, scored
+from goen.report.gallery import Card, Gallery, Neighbour, Rates, TrainingImage, neighbour_numbers
+from tests.report.browser import CHROMIUM, chromium, look_at
+from tests.report.scored import HOSTILE, Scored, scored
 
 pytestmark = pytest.mark.xdist_group("report")
 in_browser = pytest.mark.skipif(
     CHROMIUM is None,
-    reason="NO CHROMIUM HERE: the wall was not opened in a browser. Debian: apt-get install "
+    reason="NO CHROMIUM HERE: the gallery was not opened in a browser. Debian: apt-get install "
     "chromium",
 )
 NEAR = ((Neighbour(7, 1, 0.25), Neighbour(3, 0, 0.5)), (Neighbour(7, 1, 0.125),))
-TILE = Tile("a.png", "data:,", 1, 0.75, 0.1, "data:,t", 0, (0.2, 0.1, 1.0), NEAR, "a note")
+CARD = Card("a.png", "data:,", 1, 0.75, 0.1, "data:,t", 0, (0.2, 0.1, 1.0), NEAR, "a note")
 
 
 @pytest.mark.parametrize("held_out", [1, 19, 20, 120, 999, 2000])
@@ -54,21 +53,21 @@ def test_rates_are_the_numbers_that_people_write() -> None:
 
 def test_numbers_reach_the_script_exactly() -> None:
     p = [k / 121 for k in range(1, 122)]
-    tiles = [Tile("a", "", 0, 1 / 3, value) for value in p]
-    wall = Wall("w", tiles, ("a",), rates=Rates(0.1, 120, dict.fromkeys(p, 2)))
-    data = json.loads(json.dumps(wall.to_json()))
-    assert [tile["p"] for tile in data["tiles"]] == p
+    cards = [Card("a", "", 0, 1 / 3, value) for value in p]
+    gallery = Gallery("w", cards, ("a",), rates=Rates(0.1, 120, dict.fromkeys(p, 2)))
+    data = json.loads(json.dumps(gallery.to_json()))
+    assert [card["p"] for card in data["cards"]] == p
     assert data["rates"]["counts"] == [[value, 2] for value in p]
-    assert data["tiles"][0]["confidence"] == 1 / 3
+    assert data["cards"][0]["confidence"] == 1 / 3
 
 
 def test_the_script_gets_everything_of_a_tile() -> None:
-    wall = Wall(
-        "w", [TILE], ("a", "b"), ("one", "two", "entropy"), ("one", "two"),
-        training={7: TrainingPicture("seven.png", "data:,7")},
+    gallery = Gallery(
+        "w", [CARD], ("a", "b"), ("one", "two", "entropy"), ("one", "two"),
+        training={7: TrainingImage("seven.png", "data:,7")},
     )  # fmt: skip
-    data = json.loads(json.dumps(wall.to_json()))
-    assert data["tiles"] == [
+    data = json.loads(json.dumps(gallery.to_json()))
+    assert data["cards"] == [
         {
             "name": "a.png",
             "seen": "data:,",
@@ -87,7 +86,7 @@ def test_the_script_gets_everything_of_a_tile() -> None:
 
 
 def test_neighbours_are_named_once() -> None:
-    assert neighbour_numbers([TILE, TILE]) == [3, 7]
+    assert neighbour_numbers([CARD, CARD]) == [3, 7]
 
 
 # -- in a browser ----------------------------------------------------------------------------------
@@ -123,9 +122,9 @@ def tab(browser: Browser, page: Scored) -> Iterator[Page]:
 
 
 def shown(tab: Page) -> dict[str, bool]:
-    """The pictures that are drawn, in order, and whether each is flagged."""
+    """The images that are drawn, in order, and whether each is flagged."""
     found: list[list[object]] = tab.eval_on_selector_all(
-        ".tiles li",
+        ".cards li",
         """items => items.map(item => [
              item.querySelector(".name").title,
              item.classList.contains("flagged"),
@@ -147,8 +146,8 @@ def test_the_page_renders_whole_and_alone(
         assert found["requests"] == []
         assert found["overflow"] == 0
         assert found["beyond"] == []
-        assert len(found["pictures"]) >= 60 * 5  # a thumbnail, what was seen, three neighbours
-        assert all(natural > 0 for natural, _ in found["pictures"])
+        assert len(found["images"]) >= 60 * 5  # a thumbnail, what was seen, three neighbours
+        assert all(natural > 0 for natural, _ in found["images"])
     dark = look.findings[0]["colour"] != ["rgb(26, 26, 26)", "rgb(255, 255, 255)"]
     assert dark == (scheme == "dark")
 
@@ -211,10 +210,10 @@ def test_a_rate_that_a_gate_refuses_changes_nothing(tab: Page, text: str, messag
 @in_browser
 def test_pictures_are_drawn_in_portions(tab: Page) -> None:
     assert len(shown(tab)) == 60
-    expect(tab.get_by_text("60 of 150 pictures")).to_be_visible()
+    expect(tab.get_by_text("60 of 150 images")).to_be_visible()
     tab.get_by_role("button", name="60 more").click()
     assert len(shown(tab)) == 120
-    expect(tab.locator(".tile").nth(60)).to_be_focused()
+    expect(tab.locator(".card").nth(60)).to_be_focused()
     tab.get_by_role("button", name="all 150").click()
     assert len(shown(tab)) == 150
     expect(tab.locator(".more button")).to_have_count(0)
@@ -227,7 +226,7 @@ def test_filters_show_what_they_name(page: Scored, tab: Page) -> None:
 
     def check(wanted: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> None:
         expected = {name for name, want in zip(names, wanted, strict=True) if want}
-        expect(tab.get_by_text(f"{len(expected)} pictures", exact=False).last).to_be_visible()
+        expect(tab.get_by_text(f"{len(expected)} images", exact=False).last).to_be_visible()
         assert {*shown(tab)} <= expected
         assert len(shown(tab)) == min(len(expected), 60)
 
@@ -246,39 +245,39 @@ def test_filters_show_what_they_name(page: Scored, tab: Page) -> None:
     tab.get_by_label("any deciding cue").select_option("1")
     check(cues[:, 1] == cues.min(1))
     tab.get_by_label("any deciding cue").select_option("")
-    tab.get_by_label("Search by name or class").fill("PICTURE 01")
-    check(np.array(["picture 01" in name for name in names]))
+    tab.get_by_label("Search by name or class").fill("IMAGE 01")
+    check(np.array(["image 01" in name for name in names]))
 
 
 @in_browser
 def test_hostile_names_are_shown_as_they_are(tab: Page) -> None:
     for name in HOSTILE:
         tab.get_by_label("Search by name or class").fill(name)
-        expect(tab.locator(".tile .name")).to_have_text([name])
-        tab.locator(".tile").click()
+        expect(tab.locator(".card .name")).to_have_text([name])
+        tab.locator(".card").click()
         expect(tab.get_by_role("dialog").locator("h3")).to_contain_text(name)
         tab.keyboard.press("Escape")
-    assert tab.locator(".wall img[src=x], .wall svg").count() == 0
+    assert tab.locator(".gallery img[src=x], .gallery svg").count() == 0
 
 
 @in_browser
 def test_a_picture_is_looked_at_with_the_keyboard(page: Scored, tab: Page) -> None:
-    tiles = tab.locator(".tile")
+    cards = tab.locator(".card")
     names = list(shown(tab))
-    tiles.first.focus()
+    cards.first.focus()
     tab.keyboard.press("ArrowRight")
-    expect(tiles.nth(1)).to_be_focused()
+    expect(cards.nth(1)).to_be_focused()
     tab.keyboard.press("ArrowDown")
-    expect(tiles.nth(6)).to_be_focused()  # five in a row
+    expect(cards.nth(6)).to_be_focused()  # five in a row
     tab.keyboard.press("ArrowUp")
     tab.keyboard.press("ArrowLeft")
-    expect(tiles.first).to_be_focused()
+    expect(cards.first).to_be_focused()
     tab.keyboard.press("Enter")
     dialog = tab.get_by_role("dialog")
     expect(dialog.locator("h3")).to_have_text(names[0])
     tab.keyboard.press("ArrowRight")
     expect(dialog.locator("h3")).to_have_text(names[1])
-    dialog.get_by_role("button", name="Next picture").click()
+    dialog.get_by_role("button", name="Next image").click()
     expect(dialog.locator("h3")).to_have_text(names[2])
     tab.keyboard.press("ArrowLeft")
     expect(dialog.locator("h3")).to_have_text(names[1])
@@ -296,7 +295,7 @@ def test_a_picture_is_looked_at_with_the_keyboard(page: Scored, tab: Page) -> No
     expect(dialog.locator(".neighbours img")).to_have_count(6)
     tab.keyboard.press("Escape")
     expect(dialog).to_have_count(0)
-    expect(tiles.nth(1)).to_be_focused()
+    expect(cards.nth(1)).to_be_focused()
 
 
 @in_browser
@@ -321,18 +320,18 @@ def test_a_wall_without_rates_shows_no_decision(
     from goen.report.blocks import Section
     from goen.report.page import write_single_page
 
-    small = Wall("small", [TILE], ("a", "b"), (*layers, "entropy"), layers, small=True)
+    small = Gallery("small", [CARD], ("a", "b"), (*layers, "entropy"), layers, small=True)
     write_single_page(ReportPage("t", [], [Section("s", [small])]), tmp_path / "page.html")
     context = browser.new_context()
     try:
         tab = context.new_page()
         tab.goto((tmp_path / "page.html").as_uri())
-        lines = tab.locator(".tile").inner_text().splitlines()
+        lines = tab.locator(".card").inner_text().splitlines()
         assert [line for line in lines if line] == [
             "b 75 %, labelled a", f"p = 0.1, {shown}", "#7", "b", "a note", "a.png",
         ]  # fmt: skip
         assert tab.locator(".decision, .rate, .filters").count() == 0
-        tab.locator(".tile").click()
+        tab.locator(".card").click()
         expect(tab.get_by_text(f"Nearest training images in {shown}")).to_be_visible()
     finally:
         context.close()

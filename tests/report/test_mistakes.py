@@ -6,13 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from goen.data.data_urls import picture_url
+from goen.data.images.data_urls import image_url
+from goen.io.results import read_scores
 from goen.report import write_report
-from goen.runs.results import read_scores
-
-from ..tiny import tiny_protocol
-from .reading import page_text
-from .scored import walls
+from tests.report.reading import page_text
+from tests.report.scored import galleries
+from tests.tiny import tiny_protocol
 
 pytestmark = pytest.mark.xdist_group("report")
 
@@ -28,7 +27,7 @@ def wrong_rows(folder: Path, name: str) -> list[int]:
 def test_every_error_is_there_with_its_class_and_p_value(folder: Path) -> None:
     p = tiny_protocol()
     sets = {"test": p.test, **{name: ood.images for name, ood in p.evaluation.items()}}
-    found = walls(folder / "report.html")
+    found = galleries(folder / "report.html")
     compared = 0
     for name, images in sets.items():
         rows = wrong_rows(folder, name)
@@ -38,15 +37,15 @@ def test_every_error_is_there_with_its_class_and_p_value(folder: Path) -> None:
         if not rows:
             assert f"errors-{name}" not in found
             continue
-        tiles = found[f"errors-{name}"]["tiles"]
-        assert [tile["name"] for tile in tiles] == [f"{name}/#{i}" for i in rows]
-        for tile, i in zip(tiles, rows, strict=True):
-            assert tile["seen"] == picture_url(images.read([i])[0])
-            assert (tile["label"], tile["p"]) == (scores["label"][i], scores["p_value"][i])
+        cards = found[f"errors-{name}"]["cards"]
+        assert [card["name"] for card in cards] == [f"{name}/#{i}" for i in rows]
+        for card, i in zip(cards, rows, strict=True):
+            assert card["seen"] == image_url(images.read([i])[0])
+            assert (card["label"], card["p"]) == (scores["label"][i], scores["p_value"][i])
             logits = scores["logits"][i].astype(np.float64)
             expected = 1 / np.exp(logits - logits.max()).sum()
-            assert tile["confidence"] == pytest.approx(expected)
-            assert tile["truth"] == (images.labels[i] if name == "test" else None)
+            assert card["confidence"] == pytest.approx(expected)
+            assert card["truth"] == (images.labels[i] if name == "test" else None)
             compared += 1
     assert compared > 12
 
@@ -54,7 +53,7 @@ def test_every_error_is_there_with_its_class_and_p_value(folder: Path) -> None:
 def test_of_many_errors_the_most_confident_are_kept_and_the_page_says_so(
     reports: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from goen.runs.results import write_mistakes
+    from goen.io.results import write_mistakes
     from goen.studies.evaluate import find_mistakes
 
     folder = tmp_path / "run"
@@ -64,14 +63,15 @@ def test_of_many_errors_the_most_confident_are_kept_and_the_page_says_so(
     p, scores = tiny_protocol(), read_scores(folder / "scores.safetensors")
     sets = {"test": p.test, **{name: ood.images for name, ood in p.evaluation.items()}}
     kept = {name: find_mistakes(name, images, scores[name]) for name, images in sets.items()}
+    (folder / "mistakes.safetensors").unlink()
     write_mistakes(folder / "mistakes.safetensors", kept)
     write_report(folder)
     many = [name for name in sets if len(wrong_rows(folder, name)) > 3]
     assert many
     for name in many:
-        tiles = walls(folder / "report.html")[f"errors-{name}"]["tiles"]
+        cards = galleries(folder / "report.html")[f"errors-{name}"]["cards"]
         rows = wrong_rows(folder, name)[:3]
-        assert [tile["name"] for tile in tiles] == [f"{name}/#{i}" for i in rows]
+        assert [card["name"] for card in cards] == [f"{name}/#{i}" for i in rows]
     assert page_text(folder).count("The 3 most confident errors are shown.") == len(many)
 
 
@@ -84,4 +84,4 @@ def test_a_run_without_images_of_its_errors_says_so(
     (folder / "mistakes.safetensors").unlink()
     write_report(folder)
     assert "mistakes.safetensors is missing: no images are shown." in page_text(folder)
-    assert walls(folder / "report.html") == {}
+    assert galleries(folder / "report.html") == {}

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from goen.report.bench import bench_tables
+from goen.io.results import Group, Origin, Result
 from goen.report.comparison import Comparison
 from goen.report.openood_board import board_table
+from goen.report.pages.bench import bench_tables
 from goen.report.summary import Summary
-from goen.runs.results import Group, Origin, Result
 
 SETS: dict[str, Group] = {
     "svhn": "far",

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from goen.errors import ArtifactError
+from goen.errors import ArtifactError, UsageError
+from goen.io.files import claim_folder
 from goen.report import write_report
-
-from .by_hand import STUDIES, bench
-from .reading import page_text
+from tests.report.by_hand import STUDIES, bench
+from tests.report.reading import page_text
 
 pytestmark = pytest.mark.xdist_group("report")
 
@@ -43,10 +43,10 @@ def test_every_entry_of_the_contents_leads_somewhere(folder: Path) -> None:
 
 
 def test_every_picture_has_an_alternative_text(folder: Path) -> None:
-    pictures = re.findall(r"<img [^>]*>", page_text(folder))
-    assert len(pictures) >= 10
-    for picture in pictures:
-        alt = re.search(r'alt="([^"]+)"', picture)
+    images = re.findall(r"<img [^>]*>", page_text(folder))
+    assert len(images) >= 10
+    for image in images:
+        alt = re.search(r'alt="([^"]+)"', image)
         assert alt is not None
         assert len(html.unescape(alt.group(1))) > 15
 
@@ -78,8 +78,8 @@ def test_what_is_missing_is_named_and_figures_have_alternative_texts(
     text = (reports[study] / "report.html").read_text()
     assert "<b>places is missing.</b>" in text
     assert "hardware</td><td>not recorded" in text
-    for picture in re.findall(r"<img [^>]*>", text):
-        assert re.search(r'alt="[^"]{15,}"', picture)
+    for image in re.findall(r"<img [^>]*>", text):
+        assert re.search(r'alt="[^"]{15,}"', image)
     assert len(text) < 3_000_000
 
 
@@ -99,16 +99,19 @@ def test_the_same_figures_every_time_and_none_of_an_earlier_report(
 ) -> None:
     folder = bench(tmp_path / "b")
     figures = folder / "figures"
-    figures.mkdir()
-    for name in ("roc-gone.svg", "mine.pdf"):
-        (figures / name).write_text("of an earlier day")
-    (figures / ".goen-wrote").write_text("roc-noise.svg\nroc-gone.svg\n../run.json")
+    claim_folder(figures, "figures")
+    (figures / "roc-gone.svg").write_text("of an earlier day")
     write_report(folder)
-    assert (figures / "mine.pdf").read_text() == "of an earlier day"
-    (figures / "mine.pdf").unlink()
     first = {p.name: p.read_bytes() for p in (reports["bench"] / "figures").iterdir()}
     assert {p.name: p.read_bytes() for p in figures.iterdir()} == first
-    assert (folder / "run.json").is_file()
+
+
+def test_a_report_goes_into_folders_of_runs_alone(tmp_path: Path) -> None:
+    folder = bench(tmp_path / "b")
+    (folder / ".goen").unlink()
+    with pytest.raises(UsageError, match=r"holds results\.jsonl, run\.json.*leaves it as it is"):
+        write_report(folder)
+    assert not (folder / "report.html").exists()
 
 
 def test_a_study_of_a_later_version_is_an_error(tmp_path: Path) -> None:

@@ -8,9 +8,8 @@ import pytest
 
 from goen.report.provenance import command
 from goen.report.run_folder import read_run
-
-from .by_hand import bench
-from .reading import page_text
+from tests.report.by_hand import bench
+from tests.report.reading import page_text
 
 pytestmark = pytest.mark.xdist_group("report")
 
@@ -19,9 +18,9 @@ def test_the_provenance_is_there(folder: Path) -> None:
     text = html.unescape(page_text(folder))
     summary = json.loads((folder / "run.json").read_text())
     assert "goen run --data digits --preset tiny --budget full" in text
-    for split in summary["facts"]["splits"].values():
+    for split in summary["metadata"]["splits"].values():
         assert split["fingerprint"] in text
-    for fact in summary["facts"]["hardware"].values():
+    for fact in summary["metadata"]["hardware"].values():
         assert str(fact) in text
     manifest = json.loads((folder / "gate" / "manifest.json").read_text())
     assert manifest["tensors_sha256"] in text

@@ -8,21 +8,20 @@ from pathlib import Path
 import pytest
 
 from goen.data import protocol
+from goen.io.manifest import Manifest
 from goen.report import write_report
 from goen.report.spread import RECORDED, recorded_spread, run_settings
-from goen.runs.manifest import Manifest
 from goen.studies import SEEDS, RunConfig
-
-from .reading import page_text
+from tests.report.reading import page_text
 
 pytestmark = pytest.mark.xdist_group("report")
 
 
-def facts_of(folder: Path) -> Manifest:
-    return Manifest(json.loads((folder / "gate" / "manifest.json").read_text())).part("facts")
+def metadata_of(folder: Path) -> Manifest:
+    return Manifest(json.loads((folder / "gate" / "manifest.json").read_text())).part("metadata")
 
 
-def record(folder: Path, facts: Manifest, **flagged: list[float]) -> None:
+def record(folder: Path, metadata: Manifest, **flagged: list[float]) -> None:
     """Two trainings with these shares."""
     trainings = [
         {"seed": 7 + i, "flagged": {name: values[i] for name, values in flagged.items()}}
@@ -30,7 +29,7 @@ def record(folder: Path, facts: Manifest, **flagged: list[float]) -> None:
     ]
     content = {
         "recipe": "recipes/some.py",
-        "settings": run_settings(facts),
+        "settings": run_settings(metadata),
         "versions": {"goen": "1.2", "torch": "3.4"},
         "trainings": trainings,
     }
@@ -65,12 +64,12 @@ def test_a_run_without_options_has_the_spread() -> None:
     p = protocol("digits")
     used = {"train": p.train, "calibration": p.calibration_id, "held-out": p.held_out}
     used |= {f"calibration OOD {name}": images for name, images in p.calibration_ood.items()}
-    facts = {
+    metadata = {
         "recipe": RunConfig().preset_for(p).to_json(),
         "run": asdict(RunConfig()),
         "splits": {role: images.to_json() for role, images in used.items()},
     }
-    spread = recorded_spread(Manifest(json.loads(json.dumps(facts))))
+    spread = recorded_spread(Manifest(json.loads(json.dumps(metadata))))
     assert spread is not None
     assert spread.trainings == 15
 
@@ -78,18 +77,18 @@ def test_a_run_without_options_has_the_spread() -> None:
 def test_only_the_same_run_with_other_seeds_has_the_spread(
     reports: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    facts = facts_of(reports["run"])
-    assert recorded_spread(facts) is None  # a tiny run is not the demo
+    metadata = metadata_of(reports["run"])
+    assert recorded_spread(metadata) is None  # a tiny run is not the demo
     monkeypatch.setattr("goen.report.spread.RECORDED", tmp_path)
-    record(tmp_path, facts, test=[0.03, 0.05], noise=[1.0, 0.9])
-    spread = recorded_spread(facts)
+    record(tmp_path, metadata, test=[0.03, 0.05], noise=[1.0, 0.9])
+    spread = recorded_spread(metadata)
     assert spread is not None
     assert (spread.seeds, spread.trainings) == (2, 2)
     assert spread.flagged == {"test": (0.03, 0.05), "noise": (0.9, 1.0)}
     assert (spread.versions, spread.recipe) == ("goen 1.2, torch 3.4", "recipes/some.py")
 
     def changed(*path: str, value: object) -> Manifest:
-        content = json.loads(json.dumps(facts.content))
+        content = json.loads(json.dumps(metadata.content))
         place = content
         for name in path[:-1]:
             place = place[name]
@@ -106,8 +105,7 @@ def test_only_the_same_run_with_other_seeds_has_the_spread(
     for path in (("recipe", "training", "epochs"), ("run", "false_alarm_rate"),
                  ("splits", "train", "fingerprint")):  # fmt: skip
         assert recorded_spread(changed(*path, value="other")) is None
-    assert recorded_spread(Manifest({"why": "made by hand"})) is None
-    assert recorded_spread(facts_of(reports["no_head"])) is None
+    assert recorded_spread(metadata_of(reports["no_head"])) is None
 
 
 def test_the_page_says_that_a_single_training_is_luck(
@@ -117,7 +115,7 @@ def test_the_page_says_that_a_single_training_is_luck(
     folder = shutil.copytree(reports["run"], tmp_path / "run")
     monkeypatch.setattr("goen.report.figures.style.FORMS", ("svg",))
     monkeypatch.setattr("goen.report.spread.RECORDED", tmp_path)
-    record(tmp_path, facts_of(folder), test=[0.031, 0.05], photographs=[0.95, 0.5], noise=[1, 1])
+    record(tmp_path, metadata_of(folder), test=[0.031, 0.05], photographs=[0.95, 0.5], noise=[1, 1])
     write_report(folder)
     text = page_text(folder)
     assert (

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from goen.errors import ArtifactError
+from goen.io.results import Origin
 from goen.report.summary import Split, Summary, read_summary
-from goen.runs.results import Origin
 
 CONTENT = {
     "study": "run",
@@ -16,7 +16,7 @@ CONTENT = {
     "missing": {"places": "not here"},
     "skipped": {"vim": "no weights"},
     "seeds": [0, 7],
-    "facts": {
+    "metadata": {
         "recipe": {"width": 8},
         "splits": {"train": {"name": "t", "images": 5, "fingerprint": "ab"}},
     },
@@ -34,19 +34,13 @@ def test_every_field_is_read_with_its_type() -> None:
     assert summary.threshold is None
 
 
-def test_what_may_calibrate_is_recorded_or_known_from_the_protocol() -> None:
-    assert Summary.from_json(CONTENT).calibration_ood == {"photographs", "noise"}
-    recorded = Summary.from_json({**CONTENT, "calibration_ood": ["svhn"]})
-    assert recorded.calibration_ood == {"svhn"}
-    assert Summary.from_json({**CONTENT, "data": "mine"}).calibration_ood == frozenset()
-
-
 def test_unseen_sets_come_first_whether_or_not_a_row_has_seen_the_others() -> None:
     origin = Origin("knn", "full", 0, "net", ("train:1",))
     results = origin.rows("test", "id", {"accuracy": 1.0})
     for name, group in (("noise", "noise"), ("far-set", "far"), ("near-set", "near")):
         results += origin.rows(name, group, {"auroc": 0.5}, seen=name == "far-set")  # type: ignore[arg-type]
-    groups, seen = Summary.from_json(CONTENT).unseen_first(results)
+    summary = Summary.from_json({**CONTENT, "calibration_ood": ["photographs", "noise"]})
+    groups, seen = summary.unseen_first(results)
     assert list(groups.items()) == [("near-set", "near"), ("noise", "noise"), ("far-set", "far")]
     assert seen == {"noise", "far-set"}  # photographs are not among the results
 

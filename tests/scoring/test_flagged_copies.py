@@ -2,11 +2,17 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from goen.errors import StorageError, UsageError
-from goen.files import recorded_names
-from goen.gate.flagged_copies import check_copy_folder, copy_flagged
+from goen.data.images.decoding import read_image
+from goen.errors import UsageError
+from goen.io.files import MARKER
+from goen.scoring.flagged_copies import FlaggedCopies
+from goen.scoring.parquet_shards import ParquetShard
+from goen.scoring.shards import FileShard, StackShard, TarShard
+from tests.image_sources import encoded, write_parquet, write_tar
+from tests.own_model import digits
 
 
 def make(folder: Path, *names: str) -> list[Path]:
@@ -17,8 +23,16 @@ def make(folder: Path, *names: str) -> list[Path]:
     return [folder / name for name in names]
 
 
+def copy_flagged(files: list[Path], folder: Path) -> int:
+    """Copy them all, with others between them that are not flagged."""
+    copying = FlaggedCopies(folder)
+    places = [place for file in files for place in (str(file), "not-flagged.png")]
+    copying.add(FileShard(tuple(places)), [True, False] * len(files))
+    return copying.copied
+
+
 def copies(folder: Path) -> dict[str, str]:
-    return {p.name: p.read_text() for p in folder.iterdir() if p.name != ".goen-wrote"}
+    return {p.name: p.read_text() for p in folder.iterdir() if p.name != MARKER}
 
 
 def test_copies_have_the_names_of_their_files_and_equal_names_are_numbered(tmp_path: Path) -> None:
@@ -34,24 +48,19 @@ def test_copies_have_the_names_of_their_files_and_equal_names_are_numbered(tmp_p
     }
 
 
-def test_earlier_copies_are_replaced_and_what_others_put_there_stays(tmp_path: Path) -> None:
+def test_earlier_copies_are_removed_and_other_folders_refused(tmp_path: Path) -> None:
     out = tmp_path / "out"
     files = make(tmp_path, "a.png", "b.png", "c.png", "d/a.png")
-    (mine,) = make(out, "b.png")
-    mine.write_text("mine")
     assert copy_flagged(files[:2], out) == 2
-    assert copies(out) == {"a.png": "a.png", "b.png": "mine", "b-2.png": "b.png"}
-    make(out, "note.txt")
+    assert copies(out) == {"a.png": "a.png", "b.png": "b.png"}
     assert copy_flagged(files[1:], out) == 3
-    assert copies(out) == {
-        "b.png": "mine",
-        "b-2.png": "b.png",
-        "c.png": "c.png",
-        "a.png": "d/a.png",
-        "note.txt": "note.txt",
-    }
+    assert copies(out) == {"b.png": "b.png", "c.png": "c.png", "a.png": "d/a.png"}
     assert copy_flagged([], out) == 0
-    assert copies(out) == {"b.png": "mine", "note.txt": "note.txt"}
+    assert copies(out) == {}
+    (mine,) = make(tmp_path / "mine", "b.png")
+    with pytest.raises(UsageError, match="not a folder with goen"):
+        copy_flagged(files, tmp_path / "mine")
+    assert mine.exists()
 
 
 @pytest.mark.parametrize(
@@ -59,7 +68,7 @@ def test_earlier_copies_are_replaced_and_what_others_put_there_stays(tmp_path: P
     [
         ("a\nnote.txt", "a_note.txt"),
         ("a\\..\\..\\b.png", "a_.._.._b.png"),
-        (".goen-wrote", "_goen-wrote"),
+        (".goen", "_goen"),
         (".hidden.png", "_hidden.png"),
         ("\x1b]0;x\x07.png", "_]0;x_.png"),
         ("bad\udcff.png", "bad_xff.png"),
@@ -75,13 +84,11 @@ def test_no_name_leads_out_of_the_folder_hides_or_is_too_long(
     source.mkdir()
     (source / name).write_bytes(b"pixels")
     out = tmp_path / "out"
-    make(out, "note.txt")
     for _ in range(2):  # the second call finds the copy of the first
         assert copy_flagged([source / name], out) == 1
-        assert copies(out) == {"note.txt": "note.txt", copied: "pixels"}
-        assert recorded_names(out) == {copied}
+        assert copies(out) == {copied: "pixels"}
     assert copy_flagged([source / name] * 2, out) == 2
-    assert len(copies(out)) == 3
+    assert len(copies(out)) == 2
     assert {path.name for path in tmp_path.iterdir()} == {"in", "out"}
 
 
@@ -103,14 +110,32 @@ def test_the_folder_lies_elsewhere(tmp_path: Path) -> None:
     photos = tmp_path / "photos"
     for inside in (photos, photos / "flagged", photos / "deep" / ".." / "new"):
         with pytest.raises(UsageError, match=r"lies within .*photos, which is scored"):
-            check_copy_folder(inside, [photos], files)
+            FlaggedCopies(inside, [str(photos)])
     with pytest.raises(UsageError, match=r"deep holds .*b\.png, which is scored"):
-        check_copy_folder(photos / "deep", files, files)
+        FlaggedCopies(photos / "deep", [*map(str, files)])
     assert not (photos / "flagged").exists()
     (tmp_path / "link").symlink_to(photos)
     with pytest.raises(UsageError, match="lies within"):
-        check_copy_folder(tmp_path / "link" / "out", [photos], files)
-    check_copy_folder(tmp_path / "out", [photos], files)
+        FlaggedCopies(tmp_path / "link" / "out", [str(photos)])
+    FlaggedCopies(tmp_path / "out", [str(photos), "s3://bucket"])
     assert (tmp_path / "out").is_dir()
-    with pytest.raises(StorageError, match="A file stands where a folder is needed"):
-        check_copy_folder(files[0], [], [])
+    with pytest.raises(UsageError, match="not a folder with goen"):
+        FlaggedCopies(files[0])
+
+
+def test_images_within_other_files_are_copied_as_files(tmp_path: Path) -> None:
+    contents = encoded(3)  # digits; the content is that of PNG files
+    tar = write_tar(tmp_path / "a.tar", {"d/0.png": contents[0], "d/1.jpg": contents[1]})
+    parquet = write_parquet(tmp_path / "a.parquet", contents)
+    stack = digits().test.read(range(3))
+    np.save(tmp_path / "s.npy", stack)
+    copying = FlaggedCopies(tmp_path / "out")
+    copying.add(TarShard(str(tar)), [False, True])
+    copying.add(ParquetShard(str(parquet), "image", 0, 3, 3), [True, False, True])
+    copying.add(StackShard(str(tmp_path / "s.npy"), 3, 8), [False, True, False])
+    copying.add(FileShard((f"file://{tmp_path / 'x.png'}",)), [False])
+    names = {"1.jpg", "a.parquet#0.png", "a.parquet#2.png", "s.npy#1.png"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {*names, ".goen"}
+    assert (tmp_path / "out" / "1.jpg").read_bytes() == contents[1]
+    assert (read_image(tmp_path / "out" / "s.npy#1.png") == stack[1]).all()
+    assert copying.copied == 4

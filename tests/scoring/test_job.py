@@ -1,6 +1,4 @@
-import io
-from collections.abc import Callable, Generator, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,28 +6,48 @@ import fsspec
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import torch
 
-from goen.data.picture_sources import PictureSources
 from goen.errors import UsageError
 from goen.gate import Gate
-from goen.gate.score_files import find_files, score_columns, score_files
-from goen.gate.score_folder import score_shard_files
-from goen.gate.score_job import (
-    Finished,
+from goen.scoring.job import describe_job, gate_identity
+from goen.scoring.pipeline import (
     NumberedShard,
+    Observer,
     Run,
-    gate_identity,
+    ScoredShard,
+    ScoreSettings,
+    ScoreSummary,
     run_here,
-    score_job,
+    score,
 )
-from goen.gate.score_shards import ShardSettings
-from goen.gate.score_writers import open_writer
+from goen.scoring.rows import all_columns
+from goen.scoring.score_folder import open_score_folder, score_shard_files
+from goen.scoring.sinks import RowFormat, RowSink, open_writer
+from goen.scoring.sources import Sources
+from tests.gate.test_gate import make_gate
+from tests.image_sources import encoded, features_gate, write_folder, write_parquet
 
-from ..picture_sources import encoded, write_folder, write_parquet
-from .test_gate import make_gate
-from .test_pickling import features_gate
+SETTINGS = ScoreSettings(batch_size=8)
 
-SETTINGS = ShardSettings("jsonl", batch_size=8)
+
+def score_job(
+    gate: Gate,
+    given: Sequence[Path | str],
+    out: Path,
+    settings: ScoreSettings = SETTINGS,
+    run: Run = run_here,
+    *,
+    row_format: RowFormat = "jsonl",
+    flagged_only: bool = False,
+) -> ScoreSummary:
+    """Score into a folder of shards of 16 images, as ``goen score`` does."""
+    sources = Sources([*map(str, given)], gate, 16)
+    job = describe_job(sources, settings, row_format, flagged_only=flagged_only)
+    with open_score_folder(
+        out, job, row_format, all_columns(gate), flagged_only=flagged_only
+    ) as folder:
+        return score(gate, sources, folder, settings, run=run)
 
 
 @pytest.fixture(scope="module")
@@ -42,10 +60,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_folder(tmp_path_factory.mktemp("job") / "p", encoded(100))
 
 
-def sources(*given: Path | str, size: int = 16) -> PictureSources:
-    return PictureSources([*map(str, given)], size)
-
-
 def content(out: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in out.iterdir()}
 
@@ -54,9 +68,12 @@ def stopping_after(count: int, order: Callable[[list[NumberedShard]], list[Numbe
     """A process that is killed after so many shards, which it scores in this order."""
 
     def run(
-        gate: Gate, settings: ShardSettings, tasks: Iterator[NumberedShard]
-    ) -> Generator[Finished, None, None]:
-        done = run_here(gate, settings, iter(order(list(tasks))))
+        gate: Gate,
+        settings: ScoreSettings,
+        observer: Observer | None,
+        tasks: Iterator[NumberedShard],
+    ) -> Generator[ScoredShard, None, None]:
+        done = run_here(gate, settings, observer, iter(order(list(tasks))))
         for _ in range(count):
             yield next(done)
         raise KeyboardInterrupt
@@ -64,15 +81,24 @@ def stopping_after(count: int, order: Callable[[list[NumberedShard]], list[Numbe
     return run
 
 
-def test_the_rows_are_those_of_goen_score(gate: Gate, folder: Path, tmp_path: Path) -> None:
-    summary = score_job(gate, sources(folder), tmp_path / "scores", SETTINGS, run_here)
-    columns = ["path", *score_columns(gate), "error"]
-    with open_writer(tmp_path / "one.jsonl", "jsonl", columns) as write:
-        files = find_files([folder]).files
-        counts = score_files(gate, files, lambda one: write(one.row), batch_size=8)
-    rows = b"".join(file.read_bytes() for file in score_shard_files(tmp_path / "scores"))
-    assert rows == (tmp_path / "one.jsonl").read_bytes()
-    assert (summary.counts, summary.shards, summary.kept) == (counts, 7, 0)
+@pytest.mark.parametrize("row_format", ["jsonl", "csv", "parquet"])
+def test_the_rows_are_those_of_one_file(
+    gate: Gate, folder: Path, tmp_path: Path, row_format: RowFormat
+) -> None:
+    out, one = tmp_path / "scores", tmp_path / "one"
+    summary = score_job(gate, [folder], out, row_format=row_format)
+    with open_writer(one, row_format, all_columns(gate)) as write:
+        whole = score(gate, Sources([str(folder)], gate), RowSink(write), SETTINGS)
+    assert summary.counts == whole.counts
+    assert (summary.shards, summary.kept) == (7, 0)
+    files = score_shard_files(out)
+    if row_format == "parquet":
+        assert pq.read_table([*map(str, files)]).equals(pq.read_table(one))
+        return
+    lines = [line for file in files for line in file.read_text().splitlines()]
+    header = lines[:1] if row_format == "csv" else []
+    rows = [line for line in lines if line not in header]
+    assert [*header, *rows] == one.read_text().splitlines()
 
 
 @pytest.mark.parametrize("order", [lambda tasks: tasks, lambda tasks: tasks[::-1]])
@@ -83,32 +109,35 @@ def test_a_job_that_was_interrupted_goes_on_with_what_is_missing(
     order: Callable[[list[NumberedShard]], list[NumberedShard]],
 ) -> None:
     whole, out = tmp_path / "whole", tmp_path / "scores"
-    score_job(gate, sources(folder), whole, SETTINGS, run_here)
+    score_job(gate, [folder], whole)
     for stop in (2, 3):
         with pytest.raises(KeyboardInterrupt):
-            score_job(gate, sources(folder), out, SETTINGS, stopping_after(stop, order))
+            score_job(gate, [folder], out, SETTINGS, stopping_after(stop, order))
     scored = []
 
     def noted(
-        gate: Gate, settings: ShardSettings, tasks: Iterator[NumberedShard]
-    ) -> Generator[Finished, None, None]:
-        for finished in run_here(gate, settings, tasks):
-            scored.append(finished.task.number)
-            yield finished
+        gate: Gate,
+        settings: ScoreSettings,
+        observer: Observer | None,
+        tasks: Iterator[NumberedShard],
+    ) -> Generator[ScoredShard, None, None]:
+        for done in run_here(gate, settings, observer, tasks):
+            scored.append(done.task.number)
+            yield done
 
-    summary = score_job(gate, sources(folder), out, SETTINGS, noted)
+    summary = score_job(gate, [folder], out, SETTINGS, noted)
     assert (summary.shards, summary.kept, len(scored)) == (7, 5, 2)
     assert content(out) == content(whole)
-    again = score_job(gate, sources(folder), out, SETTINGS, noted)
+    again = score_job(gate, [folder], out, SETTINGS, noted)
     assert (again.kept, len(scored)) == (7, 2)
     assert again.counts == summary.counts
 
 
 def test_new_pictures_are_scored_by_a_second_call(gate: Gate, tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "p", encoded(40))
-    score_job(gate, sources(folder), tmp_path / "scores", SETTINGS, run_here)
+    score_job(gate, [folder], tmp_path / "scores")
     (folder / "99999.png").write_bytes(encoded(1)[0])
-    summary = score_job(gate, sources(folder), tmp_path / "scores", SETTINGS, run_here)
+    summary = score_job(gate, [folder], tmp_path / "scores")
     assert (summary.shards, summary.kept) == (3, 2)
     assert summary.counts.scored == 40
 
@@ -120,9 +149,8 @@ def test_sources_through_fsspec_are_scored(gate: Gate, tmp_path: Path) -> None:
             memory.pipe(f"/pictures/{number:02}.png", picture)
         local = write_parquet(tmp_path / "a.parquet", encoded(20))
         memory.pipe("/a.parquet", local.read_bytes())
-        given = sources("memory://pictures", "memory://a.parquet", local)
-        settings = replace(SETTINGS, form="parquet")
-        summary = score_job(gate, given, tmp_path / "scores", settings, run_here)
+        given = ["memory://pictures", "memory://a.parquet", local]
+        summary = score_job(gate, given, tmp_path / "scores", row_format="parquet")
     finally:
         memory.store.clear()
         memory.pseudo_dirs[:] = [""]
@@ -140,17 +168,24 @@ def test_sources_through_fsspec_are_scored(gate: Gate, tmp_path: Path) -> None:
 
 def test_another_gate_or_setting_is_another_job(gate: Gate, folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "scores"
-    score_job(gate, sources(folder), out, SETTINGS, run_here)
-    for other, settings, field in (
-        (gate.with_false_alarm_rate(0.2), SETTINGS, "gate_sha256"),
-        (gate, replace(SETTINGS, batch_size=4), "batch_size"),
-        (gate, replace(SETTINGS, form="csv"), "format"),
-        (gate, replace(SETTINGS, flagged_only=True), "flagged_only"),
-    ):
-        with pytest.raises(UsageError, match=f"scores of another job: {field}"):
-            score_job(other, sources(folder), out, settings, run_here)
+    score_job(gate, [folder], out)
+    another = "scores of another job: "
+    with pytest.raises(UsageError, match=f"{another}gate_sha256"):
+        score_job(gate.with_false_alarm_rate(0.2), [folder], out)
+    with pytest.raises(UsageError, match=f"{another}batch_size"):
+        score_job(gate, [folder], out, replace(SETTINGS, batch_size=4))
+    with pytest.raises(UsageError, match=f"{another}engine"):
+        score_job(gate, [folder], out, replace(SETTINGS, engine="onnxruntime"))
+    with pytest.raises(UsageError, match=f"{another}format"):
+        score_job(gate, [folder], out, row_format="csv")
+    with pytest.raises(UsageError, match=f"{another}flagged_only"):
+        score_job(gate, [folder], out, flagged_only=True)
     # What does not change the rows may differ.
-    assert score_job(gate, sources(folder), out, replace(SETTINGS, threads=1), run_here).kept == 7
+    threads = torch.get_num_threads()
+    try:
+        assert score_job(gate, [folder], out, replace(SETTINGS, threads=1)).kept == 7
+    finally:
+        torch.set_num_threads(threads)
 
 
 def test_the_identity_of_a_gate_is_that_of_what_it_decides_by(
@@ -158,38 +193,16 @@ def test_the_identity_of_a_gate_is_that_of_what_it_decides_by(
 ) -> None:
     first = gate_identity(gate)
     assert gate_identity(gate.with_false_alarm_rate(0.2)) != first
-    monkeypatch.setattr("goen.runs.artifacts.versions", lambda: {"goen": "0"})
+    monkeypatch.setattr("goen.io.artifacts.versions", lambda: {"goen": "0"})
     assert gate_identity(gate) == first
     next(gate.network.parameters()).data[0] += 1e-3
     assert gate_identity(gate) != first
     next(gate.network.parameters()).data[0] -= 1e-3
 
 
-def test_mistakes_get_a_sentence_and_leave_no_folder(
-    gate: Gate, folder: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "scores"
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "empty" / "notes.txt").write_text("x")
-    mistakes: list[tuple[AbstractContextManager[object], Gate, PictureSources]] = [
-        (
-            pytest.raises(UsageError, match=r"no pictures in .*empty: 1 file skipped"),
-            gate,
-            sources(tmp_path / "empty"),
-        ),
-        (
-            pytest.raises(UsageError, match=r"multiple of 8 pictures .*got 12"),
-            gate,
-            sources(folder, size=12),
-        ),
-        (pytest.raises(UsageError, match="takes no images"), features_gate(), sources(folder)),
-        (
-            pytest.raises(UsageError, match="no pictures in -"),
-            gate,
-            PictureSources(["-"], 16, None, io.BytesIO(b"\n")),
-        ),
-    ]
-    for raised, asked, given in mistakes:
-        with raised:
-            score_job(asked, given, out, SETTINGS, run_here)
-    assert not out.exists()
+def test_features_are_a_job_as_well(tmp_path: Path) -> None:
+    gate = features_gate()
+    np.save(tmp_path / "a.npy", np.random.default_rng(0).normal(size=(20, 4)))
+    summary = score_job(gate, [tmp_path / "a.npy"], tmp_path / "scores")
+    assert (summary.counts.scored, summary.shards) == (20, 1)
+    assert score_job(gate, [tmp_path / "a.npy"], tmp_path / "scores").kept == 1

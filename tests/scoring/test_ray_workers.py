@@ -12,18 +12,29 @@ from typing import Any
 
 import pytest
 
+from goen import Scorer
 from goen.cli.main import main
-from goen.data.picture_shards import FileShard, NamedPicture
-from goen.data.picture_sources import PictureSources
 from goen.errors import ExtraMissing, GoenError, UsageError
-from goen.gate import Gate, Scorer, ray_workers
-from goen.gate.ray_workers import RayWorkers, connected, ray_run
-from goen.gate.score_job import Finished, NumberedShard, Run, run_here, score_job
-from goen.gate.score_shards import ShardSettings
-
-from ..picture_sources import encoded, write_folder, write_parquet, write_tar
-from .test_gate import make_gate
-from .test_scorer import check_scored, contents
+from goen.gate import Gate
+from goen.gate.prediction import ScoreRow
+from goen.scoring import ray_workers
+from goen.scoring.pipeline import (
+    NumberedShard,
+    Observer,
+    Run,
+    ScoredShard,
+    ScoreSettings,
+    score,
+)
+from goen.scoring.ray_workers import RayWorkers, connected, ray_run
+from goen.scoring.rows import RowCounts
+from goen.scoring.shards import FileShard, Item
+from goen.scoring.sinks import RowSink
+from goen.scoring.sources import Sources
+from tests.gate.test_gate import make_gate
+from tests.image_sources import Seen, encoded, scored_rows, write_folder, write_parquet, write_tar
+from tests.scoring.test_job import score_job
+from tests.scoring.test_scorer import check_scored, contents
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'goen[ray]'")
 
@@ -32,7 +43,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # Ray leaves sockets open and warns of its future
 ]
 
-SETTINGS = ShardSettings("jsonl", batch_size=8, threads=1)
+SETTINGS = ScoreSettings(batch_size=8, threads=1, device="cpu")
 WORKERS = RayWorkers(2)
 
 
@@ -65,7 +76,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 def whole(gate: Gate, places: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What one process writes."""
     out = tmp_path_factory.mktemp("whole") / "scores"
-    score_job(gate, PictureSources(places, 16), out, SETTINGS, run_here)
+    score_job(gate, places, out, SETTINGS)
     return out
 
 
@@ -102,19 +113,38 @@ def test_two_workers_write_what_one_process_does(
     gate: Gate, places: list[str], whole: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "scores"
-    summary = score_job(gate, PictureSources(places, 16), out, SETTINGS, ray_run(WORKERS))
+    summary = score_job(gate, places, out, SETTINGS, ray_run(WORKERS))
     assert (summary.counts.scored, summary.counts.unreadable) == (276, 4)
     assert content(out) == content(whole)
+
+
+@pytest.mark.usefixtures("running")
+def test_rows_come_in_order_and_observers_see_what_workers_see(
+    gate: Gate, places: list[str]
+) -> None:
+    here, seen, rows = Seen(), Seen(), list[ScoreRow]()
+    expected = scored_rows(gate, *places, batch_size=8, observer=here)
+    sources = Sources(places, gate, 16)
+    sink = RowSink(rows.append)
+    run = ray_run(WORKERS)
+    summary = score(gate, sources, sink, SETTINGS, run=run, observer=seen)
+    assert rows == expected
+    assert (summary.engine, summary.counts) == ("torch", RowCounts.of(expected))
+    names = [name for batch in seen.batches for name in batch.names]
+    assert names == [name for batch in here.batches for name in batch.names]
 
 
 def killing(run: Run, killed: list[int]) -> Run:
     """Kills a worker after the second shard."""
 
     def wrapped(
-        gate: Gate, settings: ShardSettings, tasks: Iterator[NumberedShard]
-    ) -> Generator[Finished, None, None]:
-        for number, finished in enumerate(run(gate, settings, tasks)):
-            yield finished
+        gate: Gate,
+        settings: ScoreSettings,
+        observer: Observer | None,
+        tasks: Iterator[NumberedShard],
+    ) -> Generator[ScoredShard, None, None]:
+        for number, done in enumerate(run(gate, settings, observer, tasks)):
+            yield done
             if number == 1:
                 killed.extend(worker_processes()[:1])
                 os.kill(killed[0], signal.SIGKILL)
@@ -129,7 +159,7 @@ def test_a_worker_that_is_killed_changes_nothing(
 ) -> None:
     killed: list[int] = []
     run = killing(ray_run(WORKERS), killed)
-    score_job(gate, PictureSources(places, 16), tmp_path / "scores", SETTINGS, run)
+    score_job(gate, places, tmp_path / "scores", SETTINGS, run)
     assert len(killed) == 1
     assert content(tmp_path / "scores") == content(whole)
 
@@ -139,26 +169,26 @@ def test_what_kills_every_worker_is_an_error_that_names_the_shard(
     gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Deadly(FileShard):
-        def pictures(self) -> Iterator[NamedPicture]:
+        def items(self) -> Iterator[Item]:
             os._exit(1)
 
     monkeypatch.setattr(ray_workers, "_RETRIES", 0)
     tasks = iter([NumberedShard(7, Deadly(("a.png",)))])
-    with pytest.raises(GoenError, match=r"Scoring shard 7 failed: .*the same command continues"):
-        list(ray_run(RayWorkers(1))(gate, SETTINGS, tasks))
+    with pytest.raises(GoenError, match=r"Scoring shard 7 \(.*a\.png.*\) failed: .*continues"):
+        list(ray_run(RayWorkers(1))(gate, SETTINGS, None, tasks))
 
 
 @pytest.mark.usefixtures("running")
 def test_errors_of_a_worker_reach_the_user_as_they_are(gate: Gate) -> None:
     class Failing(FileShard):
-        def pictures(self) -> Iterator[NamedPicture]:
+        def items(self) -> Iterator[Item]:
             raise RuntimeError("the column is gone")
 
     tasks = [NumberedShard(3, Failing(("a.png",)))]
-    with pytest.raises(GoenError, match="Scoring shard 3 failed: the column is gone"):
-        list(ray_run(RayWorkers(1))(gate, SETTINGS, iter(tasks)))
+    with pytest.raises(GoenError, match=r"Scoring shard 3 \(.*\) failed: the column is gone"):
+        list(ray_run(RayWorkers(1))(gate, SETTINGS, None, iter(tasks)))
     with pytest.raises(UsageError, match="nonsense"):
-        list(ray_run(RayWorkers(1))(gate, ShardSettings(device="nonsense"), iter(tasks)))
+        list(ray_run(RayWorkers(1))(gate, ScoreSettings(device="nonsense"), None, iter(tasks)))
 
 
 @pytest.mark.usefixtures("running")
@@ -167,7 +197,7 @@ def test_a_gpu_that_is_not_there_is_an_error_and_not_waited_for(gate: Gate) -> N
         pytest.skip("there is a GPU")
     tasks = iter([NumberedShard(0, FileShard(("a.png",)))])
     with pytest.raises(UsageError, match="no GPU for --device cuda"):
-        list(ray_run(RayWorkers(1))(gate, ShardSettings(device="cuda"), tasks))
+        list(ray_run(RayWorkers(1))(gate, ScoreSettings(device="cuda"), None, tasks))
 
 
 def listening() -> set[str]:
@@ -264,13 +294,13 @@ def test_without_ray_a_sentence_says_what_to_install(monkeypatch: pytest.MonkeyP
         return imported(name, *args, **options)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ExtraMissing, match=r"pip install 'goen\[ray\]'.*--workers 1"):
+    with pytest.raises(ExtraMissing, match=r"pip install 'goen\[ray\]'.*Without --workers"):
         ray_run(WORKERS)
 
 
 def test_no_worker_is_started_if_all_shards_are_there(gate: Gate) -> None:
     before = worker_processes() if ray.is_initialized() else []  # of earlier tests, about to end
-    assert list(ray_run(WORKERS)(gate, SETTINGS, iter(()))) == []
+    assert list(ray_run(WORKERS)(gate, SETTINGS, None, iter(()))) == []
     assert not ray.is_initialized() or {*worker_processes()} <= {*before}
 
 

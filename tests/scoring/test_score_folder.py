@@ -1,29 +1,61 @@
 import json
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 from goen.errors import ArtifactError, UsageError
-from goen.gate.score_files import FileCounts
-from goen.gate.score_folder import ShardRecord, open_score_folder, score_shard_files
-from goen.gate.score_shards import ScoredShard
-from goen.runs.manifest import Manifest
+from goen.gate.prediction import ScoreRow
+from goen.io.files import claim_folder
+from goen.io.manifest import JsonObject, Manifest
+from goen.scoring.pipeline import NumberedShard
+from goen.scoring.rows import RowCounts
+from goen.scoring.score_folder import (
+    ScoreFolder,
+    ShardRecord,
+    open_score_folder,
+    score_shard_files,
+)
+from goen.scoring.shards import UnreadableShard
 
-JOB = {"gate_sha256": "abc", "batch_size": 128}
+JOB: JsonObject = {"gate_sha256": "abc", "batch_size": 128}
 
 
-def shard(text: str) -> ScoredShard:
-    return ScoredShard(text.encode(), 1, FileCounts(2, 1, 1))
+COLUMNS = ["path", "is_ood"]
+
+
+def opened(folder: Path, job: JsonObject = JOB) -> AbstractContextManager[ScoreFolder]:
+    return open_score_folder(folder, job, "jsonl", COLUMNS)
+
+
+def task(number: int, inputs: str | None = None) -> NumberedShard:
+    return NumberedShard(number, UnreadableShard(inputs or f"inputs {number}", ""))
+
+
+def add(scores: ScoreFolder, number: int, name: str | None = None) -> RowCounts:
+    """Write a shard of three rows."""
+    names = [name or f"rows {number}", "flagged", "broken"]
+    rows: list[ScoreRow] = [
+        {"path": path, "is_ood": is_ood}
+        for path, is_ood in zip(names, (False, True, None), strict=True)
+    ]
+    return scores.write(task(number, name), [rows[:2], rows[2:]])
 
 
 def filled(folder: Path, count: int = 3) -> Path:
     """A finished job."""
-    with open_score_folder(folder, JOB, "jsonl") as scores:
+    with opened(folder) as scores:
         for number in reversed(range(count)):  # they finish in any order
-            assert not scores.has(number, f"inputs {number}")
-            scores.add(number, f"inputs {number}", shard(f"rows {number}\n"))
-        assert scores.finish(count) == FileCounts(2 * count, count, count)
+            assert scores.finished(task(number)) is None
+            assert add(scores, number) == RowCounts(2, 1, 1)
+            assert scores.finished(task(number)) == RowCounts(2, 1, 1)
+        scores.close(count)
     return folder
+
+
+def first_names(folder: Path) -> list[str]:
+    files = score_shard_files(folder)
+    return [json.loads(file.read_text().splitlines()[0])["path"] for file in files]
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -34,16 +66,16 @@ def test_a_finished_folder_lists_its_shards_in_order(tmp_path: Path) -> None:
     folder = filled(tmp_path / "scores")
     files = score_shard_files(folder)
     assert [file.name for file in files] == [f"part-{n:05}.jsonl" for n in range(3)]
-    assert [file.read_text() for file in files] == ["rows 0\n", "rows 1\n", "rows 2\n"]
+    assert first_names(folder) == ["rows 0", "rows 1", "rows 2"]
     manifest = json.loads((folder / "_manifest.json").read_text())
-    assert (manifest["shards"], manifest["rows"]) == (3, 3)
+    assert (manifest["shards"], manifest["rows"]) == (3, 9)
     assert (manifest["scored"], manifest["flagged"], manifest["unreadable"]) == (6, 3, 3)
 
 
 def test_partial_output_is_not_taken_for_whole(tmp_path: Path) -> None:
     folder = tmp_path / "scores"
-    with open_score_folder(folder, JOB, "jsonl") as scores:
-        scores.add(0, "inputs 0", shard("rows 0\n"))
+    with opened(folder) as scores:
+        add(scores, 0)
         with pytest.raises(ArtifactError, match=r"no _manifest.json.*same command continues"):
             score_shard_files(folder)
     (folder / "_shards.jsonl").write_bytes(b"")
@@ -66,32 +98,32 @@ def test_changed_and_missing_shards_are_noticed(tmp_path: Path, how: str) -> Non
         score_shard_files(folder)
     if how == "list":
         return
-    with open_score_folder(folder, JOB, "jsonl") as scores:  # a second start repairs it
-        assert [scores.has(n, f"inputs {n}") for n in range(3)] == [True, False, True]
+    with opened(folder) as scores:  # a second start repairs it
+        assert [bool(scores.finished(task(n))) for n in range(3)] == [True, False, True]
         with pytest.raises(ArtifactError, match="no complete scores"):
             score_shard_files(folder)
-        scores.add(1, "inputs 1", shard("rows 1\n"))
-        scores.finish(3)
+        add(scores, 1)
+        scores.close(3)
     assert content(folder) == content(filled(tmp_path / "other"))
 
 
 def test_a_line_that_was_cut_short_is_passed_over(tmp_path: Path) -> None:
     folder = tmp_path / "scores"
-    with open_score_folder(folder, JOB, "jsonl") as scores:
-        scores.add(0, "inputs 0", shard("rows 0\n"))
-        scores.add(1, "inputs 1", shard("rows 1\n"))
+    with opened(folder) as scores:
+        add(scores, 0)
+        add(scores, 1)
     whole = (folder / "_shards.jsonl").read_bytes()
     (folder / "_shards.jsonl").write_bytes(whole[:-20])
     (folder / ".part-00002.jsonl.123.abc.tmp").write_bytes(b"half")
-    with open_score_folder(folder, JOB, "jsonl") as scores:
-        assert scores.has(0, "inputs 0")
-        assert not scores.has(1, "inputs 1")
-        scores.add(1, "inputs 1", shard("rows 1\n"))
-    with open_score_folder(folder, JOB, "jsonl") as scores:
-        assert scores.has(1, "inputs 1")
-        assert not scores.has(2, "inputs 2")
-        scores.add(2, "inputs 2", shard("rows 2\n"))
-        scores.finish(3)
+    with opened(folder) as scores:
+        assert scores.finished(task(0))
+        assert not scores.finished(task(1))
+        add(scores, 1)
+    with opened(folder) as scores:
+        assert scores.finished(task(1))
+        assert not scores.finished(task(2))
+        add(scores, 2)
+        scores.close(3)
     assert content(folder) == content(filled(tmp_path / "other"))
 
 
@@ -100,54 +132,46 @@ def test_shards_of_other_inputs_are_scored_again_and_superfluous_ones_removed(
 ) -> None:
     folder = filled(tmp_path / "scores")
     (folder / "mine.txt").write_text("stays")
-    with open_score_folder(folder, JOB, "jsonl") as scores:
-        assert scores.has(0, "inputs 0")
-        assert not scores.has(1, "others")
-        scores.add(1, "others", shard("rows Y\n"))
-        scores.finish(2)
-    assert [f.read_text() for f in score_shard_files(folder)] == ["rows 0\n", "rows Y\n"]
+    with opened(folder) as scores:
+        assert scores.finished(task(0))
+        assert not scores.finished(task(1, "others"))
+        add(scores, 1, "others")
+        scores.close(2)
+    assert first_names(folder) == ["rows 0", "others"]
     assert not (folder / "part-00002.jsonl").exists()
     assert (folder / "mine.txt").exists()
 
 
 def test_a_job_that_was_killed_as_it_began_continues(tmp_path: Path) -> None:
-    folder = tmp_path / "scores"
-    folder.mkdir()
+    folder = claim_folder(tmp_path / "scores", "scores")
     (folder / "._job.json.123.ab.tmp").write_text("half")
-    with open_score_folder(folder, JOB, "jsonl"):
+    with opened(folder):
         assert (folder / "_job.json").exists()
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "._job.json.mine.tmp").write_text("x")
-    with (
-        pytest.raises(UsageError, match="and no scores of goen"),
-        open_score_folder(tmp_path / "other", JOB, "jsonl"),
-    ):
-        pass
 
 
 def test_a_folder_of_something_else_or_of_another_job_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with (
-        pytest.raises(UsageError, match="is a file; --workers writes a folder"),
-        open_score_folder(tmp_path / "file", JOB, "jsonl"),
+        pytest.raises(UsageError, match="is a file, not a folder of shards"),
+        opened(tmp_path / "file"),
     ):
         pass
     with (
-        pytest.raises(UsageError, match="holds file and no scores of goen"),
-        open_score_folder(tmp_path, JOB, "jsonl"),
+        pytest.raises(UsageError, match="a folder that holds file, not a folder with"),
+        opened(tmp_path),
     ):
         pass
     folder = filled(tmp_path / "scores")
     before = content(folder)
     with (
         pytest.raises(UsageError, match="another job: batch_size was 128, is 64"),
-        open_score_folder(folder, {**JOB, "batch_size": 64}, "jsonl"),
+        opened(folder, {**JOB, "batch_size": 64}),
     ):
         pass
     (folder / "_job.json").write_text("{")
     with (
         pytest.raises(UsageError, match=r"its _job.json is damaged"),
-        open_score_folder(folder, JOB, "jsonl"),
+        opened(folder),
     ):
         pass
     assert {**content(folder), "_job.json": before["_job.json"]} == before
@@ -159,12 +183,12 @@ def test_two_processes_do_not_write_into_one_folder(tmp_path: Path) -> None:
 
     script = (
         "import sys; from pathlib import Path; from goen.errors import UsageError\n"
-        "from goen.gate.score_folder import open_score_folder\n"
+        "from goen.scoring.score_folder import open_score_folder\n"
         "try:\n"
-        f"    with open_score_folder(Path(sys.argv[1]), {JOB!r}, 'jsonl'): pass\n"
+        f"    with open_score_folder(Path(sys.argv[1]), {JOB!r}, 'jsonl', []): pass\n"
         "except UsageError as error: sys.exit(str(error))\n"
     )
-    with open_score_folder(tmp_path / "scores", JOB, "jsonl"):
+    with opened(tmp_path / "scores"):
         done = subprocess.run(
             [sys.executable, "-c", script, str(tmp_path / "scores")],
             capture_output=True,

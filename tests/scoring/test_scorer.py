@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from goen import Scorer
 from goen.errors import UsageError
-from goen.gate import Gate, Scorer
-from goen.gate.score_files import score_columns
-
-from ..own_model import LAYERS, digits, preprocess, trained
-from .test_gate import make_gate
-from .test_pickling import features_gate
+from goen.gate import Gate
+from goen.scoring.rows import score_columns
+from tests.gate.test_gate import make_gate
+from tests.image_sources import features_gate
+from tests.own_model import LAYERS, digits, preprocess, trained
 
 BROKEN = b"no picture"
 
@@ -46,7 +46,7 @@ def check_scored(scored: dict[str, list], gate: Gate, count: int) -> None:
     assert "image" not in scored
     for i, place in enumerate(order):
         if i == 3:
-            assert "not a picture" in scored["error"][place]
+            assert "not an image" in scored["error"][place]
             assert scored["is_ood"][place]
             missing = scored["score"][place]
             assert missing is None or np.isnan(missing)  # Spark has no NaN
@@ -95,7 +95,7 @@ def test_bytes_keep_the_zeros_at_their_end(gate: Gate) -> None:
 
 def test_what_cannot_be_read_is_flagged_with_the_reason(gate: Gate) -> None:
     scored = Scorer(gate)({"image": [BROKEN, {"bytes": None}, contents(1)[0]]})
-    assert scored["error"][0].startswith("picture 0 of the batch is not a picture")
+    assert scored["error"][0].startswith("image 0 of the batch is not an image")
     assert "NoneType" in scored["error"][1]
     assert scored["error"][2] == ""
     assert scored["is_ood"][:2].tolist() == [True, True]
@@ -125,10 +125,10 @@ def test_a_scorer_pickles_with_its_gate() -> None:
 
 def test_features_are_taken_from_the_columns_of_their_names() -> None:
     gate = features_gate()
-    rows = np.random.default_rng(1).normal(size=(20, 8))
-    scored = Scorer(gate)({"a": rows, "id": np.arange(20)})
-    assert np.array_equal(scored["score"], gate.predict_outputs({"a": rows}).score)
-    assert "a" not in scored
+    rows = np.random.default_rng(1).normal(size=(20, 4))
+    scored = Scorer(gate)({"features": rows, "id": np.arange(20)})
+    assert np.array_equal(scored["score"], gate.predict_outputs(rows).score)
+    assert "features" not in scored
 
 
 def test_mistakes_get_a_sentence(gate: Gate) -> None:

@@ -1,48 +1,49 @@
 import pickle
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from goen.data import picture_shards
-from goen.data.forms import COLOUR
-from goen.data.picture_shards import (
+from goen.data.images.decoding import read_image
+from goen.data.images.pixel_format import COLOUR
+from goen.errors import DataCorrupt
+from goen.io.files import printable
+from goen.scoring import shards as shards_module
+from goen.scoring.parquet_shards import ParquetShard
+from goen.scoring.shards import (
     FileShard,
-    ParquetShard,
-    PictureShard,
+    Shard,
+    StackShard,
     TarShard,
+    TensorShard,
     UnreadableShard,
 )
-from goen.data.pictures import read_picture
-from goen.errors import DataCorrupt
-
-from ..picture_sources import BROKEN, encoded, write_folder, write_parquet, write_tar
+from tests.image_sources import BROKEN, encoded, write_folder, write_tar
 
 SIZE = (32, 32)
 
 
-def contents(shard: PictureShard) -> list[tuple[str, str | np.ndarray]]:
-    """Each picture's name with its pixels or the reason why there are none."""
+def contents(shard: Shard) -> list[tuple[str, str | np.ndarray]]:
+    """Each image's name with its pixels or the reason why there are none."""
     found: list[tuple[str, str | np.ndarray]] = []
-    for picture in shard.pictures():
+    for item in shard.items():
+        name = printable(item.name)
         try:
-            found.append((picture.name, picture.read(SIZE, COLOUR)))
+            found.append((name, item.read(SIZE, COLOUR)))
         except DataCorrupt as error:
-            found.append((picture.name, str(error)))
+            found.append((name, printable(str(error))))
     return found
 
 
-def check(shard: PictureShard, names: list[str], expected: list[bytes]) -> None:
+def check(shard: Shard, names: list[str], expected: list[bytes]) -> None:
     found = contents(shard)
     assert [name for name, _ in found] == names
     for (name, pixels), content in zip(found, expected, strict=True):
         if content == BROKEN:
             assert isinstance(pixels, str)
-            assert pixels.startswith(f"{name} is not a picture")
+            assert pixels.startswith(f"{name} is not an image")
         else:
-            assert np.array_equal(pixels, read_picture(content, SIZE))
+            assert np.array_equal(pixels, read_image(content, SIZE))
 
 
 def test_files_are_read_by_path_and_by_url(tmp_path: Path) -> None:
@@ -55,49 +56,6 @@ def test_files_are_read_by_path_and_by_url(tmp_path: Path) -> None:
     assert (
         contents(FileShard((str(folder / "x.png"),)))[0][1] == f"{folder / 'x.png'} does not exist."
     )
-
-
-@pytest.mark.parametrize("struct", [False, True])
-@pytest.mark.parametrize(("start", "stop"), [(0, 35), (0, 10), (10, 20), (7, 23), (33, 35)])
-def test_rows_of_parquet_are_those_of_the_range(
-    tmp_path: Path, start: int, stop: int, struct: bool
-) -> None:
-    pictures = encoded(35, broken=12)
-    file = write_parquet(tmp_path / "a.parquet", pictures, group=10, struct=struct)
-    for place in (str(file), f"file://{file}"):
-        shard = ParquetShard(place, "image", start, stop, 35)
-        check(shard, [f"{place}#{n}" for n in range(start, stop)], pictures[start:stop])
-
-
-def test_row_groups_larger_than_a_read_are_cut_in_the_right_places(tmp_path: Path) -> None:
-    pictures = encoded(100, broken=98)
-    file = write_parquet(tmp_path / "a.parquet", pictures, group=1000)
-    shard = ParquetShard(str(file), "image", 67, 99, 100)
-    check(shard, [f"{file}#{n}" for n in range(67, 99)], pictures[67:99])
-
-
-def test_a_row_without_bytes_is_a_row_with_an_error(tmp_path: Path) -> None:
-    file = write_parquet(tmp_path / "a.parquet", [None, *encoded(1)])  # type: ignore[list-item]
-    found = contents(ParquetShard(str(file), "image", 0, 2, 2))
-    assert found[0] == (f"{file}#0", f"{file}#0 holds no content of a picture file.")
-    assert not isinstance(found[1][1], str)
-
-
-def test_what_is_damaged_in_the_middle_ends_in_one_row(tmp_path: Path) -> None:
-    file = write_parquet(tmp_path / "a.parquet", encoded(160, broken=999), group=32)
-    whole = contents(ParquetShard(str(file), "image", 0, 160, 160))
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2 : len(content) // 2 + 2000] = bytes(2000)
-    file.write_bytes(content)
-    found = contents(ParquetShard(str(file), "image", 0, 160, 160))
-    read = [name for name, pixels in found if not isinstance(pixels, str)]
-    assert 32 <= len(read) < 160
-    assert read == [name for name, _ in whole][: len(read)]
-    assert isinstance(found[-1][1], str)
-    missing = tmp_path / "b.parquet"
-    (row,) = contents(ParquetShard(str(missing), "image", 0, 40, 40))
-    assert row[0] == f"{missing}#0"
-    assert "and what follows cannot be read" in str(row[1])
 
 
 @pytest.mark.parametrize("name", ["a.tar", "a.tar.gz", "a.tgz"])
@@ -133,25 +91,12 @@ def test_hostile_members_are_rows_or_nothing(
     shown = ["../../etc/x.png", "/abs.png", "a\nb.png", "caf\\xe9.png"]
     assert [name for name, _ in found] == [f"{file}#{name}" for name in shown]
     assert not any(isinstance(pixels, str) for _, pixels in found)
-    monkeypatch.setattr(picture_shards, "_MOST_BYTES", 10)
+    monkeypatch.setattr(shards_module, "MOST_BYTES", 10)
     assert all("holds no content" in str(pixels) for _, pixels in contents(TarShard(str(file))))
 
 
-def test_a_lost_connection_is_raised_and_no_row(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = write_parquet(tmp_path / "a.parquet", encoded(5))
-
-    def lost(self: ParquetShard) -> Iterator[Any]:
-        raise ConnectionResetError("gone")
-
-    monkeypatch.setattr(ParquetShard, "_contents", lost)
-    with pytest.raises(ConnectionResetError):
-        list(ParquetShard(str(file), "image", 0, 5, 5).pictures())
-
-
 def test_identities_differ_by_what_is_read_and_survive_a_pickle() -> None:
-    shards: list[PictureShard] = [
+    shards: list[Shard] = [
         FileShard(("a", "b")),
         FileShard(("ab",)),
         FileShard(("b", "a")),
@@ -160,9 +105,14 @@ def test_identities_differ_by_what_is_read_and_survive_a_pickle() -> None:
         ParquetShard("a", "image", 0, 6, 9),
         ParquetShard("a", "png", 0, 5, 9),
         TarShard("a"),
+        StackShard("a", 3, 8),
+        StackShard("a", 3, 16),
+        TensorShard("a", True),
+        TensorShard("a", False),
         UnreadableShard("a", "gone"),
         FileShard(("caf\udce9.png",)),
     ]
     assert len({shard.identity for shard in shards}) == len(shards)
     for shard in shards:
         assert pickle.loads(pickle.dumps(shard)).identity == shard.identity
+    assert len({*shards}) == len(shards)

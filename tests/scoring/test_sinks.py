@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from goen.errors import ExtraMissing, UsageError
-from goen.gate.score_files import ScoreRow
-from goen.gate.score_writers import RowFormat, format_of, open_writer, stream_writer
+from goen.gate.prediction import ScoreRow
+from goen.scoring.sinks import RowFormat, format_of, open_writer, stream_writer
 
 FORMATS: list[RowFormat] = ["jsonl", "csv", "parquet"]
 COLUMNS = ["path", "label", "confidence", "score", "p_value", "is_ood", "error"]
@@ -46,7 +46,10 @@ def test_a_file_holds_the_rows_and_appears_when_it_is_complete(
             write(row)
         assert not out.exists()
     assert decoded(out.read_bytes(), form) == ROWS
-    with pytest.raises(ValueError, match="stopped"), open_writer(out, form, COLUMNS) as write:
+    with pytest.raises(UsageError, match="exists"), open_writer(out, form, COLUMNS):
+        pass
+    again = open_writer(out, form, COLUMNS, overwrite=True)
+    with pytest.raises(ValueError, match="stopped"), again:
         raise ValueError("stopped")
     assert decoded(out.read_bytes(), form) == ROWS
     assert [path.name for path in tmp_path.iterdir()] == ["scores"]
@@ -70,7 +73,7 @@ def test_rows_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     with stream_writer(stream, "jsonl", COLUMNS) as write:
         write(ROWS[0])
         assert json.loads(stream.getvalue()) == ROWS[0]
-    monkeypatch.setattr("goen.gate.score_writers._PARQUET_ROWS", 3)
+    monkeypatch.setattr("goen.scoring.sinks._PARQUET_ROWS", 3)
     content = io.BytesIO()
     output = io.TextIOWrapper(content)
     with stream_writer(output, "parquet", COLUMNS) as write:
@@ -145,7 +148,8 @@ def test_names_end_no_line_and_are_no_formula(form: RowFormat) -> None:
 
 def test_an_unknown_format_is_an_error(tmp_path: Path) -> None:
     """It would be written as CSV without a header."""
-    with pytest.raises(UsageError, match=r"Unknown format 'json'\. Did you mean 'jsonl'"):
-        open_writer(tmp_path / "scores", "json", COLUMNS)  # type: ignore[arg-type]
+    wrong = open_writer(tmp_path / "scores", "json", COLUMNS)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"Unknown format 'json'\. Did you mean 'jsonl'"), wrong:
+        pass
     with pytest.raises(UsageError, match=r"Unknown format 'json'\. Did you mean 'jsonl'"):
         stream_writer(io.StringIO(), "json", COLUMNS)  # type: ignore[arg-type]

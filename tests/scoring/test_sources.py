@@ -1,23 +1,27 @@
 import io
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import fsspec
+import numpy as np
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from goen.data.picture_shards import (
+from goen.errors import UsageError
+from goen.gate import Gate
+from goen.scoring.parquet_shards import ParquetShard
+from goen.scoring.shards import (
     FileShard,
-    ParquetShard,
-    PictureShard,
+    Shard,
+    StackShard,
     TarShard,
+    TensorShard,
     UnreadableShard,
 )
-from goen.data.picture_sources import PictureSources, read_list
-from goen.errors import UsageError
-from goen.gate.score_files import find_files
-
-from ..picture_sources import encoded, write_folder, write_parquet, write_tar
+from goen.scoring.sources import Sources, check_given, is_stack, read_list
+from tests.gate.test_gate import make_gate
+from tests.image_sources import encoded, features_gate, write_folder, write_parquet, write_tar
 
 
 @pytest.fixture
@@ -28,25 +32,105 @@ def memory() -> Iterator[MemoryFileSystem]:
     system.pseudo_dirs[:] = [""]
 
 
-def shards(*given: Path | str, size: int = 10, **settings: object) -> list[PictureShard]:
-    return list(PictureSources([*map(str, given)], size, **settings).shards())  # type: ignore[arg-type]
+GATE = make_gate()
 
 
-def files(found: list[PictureShard]) -> list[str]:
+def shards(
+    *given: Path | str, size: int = 10, gate: Gate = GATE, **settings: object
+) -> list[Shard]:
+    return list(Sources([*map(str, given)], gate, size, **settings).shards())  # type: ignore[arg-type]
+
+
+def files(found: list[Shard]) -> list[str]:
     return [place for shard in found if isinstance(shard, FileShard) for place in shard.places]
 
 
-def test_a_folder_is_cut_into_shards_in_the_order_of_goen_score(tmp_path: Path) -> None:
+def test_a_folder_is_cut_into_shards_in_order(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "p", encoded(23))
     write_folder(folder / "deep", encoded(3))
     (folder / "notes.txt").write_text("no picture")
-    sources = PictureSources([str(folder), str(folder / "00001.png")], 10)
+    sources = Sources([str(folder), str(folder / "00001.png")], GATE, 10)
     found = list(sources.shards())
     assert [len(shard.places) for shard in found if isinstance(shard, FileShard)] == [10, 10, 6]
-    same = find_files([folder, folder / "00001.png"])
-    assert files(found) == [str(file) for file in same.files]
-    assert sources.skipped == same.skipped
-    assert sources.skipped.total() == 1
+    others = [file for file in sorted(folder.glob("*.png")) if file.name != "00001.png"]
+    deep = sorted((folder / "deep").iterdir())
+    assert files(found) == [*map(str, [*others, *deep]), str(folder / "00001.png")]
+    assert sources.skipped == Counter({".txt": 1})
+
+
+def test_each_image_is_found_once_and_other_files_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_folder(tmp_path / "p", encoded(5))
+    (folder / "deep").mkdir()
+    (folder / "00000.png").rename(folder / "deep" / "00000.png")
+    (folder / "deep" / "a.txt").touch()
+    (folder / "notes.TXT").touch()
+    (folder / "Makefile").write_text("all:")
+    (folder / ".hidden.png").touch()
+    expected = [*map(str, sorted(folder.glob("0*.png"))), str(folder / "deep" / "00000.png")]
+    sources = Sources([*map(str, (folder, folder / "deep", folder))], GATE, 10)
+    assert files(list(sources.shards())) == expected
+    assert sources.skipped == Counter({".txt": 2, "no ending": 1, "hidden": 1})
+    # `find FOLDER` prints folders and files: each image once, other files with a row in any case.
+    monkeypatch.chdir(folder)
+    printed = [Path(), *sorted(path.relative_to(folder) for path in folder.rglob("*"))]
+    printed = [path for path in printed if path.suffix.lower() != ".txt"]  # these would be lists
+    listed = files(shards("-", stdin=io.BytesIO("\n".join(map(str, printed)).encode())))
+    assert sorted(listed) == sorted(str(path) for path in printed if path.is_file())
+    # A file that is given twice keeps its rows: they stand for what was given.
+    assert files(shards("00001.png", "00001.png")) == ["00001.png"] * 2
+
+
+def test_what_a_stack_is(tmp_path: Path) -> None:
+    np.save(tmp_path / "one.npy", np.zeros((3, 4, 4), np.uint8))
+    np.save(tmp_path / "many.npy", np.zeros((2, 3, 4, 4), np.uint8))
+    (tmp_path / "broken.npz").write_bytes(b"PK")
+    names = ("one.npy", "many.npy", "broken.npz", "missing.npy", "photo.png")
+    assert [is_stack(tmp_path / name) for name in names] == [False, True, False, False, False]
+    # In a folder without images, arrays are images.
+    broken, many, one = (str(tmp_path / name) for name in ("broken.npz", "many.npy", "one.npy"))
+    expected = [FileShard((broken,)), StackShard(many, 3, 8), FileShard((one,))]
+    assert shards(tmp_path) == expected
+    assert shards(f"file://{many}") == [StackShard(f"file://{many}", 3, 8)]
+    write_folder(tmp_path / "p", encoded(1))
+    assert files(shards(tmp_path)) == [str(tmp_path / "p" / "00000.png")]
+
+
+def test_a_gate_of_features_takes_files_of_them(tmp_path: Path) -> None:
+    for name in ("b.npz", "a.parquet", "notes.md"):
+        (tmp_path / name).touch()
+    gate = features_gate()
+    a, b = str(tmp_path / "a.parquet"), str(tmp_path / "b.npz")
+    assert shards(tmp_path, gate=gate) == [TensorShard(a, True), TensorShard(b, True)]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match=r"no \.npy, .* files, of whose rows this gate scores"):
+        shards(tmp_path / "empty", gate=gate)
+
+
+def test_nothing_to_score_gets_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "notes.md").write_text("x")
+    with pytest.raises(UsageError, match=r"no images in .*: 1 file skipped"):
+        shards(tmp_path)
+    with pytest.raises(UsageError, match="Standard input holds no paths"):
+        shards("-", stdin=io.BytesIO(b"\n"))
+    with pytest.raises(UsageError, match="Name the images or folders"):
+        check_given([])
+    with pytest.raises(UsageError, match="nowhere does not exist"):
+        check_given(["nowhere", "neither"])
+    check_given(["nowhere", str(tmp_path)])
+    with pytest.raises(UsageError, match="give - once"):
+        check_given(["-", "-"])
+
+
+def test_the_file_to_write_is_not_one_to_score(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "p", encoded(4))
+    (tmp_path / "link.csv").symlink_to(folder / "00003.png")
+    with pytest.raises(UsageError, match="one of the files to score"):
+        shards(folder, output=tmp_path / "link.csv")
+    assert shards(folder, output=tmp_path / "new.csv")
+    (tmp_path / "other.csv").touch()
+    assert shards(folder, "x" * 5000, output=tmp_path / "other.csv")
 
 
 def test_parquet_is_cut_by_rows_and_a_tar_is_one_shard(tmp_path: Path) -> None:
@@ -106,7 +190,7 @@ def test_the_column_is_the_only_one_the_one_called_image_or_the_one_asked_for(
     assert isinstance(first, ParquetShard)
     assert isinstance(asked, ParquetShard)
     assert (first.column, asked.column) == ("image", "mask")
-    with pytest.raises(UsageError, match="no column 'id' of pictures; it has image, mask"):
+    with pytest.raises(UsageError, match="no column 'id' of images; it has image, mask"):
         shards(both, column="id")
 
 
@@ -135,7 +219,7 @@ def test_a_file_that_is_no_parquet_is_a_row_and_the_others_are_read(tmp_path: Pa
 def test_mistakes_get_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"The list .*none.txt cannot be read"):
         shards(tmp_path / "none.txt")
-    with pytest.raises(UsageError, match=r"list of paths.* is a picture itself"):
+    with pytest.raises(UsageError, match=r"list of paths.* is an image itself"):
         list(read_list(io.BytesIO(encoded(1)[0])))
 
 

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from goen.data.forms import COLOUR
-from goen.data.picture_shards import TarShard
+from goen.data.images.pixel_format import COLOUR
 from goen.errors import DataCorrupt
-
-from ..picture_sources import encoded
+from goen.scoring.shards import TarShard
+from tests.image_sources import encoded
 
 BLOCK = 512
 
@@ -32,7 +31,7 @@ def rows(content: bytes, folder: Path) -> list[str]:
     """For each row ``read``, or why not."""
     (folder / "a.tar").write_bytes(content)
     found = []
-    for picture in TarShard(str(folder / "a.tar")).pictures():
+    for picture in TarShard(str(folder / "a.tar")).items():
         try:
             picture.read((8, 8), COLOUR)
             found.append("read")

@@ -5,13 +5,12 @@ import pytest
 from PIL import Image
 
 from goen.data import ImageSet
-from goen.data.folders import open_image_set
+from goen.data.sets.folders import open_image_set
 from goen.errors import UsageError
 from goen.gate import Gate
-from goen.gate.training_images import open_training_images
-
-from ..own_model import LAYERS, digits, preprocess, trained
-from .test_gate import make_gate
+from goen.scoring.training_images import open_training_images
+from tests.gate.test_gate import make_gate
+from tests.own_model import LAYERS, digits, preprocess, trained
 
 
 def fitted(train: ImageSet | tuple[np.ndarray, np.ndarray]) -> Gate:
@@ -52,7 +51,7 @@ def test_a_known_set_that_is_not_the_protocols_is_tried_as_well(
 ) -> None:
     gate = fitted(digits().train)
     other = digits().test
-    monkeypatch.setattr("goen.gate.training_images.training_images", lambda _: other)
+    monkeypatch.setattr("goen.scoring.training_images.training_images", lambda _: other)
     with pytest.raises(UsageError, match="digits is not the set that this gate was fitted on"):
         open_training_images(gate, "digits")
 
@@ -63,8 +62,8 @@ def test_gates_without_identified_training_images_are_refused() -> None:
     train = digits().train
     with pytest.raises(UsageError, match="does not record which training images"):
         open_training_images(fitted((train.read(), train.labels)), "digits")
-    updated, _ = fitted(train.take(range(600))).update(
+    updated = fitted(train.take(range(600))).update(
         train=train.take(range(600, 664)), held_out=digits().validation
     )
     with pytest.raises(UsageError, match="600 training images and updated with others, 664"):
-        open_training_images(updated, "digits")
+        open_training_images(updated.gate, "digits")

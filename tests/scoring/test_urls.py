@@ -5,9 +5,9 @@ import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from goen.data import urls
-from goen.data.urls import find_urls, open_url, read_url
 from goen.errors import DataCorrupt, UsageError
+from goen.scoring import urls
+from goen.scoring.urls import find_urls, open_url, read_url
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Hostile requests, seeded: broken pictures, bodies, tensors, headers and sockets.
+"""Hostile requests, seeded: broken images, bodies, tensors, headers and sockets.
 
     python -m tests.serve.hostile --count 100000 --seed 0
 
@@ -26,10 +26,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from goen.data.embedded import noise
+from goen.data.sets.embedded import noise
 from goen.gate import DEFAULT_GATE
-
-from .running import SECONDS, encoded
+from tests.serve.running import SECONDS, encoded
 
 GOOD_EVERY = 10
 _FORMS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
@@ -81,24 +80,24 @@ def post(path: bytes, body: bytes, *headers: bytes, length: int | None = None) -
 class Hostile:
     """Makes requests; each is bytes to send, in parts."""
 
-    def __init__(self, pictures: list[bytes], gate: str) -> None:
-        self.pictures = pictures
+    def __init__(self, images: list[bytes], gate: str) -> None:
+        self.images = images
         self.infer = f"/v2/models/{gate}/infer".encode()
         self.kinds: list[Callable[[random.Random], list[bytes]]] = [
-            self.picture, self.picture, self.picture, self.multipart, self.multipart, self.bombs,
+            self.image, self.image, self.image, self.multipart, self.multipart, self.bombs,
             self.tensor, self.tensor, self.deep, self.wrong_length, self.wrong_type, self.headers,
-            self.raw, self.chunks, self.slow,
+            self.raw, self.chunks, self.tiny_chunks, self.slow,
         ]  # fmt: skip
 
     def make(self, rng: random.Random) -> list[bytes]:
         return rng.choice(self.kinds)(rng)
 
-    def picture(self, rng: random.Random) -> list[bytes]:
-        return [post(b"/score", damaged(rng.choice(self.pictures), rng))]
+    def image(self, rng: random.Random) -> list[bytes]:
+        return [post(b"/score", damaged(rng.choice(self.images), rng))]
 
     def multipart(self, rng: random.Random) -> list[bytes]:
         part = b'--b\r\nContent-Disposition: form-data; name="f"; filename="%s"\r\n\r\n%s\r\n'
-        parts = [part % (rng.choice(_WORDS), rng.choice(self.pictures)) for _ in range(3)]
+        parts = [part % (rng.choice(_WORDS), rng.choice(self.images)) for _ in range(3)]
         body = b"".join(parts) + b"--b--\r\n"
         if rng.random() < 0.8:
             body = damaged(body, rng)
@@ -124,7 +123,7 @@ class Hostile:
         return [post(self.infer, opening * rng.choice((50, 2000, 100_000)))]
 
     def wrong_length(self, rng: random.Random) -> list[bytes]:
-        data = rng.choice(self.pictures)
+        data = rng.choice(self.images)
         length = rng.choice((0, 1, len(data) - 1, len(data) + 1, 10**12, 10**30, -1))
         return [post(b"/score", data, length=length)]
 
@@ -134,7 +133,7 @@ class Hostile:
         )
         path = rng.choice((b"/score", self.infer, b"/score/none", b"/gates", b"/", b"/v2"))
         extra = rng.choice((b"Content-Encoding: gzip", b"Range: bytes=0-", b"Upgrade: websocket"))
-        return [post(path, rng.choice(self.pictures), b"Content-Type: " + kind, extra)]
+        return [post(path, rng.choice(self.images), b"Content-Type: " + kind, extra)]
 
     def headers(self, rng: random.Random) -> list[bytes]:
         name = rng.choice((b"A", b"Cookie", b"X-Request-ID", b"Authorization", b"Host"))
@@ -157,12 +156,19 @@ class Hostile:
 
     def chunks(self, rng: random.Random) -> list[bytes]:
         head = b"POST /score HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
-        data = rng.choice(self.pictures)
+        data = rng.choice(self.images)
         body = b"%x\r\n%s\r\n0\r\n\r\n" % (len(data), data)
         return [head, damaged(body, rng)]
 
+    def tiny_chunks(self, rng: random.Random) -> list[bytes]:
+        path = rng.choice((b"/score", b"/v2/health/live"))
+        head = (
+            b"POST " + path + b" HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+        )
+        return [head, b"1\r\na\r\n" * rng.choice((100, 100_000)), b"0\r\n\r\n"]
+
     def slow(self, rng: random.Random) -> list[bytes]:
-        whole = post(b"/score", rng.choice(self.pictures))
+        whole = post(b"/score", rng.choice(self.images))
         cut = rng.randrange(len(whole))
         return [whole[i : i + 7] for i in range(0, min(cut, 200), 7)]
 
@@ -218,9 +224,9 @@ def attack(
 ) -> Outcome:  # fmt: skip
     """Send so many hostile requests, and good ones among them."""
     images = noise(6, 0, stream=0).read()
-    pictures = [encoded(image, form) for image, form in zip(images, _FORMS, strict=True)]
-    hostile, outcome, lock = Hostile(pictures, gate), Outcome(), threading.Lock()
-    expected = [good_row(port, data) for data in pictures]
+    images = [encoded(image, form) for image, form in zip(images, _FORMS, strict=True)]
+    hostile, outcome, lock = Hostile(images, gate), Outcome(), threading.Lock()
+    expected = [good_row(port, data) for data in images]
     numbers = iter(range(count))
 
     def client() -> None:
@@ -233,8 +239,8 @@ def attack(
             status = status_of(answer_to(port, hostile.make(rng), rng))
             row = None
             if number % GOOD_EVERY == 0:
-                at = rng.randrange(len(pictures))
-                row = good_row(port, pictures[at])
+                at = rng.randrange(len(images))
+                row = good_row(port, images[at])
             with lock:
                 outcome.statuses[status] += 1
                 if status is not None and status >= 500 and status != 503:
@@ -254,7 +260,7 @@ def attack(
 
 
 def good_row(port: int, data: bytes) -> dict[str, object]:
-    """The row of a good picture; a full queue is asked again."""
+    """The row of a good image; a full queue is asked again."""
     while True:
         request = post(b"/score", data)
         with socket.create_connection(("127.0.0.1", port), timeout=SECONDS) as connection:

@@ -9,18 +9,15 @@ from dataclasses import dataclass
 
 import numpy as np
 import requests
-import uvicorn
 from PIL import Image
 
 from goen.data.imageset import Pixels
 from goen.gate import Gate
-from goen.serve.app import make_app
 from goen.serve.guard import Guard
-from goen.serve.server import address, limited_protocol, open_socket
+from goen.serve.server import Server, address, open_socket
 from goen.serve.service import Service
 from goen.serve.settings import ServeSettings
-
-from ..monitor.predictions import digit_gate
+from tests.monitor.predictions import digit_gate
 
 SECONDS = 120  # a limit for a machine under heavy load
 
@@ -50,18 +47,12 @@ def running(
 ) -> Iterator[Running]:
     """The gate of digits, unless others are given, behind the server that ``goen serve`` runs."""
     service = Service(gates or {"digits": digit_gate()}, settings)
-    app = make_app(service)
-    limits = service.settings.limits
     with service.running(), open_socket("127.0.0.1", 0) as listening:
-        config = uvicorn.Config(
-            app, http=limited_protocol(limits), ws="none", lifespan="off", log_config=None,
-            access_log=False, timeout_keep_alive=limits.idle_seconds, timeout_graceful_shutdown=10,
-        )  # fmt: skip
-        server = uvicorn.Server(config)
+        server = Server(service)
         thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
         thread.start()
         try:
-            yield Running(service, app, address(listening))
+            yield Running(service, server.app, address(listening))
         finally:
             server.should_exit = True
             thread.join(SECONDS)

@@ -20,18 +20,18 @@ from starlette.requests import Request
 from starlette.types import Message
 
 from goen.data import protocol
-from goen.data.data_urls import picture_url
-from goen.data.embedded import noise
-from goen.data.pictures import read_picture
+from goen.data.images.data_urls import image_url
+from goen.data.images.decoding import read_image
+from goen.data.sets.embedded import noise
 from goen.gate import Gate
-from goen.gate.score_files import ScoreRow, score_files
+from goen.gate.prediction import ScoreRow
 from goen.serve.bodies import Bodies
-from goen.serve.flagged_pictures import FlaggedPictures
+from goen.serve.service import FlaggedImages
 from goen.serve.settings import BatchLimits, Limits, ServeSettings
-
-from ..gate.test_inputs import gate_of, labelled
-from ..monitor.predictions import digit_gate
-from .running import SECONDS, Running, encoded, png, running, wait_for
+from tests.gate.storage.test_inputs import gate_of, labelled
+from tests.image_sources import scored_rows
+from tests.monitor.predictions import digit_gate
+from tests.serve.running import SECONDS, Running, encoded, png, running, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def strict_gate() -> Gate:
     return digit_gate().with_false_alarm_rate(0.02)
 
 
-def pictures() -> list[bytes]:
+def images() -> list[bytes]:
     """Digits and noise, in several formats and sizes."""
     images = [*protocol("digits").test.read(range(12)), *noise(12, 0, stream=0).read()]
     forms = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
@@ -56,9 +56,7 @@ def rows_of_goen_score(gate: Gate, files: list[bytes], folder: Path) -> list[Sco
     for number, data in enumerate(files):
         paths.append(folder / str(number))
         paths[-1].write_bytes(data)
-    rows: list[ScoreRow] = []
-    score_files(gate, paths, lambda scored: rows.append(scored.row))
-    return rows
+    return scored_rows(gate, *paths)
 
 
 def assert_same(row: ScoreRow, expected: ScoreRow) -> None:
@@ -71,8 +69,8 @@ def assert_same(row: ScoreRow, expected: ScoreRow) -> None:
             assert row[name] == expected[name], name
 
 
-def test_a_picture_gets_the_row_of_goen_score(served: Running, tmp_path: Path) -> None:
-    files = pictures()
+def test_an_image_gets_the_row_of_goen_score(served: Running, tmp_path: Path) -> None:
+    files = images()
     expected = rows_of_goen_score(digit_gate(), files, tmp_path)
     assert {row["is_ood"] for row in expected} == {True, False}
     for data, row in zip(files, expected, strict=True):
@@ -84,8 +82,8 @@ def test_a_picture_gets_the_row_of_goen_score(served: Running, tmp_path: Path) -
         assert_same(found, row)
 
 
-def test_several_pictures_in_one_request(served: Running, tmp_path: Path) -> None:
-    files = [*pictures()[:5], b"no picture"]
+def test_several_images_in_one_request(served: Running, tmp_path: Path) -> None:
+    files = [*images()[:5], b"no image"]
     expected = rows_of_goen_score(digit_gate(), files, tmp_path)
     parts = [("file", (f"{n}.png", data)) for n, data in enumerate(files)]
     answer = requests.post(f"{served.url}/score", files=parts, timeout=SECONDS)
@@ -96,11 +94,11 @@ def test_several_pictures_in_one_request(served: Running, tmp_path: Path) -> Non
         assert_same(row, other)
     assert found[5]["label"] is None
     assert found[5]["is_ood"] is None
-    assert found[5]["error"].startswith("This is not a picture")
+    assert found[5]["error"].startswith("This is not an image")
 
 
 def test_other_gates_are_at_their_names(served: Running) -> None:
-    data = pictures()[0]
+    data = images()[0]
     default, named, strict = (
         served.post(path, data).json() for path in ("/score", "/score/digits", "/score/strict")
     )
@@ -115,16 +113,16 @@ def test_what_the_network_saw_comes_with_the_row(served: Running) -> None:
     row = served.post("/score?seen=true", data).json()
     head, _, content = row["seen"].partition(",")
     assert head == "data:image/png;base64"
-    with Image.open(io.BytesIO(base64.b64decode(content))) as picture:
-        seen = np.asarray(picture).transpose(2, 0, 1)
-    assert np.array_equal(seen, read_picture(data, digit_gate().image_size))
+    with Image.open(io.BytesIO(base64.b64decode(content))) as image:
+        seen = np.asarray(image).transpose(2, 0, 1)
+    assert np.array_equal(seen, read_image(data, digit_gate().image_size))
     assert "seen" not in served.post("/score", data).json()
 
 
 def test_refusals_have_a_status_and_a_sentence(served: Running) -> None:
-    good = pictures()[0]
+    good = images()[0]
     cases = [
-        ("POST", "/score", b"no picture", {}, 415, "Send JPEG"),
+        ("POST", "/score", b"no image", {}, 415, "Send JPEG"),
         ("POST", "/score", b"", {}, 415, "Send JPEG"),
         ("POST", "/score", good[:-60], {}, 422, "broken or cut short"),
         ("POST", "/score", good, {"Content-Type": "multipart/form-data"}, 400, "boundary"),
@@ -195,13 +193,13 @@ def test_a_full_queue_answers_503_at_once() -> None:
     settings = ServeSettings(BatchLimits(capacity=2))
     with running(settings) as small:
         places = small.service.find(None).queue.reserve(1)
-        assert small.post("/score", pictures()[0]).status_code == 200
+        assert small.post("/score", images()[0]).status_code == 200
         places += small.service.find(None).queue.reserve(1)
-        answer = small.post("/score", pictures()[0])
+        answer = small.post("/score", images()[0])
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
         for place in places:
             place.leave()
-        assert small.post("/score", pictures()[0]).status_code == 200
+        assert small.post("/score", images()[0]).status_code == 200
 
 
 def test_a_body_that_comes_too_slowly_is_refused() -> None:
@@ -221,7 +219,7 @@ def test_a_body_that_comes_too_slowly_is_refused() -> None:
 
 
 def test_many_clients_at_once_get_the_rows_of_goen_score(tmp_path: Path) -> None:
-    files = pictures()
+    files = images()
     expected = rows_of_goen_score(digit_gate(), files, tmp_path)
     with running() as found:
 
@@ -236,24 +234,24 @@ def test_many_clients_at_once_get_the_rows_of_goen_score(tmp_path: Path) -> None
         with ThreadPoolExecutor(8) as pool:
             answers = [pair for answer in pool.map(client, range(8)) for pair in answer]
         assert found.service.find(None).queue.held == 0
-        stream = found.service.find(None).stream
-        assert stream is not None
-        wait_for(lambda: stream.state.images == 320)
+        monitor = found.service.find(None).monitor
+        assert monitor is not None
+        wait_for(lambda: monitor.state.images == 320)
     assert len(answers) == 320
     for number, row in answers:
         assert_same(row, expected[number])
 
 
 def test_counts_for_prometheus(served: Running) -> None:
-    served.post("/score/strict", pictures()[0])
-    served.post("/score/strict", b"no picture")
-    stream = served.service.find("strict").stream
-    assert stream is not None
+    served.post("/score/strict", images()[0])
+    served.post("/score/strict", b"no image")
+    monitor = served.service.find("strict").monitor
+    assert monitor is not None
     counted = re.compile(r'^goen_batch_images_sum\{gate="strict"\} (\S+)$', re.MULTILINE)
 
     def all_monitored() -> bool:  # which is after the answer
         found = counted.search(served.get("/metrics").text)
-        return found is not None and float(found[1]) == stream.state.images
+        return found is not None and float(found[1]) == monitor.state.images
 
     wait_for(all_monitored)
     text = served.get("/metrics").text
@@ -264,13 +262,13 @@ def test_counts_for_prometheus(served: Running) -> None:
     )
     assert passed + flagged == float(values['goen_batch_images_sum{gate="strict"}']) >= 1
     assert float(values['goen_requests_total{endpoint="score",status="200"}']) >= 1
-    assert float(values['goen_errors_total{kind="not_a_picture"}']) >= 1
+    assert float(values['goen_errors_total{kind="not_an_image"}']) >= 1
     assert values['goen_queue_images{gate="strict"}'] == "0.0"
     assert values['goen_alarm{gate="strict"}'] == "0.0"
     assert float(values['goen_alarm_line{gate="strict"}']) == pytest.approx(np.log(100))
-    evidence = float(values['goen_log_evidence{gate="strict"}'])
-    assert evidence == pytest.approx(stream.state.log_evidence)
-    assert values['goen_flagged_share{gate="strict"}'] == str(stream.state.flagged)
+    log_e_value = float(values['goen_log_e_value{gate="strict"}'])
+    assert log_e_value == pytest.approx(monitor.state.log_e_value)
+    assert values['goen_flagged_share{gate="strict"}'] == str(monitor.state.flagged)
     assert "process_resident_memory_bytes" in values
 
 
@@ -282,7 +280,7 @@ def test_the_description_lists_exactly_what_there_is(served: Running) -> None:
     }
     assert {route for route in routes if route[0] not in ("/", "/static/{name}")} == listed
     row = described["components"]["schemas"]["Row"]["properties"]
-    assert set(row) == set(served.post("/score", pictures()[0]).json())
+    assert set(row) == set(served.post("/score", images()[0]).json())
     assert row["label"]["type"] == "string"
     assert row["is_ood"]["type"] == "boolean"
     assert row["p_value"]["type"] == "number"
@@ -296,10 +294,10 @@ def test_the_gates_and_the_monitor_for_the_page(served: Running) -> None:
     assert digits["rates"]["held_out"] == digit_gate().num_held_out
     assert strict["rates"]["chosen"] == 0.02
     assert digits["cue_columns"] == ["p_early", "p_late", "p_entropy"]
-    assert digits["columns"] == list(served.post("/score", pictures()[0]).json())
-    stream = served.service.find("digits").stream
-    assert stream is not None
-    wait_for(lambda: stream.state.images > 0)
+    assert digits["columns"] == list(served.post("/score", images()[0]).json())
+    monitor = served.service.find("digits").monitor
+    assert monitor is not None
+    wait_for(lambda: monitor.state.images > 0)
     found = served.get("/monitor/digits").json()
     assert found["monitor"]["alarm_line"] == pytest.approx(np.log(100))
     assert found["monitor"]["history"][-1]["images"] == found["monitor"]["images"]
@@ -316,30 +314,30 @@ def test_health(served: Running) -> None:
     served.service.ready.set()
 
 
-def test_flagged_pictures_are_kept_only_if_asked(tmp_path: Path) -> None:
+def test_flagged_images_are_kept_only_if_asked(tmp_path: Path) -> None:
     flagged = png(noise(1, 0, stream=0).read()[0])
     with running(ServeSettings(keep_flagged=tmp_path / "kept", keep_most=2)) as keeping:
-        for data in (*pictures()[:3], flagged, flagged, flagged):
+        for data in (*images()[:3], flagged, flagged, flagged):
             assert keeping.post("/score", data).status_code == 200
-    kept = sorted((tmp_path / "kept").iterdir())
+    kept = sorted((tmp_path / "kept").glob("flagged-*"))
     assert [file.read_bytes() for file in kept] == [flagged, flagged]
     assert all(re.fullmatch(r"flagged-[\dT-]+\.png", file.name) for file in kept)
 
 
-def test_a_picture_that_cannot_be_kept_is_answered(
+def test_an_image_that_cannot_be_kept_is_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def stale(*_: object) -> str:
         raise OSError(errno.ESTALE, "Stale file handle")
 
-    monkeypatch.setattr(FlaggedPictures, "keep", stale)
+    monkeypatch.setattr(FlaggedImages, "keep", stale)
     with running(ServeSettings(keep_flagged=tmp_path)) as keeping:
         answer = keeping.post("/score", png(noise(1, 0, stream=0).read()[0]))
     assert (answer.status_code, answer.json()["is_ood"]) == (200, True)
     assert "was not kept: [Errno 116] Stale file handle" in caplog.text
 
 
-def test_a_gate_of_grey_images_is_served_grey_pictures() -> None:
+def test_a_gate_of_grey_images_is_served_grey_images() -> None:
     gate = gate_of("grey")
     (image,), _ = labelled("grey", 1, 2)
     with running(gates={"grey": gate}) as served:
@@ -347,4 +345,4 @@ def test_a_gate_of_grey_images_is_served_grey_pictures() -> None:
         Image.fromarray(image[0]).save(content, "PNG")
         row = served.post("/score?seen=true", content.getvalue()).json()
         assert row["score"] == pytest.approx(float(gate.predict(image).score[0]), abs=1e-4)
-        assert row["seen"] == picture_url(image)
+        assert row["seen"] == image_url(image)

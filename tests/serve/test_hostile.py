@@ -1,9 +1,8 @@
 """A few hundred of the hostile requests of ``python -m tests.serve.hostile``."""
 
 from goen.serve.settings import Limits, ServeSettings
-
-from .hostile import GOOD_EVERY, attack
-from .running import running
+from tests.serve.hostile import GOOD_EVERY, attack
+from tests.serve.running import running
 
 COUNT = 400
 

@@ -14,12 +14,12 @@ from PIL import Image
 from tritonclient.utils import InferenceServerException, triton_to_np_dtype
 
 from goen.data import protocol
-from goen.data.embedded import noise
+from goen.data.images.decoding import read_image
 from goen.data.imageset import Pixels
-from goen.data.pictures import read_picture
+from goen.data.sets.embedded import noise
 from goen.gate import Gate
-from goen.gate.compare_export import as_outputs
-from goen.gate.traceable import TraceableGate, fitted_threshold, output_names
+from goen.gate.export.comparison import as_outputs
+from goen.gate.export.traceable import TraceableGate, output_names
 from goen.serve.batching import ScoredImage
 from goen.serve.inference_protocol import (
     InferRequest,
@@ -31,10 +31,9 @@ from goen.serve.inference_protocol import (
 )
 from goen.serve.rejection import Rejected
 from goen.serve.settings import Limits, ServeSettings
-
-from ..gate.test_inputs import gate_of
-from ..monitor.predictions import digit_gate
-from .running import Running, running
+from tests.gate.storage.test_inputs import gate_of
+from tests.monitor.predictions import digit_gate
+from tests.serve.running import Running, running
 
 
 @pytest.fixture(scope="module")
@@ -100,12 +99,12 @@ def test_all_outputs_are_binary_if_none_are_named(client: triton.InferenceServer
     assert np.array_equal(answer.as_numpy("is_ood"), expected["is_ood"])
 
 
-def test_images_of_another_size_are_resized_as_pictures_are(
+def test_images_of_another_size_are_resized_as_images_are(
     client: triton.InferenceServerClient,
 ) -> None:
     large = np.random.default_rng(0).integers(0, 256, (2, 3, 50, 40), dtype=np.uint8)
-    pictures = [read_picture(Image.fromarray(i.transpose(1, 2, 0)), (32, 32)) for i in large]
-    expected = digit_gate().predict(np.stack(pictures))
+    images = [read_image(Image.fromarray(i.transpose(1, 2, 0)), (32, 32)) for i in large]
+    expected = digit_gate().predict(np.stack(images))
     found = client.infer("digits", [tensor(large, binary=True)]).as_numpy("score")
     np.testing.assert_allclose(found, expected.score, rtol=1e-4)
 
@@ -113,10 +112,10 @@ def test_images_of_another_size_are_resized_as_pictures_are(
 def test_names_types_and_shapes_are_those_of_the_exported_file(
     client: triton.InferenceServerClient,
 ) -> None:
-    """The file computes what the traceable gate does: see tests/gate/test_export.py."""
+    """The file computes what the traceable gate does: see tests/gate/export/test_onnx.py."""
     gate = digit_gate()
     with torch.inference_mode():
-        traced = TraceableGate(gate)(torch.from_numpy(images()), fitted_threshold(gate))
+        traced = TraceableGate(gate)(torch.from_numpy(images()), gate.threshold_tensor)
     about = client.get_model_metadata("digits")
     assert [output["name"] for output in about["outputs"]] == list(output_names(gate))
     answer = client.infer("digits", [tensor(images(), binary=True)])
@@ -268,7 +267,7 @@ def test_flagged_images_are_kept_in_one_go_and_only_if_asked(tmp_path: Path, kee
         answer = served.post("/v2/models/digits/infer", body).json()
     flagged = next(o["data"] for o in answer["outputs"] if o["name"] == "is_ood")
     assert flagged[4:] == [True] * 4
-    assert len(list(tmp_path.iterdir())) == (sum(flagged) if keeps else 0)
+    assert len(list(tmp_path.glob("flagged-*"))) == (sum(flagged) if keeps else 0)
     # The request, each image, the outputs, and what is kept.
     assert len(submitted) == 1 + 8 + 1 + keeps
 
@@ -308,7 +307,7 @@ def test_scores_within_the_difference_of_the_engines_are_not_above_a_threshold()
     prediction = gate.predict(images())
     scored = [ScoredImage(prediction, place) for place in range(len(prediction))]
     lowest = float(prediction.score.min())
-    line = np.array(lowest - 0.9 * gate.score_slack)
+    line = np.array(lowest - 0.9 * gate.score_tolerance)
     assert not infer_outputs(gate, scored, line)["is_ood"][prediction.score.argmin()]
-    line = np.array(lowest - 1.1 * gate.score_slack)
+    line = np.array(lowest - 1.1 * gate.score_tolerance)
     assert infer_outputs(gate, scored, line)["is_ood"].all()

@@ -11,15 +11,16 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from goen.data import protocol
-from goen.data.embedded import noise
+from goen.data.sets.embedded import noise
 from goen.escaping import csv_line
 from goen.gate import Gate
-from goen.gate.score_files import ScoreRow, score_files, sort_rows
+from goen.gate.prediction import ScoreRow
+from goen.scoring.rows import sort_rows
 from goen.serve.settings import Limits, ServeSettings
-
-from ..monitor.predictions import digit_gate
-from ..report.browser import CHROMIUM, SECONDS, WIDTHS, chromium
-from .running import Running, encoded, running
+from tests.image_sources import scored_rows
+from tests.monitor.predictions import digit_gate
+from tests.report.browser import CHROMIUM, SECONDS, WIDTHS, chromium
+from tests.serve.running import Running, encoded, running
 
 pytestmark = [
     pytest.mark.xdist_group("serve"),
@@ -64,25 +65,20 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def pictures() -> dict[str, bytes]:
+def images() -> dict[str, bytes]:
     images = [*protocol("digits").test.read(range(5)), *noise(3, 0, stream=0).read()]
     forms = ("PNG", "JPEG", "PNG", "TIFF", "PNG", "PNG", "BMP", "PNG")
     return {n: encoded(i, f) for n, i, f in zip(NAMES, images, forms, strict=True)}
 
 
 @pytest.fixture(scope="module")
-def rows(
-    pictures: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, ScoreRow]:
-    """What ``goen score`` writes for each picture, by name."""
-    folder = tmp_path_factory.mktemp("pictures")
-    found: dict[str, ScoreRow] = {}
-    for number, data in enumerate(pictures.values()):
+def rows(images: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory) -> dict[str, ScoreRow]:
+    """What ``goen score`` writes for each image, by name."""
+    folder = tmp_path_factory.mktemp("images")
+    for number, data in enumerate(images.values()):
         (folder / str(number)).write_bytes(data)
-    names = iter(pictures)
-    files = [folder / str(number) for number in range(len(pictures))]
-    score_files(digit_gate(), files, lambda one: found.update({next(names): one.row}))
-    return found
+    files = [folder / str(number) for number in range(len(images))]
+    return dict(zip(images, scored_rows(digit_gate(), *files), strict=True))
 
 
 @contextmanager
@@ -109,9 +105,9 @@ def opened(
     assert [line for line in noted if not line.startswith(own)] == []
 
 
-def give(page: Page, pictures: dict[str, bytes], kind: str = "drop") -> None:
+def give(page: Page, images: dict[str, bytes], kind: str = "drop") -> None:
     expect(page.locator("#choose")).to_be_visible()
-    files = [[name, base64.b64encode(data).decode()] for name, data in pictures.items()]
+    files = [[name, base64.b64encode(data).decode()] for name, data in images.items()]
     page.evaluate(GIVE, [kind, files])
 
 
@@ -130,18 +126,18 @@ def decisions(page: Page) -> dict[str, str]:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", WIDTHS)
-def test_dropped_pictures_show_what_goen_score_writes(
+def test_dropped_images_show_what_goen_score_writes(
     browser: Browser,
     served: Running,
-    pictures: dict[str, bytes],
+    images: dict[str, bytes],
     rows: dict[str, ScoreRow],
     width: int,
     scheme: Scheme,
 ) -> None:
     with opened(browser, served, width, scheme) as page:
-        give(page, {**pictures, "no picture.txt": b"text"})
-        found = cards(page, len(pictures) + 1)
-        assert "Send JPEG" in found.pop("no picture.txt")
+        give(page, {**images, "no image.txt": b"text"})
+        found = cards(page, len(images) + 1)
+        assert "Send JPEG" in found.pop("no image.txt")
         assert set(found) == set(rows)
         for name, text in found.items():
             row = rows[name]
@@ -164,11 +160,11 @@ def test_dropped_pictures_show_what_goen_score_writes(
 
 
 def test_the_slider_decides_as_the_gate_would(
-    browser: Browser, served: Running, pictures: dict[str, bytes], rows: dict[str, ScoreRow]
+    browser: Browser, served: Running, images: dict[str, bytes], rows: dict[str, ScoreRow]
 ) -> None:
     with opened(browser, served) as page:
-        give(page, pictures)
-        cards(page, len(pictures))
+        give(page, images)
+        cards(page, len(images))
         field = page.get_by_label("False-alarm rate as a number")
         slider = page.get_by_label("False-alarm rate", exact=True)
         p_values = sorted({float(row["p_value"] or 0) for row in rows.values()})
@@ -198,19 +194,19 @@ def test_the_slider_decides_as_the_gate_would(
 def test_sorting_and_taking_away(
     browser: Browser,
     served: Running,
-    pictures: dict[str, bytes],
+    images: dict[str, bytes],
     rows: dict[str, ScoreRow],
     tmp_path: Path,
 ) -> None:
     with opened(browser, served) as page:
-        give(page, pictures)
-        suspicious = list(cards(page, len(pictures)))
+        give(page, images)
+        suspicious = list(cards(page, len(images)))
         p_values = [float(rows[name]["p_value"] or 0) for name in suspicious]
         assert p_values == sorted(p_values)
         page.select_option("#sort", "name")
-        assert set(list(cards(page, len(pictures)))[:3]) == {"<b>.png", "=1+1.png", "a,b.png"}
+        assert set(list(cards(page, len(images)))[:3]) == {"<b>.png", "=1+1.png", "a,b.png"}
         page.select_option("#sort", "confidence")
-        shown = [float(rows[name]["confidence"] or 0) for name in cards(page, len(pictures))]
+        shown = [float(rows[name]["confidence"] or 0) for name in cards(page, len(images))]
         assert shown == sorted(shown)
         page.select_option("#sort", "suspicious")
         with page.expect_download() as download:
@@ -231,11 +227,11 @@ def test_sorting_and_taking_away(
 
 
 def test_keyboard_and_closer_look(
-    browser: Browser, served: Running, pictures: dict[str, bytes]
+    browser: Browser, served: Running, images: dict[str, bytes]
 ) -> None:
     with opened(browser, served) as page:
-        give(page, pictures)
-        order = list(cards(page, len(pictures)))
+        give(page, images)
+        order = list(cards(page, len(images)))
         page.locator(".card").first.focus()
         page.keyboard.press("ArrowRight")
         page.keyboard.press("Enter")
@@ -249,56 +245,54 @@ def test_keyboard_and_closer_look(
         expect(dialog).to_have_count(0)
         expect(page.locator(".card").nth(2)).to_be_focused()
         page.keyboard.press("Delete")
-        assert list(cards(page, len(pictures) - 1)) == [*order[:2], *order[3:]]
+        assert list(cards(page, len(images) - 1)) == [*order[:2], *order[3:]]
         expect(page.locator(".card").nth(2)).to_be_focused()
         page.click("#clear")
         expect(page.locator("#cards li")).to_have_count(0)
         expect(page.locator("#choose")).to_be_focused()
 
 
-def test_pasted_chosen_and_taken_pictures(
-    browser: Browser, served: Running, pictures: dict[str, bytes]
+def test_pasted_chosen_and_taken_images(
+    browser: Browser, served: Running, images: dict[str, bytes]
 ) -> None:
     with opened(browser, served) as page:
-        give(page, {"d.png": pictures["d.png"]}, "paste")
+        give(page, {"d.png": images["d.png"]}, "paste")
         assert list(cards(page, 1)) == ["d.png"]
-        file = {"name": "e.png", "mimeType": "image/png", "buffer": pictures["e.png"]}
+        file = {"name": "e.png", "mimeType": "image/png", "buffer": images["e.png"]}
         page.set_input_files("#files", [file])
         assert set(cards(page, 2)) == {"d.png", "e.png"}
         page.click("#camera")
-        page.get_by_role("button", name="Take picture").click()
+        page.get_by_role("button", name="Take image").click()
         assert "camera 3.png" in cards(page, 3)
         expect(page.locator("dialog")).to_have_count(0)
 
 
 def test_another_gate_scores_again(
-    browser: Browser, served: Running, pictures: dict[str, bytes]
+    browser: Browser, served: Running, images: dict[str, bytes]
 ) -> None:
     with opened(browser, served) as page:
-        give(page, pictures)
-        cards(page, len(pictures))
+        give(page, images)
+        cards(page, len(images))
         page.select_option("#gate", "strict")
-        cards(page, len(pictures))
+        cards(page, len(images))
         assert page.get_by_label("False-alarm rate as a number").input_value() == "0.02"
 
 
-def test_the_monitor_has_a_tab(
-    browser: Browser, served: Running, pictures: dict[str, bytes]
-) -> None:
+def test_the_monitor_has_a_tab(browser: Browser, served: Running, images: dict[str, bytes]) -> None:
     for _ in range(2):  # a point of the charts each
-        for data in pictures.values():
+        for data in images.values():
             assert served.post("/score", data).status_code == 200
         assert served.get("/monitor/digits").status_code == 200
     with opened(browser, served, 390) as page:
         expect(page.locator("#choose")).to_be_visible()
-        page.locator("#tab-pictures").focus()
+        page.locator("#tab-images").focus()
         page.keyboard.press("ArrowRight")
         expect(page.locator("#tab-monitor")).to_be_focused()
         expect(page.locator("#sentence")).not_to_have_text("")
         expect(page.locator("#numbers")).to_contain_text("alarm at 4.6")
-        expect(page.locator(".chart h2").first).to_have_text("Evidence for a change")
+        expect(page.locator(".chart h2").first).to_have_text("Log e-value of each stream")
         expect(page.locator(".chart polyline.s0").first).to_be_visible()
-        expect(page.locator("#promise")).to_contain_text("at most 0.01")
+        expect(page.locator("#guarantee")).to_contain_text("at most 0.01")
 
 
 def test_an_alarm_names_what_has_moved(browser: Browser) -> None:
@@ -307,7 +301,7 @@ def test_an_alarm_names_what_has_moved(browser: Browser) -> None:
             assert served.post("/score", encoded(image, "PNG")).status_code == 200
         with opened(browser, served) as page:
             page.locator("#tab-monitor").click()
-            expect(page.locator("#sentence")).to_contain_text("The pictures have changed since")
+            expect(page.locator("#sentence")).to_contain_text("The images have changed since")
             expect(page.locator("#moved")).to_have_text(
                 "Higher values: score, early, late. Lower values: entropy."
             )

@@ -12,24 +12,26 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import requests
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from goen.cli.serve import serve_command
 from goen.errors import UsageError
 from goen.gate import DEFAULT_GATE, load
+from goen.monitor.keeping import KeptMonitor, MonitorSettings
 from goen.serve.server import open_socket
 from goen.serve.service import state_file
 from goen.serve.settings import Limits, ServeSettings
-from goen.serve.watching import WatchedStream
+from tests.serve.running import SECONDS, Running, running, wait_for
+from tests.serve.test_app import images
 
-from .running import SECONDS, Running, running, wait_for
-from .test_app import pictures
+CHUNKED = b"POST /score HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 def connect(served: Running) -> socket.socket:
@@ -79,6 +81,12 @@ def test_an_idle_connection_is_closed() -> None:
         b"GET /" + b"a" * 100_000,
         b"POST /score HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
         b"POST /score HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
+        b"POST / HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\n\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nA: b\r\n c\r\n\r\n",
+        CHUNKED + b"1\r\na\r\n" * 5000,
+        CHUNKED + b"1;" + b"a" * 100_000,
+        CHUNKED + b"0\r\n" + b"A: b\r\n" * 20_000,
     ],
 )
 def test_garbage_gets_400_in_our_words(sent: bytes, served: Running) -> None:
@@ -107,7 +115,7 @@ def test_a_broken_chunk_and_a_half_closed_socket_harm_nobody(served: Running) ->
         connection.sendall(head + b"5\r\nab")
         connection.shutdown(socket.SHUT_WR)
         read_all(connection)
-    assert served.post("/score", pictures()[0]).status_code == 200
+    assert served.post("/score", images()[0]).status_code == 200
 
 
 def test_garbage_behind_a_request_that_is_refused_is_no_error_of_ours(
@@ -121,13 +129,59 @@ def test_garbage_behind_a_request_that_is_refused_is_no_error_of_ours(
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
-def test_too_many_connections_get_503() -> None:
+def test_idle_connections_make_room() -> None:
     with running(ServeSettings(limits=Limits(connections=2))) as served:
-        with connect(served), connect(served), connect(served) as third:
-            answer = read_all(third)
-        assert status(answer) == 503
-        assert b"retry-after: 1" in answer.lower()
-        wait_for(lambda: served.get("/v2/health/live").status_code == 200)
+        idle = [connect(served) for _ in range(40)]
+        wait_for(lambda: served.get("/gates").status_code == 200)
+        for connection in idle[:30]:  # the oldest went first
+            with contextlib.suppress(ConnectionError):
+                assert connection.recv(1) == b""
+        for connection in idle:
+            connection.close()
+
+
+def test_health_is_answered_beyond_the_connections_at_work() -> None:
+    with running(ServeSettings(limits=Limits(connections=2))) as served:
+        head = b"POST /score HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n"
+        with connect(served) as first, connect(served) as second:
+            for connection in (first, second):
+                connection.sendall(head)
+            wait_for(lambda: served.app.accepted == 2)
+            answer = served.get("/gates")
+            assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+            assert served.get("/v2/health/live").status_code == 200
+            with contextlib.ExitStack() as stack:
+                more = [stack.enter_context(connect(served)) for _ in range(33)]
+                for connection in more:
+                    connection.sendall(head.replace(b"/score", b"/v2/health/live"))
+                wait_for(lambda: served.get("/v2/health/live").status_code == 200)
+        wait_for(lambda: served.get("/gates").status_code == 200)
+
+
+def test_one_byte_chunks_do_not_hold_up_others(served: Running) -> None:
+    stop = threading.Event()
+
+    def send() -> None:
+        while not stop.is_set():
+            with connect(served) as connection, contextlib.suppress(ConnectionError):
+                connection.sendall(CHUNKED.replace(b"/score", b"/v2/health/live"))
+                while not stop.is_set():
+                    connection.sendall(b"1\r\na\r\n" * 10_000)
+
+    threads = [threading.Thread(target=send) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        seconds = []
+        for _ in range(20):
+            start = time.perf_counter()
+            assert served.get("/v2/health/live").status_code == 200
+            seconds.append(time.perf_counter() - start)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(SECONDS)
+    assert sorted(seconds)[10] < 1  # it was seconds with a parser in Python
 
 
 def test_a_client_that_never_reads_does_not_keep_its_connection() -> None:
@@ -138,20 +192,21 @@ def test_a_client_that_never_reads_does_not_keep_its_connection() -> None:
         deaf.settimeout(SECONDS)
         with contextlib.suppress(ConnectionError):
             deaf.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 1500)
-        wait_for(lambda: served.get("/v2/health/live").status_code == 200)
+        wait_for(lambda: served.app.accepted == served.app.answered)
+        assert served.get("/v2/health/live").status_code == 200
 
 
 def test_an_answer_is_sent_without_delay(served: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its head and its body are two writes: Nagle's algorithm would hold the second back."""
     delays = []
-    made = H11Protocol.connection_made
+    made = HttpToolsProtocol.connection_made
 
-    def connection_made(self: H11Protocol, transport: asyncio.Transport) -> None:
+    def connection_made(self: HttpToolsProtocol, transport: asyncio.Transport) -> None:
         connection = transport.get_extra_info("socket")
         delays.append(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
         made(self, transport)
 
-    monkeypatch.setattr(H11Protocol, "connection_made", connection_made)
+    monkeypatch.setattr(HttpToolsProtocol, "connection_made", connection_made)
     assert served.get("/v2/health/live").status_code == 200
     assert len(delays) == 1
     assert delays[0] != 0
@@ -224,7 +279,7 @@ def process(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str]
 
 
 class Load:
-    """Clients that send pictures until they are told to stop, or the service has gone."""
+    """Clients that send images until they are told to stop, or the service has gone."""
 
     def __init__(self, url: str, clients: int = 4) -> None:
         self.rows: list[dict[str, object]] = []
@@ -236,7 +291,7 @@ class Load:
             thread.start()
 
     def _send(self, number: int) -> None:
-        files = pictures()
+        files = images()
         while not self._stop.is_set():
             number += 1
             data = files[number % len(files)]
@@ -269,7 +324,7 @@ def test_kill_9_and_sigterm_under_load(tmp_path: Path) -> None:
         started.send_signal(signal.SIGKILL)
         started.wait(SECONDS)
         sent.stop()
-    before = WatchedStream(gate, 0.01, state).state.images  # it is whole
+    before = KeptMonitor(gate, MonitorSettings(), state).state.images  # it is whole
     with process(tmp_path, *options) as (started, url, log):
         sent = Load(url)
         wait_for(lambda: len(sent.rows) > 30)
@@ -284,4 +339,4 @@ def test_kill_9_and_sigterm_under_load(tmp_path: Path) -> None:
     assert {line["status"] for line in answered} == {200}
     assert len(sent.rows) == len(answered)
     assert sent.other == []
-    assert WatchedStream(gate, 0.01, state).state.images == before + len(answered)
+    assert KeptMonitor(gate, MonitorSettings(), state).state.images == before + len(answered)

@@ -1,4 +1,4 @@
-"""Pictures from clients: formats, limits, and multipart bodies whole and broken."""
+"""Images from clients: formats, limits, and multipart bodies whole and broken."""
 
 import io
 import struct
@@ -10,14 +10,13 @@ import requests
 import tifffile
 from PIL import Image
 
-from goen.data.forms import PixelForm
-from goen.data.pictures import read_picture
+from goen.data.images.decoding import read_image
+from goen.data.images.pixel_format import PixelFormat
 from goen.serve.rejection import Rejected
 from goen.serve.settings import Limits
 from goen.serve.uploads import FORMATS, Upload, decode_upload, is_multipart, read_multipart
-
-from ..data.encoded import tiff_of_one_tile
-from .running import encoded, png
+from tests.data.encoded import tiff_of_one_tile
+from tests.serve.running import encoded, png
 
 IMAGE = np.random.default_rng(0).integers(0, 256, (3, 20, 30), dtype=np.uint8)
 
@@ -30,10 +29,10 @@ def body_of(*files: tuple[str, bytes]) -> tuple[str, bytes]:
 
 
 @pytest.mark.parametrize("form", ["BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP"])
-def test_a_picture_is_what_goen_score_reads(form: str) -> None:
+def test_an_image_is_what_goen_score_reads(form: str) -> None:
     assert form in FORMATS
     data = encoded(IMAGE, form)
-    expected = read_picture(data, (8, 9))
+    expected = read_image(data, (8, 9))
     assert np.array_equal(decode_upload(Upload(data), (8, 9), Limits()), expected)
 
 
@@ -44,8 +43,8 @@ def test_other_formats_are_refused(data: bytes) -> None:
     assert refused.value.status == 415
 
 
-def test_a_broken_picture_is_refused() -> None:
-    with pytest.raises(Rejected, match="This picture is broken or cut short") as refused:
+def test_a_broken_image_is_refused() -> None:
+    with pytest.raises(Rejected, match="This image is broken or cut short") as refused:
         decode_upload(Upload(png(IMAGE)[:-40]), (8, 8), Limits())
     assert refused.value.status == 422
 
@@ -61,7 +60,7 @@ def png_that_claims(width: int, height: int) -> bytes:
 
 
 def test_pixels_are_counted_before_they_are_decoded() -> None:
-    # There are none to decode: a reader that began would call the picture broken.
+    # There are none to decode: a reader that began would call the image broken.
     with pytest.raises(Rejected, match="3000×2001 pixels; at most 6,000,000") as refused:
         decode_upload(Upload(png_that_claims(3000, 2001)), (8, 8), Limits(pixels=6_000_000))
     assert refused.value.status == 413
@@ -84,7 +83,7 @@ def test_bands_are_what_goen_score_reads(channels: int, dtype: str) -> None:
     pixels = np.random.default_rng(0).integers(0, 200, (6, 7, channels)).astype(dtype)
     file = io.BytesIO()
     tifffile.imwrite(file, pixels, photometric="minisblack", planarconfig="contig")
-    form = PixelForm(channels, 8 * pixels.itemsize)
+    form = PixelFormat(channels, 8 * pixels.itemsize)
     found = decode_upload(Upload(file.getvalue()), (6, 7), Limits(), form)
     assert np.array_equal(found, pixels.transpose(2, 0, 1))
     if channels != 3:
@@ -104,7 +103,7 @@ def test_a_multipart_body_gives_its_files() -> None:
 def test_too_many_files_are_refused() -> None:
     kind, body = body_of(*[("a", b"b")] * 4)
     assert len(read_multipart(kind, body, Limits(images=4))) == 4
-    with pytest.raises(Rejected, match="at most 3 pictures") as refused:
+    with pytest.raises(Rejected, match="at most 3 images") as refused:
         read_multipart(kind, body, Limits(images=3))
     assert refused.value.status == 413
 
@@ -126,7 +125,7 @@ def test_malformed_bodies_are_refused() -> None:
             read_multipart(kind, body[:end], Limits())
 
 
-def test_other_types_are_one_picture() -> None:
+def test_other_types_are_one_image() -> None:
     assert not is_multipart("application/x-www-form-urlencoded")  # curl's, unless told otherwise
     assert not is_multipart("")
     assert is_multipart('Multipart/Form-Data ; boundary="x"')
@@ -136,10 +135,10 @@ def test_a_gate_of_grey_images_reads_grey() -> None:
     deep = np.random.default_rng(0).integers(0, 65536, (20, 30), dtype=np.uint16)
     content = io.BytesIO()
     Image.fromarray(deep).save(content, "PNG")
-    form = PixelForm(1, 16)
+    form = PixelFormat(1, 16)
     found = decode_upload(Upload(content.getvalue()), (20, 30), Limits(), form)
     assert np.array_equal(found, deep[None])
-    grey = decode_upload(Upload(png(IMAGE)), (8, 9), Limits(), PixelForm(1))
-    assert np.array_equal(grey, read_picture(png(IMAGE), (8, 9), form=PixelForm(1)))
+    grey = decode_upload(Upload(png(IMAGE)), (8, 9), Limits(), PixelFormat(1))
+    assert np.array_equal(grey, read_image(png(IMAGE), (8, 9), pixel_format=PixelFormat(1)))
     with pytest.raises(Rejected, match="has 3 channels; 5 are needed"):
-        decode_upload(Upload(png(IMAGE)), (8, 9), Limits(), PixelForm(5))
+        decode_upload(Upload(png(IMAGE)), (8, 9), Limits(), PixelFormat(5))

@@ -7,13 +7,12 @@ import pytest
 
 from goen.data import Protocol
 from goen.errors import UsageError
+from goen.io.results import Result, read_results, read_scores
 from goen.metrics import holm, paired_auroc_test
-from goen.report.ablate import ablate_tables
+from goen.report.pages.bench import ablate_tables
 from goen.report.summary import read_summary
-from goen.runs.results import Result, read_results, read_scores
 from goen.studies import PRESETS, VARIANTS, AblateConfig, ablate
-
-from ..tiny import FAST, tiny_protocol
+from tests.tiny import FAST, tiny_protocol
 
 Finished = tuple[Path, Protocol, list[Result]]
 ROWS = [

@@ -14,17 +14,16 @@ from scipy.special import logsumexp, softmax
 from torch import Tensor
 
 from goen.data import Protocol
-from goen.detectors import SimpleDetector
+from goen.detectors import Detector
 from goen.errors import UsageError
+from goen.io.results import Result, read_results
+from goen.io.stages import Stages
 from goen.metrics import id_metrics, ood_metrics
 from goen.outputs import Outputs
-from goen.runs.results import Result, read_results
-from goen.runs.stages import Stages
 from goen.studies import METHODS, PRESETS, BenchConfig, Method, RunConfig, bench, run
 from goen.studies.bench import _is_default
 from goen.studies.experiment import Experiment
-
-from ..tiny import FAST, tiny_protocol
+from tests.tiny import FAST, tiny_protocol
 
 # All named, since this preset trains without flips and skips flip averaging otherwise.
 EVERY = BenchConfig(preset="fast", methods=tuple(METHODS))
@@ -229,15 +228,16 @@ def test_methods_and_sets_can_be_chosen(
         bench(BenchConfig(sets=("noize",)), protocol, tmp_path)
 
 
-class Length(SimpleDetector):
+class Length(Detector):
     """A custom method: the shorter the feature, the higher the score."""
 
+    name = "length"
     needs_fit = False
 
-    def _learn(self, outputs: Outputs, labels: Tensor) -> dict[str, Tensor]:
-        return {}
+    def _fit(self, outputs: Outputs, labels: Tensor) -> None:
+        pass
 
-    def _measure(self, outputs: Outputs) -> Tensor:
+    def _score(self, outputs: Outputs) -> Tensor:
         return -outputs.features["z"].norm(dim=1)
 
 
@@ -245,9 +245,9 @@ def test_a_custom_method_is_a_row(
     finished: tuple[Path, Protocol, list[Result]], tmp_path: Path
 ) -> None:
     folder, protocol, _ = finished
-    own = Method("length", "Length of z", lambda material: Length())
+    own = Method("length", "Length of z", lambda data: Length())
     config = BenchConfig(("max_softmax",), preset="fast")
-    results = bench(config, protocol, tmp_path, Stages(folder / "stages"), own=[own])
+    results = bench(config, protocol, tmp_path, Stages(folder / "stages"), extra_methods=[own])
     assert {r.method for r in results} == {"max_softmax", "length"}
     scores = load_file(tmp_path / "scores.safetensors")
     assert scores["noise/length"].max() < 0
@@ -255,16 +255,16 @@ def test_a_custom_method_is_a_row(
 
 def test_a_custom_method_takes_no_others_place(tmp_path: Path) -> None:
     def own(key: str, title: str = "Mine") -> Method:
-        return Method(key, title, lambda material: Length())
+        return Method(key, title, lambda data: Length())
 
     config = BenchConfig(("energy",), preset="fast")
     for methods, message in (
         ([own("max_softmax")], "key 'max_softmax' of your method 'Mine' is also that of a method"),
         ([own("a"), own("a", "Second")], "key 'a' of your method 'Second' is also that of another"),
-        (own("a"), r"own is a list of methods, got one: write own=\[method\]"),
+        (own("a"), r"extra_methods is a list of methods, got one: write extra_methods=\[method\]"),
     ):
         with pytest.raises(UsageError, match=message):
-            bench(config, tiny_protocol(), tmp_path, own=methods)  # type: ignore[arg-type]
+            bench(config, tiny_protocol(), tmp_path, extra_methods=methods)  # type: ignore[arg-type]
     assert not [*tmp_path.iterdir()]
 
 

@@ -10,13 +10,12 @@ import pytest
 
 import goen
 from goen.errors import UsageError
-from goen.runs.stages import Stages
+from goen.io.stages import Stages
 from goen.studies import PRESETS, AblateConfig, BenchConfig, RunConfig, bench, geometry, run
 from goen.studies.experiment import AS_PRESET, NETWORKS, Experiment, variant_of
 from goen.studies.geometry import NETWORK_VARIANTS
 from goen.studies.methods import METHODS, Method
-
-from ..tiny import FAST, TINY, tiny_protocol
+from tests.tiny import FAST, TINY, tiny_protocol
 
 ROOT = Path(__file__).parents[2]
 
@@ -40,7 +39,7 @@ def test_a_method_may_score_the_network_that_the_preset_describes(
     own = [replace(METHODS["energy"], network=AS_PRESET)]
     config = BenchConfig(methods=("energy",), preset="tiny")
     stages = Stages(tmp_path / "stages")
-    results = bench(config, tiny_protocol(), tmp_path / "out", stages, own=own)
+    results = bench(config, tiny_protocol(), tmp_path / "out", stages, extra_methods=own)
     trained = Experiment("tiny", "full", 42, tiny_protocol(), stages).members(AS_PRESET)[0]
     assert {result.network for result in results} == {trained.key}
     assert trained.network.config.representation == "plain"
@@ -50,12 +49,12 @@ _FIT = """
 import sys
 from types import SimpleNamespace
 from goen.detectors import Energy
-from goen.runs.stages import Stages
+from goen.io.stages import Stages
 from goen.studies.experiment import Experiment
 from goen.studies.methods import Method
 from tests.tiny import tiny_protocol
 
-def fit(material):
+def fit(data):
     print("torch._dynamo" in sys.modules)
     return Energy()
 
@@ -76,7 +75,7 @@ def test_the_import_that_an_optimiser_causes_is_not_timed(tmp_path: Path) -> Non
 def test_a_methods_fit_returns_a_detector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PRESETS, "fast", FAST)  # type: ignore[arg-type]
     experiment = Experiment("fast", "full", 42, tiny_protocol(), Stages(tmp_path))
-    nothing = Method("own", "Own", lambda material: None)  # type: ignore[arg-type,return-value]
+    nothing = Method("own", "Own", lambda data: None)  # type: ignore[arg-type,return-value]
     with pytest.raises(UsageError, match=r"fit of method 'own' should return .*, got NoneType"):
         experiment.fit(nothing)
 

@@ -8,12 +8,11 @@ import pytest
 from safetensors.numpy import load_file
 
 from goen.errors import UsageError
-from goen.report.geometry import geometry_tables
+from goen.report.pages.geometry import geometry_tables
 from goen.report.summary import read_summary
 from goen.studies import PRESETS, AblateConfig, geometry
 from goen.studies.geometry import NETWORK_VARIANTS
-
-from ..tiny import FAST, tiny_protocol
+from tests.tiny import FAST, tiny_protocol
 
 
 def test_measures_are_those_of_the_features(

@@ -11,7 +11,7 @@ from goen.errors import UsageError
 from goen.models import NetworkConfig, ResNet18
 from goen.models.fast_cnn import FastCNN
 from goen.outputs import Outputs
-from goen.studies import METHODS, Material, Method
+from goen.studies import METHODS, FitData, Method
 from goen.studies.experiment import AS_PRESET, NETWORKS
 from goen.studies.methods import Labelled, Network, goen_m_for
 
@@ -21,15 +21,15 @@ FAST_CNN = NetworkConfig(width=2, architecture="fast_cnn")
 def test_a_method_may_read_only_what_it_declares() -> None:
     train = Labelled(Outputs(torch.zeros(2, 3), {}), torch.zeros(2, dtype=torch.int64))
     network = ResNet18(NetworkConfig(num_classes=3, width=2))
-    material = Material(network, HeadConfig(), {"train": train, "ood:noise": train})
-    assert material["train"] is train
-    assert material.ood == {"noise": train.outputs}
+    data = FitData(network, HeadConfig(), {"train": train, "ood:noise": train})
+    assert data["train"] is train
+    assert data.ood == {"noise": train.outputs}
     with pytest.raises(UsageError, match="fitted on 'calibration' but declares train, ood:noise"):
-        material["calibration"]
-    with pytest.raises(UsageError, match=r"several OOD sets \(noise\): use material\.ood"):
-        material["ood"]
+        data["calibration"]
+    with pytest.raises(UsageError, match=r"several OOD sets \(noise\): use data\.ood"):
+        data["ood"]
     with pytest.raises(UsageError, match="fitted on 'ood' but declares train in its fits_on"):
-        Material(network, HeadConfig(), {"train": train})["ood"]
+        FitData(network, HeadConfig(), {"train": train})["ood"]
 
 
 @pytest.mark.parametrize(
@@ -38,14 +38,17 @@ def test_a_method_may_read_only_what_it_declares() -> None:
         ({"network": "resnet"}, r"Unknown network 'resnet'\..* Known: dropout, .*, standard"),
         ({"fits_on": "train"}, r"fits_on is a tuple of roles, such as \('train',\), got 'train'"),
         ({"fits_on": ("train", "test")}, "Unknown role in fits_on 'test'"),
-        ({"view": "flipped"}, r"Unknown view 'flipped'\. Did you mean 'flip_averaged'"),
-        ({"kind": "posthoc"}, "Unknown kind of method 'posthoc'. Did you mean 'post-hoc'"),
+        (
+            {"forward_mode": "flipped"},
+            r"Unknown forward mode 'flipped'\. Did you mean 'flip_averaged'",
+        ),
+        ({"section": "posthoc"}, "Unknown section 'posthoc'. Did you mean 'post-hoc'"),
     ],
     ids=str,
 )
 def test_a_method_declares_what_there_is(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        Method("own", "Own", lambda material: Energy(), **wrong)
+        Method("own", "Own", lambda data: Energy(), **wrong)
 
 
 def test_every_network_can_be_declared() -> None:

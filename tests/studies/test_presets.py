@@ -8,8 +8,7 @@ from goen.data import Protocol
 from goen.errors import UsageError
 from goen.studies import PRESETS, RunConfig
 from goen.studies.presets import choose_preset
-
-from ..tiny import TINY, tiny_protocol
+from tests.tiny import TINY, tiny_protocol
 
 
 @pytest.fixture(scope="module")

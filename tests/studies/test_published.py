@@ -11,11 +11,10 @@ from sklearn.metrics import roc_auc_score
 from goen.data import ImageSet, OodSet, Protocol
 from goen.errors import ArtifactError, UsageError
 from goen.gate import Gate
-from goen.gate.published import Measured, compare, measure_gate, publish, read_published
-from goen.runs.provenance import versions
-
-from ..tiny import tiny_protocol
-from .test_bundled import stand_in
+from goen.io.provenance import versions
+from goen.studies.published import Measured, compare, measure_gate, publish, read_published
+from tests.gate.test_bundled import stand_in
+from tests.tiny import tiny_protocol
 
 METRICS = ["auroc", "fpr95_ood_positive", "flagged"]
 

@@ -6,18 +6,17 @@ import numpy as np
 import pytest
 import torch
 
-from goen.data.corruptions import CORRUPTIONS, corrupt
+from goen.data.transforms.corruptions import CORRUPTIONS, corrupt
 from goen.detectors import MaxSoftmax
 from goen.errors import UsageError
 from goen.functional.conformal import threshold
+from goen.io.stages import Stages
 from goen.outputs import Outputs
-from goen.report.robust import robust_tables
+from goen.report.pages.robust import robust_tables
 from goen.report.summary import read_summary
-from goen.runs.stages import Stages
 from goen.studies import METHODS, PRESETS, RobustConfig, robust
 from goen.studies.experiment import Experiment
-
-from ..tiny import FAST, tiny_protocol
+from tests.tiny import FAST, tiny_protocol
 
 
 @pytest.fixture(autouse=True)

@@ -23,10 +23,12 @@ from torch import Tensor
 import goen
 from goen.data import Protocol
 from goen.errors import ArtifactError, FitError, UsageError
+from goen.io.results import read_results
+from goen.io.stages import Stages
 from goen.models.placement import find_device
 from goen.report import write_report
-from goen.runs.results import read_results
 from goen.studies import (
+    METHODS,
     PRESETS,
     AblateConfig,
     BenchConfig,
@@ -39,10 +41,7 @@ from goen.studies import (
     run,
     seeds,
 )
-
-from ..tiny import TINY, tiny_protocol
-
-RUN_MODULE = sys.modules["goen.studies.run"]  # the function run has the module's name
+from tests.tiny import TINY, tiny_protocol
 
 
 @pytest.fixture(scope="module")
@@ -152,8 +151,6 @@ def test_the_second_run_repeats_nothing_and_changes_nothing(
 
     monkeypatch.setattr("goen.studies.networks.train_backbone", never)
     monkeypatch.setattr("goen.studies.networks.stream", never)
-    monkeypatch.setattr(RUN_MODULE, "stream", never)
-    monkeypatch.setattr(RUN_MODULE, "train_head", never)
     run(RunConfig(preset="tiny"), protocol, tmp_path / "run")
     assert digest(tmp_path) == before
     with pytest.raises(AssertionError, match="done again"):
@@ -175,6 +172,48 @@ def test_another_calibration_shares_the_network(
     assert not none.detector.has_probability
     assert not any(r.seen_in_calibration for r in rows)
     assert {r.method for r in rows} == {"classifier", "gate", "max_softmax", "goen_distance"}
+
+
+GATES = [
+    key
+    for key, method in METHODS.items()
+    if method.network in ("standard", "goen") and not method.forward_mode.startswith("last_map")
+]
+
+
+@pytest.mark.parametrize("detector", GATES)
+def test_a_run_makes_a_gate_of_any_detector(
+    finished: Path, protocol: Protocol, tmp_path: Path, detector: str
+) -> None:
+    config = RunConfig(preset="tiny", detector=detector)
+    run(config, protocol, tmp_path / "run", Stages(finished / "stages"))
+    scores = load_file(tmp_path / "run" / "scores.safetensors")
+    gate = goen.load(tmp_path / "run")
+    for name, ood in protocol.evaluation.items():
+        prediction = gate.predict(ood.images)
+        assert np.allclose(prediction.score, scores[f"{name}/{detector}"], rtol=1e-4, atol=1e-4)
+        assert (prediction.is_ood == scores[f"{name}/is_ood"]).all()
+
+
+@pytest.mark.parametrize("detector", ["max_softmax", "odin", "goen_m_ood"])
+def test_the_report_of_a_run_with_any_detector(
+    finished: Path,
+    protocol: Protocol,
+    tmp_path: Path,
+    detector: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("goen.report.figures.style.FORMS", ("svg",))
+    config = RunConfig(preset="tiny", detector=detector)
+    run(config, protocol, tmp_path / "run", Stages(finished / "stages"))
+    text = write_report(tmp_path / "run").read_text(encoding="utf-8")
+    assert METHODS[detector].title in text
+
+
+@pytest.mark.parametrize("detector", sorted(METHODS.keys() - set(GATES)))
+def test_a_detector_with_a_network_of_its_own_is_refused(detector: str) -> None:
+    with pytest.raises(UsageError, match="has a network of its own"):
+        RunConfig(detector=detector)
 
 
 def test_what_stopped_the_training_is_named_in_every_row(
@@ -203,16 +242,14 @@ def test_an_interrupted_second_run_cannot_be_mixed_with_the_first(
         write_report(tmp_path / "run")
 
 
-@pytest.mark.parametrize(
-    "name", ["gate/thesis.txt", "mistakes.safetensors", "results.jsonl", "gate"]
-)
+@pytest.mark.parametrize("name", ["gate/thesis.txt", "results.jsonl", "notes.txt"])
 def test_what_goen_did_not_write_is_found_before_anything_is_trained(
     protocol: Protocol, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(RUN_MODULE, "train", lambda *_: pytest.fail("it has begun"))
+    monkeypatch.setattr("goen.studies.experiment.train", lambda *_: pytest.fail("it has begun"))
     (tmp_path / "run" / name).parent.mkdir(parents=True)
     (tmp_path / "run" / name).write_text("years of work")
-    with pytest.raises(UsageError, match="goen replaces only its own output"):
+    with pytest.raises(UsageError, match="goen leaves it as it is"):
         run(RunConfig(preset="tiny"), protocol, tmp_path / "run")
     assert (tmp_path / "run" / name).read_text() == "years of work"
 
@@ -244,7 +281,7 @@ def test_a_stopped_evaluation_leaves_the_earlier_run_whole(
     def stopped(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("goen.studies.evaluate._score", stopped)
+    monkeypatch.setattr("goen.studies.evaluate._results", stopped)
     with pytest.raises(KeyboardInterrupt):
         run(RunConfig(preset="tiny"), protocol, tmp_path / "run")
     assert digest(tmp_path) == before
@@ -369,11 +406,9 @@ def test_every_study_trains_on_the_device_that_was_asked_for(
     [
         ("backbone-*/network.safetensors", {"conv1.weight": torch.zeros(1)}),
         ("backbone-*/training.jsonl", "[1]\n"),
-        ("density-*/density.safetensors", {"mean_high": torch.zeros(2, 2)}),
-        ("cues-*/cues.safetensors", {"cues": torch.zeros(3, 3, dtype=torch.float64)}),
-        ("cues-*/cues.safetensors", {}),
-        ("head-*/head.safetensors", {"layers.0.bias": torch.full((64,), torch.nan)}),
-        ("head-*/head.jsonl", "[" * 2000),
+        ("backbone-*/training.jsonl", "[" * 2000),
+        ("outputs-*/outputs.safetensors", {"feature.z": torch.zeros(3, 3)}),
+        ("outputs-*/outputs.safetensors", {}),
     ],
 )
 def test_a_damaged_stage_is_one_sentence_that_says_what_to_delete(

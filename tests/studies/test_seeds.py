@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from goen.errors import UsageError
-from goen.report.seeds import seeds_tables
+from goen.io.results import read_results
+from goen.report.pages.seeds import seeds_tables
 from goen.report.summary import read_summary
-from goen.runs.results import read_results
 from goen.studies import PRESETS, RunConfig, seeds
-
-from ..tiny import FAST, tiny_protocol
+from tests.tiny import FAST, tiny_protocol
 
 
 @pytest.fixture(autouse=True)

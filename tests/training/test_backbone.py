@@ -24,8 +24,7 @@ from goen.training.backbone import _begin, _look_ahead, _parameter_groups
 from goen.training.batches import TrainingBatch, batches, relative_cost
 from goen.training.checkpoint import Checkpoint
 from goen.training.config import learning_rate
-
-from .colours import CONFIG, FAST, NETWORK, same
+from tests.training.colours import CONFIG, FAST, NETWORK, same
 
 
 def test_it_learns(images: ImageSet) -> None:
@@ -264,15 +263,6 @@ def test_the_triangle() -> None:
     assert learning_rate(config, 0.23) == pytest.approx(2.0)
     assert learning_rate(config, 0.615) == pytest.approx(2.0 * (0.07 + 0.93 / 2))
     assert learning_rate(config, 1) == pytest.approx(0.14)
-
-
-def test_later_settings_are_not_in_the_keys_of_earlier_trainings() -> None:
-    later = {"norm_bias_rate", "look_ahead", "early_epochs", "cutout"}
-    latest = {"logit_norm", "fractals", "rotation_loss", "rotated", "precision"}
-    assert (later | latest).isdisjoint(TrainingConfig().to_json())
-    assert later <= FAST.to_json().keys()
-    assert latest.isdisjoint(FAST.to_json())
-    assert dataclasses.replace(CONFIG, cutout=2).to_json() == CONFIG.to_json() | {"cutout": 2}
 
 
 def test_a_fast_network_learns(images: ImageSet) -> None:

@@ -14,8 +14,7 @@ from goen.models import CLASSIFIERS, ClassifierKind, NetworkConfig, ResNet18
 from goen.training import EpochRow, TrainingConfig, train_backbone
 from goen.training.backbone import _begin
 from goen.training.checkpoint import load_checkpoint
-
-from .colours import CONFIG, FAST, NETWORK, same
+from tests.training.colours import CONFIG, FAST, NETWORK, same
 
 
 class KilledError(Exception):
@@ -170,30 +169,9 @@ def test_a_checkpoint_of_another_training_is_refused(
             train_backbone(NETWORK, CONFIG, train, validation, checkpoint=path)
 
 
-def test_a_checkpoint_without_its_validation_images_is_continued(
-    images: ImageSet, tmp_path: Path
-) -> None:
-    """Earlier versions did not name them."""
-    path = tmp_path / "checkpoint"
-    trained, _ = train_backbone(NETWORK, CONFIG, images, images, checkpoint=path)
-    with safe_open(path, framework="pt") as file:
-        metadata = file.metadata()
-    for kept, fits in ((slice(-1), True), (slice(-2), False), (slice(1, -1), False)):
-        settings = json.dumps(json.loads(metadata["settings"])[kept], sort_keys=True)
-        save_file(load_file(path), path, metadata={**metadata, "settings": settings})
-        if fits:
-            assert same(
-                trained, train_backbone(NETWORK, CONFIG, images, images, checkpoint=path)[0]
-            )
-        else:
-            with pytest.raises(ArtifactError, match="a training with other settings or images"):
-                train_backbone(NETWORK, CONFIG, images, images, checkpoint=path)
-
-
 def test_the_settings_of_a_checkpoint_name_the_representation_as_manifests_do(
     images: ImageSet, tmp_path: Path
 ) -> None:
-    """So that a training interrupted under an earlier goen can be continued."""
     path = tmp_path / "checkpoint"
     train_backbone(NETWORK, dataclasses.replace(CONFIG, epochs=1), images, images, checkpoint=path)
     with safe_open(path, framework="pt") as file:

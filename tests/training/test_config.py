@@ -1,4 +1,5 @@
 import time
+from dataclasses import fields
 
 import pytest
 
@@ -56,6 +57,5 @@ def test_a_seed_that_torch_cannot_take_is_an_error() -> None:
         TrainingConfig(seed=time.time_ns())
 
 
-def test_settings_come_back_from_json() -> None:
-    config = TrainingConfig(sizes=((1, 8), (2, 12)), patience=3, look_ahead=5)
-    assert TrainingConfig.from_json(config.to_json()) == config
+def test_every_setting_is_in_the_key_of_a_training() -> None:
+    assert list(TrainingConfig().to_json()) == [field.name for field in fields(TrainingConfig)]

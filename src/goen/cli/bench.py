@@ -6,8 +6,8 @@ from typing import Annotated
 
 import tyro
 
-from goen.cli.options import SomeNames
-from goen.cli.study import StudyOptions, run_study
+from goen.cli.options.study import StudyOptions, print_study
+from goen.cli.options.types import SomeNames
 from goen.studies import BenchConfig, bench
 
 
@@ -40,4 +40,4 @@ def bench_command(
         options: datasets and folders.
         json_: print the results as JSON lines instead of tables.
     """
-    return run_study(options, "bench", partial(bench, config), as_json=json_)
+    return print_study(options, "bench", partial(bench, config), as_json=json_)

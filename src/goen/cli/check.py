@@ -8,14 +8,14 @@ from typing import Annotated
 
 import tyro
 
-from goen.cli.model import open_gate
-from goen.cli.options import OptionalFunction, OptionalModel, OptionalPath
-from goen.cli.print_table import print_table
-from goen.cli.terminal import note
+from goen.cli.options.model import open_gate
+from goen.cli.options.types import OptionalFunction, OptionalModel, OptionalPath
+from goen.cli.output.console import note
+from goen.cli.output.table import print_table
 from goen.data.protocol import EXTRA_SETS, protocol
 from goen.gate import DEFAULT_GATE, gate_folder
-from goen.gate.published import Compared, compare, measure_gate, read_published
 from goen.report.table import Cell, Row, Table
+from goen.studies.published import Compared, compare, measure_gate, read_published
 
 _METRICS = {"auroc": "AUROC", "fpr95_ood_positive": "FPR95"}
 

@@ -13,15 +13,15 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from goen.cli.options import OptionalName, OptionalPath, several
-from goen.cli.terminal import note, output
-from goen.data.catalogue import KNOWN, Known
-from goen.data.contact_sheet import SHEET, class_sheet, save_png, sheet
-from goen.data.embedded import EMBEDDED
+from goen.cli.options.types import OptionalName, OptionalPath, Overwrite, several
+from goen.cli.output.console import note, output
+from goen.data.images.contact_sheet import class_sheet, save_png, sheet
 from goen.data.imageset import ImageSet, digest_images
-from goen.data.sources import data_folder, find, load_set, names
+from goen.data.sets.catalogue import KNOWN, Known
+from goen.data.sets.embedded import EMBEDDED
+from goen.data.sets.sources import data_folder, find, load_set, names
 from goen.errors import DataError, UsageError, unknown
-from goen.files import check_free
+from goen.io.files import check_free
 
 Names = Annotated[tuple[str, ...], tyro.conf.Positional, several("NAME")]
 
@@ -152,6 +152,7 @@ def show_sets(
     corruption: OptionalName = None,
     out: Path = Path(),
     data_dir: OptionalPath = None,
+    overwrite: Overwrite = False,
 ) -> int:
     """Write a contact sheet of each dataset: a PNG with a row of images per class.
 
@@ -172,17 +173,21 @@ def show_sets(
             images = load_set(name, each, data_dir=data_dir)
             ending = f"-{corruption}.png" if corruption else ".png"
             path = out / (images.name.replace("/", "-") + ending)
-            check_free(path, SHEET)
+            check_free(path, overwrite=overwrite)
             if corruption:
-                save_png(_corruption_sheet(images, corruption), path)
+                save_png(_corruption_sheet(images, corruption), path, overwrite=overwrite)
             else:
-                save_png(class_sheet(images), path)
+                save_png(class_sheet(images), path, overwrite=overwrite)
             print(path)
     return 0
 
 
 def _corruption_sheet(images: ImageSet, corruption: str) -> Picture:
-    from goen.data.corruptions import CORRUPTIONS, SEVERITIES, corrupt  # needs SciPy: slow
+    from goen.data.transforms.corruptions import (  # needs SciPy: slow
+        CORRUPTIONS,
+        SEVERITIES,
+        corrupt,
+    )
 
     if corruption != "all" and corruption not in CORRUPTIONS:
         raise unknown("corruption", corruption, ["all", *CORRUPTIONS])

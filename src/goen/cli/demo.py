@@ -6,16 +6,15 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from goen.cli.options import OptionalPath
-from goen.cli.print_scores import print_scores
+from goen.cli.options.study import StudyOptions
+from goen.cli.options.types import OptionalPath
+from goen.cli.output.console import output
+from goen.cli.output.scores import print_scores
 from goen.cli.run import run_command
-from goen.cli.study import StudyOptions
-from goen.cli.terminal import output
-from goen.data.embedded import digits, noise
+from goen.data.images.decoding import read_image
 from goen.data.imageset import Pixels
-from goen.data.pictures import read_picture
+from goen.data.sets.embedded import digits, noise
 from goen.gate import DEFAULT_GATE, Gate, bundled_folder, load
-from goen.gate.score_files import prediction_rows
 
 
 def demo_command(out: OptionalPath = None) -> int:
@@ -47,7 +46,7 @@ def show_gate(name: str, gate: Gate) -> None:
         markup=False,
     )
     console.print()
-    rows = zip(pictures, prediction_rows(prediction), strict=True)
+    rows = zip(pictures, prediction.rows(), strict=True)
     print_scores([{"path": name, **row} for name, row in rows])
     console.print()
     console.print(
@@ -71,7 +70,7 @@ def ood_pictures(size: tuple[int, int]) -> dict[str, Pixels]:
     }
     # Some distributions package Matplotlib without its samples.
     found = {
-        name: read_picture(file.read_bytes(), size, name)
+        name: read_image(file.read_bytes(), size, name)
         for name, file in files.items()
         if file.is_file()
     }
@@ -82,4 +81,4 @@ def ood_pictures(size: tuple[int, int]) -> dict[str, Pixels]:
 
 
 def _resized(pixels: Pixels, size: tuple[int, int]) -> Pixels:
-    return read_picture(Image.fromarray(pixels.transpose(1, 2, 0)), size)
+    return read_image(Image.fromarray(pixels.transpose(1, 2, 0)), size)

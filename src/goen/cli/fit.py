@@ -1,5 +1,6 @@
 """``goen fit``: fit a gate to a user's own classifier."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -8,34 +9,40 @@ from typing import Annotated
 import torch
 import tyro
 
-from goen.cli.fit_features import fit_features
-from goen.cli.fit_tensors import fit_tensors, is_tensor_file
-from goen.cli.model import find_form, find_preprocess, make_model
-from goen.cli.options import (
+from goen.cli.options.fit_inputs import (
+    ExtractorSettings,
+    FitOptions,
+    Fitted,
+    PassSettings,
+    fit_features,
+    fit_tensors,
+    is_tensor_file,
+)
+from goen.cli.options.model import find_preprocess, make_model
+from goen.cli.options.own_settings import OwnSettings
+from goen.cli.options.types import (
     Device,
     OptionalFunction,
     OptionalModel,
     OptionalName,
     OptionalPath,
+    Overwrite,
     SomeNames,
     several,
 )
-from goen.cli.own_settings import OwnSettings
-from goen.cli.terminal import note
-from goen.data.folders import open_image_set, picture_files
+from goen.cli.output.console import note
+from goen.data.imageset import ImageSet
+from goen.data.sets.folders import image_files, open_image_set
 from goen.errors import UsageError
 from goen.escaping import visible
-from goen.files import check_free, check_writable, whole_file
+from goen.features.extractor import as_extractor
+from goen.features.pooling import Layout, Tokens
 from goen.gate import Gate
-from goen.gate.fit_parts import fit_share
-from goen.gate.summary import fit_summary
+from goen.gate.fitting.summary import fit_summary
+from goen.io.files import check_free, whole_file
+from goen.io.storage_errors import check_writable
 from goen.models.placement import find_device
-from goen.models.tapping.pooling import Layout, Tokens
-from goen.models.tapping.tapped import as_tapped
-from goen.report.fit import write_fit_page
-from goen.runs.artifacts import saved
-from goen.runs.limits import check_image_size
-from goen.training.distributed import join_ranks, launched_rank
+from goen.report.pages.fit import write_fit_page
 
 
 def fit_command(
@@ -45,6 +52,10 @@ def fit_command(
     train: Annotated[str | None, tyro.conf.arg(metavar="DATASET", help_behavior_hint="")] = None,
     features: OptionalPath = None,
     weights: OptionalPath = None,
+    detector: Annotated[str, tyro.conf.arg(metavar="NAME")] = "goen_m",
+    calibration: Annotated[
+        str | None, tyro.conf.arg(metavar="DATASET|SHARE", help_behavior_hint="")
+    ] = None,
     ood: Annotated[tuple[str, ...], several("DATASET")] = (),
     layers: SomeNames = ("auto",),
     size: Annotated[tuple[int, ...], several("INT")] = (),
@@ -59,16 +70,16 @@ def fit_command(
     flip_averaging: bool = False,
     batch_size: int = 128,
     device: Device = "cpu",
+    overwrite: Overwrite = False,
 ) -> int:
-    """Fit a gate (detector goen-m) to a classifier you already have, which is not changed.
+    """Fit a gate to a classifier you already have, which is not changed.
 
     A dataset is a folder with one folder of pictures per class, or the name of a dataset of goen,
     such as cifar10/train; OOD images may be any folder of pictures. In place of pictures there may
     be NPY files, one image each, or one .npz file with images (N, C, H, W) and labels. Pictures are
     read as colour; as grey, or with all bands of a TIFF file, if the model takes that. Classes are
     numbered in the alphabetical order of their folders unless --classes gives another. Without
-    --layers, goen chooses two layers and prints them with the others. Under torchrun each process
-    reads its share of the training images; the gate is the same.
+    --layers, goen chooses two layers and prints them with the others.
 
     For example: goen fit --model my_nets:resnet20 --weights resnet20.safetensors
                  --train photos/train --held-out photos/val --ood photos/other --size 224
@@ -80,7 +91,8 @@ def fit_command(
                  --train photos/train --held-out photos/val --out gate
                  goen fit --model hf:my-bert --train train.npz --held-out val.npz --out gate
                  goen fit --features train.npz --held-out held_out.npz --out gate
-                 torchrun --nproc-per-node 8 -m goen fit ...       (eight processes read the images)
+                 goen fit --model hf:my-vit --train photos/train --held-out photos/val
+                 --detector knn --out gate
 
     Args:
         model: MODULE:FUNCTION, a function that returns the model (the current folder is searched
@@ -91,15 +103,19 @@ def fit_command(
             with labels; then --held-out and --ood are such files too.
         features: in place of --model and --train: features you already have, a .npy, .npz,
             .safetensors or .parquet file; held-out and OOD features are such files too.
-        held_out: ID images the model was not trained on: three fifths standardise the cues, two
-            fifths set the threshold.
+        held_out: ID images the model was not trained on; they set the threshold.
+        detector: goen_m, goen, knn, energy, vim, react, mahalanobis_pp, ...: an unknown name lists
+            them all. pytorch_ood.NAME is a detector of pytorch-ood, for a gate that is not saved.
+        calibration: ID images for the detector's own calibration, or the share of the held-out
+            images that is used for it (default: 0.6 for a detector that needs them, such as goen_m;
+            else none, and every held-out image sets the threshold).
         out: the folder to write the gate to.
         weights: the model's weights: a .safetensors file, or a .pt file of weights alone.
-        ood: optional images that should be flagged: they set the weight of each layer, and the gate
-            then returns P(OOD).
-        layers: layers whose features are measured (default: auto, the layer at half of the depth
-            and the last before the classifier). LAYER:mean_abs, :std or :max pools a feature map by
-            another statistic than its mean.
+        ood: optional images that should be flagged, for goen_m and goen: they weight the cues, and
+            the gate then returns P(OOD).
+        layers: layers whose features the detector can read (default: auto, the layer at half of the
+            depth and the last before the classifier). LAYER:mean_abs, :std or :max pools a feature
+            map by another statistic than its mean.
         size: height and width (or one number) that images are resized to (default: those of the
             first training image, or the model's own for hf and timm).
         mean: per channel, subtracted from images in [0, 1] before they enter the model.
@@ -116,95 +132,101 @@ def fit_command(
         device: where the model runs: cpu, or cuda (cuda:1 is the second GPU).
     """
     place = find_device(device)
-    check_free(out, saved("gate"), folder=True)
+    check_free(out, "gate", overwrite=overwrite)
     check_writable(out)
     if len({*classes}) != len(classes):
         raise UsageError(f"--classes must name each class once, got {' '.join(classes)}.")
+    common = FitOptions(detector, calibration, _kinds(ood), false_alarm_rate, held_out, classes)
     if features is not None:
         if model or train or weights:
             raise UsageError("Give --features, or --model and --train, not both.")
-        kinds = _kinds(ood)
-        rate = false_alarm_rate
-        if launched_rank():  # rows in files are read by the first process alone
-            return 0
-        fit_features(features, held_out, kinds, out, false_alarm_rate=rate, classes=classes)
+        fitted = fit_features(common, features)
+        _finish(fitted, out, f"goen score FEATURES --gate {out}", overwrite=overwrite)
         return 0
     if model is None or train is None:
         raise UsageError("Give --model and --train; or --features, if you have features already.")
     opened = make_model(model, weights)
     opened.model.to(place)
     own = OwnSettings(opened, find_preprocess(preprocess), mean, std, sized=bool(size))
-    wanted = "auto" if layers == ("auto",) else layers
-    where = int(logits) if logits and logits.isdigit() else logits
+    settings: ExtractorSettings = {
+        "layers": "auto" if layers == ("auto",) else layers,
+        "logits": int(logits) if logits and logits.isdigit() else logits,
+        "tokens": tokens,
+        "layout": layout,
+    }
+    passes: PassSettings = {"flip_averaging": flip_averaging, "batch_size": batch_size}
     if is_tensor_file(train):
-        if launched_rank():
-            return 0
-        fit = partial(
-            Gate.fit,
-            opened.model,
-            layers=wanted,
-            false_alarm_rate=false_alarm_rate,
-            logits=where,
-            preprocess=own.preprocess(images=False),
-            tokens=tokens,
-            layout=layout,
-            flip_averaging=flip_averaging,
-            batch_size=batch_size,
-        )
-        fit_tensors(fit, train, held_out, _kinds(ood), out, own.tensor_classes(classes), model)
-        return 0
-    prepared = own.preprocess(images=True)
-    sides = _sides(size) or own.picture_size(train)
-    if sides is not None:
-        check_image_size(*sides)  # now, and not when the gate is saved
-    form = find_form(train, opened.model, sides, prepared, classes)
-    training = open_image_set(train, sides, classes or own.class_order(train, form), form)
-    sides = training.image_shape[1:]
-    check_image_size(*sides)
-    held = open_image_set(held_out, sides, training.classes, form)
-    ood_images = {kind: open_image_set(name, sides, (), form) for kind, name in _kinds(ood).items()}
-    tapped = as_tapped(
-        opened.model,
-        wanted,
-        logits=where,
-        preprocess=prepared,
-        tokens=tokens,
-        layout=layout,
-        example=torch.from_numpy(training.read(slice(2))),
-    )
-    with join_ranks() as ranks:
-        read = fit_share(
-            tapped, training, ranks, flip_averaging=flip_averaging, batch_size=batch_size
-        )
-        if ranks.rank:  # the first process goes on
-            return 0
-    gate = Gate.fit(
-        tapped,
-        read or training,
-        held,
-        ood=ood_images or None,
-        false_alarm_rate=false_alarm_rate,
-        classes=training.classes,
-        flip_averaging=flip_averaging,
-        batch_size=batch_size,
-    )
-    gate = replace(gate, facts={**gate.facts, "factory": model})
-    gate.save(out)
-    page = fit_summary(gate, ood_images)
-    with whole_file(out / "report.txt") as temporary:
-        temporary.write_text(page + "\n", encoding="utf-8")
-    write_fit_page(
-        gate,
-        held,
-        out / "report.html",
-        files=picture_files(held_out, held),
-        training=training,
-        training_files=picture_files(train, training),
-    )
-    print(visible(page))
-    note(f"report: {out / 'report.html'}")
-    note(f"gate: {out}   next: goen score PICTURES --gate {out} --model {model}")
+        fitted = fit_tensors(common, own, train, settings, passes)
+    else:
+        fitted = _fit_images(common, own, train, size, settings, passes)
+    gate = replace(fitted.gate, metadata={**fitted.gate.metadata, "factory": model})
+    gate = gate.with_diagnostics(fitted.gate.diagnostics) if fitted.gate.diagnostics else gate
+    given = "FILE" if is_tensor_file(train) else "IMAGES"
+    following = f"goen score {given} --gate {out} --model {model}"
+    _finish(replace(fitted, gate=gate), out, following, overwrite=overwrite)
     return 0
+
+
+def _fit_images(
+    common: FitOptions,
+    own: OwnSettings,
+    train: str,
+    size: tuple[int, ...],
+    settings: ExtractorSettings,
+    passes: PassSettings,
+) -> Fitted:
+    """A gate for images in folders and datasets."""
+    training, pixel_format = own.open_images(train, size, tuple(common.classes))
+    sides = training.image_shape[1:]
+
+    def load(name: str, classes: Sequence[str]) -> ImageSet:
+        return open_image_set(name, sides, tuple(classes), pixel_format)
+
+    held_out = load(common.held_out, training.classes)
+    ood = {kind: load(name, ()) for kind, name in common.ood.items()}
+    extractor = as_extractor(
+        own.opened.model,
+        preprocess=own.preprocess(images=True),
+        example=torch.from_numpy(training.read(slice(2))),
+        **settings,
+    )
+    gate = Gate.fit(
+        extractor,
+        training,
+        held_out,
+        detector=common.detector,
+        calibration=common.calibrating(lambda name: load(name, training.classes)),
+        ood=ood or None,
+        false_alarm_rate=common.false_alarm_rate,
+        classes=training.classes,
+        **passes,
+    )
+    page = partial(
+        write_fit_page,
+        held_out=held_out,
+        files=image_files(common.held_out, held_out),
+        training=training,
+        training_files=image_files(train, training),
+    )
+    return Fitted(gate, fit_summary(gate, ood), page)
+
+
+def _finish(fitted: Fitted, out: Path, following: str, *, overwrite: bool) -> None:
+    """Save the gate, write and print what was found."""
+    if not fitted.gate.detector.saved:
+        print(visible(fitted.summary))
+        note(f"{fitted.gate.detector} cannot be saved: no gate was written")
+        return
+    fitted.gate.save(out, overwrite=overwrite)
+    with whole_file(out / "report.txt") as temporary:
+        temporary.write_text(fitted.summary + "\n", encoding="utf-8")
+    print(visible(fitted.summary))
+    if fitted.page is not None:
+        fitted.page(fitted.gate, path=out / "report.html")
+        note(f"report: {out / 'report.html'}")
+    if fitted.gate.classes == ("known",):
+        note("no labels and no logits: this gate is a novelty detector, with one class")
+    note(f"gate: {out}   next: {following}")
 
 
 def _kinds(ood: tuple[str, ...]) -> dict[str, str]:
@@ -214,11 +236,3 @@ def _kinds(ood: tuple[str, ...]) -> dict[str, str]:
     if len(kinds) != len(ood):
         raise UsageError(f"--ood must name each dataset once, got {' '.join(ood)}.")
     return kinds
-
-
-def _sides(size: tuple[int, ...]) -> tuple[int, int] | None:
-    if len(size) > 2 or any(side < 1 for side in size):
-        raise UsageError(
-            f"--size is one number, or height and width, got {' '.join(map(str, size))}."
-        )
-    return (size[0], size[-1]) if size else None

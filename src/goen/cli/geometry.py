@@ -6,7 +6,7 @@ from typing import Annotated
 import tyro
 
 from goen.cli.ablate import VariantOptions
-from goen.cli.study import StudyOptions, run_study
+from goen.cli.options.study import StudyOptions, print_study
 from goen.studies import geometry
 
 
@@ -29,4 +29,4 @@ def geometry_command(
         options: datasets and folders.
         json_: print the results as JSON lines instead of tables.
     """
-    return run_study(options, "geometry", partial(geometry, config), as_json=json_)
+    return print_study(options, "geometry", partial(geometry, config), as_json=json_)

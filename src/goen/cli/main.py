@@ -16,8 +16,8 @@ from types import FrameType, ModuleType
 import tyro
 
 from goen import __version__
-from goen.cli.terminal import log_messages_shown, note
-from goen.cli.values import VALUES
+from goen.cli.options.values import VALUES
+from goen.cli.output.console import log_messages_shown, note
 from goen.errors import GoenError, unknown
 from goen.progress import shown, spinner
 
@@ -32,6 +32,7 @@ COMMANDS = {
     "geometry": "measure the feature geometry of the variants of GOEN",
     "report": "write the report, tables and figures of a finished run",
     "fit": "fit a gate to your own classifier, at a false-alarm rate you choose",
+    "extract": "write the features of a dataset to a file that goen fit --features takes",
     "score": "classify and score image files: a table, JSON lines, CSV or Parquet",
     "serve": "serve a gate over HTTP: a page, /score, the Open Inference Protocol, metrics",
     "watch": "follow images and raise an alarm when they have changed, with a guarantee",

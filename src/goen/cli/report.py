@@ -5,15 +5,17 @@ from typing import Annotated
 
 import tyro
 
-from goen.cli.options import several
 from goen.errors import UsageError
+from goen.io.files import folder_kind
 from goen.report import write_report
-from goen.runs.artifacts import saved
 
 
 def report_command(
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
-    beside: Annotated[tuple[Path, ...], several("FOLDER")] = (),
+    with_: Annotated[
+        tuple[Path, ...],
+        tyro.conf.arg(name="with", metavar="[FOLDER ...]", help_behavior_hint=""),
+    ] = (),
 ) -> int:
     """Write the report of a finished run: one self-contained HTML file, figures and tables.
 
@@ -23,19 +25,19 @@ def report_command(
 
     For example: goen report runs/digits
                  goen report runs/watch
-                 goen report runs/digits --beside runs/digits-ablate runs/digits-seeds
+                 goen report runs/digits --with runs/digits-ablate runs/digits-seeds
 
     Args:
         run: the folder of a finished goen run, bench, ablate, seeds, robust or geometry, or of goen
             watch.
-        beside: folders of goen ablate, seeds and geometry, to add the paper's five-panel figure.
+        with_: folders of goen ablate, seeds and geometry, to add the paper's five-panel figure.
     """
-    if saved("gate").recognises(run):
+    if folder_kind(run) == "gate":
         raise UsageError(
             f"{run} is a gate, and goen report is for runs. goen fit wrote the page of its gate "
             "into the folder: report.html."
         )
-    page = write_report(run, beside=beside)
+    page = write_report(run, beside=with_)
     print(f"figures: {run / 'figures'} (SVG, PNG, PDF)")
     print(f"tables:  {run / 'tables'} (Markdown, LaTeX, CSV)")
     print(f"report:  {page.resolve()}")

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import tyro
 
-from goen.cli.options import OptionalPath, SomeNames
-from goen.cli.study import StudyOptions, run_study
-from goen.data.corruptions import SEVERITIES
+from goen.cli.options.study import StudyOptions, print_study
+from goen.cli.options.types import OptionalPath, SomeNames
+from goen.data.transforms.corruptions import SEVERITIES
 from goen.studies import RobustConfig, robust
 
 
@@ -41,4 +41,4 @@ def robust_command(
         options: datasets and folders.
         json_: print the results as JSON lines instead of tables.
     """
-    return run_study(options, "robust", partial(robust, config), as_json=json_)
+    return print_study(options, "robust", partial(robust, config), as_json=json_)

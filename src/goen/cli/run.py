@@ -1,15 +1,12 @@
 """``goen run``: train a classifier, fit and evaluate its gate, write a report."""
 
-from pathlib import Path
+from functools import partial
 from typing import Annotated
 
 import tyro
 
-from goen.cli.print_table import print_table
-from goen.cli.study import StudyOptions, run_on_ranks, write_tables_and_report
-from goen.data.protocol import Protocol
-from goen.report.table import Table
-from goen.runs.results import Result, read_results
+from goen.cli.options.study import StudyOptions, run_study
+from goen.cli.output.table import print_table
 from goen.studies import RunConfig, run
 
 
@@ -32,22 +29,15 @@ def run_command(
         config: network, training and gate.
         options: datasets and folders.
     """
-    folder = options.run_folder()
-
-    def work(datasets: Protocol) -> tuple[list[Result], list[Table], Path]:
-        run(config, datasets, folder, options.shared_stages(folder))
-        results = read_results(folder / "results.jsonl")
-        return results, *write_tables_and_report(folder, results)
-
-    done = run_on_ranks(options, folder, work)
-    if done is None:
+    report = run_study(options, "", partial(run, config))
+    if report is None:
         return 0
-    results, tables, page = done
-    for table in tables:
+    folder = report.path.parent
+    for table in report.tables:
         if table.name in ("auroc", "flagged"):
             print_table(table)
-    accuracy = next(r.value for r in results if (r.dataset, r.metric) == ("test", "accuracy"))
-    print(f"accuracy on test images: {accuracy:.2%}\n")
-    print(f"gate:   {folder / 'gate'}   (goen score PICTURES --gate {folder})")
-    print(f"report: {page.resolve()}")
+    numbers = {(r.dataset, r.metric): r.value for r in report.results}
+    print(f"accuracy on test images: {numbers['test', 'accuracy']:.2%}\n")
+    print(f"gate:   {folder / 'gate'}   (goen score IMAGES --gate {folder})")
+    print(f"report: {report.path.resolve()}")
     return 0

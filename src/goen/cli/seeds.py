@@ -6,7 +6,7 @@ from typing import Annotated
 
 import tyro
 
-from goen.cli.study import StudyOptions, run_study
+from goen.cli.options.study import StudyOptions, print_study
 from goen.studies import SEEDS, RunConfig
 from goen.studies.seeds import seeds as run_seeds
 
@@ -40,4 +40,4 @@ def seeds_command(
         seeds: random seeds of training and calibration, at least two; --seed is the same option.
         json_: print the results as JSON lines instead of tables.
     """
-    return run_study(options, "seeds", partial(run_seeds, config, seeds=seeds), as_json=json_)
+    return print_study(options, "seeds", partial(run_seeds, config, seeds=seeds), as_json=json_)

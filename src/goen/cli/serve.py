@@ -9,8 +9,8 @@ from typing import Annotated
 
 import tyro
 
-from goen.cli.model import open_gate
-from goen.cli.options import (
+from goen.cli.options.model import open_gate
+from goen.cli.options.types import (
     Device,
     OptionalFunction,
     OptionalModel,
@@ -18,10 +18,10 @@ from goen.cli.options import (
     OptionalRate,
     several,
 )
-from goen.cli.terminal import note, warn
+from goen.cli.output.console import note, warn
 from goen.errors import ExtraMissing, UsageError
 from goen.gate import DEFAULT_GATE, Gate
-from goen.gate.engine import AskedEngine
+from goen.gate.export.engine import EngineOption
 
 TOKEN = "GOEN_SERVE_TOKEN"
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -36,7 +36,7 @@ def serve_command(
     false_alarm_rate: OptionalRate = None,
     per_class: bool = False,
     device: Device = "cpu",
-    engine: AskedEngine = "auto",
+    engine: EngineOption = "auto",
     token_file: OptionalPath = None,
     state: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")] = None,
     restart: bool = False,
@@ -44,7 +44,7 @@ def serve_command(
         Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")
     ] = None,
     keep_most: int = 1000,
-    monitor_false_alarm: float = 0.01,
+    alarm_probability: float = 0.01,
     batch_size: int = 64,
     wait_ms: float = 5.0,
     queue: int = 512,
@@ -55,9 +55,9 @@ def serve_command(
 ) -> int:
     """Serve gates over HTTP: a page for people, an interface for programs.
 
-    The page is at the address that is printed. Programs send a picture to /score and get the row of
+    The page is at the address that is printed. Programs send an image to /score and get the row of
     goen score, or speak the Open Inference Protocol (/v2), as to Triton or KServe; /openapi.json
-    describes it all, /metrics is for Prometheus. Pictures are not kept. A token that clients must
+    describes it all, /metrics is for Prometheus. Images are not kept. A token that clients must
     send is read from --token-file, or from the environment: GOEN_SERVE_TOKEN. SIGTERM and Ctrl-C
     answer what was accepted, within 30 seconds, and end. docs/serve.md has examples.
 
@@ -67,34 +67,34 @@ def serve_command(
                  curl --data-binary @photo.jpg http://127.0.0.1:8000/score
 
     Args:
-        gates: folders of gates or runs, or names of bundled gates (default: cifar10); NAME is
+        gates: Folders of gates or runs, or names of bundled gates (default: cifar10); NAME is
             that of the gate in addresses. The first is the one that /score means.
-        host: the address to listen on. By default only programs on this machine can connect.
-        port: to listen on; 0 takes a free one.
-        model: the --model of goen fit, for a gate made by it: MODULE:FUNCTION, hf:FOLDER or
+        host: Address to listen on. By default only programs on this machine can connect.
+        port: Port to listen on; 0 takes a free one.
+        model: The --model of goen fit, for a gate made by it: MODULE:FUNCTION, hf:FOLDER or
             timm:NAME.
-        preprocess: the preprocessing function, if the gate was fitted with one.
-        false_alarm_rate: the share of ID images that may be flagged (default: the gate's).
-        per_class: guarantee the rate within every predicted class.
-        device: where the network runs: cpu, or cuda (cuda:1 is the second GPU).
-        engine: what runs the network: onnxruntime, which is up to twice as fast on a CPU
+        preprocess: Preprocessing function, if the gate was fitted with one.
+        false_alarm_rate: Share of ID images that may be flagged (default: the gate's).
+        per_class: Guarantee the rate within every predicted class.
+        device: Device of the network: cpu, or cuda (cuda:1 is the second GPU).
+        engine: Engine of the network: onnxruntime, which is up to twice as fast on a CPU
             (goen[onnx]), torch, or auto: onnxruntime where it is installed and predicts as torch
             does.
-        token_file: a file with the token that clients must send.
-        state: keep the monitors there over restarts.
-        restart: begin the tests of the monitors in --state anew, after an alarm.
-        keep_flagged: keep flagged pictures there.
-        keep_most: flagged pictures to keep; the oldest are removed.
-        monitor_false_alarm: upper bound on the probability that a monitor ever raises an alarm
-            without a change of the images.
-        batch_size: the most images that pass through the network together.
-        wait_ms: the most milliseconds that a batch waits for pictures that are being decoded.
-        queue: the most images of a gate in the service at once; beyond it requests are answered
-            with 503.
-        max_mb: the most megabytes of a request.
-        max_pixels: the most pixels of a picture.
-        max_images: the most pictures in a request.
-        quiet: no line for each request.
+        token_file: File with the token that clients must send.
+        state: Folder that keeps the monitors over restarts.
+        restart: Restart the tests of the monitors in --state, after an alarm.
+        keep_flagged: Folder that keeps flagged images.
+        keep_most: Maximum number of flagged images to keep; the oldest are removed.
+        alarm_probability: Maximum probability that a monitor ever raises an alarm without a change
+            of the images.
+        batch_size: Maximum number of images that pass through the network together.
+        wait_ms: Maximum milliseconds that a batch waits for images that are being decoded.
+        queue: Maximum number of images of a gate in the service at once; beyond it requests are
+            answered with 503.
+        max_mb: Maximum request size in MB.
+        max_pixels: Maximum number of pixels of an image.
+        max_images: Maximum number of images in a request.
+        quiet: Write no line for each request.
     """
     try:
         from goen.serve.server import address, open_socket, serve
@@ -112,7 +112,7 @@ def serve_command(
         restart=restart,
         keep_flagged=keep_flagged,
         keep_most=keep_most,
-        false_alarm=monitor_false_alarm,
+        alarm_probability=alarm_probability,
     )
     named = _named(gates or (DEFAULT_GATE,))
     if len(named) > 1 and (model or preprocess):

@@ -2,6 +2,6 @@
 
 from goen.data.imageset import ImageSet, require_disjoint
 from goen.data.protocol import OodSet, Protocol, protocol
-from goen.data.sources import load_set, names
+from goen.data.sets.sources import load_set, names
 
 __all__ = ["ImageSet", "OodSet", "Protocol", "load_set", "names", "protocol", "require_disjoint"]

@@ -1,6 +1,7 @@
 """Features and other arrays in files: NPY, NPZ, safetensors or Parquet; never code."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,13 +9,23 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import load_file
+from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
 from goen.errors import DataCorrupt, DataError, ExtraMissing, GoenError, UsageError
+from goen.io.files import check_free, whole_file
+from goen.outputs import LinearClassifier, Outputs
 
 SUFFIXES = (".npy", ".npz", ".safetensors", ".parquet")
+WRITTEN = (".npz", ".safetensors")
+"""The kinds of file that ``write_features`` writes."""
 _LABELS = ("labels", "label")
+_LOGITS = "logits"
+_WEIGHT, _BIAS, _READS = "classifier.weight", "classifier.bias", "classifier.feature"
+_CLASSES = "classes"
+# In the metadata of safetensors, which keep no order: the names of the features in theirs.
+_ORDER = "features"
 _NUMPY_FLOATS = (torch.float16, torch.float32, torch.float64)
 FEATURES = "features"
 """The name of the only feature, where it is given without one."""
@@ -28,10 +39,14 @@ class FeatureFile:
         arrays: ``(N, D)`` by name; ``logits`` are a classifier's. Of ``read_tensor_file``, of any
             shape ``(N, ...)``.
         labels: ``(N,)`` class numbers, or names as texts, if there are any.
+        classifier: what makes the logits of one of the features, if it is there.
+        classes: their names in the order of the logits; empty if the file names none.
     """
 
     arrays: Mapping[str, NDArray[Any]]
     labels: NDArray[Any] | None
+    classifier: LinearClassifier | None = None
+    classes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(next(iter(self.arrays.values())))
@@ -41,13 +56,80 @@ class FeatureFile:
         parts = {name: array[rows] for name, array in self.arrays.items()}
         return parts[FEATURES] if [*parts] == [FEATURES] else parts
 
+    def outputs(self) -> Outputs:
+        """The rows as ``Outputs``, with the labels if these are numbers.
+
+        Raises:
+            UsageError: there are no logits.
+        """
+        if _LOGITS not in self.arrays:
+            raise UsageError(f"Outputs have logits; the file has {', '.join(self.arrays)}.")
+        parts = {name: torch.tensor(array) for name, array in self.arrays.items()}
+        numbered = self.labels is not None and self.labels.dtype.kind in "iu"
+        labels = torch.tensor(self.labels, dtype=torch.int64) if numbered else None
+        return Outputs(parts.pop(_LOGITS), parts, classifier=self.classifier, labels=labels)
+
+
+def write_features(
+    file: Path, outputs: Outputs, classes: Sequence[str] = (), *, overwrite: bool = False
+) -> None:
+    """Write features, logits, labels and classifier to a file that ``read_features`` reads.
+
+    The uncertainty of the outputs is not written. In a ``.npz`` file the classifier is the arrays
+    ``classifier.weight``, ``classifier.bias`` and ``classifier.feature``, the name of the feature
+    that it reads, and the class names are ``classes``; in a ``.safetensors`` file, which holds no
+    texts, the name and the classes (a JSON list) are metadata.
+
+    Args:
+        file: to write, whole or not at all.
+        outputs: of N images.
+        classes: their names, in the order of the logits.
+        overwrite: whether a file that is there is replaced.
+
+    Raises:
+        UsageError: another kind of file, a feature with the name of something else, or the file is
+            there.
+    """
+    check_written(file, overwrite=overwrite)
+    reserved = {_LOGITS, *_LABELS, _WEIGHT, _BIAS, _READS, _CLASSES} & {*outputs.features}
+    if reserved:
+        raise UsageError(f"In a file of features {', '.join(sorted(reserved))} is no feature.")
+    tensors = {**outputs.features, _LOGITS: outputs.logits}
+    texts: dict[str, str | list[str]] = {_CLASSES: [*classes]} if classes else {}
+    if outputs.labels is not None:
+        tensors[_LABELS[0]] = outputs.labels
+    if outputs.classifier is not None:
+        tensors |= {_WEIGHT: outputs.classifier.weight, _BIAS: outputs.classifier.bias}
+        texts[_READS] = outputs.classifier.feature
+    with whole_file(file, overwrite=overwrite) as temporary:
+        if file.suffix == ".npz":
+            arrays = {name: _as_numpy(values.cpu()) for name, values in tensors.items()}
+            with temporary.open("wb") as written:
+                arrays |= {name: np.array(text) for name, text in texts.items()}
+                np.savez(written, **arrays)  # type: ignore[arg-type]
+        else:
+            texts[_ORDER] = [*outputs.features]
+            metadata = {
+                name: t if isinstance(t, str) else json.dumps(t) for name, t in texts.items()
+            }
+            save_file({name: t.contiguous() for name, t in tensors.items()}, temporary, metadata)
+
+
+def check_written(file: Path, *, overwrite: bool = False) -> None:
+    """Raise a ``UsageError`` if ``write_features`` would not write this file."""
+    if file.suffix not in WRITTEN:
+        raise UsageError(f"Features are written to {' or '.join(WRITTEN)} files, got {file}.")
+    check_free(file, overwrite=overwrite)
+
 
 def read_features(file: Path) -> FeatureFile:
-    """The features and labels in a file.
+    """The features and labels in a file, or in the files of a folder, by their names in order.
 
     A ``.npy`` file holds one array; ``.npz`` and ``.safetensors`` files hold arrays by name; a
     ``.parquet`` file holds features as columns of lists, each of one length. ``labels`` or
-    ``label`` are the labels: whole numbers or, but for safetensors, names.
+    ``label`` are the labels: whole numbers or, but for safetensors, names. A linear classifier and
+    class names may be beside them; see ``write_features``. Without a name, the classifier reads the
+    last feature.
 
     Raises:
         UsageError: another kind of file.
@@ -55,6 +137,8 @@ def read_features(file: Path) -> FeatureFile:
         DataCorrupt: a file that cannot be read, or holds no features.
         ExtraMissing: Parquet without pyarrow.
     """
+    if file.is_dir():
+        return _joined(file)
     found = read_tensor_file(file)
     for name, array in found.arrays.items():
         if array.ndim != 2 or array.dtype.kind != "f" or not array.shape[1]:
@@ -63,6 +147,37 @@ def read_features(file: Path) -> FeatureFile:
                 f"{array.dtype}."
             )
     return found
+
+
+def _joined(folder: Path) -> FeatureFile:
+    """The rows of all files of a folder, one after the other."""
+    files = sorted(file for file in folder.iterdir() if file.suffix in SUFFIXES)
+    parts = [read_features(file) for file in files]
+    if not parts:
+        raise DataError(f"{folder} holds no files of features ({', '.join(SUFFIXES)}).")
+    first = parts[0]
+    for file, part in zip(files, parts, strict=True):
+        if _form(part) != _form(first):
+            raise DataCorrupt(
+                f"{file} and {files[0]} differ in the names or widths of their features, in their "
+                "classes or classifier, or in whether they have labels: extract both in one way."
+            )
+    labels = [part.labels for part in parts if part.labels is not None]
+    return FeatureFile(
+        {name: np.concatenate([part.arrays[name] for part in parts]) for name in first.arrays},
+        np.concatenate(labels) if labels else None,
+        first.classifier,
+        first.classes,
+    )
+
+
+def _form(part: FeatureFile) -> tuple[object, ...]:
+    """What the files of one folder have in common."""
+    widths = {name: array.shape[1:] for name, array in part.arrays.items()}
+    kind = None if part.labels is None else part.labels.dtype.kind
+    classifier = part.classifier
+    weights = classifier and (classifier.feature, classifier.weight.numpy().tobytes())
+    return widths, kind, part.classes, weights
 
 
 def read_tensor_file(file: Path) -> FeatureFile:
@@ -83,12 +198,38 @@ def read_tensor_file(file: Path) -> FeatureFile:
         labels = next((arrays.pop(name) for name in _LABELS if name in arrays), None)
         if labels is not None and labels.dtype.kind == "S":
             labels = np.char.decode(labels, "utf-8")
+        named = _CLASSES in arrays and arrays[_CLASSES].dtype.kind == "U"
+        classes = tuple(map(str, arrays.pop(_CLASSES))) if named else ()
+        classifier = _classifier(arrays)
     except GoenError:
         raise
     except Exception as error:  # a damaged file makes NumPy and the others raise almost anything
         reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise DataCorrupt(f"{file} cannot be read: {reason}") from error
-    return FeatureFile(_checked(file, arrays, labels), labels)
+    return FeatureFile(_checked(file, arrays, labels), labels, classifier, classes)
+
+
+def _classifier(arrays: dict[str, NDArray[Any]]) -> LinearClassifier | None:
+    """The classifier among the arrays, which is taken out of them."""
+    weight, bias, reads = (arrays.pop(name, None) for name in (_WEIGHT, _BIAS, _READS))
+    if weight is None:
+        return None
+    features = [name for name in arrays if name != _LOGITS]
+    feature = str(reads) if reads is not None else ["", *features][-1]
+    if feature not in features or _LOGITS not in arrays:
+        raise ValueError(f"{_WEIGHT} is of feature {feature!r} and {_LOGITS}; got {[*arrays]}")
+    expected = arrays[_LOGITS].shape[1:] + arrays[feature].shape[1:]
+    bias = np.zeros(len(weight), weight.dtype) if bias is None else bias
+    if weight.shape != expected or bias.shape != expected[:1] or weight.dtype.kind != "f":
+        raise ValueError(
+            f"{_WEIGHT} should be floats {expected} and {_BIAS} {expected[:1]}, got "
+            f"{weight.shape} of {weight.dtype} and {bias.shape}"
+        )
+    return LinearClassifier(_full(weight), _full(bias), feature)
+
+
+def _full(values: NDArray[Any]) -> Tensor:
+    return torch.tensor(values.astype(np.promote_types(values.dtype, np.float32)))
 
 
 def _read(file: Path) -> dict[str, NDArray[Any]]:
@@ -105,9 +246,21 @@ def _read(file: Path) -> dict[str, NDArray[Any]]:
         # Other files in the archive come as bytes.
         return {name: array for name, array in found.items() if isinstance(array, np.ndarray)}
     if file.suffix == ".safetensors":
-        tensors = load_file(file)
-        return {name: _as_numpy(tensors[name]) for name in sorted(tensors)}  # it keeps no order
+        return _read_safetensors(file)
     return _read_parquet(file)
+
+
+def _read_safetensors(file: Path) -> dict[str, NDArray[Any]]:
+    with safe_open(file, "pt") as content:
+        metadata, names = content.metadata() or {}, sorted(content.keys())  # it keeps no order
+        order = [name for name in json.loads(metadata.get(_ORDER, "[]")) if name in names]
+        ordered = dict.fromkeys([*order, *names])
+        arrays = {name: _as_numpy(content.get_tensor(name)) for name in ordered}
+    if _CLASSES in metadata:
+        arrays[_CLASSES] = np.array(json.loads(metadata[_CLASSES]), dtype=str)
+    if _READS in metadata:
+        arrays[_READS] = np.array(metadata[_READS])
+    return arrays
 
 
 def _as_numpy(values: Tensor) -> NDArray[Any]:

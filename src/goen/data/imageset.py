@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from goen.data.forms import Pixels as Pixels
+from goen.data.images.pixel_format import Pixels as Pixels
 from goen.errors import LeakError, UsageError
 
 Labels = NDArray[np.int64]

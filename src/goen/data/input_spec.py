@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from goen.batch import Inputs, count_of, parts_of
-from goen.data.forms import COLOUR, Bits, PixelForm
+from goen.data.images.pixel_format import COLOUR, Bits, PixelFormat
 from goen.data.imageset import DIGEST, Digests, digest_images
 from goen.errors import UsageError
 from goen.functional._rows import PIXEL_SLACK
 
-AskedInputs = Literal["auto", "images", "tensors"]
+InputsOption = Literal["auto", "images", "tensors"]
 Form = Literal["tensor", "tuple", "dict"]
 Dtype = Literal["float", "int", "bool"]
 
@@ -36,7 +36,7 @@ class ImageInputs:
         channels: 3 for colour, 1 for grey, or as many bands as there are.
         height: in pixels.
         width: in pixels.
-        bits: to which pictures are decoded, and of the images that an exported gate takes: 16 for
+        bits: to which images are decoded, and of the images that an exported gate takes: 16 for
             a gate that was fitted on uint16, else 8. Arrays of any depth are taken.
     """
 
@@ -53,9 +53,9 @@ class ImageInputs:
         return cls(channels, height, width, 16 if images.dtype == torch.uint16 else 8)
 
     @property
-    def form(self) -> PixelForm:
+    def pixel_format(self) -> PixelFormat:
         """Channels and bits."""
-        return PixelForm(self.channels, self.bits)
+        return PixelFormat(self.channels, self.bits)
 
     @property
     def size(self) -> tuple[int, int]:
@@ -63,8 +63,8 @@ class ImageInputs:
         return self.height, self.width
 
     def __str__(self) -> str:
-        form = "" if self.form == COLOUR else f", {self.form}"
-        return f"images of {self.height}×{self.width}{form}"
+        pixels = "" if self.pixel_format == COLOUR else f", {self.pixel_format}"
+        return f"images of {self.height}×{self.width}{pixels}"
 
     def check(self, batch: Inputs, name: str) -> Tensor:
         """The images, float32 or whole numbers.
@@ -168,7 +168,7 @@ class TensorInputs:
         return made[""] if self.form == "tensor" else tuple(made.values())
 
 
-InputKind: TypeAlias = ImageInputs | TensorInputs
+InputSpec: TypeAlias = ImageInputs | TensorInputs
 
 
 def looks_like_images(batch: Inputs) -> bool:
@@ -178,7 +178,7 @@ def looks_like_images(batch: Inputs) -> bool:
     return _is_float(batch) or _is_pixels(batch)
 
 
-def find_kind(batch: Inputs, asked: AskedInputs, name: str) -> InputKind:
+def find_input_spec(batch: Inputs, asked: InputsOption, name: str) -> InputSpec:
     """What these inputs are: images where they look like images, unless something else is asked.
 
     Raises:

@@ -1,8 +1,9 @@
 """Inputs and labels in any form a user has them, as one stream of checked batches."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
+from itertools import chain
 from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
@@ -11,15 +12,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset
 
-from goen.batch import Inputs, count_of
+from goen.batch import Inputs, count_of, join_batches
 from goen.data.imageset import DIGEST, Digests, ImageSet
-from goen.data.kinds import (
-    AskedInputs,
-    InputKind,
+from goen.data.input_spec import (
+    InputsOption,
+    InputSpec,
     TensorInputs,
     digest_pixels,
     digest_tensors,
-    find_kind,
+    find_input_spec,
     looks_like_images,
 )
 from goen.errors import DataError, LeakError, UsageError
@@ -51,7 +52,7 @@ class BatchStream:
         count: of inputs, if known.
         images: the set, if it is one.
         digests: hashes of the inputs: of all, or of what an iterable has given so far.
-        kind: what the inputs must be, if that is known; else what the first ones are.
+        spec: what the inputs must be, if that is known; else what the first ones are.
         asked: what they are taken for.
     """
 
@@ -60,20 +61,20 @@ class BatchStream:
     count: int | None = None
     images: ImageSet | None = None
     digests: Callable[[], Digests] = lambda: np.zeros(0, DIGEST)
-    kind: InputKind | None = None
-    asked: AskedInputs = "auto"
+    spec: InputSpec | None = None
+    asked: InputsOption = "auto"
 
     @property
     def are_images(self) -> bool:
         """Whether these are images, or may be as far as is known."""
-        return self.asked != "tensors" and not isinstance(self.kind, TensorInputs)
+        return self.asked != "tensors" and not isinstance(self.spec, TensorInputs)
 
     def __iter__(self) -> Iterator[Batch]:
-        kind = self.kind
+        spec = self.spec
         total = 0
         for inputs, labels in self.batches():
-            kind = kind or find_kind(inputs, self.asked, self.name)
-            batch = kind.check(inputs, self.name)
+            spec = spec or find_input_spec(inputs, self.asked, self.name)
+            batch = spec.check(inputs, self.name)
             count = count_of(batch)
             if labels is not None and labels.shape != (count,):
                 raise UsageError(
@@ -87,7 +88,7 @@ class BatchStream:
 
 
 def as_stream(
-    value: Images | BatchStream, name: str, batch_size: int, asked: AskedInputs = "auto"
+    value: Images | BatchStream, name: str, batch_size: int, asked: InputsOption = "auto"
 ) -> BatchStream:
     """The inputs that were given, as a stream.
 
@@ -110,6 +111,22 @@ def as_stream(
             f"of such batches, a DataLoader for one; got {type(value).__name__}."
         )
     return _from_iterable(name, value, asked)
+
+
+def first_inputs(stream: BatchStream) -> tuple[Inputs, BatchStream]:
+    """The first two inputs or more, and the same stream with them still in it."""
+    batches = iter(stream)
+    held: list[Batch] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(count_of(inputs) for inputs, _ in held) > 1:
+            break
+    first = join_batches([inputs for inputs, _ in held])
+
+    def restarted() -> Iterator[Batch]:
+        return chain(held, batches)
+
+    return first, replace(stream, batches=restarted)
 
 
 def _from_set(images: ImageSet, batch_size: int) -> BatchStream:
@@ -169,7 +186,7 @@ def _count(value: Iterable[Any]) -> int | None:
         return None
 
 
-def _from_iterable(name: str, value: Iterable[Any], asked: AskedInputs) -> BatchStream:
+def _from_iterable(name: str, value: Iterable[Any], asked: InputsOption) -> BatchStream:
     hashes: list[Digests] = []
 
     def batches() -> Iterator[Batch]:
@@ -184,7 +201,7 @@ def _from_iterable(name: str, value: Iterable[Any], asked: AskedInputs) -> Batch
     return BatchStream(name, batches, _count(value), digests=digests, asked=asked)
 
 
-def _digests(inputs: Inputs, asked: AskedInputs) -> Digests:
+def _digests(inputs: Inputs, asked: InputsOption) -> Digests:
     images = asked == "images" or (asked == "auto" and looks_like_images(inputs))
     if images and isinstance(inputs, Tensor):
         return digest_pixels(inputs)
@@ -203,7 +220,7 @@ def image_hashes(digests: Digests) -> Hashes:
 
 
 def _from_arrays(
-    name: str, arrays: Arrays, labels: Array | None, size: int, asked: AskedInputs
+    name: str, arrays: Arrays, labels: Array | None, size: int, asked: InputsOption
 ) -> BatchStream:
     counts = [len(part) for part in _parts(arrays)]
     if len({*counts}) > 1:
@@ -230,26 +247,26 @@ def _parts(arrays: Arrays) -> list[Array]:
     return [arrays] if _is_array(arrays) else list(arrays)
 
 
-def is_batch(given: object, kind: InputKind) -> TypeGuard[Arrays]:
+def is_batch(given: object, spec: InputSpec) -> TypeGuard[Arrays]:
     """Whether this is one batch of such inputs, not a set of them or a pair with labels."""
     if isinstance(given, (Tensor, np.ndarray)):
         return True
-    if not isinstance(kind, TensorInputs):
+    if not isinstance(spec, TensorInputs):
         return False
-    if kind.form == "dict":
+    if spec.form == "dict":
         return isinstance(given, Mapping)
-    several = isinstance(given, tuple) and len(given) == len(kind.parts)
-    return kind.form == "tuple" and several
+    several = isinstance(given, tuple) and len(given) == len(spec.parts)
+    return spec.form == "tuple" and several
 
 
-def pick_parts(given: Arrays, kind: InputKind) -> Arrays:
+def pick_parts(given: Arrays, spec: InputSpec) -> Arrays:
     """Of a dict the parts that the model takes, in their order; loaders add labels and names."""
-    if not isinstance(given, Mapping) or not isinstance(kind, TensorInputs):
+    if not isinstance(given, Mapping) or not isinstance(spec, TensorInputs):
         return given
-    missing = [name for name in kind.parts if name not in given]
+    missing = [name for name in spec.parts if name not in given]
     if missing:
         raise UsageError(f"Inputs lack {', '.join(missing)}; they have {', '.join(given)}.")
-    return {name: given[name] for name in kind.parts}
+    return {name: given[name] for name in spec.parts}
 
 
 def tensors(arrays: Arrays, rows: slice = slice(None)) -> Inputs:

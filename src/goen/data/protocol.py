@@ -7,10 +7,10 @@ from logging import getLogger
 from pathlib import Path
 from typing import Literal
 
-from goen.data.catalogue import CIFAR100_UNLIKE_CIFAR10
-from goen.data.embedded import digits, noise, photographs
 from goen.data.imageset import ImageSet, require_disjoint
-from goen.data.sources import load_set
+from goen.data.sets.catalogue import CIFAR100_UNLIKE_CIFAR10
+from goen.data.sets.embedded import digits, noise, photographs
+from goen.data.sets.sources import load_set
 from goen.errors import DataCorrupt, DataMissing, UsageError, unknown
 
 _log = getLogger(__name__)
@@ -30,13 +30,6 @@ EXTRA_SETS: Mapping[str, OodGroup] = {
     "places": "far",
     CIFAR100_REST: "near",
 }
-
-
-CALIBRATION_OOD: Mapping[str, tuple[str, ...]] = {
-    "digits": ("photographs", "noise"),
-    "cifar10": ("svhn", "noise"),
-}
-"""By protocol: the OOD sets of which other images may calibrate a method."""
 
 
 @dataclass(frozen=True)

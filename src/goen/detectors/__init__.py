@@ -1,12 +1,11 @@
 """Detectors: ``Outputs`` in, scores out; a high score means OOD.
 
-To add one: a module here with a subclass of ``SimpleDetector``, its name below, and a row in
-``goen.studies.methods``, which is what ``goen bench`` compares. A detector for gates is a
-``CueDetector`` and is listed in ``goen.gate.saving`` as well. The cues of goen-m are in ``goen_m``.
+To add one: a module here with a subclass of ``Detector``, and its name below and in ``DETECTORS``.
+Then every command can use it. ``docs/methods/adding.md`` shows how.
 """
 
 from goen.detectors._bank import NearestImages
-from goen.detectors._base import CueDetector, Detector, SimpleDetector
+from goen.detectors._base import Detector
 from goen.detectors.energy import Energy
 from goen.detectors.fdbd import FDBD
 from goen.detectors.gen import GEN
@@ -21,17 +20,18 @@ from goen.detectors.multilayer_mahalanobis import MultilayerMahalanobis
 from goen.detectors.odin import ODIN, Perturbed
 from goen.detectors.pytorch_ood import PytorchOod
 from goen.detectors.react import ReAct
+from goen.detectors.registry import DETECTORS, load_detector, make_detector
 from goen.detectors.relative_mahalanobis import RelativeMahalanobis
 from goen.detectors.temperature_scaling import TemperatureScaling
 from goen.detectors.uncertainty import Uncertainty
 from goen.detectors.vim import ViM
 
 __all__ = [
+    "DETECTORS",
     "FDBD",
     "GEN",
     "KNN",
     "ODIN",
-    "CueDetector",
     "Detector",
     "Energy",
     "Goen",
@@ -46,8 +46,9 @@ __all__ = [
     "PytorchOod",
     "ReAct",
     "RelativeMahalanobis",
-    "SimpleDetector",
     "TemperatureScaling",
     "Uncertainty",
     "ViM",
+    "load_detector",
+    "make_detector",
 ]

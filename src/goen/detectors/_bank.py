@@ -13,9 +13,9 @@ from goen.errors import ArtifactError, NotFittedError, UsageError
 from goen.functional._rows import check_features, check_finite_for_fit, check_labels
 from goen.functional.cues import normalise
 from goen.functional.neighbours import NeighbourIndex
+from goen.io.limits import CLASSES
+from goen.io.tensors import Tensors
 from goen.outputs import Outputs
-from goen.runs.limits import CLASSES
-from goen.runs.tensors import Tensors
 
 ROWS = 5_000
 # The k-th neighbour is this share of the smallest class away: the 10th of 500 rows, the 90th of
@@ -23,9 +23,9 @@ ROWS = 5_000
 _SHARE = 1 / 50
 _SEED = 0
 # By how much squared lengths of saved rows may differ from 1: float32 rounds them by far less.
-_LENGTH_SLACK = 1e-4
-# Turns that are drawn again at once to find out which images are kept: 8 MB.
-_TURNS = 1 << 20
+_LENGTH_TOLERANCE = 1e-4
+# Keys that are drawn again at once to find out which images are kept: 8 MB.
+_KEYS_AT_ONCE = 1 << 20
 # The largest number of an image that is looked for; a forged bank could claim to have seen any.
 _MOST_SEEN = 1 << 31
 
@@ -76,7 +76,7 @@ class Bank:
         self._unit: dict[str, Tensor] = {}
         self._indices: dict[str, NeighbourIndex] = {}
         self._labels = torch.zeros(0, dtype=torch.int64, device="cpu")
-        self._turns = torch.zeros(0, dtype=torch.float64, device="cpu")
+        self._sampling_keys = torch.zeros(0, dtype=torch.float64, device="cpu")
         self._numbers: Tensor | None = None
 
     def __len__(self) -> int:
@@ -118,22 +118,24 @@ class Bank:
             for layer in self.layers
         }
         self.num_classes = count
-        self._offer(labels.detach().cpu().to(torch.int64), _turns(start, len(outputs)), unit)
+        self._offer(
+            labels.detach().cpu().to(torch.int64), _sampling_keys(start, len(outputs)), unit
+        )
         self._seen += len(outputs)
         self._next_row = start + len(outputs)
         return self
 
-    def _offer(self, labels: Tensor, turns: Tensor, unit: Mapping[str, Tensor]) -> None:
-        """Keep what has one of the lowest turns of its class, of these rows and the kept ones."""
-        labels, turns = torch.cat([self._labels, labels]), torch.cat([self._turns, turns])
-        kept = _first_of_each_class(labels, turns, -(-self.rows // self.num_classes))
+    def _offer(self, labels: Tensor, keys: Tensor, unit: Mapping[str, Tensor]) -> None:
+        """Keep what has one of the lowest keys of its class, of these rows and the kept ones."""
+        labels, keys = torch.cat([self._labels, labels]), torch.cat([self._sampling_keys, keys])
+        kept = _first_of_each_class(labels, keys, -(-self.rows // self.num_classes))
         if len(self) and bool((kept < len(self)).all()):
             return  # of many images, most batches change nothing: the rows need not be copied
         self._indices = {}
         self._neighbour = _neighbour(labels[kept])
         for layer, new in unit.items():
             self._unit[layer] = torch.cat([self._unit.get(layer, new[:0]), new])[kept]
-        self._labels, self._turns = labels[kept], turns[kept]
+        self._labels, self._sampling_keys = labels[kept], keys[kept]
         self._numbers = None
 
     def merged(self, other: "Bank") -> "Bank":
@@ -152,7 +154,7 @@ class Bank:
         both = Bank(self.layers, self.rows)
         both.num_classes = self.num_classes
         for bank in (self, other):
-            both._offer(bank._labels, bank._turns, bank._unit)
+            both._offer(bank._labels, bank._sampling_keys, bank._unit)
         both._seen = self._seen + other._seen
         both._next_row = max(self._next_row, other._next_row)
         return both
@@ -213,7 +215,7 @@ class Bank:
             ArtifactError: the random numbers are not those of a stream of so many images.
         """
         if self._numbers is None:
-            self._numbers = _places(self._turns, min(self._next_row, _MOST_SEEN))
+            self._numbers = _places(self._sampling_keys, min(self._next_row, _MOST_SEEN))
         return self._numbers
 
     def unit(self, layer: str) -> Tensor:
@@ -223,7 +225,7 @@ class Bank:
     def state(self) -> dict[str, Tensor]:
         """Everything that was learnt, for an artifact."""
         counts = torch.tensor([self.num_classes, self._seen, self.rows], device="cpu")
-        state = {"labels": self._labels, "turns": self._turns, "counts": counts}
+        state = {"labels": self._labels, "sampling_keys": self._sampling_keys, "counts": counts}
         return state | {f"unit.{i}": self._unit[layer] for i, layer in enumerate(self.layers)}
 
     def load_state(self, state: Mapping[str, Tensor], *, next_row: int | None = None) -> Self:
@@ -238,7 +240,7 @@ class Bank:
         """
         tensors = Tensors.of(state)
         tensors.check_names(
-            ["counts", "labels", "turns", *(f"unit.{i}" for i in range(len(self.layers)))]
+            ["counts", "labels", "sampling_keys", *(f"unit.{i}" for i in range(len(self.layers)))]
         )
         num_classes, seen, rows = tensors.integers("counts", (3,), low=1).tolist()
         if num_classes > CLASSES:
@@ -250,14 +252,14 @@ class Bank:
                 f"its bank should be a sample of {seen} images with {-(-rows // num_classes)} of "
                 f"each class at most, got {len(labels)} images with {most} of one class"
             )
-        turns = tensors.floats("turns", (len(labels),), low=0.0, high=1.0)
+        keys = tensors.floats("sampling_keys", (len(labels),), low=0.0, high=1.0)
         unit = {
             layer: _unit_rows(tensors, f"unit.{i}", len(labels))
             for i, layer in enumerate(self.layers)
         }
         self.num_classes, self._seen, self.rows = num_classes, seen, rows
         self._next_row = seen if next_row is None else next_row
-        self._labels, self._turns, self._unit = labels, turns, unit
+        self._labels, self._sampling_keys, self._unit = labels, keys, unit
         self._neighbour = _neighbour(labels)
         self._numbers = None
         self._indices = {layer: NeighbourIndex(values) for layer, values in unit.items()}
@@ -274,7 +276,7 @@ def _unit_rows(tensors: Tensors, name: str, count: int) -> Tensor:
     """The tensor of this name, if each of its rows has length 1 or is zero."""
     rows = tensors.floats(name, (count, "features"), dtype=torch.float32)
     squared = torch.linalg.vecdot(rows, rows)
-    odd = ((squared - 1).abs() > _LENGTH_SLACK) & (squared != 0)
+    odd = ((squared - 1).abs() > _LENGTH_TOLERANCE) & (squared != 0)
     if bool(odd.any()):
         length = float(squared[odd][0]) ** 0.5
         raise ValueError(
@@ -284,26 +286,26 @@ def _unit_rows(tensors: Tensors, name: str, count: int) -> Tensor:
     return rows
 
 
-def _turns(start: int, count: int) -> Tensor:
+def _sampling_keys(start: int, count: int) -> Tensor:
     """Numbers ``start`` to ``start + count`` of one endless row of random numbers in [0, 1)."""
     generator = np.random.Generator(np.random.PCG64(_SEED).advance(start))
     return torch.from_numpy(generator.random(count))
 
 
-def _places(turns: Tensor, count: int) -> Tensor:
+def _places(keys: Tensor, count: int) -> Tensor:
     """Which of the first ``count`` numbers of the endless row each of these is.
 
     Example:
-        >>> _places(_turns(5, 2), 100)
+        >>> _places(_sampling_keys(5, 2), 100)
         tensor([5, 6])
     """
-    order = torch.argsort(turns)
-    wanted = turns[order]
+    order = torch.argsort(keys)
+    wanted = keys[order]
     places = torch.full_like(order, -1)
-    for start in range(0, count, _TURNS):
+    for start in range(0, count, _KEYS_AT_ONCE):
         if not bool((places < 0).any()):
             break
-        drawn = _turns(start, min(_TURNS, count - start))
+        drawn = _sampling_keys(start, min(_KEYS_AT_ONCE, count - start))
         at = torch.searchsorted(wanted, drawn).clamp_max(len(wanted) - 1)
         found = torch.nonzero(wanted[at] == drawn).flatten()
         places[order[at[found]]] = start + found
@@ -315,16 +317,16 @@ def _places(turns: Tensor, count: int) -> Tensor:
     return places
 
 
-def _first_of_each_class(labels: Tensor, turns: Tensor, most: int) -> Tensor:
-    """Which rows have one of the ``most`` lowest turns of their class, in the order of the turns.
+def _first_of_each_class(labels: Tensor, keys: Tensor, most: int) -> Tensor:
+    """Which rows have one of the ``most`` lowest keys of their class, in the order of the keys.
 
     Example:
         >>> _first_of_each_class(torch.tensor([0, 0, 0, 1]), torch.tensor([0.9, 0.2, 0.5, 0.7]), 2)
         tensor([1, 2, 3])
     """
-    order = torch.argsort(turns)
+    order = torch.argsort(keys)
     by_class = order[torch.argsort(labels[order], stable=True)]
     starts = torch.searchsorted(labels[by_class], labels[by_class])
     place = torch.arange(len(labels), device=labels.device) - starts
     kept = by_class[place < most]
-    return kept[torch.argsort(turns[kept])]
+    return kept[torch.argsort(keys[kept])]

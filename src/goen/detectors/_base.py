@@ -1,137 +1,234 @@
-"""What all detectors share: ``fit``, ``score``, and for methods with several cues, ``cues``."""
+"""What all detectors share: ``fit``, ``score``, cues, and their state as tensors."""
 
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, is_dataclass
 from typing import ClassVar, Self, final
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from goen.detectors._bank import NearestImages
-from goen.errors import ArtifactError, NotFittedError, UsageError
+from goen.errors import NotFittedError, UsageError
 from goen.functional._rows import check_features, check_labels
-from goen.functional.conformal import p_values_of_sorted
-from goen.outputs import Outputs
-from goen.runs.manifest import JsonObject
-from goen.runs.tensors import Tensors
-
-_FEATURE = "feature_name"
-"""In a state: the UTF-8 bytes of the feature that was chosen when it was fitted."""
+from goen.io.manifest import JsonObject, JsonValue
+from goen.io.tensors import Tensors
+from goen.outputs import Outputs, check_classifier
 
 
 class Detector(ABC):
     """``Outputs`` in, scores out: ``(N,)`` float64, higher means more OOD.
 
-    A constructor only stores its arguments; ``fit`` returns the detector itself, and fitted values
-    end in ``_``. To write one, subclass ``SimpleDetector``.
+    To write one, store the constructor's keyword arguments under their own names and implement two
+    methods: ``_fit`` keeps what it learns as tensors in attributes whose names end in ``_``, and
+    ``_score`` turns outputs into scores by means of them. Then it can be compared, be the detector
+    of a gate, be saved with it, and be exported if torch can trace ``_score``. A detector that
+    reads features has an attribute ``feature``: a name, several names, or ``None`` for the last
+    feature of the outputs that it is fitted on.
+
+    A detector with several *cues* (named quantities that its score combines) implements ``_cues``,
+    ``score_cues`` and ``cue_names`` as well; any other has one cue, its score. One that needs ID
+    images beside the training images, or uses OOD images, implements ``_calibrate``.
+
+    Example:
+        >>> class Mean(Detector):
+        ...     name = "mean"
+        ...     def __init__(self, *, feature=None): self.feature = feature
+        ...     def _fit(self, outputs, labels): self.mean_ = self.feature_rows(outputs).mean(dim=0)
+        ...     def _score(self, outputs): return self.feature_rows(outputs) @ -self.mean_
+        >>> outputs = Outputs(torch.zeros(2, 2), {"z": torch.tensor([[3.0, 4.0], [3.0, 0.0]])})
+        >>> Mean().fit(outputs, torch.tensor([0, 1])).score(outputs)
+        tensor([-17.,  -9.], dtype=torch.float64)
     """
 
-    @abstractmethod
-    def fit(self, outputs: Outputs, labels: Tensor) -> Self:
-        """Forget everything and fit the outputs of the training images, with their labels."""
+    name: ClassVar[str]
+    """Of the method, in manifests and as the name of its only cue."""
+
+    needs_fit: ClassVar[bool] = True
+    """Whether there is anything to learn from training images; else ``score`` works at once."""
+
+    needs_classifier: ClassVar[bool] = False
+    """Whether it reads the weights of the network's linear classifier, ``Outputs.classifier``."""
+
+    needs_gradient: ClassVar[bool] = False
+    """Whether it scores outputs of ``prepare_network``, which takes gradients of the network."""
+
+    reads_all_features: ClassVar[bool] = False
+    """Whether ``feature=None`` means all features of the outputs rather than the last."""
+
+    can_update: ClassVar[bool] = False
+    """Whether ``update`` adds training images to what was fitted."""
+
+    saved: ClassVar[bool] = True
+    """Whether its state can be saved and exported."""
+
+    widths_: Mapping[str, int] | None = None
+    """The features that it was fitted on, with their widths."""
+
+    num_classes_: int = 0
+    """The classes that it was fitted on."""
 
     @abstractmethod
-    def score(self, outputs: Outputs) -> Tensor:
-        """One number per image, ``(N,)`` float64; higher means more OOD."""
+    def _fit(self, outputs: Outputs, labels: Tensor) -> None:
+        """Learn from these outputs and their labels ``(N,)``."""
+
+    @abstractmethod
+    def _score(self, outputs: Outputs) -> Tensor:
+        """The scores ``(N,)`` of any float type."""
+
+    def _cues(self, outputs: Outputs) -> Tensor:
+        """The cues ``(N, K)`` of any float type."""
+        scores = self._score(outputs)
+        if not torch.compiler.is_compiling():
+            check_scores(scores, len(outputs), f"{type(self).__name__}._score")
+        return scores[:, None]
+
+    def score_cues(self, cues: Tensor) -> Tensor:
+        """Score ``(N,)`` float64 of cues ``(N, K)``."""
+        return cues[:, 0]
+
+    def _prepare(self) -> None:  # noqa: B027  (most need nothing)
+        """Compute once, from what was learnt, what every score needs and no state holds."""
+
+    def calibrates(self, *, with_ood: bool) -> bool:
+        """Whether its fit needs ID images that are not training images."""
+        return False
+
+    def _calibrate(  # noqa: B027  (most need nothing)
+        self, held_out: Outputs, ood: Mapping[str, Outputs]
+    ) -> None:
+        """Learn from ID images that are not training images, and from OOD images by name."""
+
+    def _set_apart(self, outputs: Outputs, labels: Tensor) -> tuple[Outputs, Tensor, Outputs]:
+        """The training outputs and labels, and some set apart to calibrate on."""
+        return outputs, labels, outputs
+
+    def prepare_network(self, network: nn.Module) -> nn.Module:
+        """The network whose outputs it scores."""
+        return network
+
+    @property
+    def cue_names(self) -> tuple[str, ...]:
+        """K names, in the order of the columns of ``cues``."""
+        return (self.name,)
+
+    @property
+    def cue_weights(self) -> Mapping[str, float]:
+        """The weight of each cue in the score, where the score is a weighted sum."""
+        return {}
+
+    @property
+    def description(self) -> str:
+        """What the score is, in a sentence or two."""
+        return (type(self).__doc__ or "").partition("\n")[0]
+
+    @property
+    def cue_directions(self) -> tuple[int, ...]:
+        """Of each cue 1, or -1 where a low value is unusual."""
+        return (1,) * len(self.cue_names)
+
+    @property
+    def has_probability(self) -> bool:
+        """Whether OOD images took part in the fit, so that ``probability`` is known."""
+        return False
+
+    def probability(self, score: Tensor) -> Tensor | None:
+        """P(OOD) of scores ``(N,)`` at 50 % prevalence; ``None`` without OOD images in the fit."""
+        return None
 
     def calibrated(self, outputs: Outputs) -> Outputs:
         """The outputs whose softmax is this method's class probabilities: most leave them alone."""
         return outputs
 
-    @final
-    def _check_fit(self, outputs: Outputs, labels: Tensor) -> None:
-        """Raise a ``UsageError`` unless these are outputs, at least one, with a label each."""
-        check_features(outputs.logits)
-        outputs.check_counts()
-        check_labels(labels, len(outputs), outputs.logits.shape[1])
-        if not len(outputs):
-            raise UsageError(f"{type(self).__name__} was given no outputs to fit.")
+    def nearest(self, outputs: Outputs, count: int) -> Mapping[str, NearestImages]:
+        """The ``count`` nearest training images in each layer; empty if it keeps no images."""
+        return {}
+
+    @property
+    def num_kept(self) -> tuple[int, int]:
+        """How many training images ``nearest`` chooses from, and how many there were."""
+        return 0, 0
 
     @final
-    def _finite(self, scores: Tensor) -> Tensor:
-        """The scores; a ``UsageError`` if one is NaN or infinite, because the outputs are."""
-        bad = int((~torch.isfinite(scores)).sum())
-        if bad:
-            raise UsageError(
-                f"{bad} of {len(scores)} scores of {type(self).__name__} are not finite. Check the "
-                "images and the network that gave these outputs."
-            )
-        return scores
+    def fit(
+        self,
+        outputs: Outputs,
+        labels: Tensor,
+        *,
+        held_out: Outputs | None = None,
+        ood: Mapping[str, Outputs] | None = None,
+    ) -> Self:
+        """Forget everything and fit these outputs; a fit that fails changes nothing.
 
-    @final
-    def __repr__(self) -> str:
-        """The class and the arguments that differ from their defaults, as scikit-learn prints."""
-        arguments = []
-        for name, parameter in inspect.signature(type(self)).parameters.items():
-            value = getattr(self, name)
-            if isinstance(value, Tensor):
-                arguments.append(f"{name}=<{'×'.join(map(str, value.shape))} tensor>")
-            elif value != parameter.default:
-                arguments.append(f"{name}={value!r}")
-        return f"{type(self).__name__}({', '.join(arguments)})"
+        Args:
+            outputs: of the training images.
+            labels: ``(N,)``.
+            held_out: of ID images that trained nothing, for detectors that ``calibrates``. Without
+                them such a detector sets some training images apart.
+            ood: of each OOD set, by name, for detectors that can use OOD images.
 
-
-class SimpleDetector(Detector):
-    """A detector whose fitted values are plain tensors.
-
-    A subclass has a constructor that stores its arguments, and two methods: ``_learn``
-    returns everything it takes from the training outputs as named tensors, ``_measure`` turns
-    outputs into scores by means of ``fitted_``. This class checks what comes in, and saves and
-    loads the state; ``_check_state`` may check one that is loaded. A detector that measures a
-    feature has an attribute ``feature``: a name, several names, or ``None`` for the last feature of
-    the outputs it is fitted on.
-
-    Example:
-        >>> class Norm(SimpleDetector):
-        ...     needs_fit = False
-        ...     def _learn(self, outputs, labels): return {}
-        ...     def _measure(self, outputs): return -outputs.features["z"].norm(dim=1)
-        >>> outputs = Outputs(torch.zeros(2, 2), {"z": torch.tensor([[3.0, 4.0], [0.0, 1.0]])})
-        >>> Norm().score(outputs)
-        tensor([-5., -1.], dtype=torch.float64)
-    """
-
-    needs_fit: ClassVar[bool] = True
-    """Whether there is anything to learn; else ``score`` works without ``fit``."""
-
-    fitted_: Mapping[str, Tensor] | None = None
-    """What was learnt, by name."""
-
-    feature_: str | None = None
-    """The feature that ``feature=None`` became when it was fitted."""
-
-    @abstractmethod
-    def _learn(self, outputs: Outputs, labels: Tensor) -> Mapping[str, Tensor]:
-        """Everything that scoring needs of these outputs and their labels ``(N,)``."""
-
-    @abstractmethod
-    def _measure(self, outputs: Outputs) -> Tensor:
-        """The scores ``(N,)`` of any float type."""
-
-    def _prepare(self) -> None:
-        """Compute once, from ``fitted_``, what every score needs and no state holds.
-
-        Called after each ``fit`` and ``load_state``. Most methods need nothing.
+        Raises:
+            UsageError: outputs that do not belong together, or lack what the method reads.
+            FitError: outputs that the method cannot be fitted on.
         """
-
-    @final
-    def fit(self, outputs: Outputs, labels: Tensor) -> Self:
-        """Forget everything and learn from these outputs."""
-        earlier = self.feature_, self.fitted_
+        earlier = dict(vars(self))
         try:
-            self.feature_ = outputs.last_feature if self._chooses_feature else None
-            self._check(outputs)
+            self._forget()
             self._check_fit(outputs, labels)
-            with torch.no_grad():
-                self.fitted_ = dict(self._learn(outputs, labels))
-                self._prepare()
+            calibrating = self.calibrates(with_ood=bool(ood))
+            if calibrating and held_out is None:
+                outputs, labels, held_out = self._set_apart(outputs, labels)
+            self.fit_training(outputs, labels)
+            if calibrating and held_out is not None:
+                self.calibrate(held_out, ood)
         except BaseException:
-            self.feature_, self.fitted_ = earlier  # a fit that fails changes nothing
+            vars(self).clear()
+            vars(self).update(earlier)
             raise
         return self
+
+    @final
+    def fit_training(self, outputs: Outputs, labels: Tensor) -> Self:
+        """The part of ``fit`` that reads training images; ``calibrate`` is the other."""
+        self._forget()
+        self._check_fit(outputs, labels)
+        self._begin(outputs)
+        with torch.no_grad():
+            self._fit(outputs, labels)
+            self._prepare()
+        return self
+
+    @final
+    def calibrate(self, held_out: Outputs, ood: Mapping[str, Outputs] | None = None) -> Self:
+        """Calibrate a fitted detector with ID images that it was not fitted on; see ``fit``."""
+        for part in (held_out, *(ood or {}).values()):
+            self._check(part)
+        self._calibrate(held_out, ood or {})
+        return self
+
+    keeps_calibration: ClassVar[bool] = False
+    """Whether ``recalibrate`` needs only what is new."""
+
+    @property
+    def ood_cues(self) -> Mapping[str, Tensor]:
+        """The cues of the OOD images that it was calibrated with, as far as they are kept."""
+        return {}
+
+    def recalibrate(self, held_out: Outputs | None, ood: Mapping[str, Outputs]) -> None:
+        """Calibrate again; with ``keeps_calibration`` what is not given stays as it was."""
+        assert held_out is not None, "only a detector that keeps its calibration goes without"
+        self.calibrate(held_out, ood)
+
+    def update(self, outputs: Outputs, labels: Tensor) -> Self:
+        """Add training images to what was fitted; what was calibrated is forgotten.
+
+        Raises:
+            UsageError: this method cannot be fitted in parts.
+        """
+        raise UsageError(
+            f"{type(self).__name__} is fitted on all training images at once: fit it again."
+        )
 
     @final
     def score(self, outputs: Outputs) -> Tensor:
@@ -139,40 +236,53 @@ class SimpleDetector(Detector):
 
         Raises:
             NotFittedError: nothing was fitted yet.
-            UsageError: a score is NaN or infinite, because the outputs are; or ``_measure`` does
-                not give one number per image.
+            UsageError: a score is NaN or infinite, because the outputs are.
         """
-        self._check(outputs)
-        if self.needs_fit and self.fitted_ is None:
-            raise NotFittedError(
-                f"This {type(self).__name__} is not fitted. Call fit(outputs, labels), or "
-                "load_state(...) with a saved state."
-            )
+        return self._finite(self.score_cues(self.cues(outputs)))
+
+    @final
+    def cues(self, outputs: Outputs) -> Tensor:
+        """The cues of each image, ``(N, K)`` float64."""
+        if not torch.compiler.is_compiling():  # a program is traced with outputs that were checked
+            self._check(outputs)
         with torch.no_grad():
-            scores = self._measure(outputs)
-        check_scores(scores, len(outputs), f"{type(self).__name__}._measure")
-        return self._finite(scores.to(torch.float64))
+            return self._cues(outputs).to(torch.float64)
 
     @property
-    def _chooses_feature(self) -> bool:
-        return getattr(self, "feature", "") is None
+    def is_fitted(self) -> bool:
+        """Whether ``score`` can be called."""
+        return not self.needs_fit or self.widths_ is not None
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The features that it reads of the outputs, once it is fitted."""
+        return tuple(self.widths_ or ())
+
+    @property
+    def features_width(self) -> int:
+        """The width of all features that it was fitted on, side by side."""
+        return sum((self.widths_ or {}).values())
 
     @final
     def feature_names(self, outputs: Outputs) -> tuple[str, ...]:
-        """The features it measures of these outputs."""
+        """The features that it reads of these outputs."""
+        if self.widths_ is not None:
+            return self.features
+        if self.needs_classifier:
+            return (check_classifier(outputs).feature,)
         wanted: str | Sequence[str] | None = getattr(self, "feature", ())
         if wanted is None:
-            wanted = self.feature_ or outputs.last_feature
+            return tuple(outputs.features) if self.reads_all_features else (outputs.last_feature,)
         if not isinstance(wanted, str | Sequence):
             raise UsageError(
                 f"{type(self).__name__} measures a feature by its name, several by a tuple of "
-                f"names, or the last with None, got feature={wanted!r}."
+                f"names, or its default with None, got feature={wanted!r}."
             )
         return (wanted,) if isinstance(wanted, str) else tuple(wanted)
 
     @final
     def feature_name(self, outputs: Outputs) -> str:
-        """The one feature it measures of these outputs.
+        """The one feature that it reads of these outputs.
 
         Raises:
             UsageError: it was given several.
@@ -186,163 +296,140 @@ class SimpleDetector(Detector):
         return names[0]
 
     @final
-    def rows(self, outputs: Outputs) -> Tensor:
-        """The one feature it measures, ``(N, D)``."""
+    def feature_rows(self, outputs: Outputs) -> Tensor:
+        """The one feature that it reads, ``(N, D)``."""
         return outputs.feature(self.feature_name(outputs))
 
     @final
-    def _check(self, outputs: Outputs) -> None:
+    def _forget(self) -> None:
+        """Remove what was fitted."""
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            del vars(self)[name]
+
+    @final
+    def _begin(self, outputs: Outputs) -> None:
+        """Note which features are read, and how many classes there are."""
+        names = self.feature_names(outputs)
+        self.num_classes_ = outputs.logits.shape[1]
+        self.widths_ = {name: outputs.feature(name).shape[1] for name in names}
+
+    @final
+    def _check_fit(self, outputs: Outputs, labels: Tensor) -> None:
+        """Raise a ``UsageError`` unless these are outputs, at least one, with a label each."""
         check_features(outputs.logits)
         outputs.check_counts()
+        check_labels(labels, len(outputs), outputs.logits.shape[1])
+        if not len(outputs):
+            raise UsageError(f"{type(self).__name__} was given no outputs to fit.")
         for name in self.feature_names(outputs):
-            outputs.feature(name)
+            check_features(outputs.feature(name))
 
     @final
+    def _check(self, outputs: Outputs) -> None:
+        """Raise an error unless these outputs can be scored."""
+        check_features(outputs.logits)
+        outputs.check_counts()
+        if not self.is_fitted:
+            raise NotFittedError(
+                f"This {type(self).__name__} is not fitted. Call fit(outputs, labels), or load a "
+                "saved gate."
+            )
+        if self.widths_ is None:
+            return
+        if outputs.logits.shape[1] != self.num_classes_:
+            raise UsageError(
+                f"{type(self).__name__} was fitted on outputs of {self.num_classes_} classes, got "
+                f"{outputs.logits.shape[1]}. Different network?"
+            )
+        for name, width in self.widths_.items():
+            check_features(outputs.feature(name), width)
+
+    @final
+    def _finite(self, scores: Tensor) -> Tensor:
+        """The scores; a ``UsageError`` if one is NaN or infinite, because the outputs are."""
+        bad = int((~torch.isfinite(scores)).sum())
+        if bad:
+            raise UsageError(
+                f"{bad} of {len(scores)} scores of {type(self).__name__} are not finite. Check the "
+                "images and the network that gave these outputs."
+            )
+        return scores
+
+    @final
+    def settings(self) -> dict[str, JsonValue]:
+        """The arguments of its constructor, as JSON."""
+        found = {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+        return {name: _as_json(value) for name, value in found.items()}
+
     def state(self) -> dict[str, Tensor]:
-        """Everything that was learnt, for an artifact."""
-        if self.needs_fit and self.fitted_ is None:
-            raise NotFittedError(f"This {type(self).__name__} is not fitted: nothing to save.")
-        state = dict(self.fitted_ or {})
-        if self.feature_ is not None:
-            name = list(self.feature_.encode())
-            state[_FEATURE] = torch.tensor(name, dtype=torch.uint8, device="cpu")
-        return state
+        """Everything that was learnt, as tensors by name."""
+        return {
+            name.removesuffix("_"): value
+            for name, value in vars(self).items()
+            if name.endswith("_") and isinstance(value, Tensor)
+        }
+
+    def _load(self, tensors: Tensors) -> None:
+        """Take what ``state`` gave; a ``ValueError`` names a tensor it cannot have given.
+
+        ``widths_`` and ``num_classes_`` are set. Of a method that does not override this, only
+        that all numbers are finite is known.
+        """
+        tensors.check_finite()
+        for name, value in tensors.items():
+            setattr(self, f"{name}_", value)
+
+    @classmethod
+    def from_settings(cls, settings: JsonObject) -> Self:
+        """A detector with these arguments, as ``settings`` gives them; not fitted."""
+        known = inspect.signature(cls).parameters
+        unknown = sorted({*settings} - {*known})
+        if unknown:
+            raise ValueError(f"it has unknown settings: {', '.join(unknown)[:200]}")
+        try:
+            return cls(**{name: cls._setting(name, value) for name, value in settings.items()})
+        except TypeError as error:
+            raise ValueError(f"its settings are of the wrong type: {error}") from error
+
+    @classmethod
+    def _setting(cls, name: str, value: JsonValue) -> object:
+        """An argument of the constructor from its JSON."""
+        return tuple(value) if isinstance(value, list) else value
 
     @final
-    def load_state(self, state: Mapping[str, Tensor]) -> Self:
-        """Take what ``state`` gave.
+    def load_state(
+        self, state: Mapping[str, Tensor], widths: Mapping[str, int], classes: int
+    ) -> Self:
+        """Take what ``state``, ``widths_`` and ``num_classes_`` of a fitted detector were.
 
         Raises:
-            ArtifactError: a tensor that this detector cannot have learnt; the message names it.
+            ValueError: a tensor that this detector cannot have learnt; the message names it.
         """
-        tensors = Tensors.of(state)
-        fitted = Tensors({k: v for k, v in tensors.items() if k != _FEATURE}, tensors.prefix)
-        try:
-            feature = _feature_name(tensors) if _FEATURE in tensors else None
-            self._check_state(fitted)
-        except ValueError as error:
-            raise ArtifactError(
-                f"This is not the state of a fitted {type(self).__name__}: {error}. Fit it again."
-            ) from error
-        self.feature_, self.fitted_ = feature, dict(fitted)
+        self._forget()
+        self.widths_, self.num_classes_ = dict(widths), classes
+        self._load(Tensors.of(state))
         self._prepare()
         return self
 
-    def _check_state(self, tensors: Tensors) -> None:
-        """Raise a ``ValueError`` unless ``_learn`` can have given these tensors.
-
-        Of a method that does not override this, only that all numbers are finite is known.
-        """
-        tensors.check_finite()
-
-
-class CueDetector(Detector):
-    """A detector that computes several cues per image and one score from them.
-
-    A gate needs such a method: its cues explain the score, and their p-values name the cue that
-    is unusual. Scoring does not change a fitted detector. ``config`` and ``state`` together hold
-    all of it, so that ``from_state(config, state)`` is the same detector again.
-    """
-
-    kind: ClassVar[str]
-    """The method's name in manifests."""
-
-    _id_cues: Tensor | None = None
-    _id_columns: tuple[NDArray[np.float64], ...] = ()
-
-    @property
-    def id_cues_(self) -> Tensor | None:
-        """Cues ``(n, K)`` of ID images that each cue's p-value is computed against, if any."""
-        return self._id_cues
-
-    @id_cues_.setter
-    def id_cues_(self, cues: Tensor | None) -> None:
-        self._id_cues = cues
-        self._id_columns = () if cues is None else sorted_columns(cues)
-
-    @property
-    @abstractmethod
-    def cue_names(self) -> tuple[str, ...]:
-        """K names, in the order of the columns of ``cues``."""
-
-    @property
-    @abstractmethod
-    def cue_directions(self) -> tuple[int, ...]:
-        """Of each cue 1, or -1 where a low value is unusual."""
-
-    @property
-    @abstractmethod
-    def features(self) -> tuple[str, ...]:
-        """The features it reads of the outputs."""
-
-    @property
-    @abstractmethod
-    def has_probability(self) -> bool:
-        """Whether OOD images took part in the fit, so that ``probability`` is known."""
-
-    @property
-    @abstractmethod
-    def has_cue_p_values(self) -> bool:
-        """Whether ``cue_p_values`` is known."""
-
-    @abstractmethod
-    def cues(self, outputs: Outputs) -> Tensor:
-        """The cues of each image, ``(N, K)`` float64."""
-
-    @abstractmethod
-    def score_cues(self, cues: Tensor) -> Tensor:
-        """Score ``(N,)`` float64 of cues ``(N, K)``."""
-
-    @abstractmethod
-    def probability(self, score: Tensor) -> Tensor | None:
-        """P(OOD) of scores ``(N,)`` at 50 % prevalence; ``None`` without OOD images in the fit."""
-
-    @abstractmethod
-    def cue_p_values(self, cues: Tensor) -> Tensor | None:
-        """Conformal p-value of each cue alone, ``(N, K)``: small where that cue is unusual."""
-
-    def nearest(self, outputs: Outputs, count: int) -> Mapping[str, NearestImages]:
-        """The ``count`` nearest training images in each layer; empty if it keeps no images."""
-        return {}
-
-    @property
-    def num_kept(self) -> tuple[int, int]:
-        """How many training images ``nearest`` chooses from, and how many there were."""
-        return 0, 0
-
-    @abstractmethod
-    def traceable(self) -> nn.Module:
-        """A module from outputs to cues ``(N, K)`` and scores ``(N,)``, both float64.
-
-        Its operations are such that torch.export and ONNX can hold them.
-        """
-
-    @abstractmethod
-    def config(self) -> JsonObject:
-        """Its settings, for a manifest."""
-
-    @abstractmethod
-    def state(self) -> dict[str, Tensor]:
-        """Everything that was learnt, for an artifact."""
-
-    @classmethod
-    @abstractmethod
-    def from_state(cls, config: JsonObject, state: Mapping[str, Tensor]) -> Self:
-        """The detector that ``config`` and ``state`` describe; ``ValueError`` if they disagree."""
-
-    @abstractmethod
-    def check_network(self, num_classes: int, widths: Mapping[str, int]) -> None:
-        """Raise a ``ValueError`` unless it was fitted on so many classes and such features."""
-
     @final
-    def score(self, outputs: Outputs) -> Tensor:
-        """One number per image, ``(N,)`` float64; higher means more OOD.
+    def __repr__(self) -> str:
+        """The class and the arguments that differ from their defaults, as scikit-learn prints."""
+        parameters = inspect.signature(type(self)).parameters
+        arguments = [
+            f"{name}={getattr(self, name)!r}"
+            for name, parameter in parameters.items()
+            if getattr(self, name) != parameter.default
+        ]
+        return f"{type(self).__name__}({', '.join(arguments)})"
 
-        Raises:
-            NotFittedError: nothing was fitted yet.
-            UsageError: a score is NaN or infinite, because the outputs are.
-        """
-        return self._finite(self.score_cues(self.cues(outputs)))
+
+def _as_json(value: object) -> JsonValue:
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    if isinstance(value, tuple | list):
+        return [_as_json(part) for part in value]
+    assert value is None or isinstance(value, bool | int | float | str), value
+    return value
 
 
 def check_scores(scores: object, count: int, by: str) -> None:
@@ -351,33 +438,3 @@ def check_scores(scores: object, count: int, by: str) -> None:
         return
     got = f"a tensor {tuple(scores.shape)}" if isinstance(scores, Tensor) else type(scores).__name__
     raise UsageError(f"{by} should give one score per image, a tensor ({count},), got {got}.")
-
-
-def _feature_name(tensors: Tensors) -> str:
-    """The name of the feature in a state."""
-    name = tensors[_FEATURE]
-    if name.dtype != torch.uint8 or name.ndim != 1:
-        raise ValueError(
-            f"its tensor {tensors.prefix}{_FEATURE} should be the bytes of a name, got "
-            f"{name.dtype} {tuple(name.shape)}"
-        )
-    return bytes(name.tolist()).decode("utf-8")
-
-
-def sorted_columns(cues: Tensor) -> tuple[NDArray[np.float64], ...]:
-    """Each column of cues ``(n, K)``, sorted: what ``column_p_values`` compares with."""
-    return tuple(np.sort(cues.detach().to("cpu", torch.float64).numpy(), axis=0).T.copy())
-
-
-def column_p_values(cues: Tensor, reference: Sequence[NDArray[np.float64]]) -> Tensor:
-    """The p-value of each column of ``cues`` against a sorted column of ID images.
-
-    Example:
-        >>> reference = sorted_columns(torch.tensor([[3.0, 1.0], [1.0, 2.0]]))
-        >>> column_p_values(torch.tensor([[2.5, 0.0]]), reference)
-        tensor([[0.6667, 1.0000]], dtype=torch.float64)
-    """
-    out = torch.empty(cues.shape, dtype=torch.float64, device="cpu")
-    for column, own, against in zip(out.numpy().T, cues.numpy().T, reference, strict=True):
-        column[:] = p_values_of_sorted(own, against)
-    return out

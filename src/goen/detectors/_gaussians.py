@@ -12,9 +12,9 @@ from goen.functional.covariance import ledoit_wolf_shrinkage, oas_shrinkage, tie
 from goen.functional.cues import normalise
 from goen.functional.gaussian import ClassStatistics
 from goen.functional.whitening import Whitening, whitener
+from goen.io.limits import CLASSES
+from goen.io.tensors import Tensors
 from goen.outputs import Outputs
-from goen.runs.limits import CLASSES
-from goen.runs.tensors import Tensors
 
 # Of one class: so many that their sums are exact in float64.
 _MOST_ROWS = 2**53 // CLASSES
@@ -113,8 +113,8 @@ class ClassGaussians:
     @property
     def whitening_(self) -> Whitening:
         """The fitted distance, computed when first asked for after an update."""
-        statistics = self.statistics
         if self._whitening is None:
+            statistics = self.statistics
             share = oas_shrinkage(statistics) if self.shrinkage == "oas" else self._share
             cov = tied_covariance(statistics, self.absolute_ridge, shrinkage=share)
             self._whitening = whitener(statistics.means_, cov)
@@ -179,48 +179,34 @@ def mean_variance(statistics: ClassStatistics) -> float:
     return trace / (statistics.num_rows * statistics.dim)
 
 
-WHITENING = (
-    "precision_chol",
-    "centre",
-    "whitened_means",
-    "classes",
-    "num_classes",
-    "condition_number",
-)
-"""The names of what ``whitening_tensors`` gives."""
-
-
 def whitening_tensors(whitening: Whitening) -> dict[str, Tensor]:
-    """All that a ``Whitening`` holds, by name."""
+    """All that a ``Whitening`` holds but the number of classes, by name."""
     return {
         "precision_chol": whitening.precision_chol,
         "centre": whitening.centre,
         "whitened_means": whitening.whitened_means,
         "classes": whitening.classes,
-        "num_classes": torch.tensor([whitening.num_classes], device="cpu"),
         "condition_number": whitening.centre.new_tensor([whitening.condition_number]).cpu(),
     }
 
 
-def check_whitening(tensors: Tensors) -> None:
-    """Raise a ``ValueError`` unless ``whitening_tensors`` can have given these."""
-    width = tensors.floats("centre", ("features",)).shape[0]
-    tensors.floats("precision_chol", (width, width))
-    num_classes = int(tensors.integers("num_classes", (1,), low=1, high=CLASSES))
+def load_whitening(tensors: Tensors, width: int, num_classes: int) -> Whitening:
+    """What ``whitening_tensors`` gave, as a ``Whitening`` again.
+
+    Raises:
+        ValueError: tensors of another width or number of classes; the message names one.
+    """
+    tensors.check_names(
+        ["precision_chol", "centre", "whitened_means", "classes", "condition_number"]
+    )
     classes = tensors.integers("classes", ("classes",), low=0, high=num_classes - 1)
-    tensors.floats("whitened_means", (len(classes), width))
-    tensors.floats("condition_number", (1,), low=1.0)
     if len({*classes.tolist()}) < len(classes):
         raise ValueError(f"its tensor {tensors.prefix}classes should name each class once")
-
-
-def whitening_from_tensors(tensors: Mapping[str, Tensor]) -> Whitening:
-    """What ``whitening_tensors`` gave, as a ``Whitening`` again."""
     return Whitening(
-        precision_chol=tensors["precision_chol"],
-        centre=tensors["centre"],
-        whitened_means=tensors["whitened_means"],
-        classes=tensors["classes"],
-        num_classes=int(tensors["num_classes"]),
-        condition_number=float(tensors["condition_number"]),
+        precision_chol=tensors.floats("precision_chol", (width, width)),
+        centre=tensors.floats("centre", (width,)),
+        whitened_means=tensors.floats("whitened_means", (len(classes), width)),
+        classes=classes,
+        num_classes=num_classes,
+        condition_number=float(tensors.floats("condition_number", (1,), low=1.0)),
     )

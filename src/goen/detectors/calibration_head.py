@@ -11,9 +11,9 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from goen.checks import check_number, check_seed
 from goen.errors import FitError, UsageError
+from goen.io.limits import HEAD_WEIGHT
+from goen.io.tensors import Tensors
 from goen.models.seeding import seeded
-from goen.runs.limits import HEAD_WEIGHT
-from goen.runs.tensors import Tensors
 
 # The targets the head is trained to, instead of 0 and 1.
 TARGET_ID, TARGET_OOD = 0.05, 0.95

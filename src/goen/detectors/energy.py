@@ -1,17 +1,16 @@
 """The free energy of the logits."""
 
-from collections.abc import Mapping
-from typing import final
+from typing import ClassVar, final
 
 from torch import Tensor
 
-from goen.detectors._base import SimpleDetector
+from goen.detectors._base import Detector
 from goen.functional.logits import check_temperature, energy_score
 from goen.outputs import Outputs
 
 
 @final
-class Energy(SimpleDetector):
+class Energy(Detector):
     r"""The free energy :math:`-T \log \sum_c e^{z_c / T}` of the logits z; high for OOD.
 
     Args:
@@ -26,14 +25,15 @@ class Energy(SimpleDetector):
         tensor([-6.9315e-01, -1.0000e+03], dtype=torch.float64)
     """
 
+    name: ClassVar[str] = "energy"
     needs_fit = False
 
     def __init__(self, *, temperature: float = 1.0) -> None:
         self.temperature = temperature
         check_temperature(temperature)
 
-    def _learn(self, outputs: Outputs, labels: Tensor) -> Mapping[str, Tensor]:
-        return {}
+    def _fit(self, outputs: Outputs, labels: Tensor) -> None:
+        """Nothing to learn."""
 
-    def _measure(self, outputs: Outputs) -> Tensor:
+    def _score(self, outputs: Outputs) -> Tensor:
         return energy_score(outputs.logits, self.temperature)

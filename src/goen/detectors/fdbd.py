@@ -1,21 +1,20 @@
 """fDBD: how far the feature is from where the classifier would change its mind."""
 
-from collections.abc import Mapping
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 
-from goen.detectors._base import SimpleDetector
+from goen.detectors._base import Detector
 from goen.errors import FitError, UsageError
 from goen.functional._rows import check_finite_for_fit
-from goen.functional.logits import check_classified, check_several_classes, check_weight
-from goen.outputs import Outputs
-from goen.runs.tensors import Tensors
+from goen.functional.logits import check_several_classes
+from goen.io.tensors import Tensors
+from goen.outputs import Outputs, check_classifier
 
 
 @final
-class FDBD(SimpleDetector):
+class FDBD(Detector):
     r"""Minus the mean distance to the boundaries, over that to the middle; high for OOD.
 
     .. math:: -\frac{1}{\lVert x - \mu \rVert} \cdot \frac{1}{C - 1} \sum_{c \ne \hat y}
@@ -24,9 +23,7 @@ class FDBD(SimpleDetector):
     The feature x would have to move by each summand for class c to overtake the predicted class.
     Far from the mean :math:`\mu` of all training rows, boundaries are farther for every input.
 
-    Args:
-        weight: of the linear classifier behind the feature, ``(C, D)``.
-        feature: what the classifier reads; the last of the outputs' features if not given.
+    The weights w are those of the outputs' linear classifier.
 
     Paper: Liu and Qin 2024, "Fast Decision Boundary based Out-of-Distribution Detector".
     Departs from the paper: classes of equal weights have no boundary between them and are left out
@@ -34,26 +31,28 @@ class FDBD(SimpleDetector):
     rows' mean distance from it.
 
     Example:
+        >>> from goen.outputs import LinearClassifier
         >>> weight = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
+        >>> classifier = LinearClassifier(weight, torch.zeros(2), "z")
         >>> z = torch.tensor([[3.0, 0.0], [-3.0, 0.0]])
-        >>> fdbd = FDBD(weight=weight)
-        >>> fdbd = fdbd.fit(Outputs(z @ weight.T, {"z": z}), torch.tensor([0, 1]))
+        >>> outputs = Outputs(z @ weight.T, {"z": z}, classifier=classifier)
+        >>> fdbd = FDBD().fit(outputs, torch.tensor([0, 1]))
         >>> query = torch.tensor([[3.0, 4.0]])  # 3 from the boundary, 5 from the mean
         >>> fdbd.score(Outputs(query @ weight.T, {"z": query}))
         tensor([-0.6000], dtype=torch.float64)
     """
 
-    def __init__(self, *, weight: Tensor, feature: str | None = None) -> None:
-        self.weight = weight
-        self.feature = feature
-        check_weight(weight)
+    name: ClassVar[str] = "fdbd"
+    needs_classifier = True
+    mean_: Tensor
+    gaps_: Tensor
+    least_distance_: Tensor
 
-    def _learn(self, outputs: Outputs, labels: Tensor) -> Mapping[str, Tensor]:
-        rows = self.rows(outputs)
+    def _fit(self, outputs: Outputs, labels: Tensor) -> None:
+        rows = self.feature_rows(outputs)
         check_several_classes(outputs.logits)
-        check_classified(rows, outputs.logits, self.weight)
         check_finite_for_fit(rows)
-        weight = self.weight.detach().to(rows.device, torch.float64)
+        weight = check_classifier(outputs).weight.to(rows.device, torch.float64)
         if bool((weight == weight[0]).all()):
             raise UsageError("All classes have the same weights: there is no boundary to measure.")
         wide = rows.to(torch.float64)
@@ -66,24 +65,24 @@ class FDBD(SimpleDetector):
                 "measured. Give more rows, or check the features."
             )
         # Without products, so that equal weights have a gap of exactly 0.
-        gaps = torch.cdist(weight, weight, compute_mode="donot_use_mm_for_euclid_dist")
-        return {"mean": mean, "gaps": gaps, "least_distance": 1e-9 * distance[None]}
+        self.gaps_ = torch.cdist(weight, weight, compute_mode="donot_use_mm_for_euclid_dist")
+        self.mean_, self.least_distance_ = mean, 1e-9 * distance[None]
 
-    def _check_state(self, tensors: Tensors) -> None:
-        classes, width = self.weight.shape
+    def _load(self, tensors: Tensors) -> None:
+        width = self.features_width
+        classes = self.num_classes_
         tensors.check_names(["mean", "gaps", "least_distance"])
         tensors.floats("mean", (width,))
         tensors.floats("gaps", (classes, classes), low=0.0)
         tensors.floats("least_distance", (1,), low=torch.finfo(torch.float64).tiny)
+        super()._load(tensors)
 
-    def _measure(self, outputs: Outputs) -> Tensor:
-        rows = self.rows(outputs)
-        check_classified(rows, outputs.logits, self.weight)
-        fitted = self.fitted_ or {}
+    def _score(self, outputs: Outputs) -> Tensor:
+        rows = self.feature_rows(outputs)
         largest, predicted = outputs.logits.to(torch.float64).max(dim=1, keepdim=True)
-        gaps = fitted["gaps"].index_select(0, predicted.flatten())
+        gaps = self.gaps_.index_select(0, predicted.flatten())
         has_boundary = gaps > 0  # so not the predicted class with itself
         steps = torch.where(has_boundary, (largest - outputs.logits) / gaps, 0.0)
         mean_step = steps.sum(dim=1) / has_boundary.sum(dim=1)
-        distance = torch.linalg.vector_norm(rows.to(torch.float64) - fitted["mean"], dim=1)
-        return -mean_step / torch.maximum(distance, fitted["least_distance"])
+        distance = torch.linalg.vector_norm(rows.to(torch.float64) - self.mean_, dim=1)
+        return -mean_step / torch.maximum(distance, self.least_distance_)

@@ -1,19 +1,18 @@
 """GEN, the generalised entropy of the softmax."""
 
-from collections.abc import Mapping
-from typing import final
+from typing import ClassVar, final
 
 from torch import Tensor
 
 from goen.checks import check_number
-from goen.detectors._base import SimpleDetector
+from goen.detectors._base import Detector
 from goen.errors import UsageError
 from goen.functional.logits import check_several_classes, generalised_entropy
 from goen.outputs import Outputs
 
 
 @final
-class GEN(SimpleDetector):
+class GEN(Detector):
     r"""How far the largest probabilities are from 0 and 1; high for OOD.
 
     :math:`\sum_{m \le M} p_m^\gamma (1 - p_m)^\gamma` over the M largest softmax probabilities. A
@@ -34,6 +33,7 @@ class GEN(SimpleDetector):
         tensor([1.0000e+00, 4.1223e-09], dtype=torch.float64)
     """
 
+    name: ClassVar[str] = "gen"
     needs_fit = False
 
     def __init__(self, *, gamma: float = 0.1, top: int = 100) -> None:
@@ -43,9 +43,9 @@ class GEN(SimpleDetector):
             raise UsageError(f"gamma lies above 0 and below 1, got {gamma}.")
         check_number("top", top, whole=True, at_least=1)
 
-    def _learn(self, outputs: Outputs, labels: Tensor) -> Mapping[str, Tensor]:
-        return {}
+    def _fit(self, outputs: Outputs, labels: Tensor) -> None:
+        """Nothing to learn."""
 
-    def _measure(self, outputs: Outputs) -> Tensor:
+    def _score(self, outputs: Outputs) -> Tensor:
         check_several_classes(outputs.logits)
         return generalised_entropy(outputs.logits, self.gamma, self.top)

@@ -1,23 +1,23 @@
 """The distance to the k-th nearest training image."""
 
-from collections.abc import Mapping, Sequence
-from typing import final
+from collections.abc import Sequence
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 
 from goen.checks import check_number
-from goen.detectors._base import SimpleDetector
+from goen.detectors._base import Detector
 from goen.errors import FitError, UsageError
-from goen.functional._rows import blocks, check_features, check_finite_for_fit
+from goen.functional._rows import blocks, check_finite_for_fit
 from goen.functional.cues import normalise
-from goen.functional.neighbours import NeighbourIndex
+from goen.functional.neighbours import ROUNDING, NeighbourIndex
+from goen.io.tensors import Tensors
 from goen.outputs import Outputs
-from goen.runs.tensors import Tensors
 
 
 @final
-class KNN(SimpleDetector):
+class KNN(Detector):
     r"""Cosine distance to the k-th nearest training row; high for OOD.
 
     :math:`1 - \cos(x, x_{(k)})`. With several features it is the mean of their cosine distances,
@@ -40,6 +40,9 @@ class KNN(SimpleDetector):
         tensor([0.4000], dtype=torch.float64)
     """
 
+    name: ClassVar[str] = "knn"
+    bank_: Tensor
+
     def __init__(self, *, k: int = 50, feature: str | Sequence[str] | None = None) -> None:
         self.k = k
         self.feature = feature
@@ -47,7 +50,7 @@ class KNN(SimpleDetector):
         if feature is not None and not feature:
             raise UsageError("KNN needs the name of at least one feature.")
 
-    def _learn(self, outputs: Outputs, labels: Tensor) -> Mapping[str, Tensor]:
+    def _fit(self, outputs: Outputs, labels: Tensor) -> None:
         if self.k > len(outputs):
             raise FitError(
                 f"The distance to neighbour k = {self.k} needs as many training rows, and there "
@@ -55,28 +58,32 @@ class KNN(SimpleDetector):
             )
         for rows in self._chosen(outputs):
             check_finite_for_fit(rows)
-        return {"bank": self._unit_rows(outputs)}
+        self.bank_ = self._unit_rows(outputs)
 
     def _prepare(self) -> None:
-        self._index = NeighbourIndex((self.fitted_ or {})["bank"])
+        self._index = NeighbourIndex(self.bank_)
 
-    def _check_state(self, tensors: Tensors) -> None:
+    def _load(self, tensors: Tensors) -> None:
         tensors.check_names(["bank"])
-        bank = tensors.floats("bank", ("rows", "features"), dtype=torch.float32)
+        bank = tensors.floats("bank", ("rows", self.features_width), dtype=torch.float32)
         if len(bank) < self.k:
             raise ValueError(
                 f"its tensor {tensors.prefix}bank should have at least {self.k} rows, got "
                 f"{len(bank)}"
             )
+        longest = float(torch.linalg.vector_norm(bank, dim=1).max())
+        if longest > 1 + ROUNDING:
+            raise ValueError(
+                f"its tensor {tensors.prefix}bank should hold rows no longer than 1, got one of "
+                f"{longest:.6g}"
+            )
+        self.bank_ = bank
 
-    def _measure(self, outputs: Outputs) -> Tensor:
+    def _score(self, outputs: Outputs) -> Tensor:
         return self._index.kth_distance(self._unit_rows(outputs), self.k)
 
     def _chosen(self, outputs: Outputs) -> list[Tensor]:
-        chosen = [outputs.feature(name) for name in self.feature_names(outputs)]
-        for rows in chosen:
-            check_features(rows)
-        return chosen
+        return [outputs.feature(name) for name in self.feature_names(outputs)]
 
     def _unit_rows(self, outputs: Outputs) -> Tensor:
         """The chosen features side by side, each of length one over the root of their number.
@@ -84,9 +91,9 @@ class KNN(SimpleDetector):
         So the whole has length one, and a product of two is the mean of the parts' cosines.
         """
         chosen = self._chosen(outputs)
-        width = sum(rows.shape[1] for rows in chosen)
-        out = torch.empty(len(outputs), width, dtype=torch.float32, device=chosen[0].device)
-        for block in blocks(len(outputs)):
-            unit = torch.cat([normalise(rows[block]) for rows in chosen], dim=1)
-            out[block] = unit / len(chosen) ** 0.5
-        return out
+        parts = [
+            torch.cat([normalise(rows[block]) for rows in chosen], dim=1) / len(chosen) ** 0.5
+            for block in blocks(chosen[0].shape[0])
+        ]
+        none = chosen[0].new_empty(0, sum(rows.shape[1] for rows in chosen), dtype=torch.float32)
+        return torch.cat([none, *(part.float() for part in parts)])

@@ -1,27 +1,25 @@
 """The Mahalanobis distance to the nearest class."""
 
-from collections.abc import Mapping
-from typing import final
+from typing import ClassVar, final
 
 from torch import Tensor
 
-from goen.detectors._base import SimpleDetector
+from goen.detectors._base import Detector
 from goen.detectors._gaussians import (
-    WHITENING,
     ClassGaussians,
     check_relative_ridge,
-    check_whitening,
-    whitening_from_tensors,
+    load_whitening,
     whitening_tensors,
 )
 from goen.functional._rows import blocks
 from goen.functional.cues import normalise
+from goen.functional.whitening import Whitening
+from goen.io.tensors import Tensors
 from goen.outputs import Outputs
-from goen.runs.tensors import Tensors
 
 
 @final
-class Mahalanobis(SimpleDetector):
+class Mahalanobis(Detector):
     r"""Squared Mahalanobis distance to the nearest class mean; high for OOD.
 
     :math:`\min_c (x - \mu_c)^\top \Sigma^{-1} (x - \mu_c)`, with one covariance for all classes.
@@ -47,6 +45,9 @@ class Mahalanobis(SimpleDetector):
         tensor([10.], dtype=torch.float64)
     """
 
+    name: ClassVar[str] = "mahalanobis"
+    whitening_: Whitening
+
     def __init__(
         self, *, feature: str | None = None, normalise: bool = False, ridge: float = 1e-6
     ) -> None:
@@ -55,7 +56,7 @@ class Mahalanobis(SimpleDetector):
         self.ridge = ridge
         check_relative_ridge(ridge)
 
-    def _learn(self, outputs: Outputs, labels: Tensor) -> Mapping[str, Tensor]:
+    def _fit(self, outputs: Outputs, labels: Tensor) -> None:
         gaussians = ClassGaussians(
             self.feature_name(outputs),
             unit_length=self.normalise,
@@ -64,13 +65,14 @@ class Mahalanobis(SimpleDetector):
         )
         for block in blocks(len(outputs)):
             gaussians.update(outputs[block], labels[block])
-        return whitening_tensors(gaussians.whitening_)
+        self.whitening_ = gaussians.whitening_
 
-    def _check_state(self, tensors: Tensors) -> None:
-        tensors.check_names(WHITENING)
-        check_whitening(tensors)
+    def state(self) -> dict[str, Tensor]:
+        return whitening_tensors(self.whitening_)
 
-    def _measure(self, outputs: Outputs) -> Tensor:
-        rows = self.rows(outputs)
-        whitening = whitening_from_tensors(self.fitted_ or {})
-        return whitening.nearest(normalise(rows) if self.normalise else rows).distance
+    def _load(self, tensors: Tensors) -> None:
+        self.whitening_ = load_whitening(tensors, self.features_width, self.num_classes_)
+
+    def _score(self, outputs: Outputs) -> Tensor:
+        rows = self.feature_rows(outputs)
+        return self.whitening_.nearest(normalise(rows) if self.normalise else rows).distance

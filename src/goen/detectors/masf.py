@@ -1,19 +1,18 @@
 """Every channel of every layer tested against the training images of a class."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import final
+from collections.abc import Sequence
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 
-from goen.detectors._base import SimpleDetector
+from goen.detectors._base import Detector
 from goen.errors import FitError, UsageError
-from goen.functional._rows import blocks, check_features, check_finite_for_fit
-from goen.functional.combination import simes, two_sided_p_values
+from goen.functional._rows import blocks, check_finite_for_fit
+from goen.functional.combination import count_at_least, simes, two_sided_p_values
+from goen.io.tensors import Tensors
 from goen.outputs import Outputs
-from goen.runs.tensors import Tensors
 
-_COUNTS, _FISHER = "class_counts", "fisher"
 # Training images of a class below which its p-values say nothing: with one they are all 1.
 _FEWEST = 10
 # The counts of a forged state must not overflow when they are added.
@@ -21,7 +20,7 @@ _MOST_ROWS = 2**40
 
 
 @final
-class MaSF(SimpleDetector):
+class MaSF(Detector):
     r"""Minus the logarithm of the largest p-value over classes; high for OOD.
 
     Of each class: the empirical two-sided p-value of every channel among the class's training
@@ -32,8 +31,7 @@ class MaSF(SimpleDetector):
     Classes with fewer than ten are left out and do not count. All training rows are kept.
 
     Args:
-        feature: the layers: the outputs' features to measure, or several of them; the last if not
-            given.
+        feature: the layers: one of the outputs' features, or several of them; all if not given.
 
     Paper: Haroush et al. 2022, "A Statistical Framework for Efficient Out of Distribution Detection
     in Deep Neural Networks" (Max-Simes-Fisher).
@@ -49,12 +47,18 @@ class MaSF(SimpleDetector):
         tensor([ 1., 12.], dtype=torch.float64)
     """
 
+    name: ClassVar[str] = "masf"
+    reads_all_features = True
+    layers_: tuple[Tensor, ...]
+    class_counts_: Tensor
+    fisher_: Tensor
+
     def __init__(self, *, feature: str | Sequence[str] | None = None) -> None:
         self.feature = feature
         if feature is not None and not feature:
             raise UsageError("MaSF needs the name of at least one feature.")
 
-    def _learn(self, outputs: Outputs, labels: Tensor) -> Mapping[str, Tensor]:
+    def _fit(self, outputs: Outputs, labels: Tensor) -> None:
         chosen = self._chosen(outputs)
         for rows in chosen:
             check_finite_for_fit(rows)
@@ -66,69 +70,68 @@ class MaSF(SimpleDetector):
                 f"{int(counts.max())}."
             )
         by_class = labels.argsort(stable=True)
-        layers = {_layer(number): rows[by_class] for number, rows in enumerate(chosen)}
+        self.layers_ = tuple(rows[by_class] for rows in chosen)
+        self.class_counts_ = counts
         fisher = [
             _fisher([rows[labels == c] for rows in chosen], ordered)
-            for c, ordered in enumerate(_ordered(layers, counts))
+            for c, ordered in enumerate(_ordered(self.layers_, counts))
         ]
-        return {**layers, _COUNTS: counts, _FISHER: torch.cat(fisher)}
+        self.fisher_ = torch.cat(fisher)
 
     def _prepare(self) -> None:
-        fitted = self.fitted_ or {}
-        counts = fitted[_COUNTS]
-        self._ordered = _ordered(fitted, counts)
-        self._null = [
-            values.sort().values for values in torch.split(fitted[_FISHER], counts.tolist())
-        ]
+        counts = self.class_counts_
+        self._ordered = _ordered(self.layers_, counts)
+        self._null = [v.sort().values for v in torch.split(self.fisher_, counts.tolist())]
 
-    def _check_state(self, tensors: Tensors) -> None:
-        layers = list(_layers(tensors))
-        tensors.check_names([*layers, _COUNTS, _FISHER])
-        rows = int(tensors.integers(_COUNTS, ("classes",), low=0, high=_MOST_ROWS).sum())
-        wanted = 1 if self.feature is None or isinstance(self.feature, str) else len(self.feature)
-        if len(layers) != wanted:
-            raise ValueError(f"it has {len(layers)} layers, not {wanted}")
-        for name in layers:
-            tensors.floats(name, (rows, "features"), dtype=torch.float32)
-        tensors.floats(_FISHER, (rows,), dtype=torch.float64)
+    def state(self) -> dict[str, Tensor]:
+        layers = {f"layer.{number}": rows for number, rows in enumerate(self.layers_)}
+        return {**super().state(), **layers}
 
-    def _measure(self, outputs: Outputs) -> Tensor:
+    def _load(self, tensors: Tensors) -> None:
+        names = [f"layer.{number}" for number in range(len(self.features))]
+        tensors.check_names([*names, "class_counts", "fisher"])
+        shape = (self.num_classes_,)
+        self.class_counts_ = tensors.integers("class_counts", shape, low=0, high=_MOST_ROWS)
+        if int(self.class_counts_.max()) < _FEWEST:
+            raise ValueError(
+                f"its tensor {tensors.prefix}class_counts should have a class of at least "
+                f"{_FEWEST} images"
+            )
+        rows = int(self.class_counts_.sum())
+        self.layers_ = tuple(
+            tensors.floats(name, (rows, width), dtype=torch.float32)
+            for name, width in zip(names, (self.widths_ or {}).values(), strict=True)
+        )
+        self.fisher_ = tensors.floats("fisher", (rows,))
+
+    def _score(self, outputs: Outputs) -> Tensor:
         chosen = self._chosen(outputs)
-        for feature, values in zip(chosen, self._ordered[0], strict=True):
-            check_features(feature, len(values))
-        largest = torch.zeros(len(outputs), dtype=torch.float64, device="cpu")
-        for block in blocks(len(outputs)):
-            rows = [feature[block] for feature in chosen]
-            for ordered, null in zip(self._ordered, self._null, strict=True):
-                if len(null) >= _FEWEST:
-                    at_least = len(null) - torch.searchsorted(null, _fisher(rows, ordered))
-                    p = (1 + at_least.to(torch.float64)) / (len(null) + 1)
-                    largest[block] = torch.maximum(largest[block], p)
+        parts = [
+            self._largest([rows[block] for rows in chosen])
+            for block in blocks(outputs.logits.shape[0])
+        ]
+        largest = torch.cat([self.fisher_.new_empty(0), *parts])
         # A rank is finite whatever the feature is; what is not finite must not pass.
         not_finite = sum(rows.sum(dim=1, dtype=torch.float64) * 0 for rows in chosen)
         return not_finite - largest.log()
 
+    def _largest(self, rows: list[Tensor]) -> Tensor:
+        """The largest p-value over classes, ``(N,)``."""
+        found = [
+            (1 + count_at_least(null, _fisher(rows, ordered))) / (len(null) + 1)
+            for ordered, null in zip(self._ordered, self._null, strict=True)
+            if len(null) >= _FEWEST
+        ]
+        return torch.stack(found).amax(dim=0)
+
     def _chosen(self, outputs: Outputs) -> list[Tensor]:
-        chosen = [outputs.feature(name) for name in self.feature_names(outputs)]
-        for rows in chosen:
-            check_features(rows)
-        return [rows.to("cpu", torch.float32) for rows in chosen]
+        names = self.feature_names(outputs)
+        return [outputs.feature(name).to("cpu", torch.float32) for name in names]
 
 
-def _layer(number: int) -> str:
-    return f"layer.{number}"
-
-
-def _layers(tensors: Mapping[str, Tensor]) -> Iterator[str]:
-    number = 0
-    while _layer(number) in tensors:
-        yield _layer(number)
-        number += 1
-
-
-def _ordered(fitted: Mapping[str, Tensor], counts: Tensor) -> list[list[Tensor]]:
+def _ordered(layers: Sequence[Tensor], counts: Tensor) -> list[list[Tensor]]:
     """Of each class, each layer's values ``(D, n)``, sorted by channel."""
-    split = [torch.split(fitted[name], counts.tolist()) for name in _layers(fitted)]
+    split = [torch.split(rows, counts.tolist()) for rows in layers]
     return [
         [rows.sort(dim=0).values.T.contiguous() for rows in of_class]
         for of_class in zip(*split, strict=True)

@@ -1,17 +1,16 @@
 """The largest logit."""
 
-from collections.abc import Mapping
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 
-from goen.detectors._base import SimpleDetector
+from goen.detectors._base import Detector
 from goen.outputs import Outputs
 
 
 @final
-class MaxLogit(SimpleDetector):
+class MaxLogit(Detector):
     """Minus the largest logit; high for OOD.
 
     Paper: Hendrycks et al. 2022, "Scaling Out-of-Distribution Detection for Real-World Settings".
@@ -22,10 +21,11 @@ class MaxLogit(SimpleDetector):
         tensor([-3., -0.], dtype=torch.float64)
     """
 
+    name: ClassVar[str] = "max_logit"
     needs_fit = False
 
-    def _learn(self, outputs: Outputs, labels: Tensor) -> Mapping[str, Tensor]:
-        return {}
+    def _fit(self, outputs: Outputs, labels: Tensor) -> None:
+        """Nothing to learn."""
 
-    def _measure(self, outputs: Outputs) -> Tensor:
+    def _score(self, outputs: Outputs) -> Tensor:
         return -outputs.logits.to(torch.float64).amax(dim=1)

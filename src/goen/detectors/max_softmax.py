@@ -1,17 +1,16 @@
 """The largest softmax probability."""
 
-from collections.abc import Mapping
-from typing import final
+from typing import ClassVar, final
 
 from torch import Tensor
 
-from goen.detectors._base import SimpleDetector
+from goen.detectors._base import Detector
 from goen.functional.logits import check_several_classes, max_softmax_score
 from goen.outputs import Outputs
 
 
 @final
-class MaxSoftmax(SimpleDetector):
+class MaxSoftmax(Detector):
     r"""How unsure the classifier is of its answer: the log-odds of its being wrong; high for OOD.
 
     :math:`\log \frac{1 - p}{p}` of the largest softmax probability p.
@@ -27,11 +26,12 @@ class MaxSoftmax(SimpleDetector):
         tensor([  0., -40.], dtype=torch.float64)
     """
 
+    name: ClassVar[str] = "max_softmax"
     needs_fit = False
 
-    def _learn(self, outputs: Outputs, labels: Tensor) -> Mapping[str, Tensor]:
-        return {}
+    def _fit(self, outputs: Outputs, labels: Tensor) -> None:
+        """Nothing to learn."""
 
-    def _measure(self, outputs: Outputs) -> Tensor:
+    def _score(self, outputs: Outputs) -> Tensor:
         check_several_classes(outputs.logits)
         return max_softmax_score(outputs.logits)

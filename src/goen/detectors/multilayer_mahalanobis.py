@@ -1,18 +1,16 @@
 """The Mahalanobis distance in several layers at once."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import final
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 
 from goen.checks import check_number
-from goen.detectors._base import SimpleDetector
+from goen.detectors._base import Detector
 from goen.detectors._gaussians import (
-    WHITENING,
-    check_whitening,
+    load_whitening,
     mean_variance,
-    whitening_from_tensors,
     whitening_tensors,
 )
 from goen.errors import UsageError
@@ -20,15 +18,13 @@ from goen.functional._rows import blocks
 from goen.functional.covariance import ledoit_wolf_shrinkage, tied_covariance
 from goen.functional.cues import normalise
 from goen.functional.gaussian import ClassStatistics
-from goen.functional.whitening import whitener
+from goen.functional.whitening import Whitening, whitener
+from goen.io.tensors import Tensors
 from goen.outputs import Outputs
-from goen.runs.tensors import Tensors
-
-_LAYERS, _WEIGHTS = "layers", "weights"
 
 
 @final
-class MultilayerMahalanobis(SimpleDetector):
+class MultilayerMahalanobis(Detector):
     r"""Squared Mahalanobis distance to the nearest class in several layers; high for OOD.
 
     Features have unit length in each layer. The entropy density of a layer is
@@ -41,8 +37,8 @@ class MultilayerMahalanobis(SimpleDetector):
     classes, is that of all these layers together, shrunk as Ledoit and Wolf do.
 
     Args:
-        feature: the layers, from the first to the last: names of the outputs' features; the last
-            of them alone if not given.
+        feature: the layers, from the first to the last: names of the outputs' features; all of
+            them if not given.
         num_layers: how many take part; the paper's 3 for a CNN, where it has 2 for a transformer.
 
     Paper: Hossain et al. 2026, "MM++: Unsupervised Scale-Invariant Multilayer OOD Detection via
@@ -61,6 +57,12 @@ class MultilayerMahalanobis(SimpleDetector):
         True
     """
 
+    name: ClassVar[str] = "mm_pp"
+    reads_all_features = True
+    whitening_: Whitening
+    layers_: Tensor
+    weights_: Tensor
+
     def __init__(self, *, feature: str | Sequence[str] | None = None, num_layers: int = 3) -> None:
         self.feature = feature
         self.num_layers = num_layers
@@ -68,46 +70,57 @@ class MultilayerMahalanobis(SimpleDetector):
             raise UsageError("MultilayerMahalanobis needs the name of at least one feature.")
         check_number("num_layers", num_layers, whole=True, at_least=1)
 
-    def _learn(self, outputs: Outputs, labels: Tensor) -> Mapping[str, Tensor]:
+    def _fit(self, outputs: Outputs, labels: Tensor) -> None:
         names = self.feature_names(outputs)
         alone = torch.ones(1, dtype=torch.float64, device="cpu")
         densities = [
             _entropy_density(_statistics(outputs, labels, (name,), alone)) for name in names
         ]
-        layers, weights = _select(alone.new_tensor(densities), self.num_layers)
-        chosen = tuple(names[layer] for layer in layers.tolist())
+        self.layers_, self.weights_ = _select(alone.new_tensor(densities), self.num_layers)
+        weights, chosen = self.weights_, self._chosen()
         statistics = _statistics(outputs, labels, chosen, weights)
         share = ledoit_wolf_shrinkage(statistics, _blocks(outputs, labels, chosen, weights))
-        whitening = whitener(statistics.means_, tied_covariance(statistics, 0.0, shrinkage=share))
-        return {**whitening_tensors(whitening), _LAYERS: layers, _WEIGHTS: weights}
+        cov = tied_covariance(statistics, 0.0, shrinkage=share)
+        self.whitening_ = whitener(statistics.means_, cov)
 
-    def _check_state(self, tensors: Tensors) -> None:
-        tensors.check_names([*WHITENING, _LAYERS, _WEIGHTS])
-        check_whitening(tensors)
-        count = 1 if self.feature is None or isinstance(self.feature, str) else len(self.feature)
-        last = count - 1
-        layers = tensors.integers(_LAYERS, ("layers",), low=0, high=last).tolist()
-        if not layers or layers[-1] != last or sorted({*layers}) != layers:
-            raise ValueError(f"its tensor {tensors.prefix}{_LAYERS} should end with the last layer")
-        tensors.floats(_WEIGHTS, (len(layers),), low=0.0, high=1.0, dtype=torch.float64)
+    def _chosen(self) -> tuple[str, ...]:
+        """The layers that take part."""
+        return tuple(self.features[layer] for layer in self.layers_.tolist())
 
-    def _measure(self, outputs: Outputs) -> Tensor:
-        fitted = self.fitted_ or {}
-        names = self.feature_names(outputs)
-        chosen = tuple(names[layer] for layer in fitted[_LAYERS].tolist())
-        whitening = whitening_from_tensors(fitted)
-        scores = torch.empty(len(outputs), dtype=torch.float64, device="cpu")
-        for block in blocks(len(outputs)):
-            rows = _side_by_side(outputs[block], chosen, fitted[_WEIGHTS])
-            scores[block] = whitening.nearest(rows).distance
-        return scores
+    def _prepare(self) -> None:
+        self._layers, self._weights = self._chosen(), tuple(self.weights_.tolist())
+
+    def state(self) -> dict[str, Tensor]:
+        whitening = {f"whitening.{k}": v for k, v in whitening_tensors(self.whitening_).items()}
+        return {**super().state(), **whitening}
+
+    def _load(self, tensors: Tensors) -> None:
+        whitening = tensors.part("whitening.")
+        tensors.check_names(["layers", "weights", *(f"whitening.{name}" for name in whitening)])
+        last = len(self.features) - 1
+        self.layers_ = tensors.integers("layers", ("layers",), low=0, high=last)
+        layers = self.layers_.tolist()
+        if layers[-1] != last or sorted({*layers}) != layers:
+            raise ValueError(f"its tensor {tensors.prefix}layers should end with the last layer")
+        self.weights_ = tensors.floats("weights", (len(layers),), low=0.0, high=1.0)
+        width = sum((self.widths_ or {})[name] for name in self._chosen())
+        self.whitening_ = load_whitening(whitening, width, self.num_classes_)
+
+    def _score(self, outputs: Outputs) -> Tensor:
+        parts = [
+            self.whitening_.nearest(
+                _side_by_side(outputs[block], self._layers, self._weights)
+            ).distance
+            for block in blocks(outputs.logits.shape[0])
+        ]
+        return torch.cat([self.weights_.new_empty(0), *parts])
 
 
-def _side_by_side(outputs: Outputs, names: tuple[str, ...], weights: Tensor) -> Tensor:
+def _side_by_side(outputs: Outputs, names: Sequence[str], weights: Sequence[float]) -> Tensor:
     """These features, each of unit length times its weight, ``(N, D)`` float64."""
     parts = [
         normalise(outputs.feature(name)) * weight
-        for name, weight in zip(names, weights.tolist(), strict=True)
+        for name, weight in zip(names, weights, strict=True)
     ]
     return torch.cat(parts, dim=1)
 
@@ -116,7 +129,7 @@ def _blocks(
     outputs: Outputs, labels: Tensor, names: tuple[str, ...], weights: Tensor
 ) -> Iterator[tuple[Tensor, Tensor]]:
     for block in blocks(len(outputs)):
-        yield _side_by_side(outputs[block], names, weights), labels[block]
+        yield _side_by_side(outputs[block], names, weights.tolist()), labels[block]
 
 
 def _statistics(

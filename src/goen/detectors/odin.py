@@ -1,18 +1,20 @@
 """ODIN: a step that makes the network surer, and a high temperature."""
 
-from collections.abc import Mapping
-from typing import final
+from dataclasses import replace
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from goen.detectors._base import SimpleDetector
+from goen.detectors._base import Detector
 from goen.errors import UsageError
+from goen.features.preprocess import perturbed_by
 from goen.functional.logits import check_several_classes, check_temperature, max_softmax_score
-from goen.models.tapping.preprocess import perturbed_by
 from goen.outputs import Outputs
 
+PERTURBED = "perturbed_logits"
+"""The feature of ``Perturbed`` that holds the logits of the moved images."""
 EPSILON = 0.0014
 TEMPERATURE = 1000.0
 
@@ -24,10 +26,11 @@ class Perturbed(nn.Module):
     .. math:: \tilde x = x - \varepsilon \, \mathrm{sign}(-\nabla_x \log p_{\hat y}(x; T)),
               \qquad \hat y = \arg\max_c p_c
 
-    ID images gain more from the step than OOD images. The outputs are those of the moved images;
-    ``ODIN`` turns them into a score. One forward, one backward and one more forward pass. Gradients
-    are taken with respect to the images alone: the network's parameters, their gradients and its
-    mode are left as they are. It works where gradients are switched off.
+    ID images gain more from the step than OOD images. The outputs are those of the images, with the
+    logits of the moved images as one more feature, which ``ODIN`` turns into a score. One forward,
+    one backward and one more forward pass. Gradients are taken with respect to the images alone:
+    the network's parameters, their gradients and its mode are left as they are. It works where
+    gradients are switched off.
 
     Args:
         network: images to ``Outputs``; images are uint8, or floats in [0, 1].
@@ -39,15 +42,15 @@ class Perturbed(nn.Module):
     Detection in Neural Networks", equation 2.
     Departs from the paper: a pixel without gradient is not moved, where the paper's code takes the
     sign of 0 for +1. Moved pixels are not clipped to [0, 1], as in the paper: at pure black and
-    white the step would be lost. A tapped model therefore receives pixels of up to 1 + epsilon and
-    down to -epsilon; the images given to ``Perturbed`` themselves lie in [0, 1].
+    white the step would be lost. A model in a ``FeatureExtractor`` therefore receives pixels
+    of up to 1 + epsilon and down to -epsilon; the images given to ``Perturbed`` lie in [0, 1].
 
     Example:
         >>> class Linear(nn.Module):
         ...     def forward(self, x: Tensor) -> Outputs:
         ...         return Outputs(x.flatten(1) @ torch.tensor([[2.0, 0.0], [0.0, 1.0]]), {})
         >>> image = torch.tensor([[[[0.5, 0.5]]]])  # seen as class 0: a pixel up, a pixel down
-        >>> Perturbed(Linear(), epsilon=0.25)(image).logits
+        >>> Perturbed(Linear(), epsilon=0.25)(image).features["perturbed_logits"]
         tensor([[1.5000, 0.2500]])
     """
 
@@ -65,17 +68,19 @@ class Perturbed(nn.Module):
             )
 
     def forward(self, images: Tensor) -> Outputs:
-        moved = self.move(images)
+        moved, outputs = self.move(images)
         with perturbed_by(self.epsilon):
-            outputs: Outputs = self.network(moved)
-        return outputs
+            perturbed: Outputs = self.network(moved)
+        logits = perturbed.logits.detach()
+        return replace(outputs, features={**outputs.features, PERTURBED: logits})
 
-    def move(self, images: Tensor) -> Tensor:
-        """The moved images, floats around [0, 1]."""
+    def move(self, images: Tensor) -> tuple[Tensor, Outputs]:
+        """The moved images, floats around [0, 1], and the outputs of the images themselves."""
         with torch.inference_mode(False), torch.enable_grad():
             # A copy, since what was made in inference mode cannot have a gradient.
             pixels = _as_floats(images.detach().clone()).requires_grad_()
-            logits = self.network(pixels).logits
+            outputs: Outputs = self.network(pixels)
+            logits = outputs.logits
             if not logits.requires_grad:
                 raise UsageError(
                     f"ODIN needs the gradient of {type(self.network).__name__}'s logits with "
@@ -85,7 +90,9 @@ class Perturbed(nn.Module):
             # The sum, so that no image's gradient depends on how many are beside it.
             loss = cross_entropy(logits / self.temperature, logits.argmax(1), reduction="sum")
             (gradient,) = torch.autograd.grad(loss, pixels)
-        return pixels.detach() - self.epsilon * gradient.sign()
+        features = {name: values.detach() for name, values in outputs.features.items()}
+        outputs = replace(outputs, logits=logits.detach(), features=features)
+        return pixels.detach() - self.epsilon * gradient.sign(), outputs
 
 
 def _as_floats(images: Tensor) -> Tensor:
@@ -97,7 +104,7 @@ def _as_floats(images: Tensor) -> Tensor:
 
 
 @final
-class ODIN(SimpleDetector):
+class ODIN(Detector):
     r"""The largest softmax probability at a high temperature, of perturbed images; high for OOD.
 
     Scores the outputs of ``Perturbed(network)``:
@@ -105,7 +112,8 @@ class ODIN(SimpleDetector):
     is ODIN with a step of 0.
 
     Args:
-        temperature: T; the same as ``Perturbed`` has.
+        epsilon: the step; see ``Perturbed``.
+        temperature: T, of the step and of the score.
 
     Paper: Liang, Li and Srikant 2018, as ``Perturbed``.
     Departs from the paper: log((1 - p) / p) in float64 in place of 1 - p. At T = 1000 all p are
@@ -116,15 +124,26 @@ class ODIN(SimpleDetector):
         tensor([ 0.0000, -0.0040], dtype=torch.float64)
     """
 
+    name: ClassVar[str] = "odin"
     needs_fit = False
+    needs_gradient = True
 
-    def __init__(self, *, temperature: float = TEMPERATURE) -> None:
+    def __init__(self, *, epsilon: float = EPSILON, temperature: float = TEMPERATURE) -> None:
+        self.epsilon = epsilon
         self.temperature = temperature
         check_temperature(temperature)
 
-    def _learn(self, outputs: Outputs, labels: Tensor) -> Mapping[str, Tensor]:
-        return {}
+    @property
+    def features(self) -> tuple[str, ...]:
+        return (PERTURBED,)
 
-    def _measure(self, outputs: Outputs) -> Tensor:
-        check_several_classes(outputs.logits)
-        return max_softmax_score(outputs.logits.to(torch.float64) / self.temperature)
+    def prepare_network(self, network: nn.Module) -> nn.Module:
+        return Perturbed(network, epsilon=self.epsilon, temperature=self.temperature)
+
+    def _fit(self, outputs: Outputs, labels: Tensor) -> None:
+        """Nothing to learn."""
+
+    def _score(self, outputs: Outputs) -> Tensor:
+        logits = outputs.features.get(PERTURBED, outputs.logits)
+        check_several_classes(logits)
+        return max_softmax_score(logits.to(torch.float64) / self.temperature)

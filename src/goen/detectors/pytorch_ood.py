@@ -1,12 +1,12 @@
 """Detectors of pytorch-ood as detectors of goen."""
 
 import importlib
-from typing import Any, Self, final
+from typing import Any, ClassVar, final
 
 import torch
 from torch import Tensor
 
-from goen.detectors._base import Detector, check_scores
+from goen.detectors._base import Detector
 from goen.errors import ExtraMissing, UsageError
 from goen.outputs import Outputs
 
@@ -26,10 +26,12 @@ class PytorchOod(Detector):
             logits.
     """
 
+    name: ClassVar[str] = "pytorch_ood"
+    saved = False
+
     def __init__(self, detector: Any, *, feature: str | None = None) -> None:
         self.detector = detector
-        self.feature = feature
-        self.feature_: str | None = None
+        self.feature = () if feature == LOGITS else feature
         self._kind = LOGITS if feature == LOGITS else "features"
         for method in (f"fit_{self._kind}", f"predict_{self._kind}"):
             if not callable(getattr(detector, method, None)):
@@ -39,25 +41,15 @@ class PytorchOod(Detector):
                     "can be used."
                 )
 
-    def fit(self, outputs: Outputs, labels: Tensor) -> Self:
-        """Let the detector learn from these outputs."""
-        self.feature_ = self.feature or outputs.last_feature
+    def _fit(self, outputs: Outputs, labels: Tensor) -> None:
         getattr(self.detector, f"fit_{self._kind}")(self._read(outputs), labels)
-        return self
 
-    def score(self, outputs: Outputs) -> Tensor:
-        """Its outlier scores, ``(N,)`` float64."""
-        with torch.no_grad():
-            found = getattr(self.detector, f"predict_{self._kind}")(self._read(outputs))
-        scores = torch.as_tensor(found, device="cpu")
-        check_scores(scores, len(outputs), f"{type(self.detector).__name__}.predict_{self._kind}")
-        return scores.to(torch.float64)
+    def _score(self, outputs: Outputs) -> Tensor:
+        found = getattr(self.detector, f"predict_{self._kind}")(self._read(outputs))
+        return torch.as_tensor(found, device="cpu")
 
     def _read(self, outputs: Outputs) -> Tensor:
-        outputs.check_counts()
-        if self._kind == LOGITS:
-            return outputs.logits
-        return outputs.feature(self.feature_ or self.feature or outputs.last_feature)
+        return outputs.logits if self._kind == LOGITS else self.feature_rows(outputs)
 
 
 def pytorch_ood(name: str, *, feature: str | None = None, **arguments: Any) -> PytorchOod:

@@ -1,29 +1,26 @@
 """The Mahalanobis distance to the nearest class, less the distance to all classes as one."""
 
-from collections.abc import Mapping
-from typing import final
+from typing import ClassVar, final
 
 from torch import Tensor
 
-from goen.detectors._base import SimpleDetector
+from goen.detectors._base import Detector
 from goen.detectors._gaussians import (
-    WHITENING,
     ClassGaussians,
     check_relative_ridge,
-    check_whitening,
-    whitening_from_tensors,
+    load_whitening,
     whitening_tensors,
 )
 from goen.functional._rows import blocks
 from goen.functional.covariance import total_covariance
 from goen.functional.cues import normalise
-from goen.functional.whitening import whitener
+from goen.functional.whitening import Whitening, whitener
+from goen.io.tensors import Tensors
 from goen.outputs import Outputs
-from goen.runs.tensors import Tensors
 
 
 @final
-class RelativeMahalanobis(SimpleDetector):
+class RelativeMahalanobis(Detector):
     r"""Distance to the nearest class, less that to one Gaussian of everything; high for OOD.
 
     :math:`\min_c d_c(x) - d_0(x)`, squared Mahalanobis distances: :math:`d_c` under the covariance
@@ -48,6 +45,10 @@ class RelativeMahalanobis(SimpleDetector):
         tensor([25.], dtype=torch.float64)
     """
 
+    name: ClassVar[str] = "relative_mahalanobis"
+    whitening_: Whitening
+    background_: Whitening
+
     def __init__(
         self, *, feature: str | None = None, normalise: bool = False, ridge: float = 1e-6
     ) -> None:
@@ -56,7 +57,7 @@ class RelativeMahalanobis(SimpleDetector):
         self.ridge = ridge
         check_relative_ridge(ridge)
 
-    def _learn(self, outputs: Outputs, labels: Tensor) -> Mapping[str, Tensor]:
+    def _fit(self, outputs: Outputs, labels: Tensor) -> None:
         gaussians = ClassGaussians(
             self.feature_name(outputs),
             unit_length=self.normalise,
@@ -66,29 +67,24 @@ class RelativeMahalanobis(SimpleDetector):
         for block in blocks(len(outputs)):
             gaussians.update(outputs[block], labels[block])
         statistics = gaussians.statistics
+        self.whitening_ = gaussians.whitening_
         background = total_covariance(statistics, gaussians.absolute_ridge)
-        whitenings = {
-            "classes": gaussians.whitening_,
-            "all": whitener(statistics.total_mean_[None], background),
-        }
-        return {
-            f"{whose}.{name}": tensor
-            for whose, whitening in whitenings.items()
-            for name, tensor in whitening_tensors(whitening).items()
-        }
+        self.background_ = whitener(statistics.total_mean_[None], background)
 
-    def _check_state(self, tensors: Tensors) -> None:
-        both = ("classes", "all")
-        tensors.check_names([f"{whose}.{name}" for whose in both for name in WHITENING])
-        for whose in both:
-            check_whitening(tensors.part(f"{whose}."))
+    def state(self) -> dict[str, Tensor]:
+        classes, everything = map(whitening_tensors, (self.whitening_, self.background_))
+        state = {f"classes.{name}": tensor for name, tensor in classes.items()}
+        return state | {f"all.{name}": tensor for name, tensor in everything.items()}
 
-    def _measure(self, outputs: Outputs) -> Tensor:
-        rows = self.rows(outputs)
+    def _load(self, tensors: Tensors) -> None:
+        classes, everything = tensors.part("classes."), tensors.part("all.")
+        tensors.check_names(
+            [f"classes.{name}" for name in classes] + [f"all.{n}" for n in everything]
+        )
+        self.whitening_ = load_whitening(classes, self.features_width, self.num_classes_)
+        self.background_ = load_whitening(everything, self.features_width, 1)
+
+    def _score(self, outputs: Outputs) -> Tensor:
+        rows = self.feature_rows(outputs)
         rows = normalise(rows) if self.normalise else rows
-        return self._distance("classes", rows) - self._distance("all", rows)
-
-    def _distance(self, whose: str, rows: Tensor) -> Tensor:
-        fitted = (self.fitted_ or {}).items()
-        own = {k.removeprefix(f"{whose}."): v for k, v in fitted if k.startswith(f"{whose}.")}
-        return whitening_from_tensors(own).nearest(rows).distance
+        return self.whitening_.nearest(rows).distance - self.background_.nearest(rows).distance

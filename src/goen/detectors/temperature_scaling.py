@@ -2,26 +2,26 @@
 
 import math
 from collections.abc import Mapping
-from typing import final
+from dataclasses import replace
+from typing import ClassVar, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from goen.detectors._base import SimpleDetector
-from goen.errors import NotFittedError
-from goen.functional._rows import check_finite_for_fit
-from goen.functional.logits import check_same_classes, check_several_classes, max_softmax_score
+from goen.detectors._base import Detector
+from goen.errors import UsageError
+from goen.functional._rows import check_finite_for_fit, check_labels
+from goen.functional.logits import check_several_classes, max_softmax_score
+from goen.io.tensors import Tensors
 from goen.outputs import Outputs
-from goen.runs.limits import CLASSES
-from goen.runs.tensors import Tensors
 
 TEMPERATURES = (0.01, 100.0)
 """The range in which a temperature is looked for."""
 
 
 @final
-class TemperatureScaling(SimpleDetector):
+class TemperatureScaling(Detector):
     r"""The largest softmax probability at the temperature that fits best; high for OOD.
 
     One number T is fitted on held-out ID images: it minimises the negative log-likelihood of
@@ -32,7 +32,8 @@ class TemperatureScaling(SimpleDetector):
     those that are always wrong: the fit then ends where the likelihood is flat, at the latest at
     the ends of [0.01, 100].
 
-    Fit it on images that the network was not trained on.
+    ``held_out`` with labels are the images it is fitted on. Without them it is fitted on the first
+    argument: give images that the network was not trained on.
 
     Paper: Guo et al. 2017, "On Calibration of Modern Neural Networks"; GOEN §4.2.
     Departs from the paper: the bounds.
@@ -42,43 +43,46 @@ class TemperatureScaling(SimpleDetector):
         >>> scaling = TemperatureScaling().fit(
         ...     Outputs(logits, {}), torch.tensor([0, 1, 0, 1, 0, 1, 1, 0])
         ... )
-        >>> round(scaling.temperature_, 4)  # such that e^(6 / T) = 3
+        >>> round(scaling.temperature_.item(), 4)  # such that e^(6 / T) = 3
         5.4614
     """
 
-    def _learn(self, outputs: Outputs, labels: Tensor) -> Mapping[str, Tensor]:
-        check_several_classes(outputs.logits)
-        check_finite_for_fit(outputs.logits, "logit")
-        temperature = best_temperature(outputs.logits, labels)
-        return {
-            "temperature": torch.tensor([temperature], dtype=torch.float64, device="cpu"),
-            "num_classes": torch.tensor([outputs.logits.shape[1]], device="cpu"),
-        }
+    name: ClassVar[str] = "temperature_scaling"
+    temperature_: Tensor
+    """T; above 1 where the network was too sure of itself."""
 
-    def _check_state(self, tensors: Tensors) -> None:
+    def calibrates(self, *, with_ood: bool) -> bool:
+        return True
+
+    def _set_apart(self, outputs: Outputs, labels: Tensor) -> tuple[Outputs, Tensor, Outputs]:
+        return outputs, labels, replace(outputs, labels=labels)
+
+    def _fit(self, outputs: Outputs, labels: Tensor) -> None:
+        """Nothing to learn from training images."""
+
+    def _calibrate(self, held_out: Outputs, ood: Mapping[str, Outputs]) -> None:
+        if held_out.labels is None:
+            raise UsageError("Temperature scaling needs held-out images with labels.")
+        check_labels(held_out.labels, len(held_out), self.num_classes_)
+        check_several_classes(held_out.logits)
+        check_finite_for_fit(held_out.logits, "logit")
+        temperature = best_temperature(held_out.logits, held_out.labels)
+        self.temperature_ = torch.tensor(temperature, dtype=torch.float64, device="cpu")
+
+    def _load(self, tensors: Tensors) -> None:
         low, high = TEMPERATURES
-        tensors.check_names(["temperature", "num_classes"])
-        tensors.integers("num_classes", (1,), low=2, high=CLASSES)
-        tensors.floats("temperature", (1,), low=low * (1 - 1e-9), high=high * (1 + 1e-9))
+        tensors.check_names(["temperature"])
+        tensors.floats("temperature", (), low=low * (1 - 1e-9), high=high * (1 + 1e-9))
+        super()._load(tensors)
 
-    def _measure(self, outputs: Outputs) -> Tensor:
-        num_classes = int((self.fitted_ or {})["num_classes"])
-        check_same_classes(outputs.logits, num_classes, "TemperatureScaling")
+    def _score(self, outputs: Outputs) -> Tensor:
         return max_softmax_score(outputs.logits.to(torch.float64) / self.temperature_)
-
-    @property
-    def temperature_(self) -> float:
-        """T; above 1 where the network was too sure of itself."""
-        if self.fitted_ is None:
-            raise NotFittedError(
-                "This TemperatureScaling is not fitted. Call fit(outputs, labels), or "
-                "load_state(...) with a saved state."
-            )
-        return float(self.fitted_["temperature"])
 
     def calibrated(self, outputs: Outputs) -> Outputs:
         """The same outputs with logits / T: what accuracy and calibration are measured on."""
-        return Outputs(outputs.logits / self.temperature_, outputs.features, outputs.uncertainty)
+        if not torch.compiler.is_compiling():
+            self._check(outputs)
+        return replace(outputs, logits=outputs.logits / float(self.temperature_), classifier=None)
 
 
 def best_temperature(logits: Tensor, labels: Tensor) -> float:

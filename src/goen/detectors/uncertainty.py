@@ -1,17 +1,16 @@
 """The network's own uncertainty estimate."""
 
-from collections.abc import Mapping
-from typing import final
+from typing import ClassVar, final
 
 from torch import Tensor
 
-from goen.detectors._base import SimpleDetector
+from goen.detectors._base import Detector
 from goen.errors import UsageError
 from goen.outputs import Outputs
 
 
 @final
-class Uncertainty(SimpleDetector):
+class Uncertainty(Detector):
     """The uncertainty estimate of the network itself, unchanged; high for OOD.
 
     The mutual information of MC dropout or an EpiNet, the variance of an ensemble, the vacuity of
@@ -26,19 +25,20 @@ class Uncertainty(SimpleDetector):
         tensor([0.1000, 0.7000], dtype=torch.float64)
     """
 
+    name: ClassVar[str] = "uncertainty"
     needs_fit = False
 
-    def _learn(self, outputs: Outputs, labels: Tensor) -> Mapping[str, Tensor]:
-        return {}
+    def _fit(self, outputs: Outputs, labels: Tensor) -> None:
+        """Nothing to learn."""
 
-    def _measure(self, outputs: Outputs) -> Tensor:
+    def _score(self, outputs: Outputs) -> Tensor:
         if outputs.uncertainty is None:
             raise UsageError(
                 "These outputs hold no uncertainty of the network's own. Take a network that gives "
                 "one (MC dropout, ensemble, evidential, EpiNet, mixture of experts), or a detector "
                 "that does without, such as MaxSoftmax."
             )
-        if outputs.uncertainty.shape != (len(outputs),):
+        if outputs.uncertainty.shape != outputs.logits.shape[:1]:
             raise UsageError(
                 f"Expected one uncertainty per image, ({len(outputs)},), "
                 f"got {tuple(outputs.uncertainty.shape)}."

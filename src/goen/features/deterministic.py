@@ -25,8 +25,8 @@ def check_deterministic(network: nn.Module, images: Inputs, *, alone: int = 4) -
         UsageError: they do not, and what to do.
 
     Example:
-        >>> from goen.models.tapping.tapped import Tapped
-        >>> check_deterministic(Tapped(nn.Flatten(), []), torch.rand(3, 1, 2, 2))
+        >>> from goen.features.extractor import FeatureExtractor
+        >>> check_deterministic(FeatureExtractor(nn.Flatten(), []), torch.rand(3, 1, 2, 2))
     """
     count = count_of(images)
     if count < 2:

@@ -1,22 +1,21 @@
 """Any classifier as a network that gives ``Outputs``: its logits, and its layers by name."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from logging import getLogger
-from typing import Any, get_args
+from typing import Any, TypeGuard, cast, get_args
 
 import torch
 from torch import Tensor, nn
 
 from goen.batch import Inputs, count_of
 from goen.errors import UsageError, unknown
-from goen.models.placement import Example, evaluating, example_inputs, placement, require_values
-from goen.models.tapping._calling import call_model, explained, input_keyword
-from goen.models.tapping._hooks import recording
-from goen.models.tapping._returned import batched, describe_output, find_logits, first_float, full
-from goen.models.tapping.layers import LayerTable, choose_layers, same_features
-from goen.models.tapping.layers import layers as layers_of
-from goen.models.tapping.pooling import (
+from goen.features._calling import call_model, explained, input_keyword
+from goen.features._hooks import recording
+from goen.features._returned import batched, describe_output, find_logits, first_float, full
+from goen.features.layers import LayerTable, choose_layers, list_layers, same_features
+from goen.features.pooling import (
     Layout,
     Tokens,
     find_channels,
@@ -24,7 +23,7 @@ from goen.models.tapping.pooling import (
     pool_output,
     split_pooling,
 )
-from goen.models.tapping.preprocess import (
+from goen.features.preprocess import (
     WAVEFORMS,
     InputPreprocessing,
     Preprocessing,
@@ -32,17 +31,20 @@ from goen.models.tapping.preprocess import (
     prepare_images,
     prepare_tensors,
 )
-from goen.models.unwrapping import match_names, unwrap
-from goen.outputs import Outputs
+from goen.features.unwrapping import match_names, unwrap
+from goen.models.placement import Example, evaluating, example_inputs, placement, require_values
+from goen.outputs import LinearClassifier, Outputs
 
 _log = getLogger(__name__)
-_LISTED = "Layers are listed by goen.layers and, on the command line, by goen fit without --layers"
+_LISTED = (
+    "Layers are listed by goen.list_layers and, on the command line, by goen fit without --layers"
+)
 
 # Lets torch.export return Outputs from a program.
 torch.export.register_dataclass(Outputs, serialized_type_name="goen.outputs.Outputs")
 
 
-class Tapped(nn.Module):
+class FeatureExtractor(nn.Module):
     """Images ``(N, C, H, W)`` to ``Outputs``: the model's logits and the pooled layers.
 
     Images are uint8, uint16, or floats in [0, 1], on the model's device. The model is
@@ -69,6 +71,11 @@ class Tapped(nn.Module):
       (of the absolute values), ``std`` (the standard deviation) or ``max``. The same layer may be
       named several times with different poolings.
 
+    The outputs have the model's linear classifier if one of its linear layers (or convolutions of
+    one pixel) makes the logits of one of these features. That is seen from the numbers, on the
+    example or else on the first batch: a transformer that classifies its class token has one with
+    ``tokens="class"``.
+
     Args:
         model: maps a batch to logits, or to something that holds them; images are its first
             argument, or its ``pixel_values``. Of a model in ``torch.compile``,
@@ -94,7 +101,7 @@ class Tapped(nn.Module):
 
     Example:
         >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 5))
-        >>> outputs = Tapped(model, ["1"])(torch.zeros(2, 3, 8, 8, dtype=torch.uint8))
+        >>> outputs = FeatureExtractor(model, ["1"])(torch.zeros(2, 3, 8, 8, dtype=torch.uint8))
         >>> outputs.logits.shape, outputs.features["1"].shape
         (torch.Size([2, 5]), torch.Size([2, 8]))
     """
@@ -138,6 +145,8 @@ class Tapped(nn.Module):
             raise UsageError(f"Each layer is named once, got {', '.join(self.layers)}.")
         self.inputs = inputs
         self._axes: dict[str, int | None] = {}
+        # The layer that classifies and the feature it reads; empty if there is none.
+        self._classifier: tuple[str, str] | tuple[()] | None = None
         self._keyword = input_keyword(model) if inputs == "images" else None
         known = dict(model.named_modules(remove_duplicate=False))
         self._taps = {name: split_pooling(name) for name in self.layers}
@@ -181,7 +190,18 @@ class Tapped(nn.Module):
                 raise _not_once(name, len(calls))
         features = {name: calls[0] for name, calls in recorded.items()}
         # A copy: the model may give out the same memory again, as CUDA graphs do.
-        return Outputs(full(find_logits(output, self.logits, count)).clone(), features)
+        logits = full(find_logits(output, self.logits, count)).clone()
+        return self._with_classifier(Outputs(logits, features))
+
+    def _with_classifier(self, outputs: Outputs) -> Outputs:
+        """The outputs with the model's linear classifier, which is looked for once."""
+        if self._classifier is None and not self.training and not torch.compiler.is_compiling():
+            self._classifier = _find_classifier(self.model, outputs)
+        if not self._classifier:
+            return outputs
+        layer, feature = self._classifier
+        module = cast(nn.Linear, self.model.get_submodule(layer))
+        return replace(outputs, classifier=LinearClassifier.of(module, feature))
 
     def _called(self, x: Inputs) -> Any:
         if self.inputs == "images" or torch.compiler.is_compiling():
@@ -231,7 +251,7 @@ class Tapped(nn.Module):
             raise UsageError(f"Layer {name!r} gives {batched(found.shape[1:])}. {error}") from error
 
 
-def as_tapped(
+def as_extractor(
     model: nn.Module,
     layers: str | Sequence[str],
     *,
@@ -241,24 +261,24 @@ def as_tapped(
     layout: Layout,
     example: Inputs,
     inputs: TappedInputs = "images",
-) -> Tapped:
-    """The model, tapped with these settings; a ``Tapped`` as it is. Tried on the example.
+) -> FeatureExtractor:
+    """The model in a feature extractor of these settings, tried on the example.
 
     With ``"auto"``, ``choose_layers`` chooses the layers.
 
     Raises:
-        UsageError: no layers, or settings beside a ``Tapped``, which has its own.
+        UsageError: no layers, or settings beside a ``FeatureExtractor``, which has its own.
     """
     model = unwrap(model)
-    if not isinstance(model, Tapped):
+    if not isinstance(model, FeatureExtractor):
         if not layers:
             raise UsageError(
                 "Name the layers to measure, such as layer2 and layer4, or leave them out and goen "
                 f"chooses. {_LISTED}."
             )
 
-        def tap(names: str | Sequence[str]) -> Tapped:
-            return Tapped(
+        def tap(names: str | Sequence[str]) -> FeatureExtractor:
+            return FeatureExtractor(
                 model,
                 names,
                 logits=logits,
@@ -271,28 +291,28 @@ def as_tapped(
 
         if layers != "auto":
             return tap(layers)
-        table = layers_of(
+        table = list_layers(
             model, example, logits=logits, preprocess=preprocess, layout=layout, inputs=inputs
         )
         return tap(_choose(tap([info.name for info in table if info.width]), table, example))
     if (layers, logits, preprocess, tokens, layout) != ("auto", None, None, "mean", "auto"):
         raise UsageError(
-            "A Tapped model holds its own layers, logits, preprocess, tokens and layout: give them "
-            "to goen.Tapped, not beside it."
+            "A FeatureExtractor holds its own layers, logits, preprocess, tokens and layout: give "
+            "them to goen.FeatureExtractor, not beside it."
         )
     if model.inputs != inputs:
         raise UsageError(
-            f"The Tapped model takes {model.inputs}, but the inputs are {inputs}. Give "
-            f"inputs={inputs!r} to goen.Tapped."
+            f"The FeatureExtractor model takes {model.inputs}, but the inputs are {inputs}. Give "
+            f"inputs={inputs!r} to goen.FeatureExtractor."
         )
     model._try(example)
     return model
 
 
-def _choose(tapped: Tapped, table: LayerTable, example: Inputs) -> tuple[str, ...]:
+def _choose(extractor: FeatureExtractor, table: LayerTable, example: Inputs) -> tuple[str, ...]:
     """Layers of the table, chosen by the features that this model gives for the example."""
-    with evaluating(tapped), torch.no_grad():
-        outputs: Outputs = tapped(example_inputs(example, tapped.model))
+    with evaluating(extractor), torch.no_grad():
+        outputs: Outputs = extractor(example_inputs(example, extractor.model))
     # Maps with a channel for each class, whose means are the logits, classify already.
     features = {
         name: values
@@ -306,6 +326,30 @@ def _choose(tapped: Tapped, table: LayerTable, example: Inputs) -> tuple[str, ..
         table,
     )
     return chosen
+
+
+def _find_classifier(model: nn.Module, outputs: Outputs) -> tuple[str, str] | tuple[()]:
+    """The layer that makes the logits of a feature, and that feature: the last ones that do."""
+    for layer, module in reversed([*model.named_modules()]):
+        if not isinstance(module, nn.Linear) and not _is_pixelwise(module):
+            continue
+        for feature in reversed([*outputs.features]):
+            found = LinearClassifier.of(module, feature)
+            shape = (outputs.logits.shape[1], outputs.features[feature].shape[1])
+            if found is None or found.weight.shape != shape:
+                continue
+            difference, tolerance = found.difference(outputs)
+            if difference <= tolerance:
+                return layer, feature
+            _log.debug(
+                "Layer %s is not a linear classifier of feature %s: logits differ by up to %.3g.",
+                layer, feature, difference,
+            )  # fmt: skip
+    return ()
+
+
+def _is_pixelwise(module: nn.Module) -> TypeGuard[nn.Conv2d]:
+    return isinstance(module, nn.Conv2d) and module.kernel_size == (1, 1) and module.groups == 1
 
 
 def _not_once(name: str, calls: int) -> UsageError:
@@ -333,7 +377,7 @@ def _no_such_layer(
     names = [known for known, _ in model.named_modules(remove_duplicate=False) if known]
     shapes: dict[str, str] = {}
     if example is not None:
-        table = layers_of(model, example, preprocess=preprocess, every=True, inputs=inputs)
+        table = list_layers(model, example, preprocess=preprocess, every=True, inputs=inputs)
         shapes = {info.name: f" {batched(info.shape)}" for info in table}
         names = list(shapes)
     near = get_close_matches(name, names, n=3, cutoff=0.5)

@@ -17,13 +17,13 @@ import torch
 from torch import nn
 
 from goen.errors import ArtifactError, UsageError
-from goen.libraries.image_config import from_hugging_face
-from goen.libraries.importing import import_library, missing_library
-from goen.libraries.opened import OpenedModel, OwnPreprocess
+from goen.features.image_config import from_hugging_face
+from goen.features.importing import import_library, missing_library
+from goen.features.loaded_model import LoadedModel, OwnPreprocess
+from goen.features.preprocess import PreprocessSound
+from goen.io.json_files import json_object
+from goen.io.manifest import Manifest
 from goen.models.seeding import seeded
-from goen.models.tapping.preprocess import PreprocessSound
-from goen.runs.json_files import json_object
-from goen.runs.manifest import Manifest
 
 _log = getLogger(__name__)
 # Where transformers has its classifiers of images, sound and text.
@@ -41,7 +41,7 @@ _PROCESSORS = (
 _WAVEFORMS = "Wav2Vec2FeatureExtractor"
 
 
-def open_hugging_face(folder: Path, *, with_weights: bool = True) -> OpenedModel:
+def open_hugging_face(folder: Path, *, with_weights: bool = True) -> LoadedModel:
     """The classifier of images, sound or text that ``save_pretrained`` wrote into a folder.
 
     Its weights are float32, whatever they are on disk.
@@ -68,12 +68,12 @@ def open_hugging_face(folder: Path, *, with_weights: bool = True) -> OpenedModel
         auto = _auto_class(transformers, config, folder)
         model = _model(auto, config, folder, with_weights)
     name = f"hf:{folder}"
-    return OpenedModel(
+    return LoadedModel(
         model.eval(), name, _classes(config), cache(lambda: _own_preprocess(folder, name))
     )
 
 
-def describe_hugging_face(model: nn.Module) -> OpenedModel | None:
+def describe_hugging_face(model: nn.Module) -> LoadedModel | None:
     """A model of transformers with what it says about itself; ``None`` for any other model.
 
     Its preprocessing is known if it was loaded from a folder that is still there.
@@ -84,9 +84,9 @@ def describe_hugging_face(model: nn.Module) -> OpenedModel | None:
     where = str(getattr(model, "name_or_path", "") or "")
     folder = Path(where)
     if not where or not folder.is_dir():
-        return OpenedModel(model, classes=_classes(model.config))
+        return LoadedModel(model, classes=_classes(model.config))
     name = f"hf:{folder}"
-    return OpenedModel(
+    return LoadedModel(
         model, name, _classes(model.config), cache(lambda: _own_preprocess(folder, name))
     )
 

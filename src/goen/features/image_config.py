@@ -1,6 +1,6 @@
 """The preprocessing of images that a config of another library describes, as goen does it.
 
-goen stretches a whole picture to one size with a bilinear filter; see ``goen.read_picture``. Where
+goen stretches a whole picture to one size with a bilinear filter; see ``goen.read_image``. Where
 a config asks for something else, the nearest is taken, and a message to the logger ``goen`` says
 so:
 
@@ -14,9 +14,9 @@ from logging import getLogger
 from math import floor
 
 from goen.errors import UsageError
-from goen.models.tapping.preprocess import Preprocess
-from goen.runs.limits import check_image_size
-from goen.runs.manifest import Manifest
+from goen.features.preprocess import Preprocess
+from goen.io.limits import check_image_size
+from goen.io.manifest import Manifest
 
 _log = getLogger(__name__)
 _BILINEAR = 2  # in Pillow's numbers, which transformers writes

@@ -9,19 +9,19 @@ from torch import Tensor, nn
 
 from goen.batch import Inputs, count_of
 from goen.errors import UsageError
-from goen.models.placement import Example, evaluating, example_inputs, placement
-from goen.models.tapping._calling import call_model, explained, input_keyword
-from goen.models.tapping._hooks import recording
-from goen.models.tapping._returned import batched, find_logits, first_float
-from goen.models.tapping.pooling import Layout, find_channels
-from goen.models.tapping.preprocess import (
+from goen.features._calling import call_model, explained, input_keyword
+from goen.features._hooks import recording
+from goen.features._returned import batched, find_logits, first_float
+from goen.features.pooling import Layout, find_channels
+from goen.features.preprocess import (
     InputPreprocessing,
     Preprocessing,
     TappedInputs,
     prepare_images,
     prepare_tensors,
 )
-from goen.models.unwrapping import unwrap
+from goen.features.unwrapping import unwrap
+from goen.models.placement import Example, evaluating, example_inputs, placement
 from goen.notebook import html_table
 
 
@@ -74,7 +74,7 @@ class LayerTable(list[LayerInfo]):
         return html_table(f"{len(self)} layers", columns, rows, note=note, right=columns[3:])
 
 
-def layers(
+def list_layers(
     model: nn.Module,
     example: Example,
     *,
@@ -123,7 +123,7 @@ def layers(
 def accepts_images(
     model: nn.Module, shape: tuple[int, int, int], preprocess: Preprocessing | None
 ) -> bool:
-    """Whether the model can be run on two black images of this shape ``(C, H, W)``.
+    """Whether the model can be run on two images of this shape ``(C, H, W)``.
 
     Example:
         >>> [accepts_images(nn.Conv2d(1, 4, 3), (n, 8, 8), None) for n in (1, 3)]
@@ -161,7 +161,7 @@ def _watch(
     preprocess: Preprocessing | InputPreprocessing | None,
     inputs: TappedInputs | Literal["auto"],
 ) -> tuple[list[_Call], Any, Inputs]:
-    """Every layer that can be tapped in one forward pass, the model's own output, its input."""
+    """Every layer that can be read in one forward pass, the model's own output, its input."""
     modules = {
         name: module
         for name, module in model.named_modules()
@@ -311,7 +311,7 @@ def choose_layers(table: LayerTable, features: Mapping[str, Tensor]) -> tuple[st
     if not different:
         raise UsageError(
             "The model has no layer that goen could choose. Name the layers yourself, layers=...; "
-            "goen.layers(model, example, every=True) lists all that can be named."
+            "goen.list_layers(model, example, every=True) lists all that can be named."
         )
     last = different.pop()
     middle = min(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from goen.models.tapping.preprocess import Preprocess, PreprocessSound
+from goen.features.preprocess import Preprocess, PreprocessSound
 
 OwnPreprocess = Preprocess | PreprocessSound
 
@@ -15,7 +15,7 @@ def _no_preprocess() -> OwnPreprocess | None:
 
 
 @dataclass(frozen=True)
-class OpenedModel:
+class LoadedModel:
     """A classifier, its preprocessing and its classes; ``Gate.fit`` and ``goen.load`` take it.
 
     Attributes:

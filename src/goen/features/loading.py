@@ -5,17 +5,17 @@ from pathlib import Path
 from torch import nn
 
 from goen.errors import UsageError
-from goen.libraries.hugging_face import describe_hugging_face, open_hugging_face
-from goen.libraries.opened import OpenedModel
-from goen.libraries.timm_models import open_timm
-from goen.models.unwrapping import unwrap
+from goen.features.hugging_face import describe_hugging_face, open_hugging_face
+from goen.features.loaded_model import LoadedModel
+from goen.features.timm_models import open_timm
+from goen.features.unwrapping import unwrap
 
 HUGGING_FACE, TIMM = "hf", "timm"
 _FORMS = "hf:FOLDER (Hugging Face) or timm:NAME"
 
 
 def is_library_model(name: str) -> bool:
-    """Whether ``open_model`` opens it, and not a module of this name.
+    """Whether ``load_model`` opens it, and not a module of this name.
 
     Example:
         >>> is_library_model("hf:my-vit"), is_library_model("my_nets:small_net")
@@ -24,7 +24,7 @@ def is_library_model(name: str) -> bool:
     return name.partition(":")[0] in (HUGGING_FACE, TIMM)
 
 
-def open_model(name: str, weights: Path | str | None = None) -> OpenedModel:
+def load_model(name: str, weights: Path | str | None = None) -> LoadedModel:
     """A classifier of another library, its preprocessing and its classes, for ``Gate.fit``.
 
     Nothing is downloaded, and no code runs but that of the installed library. Preprocessing and
@@ -59,7 +59,7 @@ def open_architecture(name: str, num_classes: int) -> nn.Module:
     """The same model without its weights, for a gate that has them.
 
     Args:
-        name: as for ``open_model``.
+        name: as for ``load_model``.
         num_classes: of the gate.
     """
     library, _, rest = name.partition(":")
@@ -68,13 +68,13 @@ def open_architecture(name: str, num_classes: int) -> nn.Module:
     return open_hugging_face(Path(rest).expanduser(), with_weights=False).model
 
 
-def as_opened(model: nn.Module | OpenedModel) -> OpenedModel:
+def as_loaded(model: nn.Module | LoadedModel) -> LoadedModel:
     """The model with what it says about itself: nothing, unless it is one of transformers.
 
     Of a timm model nothing is taken over: its config is that of timm's own weights, and the model
     may have others.
     """
-    if isinstance(model, OpenedModel):
+    if isinstance(model, LoadedModel):
         return model
     inner = unwrap(model)
-    return describe_hugging_face(inner) or OpenedModel(inner)
+    return describe_hugging_face(inner) or LoadedModel(inner)

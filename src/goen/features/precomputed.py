@@ -1,20 +1,25 @@
 """The network of a gate that is fitted on features somebody already has: there is none."""
 
-from collections.abc import Mapping
-from typing import Self
+from collections.abc import Collection, Mapping
+from typing import Any, Self, TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from goen.errors import UsageError, unknown
-from goen.outputs import Outputs
+from goen.outputs import LinearClassifier, Outputs
 
 LOGITS = "logits"
+FEATURES = "features"
+"""The name of the only feature, where none is given."""
+Array: TypeAlias = Tensor | NDArray[Any]
 # The logit of a class without images: finite, because what is not finite is flagged.
 _NEVER = -1e30
 # Unit vectors are added in whole multiples of these. Such sums are exact in float64, so they are
-# the same in any order of batches and partitions: of up to 2^23 images of one class (sums), of up
+# the same in any order of batches: of up to 2^23 images of one class (sums), of up
 # to 2^33 images (squares, each of which is 1 or 0).
 _STEP = 2.0**-30
 _SQUARE_STEP = 2.0**-20
@@ -31,6 +36,7 @@ class Precomputed(nn.Module):
         widths: of each feature, by name; the last one is the one that classes are told apart by.
         num_classes: how many there are; 1 if nothing is known of classes.
         has_logits: whether logits are among the inputs.
+        classifier: that gives these logits, if it is known; it is not saved.
 
     Example:
         >>> network = Precomputed({"clip": 2}, 2, has_logits=False)
@@ -45,13 +51,21 @@ class Precomputed(nn.Module):
     counts: Tensor
     squares: Tensor
 
-    def __init__(self, widths: Mapping[str, int], num_classes: int, *, has_logits: bool) -> None:
+    def __init__(
+        self,
+        widths: Mapping[str, int],
+        num_classes: int,
+        *,
+        has_logits: bool,
+        classifier: LinearClassifier | None = None,
+    ) -> None:
         super().__init__()
         if not widths or LOGITS in widths:
             raise UsageError(f"Features have names, none of them {LOGITS!r}; got {[*widths]}.")
         self.widths = dict(widths)
         self.num_classes = num_classes
         self.has_logits = has_logits
+        self.classifier = classifier
         if not has_logits:
             shape = (num_classes, self.widths[self.last])
             self.register_buffer("sums", torch.zeros(shape, dtype=torch.float64))
@@ -72,27 +86,6 @@ class Precomputed(nn.Module):
             self.squares += (unit.square().sum(dim=1) / _SQUARE_STEP).round().sum() * _SQUARE_STEP
         return self
 
-    def emptied(self) -> "Precomputed":
-        """One for the same features that has added nothing."""
-        return Precomputed(self.widths, self.num_classes, has_logits=self.has_logits)
-
-    def class_sums(self) -> dict[str, Tensor]:
-        """What ``add`` has added up; empty with logits."""
-        return {name: values.clone() for name, values in self.named_buffers()}
-
-    def add_sums(self, sums: Mapping[str, Tensor]) -> Self:
-        """Add the ``class_sums`` of other training inputs.
-
-        Example:
-            >>> parts = [Precomputed({"x": 1}, 1, has_logits=False) for _ in range(2)]
-            >>> added = parts[0].add({"x": torch.ones(3, 1)}, torch.zeros(3).long())
-            >>> parts[1].add_sums(added.class_sums()).counts
-            tensor([3])
-        """
-        for name, values in self.named_buffers():
-            values += sums[name]
-        return self
-
     def forward(self, inputs: dict[str, Tensor]) -> Outputs:
         features = {name: self._feature(inputs, name) for name in self.widths}
         if not self.has_logits:
@@ -104,7 +97,8 @@ class Precomputed(nn.Module):
             raise UsageError(
                 f"Logits have shape (N, {self.num_classes}), got {tuple(logits.shape)}."
             )
-        return Outputs(logits.float(), features)
+        traced = torch.compiler.is_compiling()
+        return Outputs(logits.float(), features, classifier=None if traced else self.classifier)
 
     def _feature(self, inputs: Mapping[str, Tensor], name: str) -> Tensor:
         if name not in inputs:
@@ -128,3 +122,34 @@ class Precomputed(nn.Module):
 
 def _unit(features: Tensor) -> Tensor:
     return normalize(features.to(torch.float64), dim=1)
+
+
+Features: TypeAlias = Outputs | Mapping[str, Array] | Array
+"""``Outputs``, arrays ``(N, D)`` by name (``logits`` are the classifier's), or one array."""
+
+
+def as_features(given: Features) -> dict[str, Array]:
+    """The arrays by name; logits, if there are any, as ``logits``.
+
+    Raises:
+        UsageError: something that holds no features.
+    """
+    if isinstance(given, Outputs):
+        return {**given.features, LOGITS: given.logits}
+    if isinstance(given, (Tensor, np.ndarray)):
+        return {FEATURES: given}
+    known = isinstance(given, Mapping) and all(
+        isinstance(part, (Tensor, np.ndarray)) for part in given.values()
+    )
+    if not known or not given:
+        raise UsageError(
+            "Features are Outputs, an array (N, D), or a dict of such arrays by name; got a "
+            f"{type(given).__name__}."
+        )
+    return dict(given)
+
+
+def renamed(parts: dict[str, Array], known: Collection[str]) -> dict[str, Array]:
+    """The parts, of which an array without a name gets that of the only known feature."""
+    names = [name for name in known if name != LOGITS]
+    return {names[0]: parts[FEATURES]} if [*parts] == [FEATURES] and len(names) == 1 else parts

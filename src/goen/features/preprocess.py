@@ -68,7 +68,7 @@ class Preprocess:
                 raise UsageError(f"{name} is a number of pixels or (height, width), got {value!r}.")
 
     @property
-    def picture_size(self) -> tuple[int, int] | None:
+    def read_image_size(self) -> tuple[int, int] | None:
         """(height, width) of images that need no resize; ``None`` if any size will do."""
         return None if self.size is None else _sides(self.size)
 

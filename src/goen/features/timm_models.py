@@ -10,18 +10,18 @@ from types import ModuleType
 from torch import Tensor, nn
 
 from goen.errors import UsageError
-from goen.libraries.image_config import report_approximation
-from goen.libraries.importing import import_library
-from goen.libraries.opened import OpenedModel
+from goen.features.image_config import report_approximation
+from goen.features.importing import import_library
+from goen.features.loaded_model import LoadedModel
+from goen.features.preprocess import Preprocess
+from goen.features.weights import load_state, read_weights
+from goen.io.manifest import JsonObject, Manifest
 from goen.models.seeding import seeded
-from goen.models.tapping.preprocess import Preprocess
-from goen.models.weights import load_state, read_weights
-from goen.runs.manifest import JsonObject, Manifest
 
 
 def open_timm(
     name: str, weights: Path | None = None, *, num_classes: int | None = None
-) -> OpenedModel:
+) -> LoadedModel:
     """The model of this name in timm, with the weights of a file, and timm's own preprocessing.
 
     Nothing is downloaded.
@@ -54,7 +54,7 @@ def open_timm(
         load_state(model, state, weights)
     source = f"timm:{name}"
     data: JsonObject = import_library("timm.data", "timm").resolve_model_data_config(model)
-    return OpenedModel(
+    return LoadedModel(
         model.eval(), source, (), cache(lambda: from_timm(Manifest(_listed(data)), source))
     )
 

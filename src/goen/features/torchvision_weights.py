@@ -7,12 +7,12 @@ from typing import Any
 
 from torch import nn
 
-from goen.libraries.image_config import report_approximation
-from goen.libraries.opened import OpenedModel, OwnPreprocess
-from goen.models.tapping.preprocess import Preprocess
+from goen.features.image_config import report_approximation
+from goen.features.loaded_model import LoadedModel, OwnPreprocess
+from goen.features.preprocess import Preprocess
 
 
-def describe_torchvision(model: nn.Module, factory: object, weights: Path) -> OpenedModel | None:
+def describe_torchvision(model: nn.Module, factory: object, weights: Path) -> LoadedModel | None:
     """The model with the preprocessing and classes of its weights; ``None`` if they are others.
 
     Weights are known by the name of their file, which torchvision ends in a part of their hash,
@@ -35,7 +35,7 @@ def describe_torchvision(model: nn.Module, factory: object, weights: Path) -> Op
         if PurePosixPath(entry.url).stem == weights.stem:
             classes = tuple(map(str, entry.meta.get("categories", ())))
             read = cache(partial(_preprocess, entry))
-            return OpenedModel(model, f"torchvision {entry}", classes, read)
+            return LoadedModel(model, f"torchvision {entry}", classes, read)
     return None
 
 

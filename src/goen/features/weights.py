@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from goen.errors import ArtifactError
-from goen.models.unwrapping import match_names
+from goen.features.unwrapping import match_names
 
 
 def load_weights(model: nn.Module, path: Path) -> None:

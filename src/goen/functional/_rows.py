@@ -29,10 +29,15 @@ def two_sum(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def blocks(num_rows: int) -> Iterable[slice]:
+    """The rows in portions; all at once in a traced program, which has no loops."""
+    if torch.compiler.is_compiling():
+        return (slice(None),)
     return (slice(start, start + _BLOCK_ROWS) for start in range(0, num_rows, _BLOCK_ROWS))
 
 
 def row_slices(num_rows: int, dim: int, device: torch.device) -> list[slice]:
+    if torch.compiler.is_compiling():
+        return [slice(None)]
     size = max(_SLICE_ELEMENTS // dim, 1) if device.type == "cpu" else _BLOCK_ROWS
     return [slice(start, start + size) for start in range(0, num_rows, size)]
 
@@ -82,6 +87,8 @@ def sums_are_finite(rows: Tensor) -> bool:
 
     Several times faster than looking at every element, which is left for when it is False.
     """
+    if torch.compiler.is_compiling():
+        return True  # a traced program cannot ask; whoever traces masks what is not finite
     wide = torch.promote_types(rows.dtype, torch.float32)
     if rows.numel() <= _SLICE_ELEMENTS:
         return math.isfinite(rows.sum(dtype=wide).item())

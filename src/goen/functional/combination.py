@@ -20,6 +20,19 @@ def simes(p_values: Tensor) -> Tensor:
     return (p_values.sort(dim=-1).values * count / ranks).amin(dim=-1)
 
 
+def count_at_least(ordered: Tensor, values: Tensor) -> Tensor:
+    """How many of a sorted reference ``(n,)`` are at least each value ``(N,)``, as float64.
+
+    Example:
+        >>> count_at_least(torch.tensor([1.0, 2.0, 2.0]), torch.tensor([2.0, 2.5]))
+        tensor([2., 0.], dtype=torch.float64)
+    """
+    if torch.compiler.is_compiling():  # ONNX has no search
+        return (ordered >= values[:, None]).to(torch.float64).sum(dim=1)
+    found = torch.searchsorted(ordered, values.contiguous())
+    return (len(ordered) - found).to(torch.float64)
+
+
 def two_sided_p_values(values: Tensor, ordered: Tensor) -> Tensor:
     r"""Empirical two-sided p-values ``(N, D)`` float64, column by column.
 
@@ -37,7 +50,11 @@ def two_sided_p_values(values: Tensor, ordered: Tensor) -> Tensor:
     """
     columns = values.T.contiguous()
     count = ordered.shape[1]
-    below = torch.searchsorted(ordered, columns, right=True)
-    above = count - torch.searchsorted(ordered, columns)
+    if torch.compiler.is_compiling():  # ONNX has no search
+        below = (ordered[:, None] <= columns[:, :, None]).to(torch.float64).sum(dim=2)
+        above = (ordered[:, None] >= columns[:, :, None]).to(torch.float64).sum(dim=2)
+    else:
+        below = torch.searchsorted(ordered, columns, right=True)
+        above = count - torch.searchsorted(ordered, columns)
     fewer = torch.minimum(below, above).T.to(torch.float64)
     return (2 * (1 + fewer) / (count + 1)).clamp_max_(1)

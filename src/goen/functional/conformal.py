@@ -29,7 +29,6 @@ from goen.errors import FitError, UsageError
 
 __all__ = [
     "FalseAlarmInterval",
-    "benjamini_hochberg",
     "class_conditional_p_values",
     "false_alarm_interval",
     "p_values",
@@ -268,41 +267,6 @@ def class_conditional_p_values(
         mine = classes == label
         out[mine] = p_values(values[mine], held_out[held_out_classes == label])
     return out
-
-
-def benjamini_hochberg(p_values: Numbers, rate: float) -> NDArray[np.bool_]:
-    """Which of a batch of inputs to flag so that at most `rate` of the flags are false on average.
-
-    Flags the j smallest p-values, j the largest with p_(j) · m <= rate · j. Valid for conformal
-    p-values of independent inputs against one held-out set, which are positively dependent.
-
-    Args:
-        p_values: (m,), in [0, 1].
-        rate: the false-discovery rate, in (0, 1).
-
-    Paper: Benjamini & Hochberg 1995; Bates et al. 2023 for conformal p-values.
-
-    Example:
-        >>> benjamini_hochberg([0.01, 0.02, 0.03, 0.9], rate=0.05).tolist()
-        [True, True, True, False]
-    """
-    p = _numbers("p_values", p_values)
-    rate = _rate("A rate", rate)
-    if p.ndim != 1:
-        raise UsageError(f"Expected p-values of shape (m,), got {p.shape}.")
-    if p.size == 0:
-        return np.zeros(0, dtype=np.bool_)
-    if p.min() < 0 or p.max() > 1:
-        raise UsageError(f"p-values lie in [0, 1], got {p.min()} .. {p.max()}.")
-    ordered = np.sort(p)
-    rank = np.arange(1, p.size + 1)
-    # Conformal p-values are fractions, so both sides are often equal but for rounding; fractions
-    # that differ, differ by far more than this slack.
-    slack = 1 + 8 * np.finfo(np.float64).eps
-    passing = np.flatnonzero(ordered * p.size <= rate * rank * slack)
-    if passing.size == 0:
-        return np.zeros(p.shape, dtype=np.bool_)
-    return np.asarray(p <= ordered[passing[-1]])
 
 
 def _numbers(name: str, values: Numbers) -> NDArray[np.float64]:

@@ -58,9 +58,9 @@ def max_inner_product(features: Tensor, means: Tensor) -> Tensor:
     """
     check_features(features, means.shape[-1])
     means = means.detach().to(features.device, torch.float64)
-    empty = torch.isnan(means[:, 0])  # one column tells: looking at all takes longer than a product
-    if bool(empty.any()):
-        means = means[~empty]
+    if not torch.compiler.is_compiling():
+        empty = torch.isnan(means[:, 0])  # one column tells: looking at all takes longer
+        means = means[~empty] if bool(empty.any()) else means
     if len(means) == 0:
         raise FitError("No class has a mean: nothing was fitted. Give at least one labelled row.")
     return (features.detach().to(torch.float64) @ means.mT).amax(dim=1)
@@ -75,7 +75,7 @@ def log_distance(distance: Tensor) -> Tensor:
         >>> log_distance(torch.tensor([0.0, 1.0]))
         tensor([0.0000, 0.6931], dtype=torch.float64)
     """
-    if bool((distance < 0).any()):
+    if not torch.compiler.is_compiling() and bool((distance < 0).any()):
         raise UsageError("A squared distance is at least 0, got a negative one.")
     return torch.log1p(distance.detach().to(torch.float64))
 

@@ -15,7 +15,7 @@ from goen.errors import FitError
 PULL = 0.01
 # The pull of each weight towards their mean. A kind of OOD that moves one cue carries no
 # information on other kinds: chosen so that what is gained on the kinds shown is not lost on others
-# (docs/log.md).
+# (results/log.md).
 EVENNESS = 0.3
 # The largest slope, for cues of size 1, of an optimum that the search did not report as one. Its
 # last line search often fails there by rounding alone, at slopes below 1e-7.

@@ -11,11 +11,11 @@ whatever the bets are. They decide how soon a change is found. ``log_bets`` has 
 high and on low scores, strongly or in a small share of the images, and on parts of (0, 1).
 
 A bet that is held while nothing happens loses capital, in the end all of it. So only half of the
-capital is staked at the first image. The rest is kept, and a little of it is staked anew at
+capital is staked at the first image. The rest is kept, and a little of it is staked at
 every image (*sleepers*): a change at image v is met by stakes that are as old as the change. The
 weights of the start times sum to 1, so the whole is one martingale. ``start_weights`` has them.
 
-``StartMixture`` with ``starts="anew"`` stakes 1 at every image instead. Its capital is the
+``StartMixture`` with ``starts="restart"`` stakes 1 at every image instead. Its capital is the
 Shiryaev-Roberts statistic R_n, the sum of the martingales that start at images 1 to n. R_n - n is
 a martingale, so P(R reaches c within n images) <= n / c, and the mean time until it does is at
 least c / 2 for any number of such statistics whose 1 / c sum to that of one.
@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from goen.functional.ranking import Floats
 
-Starts = Literal["once", "anew"]
+Starts = Literal["once", "restart"]
 Direction = Literal["higher", "lower", "shape"]
 
 # A share of the images whose p-values have the density k p^(k-1), the others uniform: (share, k).
@@ -58,7 +58,7 @@ NUM_BETS = len(DIRECTIONS)
 # mild change after a million images took twice as long to be found as one after a thousand; with
 # 100,000 both took equally long, as long as the slower of the two.
 _EVEN_IMAGES = 10_000
-# Sums begin anew after so many images, so that they stay small and keep their digits. The least
+# Sums restart after so many images, so that they stay small and keep their digits. The least
 # bet is 0.5, so within a block no capital falls below exp(-178) of what it was.
 _BLOCK = 256
 
@@ -93,7 +93,7 @@ def bet_weights() -> Floats:
 
 
 class StartWeights(NamedTuple):
-    """What is staked anew at each of B images, and what is kept after it, as logarithms."""
+    """What is staked at each of B images, and what is kept after it, as logarithms."""
 
     staked: Floats
     kept: Floats
@@ -108,8 +108,8 @@ def start_weights(starts: Starts, first: int, count: int) -> StartWeights:
     """The stakes of images ``first`` to ``first + count - 1``, counted from 1.
 
     With ``once`` the capital is 1: half of it is staked at image 1, and what is kept after image n
-    is 0.5 / log2(2 + (n - 1) / 10,000). With ``anew`` 1 is staked at every image and nothing kept.
-    The stake of image 1 is ``first_stake`` and not part of the result.
+    is 0.5 / log2(2 + (n - 1) / 10,000). With ``restart`` 1 is staked at every image and nothing
+    kept. The stake of image 1 is ``first_stake`` and not part of the result.
 
     Example:
         >>> staked, kept = start_weights("once", 1, 1000)
@@ -118,7 +118,7 @@ def start_weights(starts: Starts, first: int, count: int) -> StartWeights:
     """
     number = np.arange(first, first + count)
     later = number > 1
-    if starts == "anew":
+    if starts == "restart":
         return StartWeights(np.where(later, 0.0, -np.inf), np.full(count, -np.inf))
     kept = np.log2(2 + (number - 1) / _EVEN_IMAGES)
     before = np.log2(2 + np.maximum(number - 2, 0) / _EVEN_IMAGES)
@@ -162,7 +162,7 @@ class StartMixture:
 
     Args:
         streams: J.
-        starts: ``once`` for a martingale, ``anew`` for the Shiryaev-Roberts statistic.
+        starts: ``once`` for a martingale, ``restart`` for the Shiryaev-Roberts statistic.
     """
 
     def __init__(self, streams: int, starts: Starts) -> None:

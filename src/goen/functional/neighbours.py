@@ -99,10 +99,25 @@ class NeighbourIndex:
         Raises:
             UsageError: another width, a k that is not in 1 .. M, or queries that are not finite.
         """
+        if torch.compiler.is_compiling():
+            return self._traced_kth_distance(queries, k)
         out = self.bank.new_empty(len(queries), dtype=torch.float64)
         for asked, *found in self._candidates(queries, k):
             out[asked] = self._kth_of(k, *found)
         return out
+
+    def _traced_kth_distance(self, queries: Tensor, k: int) -> Tensor:
+        """The same in operations that ONNX has: one product in float64, without portions.
+
+        The search above depends on values, which a traced program cannot; this one takes several
+        times as long (``benchmarks/neighbours.py``). The tests compare the two.
+        """
+        rows, bank = queries.to(torch.float64), self.bank.to(torch.float64)
+        lengths, squared = (rows * rows).sum(dim=1, keepdim=True), (bank * bank).sum(dim=1)
+        missing = 2 - lengths - squared
+        missing = torch.where(missing.abs() < ROUNDING, torch.zeros_like(missing), missing)
+        doubled = lengths + squared - 2 * rows @ bank.T + missing
+        return torch.topk(doubled, k, dim=1, largest=False).values[:, -1].clamp_min(0) / 2
 
     def nearest(self, queries: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """1 - a·b of each query a and its ``count`` nearest rows b, and which rows these are.

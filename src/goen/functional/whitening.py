@@ -124,12 +124,27 @@ class Whitening:
             (1.0, 0)
         """
         check_features(features, self.dim)
+        if torch.compiler.is_compiling():
+            return self._traced_nearest(features)
         parts = [self._nearest_in_block(features[block]) for block in blocks(len(features))]
         if not parts:
             return Nearest(self.centre.new_empty(0), self.classes.new_empty(0))
         return Nearest(
             torch.cat([part.distance for part in parts]), torch.cat([part.label for part in parts])
         )
+
+    def _traced_nearest(self, features: Tensor) -> Nearest:
+        """By the product form alone: a traced program cannot choose what to measure again.
+
+        In float64 it is good to 1e-16 of the squared lengths that cancel in it.
+        """
+        white = (features.to(torch.float64) - self.centre) @ self.precision_chol
+        # Nothing of a traced program may be kept: not the property that holds the squared lengths.
+        means = self.whitened_means
+        cross = (means * means).sum(dim=1) - 2 * white @ means.T
+        least, place = cross.min(dim=1)
+        squared = (white * white).sum(dim=1) + least
+        return Nearest(squared.clamp_min(0), self.classes[place])
 
     def _nearest_in_block(self, features: Tensor) -> Nearest:
         whitened, means = self.whiten(features), self.whitened_means

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from goen.data.inputs import Images
 from goen.errors import NotFittedError, UsageError
+from goen.features.preprocess import Preprocessing
 from goen.functional.ranking import Floats
 from goen.gate import Gate
-from goen.models.tapping.preprocess import Preprocessing
 
 
 # scikit-learn has no types, and calls its arrays X.
@@ -109,10 +109,6 @@ class GateDetector:
 
     def __init__(self, gate: Gate) -> None:
         self.gate = gate
-
-    def fit(self, *_: object, **__: object) -> Self:
-        """Does nothing: a gate is fitted by ``Gate.fit``."""
-        return self
 
     def predict(self, x: Tensor) -> Tensor:
         """Scores ``(N,)`` float64 of images ``(N, 3, H, W)``, uint8 or floats in [0, 1]."""

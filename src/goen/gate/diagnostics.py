@@ -2,19 +2,15 @@
 
 import math
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from goen.detectors import CueDetector
 from goen.functional.ranking import Floats
-from goen.gate._passes import CuePass, split_held_out
 
 
 @dataclass(frozen=True, eq=False)
-class FitEvidence:
+class FitDiagnostics:
     """The N held-out images of a fit, in their order.
 
     A gate has it when ``Gate.fit`` returns it; it is not saved.
@@ -24,7 +20,7 @@ class FitEvidence:
         cues: ``(N, K)``.
         predicted: ``(N,)``, the classifier's labels.
         truth: ``(N,)``, the true labels, if all images have one.
-        sets_threshold: ``(N,)``, which images set the threshold; the others standardise the cues.
+        sets_threshold: ``(N,)``, which images set the threshold; the others calibrate the detector.
     """
 
     scores: Floats
@@ -32,26 +28,6 @@ class FitEvidence:
     predicted: NDArray[np.int64]
     truth: NDArray[np.int64] | None
     sets_threshold: NDArray[np.bool_]
-
-    @classmethod
-    def from_pass(cls, held_out: CuePass, detector: CueDetector, false_alarm_rate: float) -> Self:
-        """The evidence of one pass over the held-out images.
-
-        Args:
-            held_out: the pass; its last cues are the detector's.
-            detector: calibrated with it.
-            false_alarm_rate: of the gate.
-        """
-        cues = held_out.cues[-1]
-        sets_threshold = torch.zeros(len(held_out), dtype=torch.bool)
-        sets_threshold[split_held_out(len(held_out), false_alarm_rate)[1]] = True
-        return cls(
-            scores=detector.score_cues(cues).numpy(),
-            cues=cues.numpy(),
-            predicted=held_out.predicted.numpy(),
-            truth=None if held_out.truth is None else held_out.truth.numpy(),
-            sets_threshold=sets_threshold.numpy(),
-        )
 
     def __len__(self) -> int:
         return len(self.scores)

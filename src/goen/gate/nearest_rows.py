@@ -1,18 +1,13 @@
-"""The training images nearest to the images of a prediction."""
+"""The training images nearest to other images."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, Self
+from collections.abc import Sequence
+from typing import NamedTuple
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
 from goen.checks import check_number
-from goen.detectors import CueDetector
+from goen.detectors import Detector
 from goen.errors import UsageError
-from goen.functional.ranking import Floats
 from goen.outputs import Outputs
 
 
@@ -32,71 +27,30 @@ class TrainingRow(NamedTuple):
     distance: float
 
 
-@dataclass(frozen=True)
-class NearestRows:
-    """The k training images nearest to each of N images in one layer, the nearest first.
-
-    Attributes:
-        rows: ``(N, k)``, see ``TrainingRow``; -1 where the network's outputs are not finite.
-        labels: ``(N, k)``.
-        distances: ``(N, k)``.
-    """
-
-    rows: NDArray[np.int64]
-    labels: NDArray[np.int64]
-    distances: Floats
-
-    def take(self, wanted: NDArray[np.int64]) -> Self:
-        """Those of these images."""
-        return type(self)(self.rows[wanted], self.labels[wanted], self.distances[wanted])
-
-    def of(self, image: int, classes: Sequence[str]) -> tuple[TrainingRow, ...]:
-        """Those of one image, with the names of their classes."""
-        columns = zip(self.rows[image], self.labels[image], self.distances[image], strict=True)
-        return tuple(
-            TrainingRow(int(row), int(label), classes[label], float(distance))
-            for row, label, distance in columns
-            if row >= 0
-        )
+NearestImages = dict[str, tuple[TrainingRow, ...]]
+"""The training images nearest to one image, in each layer, the nearest first."""
 
 
-def find_neighbours(
-    detector: CueDetector, outputs: Outputs, count: int, broken: Tensor | None
-) -> dict[str, NearestRows] | None:
-    """The ``count`` nearest in each layer; ``None`` for 0.
-
-    Args:
-        detector: keeps training images.
-        outputs: of N images.
-        count: how many.
-        broken: ``(N,)``, which images have none, if any.
+def nearest_rows(
+    detector: Detector, outputs: Outputs, count: int, classes: Sequence[str]
+) -> list[NearestImages]:
+    """Those of each image; none of an image for which the network's outputs are not finite.
 
     Raises:
-        UsageError: no number of images, or a detector that keeps none.
+        UsageError: a detector that keeps no training images.
     """
-    check_number("nearest", count, whole=True, at_least=0)
-    if count == 0:
-        return None
+    check_number("count", count, whole=True, at_least=1)
     if not detector.num_kept[0]:
-        raise UsageError(f"This gate keeps no training images, got nearest={count}. Leave it out.")
-    found = {}
-    for layer, near in detector.nearest(outputs, count).items():
-        rows, labels, distances = near.numbers, near.labels, near.distances.double()
-        if broken is not None:
-            rows = rows.masked_fill(broken[:, None], -1)
-            labels = labels.masked_fill(broken[:, None], -1)
-            distances = distances.masked_fill(broken[:, None], torch.inf)
-        found[layer] = NearestRows(rows.numpy(), labels.numpy(), distances.numpy())
+        raise UsageError(f"{detector} keeps no training images; goen_m does.")
+    parts = [outputs.logits, *(outputs.features[name] for name in detector.features)]
+    finite = torch.stack([torch.isfinite(part).all(dim=1) for part in parts]).all(dim=0)
+    found: list[NearestImages] = [dict.fromkeys(detector.features, ()) for _ in finite]
+    places = torch.nonzero(finite).flatten()
+    for layer, near in detector.nearest(outputs[places], count).items():
+        columns = (near.numbers.tolist(), near.labels.tolist(), near.distances.tolist())
+        for place, *row in zip(places.tolist(), *columns, strict=True):
+            found[place][layer] = tuple(
+                TrainingRow(number, label, classes[label], distance)
+                for number, label, distance in zip(*row, strict=True)
+            )
     return found
-
-
-def join_neighbours(parts: Sequence[Mapping[str, NearestRows]]) -> dict[str, NearestRows]:
-    """Those of several batches as one."""
-    return {
-        layer: NearestRows(
-            np.concatenate([part[layer].rows for part in parts]),
-            np.concatenate([part[layer].labels for part in parts]),
-            np.concatenate([part[layer].distances for part in parts]),
-        )
-        for layer in parts[0]
-    }

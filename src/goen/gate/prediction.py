@@ -1,25 +1,34 @@
 """Predictions: what a gate returns for images."""
 
 import math
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
 
-from goen.data.imageset import row_numbers
-from goen.errors import DataError, ExtraMissing, GoenWarning, UsageError
-from goen.functional import conformal
+from goen.checks import check_number
+from goen.data.images.data_urls import image_url
+from goen.data.images.decoding import read_image
+from goen.data.images.pixel_format import Pixels, to_depth
+from goen.data.imageset import ImageSet, row_numbers
+from goen.errors import DataError, ExtraMissing, UsageError, warn
 from goen.functional.ranking import Floats
-from goen.gate.nearest_rows import NearestRows, TrainingRow, join_neighbours
-from goen.notebook import MOST_ROWS
+from goen.notebook import MOST_ROWS, Cell, cut, flag, html_table, p_value_bar, picture
 
 if TYPE_CHECKING:
     import pandas
 
-    from goen.gate.prediction_table import PredictionTable, Shown
+Shown: TypeAlias = ImageSet | Tensor | NDArray[Any] | Sequence[Image.Image]
+_THUMBNAIL = 96
+
+ScoreRow = dict[str, str | float | bool | None]
+"""One image in a table: values by column."""
+NOT_FINITE = "the network's outputs are NaN or infinite; flagged"
+"""The error in the row of such an image."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +48,6 @@ class Prediction:
         cue_p_values: the p-value of each cue alone, by name: which cues are unusual.
         num_held_out: the number of held-out images behind the p-values, the fewest of any class if
             the gate has a threshold per class: no p-value is below 1 / (num_held_out + 1).
-        neighbours: the nearest training images in each layer, by the layer's name, if they were
-            asked for; see ``nearest``.
     """
 
     label: NDArray[np.int64]
@@ -53,7 +60,6 @@ class Prediction:
     classes: tuple[str, ...]
     cue_p_values: Mapping[str, Floats] = field(default_factory=dict)
     num_held_out: int | None = None
-    neighbours: Mapping[str, NearestRows] | None = None
 
     def __len__(self) -> int:
         return len(self.label)
@@ -75,26 +81,7 @@ class Prediction:
             is_ood=self.is_ood[wanted],
             cues=by_name(self.cues),
             cue_p_values=by_name(self.cue_p_values),
-            neighbours=None
-            if self.neighbours is None
-            else {layer: near.take(wanted) for layer, near in self.neighbours.items()},
         )
-
-    def nearest(self, row: int = 0) -> dict[str, tuple[TrainingRow, ...]]:
-        """The training images nearest to image ``row`` in each layer, the nearest first.
-
-        They are the nearest of those that the gate keeps. None are given for an image for which
-        the network's outputs are not finite.
-
-        Raises:
-            UsageError: the prediction was made without them, or by a gate that keeps none.
-        """
-        if self.neighbours is None:
-            raise UsageError(
-                "This prediction has no nearest training images: ask for them with "
-                "gate.predict(images, nearest=3)."
-            )
-        return {layer: near.of(row, self.classes) for layer, near in self.neighbours.items()}
 
     def to_pandas(self) -> "pandas.DataFrame":
         """A row per image, with the columns of ``goen score``: class name, score, p-values, cues.
@@ -106,24 +93,37 @@ class Prediction:
             import pandas
         except ImportError as error:
             raise ExtraMissing("A table needs pandas: pip install pandas.") from error
-        from goen.gate.score_files import p_value_column  # it needs a gate, which needs this module
+        return pandas.DataFrame(self.columns())
 
-        names = np.array([*self.classes, ""], dtype=object)
-        columns: dict[str, NDArray[Any]] = {
-            "label": names[self.label],
-            "confidence": self.confidence,
-            "score": self.score,
-            "p_value": self.p_value,
-        }
-        if self.probability is not None:
-            columns["probability"] = self.probability
-        columns["is_ood"] = self.is_ood
-        columns |= {f"cue_{name}": values for name, values in self.cues.items()}
-        columns |= {p_value_column(name): p for name, p in self.cue_p_values.items()}
-        return pandas.DataFrame(columns)
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """The arrays by the columns of ``goen score``: class name, score, p-values, cues."""
+        probability = [] if self.probability is None else [self.probability]
+        arrays = [
+            np.array([*self.classes, ""], dtype=object)[self.label],
+            self.confidence,
+            self.score,
+            self.p_value,
+            *probability,
+            self.is_ood,
+            *self.cues.values(),
+            *self.cue_p_values.values(),
+        ]
+        names = row_columns([*self.cues], [*self.cue_p_values], probability=bool(probability))
+        return dict(zip(names, arrays, strict=True))
+
+    def rows(self) -> Iterator[ScoreRow]:
+        """A row for each image: the values of ``columns``, and ``error``.
+
+        A number that is not finite is ``None``, since JSON has no infinity. ``error`` is ``None``,
+        or for an image whose network outputs were not finite the reason why it is flagged.
+        """
+        columns = self.columns()
+        values = zip(*(_plain(column) for column in columns.values()), strict=True)
+        for row in (dict(zip(columns, one, strict=True)) for one in values):
+            yield row | {"error": NOT_FINITE if row["score"] is None else None}
 
     def show(
-        self, images: "Shown | None" = None, *, rows: Sequence[int] | None = None, most: int = 20
+        self, images: Shown | None = None, *, rows: Sequence[int] | None = None, most: int = 20
     ) -> "PredictionTable":
         """A table for notebooks, the most suspicious first, with thumbnails if images are given.
 
@@ -136,8 +136,6 @@ class Prediction:
         Raises:
             UsageError: another number of images.
         """
-        from goen.gate.prediction_table import PredictionTable, most_suspicious  # they need this
-
         if images is not None and len(images) != len(self):
             raise UsageError(
                 f"This prediction is of {len(self):,} images, and {len(images):,} are given."
@@ -148,17 +146,19 @@ class Prediction:
     def _repr_html_(self) -> str:
         return self.show(rows=range(min(len(self), MOST_ROWS)))._repr_html_()
 
-    def explain(self, row: int = 0) -> str:
-        """The p-value of each cue of image ``row``; its value where there is no p-value.
+    def explain(self, row: int = 0) -> "Explanation":
+        """What each cue of image ``row`` contributes to its decision."""
+        p_values = self.cue_p_values
+        cues = tuple(
+            ExplainedCue(name, float(values[row]), float(p_values[name][row]) if p_values else None)
+            for name, values in self.cues.items()
+        )
+        return Explanation(
+            self.classes[self.label[row]], float(self.p_value[row]), bool(self.is_ood[row]), cues
+        )
 
-        For example ``layer2: p = 0.0002, layer4: p = 0.31, entropy: p = 0.44``.
-        """
-        shown = self.cue_p_values or self.cues
-        sign = "p = " if self.cue_p_values else ""
-        return ", ".join(f"{name}: {sign}{values[row]:.2g}" for name, values in shown.items())
-
-    def discoveries(self, rate: float) -> NDArray[np.bool_]:
-        """Which of these images to flag so that at most ``rate`` of the flags are false.
+    def flag_with_fdr(self, q: float) -> NDArray[np.bool_]:
+        """Which of these images to flag so that at most a share ``q`` of the flags is false.
 
         Benjamini and Hochberg's procedure on the p-values of this batch; the bound holds on
         average. The false-alarm rate bounds the share of ID images that are flagged; this bounds
@@ -167,19 +167,61 @@ class Prediction:
         With few held-out images no p-value is small enough for a few images of a large batch to be
         found; a ``GoenWarning`` gives the numbers then.
         """
-        found = conformal.benjamini_hochberg(self.p_value, rate)
-        possible = self.num_held_out is None or len(self) <= rate * (self.num_held_out + 1)
+        from scipy.stats import false_discovery_control  # slow to import
+
+        check_number("q", q, above=0, below=1)
+        # Conformal p-values are fractions, so both sides are often equal but for rounding;
+        # fractions that differ, differ by far more than this tolerance.
+        tolerance = 1 + 8 * np.finfo(np.float64).eps
+        found: NDArray[np.bool_] = false_discovery_control(self.p_value) <= float(q) * tolerance
+        possible = self.num_held_out is None or len(self) <= q * (self.num_held_out + 1)
         if not possible and self.num_held_out is not None and not found.any():
-            needed = math.ceil(len(self) / (rate * (self.num_held_out + 1)))
-            enough = math.ceil(len(self) / rate) - 1
-            warnings.warn(
-                f"With {self.num_held_out} held-out images and a batch of {len(self)}, discoveries "
-                f"at a rate of {rate:g} finds nothing unless at least {needed} images have the "
-                f"least possible p-value. {enough} held-out images would let it find a single one.",
-                GoenWarning,
-                stacklevel=2,
+            needed = math.ceil(len(self) / (q * (self.num_held_out + 1)))
+            enough = math.ceil(len(self) / q) - 1
+            warn(
+                f"With {self.num_held_out} held-out images and a batch of {len(self)}, a "
+                f"false-discovery rate of {q:g} finds nothing unless at least {needed} images have "
+                f"the least possible p-value. {enough} held-out images would let it find a single "
+                "one."
             )
         return found
+
+
+class ExplainedCue(NamedTuple):
+    """One cue of an image: its value, and how unusual that is for an ID image, if it is known."""
+
+    name: str
+    value: float
+    p_value: float | None
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why an image was flagged or not.
+
+    Attributes:
+        label: the name of the predicted class.
+        p_value: of the score.
+        is_ood: the decision.
+        cues: in the order of the detector.
+    """
+
+    label: str
+    p_value: float
+    is_ood: bool
+    cues: tuple[ExplainedCue, ...]
+
+    @property
+    def most_unusual(self) -> ExplainedCue:
+        """The cue with the least p-value."""
+        return min(self.cues, key=lambda cue: 1.0 if cue.p_value is None else cue.p_value)
+
+    def __str__(self) -> str:
+        """Such as ``layer2: p = 0.0002, layer4: p = 0.31, entropy: p = 0.44``."""
+        return ", ".join(
+            f"{name}: {value:.2g}" if p_value is None else f"{name}: p = {p_value:.2g}"
+            for name, value, p_value in self.cues
+        )
 
 
 def concatenate(parts: list[Prediction]) -> Prediction:
@@ -199,7 +241,6 @@ def concatenate(parts: list[Prediction]) -> Prediction:
         return {cue: np.concatenate([values[cue] for values in held]) for cue in held[0]}
 
     first = parts[0]
-    neighbours = [part.neighbours for part in parts if part.neighbours is not None]
     return Prediction(
         label=joined("label"),
         confidence=joined("confidence"),
@@ -211,5 +252,126 @@ def concatenate(parts: list[Prediction]) -> Prediction:
         classes=first.classes,
         cue_p_values=by_name("cue_p_values"),
         num_held_out=first.num_held_out,
-        neighbours=join_neighbours(neighbours) if len(neighbours) == len(parts) else None,
     )
+
+
+def row_columns(cues: Sequence[str], explained: Sequence[str], *, probability: bool) -> list[str]:
+    """The columns of a row, but for ``error``.
+
+    Args:
+        cues: their names.
+        explained: those with p-values.
+        probability: whether there is one.
+
+    Example:
+        >>> row_columns(["a"], ["a"], probability=False)
+        ['label', 'confidence', 'score', 'p_value', 'is_ood', 'cue_a', 'p_a']
+    """
+    return [
+        *("label", "confidence", "score", "p_value"),
+        *(["probability"] if probability else []),
+        "is_ood",
+        *(f"cue_{name}" for name in cues),
+        *map(p_value_column, explained),
+    ]
+
+
+def p_value_column(cue: str) -> str:
+    """The column of a cue's p-value: ``p_`` and its name.
+
+    ``p_value`` is that of the score, so a layer called ``value`` is written with a ``_`` after it,
+    and one called ``value_`` with two.
+    """
+    return f"p_{cue}" + "_" * (cue.rstrip("_") == "value")
+
+
+def cue_of(column: str) -> str:
+    """The cue of a column of ``p_value_column``."""
+    name = column.removeprefix("p_")
+    return name[: len(name) - (name.rstrip("_") == "value")]
+
+
+def _plain(column: NDArray[Any]) -> list[Any]:
+    """The values as Python has them; None for what is not finite."""
+    values: list[Any] = column.tolist()
+    if column.dtype.kind != "f" or np.isfinite(column).all():
+        return values
+    return [value if math.isfinite(value) else None for value in values]
+
+
+class PredictionTable:
+    """Some images of a prediction, as HTML for notebooks.
+
+    Args:
+        prediction: of N images.
+        rows: those to show.
+        images: the N images, if thumbnails are wanted.
+    """
+
+    def __init__(
+        self, prediction: Prediction, rows: Sequence[int], images: Shown | None = None
+    ) -> None:
+        self.prediction = prediction
+        self.rows = rows
+        self._thumbnails = [] if images is None else [_thumbnail(images, row) for row in rows]
+
+    def _repr_html_(self) -> str:
+        found = self.prediction
+        columns = ["", *(["image"] if self._thumbnails else []), "class", "confidence", "p-value"]
+        columns += ["P(OOD)"] if found.probability is not None else []
+        columns += ["decision", *self._cue_columns()]
+        flagged = int(found.is_ood.sum())
+        note = cut(len(self.rows), len(found), "images")
+        bars = "A longer bar is more unusual." if self.rows else ""
+        return html_table(
+            f"{len(found):,} images, {flagged:,} flagged",
+            columns,
+            [self._cells(place, row) for place, row in enumerate(self.rows)],
+            note=f"{note} {bars}".strip(),
+            right=("", "confidence", "P(OOD)"),
+        )
+
+    def _cue_columns(self) -> list[str]:
+        p_values = self.prediction.cue_p_values
+        return [f"p of {name}" for name in p_values] or [*self.prediction.cues]
+
+    def _cells(self, place: int, row: int) -> list[Cell]:
+        found = self.prediction
+        least = None if found.num_held_out is None else 1 / (found.num_held_out + 1)
+        flagged = bool(found.is_ood[row])
+        cells: list[Cell] = [str(row)]
+        cells += [picture(self._thumbnails[place])] if self._thumbnails else []
+        cells += [found.classes[found.label[row]], f"{found.confidence[row]:.3f}"]
+        cells += [p_value_bar(float(found.p_value[row]), least, flagged=flagged)]
+        if found.probability is not None:
+            cells.append(f"{found.probability[row]:.3f}")
+        cells.append(flag(flagged))
+        bars: list[Cell] = [p_value_bar(float(p[row]), least) for p in found.cue_p_values.values()]
+        return [*cells, *(bars or [f"{cue[row]:.3g}" for cue in found.cues.values()])]
+
+
+def most_suspicious(prediction: Prediction) -> list[int]:
+    """The images by p-value, the lowest first, then by score, the highest first."""
+    order: list[int] = np.lexsort((-prediction.score, prediction.p_value)).tolist()
+    return order
+
+
+def _thumbnail(images: Shown, row: int) -> str:
+    """One image as a data URL."""
+    if isinstance(images, ImageSet):
+        return image_url(images.read([row])[0], _THUMBNAIL)
+    one: Any = images[row]
+    if isinstance(one, Image.Image):
+        return image_url(read_image(one, name=f"image {row}"), _THUMBNAIL)
+    return image_url(_pixels(np.asarray(one)), _THUMBNAIL)
+
+
+def _pixels(image: NDArray[Any]) -> Pixels:
+    """An image ``(C, H, W)`` of whole numbers or floats in [0, 1]."""
+    if image.ndim != 3:
+        raise UsageError(f"Images have shape (N, C, H, W); got one of {image.shape}.")
+    if image.dtype in (np.uint8, np.uint16):
+        return image
+    if image.dtype.kind != "f":
+        raise UsageError(f"Images are uint8, uint16, or floats in [0, 1]; got {image.dtype}.")
+    return to_depth(np.nan_to_num(image.astype(np.float64)).clip(0, 1), 8)

@@ -10,12 +10,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from goen.batch import Inputs, count_of, map_parts, take
-from goen.data.imageset import ImageSet
-from goen.detectors import CueDetector
+from goen.detectors import Detector
 from goen.errors import FitError, UsageError
 from goen.functional import conformal
 from goen.functional.ranking import Floats
-from goen.models.placement import evaluating, placement
+from goen.models.placement import placement
 from goen.outputs import Outputs
 
 # Enough to measure the rounding, few enough to cost nothing.
@@ -50,7 +49,7 @@ class HeldOut:
 
     @classmethod
     def from_cues(
-        cls, detector: CueDetector, cues: Tensor, *, labels: Tensor | None, rounding: float
+        cls, detector: Detector, cues: Tensor, *, labels: Tensor | None, rounding: float
     ) -> Self:
         """The scores of cues ``(n, K)``, increased by a tolerance above numerical noise.
 
@@ -58,7 +57,7 @@ class HeldOut:
             detector: fitted and calibrated.
             cues: of images that were used neither to fit nor to calibrate nor to select anything.
             labels: the classifier's labels of the same images.
-            rounding: see ``from_scores``; ``measure_rounding`` measures it.
+            rounding: see ``from_scores``.
         """
         numbers = None if labels is None else labels.numpy()
         return cls.from_scores(
@@ -137,8 +136,8 @@ def engine_tolerance(scores: Floats) -> float:
     return max(TOLERANCE, 1e-3 * conformal.spread(scores))
 
 
-def engine_slack(scores: Floats, difference: float) -> float:
-    """How close to a held-out score another score counts as equal to it; see ``Gate.score_slack``.
+def tie_tolerance(scores: Floats, difference: float) -> float:
+    """How close to a held-out score another score counts as equal to it.
 
     Args:
         scores: held-out, ``(n,)``. Ties are with them: the score of noise may be a million times
@@ -148,28 +147,6 @@ def engine_slack(scores: Floats, difference: float) -> float:
     """
     largest = float(np.quantile(np.abs(scores), 0.99, method="lower"))
     return 1.5 * max(1.0, largest) * difference + 1e-12
-
-
-def measure_rounding(network: nn.Module, detector: CueDetector, images: ImageSet) -> float:
-    """The largest difference between the scores of a few images in a batch and each alone.
-
-    Args:
-        network: gives ``Outputs``.
-        detector: fitted and calibrated.
-        images: the first few of them are compared.
-    """
-    few = torch.from_numpy(images.read(range(min(COMPARED_IMAGES, len(images)))))
-    device, _ = placement(network)
-    with evaluating(network), torch.no_grad():
-        together: Outputs = network(few.to(device))
-        alone = [detector.cues(outputs) for outputs in one_by_one(network, few)]
-    return score_rounding(detector, detector.cues(together.cpu()), torch.cat(alone))
-
-
-def score_rounding(detector: CueDetector, together: Tensor, alone: Tensor) -> float:
-    """The largest difference between scores of images in a batch and the first of them alone."""
-    difference = detector.score_cues(alone) - detector.score_cues(together[: len(alone)])
-    return float(difference.abs().max())
 
 
 def one_by_one(network: nn.Module, inputs: Inputs) -> Iterator[Outputs]:

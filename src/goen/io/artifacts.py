@@ -10,18 +10,15 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from goen.errors import ArtifactError, GoenError, UsageError
-from goen.files import Own, whole_folder
-from goen.runs.json_files import json_object
-from goen.runs.limits import JSON_BYTES
-from goen.runs.manifest import JsonObject, Manifest
-from goen.runs.provenance import versions
-from goen.runs.recognise import REPORT
-from goen.runs.tensors import Tensors, check_tensor_file, read_tensors
+from goen.io.files import whole_folder
+from goen.io.json_files import json_object
+from goen.io.limits import JSON_BYTES
+from goen.io.manifest import JsonObject, Manifest
+from goen.io.provenance import versions
+from goen.io.tensors import Tensors, check_tensor_file, read_tensors
 
 FORM = 2
 _TENSORS, _MANIFEST = "tensors.safetensors", "manifest.json"
-_FIT_REPORT, _FIT_PAGE = "report.txt", "report.html"
-FIT_REPORT_TITLE = "A gate for "
 FIELDS = ("kind", "form", "tensors_sha256", "versions")
 """The fields of every manifest; what else there is depends on its kind."""
 
@@ -31,43 +28,28 @@ def artifact_files(folder: Path) -> list[Path]:
     return [folder / _TENSORS, folder / _MANIFEST]
 
 
-def saved(kind: str) -> Own:
-    """How to recognise an artefact of this kind with nothing in its folder that saving would lose.
-
-    Beside the artefact there may be the reports of ``goen fit``, which are written anew with it.
-    """
-    parts = frozenset({_TENSORS, _MANIFEST, _FIT_REPORT, _FIT_PAGE})
-
-    def recognise(folder: Path) -> bool:
-        found = {file.name: file for file in folder.iterdir()}
-        report = found.get(_FIT_REPORT)
-        if not found.keys() <= parts or not all(file.is_file() for file in found.values()):
-            return False
-        if report is not None and not report.read_text("utf-8").startswith(FIT_REPORT_TITLE):
-            return False
-        if _FIT_PAGE in found and not REPORT.recognises(found[_FIT_PAGE]):
-            return False
-        manifest = json_object(folder / _MANIFEST)
-        return manifest["kind"] == kind and {"form", "tensors_sha256"} <= manifest.keys()
-
-    return Own(f"a saved {kind}", recognise, parts)
-
-
 def save_artifact(
-    folder: Path, kind: str, tensors: Mapping[str, Tensor], manifest: JsonObject
+    folder: Path,
+    kind: str,
+    tensors: Mapping[str, Tensor],
+    manifest: JsonObject,
+    *,
+    overwrite: bool = False,
 ) -> None:
-    """Write an artefact, whole or not at all, in place of an earlier one of its kind.
+    """Write an artefact, whole or not at all.
 
     Args:
         folder: becomes the artefact; a link to a folder stays a link.
         kind: what it is, such as ``gate``; loading asks for it.
         tensors: by name.
         manifest: what JSON can hold; the hash of the tensors and the versions are added.
+        overwrite: whether an earlier one of its kind may be replaced.
 
     Raises:
-        UsageError: something else lies there, or the manifest is larger than can be loaded.
+        UsageError: what is there may not be replaced, or the manifest is larger than can be
+            loaded.
     """
-    with whole_folder(folder, saved(kind)) as temporary:
+    with whole_folder(folder, kind, overwrite=overwrite) as temporary:
         plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         save_file(plain, temporary / _TENSORS)
         with (temporary / _TENSORS).open("rb") as file:

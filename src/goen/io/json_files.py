@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from goen.runs.limits import JSON_BYTES, JSON_DEPTH, ROW_BYTES, ROWS_BYTES
-from goen.runs.manifest import JsonObject, JsonValue, Manifest
+from goen.io.limits import JSON_BYTES, JSON_DEPTH, ROW_BYTES, ROWS_BYTES
+from goen.io.manifest import JsonObject, JsonValue, Manifest
 
 _Row = TypeVar("_Row")
 

@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from goen.errors import ArtifactError
-from goen.files import whole_file
-from goen.runs.json_files import json_rows
-from goen.runs.manifest import Manifest
-from goen.runs.recognise import MISTAKES, RESULTS, SCORES
-from goen.runs.tensors import read_tensors
+from goen.io.files import whole_file
+from goen.io.json_files import json_rows
+from goen.io.manifest import Manifest
+from goen.io.tensors import read_tensors
 
 _log = getLogger(__name__)
 
@@ -101,9 +100,9 @@ class Origin:
         ]
 
 
-def write_results(path: Path, results: Iterable[Result]) -> None:
+def write_results(path: Path, results: Iterable[Result], *, overwrite: bool = False) -> None:
     """The results as JSON lines, whole or not at all."""
-    with whole_file(path, RESULTS) as temporary:
+    with whole_file(path, overwrite=overwrite) as temporary:
         lines = (json.dumps(asdict(r), ensure_ascii=False, allow_nan=False) for r in results)
         temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
@@ -157,7 +156,7 @@ def write_scores(path: Path, scores: Mapping[str, Mapping[str, NDArray[Any]]]) -
         for dataset, named in scores.items()
         for name, values in named.items()
     }
-    with whole_file(path, SCORES) as temporary:
+    with whole_file(path) as temporary:
         save_file(arrays, temporary)
 
 
@@ -178,7 +177,7 @@ def write_mistakes(path: Path, mistakes: Mapping[str, Mistakes]) -> None:
     """The mistakes by set as one safetensors file, under ``rows/SET`` and ``images/SET``."""
     rows = {f"rows/{name}": found.rows for name, found in mistakes.items()}
     images = {f"images/{name}": found.images for name, found in mistakes.items()}
-    with whole_file(path, MISTAKES) as temporary:
+    with whole_file(path) as temporary:
         save_file({**rows, **images}, temporary)
 
 

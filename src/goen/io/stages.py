@@ -12,20 +12,25 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from goen.errors import UsageError
-from goen.files import (
-    LOCK,
-    check_free,
-    make_folder,
-    remove_own,
-    storage_errors,
-    whole_file,
-    whole_folder,
-)
-from goen.runs.manifest import JsonObject
-from goen.runs.provenance import hardware, versions
-from goen.runs.recognise import RUN_FILES, SUMMARY
+from goen.io.files import check_lock, claim_folder, make_folder, whole_file, whole_folder
+from goen.io.manifest import JsonObject
+from goen.io.provenance import hardware, versions
+from goen.io.storage_errors import storage_errors
 
 _log = getLogger(__name__)
+
+RUN = "run"
+"""The kind of the folder of any study."""
+_RUN_FILES = (
+    "run.json",
+    "report.html",
+    "results.jsonl",
+    "scores.safetensors",
+    "map.safetensors",
+    "mistakes.safetensors",
+    "training.jsonl",
+    "head.jsonl",
+)
 
 
 @dataclass(frozen=True)
@@ -67,33 +72,25 @@ class Stages:
         done = self.folder / f"{name}-{key}"
         work = self.folder / "work" / f"{name}-{key}"
         title = f"{name} of {about}" if about else name
+        claim_folder(self.folder, "stages")
         make_folder(work)
         with storage_errors(work), _turn(work.with_name(f".{work.name}.lock"), title):
             if done.is_dir():
-                _check_stage(done)
                 if not about:  # of many alike, only what is being done is worth a line
                     _log.info(f"{title}: done before ({done})")
             else:
                 _log.info(f"{title}: working")
-                with whole_folder(done) as temporary:
+                with whole_folder(done, "stage") as temporary:
                     (temporary / "inputs.json").write_text(text + "\n", encoding="utf-8")
                     make(temporary, work)
             _clear(work)  # left as well if the process was killed just after the stage appeared
         return done
 
 
-def _check_stage(folder: Path) -> None:
-    if not (folder / "inputs.json").is_file():
-        raise UsageError(
-            f"{folder} exists and is not a stage that goen made. Choose another folder for stages."
-        )
-
-
 @contextmanager
 def _turn(lock: Path, title: str) -> Iterator[None]:
     """Hold the lock; when another process has it, log that and wait."""
-    check_free(lock, LOCK)
-    held = FileLock(lock)
+    held = FileLock(check_lock(lock))
     try:
         held.acquire(timeout=0)
     except Timeout:
@@ -109,31 +106,17 @@ def _clear(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def check_run_folder(folder: Path) -> None:
-    """Raise a UsageError if a study in this folder would lose anything but an earlier study.
-
-    Other files may be in the folder; they stay.
-    """
-    if folder.exists() and not folder.is_dir():
-        check_free(folder)
-    check_free(folder / ".lock", LOCK)
-    for name, ours in RUN_FILES.items():
-        check_free(folder / name, ours)
-
-
 @contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
-    """Hold a run's folder for one process.
+def alone_in(folder: Path, kind: str = RUN) -> Iterator[None]:
+    """Hold a folder of this kind for one process; it is made, or continued by its marker.
 
     Raises:
-        UsageError: another process is at work in it, or files that a study would replace and that
-            goen did not write are in it.
+        UsageError: another process is at work in it, or it is not a folder of this kind.
     """
-    check_run_folder(folder)
-    make_folder(folder)
+    lock = check_lock(claim_folder(folder, kind) / ".lock")
     try:
         # One lock for each folder: who holds it may ask again, for the report of the run.
-        with storage_errors(folder), FileLock(folder / ".lock", timeout=0, is_singleton=True):
+        with storage_errors(folder), FileLock(lock, timeout=0, is_singleton=True):
             yield
     except Timeout as error:
         raise UsageError(
@@ -151,11 +134,10 @@ def summarised(out: Path, summary: JsonObject) -> Iterator[None]:
     has results leaves the earlier one whole, and nothing of two is ever mixed. A gate stays until
     there is another.
     """
-    check_run_folder(out)  # all of them, before the first is removed
-    for name, ours in RUN_FILES.items():
-        remove_own(out / name, ours)
+    for name in _RUN_FILES:
+        (out / name).unlink(missing_ok=True)
     yield
-    with whole_file(out / "run.json", SUMMARY) as temporary:
+    with whole_file(out / "run.json") as temporary:
         whole = {**summary, "versions": versions(), "hardware": hardware()}
         text = json.dumps(whole, indent=2, ensure_ascii=False)
         temporary.write_text(text + "\n", encoding="utf-8")

@@ -10,9 +10,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from goen.runs.json_files import parse_object
-from goen.runs.limits import JSON_BYTES, TENSOR_BYTES
-from goen.runs.manifest import JsonObject
+from goen.io.json_files import parse_object
+from goen.io.limits import JSON_BYTES, TENSOR_BYTES
+from goen.io.manifest import JsonObject
 
 Shape: TypeAlias = tuple[int | str, ...]
 """Sizes; one that is not known has a name for people, and is at least 1."""

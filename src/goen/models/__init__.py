@@ -1,7 +1,7 @@
 """Networks that declare their scales, and their classifiers.
 
 To add a backbone, see ``goen.models.backbone``. A model of another library needs none of this; see
-``goen.models.tapping``.
+``goen.features``.
 """
 
 from collections.abc import Mapping

@@ -17,7 +17,7 @@ from goen.checks import check_choice, check_number
 from goen.errors import UsageError
 from goen.models.classifiers import CLASSIFIERS, Classifier, ClassifierKind
 from goen.models.pooling import Pooling, pool
-from goen.outputs import Outputs
+from goen.outputs import LinearClassifier, Outputs
 
 Architecture = Literal["resnet18", "fast_cnn"]
 Representation = Literal["multi_scale", "single_scale", "concat", "plain"]
@@ -113,6 +113,7 @@ class Backbone(nn.Module):
         config: its settings.
         scales: where features are taken, from the image to the classifier.
         middle: the scale that ``multi_scale`` and ``concat`` add to the last one.
+        classifier_scale: what z is multiplied by before the classifier reads it.
         classifier: reads the representation.
     """
 
@@ -120,13 +121,14 @@ class Backbone(nn.Module):
     std: Tensor
     scales: tuple[Scale, ...]
     middle: str
+    classifier_scale: float = 1.0
     classifier: Classifier
 
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
         self.config = config
         # Channels-last is a quarter faster, but on the CPU the backward pass of torch 2.13 writes
-        # outside its buffers when layers are narrower than a vector register (docs/log.md,
+        # outside its buffers when layers are narrower than a vector register (results/log.md,
         # 2026-11-15): only multiples of the widest register's sixteen floats may have it.
         narrow = config.width % 16 != 0
         self._layout = torch.contiguous_format if narrow else torch.channels_last
@@ -171,7 +173,18 @@ class Backbone(nn.Module):
     def forward(self, images: Tensor) -> Outputs:
         hidden, features = self.encode(images)
         prediction = self.classifier.predict(hidden)
-        return Outputs(prediction.logits, features, prediction.uncertainty)
+        return Outputs(
+            prediction.logits, features, prediction.uncertainty, self.linear_classifier()
+        )
+
+    def linear_classifier(self) -> LinearClassifier | None:
+        """The classifier, if it is linear and reads z.
+
+        With ``concat`` it reads what is not among the features.
+        """
+        if not isinstance(self.classifier, nn.Linear) or self.config.representation == "concat":
+            return None
+        return LinearClassifier.of(self.classifier, "z", self.classifier_scale)
 
     def encode(self, images: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """The classifier's input ``(N, D)``, and the features by name."""

@@ -53,6 +53,7 @@ class FastCNN(Backbone):
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__(config)
         w = config.width
+        self.classifier_scale = _SCALE if config.representation == "plain" else 1.0
         self.scales = (
             Scale("block1", w, 2, "mean_abs"),
             Scale("block2", 4 * w, 4, "max"),
@@ -110,7 +111,7 @@ class FastCNN(Backbone):
 
     def _represent(self, middle: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
         hidden, z = super()._represent(middle, last)
-        return (hidden * _SCALE if self.config.representation == "plain" else hidden), z
+        return (hidden if self.classifier_scale == 1 else hidden * self.classifier_scale), z
 
 
 def _batch_norm(channels: int) -> nn.BatchNorm2d:

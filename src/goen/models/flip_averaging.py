@@ -42,4 +42,5 @@ class FlipAveraged(nn.Module):
                 "flips: use it without flip averaging."
             )
         features = {name: (one.features[name] + other.features[name]) / 2 for name in one.features}
-        return Outputs((one.logits + other.logits) / 2, features)
+        # A mean of logits that are linear in features is linear in the mean of these.
+        return Outputs((one.logits + other.logits) / 2, features, classifier=one.classifier)

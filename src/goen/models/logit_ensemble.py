@@ -18,7 +18,8 @@ class LogitEnsemble(nn.Module):
     logits is a cue, and logarithms of probabilities always have the energy 0. Each member's
     features are scaled to unit length and stand beside the others', so that the distance between
     two images is the root mean square of the members' distances (nearly so when the outputs are
-    averaged over flips afterwards). It costs a pass of each member.
+    averaged over flips afterwards). The logits are not linear in features of unit length, so the
+    outputs have no classifier. It costs a pass of each member.
 
     Paper: none; deep ensembles (Lakshminarayanan et al. 2017) average probabilities.
 

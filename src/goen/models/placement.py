@@ -129,7 +129,7 @@ def require_values(model: nn.Module) -> None:
 
 
 def example_inputs(example: Example, model: nn.Module) -> Inputs:
-    """The example as a batch on the model's device; a shape becomes two black images."""
+    """The example as a batch on the model's device; a shape becomes two images of noise."""
     device = placement(model)[0]
     if isinstance(example, np.ndarray):
         return torch.as_tensor(example, device=device)
@@ -138,7 +138,9 @@ def example_inputs(example: Example, model: nn.Module) -> Inputs:
         return map_parts(lambda part: torch.as_tensor(part, device=device), cast(Inputs, example))
     sizes = tuple(example)
     sizes = (2, *sizes) if len(sizes) == 3 else sizes
-    return torch.zeros(sizes, dtype=torch.uint8, device=device)
+    # Not black: layers that differ may give the same for an image without anything in it.
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(256, sizes, dtype=torch.uint8, generator=generator).to(device)
 
 
 def _is_shape(example: Example) -> TypeGuard[Sequence[int]]:

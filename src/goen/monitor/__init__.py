@@ -1,6 +1,6 @@
 """Sequential monitoring of a gate's images: has the stream changed?"""
 
 from goen.monitor.monitor import Monitor
-from goen.monitor.state import Finding, MonitorState, StreamState
+from goen.monitor.state import ChangePoint, MonitorState, StreamState
 
-__all__ = ["Finding", "Monitor", "MonitorState", "StreamState"]
+__all__ = ["ChangePoint", "Monitor", "MonitorState", "StreamState"]

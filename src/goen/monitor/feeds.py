@@ -11,11 +11,11 @@ from queue import Empty, Queue
 from threading import Event, Thread
 from typing import TextIO
 
-from goen.data.find_pictures import find_pictures
+from goen.data.images.finding import find_images
 from goen.errors import UsageError
-from goen.files import printable_path
-from goen.gate.score_files import DEFAULT_BATCH_SIZE
-from goen.runs.manifest import JsonObject
+from goen.io.files import printable_path
+from goen.io.manifest import JsonObject
+from goen.scoring.pipeline import DEFAULT_BATCH_SIZE
 
 # A file that was changed less than so many seconds ago may still be written.
 _SETTLED = 1.0
@@ -67,7 +67,7 @@ def follow_folder(
     while True:
         found, before = [], waiting
         waiting = {}
-        for file in find_pictures(folder, arrays=arrays):
+        for file in find_images(folder, arrays=arrays):
             if not is_new(printable_path(file)):
                 continue
             # Not Path.resolve, which raises for a link to itself.

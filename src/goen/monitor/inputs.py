@@ -12,9 +12,9 @@ from goen.errors import UsageError
 from goen.functional import conformal
 from goen.functional.ranking import Floats
 from goen.gate import Gate, Prediction
-from goen.gate.held_out import engine_slack, engine_tolerance
+from goen.gate.threshold import engine_tolerance, tie_tolerance
+from goen.io.manifest import JsonObject, Manifest
 from goen.monitor.state import CLASS, SCORE
-from goen.runs.manifest import JsonObject, Manifest
 
 Numbers: TypeAlias = conformal.Numbers
 
@@ -33,7 +33,7 @@ class Observed:
 
 
 @dataclass(frozen=True, eq=False)
-class WatchedGate:
+class MonitoredGate:
     """The gate whose predictions a monitor follows.
 
     Attributes:
@@ -52,7 +52,7 @@ class WatchedGate:
     has_labels: bool
 
     @classmethod
-    def of(cls, gate: Gate) -> "WatchedGate":
+    def of(cls, gate: Gate) -> "MonitoredGate":
         """That of a gate."""
         held_out = gate.held_out
         names = gate.detector.cue_names
@@ -70,7 +70,7 @@ class WatchedGate:
             has_labels=held_out.labels is not None,
         )
 
-    def same_as(self, other: "WatchedGate") -> bool:
+    def same_as(self, other: "MonitoredGate") -> bool:
         """Whether both are of one gate."""
         named = ("classes", "cues", "has_labels")
         arrays = ("held_out_scores", "held_out_labels")
@@ -99,12 +99,12 @@ class WatchedGate:
     def _check_p_values(self, score: Floats, labels: NDArray[np.int64], p_values: Floats) -> None:
         """The gate's p-value of a score is that of its held-out images: another gate's is not.
 
-        In another engine than torch a score within the slack above a held-out one counts as equal
+        In another engine than torch a score within a tolerance above a held-out one counts as equal
         to it, and a row does not say which engine it is from.
         """
-        slack = engine_slack(self.held_out_scores, engine_tolerance(self.held_out_scores))
+        tolerance = tie_tolerance(self.held_out_scores, engine_tolerance(self.held_out_scores))
         low = self._p_values(score, labels)
-        high = self._p_values(score - slack, labels)
+        high = self._p_values(score - tolerance, labels)
         rounding = 1 + 1e-9
         if p_values.shape != low.shape or not bool(
             ((low <= p_values * rounding) & (p_values <= high * rounding)).all()

@@ -8,16 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from goen.errors import UsageError
-from goen.functional.proportion import exact_proportion
 from goen.gate import Gate, Prediction
+from goen.monitor.guarantee import Guarantee
 from goen.monitor.inputs import (
+    MonitoredGate,
     Numbers,
     Observed,
-    WatchedGate,
     as_scores,
     held_out_values,
 )
-from goen.monitor.promise import Promise
 from goen.monitor.state import CLASS, SCORE, Batch, MonitorState, StreamState
 from goen.monitor.streams import Streams, begin, checked_values
 
@@ -27,23 +26,23 @@ _NO_FLAGS = np.zeros(0, dtype=np.bool_)
 
 
 class Monitor:
-    """Watches a stream of images and raises an alarm when they have changed, with a guarantee.
+    """Follows a stream of images and raises an alarm when they have changed, with a guarantee.
 
     The null hypothesis is that the images are exchangeable with each other and with the held-out
     images of the gate: their order carries no information. As long as it is true, the probability
-    that the monitor **ever** raises an alarm is at most ``false_alarm``, however long it runs, for
-    every network, score and number of held-out images: conformal test martingales and Ville's
-    inequality, see docs/monitor.md. With ``average_run_length`` the mean number of images until a
-    false alarm is bounded instead.
+    that the monitor **ever** raises an alarm is at most ``alarm_probability``, however long it
+    runs, for every network, score and number of held-out images: conformal test martingales and
+    Ville's inequality, see docs/monitor.md. With ``average_run_length`` the mean number of images
+    until a false alarm is bounded instead.
 
-    It follows the gate's score, each of its cues, and the predicted class. The promise holds for
+    It follows the gate's score, each of its cues, and the predicted class. The guarantee holds for
     all of them together. An alarm says that the images have changed, not that they are bad; and
     images that depend on each other, such as frames of one video, are not exchangeable.
 
     Args:
-        gate: whose predictions are watched.
-        false_alarm: the probability of ever raising an alarm without a change; 0.01 if neither
-            this nor ``average_run_length`` is given.
+        gate: whose predictions are followed.
+        alarm_probability: of ever raising an alarm without a change, at most; 0.01 if neither this
+            nor ``average_run_length`` is given.
         seed: of the random numbers that break ties.
         average_run_length: bound the mean number of images until a false alarm instead.
 
@@ -63,23 +62,23 @@ class Monitor:
     def __init__(
         self,
         gate: Gate,
-        false_alarm: float | None = None,
+        alarm_probability: float | None = None,
         seed: int = 0,
         *,
         average_run_length: int | None = None,
     ) -> None:
-        promise = _promise(false_alarm, average_run_length)
+        guarantee = _guarantee(alarm_probability, average_run_length)
         values = held_out_values(gate)
         # Half of the allowed false alarms for the score, the rest in equal parts.
         weights = {name: 0.5 / (len(values) - 1) for name in values} | {SCORE: 0.5}
-        streams = begin(values, weights, {CLASS}, seed=seed, starts=promise.starts)
-        self._assign(WatchedGate.of(gate), promise, streams, _NO_FLAGS)
+        streams = begin(values, weights, {CLASS}, seed=seed, starts=guarantee.starts)
+        self._assign(MonitoredGate.of(gate), guarantee, streams, _NO_FLAGS)
 
     @classmethod
     def from_scores(
         cls,
         held_out_scores: Numbers | Mapping[str, Numbers],
-        false_alarm: float | None = None,
+        alarm_probability: float | None = None,
         seed: int = 0,
         *,
         average_run_length: int | None = None,
@@ -88,8 +87,8 @@ class Monitor:
 
         Args:
             held_out_scores: ``(n,)``, of inputs that trained, fitted and selected nothing; or
-                several streams of the same inputs by name, which share the promise equally.
-            false_alarm: see ``Monitor``.
+                several streams of the same inputs by name, which share the guarantee equally.
+            alarm_probability: see ``Monitor``.
             seed: see ``Monitor``.
             average_run_length: see ``Monitor``.
         """
@@ -98,31 +97,31 @@ class Monitor:
             raise UsageError("Name at least one stream of held-out scores.")
         values = checked_values(given, tuple(given), "held-out scores")
         weights = {name: 1 / len(values) for name in values}
-        promise = _promise(false_alarm, average_run_length)
-        streams = begin(values, weights, set(), seed=seed, starts=promise.starts)
-        return cls.of_parts(None, promise, streams, _NO_FLAGS)
+        guarantee = _guarantee(alarm_probability, average_run_length)
+        streams = begin(values, weights, set(), seed=seed, starts=guarantee.starts)
+        return cls.of_parts(None, guarantee, streams, _NO_FLAGS)
 
     @classmethod
     def of_parts(
         cls,
-        gate: WatchedGate | None,
-        promise: Promise,
+        gate: MonitoredGate | None,
+        guarantee: Guarantee,
         streams: Streams,
         flags: NDArray[np.bool_],
     ) -> Self:
         """A monitor made of its parts, such as those that were saved."""
         monitor = cls.__new__(cls)
-        monitor._assign(gate, promise, streams, flags)
+        monitor._assign(gate, guarantee, streams, flags)
         return monitor
 
     def _assign(
         self,
-        gate: WatchedGate | None,
-        promise: Promise,
+        gate: MonitoredGate | None,
+        guarantee: Guarantee,
         streams: Streams,
         flags: NDArray[np.bool_],
     ) -> None:
-        self.gate, self.promise, self.streams, self.flags = gate, promise, streams, flags
+        self.gate, self.guarantee, self.streams, self.flags = gate, guarantee, streams, flags
         none = np.zeros((0, len(streams.streams)))
         self._batch = Batch(none, none)
 
@@ -163,7 +162,7 @@ class Monitor:
     def add(self, images: Observed) -> MonitorState:
         """``update`` with the numbers of each stream."""
         values = checked_values(images.values, self.streams.names, "scores")
-        self._batch = self.streams.add(values, self.promise.alarm_line)
+        self._batch = self.streams.add(values, self.guarantee.alarm_line)
         if images.flagged is not None:
             self.flags = np.concatenate([self.flags, images.flagged])[-FLAGGED_WINDOW:]
         return self.state
@@ -175,15 +174,17 @@ class Monitor:
         flagged = low = high = None
         if self.flags.size:
             flagged = float(self.flags.mean())
-            _, low, high = exact_proportion(int(self.flags.sum()), self.flags.size)
+            from scipy.stats import binomtest  # slow to import
+
+            low, high = binomtest(int(self.flags.sum()), self.flags.size).proportion_ci()
         return MonitorState(
             images=self.images,
-            log_evidence=float(streams.log_evidence.max()),
-            alarm_line=self.promise.alarm_line,
+            log_e_value=float(streams.log_e_value.max()),
+            alarm_line=self.guarantee.alarm_line,
             streams={
-                name: StreamState(float(evidence), finding)
-                for name, evidence, finding in zip(
-                    streams.names, streams.log_evidence, streams.findings, strict=True
+                name: StreamState(float(value), change_point)
+                for name, value, change_point in zip(
+                    streams.names, streams.log_e_value, streams.change_points, strict=True
                 )
             },
             flagged=flagged,
@@ -193,7 +194,7 @@ class Monitor:
         )
 
     def restart(self) -> None:
-        """Begin a new test with the promise anew: no evidence, no alarm.
+        """Restart the test, and with it the guarantee: e-values of 1, no alarm.
 
         The scores seen so far are kept: new images are still compared with the held-out images and
         all images since, and an alarm that had a cause comes again. Where the images have changed
@@ -201,15 +202,18 @@ class Monitor:
         """
         self.streams = self.streams.restarted()
 
-    def save(self, file: Path | str) -> None:
-        """Write the monitor to one file, whole or not at all; an earlier monitor is replaced.
+    def save(self, file: Path | str, *, overwrite: bool = False) -> None:
+        """Write the monitor to one file, whole or not at all.
 
         Raises:
-            UsageError: something else is there.
+            UsageError: a file is there, and ``overwrite`` is not set.
         """
-        from goen.monitor.saving import save_monitor  # it makes monitors, so it imports this module
+        from goen.monitor.saving import (  # it makes monitors, so it imports this module
+            monitor_bytes,
+            write_monitor,
+        )
 
-        save_monitor(self, Path(file))
+        write_monitor(monitor_bytes(self), Path(file), overwrite=overwrite)
 
     @classmethod
     def load(cls, file: Path | str) -> "Monitor":
@@ -223,7 +227,7 @@ class Monitor:
         return load_monitor(Path(file))[0]
 
 
-def _promise(false_alarm: float | None, average_run_length: int | None) -> Promise:
-    if false_alarm is None and average_run_length is None:
-        false_alarm = 0.01
-    return Promise(false_alarm, average_run_length)
+def _guarantee(alarm_probability: float | None, average_run_length: int | None) -> Guarantee:
+    if alarm_probability is None and average_run_length is None:
+        alarm_probability = 0.01
+    return Guarantee(alarm_probability, average_run_length)

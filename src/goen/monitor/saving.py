@@ -14,56 +14,58 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from goen.errors import ArtifactError, UsageError
-from goen.files import Own, whole_file
 from goen.functional.martingales import NUM_BETS, Direction
 from goen.functional.online_conformal import ScoreCounts
-from goen.monitor.inputs import WatchedGate
+from goen.io.files import whole_file
+from goen.io.manifest import JsonObject, JsonValue, Manifest
+from goen.io.provenance import versions
+from goen.monitor.guarantee import Guarantee
+from goen.monitor.inputs import MonitoredGate
 from goen.monitor.monitor import FLAGGED_WINDOW, Monitor
-from goen.monitor.promise import Promise
-from goen.monitor.state import Finding
+from goen.monitor.state import ChangePoint
 from goen.monitor.streams import Stream, Streams
-from goen.runs.manifest import JsonObject, JsonValue, Manifest
-from goen.runs.provenance import versions
-from goen.runs.recognise import tensor_names
 
 FORM = 1
 _KEY = "goen_monitor"
-_EVIDENCE = ("capital", "joined", "gains", "lowest", "since")
+_MIXTURE = ("capital", "joined", "gains", "lowest", "since")
 
 Arrays = dict[str, NDArray[Any]]
 
-MONITOR = Own("a saved monitor", lambda path: _KEY in tensor_names(path)[1])
 
-
-def save_monitor(monitor: Monitor, file: Path, extra: JsonObject | None = None) -> None:
-    """Write the monitor, and ``extra`` with it, whole or not at all."""
+def monitor_bytes(monitor: Monitor, extra: JsonObject | None = None) -> bytes:
+    """The content of a file with this monitor, and ``extra`` with it."""
     arrays = _arrays(monitor)
     manifest = {
         "form": FORM,
         "versions": versions(),
         "sha256": _digest(arrays),
-        "promise": asdict(monitor.promise),
+        "guarantee": asdict(monitor.guarantee),
         "seed": int(monitor.streams.seed),
         "restarted_at": monitor.streams.restarted_at,
-        "images": monitor.streams.evidence.images,
-        "log_evidence": monitor.streams.log_evidence.tolist(),
+        "images": monitor.streams.mixture.images,
+        "log_e_value": monitor.streams.log_e_value.tolist(),
         "streams": [asdict(stream) for stream in monitor.streams.streams],
-        "findings": [f and asdict(f) for f in monitor.streams.findings],
+        "change_points": [f and asdict(f) for f in monitor.streams.change_points],
         "gate": _gate_json(monitor.gate),
         "extra": extra or {},
     }
     text = json.dumps(manifest, ensure_ascii=False, allow_nan=False)
-    with whole_file(file, MONITOR) as temporary:
-        save_file(arrays, temporary, metadata={_KEY: text})
+    return save(arrays, metadata={_KEY: text})
+
+
+def write_monitor(content: bytes, file: Path, *, overwrite: bool = False) -> None:
+    """Write ``monitor_bytes`` to a file, whole or not at all."""
+    with whole_file(file, overwrite=overwrite) as temporary:
+        temporary.write_bytes(content)
 
 
 def _arrays(monitor: Monitor) -> Arrays:
     streams = monitor.streams
     arrays: Arrays = {"flags": monitor.flags}
-    arrays |= {name: getattr(streams.evidence, name) for name in _EVIDENCE}
+    arrays |= {name: getattr(streams.mixture, name) for name in _MIXTURE}
     for number, counts in enumerate(streams.counts):
         arrays[f"values.{number}"], arrays[f"counts.{number}"] = counts.values, counts.counts
     if monitor.gate is not None:
@@ -73,7 +75,7 @@ def _arrays(monitor: Monitor) -> Arrays:
     return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
 
 
-def _gate_json(gate: WatchedGate | None) -> JsonObject | None:
+def _gate_json(gate: MonitoredGate | None) -> JsonObject | None:
     if gate is None:
         return None
     return {
@@ -133,18 +135,18 @@ def load_monitor(file: Path) -> tuple[Monitor, Manifest]:
 
 
 def _rebuilt(manifest: Manifest, arrays: Arrays) -> Monitor:
-    given = manifest.part("promise")
+    given = manifest.part("guarantee")
     length = given.count("average_run_length") if "average_run_length" in given else None
-    chance = given.number("false_alarm") if "false_alarm" in given else None
-    promise = Promise(chance, length)
-    streams = _streams(manifest, arrays, promise)
+    chance = given.number("alarm_probability") if "alarm_probability" in given else None
+    guarantee = Guarantee(chance, length)
+    streams = _streams(manifest, arrays, guarantee)
     flags = arrays["flags"]
     if flags.dtype != np.bool_ or flags.ndim != 1 or len(flags) > FLAGGED_WINDOW:
         raise ValueError("its flags are not those of a monitor")
-    return Monitor.of_parts(_gate(manifest, arrays), promise, streams, flags)
+    return Monitor.of_parts(_gate(manifest, arrays), guarantee, streams, flags)
 
 
-def _streams(manifest: Manifest, arrays: Arrays, promise: Promise) -> Streams:
+def _streams(manifest: Manifest, arrays: Arrays, guarantee: Guarantee) -> Streams:
     described = [
         Stream(part.text("name"), part.number("weight"), part.number("step"), part.number("origin"))
         for part in manifest.parts("streams")
@@ -163,40 +165,40 @@ def _streams(manifest: Manifest, arrays: Arrays, promise: Promise) -> Streams:
         raise ValueError("the weights of its streams do not sum to 1")
     if len({len(part) for part in counts}) != 1 or len(counts[0]) < restarted_at + images:
         raise ValueError("its counts are not those of one stream of images")
-    streams = Streams(described, counts, seed=seed, starts=promise.starts, images=restarted_at)
-    for name in _EVIDENCE:
+    streams = Streams(described, counts, seed=seed, starts=guarantee.starts, images=restarted_at)
+    for name in _MIXTURE:
         kind = np.int64 if name == "since" else np.float64
         values = _array(arrays, name, kind)
         if values.shape != (len(described), NUM_BETS) or not np.isfinite(values).all():
             raise ValueError(f"its {name} is not that of {len(described)} streams")
-        setattr(streams.evidence, name, values)
-    if not (streams.evidence.joined > 0).all():
+        setattr(streams.mixture, name, values)
+    if not (streams.mixture.joined > 0).all():
         raise ValueError("its stakes should be above 0")
-    streams.evidence.images = images
-    streams.log_evidence = np.array(manifest.numbers("log_evidence"))
-    findings = manifest.content.get("findings")
-    if not isinstance(findings, list) or not len(findings) == len(described):
-        raise ValueError("its findings are not one per stream")
-    if len(streams.log_evidence) != len(described):
-        raise ValueError("its log_evidence is not one per stream")
-    streams.findings = [_finding(found) for found in findings]
+    streams.mixture.images = images
+    streams.log_e_value = np.array(manifest.numbers("log_e_value"))
+    change_points = manifest.content.get("change_points")
+    if not isinstance(change_points, list) or not len(change_points) == len(described):
+        raise ValueError("its change_points are not one per stream")
+    if len(streams.log_e_value) != len(described):
+        raise ValueError("its log_e_value is not one per stream")
+    streams.change_points = [_change_point(found) for found in change_points]
     return streams
 
 
-def _finding(found: JsonValue) -> Finding | None:
+def _change_point(found: JsonValue) -> ChangePoint | None:
     if found is None:
         return None
-    part = Manifest({"finding": found}).part("finding")
+    part = Manifest({"change_point": found}).part("change_point")
     known: dict[str, Direction] = {name: name for name in get_args(Direction)}
-    return Finding(part.count("at"), part.count("since"), known[part.text("direction")])
+    return ChangePoint(part.count("at"), part.count("since"), known[part.text("direction")])
 
 
-def _gate(manifest: Manifest, arrays: Arrays) -> WatchedGate | None:
+def _gate(manifest: Manifest, arrays: Arrays) -> MonitoredGate | None:
     if "gate" not in manifest:
         return None
     part = manifest.part("gate")
     labels = _array(arrays, "held_out_labels", np.int64) if "held_out_labels" in arrays else None
-    return WatchedGate(
+    return MonitoredGate(
         classes=part.texts("classes"),
         cues=part.texts("cues"),
         held_out_scores=_array(arrays, "held_out_scores", np.float64),

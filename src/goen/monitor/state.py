@@ -1,4 +1,4 @@
-"""What a monitor reports: evidence, alarm, since when, and which cue moved."""
+"""What a monitor reports: e-values, alarm, since when, and which cue moved."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ CLASS = "predicted class"
 
 
 @dataclass(frozen=True)
-class Finding:
-    """A stream whose evidence has reached the alarm line.
+class ChangePoint:
+    """A stream whose e-value has reached the alarm line.
 
     Attributes:
         at: the image at which it did, counted from 1.
@@ -32,18 +32,18 @@ class StreamState:
     """One of the numbers that a monitor follows.
 
     Attributes:
-        log_evidence: the logarithm of its evidence times its weight; compare it with the monitor's
+        log_e_value: the logarithm of its e-value times its weight; compare it with the monitor's
             ``alarm_line``.
-        finding: where it has moved; ``None`` as long as it has not.
+        change_point: where it has moved; ``None`` as long as it has not.
     """
 
-    log_evidence: float
-    finding: Finding | None
+    log_e_value: float
+    change_point: ChangePoint | None
 
     @property
     def moved(self) -> bool:
         """Whether it has been found to have changed."""
-        return self.finding is not None
+        return self.change_point is not None
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,11 @@ class Batch:
 
     Attributes:
         p_values: each among the held-out images and all images before; small for high scores.
-        log_evidence: after each image; compare it with ``alarm_line``.
+        log_e_value: after each image; compare it with ``alarm_line``.
     """
 
     p_values: Floats
-    log_evidence: Floats
+    log_e_value: Floats
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ class MonitorState:
 
     Attributes:
         images: how many it has seen.
-        log_evidence: the evidence for a change: the largest of its streams'.
-        alarm_line: the alarm is raised where ``log_evidence`` reaches it, and stays.
+        log_e_value: the largest log e-value of its streams: the evidence against no change.
+        alarm_line: the alarm is raised where ``log_e_value`` reaches it, and stays.
         streams: by name: ``score``, then each cue and the predicted class, if they are followed.
         flagged: the share flagged by the gate among the last 1,000 images; ``None`` without a gate
             or an image.
@@ -76,7 +76,7 @@ class MonitorState:
     """
 
     images: int
-    log_evidence: float
+    log_e_value: float
     alarm_line: float
     streams: Mapping[str, StreamState]
     flagged: float | None
@@ -90,27 +90,34 @@ class MonitorState:
         return bool(self.moved)
 
     @property
-    def moved(self) -> dict[str, Finding]:
+    def log_e_values(self) -> dict[str, float]:
+        """Of each stream, by name."""
+        return {name: stream.log_e_value for name, stream in self.streams.items()}
+
+    @property
+    def moved(self) -> dict[str, ChangePoint]:
         """The streams that have moved, by name, the first one first."""
-        found = {name: s.finding for name, s in self.streams.items() if s.finding is not None}
+        found = {
+            name: s.change_point for name, s in self.streams.items() if s.change_point is not None
+        }
         return dict(sorted(found.items(), key=lambda item: item[1].at))
 
     @property
     def alarm_at(self) -> int | None:
         """The image at which the alarm was raised, counted from 1."""
-        return next((finding.at for finding in self.moved.values()), None)
+        return next((change_point.at for change_point in self.moved.values()), None)
 
     @property
     def since(self) -> int | None:
         """The estimated first image after the change that raised the alarm, counted from 1."""
-        return next((finding.since for finding in self.moved.values()), None)
+        return next((change_point.since for change_point in self.moved.values()), None)
 
     def __str__(self) -> str:
         """For example ``alarm at image 4,502: layer2 has moved since about image 4,210 (higher);
         score, layer4 have not``."""
         if not self.alarm:
             return (
-                f"no alarm after {self.images:,} images: log evidence {self.log_evidence:.1f}, "
+                f"no alarm after {self.images:,} images: log e-value {self.log_e_value:.1f}, "
                 f"alarm at {self.alarm_line:.1f}"
             )
         moved = "; ".join(
@@ -122,7 +129,7 @@ class MonitorState:
         return f"alarm at image {self.alarm_at:,}: {moved}{others}"
 
 
-def change(stream: str, found: Finding) -> str:
+def change(stream: str, found: ChangePoint) -> str:
     """In which way a stream has moved, for people."""
     # Classes are numbered, but none is higher than another.
     return "another mix of classes" if stream == CLASS else _WORDS[found.direction]

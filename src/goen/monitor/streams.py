@@ -1,4 +1,4 @@
-"""The streams of numbers that a monitor follows: ranks, p-values and evidence of each."""
+"""The streams of numbers that a monitor follows: ranks, p-values and e-values of each."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -11,7 +11,7 @@ from goen.errors import FitError, UsageError
 from goen.functional.martingales import DIRECTIONS, Path, StartMixture, Starts, log_bets
 from goen.functional.online_conformal import ScoreCounts, smoothed_p_values, uniforms
 from goen.functional.ranking import Floats
-from goen.monitor.state import Batch, Finding
+from goen.monitor.state import Batch, ChangePoint
 
 LEAST_HELD_OUT = 20
 # The held-out scores that only set the resolution: enough to know its order of magnitude.
@@ -51,7 +51,7 @@ class Stream:
 
 
 class Streams:
-    """J streams of numbers, and the evidence against each being exchangeable with its held-out
+    """J streams of numbers, and the e-value of each against being exchangeable with its held-out
     numbers.
 
     The streams share the images but not the order of their scores, so their martingales have
@@ -61,9 +61,9 @@ class Streams:
     Attributes:
         streams: the J streams.
         counts: the scores seen so far, held-out ones included, one multiset per stream.
-        evidence: the capital of the bets.
-        findings: where a stream's evidence reached the alarm line.
-        restarted_at: the images that were seen before the evidence began.
+        mixture: the capital of the bets.
+        change_points: where a stream's e-value reached the alarm line.
+        restarted_at: the images that were seen before the test began.
     """
 
     def __init__(
@@ -76,15 +76,15 @@ class Streams:
         images: int = 0,
     ) -> None:
         self.streams, self.counts, self.seed = tuple(streams), list(counts), seed
-        self.findings: list[Finding | None] = [None] * len(self.streams)
+        self.change_points: list[ChangePoint | None] = [None] * len(self.streams)
         self.restarted_at = images
-        self.evidence = StartMixture(len(self.streams), starts)
-        self.log_evidence: Floats = np.log([stream.weight for stream in self.streams])
+        self.mixture = StartMixture(len(self.streams), starts)
+        self.log_e_value: Floats = np.log([stream.weight for stream in self.streams])
 
     @property
     def images(self) -> int:
         """How many were seen."""
-        return self.restarted_at + self.evidence.images
+        return self.restarted_at + self.mixture.images
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -101,30 +101,30 @@ class Streams:
         ]
         p, complement = (np.stack(part, axis=1) for part in zip(*both, strict=True))
         before = self.images
-        path = self.evidence.advance(log_bets(p, complement))
-        evidence = path.log_capital + np.log([stream.weight for stream in self.streams])
-        self._find(path, evidence >= alarm_line, before)
+        path = self.mixture.advance(log_bets(p, complement))
+        log_e_values = path.log_capital + np.log([stream.weight for stream in self.streams])
+        self._find(path, log_e_values >= alarm_line, before)
         if count:
-            self.log_evidence = evidence[-1]
-        return Batch(p, evidence)
+            self.log_e_value = log_e_values[-1]
+        return Batch(p, log_e_values)
 
     def _find(self, path: Path, reached: NDArray[np.bool_], before: int) -> None:
         for stream in range(len(self.streams)):
-            if self.findings[stream] is None and reached[:, stream].any():
+            if self.change_points[stream] is None and reached[:, stream].any():
                 row = int(reached[:, stream].argmax())
-                self.findings[stream] = Finding(
+                self.change_points[stream] = ChangePoint(
                     at=before + row + 1,
                     since=self.restarted_at + int(path.since[row, stream]),
                     direction=DIRECTIONS[path.bet[row, stream]],
                 )
 
     def restarted(self) -> "Streams":
-        """The same streams and scores with no evidence."""
+        """The same streams and scores, with e-values of 1."""
         return Streams(
             self.streams,
             self.counts,
             seed=self.seed,
-            starts=self.evidence.starts,
+            starts=self.mixture.starts,
             images=self.images,
         )
 

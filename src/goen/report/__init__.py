@@ -18,7 +18,7 @@ def write_report(folder: Path, *, beside: Sequence[Path] = ()) -> Path:
         write_page,  # Matplotlib is imported when there is something to draw
     )
 
-    return write_page(folder, beside)
+    return write_page(folder, beside).path
 
 
 __all__ = ["write_report"]

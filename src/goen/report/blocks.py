@@ -1,4 +1,4 @@
-"""What a page is made of: sections of paragraphs, figures, pictures and tables."""
+"""What a page is made of: sections of paragraphs, figures, images and tables."""
 
 import hashlib
 import re
@@ -9,8 +9,8 @@ from typing import ClassVar, Literal
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
+from goen.report.gallery import Gallery
 from goen.report.table import Table
-from goen.report.wall import Wall
 
 # Names of files have at most 255 bytes, and two of these may be in one.
 _LONGEST_SLUG = 80
@@ -45,16 +45,16 @@ class Drawing:
 
 
 @dataclass(frozen=True)
-class Gallery:
+class FigureRow:
     """Figures side by side where there is room."""
 
     drawings: tuple[Drawing, ...]
-    block: ClassVar[str] = "gallery"
+    block: ClassVar[str] = "figures"
 
     @staticmethod
-    def of(*drawings: Drawing) -> "Gallery":
-        """A gallery of these figures."""
-        return Gallery(drawings)
+    def of(*drawings: Drawing) -> "FigureRow":
+        """A row of these figures."""
+        return FigureRow(drawings)
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Details:
     block: ClassVar[str] = "details"
 
 
-PageBlock = Paragraph | Gallery | Wall | ResultTable | FactTable | Details
+PageBlock = Paragraph | FigureRow | Gallery | ResultTable | FactTable | Details
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Tiles of a wall from a gate's predictions."""
+"""Cards of a gallery from a gate's predictions."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from goen.data.data_urls import picture_url
-from goen.data.forms import Pixels
+from goen.data.images.data_urls import image_url
+from goen.data.images.decoding import read_thumbnail
+from goen.data.images.pixel_format import Pixels
 from goen.data.imageset import ImageSet
-from goen.data.pictures import read_thumbnail
 from goen.errors import DataError
-from goen.files import printable_path
 from goen.gate import Gate, Prediction
+from goen.io.files import printable_path
 from goen.outputs import Outputs
 from goen.progress import bar
-from goen.report.wall import Neighbour, Tile, TrainingPicture, neighbour_numbers
+from goen.report.gallery import Card, Neighbour, TrainingImage, neighbour_numbers
 
 NUM_NEIGHBOURS = 3
 _THUMBNAIL_SIDE = 160
@@ -26,15 +26,15 @@ _SIDE = 64
 _NOT_FINITE = "The network's outputs are NaN or infinite."
 
 
-def make_tiles(
+def make_cards(
     gate: Gate,
     images: Pixels,
     names: Sequence[str],
     outputs: Outputs,
     prediction: Prediction,
     truth: Sequence[int] | None = None,
-) -> list[Tile]:
-    """The tiles of N images, in their order, with their nearest training images.
+) -> list[Card]:
+    """The cards of N images, in their order, with their nearest training images.
 
     Args:
         gate: made the prediction.
@@ -47,9 +47,9 @@ def make_tiles(
     nearest = _neighbours(gate, outputs, prediction)
     cue_p_values = np.array(list(prediction.cue_p_values.values())).T
     return [
-        Tile(
+        Card(
             name=names[i],
-            seen=picture_url(images[i]),
+            seen=image_url(images[i]),
             label=int(prediction.label[i]),
             confidence=float(prediction.confidence[i]),
             p_value=float(prediction.p_value[i]),
@@ -83,43 +83,43 @@ def _neighbours(
     return found
 
 
-def with_thumbnails(tiles: Sequence[Tile], files: Sequence[Path]) -> list[Tile]:
-    """The tiles with the pictures that their images were read from, as they look to people."""
+def with_thumbnails(cards: Sequence[Card], files: Sequence[Path]) -> list[Card]:
+    """The cards with thumbnails of the files that their images were read from."""
 
     def thumbnail(file: Path) -> str:
         try:
-            return picture_url(read_thumbnail(file, _THUMBNAIL_SIDE))
+            return image_url(read_thumbnail(file, _THUMBNAIL_SIDE))
         except DataError:  # it was read before: gone or changed since; what was seen stays
             return ""
 
     found = []
     with ThreadPoolExecutor() as pool, bar() as progress:
-        task = progress.add_task("thumbnails", total=len(tiles), status="pictures")
-        for tile, url in zip(tiles, pool.map(thumbnail, files), strict=True):
-            found.append(replace(tile, thumbnail=url))
+        task = progress.add_task("thumbnails", total=len(cards), status="images")
+        for card, url in zip(cards, pool.map(thumbnail, files), strict=True):
+            found.append(replace(card, thumbnail=url))
             progress.advance(task)
     return found
 
 
-def training_pictures(
-    tiles: Sequence[Tile], training: ImageSet, files: Sequence[Path]
-) -> dict[int, TrainingPicture]:
-    """The training images that the tiles name, by number.
+def training_images(
+    cards: Sequence[Card], training: ImageSet, files: Sequence[Path]
+) -> dict[int, TrainingImage]:
+    """The training images that the cards name, by number.
 
     Args:
-        tiles: of a gate that was fitted on ``training``.
+        cards: of a gate that was fitted on ``training``.
         training: all training images.
         files: of them; empty if they have none.
     """
     found = {}
-    for number in neighbour_numbers(tiles):  # one at a time: large ones would fill the memory
+    for number in neighbour_numbers(cards):  # one at a time: large ones would fill the memory
         name = printable_path(files[number]) if files else ""
-        found[number] = TrainingPicture(name, picture_url(training.read([number])[0], _SIDE))
+        found[number] = TrainingImage(name, image_url(training.read([number])[0], _SIDE))
     return found
 
 
 def explain_neighbours(gate: Gate) -> str:
-    """Which training images the tiles' neighbours are chosen from, for the text of a page."""
+    """Which training images the cards' neighbours are chosen from, for the text of a page."""
     kept, total = gate.detector.num_kept
     if not kept:
         return (

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from goen.io.results import Result
 from goen.report.summary import Summary, dataset_title
 from goen.report.table import Cell, Mark, Row, Table, marked
-from goen.runs.results import Result
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class Comparison:
     def auroc(self) -> Table:
         """AUROC by method and dataset, and whether OOD images were used."""
         tied = f"{_BOLD}."
-        if any(map(self._is_tested, self.sets)):
+        if any(metric == "p_against_best" for _, _, metric in self.by_key):
             tied = (
                 f"{_BOLD}, or the row is not significantly worse than the best on the same images "
                 f"(paired DeLong test, Holm's correction, {_SIGNIFICANCE:.0%})."
@@ -279,20 +279,9 @@ class Comparison:
 
     def _tied(self, result: Result) -> Mark:
         test = self.by_key.get((result.method, result.dataset, "p_against_best"))
-        if result.metric != "auroc" or test is None or result.seen_in_calibration:
+        if result.metric != "auroc" or test is None:
             return ""
-        is_tied = test.value > _SIGNIFICANCE and self._is_tested(result.dataset)
-        return "tied" if is_tied else ""
-
-    def _is_tested(self, dataset: str) -> bool:
-        """Whether the p-values compare with the best of the rows that this kind did not calibrate.
-
-        Earlier versions compared with the best of all rows, which may not be the bold one.
-        """
-        found = [self.by_key.get((method, dataset, "auroc")) for method in self.methods]
-        rows = [r for r in found if r is not None and not r.seen_in_calibration]
-        best = [r for r in rows if (r.method, dataset, "p_against_best") not in self.by_key]
-        return len(rows) > len(best) == 1 and best[0].value == max(r.value for r in rows)
+        return "tied" if test.value > _SIGNIFICANCE else ""
 
 
 def first_of(titles: Sequence[str]) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from goen.report.blocks import Drawing, Gallery, Paragraph, Section
+from goen.report.blocks import Drawing, FigureRow, Paragraph, Section
 from goen.report.figures.five_panels import Line, five_panels
 from goen.report.run_folder import Epoch, RunFolder
 
@@ -41,12 +41,12 @@ def five_panel_section(run: RunFolder) -> list[Section]:
     if missing:
         text += (
             f" Not drawn, for want of further studies: {', '.join(missing)}. goen report RUN "
-            "--beside FOLDER ... reads the folders of goen ablate, seeds and geometry."
+            "--with FOLDER ... reads the folders of goen ablate, seeds and geometry."
         )
     figure = five_panels(training, calibration, ratios, ablation, seeds)
     alt = f"Panels of the paper's summary figure: {', '.join(drawn)}."
     drawing = Drawing("five-panels", figure, alt, wide=True)
-    return [Section("The paper's five panels", [Paragraph(text), Gallery.of(drawing)])]
+    return [Section("The paper's five panels", [Paragraph(text), FigureRow.of(drawing)])]
 
 
 def _line(epochs: list[Epoch], quantity: str) -> Line:
@@ -74,8 +74,7 @@ def _by_variant(run: RunFolder) -> dict[str, float]:
 
 def _by_seed(run: RunFolder) -> dict[str, float]:
     seeds = list(dict.fromkeys(r.seed for r in run.results))
-    has_head = any(r.method == "goen" for r in run.results)
-    method = "goen" if has_head else "goen_distance"
+    method = list(run.titles)[-1]  # the gate's
     return {str(seed): _mean_auroc(run, method, seed) for seed in seeds}
 
 

@@ -1,6 +1,6 @@
-"""A wall of pictures: the block of a page that shows images, the most suspicious first.
+"""A gallery of images: the block of a page that shows images, the most suspicious first.
 
-The page's script (``templates/wall.js`` with ``templates/rates.js``) draws the tiles, filters them
+The page's script (``templates/gallery.js`` with ``rates.js``) draws the cards, filters them
 and, where there are rates to choose from, decides again: an image is flagged where its p-value is
 at most the rate, as in ``Gate.predict``. Python and JavaScript read and compare the same float64
 numbers.
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from goen.functional.conformal import required_held_out
-from goen.runs.manifest import JsonObject
+from goen.io.manifest import JsonObject
 
 # Rates as people write them; which of them a slider has depends on the held-out images.
 _DIGITS = ("1", "1.5", "2", "3", "4", "5", "6", "7", "8", "9")
@@ -23,7 +23,7 @@ _RATES = (
 
 @dataclass(frozen=True)
 class Neighbour:
-    """A training image near a tile's: its number among the training images, label, distance."""
+    """A training image near a card's: its number among the training images, label, distance."""
 
     number: int
     label: int
@@ -31,8 +31,8 @@ class Neighbour:
 
 
 @dataclass(frozen=True)
-class Tile:
-    """One image of a wall.
+class Card:
+    """One image of a gallery.
 
     Attributes:
         name: the file's, or the image's number.
@@ -40,10 +40,10 @@ class Tile:
         label: the classifier's.
         confidence: of the classifier.
         p_value: of the gate.
-        thumbnail: the picture before it was resized for the network, as a data URL.
+        thumbnail: the image before it was resized for the network, as a data URL.
         truth: the true label, if it is known.
-        cue_p_values: in the order of the wall's cues.
-        nearest: training images, in each of the wall's layers.
+        cue_p_values: in the order of the gallery's cues.
+        nearest: training images, in each of the gallery's layers.
         note: anything else worth knowing.
     """
 
@@ -109,50 +109,50 @@ class Rates:
 
 
 @dataclass(frozen=True)
-class TrainingPicture:
+class TrainingImage:
     """A training image: its name, and itself as a data URL."""
 
     name: str
-    picture: str
+    image: str
 
 
 @dataclass(frozen=True)
-class Wall:
-    """Images in the order of their tiles, with filters.
+class Gallery:
+    """Images in the order of their cards, with filters.
 
     Attributes:
         name: of the block, unique on its page.
-        tiles: the images that are shown.
+        cards: the images that are shown.
         classes: names of the classes.
         cues: names of the cues.
         layers: names of the layers in which neighbours are known.
         rates: to choose from; none where the decision is not for the reader to make.
         training: training images by number, where they are at hand.
-        small: whether tiles are small, for images with little beside them.
+        small: whether cards are small, for images with little beside them.
     """
 
     name: str
-    tiles: Sequence[Tile]
+    cards: Sequence[Card]
     classes: Sequence[str]
     cues: Sequence[str] = ()
     layers: Sequence[str] = ()
     rates: Rates | None = None
-    training: Mapping[int, TrainingPicture] = field(default_factory=dict)
+    training: Mapping[int, TrainingImage] = field(default_factory=dict)
     small: bool = False
-    block: ClassVar[str] = "wall"
+    block: ClassVar[str] = "gallery"
 
     def to_json(self) -> JsonObject:
         """For the script."""
         return {
-            "tiles": [tile.to_json() for tile in self.tiles],
+            "cards": [card.to_json() for card in self.cards],
             "classes": list(self.classes),
             "cues": list(self.cues),
             "layers": list(self.layers),
             "rates": None if self.rates is None else self.rates.to_json(),
-            "training": {str(k): [t.name, t.picture] for k, t in self.training.items()},
+            "training": {str(k): [t.name, t.image] for k, t in self.training.items()},
         }
 
 
-def neighbour_numbers(tiles: Iterable[Tile]) -> list[int]:
-    """The numbers of all training images that these tiles name, in order."""
-    return sorted({n.number for tile in tiles for near in tile.nearest for n in near})
+def neighbour_numbers(cards: Iterable[Card]) -> list[int]:
+    """The numbers of all training images that these cards name, in order."""
+    return sorted({n.number for card in cards for near in card.nearest for n in near})

@@ -4,15 +4,15 @@ import numpy as np
 from markupsafe import Markup
 from scipy.special import softmax
 
-from goen.data.data_urls import picture_url
+from goen.data.images.data_urls import image_url
+from goen.io.results import Mistakes, read_mistakes
 from goen.report.blocks import PageBlock, Paragraph, Section, bold, slug
+from goen.report.gallery import Card, Gallery
 from goen.report.run_folder import RunFolder
-from goen.report.wall import Tile, Wall
-from goen.runs.results import Mistakes, read_mistakes
 
 
 def mistakes_section(run: RunFolder, classes: tuple[str, ...]) -> Section:
-    """A wall of errors for each set that has any.
+    """A gallery of errors for each set that has any.
 
     Args:
         run: of ``goen run``.
@@ -48,16 +48,19 @@ def _of_set(
     heading = Paragraph(text, "lead")
     if not number:
         return [heading]
-    return [heading, Wall(f"errors-{slug(name)}", _tiles(run, name, mistakes), classes, small=True)]
+    return [
+        heading,
+        Gallery(f"errors-{slug(name)}", _cards(run, name, mistakes), classes, small=True),
+    ]
 
 
-def _tiles(run: RunFolder, name: str, mistakes: Mistakes) -> list[Tile]:
+def _cards(run: RunFolder, name: str, mistakes: Mistakes) -> list[Card]:
     scores, rows = run.scores[name], mistakes.rows
     probabilities = softmax(scores["logits"][rows].astype(np.float64), axis=1)
     return [
-        Tile(
+        Card(
             name=f"{name}/#{row}",
-            seen=picture_url(mistakes.images[i]),
+            seen=image_url(mistakes.images[i]),
             label=int(scores["label"][row]),
             confidence=float(probabilities[i].max()),
             p_value=float(scores["p_value"][row]),

@@ -10,10 +10,10 @@ from typing import Any
 from numpy.typing import NDArray
 
 from goen.errors import ArtifactError
+from goen.io.json_files import json_object, json_rows
+from goen.io.manifest import Manifest
+from goen.io.results import Result, read_results, read_scores
 from goen.report.summary import Summary, read_summary
-from goen.runs.json_files import json_object, json_rows
-from goen.runs.manifest import Manifest
-from goen.runs.results import Result, read_results, read_scores
 
 _HASHED = ("results.jsonl", "scores.safetensors", "map.safetensors")
 

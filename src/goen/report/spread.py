@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from goen.runs.manifest import JsonObject, JsonValue, Manifest
+from goen.io.manifest import JsonObject, JsonValue, Manifest
 
 RECORDED = Path(__file__).parent / "recorded"
 
@@ -29,16 +29,13 @@ class Spread:
     recipe: str
 
 
-def recorded_spread(facts: Manifest) -> Spread | None:
-    """The spread over the recorded trainings of a run with these facts; ``None`` without any.
+def recorded_spread(metadata: Manifest) -> Spread | None:
+    """The spread over the recorded trainings of a run with these metadata; ``None`` without any.
 
     Args:
-        facts: of the gate's manifest.
+        metadata: of the gate's manifest.
     """
-    try:
-        settings = run_settings(facts)
-    except ValueError:  # a gate of an earlier version, which kept less
-        return None
+    settings = run_settings(metadata)
     for path in sorted(RECORDED.glob("*.json")):
         recorded = Manifest(json.loads(path.read_text(encoding="utf-8")))
         if recorded.content["settings"] == settings:
@@ -46,18 +43,18 @@ def recorded_spread(facts: Manifest) -> Spread | None:
     return None
 
 
-def run_settings(facts: Manifest) -> JsonObject:
+def run_settings(metadata: Manifest) -> JsonObject:
     """What two runs have in common that differ in nothing but their seed.
 
     Raises:
         ValueError: a gate that no run made.
     """
-    splits = facts.part("splits")
+    splits = metadata.part("splits")
     images = {role: splits.part(role).text("fingerprint") for role in splits.content}
     return {
-        "recipe": _without(facts.part("recipe").content, "seed"),
+        "recipe": _without(metadata.part("recipe").content, "seed"),
         # These names say less than the settings above: of presets auto and digits are the same.
-        "run": _without(facts.part("run").content, "seed", "preset", "representation"),
+        "run": _without(metadata.part("run").content, "seed", "preset", "representation"),
         "images": images,
     }
 

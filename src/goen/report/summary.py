@@ -4,11 +4,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from goen.data.protocol import CALIBRATION_OOD
 from goen.errors import ArtifactError
-from goen.runs.json_files import json_object
-from goen.runs.manifest import JsonObject, Manifest
-from goen.runs.results import Result
+from goen.io.json_files import json_object
+from goen.io.manifest import JsonObject, Manifest
+from goen.io.results import Result
 
 
 @dataclass(frozen=True)
@@ -76,21 +75,21 @@ class Summary:
             ValueError: a field is missing or has another type; the message names it.
         """
         run = Manifest(content)
-        facts = _part(run, "facts")
-        splits = _part(facts, "splits")
+        metadata = _part(run, "metadata")
+        splits = _part(metadata, "splits")
         titles = _part(run, "titles")
         return cls(
             study=run.text("study"),
             data=run.text("data"),
             config=run.part("config").content,
             titles={method: _title(titles, method) for method in titles.content},
-            uses_ood=frozenset(run.texts("uses_ood") if "uses_ood" in run else ()),
-            calibration_ood=_calibration_ood(run),
+            uses_ood=_names(run, "uses_ood"),
+            calibration_ood=_names(run, "calibration_ood"),
             with_center_loss=_texts(run, "with_center_loss"),
             seeds=tuple(map(int, run.numbers("seeds"))) if "seeds" in run else (),
             threshold=run.number("threshold") if "threshold" in run else None,
             left_out={**_texts(run, "missing"), **_texts(run, "skipped")},
-            recipe=_part(facts if "recipe" in facts else run, "recipe").content,
+            recipe=_part(metadata if "recipe" in metadata else run, "recipe").content,
             splits={role: _split(splits.part(role)) for role in splits.content},
             versions=_part(run, "versions").content,
             hardware=_part(run, "hardware").content,
@@ -109,13 +108,6 @@ def read_summary(folder: Path) -> Summary:
         raise ArtifactError(f"{folder} does not hold a finished run: {error}.") from error
 
 
-def _calibration_ood(run: Manifest) -> frozenset[str]:
-    """Studies of earlier versions do not record them, but their protocols are known."""
-    if "calibration_ood" in run:
-        return frozenset(run.texts("calibration_ood"))
-    return frozenset(CALIBRATION_OOD.get(run.text("data"), ()))
-
-
 def dataset_title(name: str, group: str) -> str:
     """The dataset with its group.
 
@@ -128,6 +120,10 @@ def dataset_title(name: str, group: str) -> str:
 
 def _part(manifest: Manifest, name: str) -> Manifest:
     return manifest.part(name) if name in manifest else Manifest({})
+
+
+def _names(manifest: Manifest, name: str) -> frozenset[str]:
+    return frozenset(manifest.texts(name) if name in manifest else ())
 
 
 def _texts(manifest: Manifest, name: str) -> dict[str, str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from goen.escaping import csv_line, visible
-from goen.files import own_files, whole_file
+from goen.io.files import whole_folder
 
 Mark = Literal["", "best", "tied"]
 
@@ -95,6 +95,17 @@ class Table:
         """The rows by section, in order."""
         names = dict.fromkeys(row.section for row in self.rows)
         return [(name, [row for row in self.rows if row.section == name]) for name in names]
+
+
+def share_cell(count: int, total: int) -> Cell:
+    """``count / total`` with its exact (Clopper-Pearson) interval; empty if there are none."""
+    if not total:
+        return Cell()
+    from scipy.stats import binomtest  # slow to import
+
+    found = binomtest(count, total)
+    low, high = found.proportion_ci()
+    return Cell(found.statistic, ".1%", low=low, high=high)
 
 
 def marked(cells: Sequence[Cell], *, higher_is_better: bool) -> list[Cell]:
@@ -241,8 +252,8 @@ def as_csv(table: Table) -> str:
 def write_tables(tables: Sequence[Table], folder: Path) -> None:
     """Each table as Markdown, LaTeX and CSV, in place of what was written there before."""
     forms = {"md": markdown, "tex": latex, "csv": as_csv}
-    files = {f"{table.name}.{suffix}": (table, suffix) for table in tables for suffix in forms}
-    with own_files(folder, files) as ours:
-        for name, (table, suffix) in files.items():
-            with whole_file(folder / name, ours) as temporary:
-                temporary.write_text(forms[suffix](table), encoding="utf-8")
+    with whole_folder(folder, "tables", overwrite=True) as temporary:
+        for table in tables:
+            for suffix, written in forms.items():
+                file = temporary / f"{table.name}.{suffix}"
+                file.write_text(written(table), encoding="utf-8")

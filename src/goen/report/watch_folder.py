@@ -9,15 +9,15 @@ from numpy.typing import NDArray
 
 from goen.errors import ArtifactError
 from goen.functional.ranking import Floats
+from goen.io.manifest import Manifest
 from goen.monitor import Monitor, MonitorState
+from goen.monitor.journal import EVENTS, IMAGES, STATE, read_json_lines
 from goen.monitor.saving import load_monitor
-from goen.monitor.watch import EVENTS, IMAGES, STATE, read_json_lines
-from goen.runs.manifest import Manifest
 
 
 @dataclass(frozen=True)
 class WatchFolder:
-    """What a watch's folder holds; arrays of N images, J streams.
+    """What the folder of ``goen watch`` holds; arrays of N images, J streams.
 
     Attributes:
         path: the folder.
@@ -27,7 +27,7 @@ class WatchFolder:
         labels: the predicted classes.
         flagged: whether the gate flagged them.
         p_values: ``(N, J)``.
-        log_evidence: ``(N, J)``, after each image.
+        log_e_value: ``(N, J)``, after each image.
         events: events.jsonl.
     """
 
@@ -38,7 +38,7 @@ class WatchFolder:
     labels: NDArray[np.str_]
     flagged: NDArray[np.bool_]
     p_values: Floats
-    log_evidence: Floats
+    log_e_value: Floats
     events: list[Manifest]
 
     def __len__(self) -> int:
@@ -82,24 +82,24 @@ def read_watch(folder: Path) -> WatchFolder:
     monitor, extra = load_monitor(folder / STATE)
     names = monitor.streams.names
     count = monitor.images
-    p_values, log_evidence = np.empty((count, len(names))), np.empty((count, len(names)))
+    p_values, log_e_value = np.empty((count, len(names))), np.empty((count, len(names)))
     flagged = np.zeros(count, dtype=bool)
     paths, labels = [], []
     try:
         for number, row in zip(range(count), read_json_lines(folder / IMAGES), strict=False):
-            p, evidence = row.part("p"), row.part("log_evidence")
+            p, values = row.part("p"), row.part("log_e_value")
             p_values[number] = [p.number(name) for name in names]
-            log_evidence[number] = [evidence.number(name) for name in names]
+            log_e_value[number] = [values.number(name) for name in names]
             flagged[number] = row.flag("is_ood")
             paths.append(row.text("path") if "path" in row else "")
             labels.append(row.text("label"))
         if len(paths) < count:
             raise ValueError(f"{IMAGES} has {len(paths)} rows for {count} images")
-        gate = extra.text("gate")
+        gate = extra.part("journal").text("gate")
         events = list(read_json_lines(folder / EVENTS))
     except (ValueError, OSError) as error:
-        raise ArtifactError(f"{folder} does not hold a whole watch: {error}.") from error
+        raise ArtifactError(f"{folder} does not hold a whole monitor: {error}.") from error
     return WatchFolder(
         folder, monitor, gate, paths, np.array(labels, dtype=np.str_), flagged, p_values,
-        log_evidence, events,
+        log_e_value, events,
     )  # fmt: skip

@@ -3,6 +3,11 @@
 A worker is an actor that holds the gate and scores one shard after the other. Rows come back to the
 process that asked for them, which alone writes files, so workers need no folder in common. A worker
 that dies is started again by Ray, with its shard: what is lost is work, never rows.
+
+Actors and not Ray Data (2.60, measured with a shard that ends its process): ``flat_map`` over shard
+descriptions tries that shard for ever, 37 times in three minutes; with ``max_task_retries=2`` it
+ends with an ``ActorUnavailableError`` that names the actor and no shard. And ``from_items`` takes
+the list of all shards at once, so that the names of all files would be in memory.
 """
 
 import builtins
@@ -10,6 +15,7 @@ import os
 import signal
 import threading
 import warnings
+from collections import deque
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,20 +23,29 @@ from functools import partial
 from itertools import chain
 from logging import getLogger
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
-from goen.data.picture_shards import PictureShard
 from goen.errors import ExtraMissing, GoenError, UsageError
 from goen.gate.gate import Gate
-from goen.gate.score_job import Finished, NumberedShard, Run
-from goen.gate.score_shards import ScoredShard, ShardScorer, ShardSettings
+from goen.gate.prediction import ScoreRow
+from goen.io.files import printable
+from goen.scoring.pipeline import (
+    NumberedShard,
+    Observer,
+    Run,
+    ScoredShard,
+    ScoreSettings,
+    ShardScorer,
+)
 
 _log = getLogger(__name__)
 _LOOPBACK = "127.0.0.1"
 _QUIET = {"log_to_driver": False, "logging_level": "ERROR"}
-# Whoever kills the same shard's worker so often is in the shard: a picture, a lack of memory.
-_RETRIES = 3
-# Rows on their way: a shard of 4,096 pictures has less than 2 MB. Ray takes a third of the memory.
+# After the first try: what kills a worker three times is in the shard: an image, a lack of memory.
+_RETRIES = 2
+# Shards of each worker that may wait for one before them, whose rows are written first.
+_WAITING = 4
+# Rows on their way: a shard of 4,096 images has less than 2 MB. Ray takes a third of the memory.
 _OBJECT_STORE = 1 << 28
 
 
@@ -52,7 +67,7 @@ class RayWorkers:
 
 
 def ray_run(workers: RayWorkers) -> Run:
-    """Scores shards with these workers; for ``score_job``.
+    """Scores shards with these workers; for ``goen.scoring.pipeline.score``.
 
     Raises:
         ExtraMissing: Ray is not installed.
@@ -62,15 +77,19 @@ def ray_run(workers: RayWorkers) -> Run:
 
 
 def _run(
-    workers: RayWorkers, gate: Gate, settings: ShardSettings, tasks: Iterator[NumberedShard]
-) -> Generator[Finished, None, None]:
+    workers: RayWorkers,
+    gate: Gate,
+    settings: ScoreSettings,
+    observer: Observer | None,
+    tasks: Iterator[NumberedShard],
+) -> Generator[ScoredShard, None, None]:
     first = next(tasks, None)
     if first is None:
         return  # all shards are there: no worker is needed
     ray = _import_ray()
     threads = settings.threads or 1
     with connected(workers, threads):
-        gpus = int(settings.device.startswith("cuda"))
+        gpus = int((settings.device or "").startswith("cuda"))
         if gpus > ray.cluster_resources().get("GPU", 0):
             raise UsageError(f"Ray finds no GPU for --device {settings.device}.")
         actor = ray.remote(
@@ -82,11 +101,22 @@ def _run(
         made = [actor.remote() for _ in range(workers.count)]
         try:
             # In a list, or Ray would unpickle the gate for every shard.
-            shared = [ray.put((gate, settings))]
-            yield from _scored(ray, made, chain([first], tasks), shared)
+            shared = [ray.put((gate, settings, observer))]
+            for task, result in _scored(ray, made, chain([first], tasks), shared):
+                if observer is not None:
+                    observer.merge(result.observed)
+                yield ScoredShard(task, [result.rows], result.engine)
         finally:
             for one in made:
                 ray.kill(one)
+
+
+class _Result(NamedTuple):
+    """What comes back from a worker."""
+
+    rows: list[ScoreRow]
+    observed: Any
+    engine: str
 
 
 class _Worker:
@@ -99,9 +129,12 @@ class _Worker:
         """Get the gate and the settings ready."""
         self._ready(shared)
 
-    def score(self, shard: PictureShard, shared: list[Any]) -> ScoredShard:
+    def score(self, task: NumberedShard, shared: list[Any]) -> _Result:
         """See ``ShardScorer``."""
-        return self._ready(shared).score(shard)
+        scorer = self._ready(shared)
+        rows = [row for batch in scorer.rows(task) for row in batch]
+        observed = None if scorer.observer is None else scorer.observer.take()
+        return _Result(rows, observed, scorer.gate.engine)
 
     def _ready(self, shared: list[Any]) -> ShardScorer:
         if self._scorer is None:
@@ -111,42 +144,55 @@ class _Worker:
 
 def _scored(
     ray: ModuleType, workers: list[Any], tasks: Iterator[NumberedShard], shared: list[Any]
-) -> Iterator[Finished]:
+) -> Iterator[tuple[NumberedShard, _Result]]:
     """Every worker gets a shard when it is ready, and the next when it has finished one.
 
-    A worker that the cluster has no room for never gets any.
+    Results come in the order of the shards, so a few wait for one before them. A worker that the
+    cluster has no room for never gets any.
     """
-    waiting: dict[Any, tuple[Any, NumberedShard | None]]
-    waiting = {worker.load.remote(shared): (worker, None) for worker in workers}
+    busy: dict[Any, tuple[Any, NumberedShard | None]]
+    busy = {worker.load.remote(shared): (worker, None) for worker in workers}
+    idle: list[Any] = []
+    order: deque[NumberedShard] = deque()
+    done: dict[int, _Result] = {}
     task = next(tasks, None)
-    busy = 0
-    while task is not None or busy:
-        (done,), _ = ray.wait(list(waiting), num_returns=1)
-        worker, finished = waiting.pop(done)
-        result = _result(ray, done, finished)
-        if task is not None:
-            waiting[worker.score.remote(task.shard, shared)] = (worker, task)
+    while task is not None or order:
+        while task is not None and idle and len(order) < _WAITING * len(workers):
+            worker = idle.pop()
+            busy[worker.score.remote(task, shared)] = (worker, task)
+            order.append(task)
             task = next(tasks, None)
-            busy += 1
-        if finished is not None and result is not None:
-            busy -= 1
-            yield Finished(finished, result)
+        (ready,), _ = ray.wait(list(busy), num_returns=1)
+        worker, finished = busy.pop(ready)
+        result = _result(ray, ready, finished)
+        idle.append(worker)
+        if finished is not None:
+            done[finished.number] = result
+        while order and order[0].number in done:
+            first = order.popleft()
+            yield first, done.pop(first.number)
 
 
-def _result(ray: ModuleType, done: Any, task: NumberedShard | None) -> ScoredShard | None:
+def _result(ray: ModuleType, done: Any, task: NumberedShard | None) -> Any:
     try:
-        result: ScoredShard | None = ray.get(done)
+        return ray.get(done)
     except ray.exceptions.RayError as error:
         cause = getattr(error, "cause", None)
         if isinstance(cause, GoenError):
             raise cause from error
-        what = "Starting a worker" if task is None else f"Scoring shard {task.number}"
+        what = "Starting a worker" if task is None else _named(task)
         lines = str(cause or error).strip().splitlines()
         reason = lines[-1 if cause is None else 0].strip() if lines else type(error).__name__
         raise GoenError(
-            f"{what} failed: {reason}. Finished shards are kept; the same command continues."
+            f"{what} failed: {reason}. Finished shards are kept in a folder of shards, where the "
+            "same command continues."
         ) from error
-    return result
+
+
+def _named(task: NumberedShard) -> str:
+    """The shard, with its first input."""
+    described = repr(task.shard)
+    return f"Scoring shard {task.number} ({printable(described[:200])})"
 
 
 @contextmanager
@@ -202,7 +248,7 @@ def _import_ray() -> ModuleType:
         import ray
     except ImportError as error:
         raise ExtraMissing(
-            "Several workers need Ray: pip install 'goen[ray]'. With --workers 1 this process "
+            "Several workers need Ray: pip install 'goen[ray]'. Without --workers this process "
             "scores alone, and needs none."
         ) from error
     module: ModuleType = ray

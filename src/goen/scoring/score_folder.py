@@ -13,7 +13,7 @@ file agree with each other and with what is to be scored, and scores the others.
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, astuple, dataclass
 from hashlib import file_digest, sha256
@@ -21,13 +21,16 @@ from pathlib import Path
 from typing import Self
 
 from goen.errors import ArtifactError, UsageError
-from goen.files import Own, storage_errors, whole_file
-from goen.gate.score_files import FileCounts
-from goen.gate.score_shards import ScoredShard
-from goen.runs.json_files import json_object, json_rows, parse_object
-from goen.runs.limits import ROW_BYTES
-from goen.runs.manifest import JsonObject, Manifest
-from goen.runs.stages import alone_in
+from goen.gate.prediction import ScoreRow
+from goen.io.files import whole_file
+from goen.io.json_files import json_object, json_rows, parse_object
+from goen.io.limits import ROW_BYTES
+from goen.io.manifest import JsonObject, Manifest
+from goen.io.stages import alone_in
+from goen.io.storage_errors import storage_errors
+from goen.scoring.pipeline import NumberedShard
+from goen.scoring.rows import RowCounts
+from goen.scoring.sinks import RowFormat, open_writer, write_rows
 
 _JOB, _SHARDS, _MANIFEST = "_job.json", "_shards.jsonl", "_manifest.json"
 _WRITTEN = re.compile(r"part-\d{5,}\.\w+|\.part-\d{5,}\.\w+\.\d+\.[0-9a-f]+\.tmp")
@@ -43,12 +46,12 @@ class ShardRecord:
     Attributes:
         number: of the shard, from 0.
         file: its name in the folder.
-        inputs: the identity of the shard: which pictures it holds.
+        inputs: the identity of the shard: which inputs it holds.
         sha256: of the file.
         rows: in the file.
-        scored: pictures.
+        scored: inputs.
         flagged: of those.
-        unreadable: pictures that could not be read.
+        unreadable: inputs that could not be read.
     """
 
     number: int
@@ -82,92 +85,98 @@ class ScoreFolder:
 
     Attributes:
         folder: of the shards.
-        suffix: of their files.
+        row_format: of their files.
+        columns: of their rows.
+        flagged_only: leave out rows of inputs that are not flagged or cannot be read.
         records: of the finished shards, by number.
     """
 
-    def __init__(self, folder: Path, suffix: str) -> None:
-        self.folder, self.suffix = folder, suffix
+    def __init__(
+        self, folder: Path, row_format: RowFormat, columns: Sequence[str], flagged_only: bool
+    ) -> None:
+        self.folder, self.row_format = folder, row_format
+        self.columns, self.flagged_only = columns, flagged_only
         self.records = {
             record.number: record for record in _journal(folder) if _is_whole(folder, record)
         }
 
-    def has(self, number: int, inputs: str) -> bool:
-        """Whether this shard, of these inputs, is finished; if not, the folder is not complete."""
-        found = self.records.get(number)
-        if found is not None and (found.inputs, found.file) == (inputs, self._file(number)):
-            return True
-        self.records.pop(number, None)
+    def finished(self, task: NumberedShard) -> RowCounts | None:
+        """The counts of this shard, if its rows are there; if not, the folder is not complete."""
+        found = self.records.get(task.number)
+        expected = (task.shard.identity, self._file(task.number))
+        if found is not None and (found.inputs, found.file) == expected:
+            return RowCounts(found.scored, found.flagged, found.unreadable)
+        self.records.pop(task.number, None)
         (self.folder / _MANIFEST).unlink(missing_ok=True)
-        return False
+        return None
 
-    def add(self, number: int, inputs: str, shard: ScoredShard) -> None:
-        """Write a shard and its line."""
+    def write(self, task: NumberedShard, batches: Iterable[list[ScoreRow]]) -> RowCounts:
+        """Write a shard and its line; the counts of its rows."""
+        name = self._file(task.number)
+        place = self.folder / name
+        with open_writer(place, self.row_format, self.columns, overwrite=True) as write_row:
+            counts = write_rows(batches, write_row, flagged_only=self.flagged_only)
+        rows = counts.flagged if self.flagged_only else counts.scored + counts.unreadable
         record = ShardRecord(
-            number,
-            self._file(number),
-            inputs,
-            sha256(shard.content).hexdigest(),
-            shard.rows,
-            *astuple(shard.counts),
+            task.number, name, task.shard.identity, _hash(place), rows, *astuple(counts)
         )
-        with whole_file(self.folder / record.file, _PART) as temporary:
-            temporary.write_bytes(shard.content)
-        self.records[number] = record
+        self.records[task.number] = record
         with storage_errors(self.folder), (self.folder / _SHARDS).open("ab") as file:
             # A line that a killed process left unfinished ends here, and is passed over.
             file.write(b"\n" + _line(record))
             file.flush()
             os.fsync(file.fileno())
+        return counts
 
-    def finish(self, count: int) -> FileCounts:
+    def close(self, shards: int) -> None:
         """The folder is complete: remove what is left of other shards, write the manifest last."""
-        records = [self.records[number] for number in range(count)]
+        records = [self.records[number] for number in range(shards)]
         files = {record.file for record in records}
         for file in self.folder.iterdir():
             if _WRITTEN.fullmatch(file.name) and file.name not in files:
                 file.unlink()
         content = b"".join(map(_line, records))
-        total = FileCounts(
-            sum(record.scored for record in records),
-            sum(record.flagged for record in records),
-            sum(record.unreadable for record in records),
-        )
+        names = ("rows", "scored", "flagged", "unreadable")
         manifest = {
             "kind": _KIND,
             "form": _FORM,
-            "shards": count,
+            "shards": shards,
             "shards_sha256": sha256(content).hexdigest(),
-            "rows": sum(record.rows for record in records),
-            **asdict(total),
+            **{name: sum(getattr(record, name) for record in records) for name in names},
         }
         for name, data in ((_SHARDS, content), (_MANIFEST, _json(manifest))):
-            with whole_file(self.folder / name, _OWN) as temporary:
+            with whole_file(self.folder / name, overwrite=True) as temporary:
                 temporary.write_bytes(data)
-        return total
 
     def _file(self, number: int) -> str:
-        return f"part-{number:05}.{self.suffix}"
+        return f"part-{number:05}.{self.row_format}"
 
 
 @contextmanager
-def open_score_folder(folder: Path, job: JsonObject, suffix: str) -> Iterator[ScoreFolder]:
+def open_score_folder(
+    folder: Path,
+    job: JsonObject,
+    row_format: RowFormat,
+    columns: Sequence[str],
+    *,
+    flagged_only: bool = False,
+) -> Iterator[ScoreFolder]:
     """A new folder for these scores, or the one where they were begun; for one process at a time.
 
     Args:
         folder: the folder.
-        job: what is scored and how; the folder keeps it.
-        suffix: of the files of rows.
+        job: what is scored and how; the folder keeps it. See ``goen.scoring.job``.
+        row_format: of the files of rows.
+        columns: of the rows.
+        flagged_only: leave out rows of inputs that are not flagged or cannot be read.
 
     Raises:
         UsageError: it holds something else, or scores of another job.
     """
     content = _json({"kind": _KIND, "form": _FORM, **job})
     if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{folder} is a file; --workers writes a folder. Choose another --out.")
-    _check_scores_or_empty(folder)
-    with alone_in(folder):
-        _check_scores_or_empty(folder)  # another process may have written before we had the lock
+        raise UsageError(f"{folder} is a file, not a folder of shards. Choose another --out.")
+    with alone_in(folder, "scores"):
         if not (folder / _JOB).exists():
             with whole_file(folder / _JOB) as temporary:
                 temporary.write_bytes(content)
@@ -176,20 +185,7 @@ def open_score_folder(folder: Path, job: JsonObject, suffix: str) -> Iterator[Sc
                 f"{folder} holds scores of another job: {_difference(folder / _JOB, content)}. "
                 "Choose another --out, or delete the folder."
             )
-        yield ScoreFolder(folder, suffix)
-
-
-def _check_scores_or_empty(folder: Path) -> None:
-    """Raise a UsageError if other files are in the folder than those of a job."""
-    if not folder.exists() or (folder / _JOB).exists():
-        return
-    # A job that was killed as it began leaves its lock and the file that would have been _JOB.
-    ours = re.compile(rf"\.lock|\.{re.escape(_JOB)}\.\d+\.[0-9a-f]+\.tmp")
-    others = sorted(p.name for p in folder.iterdir() if not ours.fullmatch(p.name))
-    if others:
-        raise UsageError(
-            f"{folder} holds {', '.join(others[:3])} and no scores of goen. Choose another --out."
-        )
+        yield ScoreFolder(folder, row_format, columns, flagged_only)
 
 
 def score_shard_files(folder: Path | str) -> list[Path]:
@@ -230,10 +226,14 @@ def _journal(folder: Path) -> Iterator[ShardRecord]:
 
 def _is_whole(folder: Path, record: ShardRecord) -> bool:
     try:
-        with (folder / record.file).open("rb") as file:
-            return file_digest(file, "sha256").hexdigest() == record.sha256
+        return _hash(folder / record.file) == record.sha256
     except OSError:
         return False
+
+
+def _hash(file: Path) -> str:
+    with file.open("rb") as content:
+        return file_digest(content, "sha256").hexdigest()
 
 
 def _difference(job: Path, content: bytes) -> str:
@@ -253,8 +253,3 @@ def _json(content: JsonObject) -> bytes:
 
 def _line(record: ShardRecord) -> bytes:
     return (json.dumps(asdict(record)) + "\n").encode()
-
-
-# The folder is goen's: it holds _job.json.
-_OWN = Own("a list of shards that goen wrote", Path.is_file)
-_PART = Own("a shard of scores that goen wrote", Path.is_file)

@@ -6,7 +6,6 @@ batches of a table. ``Scorer`` is that function; it pickles, and loads the gate 
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from goen.data.forms import PixelForm, Pixels
+from goen.data.images.decoding import read_image
+from goen.data.images.pixel_format import Pixels
+from goen.data.input_spec import ImageInputs
 from goen.data.inputs import Arrays
-from goen.data.kinds import ImageInputs
-from goen.data.pictures import read_picture
-from goen.errors import DataCorrupt, UsageError, unknown
+from goen.errors import DataError, UsageError, unknown
+from goen.gate import load
 from goen.gate.gate import Gate
-from goen.gate.saving import load
-from goen.gate.score_files import (
-    ScoreRow,
-    image_rows,
-    pixels_or_error,
-    prediction_rows,
-    score_columns,
-)
+from goen.gate.prediction import ScoreRow
+from goen.io.files import printable
+from goen.scoring.rows import rows_of_read, score_columns
 
 Column = NDArray[Any]
-_PICTURE = (bytes, Mapping, Image.Image)
+_IMAGE = (bytes, Mapping, Image.Image)
 
 
 class Scorer:
@@ -38,7 +33,7 @@ class Scorer:
 
     The column of images is left out of the result and all others stay; added are those of ``goen
     score``: label, confidence, score, p_value, probability if the gate has one, is_ood, each cue
-    with its p-value, and error. They have the same types in every batch. A picture that cannot be
+    with its p-value, and error. They have the same types in every batch. An image that cannot be
     read has its reason in ``error``, an empty label, NaN for numbers, and is flagged; of all others
     ``error`` is empty, unless the network's outputs were not finite.
 
@@ -46,8 +41,8 @@ class Scorer:
 
     Args:
         gate: a gate, or what ``goen.load`` takes for one.
-        column: that holds the images: contents of picture files (bytes, or structs with ``bytes``,
-            as Hugging Face has them), pictures of Pillow, or arrays as ``Gate.predict`` takes them.
+        column: that holds the images: contents of image files (bytes, or structs with ``bytes``,
+            as Hugging Face has them), images of Pillow, or arrays as ``Gate.predict`` takes them.
             A gate of several tensors or of features takes the columns of their names instead.
 
     Example:
@@ -91,15 +86,23 @@ class Scorer:
         values = given[self.column]
         if values.dtype != object or (len(values) and isinstance(values[0], np.ndarray)):
             return self._predicted(_one_array(values, self.column))
-        size, form = self.gate.image_size, self.gate.picture_form
-        read = [
-            pixels_or_error(partial(_read, number, value, size, form))
-            for number, value in enumerate(values)
-        ]
-        return list(image_rows(self.gate, read))
+        read = [self._read(f"image {number} of the batch", v) for number, v in enumerate(values)]
+        images = [one for one in read if not isinstance(one, str)]
+        prediction = self.gate.predict(np.stack(images)) if images else None
+        return list(rows_of_read(self.gate, read, prediction))
 
     def _predicted(self, batch: Arrays) -> list[ScoreRow]:
-        return list(prediction_rows(self.gate.predict(batch)))
+        return list(self.gate.predict(batch).rows())
+
+    def _read(self, name: str, value: object) -> Pixels | str:
+        """The image, or why it cannot be read."""
+        content = value.get("bytes") if isinstance(value, Mapping) else value
+        if not isinstance(content, (bytes, Image.Image)):
+            return f"{name} is no content of an image file: {type(content).__name__}."
+        try:
+            return read_image(content, self.gate.image_size, name, self.gate.pixel_format)
+        except DataError as error:
+            return printable(str(error))
 
 
 def _column(values: Column | Sequence[object]) -> Column:
@@ -110,21 +113,13 @@ def _column(values: Column | Sequence[object]) -> Column:
     """
     if not isinstance(values, (list, tuple)):
         return np.asarray(values)
-    if values and not any(isinstance(value, _PICTURE) for value in values):
+    if values and not any(isinstance(value, _IMAGE) for value in values):
         with suppress(ValueError):
             return np.asarray(values)
     column = np.empty(len(values), dtype=object)
     for number, value in enumerate(values):
         column[number] = value
     return column
-
-
-def _read(number: int, value: object, size: tuple[int, int], form: PixelForm) -> Pixels:
-    content = value.get("bytes") if isinstance(value, Mapping) else value
-    name = f"picture {number} of the batch"
-    if not isinstance(content, (bytes, Image.Image)):
-        raise DataCorrupt(f"{name} is no content of a picture file: {type(content).__name__}.")
-    return read_picture(content, size, name, form)
 
 
 def _one_array(values: Column, name: str) -> Column:

@@ -1,17 +1,18 @@
-"""Writers of the rows of ``score_files``: JSON lines, CSV and Parquet, to a file or a stream."""
+"""Where rows go: JSON lines, CSV and Parquet, to a file or a stream, as they come or sorted."""
 
-import csv
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal, TextIO, get_args
 
 from goen.checks import check_choice
 from goen.errors import ExtraMissing, UsageError
 from goen.escaping import csv_line, json_line
-from goen.files import Own, whole_file
-from goen.gate.score_files import ScoreRow
-from goen.runs.recognise import first_row
+from goen.gate.prediction import ScoreRow
+from goen.io.files import whole_file
+from goen.scoring.pipeline import NumberedShard
+from goen.scoring.rows import RowCounts, sort_rows
 
 RowFormat = Literal["jsonl", "csv", "parquet"]
 Write = Callable[[ScoreRow], None]
@@ -22,8 +23,58 @@ _BY_SUFFIX: dict[str, RowFormat] = {
     ".csv": "csv",
     ".parquet": "parquet",
 }
-_LONGEST_HEADER = 1 << 16
 _PARQUET_ROWS = 10_000
+
+
+@dataclass(frozen=True)
+class RowSink:
+    """Passes rows on to a function, one by one.
+
+    Attributes:
+        write_row: takes each.
+        flagged_only: leave out rows of inputs that are not flagged or cannot be read.
+    """
+
+    write_row: Write
+    flagged_only: bool = False
+
+    def finished(self, task: NumberedShard) -> None:
+        """No rows are there before."""
+
+    def write(self, task: NumberedShard, batches: Iterable[list[ScoreRow]]) -> RowCounts:
+        """Pass on the rows of a shard; their counts."""
+        return write_rows(batches, self.write_row, flagged_only=self.flagged_only)
+
+    def close(self, shards: int) -> None:
+        """Nothing is left to do: whoever made the function ends it."""
+
+
+def write_rows(
+    batches: Iterable[list[ScoreRow]], write_row: Write, *, flagged_only: bool
+) -> RowCounts:
+    """Pass on the rows, all or those that are flagged; the counts of all."""
+    counts = RowCounts()
+    for rows in batches:
+        counts += RowCounts.of(rows)
+        for row in rows:
+            if row["is_ood"] or not flagged_only:
+                write_row(row)
+    return counts
+
+
+@contextmanager
+def held_rows(
+    column: str | None, write_all: Callable[[Sequence[ScoreRow]], object]
+) -> Iterator[Write]:
+    """A function that holds rows until the end, and then passes all on, sorted by this column."""
+    rows: list[ScoreRow] = []
+    yield rows.append
+    write_all(rows if column is None else sort_rows(rows, column))
+
+
+def is_row_file(out: Path) -> bool:
+    """Whether a file is named as one of rows."""
+    return out.suffix.lower() in _BY_SUFFIX
 
 
 def format_of(out: Path, asked: RowFormat | None = None) -> RowFormat:
@@ -50,20 +101,28 @@ def format_of(out: Path, asked: RowFormat | None = None) -> RowFormat:
     return asked or known or "jsonl"
 
 
-def open_writer(out: Path, form: RowFormat, names: Sequence[str]) -> AbstractContextManager[Write]:
+@contextmanager
+def open_writer(
+    out: Path, row_format: RowFormat, names: Sequence[str], *, overwrite: bool = False
+) -> Iterator[Write]:
     """A writer of rows to a file, which appears when it is complete.
 
     Args:
         out: the file.
-        form: its format.
+        row_format: its format.
         names: all columns, in order.
+        overwrite: whether a file there may be replaced.
 
     Raises:
-        UsageError: an unknown format, Parquet without pyarrow, or something at ``out`` that is not
-            an earlier file of scores in this format.
+        UsageError: an unknown format, Parquet without pyarrow, or something at ``out`` that may not
+            be replaced.
     """
-    check_choice("format", form, get_args(RowFormat))
-    return _parquet_file(out, names) if form == "parquet" else _text_file(out, form, names)
+    with (
+        whole_file(out, overwrite=overwrite) as temporary,
+        temporary.open("w", newline="", encoding="utf-8") as file,
+        stream_writer(file, row_format, names) as write,
+    ):
+        yield write
 
 
 def stream_writer(
@@ -91,26 +150,6 @@ def _text(file: TextIO, form: RowFormat, names: Sequence[str]) -> Write:
 
 
 @contextmanager
-def _text_file(out: Path, form: RowFormat, names: Sequence[str]) -> Iterator[Write]:
-    with (
-        whole_file(out, _JSONL if form == "jsonl" else _CSV) as temporary,
-        temporary.open("w", newline="", encoding="utf-8") as file,
-    ):
-        yield _text(file, form, names)
-        file.flush()
-
-
-@contextmanager
-def _parquet_file(out: Path, names: Sequence[str]) -> Iterator[Write]:
-    with (
-        whole_file(out, _PARQUET) as temporary,
-        temporary.open("wb") as file,
-        _parquet(file, names) as write,
-    ):
-        yield write
-
-
-@contextmanager
 def _parquet(file: BinaryIO, names: Sequence[str]) -> Iterator[Write]:
     try:
         import pyarrow as pa
@@ -134,30 +173,3 @@ def _parquet(file: BinaryIO, names: Sequence[str]) -> Iterator[Write]:
 
         yield write
         flush()
-
-
-def _are_columns(names: Sequence[str]) -> bool:
-    """Whether these are the columns of a file of scores, by whichever gate: no more, no fewer."""
-    fixed = [name for name in names if not name.startswith(("cue_", "p_")) or name == "p_value"]
-    fixed = [name for name in fixed if name != "probability"]
-    return fixed == ["path", "label", "confidence", "score", "p_value", "is_ood", "error"]
-
-
-def _is_csv(path: Path) -> bool:
-    with path.open(newline="", encoding="utf-8") as file:
-        return _are_columns(next(csv.reader([file.readline(_LONGEST_HEADER)])))
-
-
-def _is_parquet(path: Path) -> bool:
-    import pyarrow.parquet as pq
-
-    return _are_columns(pq.read_schema(path).names)
-
-
-def _is_jsonl(path: Path) -> bool:
-    return not path.stat().st_size or _are_columns([*first_row(path)])
-
-
-_CSV = Own("a CSV file of scores that goen wrote", _is_csv)
-_JSONL = Own("JSON lines of scores that goen wrote", _is_jsonl)
-_PARQUET = Own("a Parquet file of scores that goen wrote", _is_parquet)

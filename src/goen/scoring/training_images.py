@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from goen.data.folders import open_image_set
 from goen.data.imageset import ImageSet
 from goen.data.protocol import PROTOCOLS, training_images
+from goen.data.sets.folders import open_image_set
 from goen.errors import UsageError
 from goen.gate.gate import Gate
-from goen.runs.manifest import Manifest
+from goen.io.manifest import Manifest
 
 
 def open_training_images(gate: Gate, name: str) -> ImageSet:
@@ -33,7 +33,7 @@ def open_training_images(gate: Gate, name: str) -> ImageSet:
         trained = training_images(name)
         if trained.fingerprint == recorded:
             return trained
-    found = open_image_set(name, gate.image_size, gate.classes, gate.picture_form)
+    found = open_image_set(name, gate.image_size, gate.classes, gate.pixel_format)
     if found.fingerprint != recorded:
         raise UsageError(
             f"{name} is not the set that this gate was fitted on: it has {len(found):,} images and "
@@ -45,7 +45,7 @@ def open_training_images(gate: Gate, name: str) -> ImageSet:
 
 def _fingerprint(gate: Gate, total: int) -> str:
     """Of the training set that the gate was fitted on."""
-    splits = Manifest(Manifest({"splits": {}, **gate.facts}).part("splits").content)
+    splits = Manifest(Manifest({"splits": {}, **gate.metadata}).part("splits").content)
     train = splits.part("train") if "train" in splits else Manifest({})
     if "fingerprint" not in train:
         raise UsageError(

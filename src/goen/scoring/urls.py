@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, BinaryIO
 
-from goen.data.open_picture import SUFFIXES
+from goen.data.images.formats import SUFFIXES
 from goen.errors import DataCorrupt, ExtraMissing, UsageError
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def find_urls(url: str) -> Iterator[str]:
     """The files that a URL stands for: itself, those of a pattern, or the pictures below a folder.
 
     Pictures are recognised by the ends of their names, since their content is far away. They come
-    in the order of ``find_pictures``: sorted within each folder, without hidden ones.
+    in the order of ``find_images``: sorted within each folder, without hidden ones.
 
     Raises:
         UsageError: an unknown protocol, or a folder that cannot be listed.

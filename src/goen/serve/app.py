@@ -2,17 +2,20 @@
 
 from collections.abc import Sequence
 from functools import partial
+from importlib import resources
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route, Router
 
 from goen import __version__
-from goen.data.data_urls import picture_url
-from goen.data.imageset import Pixels
-from goen.gate.score_files import ScoreRow, prediction_rows, score_columns
-from goen.report.wall import Rates
-from goen.runs.manifest import JsonObject, JsonValue
+from goen.data.images.data_urls import image_url
+from goen.data.images.pixel_format import Pixels
+from goen.gate.prediction import ScoreRow
+from goen.io.manifest import JsonObject, JsonValue
+from goen.report.gallery import Rates
+from goen.scoring.flagged_copies import png_content
+from goen.scoring.rows import score_columns
 from goen.serve.batching import ScoredImage
 from goen.serve.bodies import Bodies
 from goen.serve.guard import Guard
@@ -26,7 +29,6 @@ from goen.serve.inference_protocol import (
     parse_infer,
 )
 from goen.serve.openapi import describe
-from goen.serve.page import page_assets
 from goen.serve.rejection import Rejected
 from goen.serve.service import ServedGate, Service
 from goen.serve.uploads import Upload, is_multipart, read_multipart
@@ -38,11 +40,24 @@ def make_app(service: Service) -> Guard:
     return Guard(Router(endpoints.routes(), redirect_slashes=False), service)
 
 
+def _page_assets() -> dict[str, tuple[bytes, str]]:
+    """The content and type of the page's files by their names in its addresses."""
+    kinds = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
+    files = dict.fromkeys(("serve.html", "serve.css", "serve.js"), "goen.serve")
+    return {
+        name: (
+            resources.files(package).joinpath("templates", name).read_bytes(),
+            f"{kinds[name.rpartition('.')[2]]}; charset=utf-8",
+        )
+        for name, package in {**files, "rates.js": "goen.report"}.items()
+    }
+
+
 class _Endpoints:
     def __init__(self, service: Service) -> None:
         self.service = service
         self.bodies = Bodies(service.settings.limits)
-        self.assets = page_assets()
+        self.assets = _page_assets()
 
     def routes(self) -> list[Route]:
         model = "/v2/models/{gate}"
@@ -70,10 +85,10 @@ class _Endpoints:
             raise Rejected("not_found", f"There is one version of each gate, {VERSION}.")
         return self.service.find(request.path_params.get("gate"))
 
-    # -- pictures ----------------------------------------------------------------------------
+    # -- images ----------------------------------------------------------------------------
 
     async def score(self, request: Request) -> Response:
-        """Rows of ``goen score`` for one picture or several."""
+        """Rows of ``goen score`` for one image or several."""
         served = self._gate(request)
         kind = request.headers.get("content-type", "")
         several = is_multipart(kind)
@@ -108,8 +123,9 @@ class _Endpoints:
             else:
                 row = _row(served, upload, one[1])
                 if seen:
-                    row["seen"] = picture_url(one[0])
-            self.service.keep(row["is_ood"] is True, upload)
+                    row["seen"] = image_url(one[0])
+            if row["is_ood"]:
+                self.service.keep(upload.data)
             rows.append(row)
         return rows
 
@@ -138,7 +154,7 @@ class _Endpoints:
 
     def _keep(self, flagged: Pixels) -> None:
         for image in flagged:
-            self.service.keep(True, image)
+            self.service.keep(png_content(image))
 
     async def server(self, request: Request) -> Response:
         """Name and version."""
@@ -159,15 +175,16 @@ class _Endpoints:
 
     async def page(self, request: Request) -> Response:
         """For people."""
-        html = self.assets["serve.html"]
-        return Response(html.content, media_type=html.kind)
+        content, kind = self.assets["serve.html"]
+        return Response(content, media_type=kind)
 
     async def asset(self, request: Request) -> Response:
         """Style and scripts of the page, by their known names."""
-        asset = self.assets.get(request.path_params["name"])
-        if asset is None:
+        name = request.path_params["name"]
+        if name not in self.assets:
             raise Rejected("not_found", "The page has no such file.")
-        return Response(asset.content, media_type=asset.kind)
+        content, kind = self.assets[name]
+        return Response(content, media_type=kind)
 
     # -- the service -------------------------------------------------------------------------
 
@@ -192,10 +209,10 @@ class _Endpoints:
         return JSONResponse(found)
 
     async def monitor(self, request: Request) -> Response:
-        """Evidence, share flagged, latency and throughput."""
+        """Log e-values, share flagged, latency and throughput."""
         served = self._gate(request)
         found: JsonObject = {
-            "monitor": None if served.stream is None else served.stream.to_json(),
+            "monitor": None if served.monitor is None else served.monitor.to_json(),
             "activity": list(self.service.metrics.activity.moments),
             "waiting": served.queue.held,
         }
@@ -212,11 +229,11 @@ class _Endpoints:
 
 
 def _row(served: ServedGate, upload: Upload, scored: ScoredImage | None) -> ScoreRow:
-    """The row that ``goen score`` would write for this picture."""
+    """The row that ``goen score`` would write for this image."""
     row: ScoreRow = {"path": upload.name}
     if scored is None:
         return row | dict.fromkeys(score_columns(served.gate)) | {"error": None}
-    return row | next(prediction_rows(scored.prediction.take([scored.place])))
+    return row | next(scored.prediction.take([scored.place]).rows())
 
 
 def _about(served: ServedGate) -> JsonValue:
@@ -227,10 +244,10 @@ def _about(served: ServedGate) -> JsonValue:
         "engine": gate.engine,
         "classes": list(gate.classes),
         "cues": list(cues),
-        "cue_columns": columns[-len(cues) :] if gate.detector.has_cue_p_values else [],
+        "cue_columns": columns[-len(cues) :] if gate.has_cue_p_values else [],
         "image_size": list(served.size),
         "per_class": gate.per_class,
         "columns": ["path", *columns, "error"],
         "rates": Rates(gate.false_alarm_rate, gate.num_held_out, {}).to_json(),
-        "monitored": served.stream is not None,
+        "monitored": served.monitor is not None,
     }

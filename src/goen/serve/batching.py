@@ -30,7 +30,7 @@ class ScoredImage:
 class Slot:
     """A place in a queue for one image, which is yet to be decoded.
 
-    It is filled or left, by whichever thread is first: a client may leave while its picture is
+    It is filled or left, by whichever thread is first: a client may leave while its image is
     decoded.
     """
 

@@ -11,7 +11,10 @@ from goen.serve.settings import MEGABYTE, Limits
 
 
 class Bodies:
-    """The bodies that a service holds in memory."""
+    """The bodies that a service holds in memory.
+
+    Starlette's ``max_body_size`` bounds one body, but neither all together nor their time.
+    """
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -29,7 +32,7 @@ class Bodies:
         if request.headers.get("content-encoding", "identity") != "identity":
             raise Rejected("bad_request", "Send the body as it is, without a Content-Encoding.")
         length = request.headers.get("content-length", "0")
-        if not length.isdigit() or int(length) > self.limits.body:  # h11 has checked that it is one
+        if not length.isdigit() or int(length) > self.limits.body:  # checked by the parser
             raise self._too_large()
         parts: list[bytes] = []
         taken = 0

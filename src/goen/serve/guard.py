@@ -1,9 +1,8 @@
-"""What surrounds every request: its number, the token, security headers, errors, counts and a log.
+"""What surrounds every request: its number, the token, errors, counts and a log.
 
 No error leaves as a traceback, and nothing of a request but its JSON-escaped path is logged.
 """
 
-import asyncio
 import hmac
 import json
 import re
@@ -13,6 +12,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from logging import getLogger
 
+from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
@@ -26,10 +26,11 @@ REQUESTS = getLogger("goen.serve.requests")
 """A line of JSON for each request."""
 _log = getLogger(__name__)
 
-ABORT = "abort"
-"""In the scope of a request: ends its connection at once, whatever was not sent."""
+RESERVED = "reserved"
+"""In the state of a connection beyond the limit: only the health of the service is answered."""
+_HEALTH = "/v2/health/"
 # What needs no token: the page itself, which asks for one, and the health of the service.
-_OPEN = ("/static/", "/v2/health/")
+_OPEN = ("/static/", _HEALTH)
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _LONGEST_PATH = 200
 _GONE = 499  # the client left before its answer; nginx's number for it
@@ -40,6 +41,7 @@ POLICY = (
     "frame-ancestors 'none'"
 )
 SECURITY_HEADERS = {
+    "cache-control": "no-store",
     "content-security-policy": POLICY,
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
@@ -48,10 +50,15 @@ SECURITY_HEADERS = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
+"""Of every answer; uvicorn adds them."""
 
 
 class Guard:
     """Surrounds an application.
+
+    One middleware of our own: Starlette's ``TrustedHostMiddleware`` does not know IPv6 addresses,
+    it has none for tokens, and its handlers of exceptions see only what is raised behind every
+    middleware, while a refusal here needs the same answer, count and line in the log.
 
     Args:
         app: the routes; they find the service in ``scope["service"]``.
@@ -66,40 +73,30 @@ class Guard:
         """Answer one request."""
         assert scope["type"] == "http"  # the server has neither a lifespan nor websockets
         self.accepted += 1
-        exchange = _Exchange(scope, send, self.service.settings.limits.body_seconds)
+        exchange = _Exchange(scope, receive, send)
         scope["app"], scope["service"], scope["exchange"] = self, self.service, exchange
         try:
-            await self._answer(scope, receive, exchange)
-        except ClientDisconnect:
-            exchange.status = _GONE
-        except TimeoutError:  # the client does not read, so that nothing can be said to it
-            exchange.kind = "slow"
-            scope[ABORT]()
-            await asyncio.sleep(0)  # then the connection is known to be lost
-        finally:
-            self.answered += 1
-            self._count(scope, exchange)
-
-    async def _answer(self, scope: Scope, receive: Receive, exchange: "_Exchange") -> None:
-        """Pass the request on; an error becomes an answer, which may be read as slowly as any."""
-        try:
+            check_room(scope)
             check_token(scope, self.service.settings.token)
             check_origin(scope, self.service.settings)
-            await self.app(scope, receive, exchange.send)
-        except (ClientDisconnect, TimeoutError):
-            raise
+            await self.app(scope, exchange.receive, exchange.send)
+        except ClientDisconnect:
+            exchange.status = _GONE
         except Rejected as error:
-            await exchange.reject(error.status, error.kind, str(error), error.headers(), receive)
+            await exchange.reject(error.status, error.kind, str(error), error.headers())
         except HTTPException as error:
             kind: RejectionKind = "method" if error.status_code == 405 else "not_found"
             text = "Nothing is at this address; /openapi.json lists what is."
             if kind == "method":
                 text = "This address takes another method; see /openapi.json."
-            await exchange.reject(error.status_code, kind, text, error.headers, receive)
+            await exchange.reject(error.status_code, kind, text, error.headers)
         except Exception:  # ours: logged with its traceback, answered without
             _log.exception("request %s failed", exchange.id)
             text = f"Something failed here, not with you; the log has request {exchange.id}."
-            await exchange.reject(500, "internal", text, {"connection": "close"}, receive)
+            await exchange.reject(500, "internal", text, {"connection": "close"})
+        finally:
+            self.answered += 1
+            self._count(scope, exchange)
 
     def _count(self, scope: Scope, exchange: "_Exchange") -> None:
         metrics = self.service.metrics
@@ -112,6 +109,16 @@ class Guard:
         if exchange.images:
             metrics.activity.answered(seconds, exchange.images)
         REQUESTS.info("%s", exchange.line(scope, seconds))
+
+
+def check_room(scope: Scope) -> None:
+    """Keep the connections beyond the limit for probes of the service's health.
+
+    Raises:
+        Rejected: it is something else that is asked there.
+    """
+    if scope.get("state", {}).get(RESERVED) and not scope["path"].startswith(_HEALTH):
+        raise Rejected("busy", "Too many connections. Try again in a second.")
 
 
 def check_token(scope: Scope, token: str | None) -> None:
@@ -178,48 +185,50 @@ class _Exchange:
 
     Args:
         scope: of the request.
+        receive: from the client.
         send: to the client.
-        seconds: that the client may take to read a part of the response.
     """
 
-    def __init__(self, scope: Scope, send: Send, seconds: float) -> None:
-        given = dict(scope["headers"]).get(b"x-request-id", b"").decode("latin-1")
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = dict(scope["headers"])
+        given = headers.get(b"x-request-id", b"").decode("latin-1")
         self.id = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
         self.start = time.perf_counter()
         self.status = 0
         self.kind = ""
         self.images = self.flagged = 0
-        self._send, self._seconds = send, seconds
+        self._receive, self._send = receive, send
+        self._unread = (
+            b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
+        )
+
+    async def receive(self) -> Message:
+        """The next message of the client."""
+        message = await self._receive()
+        self._unread = self._unread and message.get("more_body", False)
+        return message
 
     async def send(self, message: Message) -> None:
-        """Pass a message on, with the headers that every response has."""
+        """Pass a message on; a connection whose body was not read to its end is closed behind it.
+
+        uvicorn would read the rest, without limit.
+        """
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            added = {**SECURITY_HEADERS, "x-request-id": self.id}
-            known = {name for name, _ in message["headers"]}
-            if b"cache-control" not in known:
-                added["cache-control"] = "no-store"
-            message["headers"] = [
-                *message["headers"],
-                *((name.encode(), value.encode()) for name, value in added.items()),
-            ]
-        async with asyncio.timeout(self._seconds):
-            await self._send(message)
+            headers = MutableHeaders(raw=message["headers"])
+            headers["x-request-id"] = self.id
+            if self._unread:
+                headers["connection"] = "close"
+        await self._send(message)
 
     async def reject(
-        self,
-        status: int,
-        kind: str,
-        text: str,
-        headers: Mapping[str, str] | None,
-        receive: Receive,
+        self, status: int, kind: str, text: str, headers: Mapping[str, str] | None
     ) -> None:
         """Answer with an error, unless the answer has begun."""
         self.kind = kind
-        if self.status:
-            return
-        response = JSONResponse({"error": text}, status, headers)
-        await response({"type": "http"}, receive, self.send)
+        if not self.status:
+            response = JSONResponse({"error": text}, status, headers)
+            await response({"type": "http"}, self.receive, self.send)
 
     def line(self, scope: Scope, seconds: float) -> str:
         """For the log."""

@@ -16,15 +16,15 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from goen.data.forms import PixelForm, Pixels
-from goen.data.pictures import resize_image
+from goen.data.images.decoding import resize_image
+from goen.data.images.pixel_format import PixelFormat, Pixels
 from goen.errors import DataCorrupt
 from goen.gate import Gate, Prediction
-from goen.gate.compare_export import as_outputs
-from goen.gate.traceable import output_names
-from goen.runs.json_files import parse_object
-from goen.runs.limits import JSON_BYTES
-from goen.runs.manifest import JsonObject, JsonValue, Manifest
+from goen.gate.export.comparison import as_outputs
+from goen.gate.export.traceable import output_names
+from goen.io.json_files import parse_object
+from goen.io.limits import JSON_BYTES
+from goen.io.manifest import JsonObject, JsonValue, Manifest
 from goen.serve.batching import ScoredImage
 from goen.serve.rejection import Rejected
 from goen.serve.settings import Limits
@@ -65,8 +65,8 @@ def model_metadata(name: str, gate: Gate) -> JsonObject:
         "inputs": [
             {
                 "name": _IMAGES,
-                "datatype": _datatype(gate.picture_form),
-                "shape": [-1, gate.picture_form.channels, -1, -1],
+                "datatype": _datatype(gate.pixel_format),
+                "shape": [-1, gate.pixel_format.channels, -1, -1],
             },
             {
                 "name": _THRESHOLD,
@@ -107,7 +107,7 @@ def parse_infer(body: bytes, header_length: str | None, gate: Gate, limits: Limi
                 f"its JSON is larger than {JSON_BYTES:,} bytes; send images as binary data"
             )
         request = Manifest(parse_object(header))
-        tensors = _inputs(request, binary, limits, gate.picture_form)
+        tensors = _inputs(request, binary, limits, gate.pixel_format)
         if _IMAGES not in tensors:
             raise ValueError(f"it has no input {_IMAGES!r}")
         return InferRequest(
@@ -131,12 +131,12 @@ def _split(body: bytes, header_length: str | None) -> tuple[bytes, bytes]:
     return body[: int(header_length)], body[int(header_length) :]
 
 
-def _datatype(form: PixelForm) -> str:
+def _datatype(form: PixelFormat) -> str:
     return f"UINT{form.bits}"
 
 
 def _inputs(
-    request: Manifest, binary: bytes, limits: Limits, form: PixelForm
+    request: Manifest, binary: bytes, limits: Limits, form: PixelFormat
 ) -> dict[str, NDArray[Any]]:
     found: dict[str, NDArray[Any]] = {}
     for tensor in request.parts("inputs"):
@@ -253,7 +253,7 @@ def _wanted(request: Manifest, gate: Gate) -> dict[str, bool]:
 
 
 def fitted_image(image: Pixels, size: tuple[int, int]) -> Pixels:
-    """One image ``(C, H, W)`` at the gate's size, resized as pictures are.
+    """One image ``(C, H, W)`` at the gate's size, resized as images are.
 
     Raises:
         Rejected: it cannot be resized.
@@ -270,13 +270,13 @@ def infer_outputs(
     """The outputs of these images, in their order."""
     rows: list[Prediction] = [one.prediction.take([one.place]) for one in scored]
     if not rows:
-        shape = (0, gate.picture_form.channels, *gate.image_size)
+        shape = (0, gate.pixel_format.channels, *gate.image_size)
         rows = [gate.predict(np.zeros(shape, np.uint8))]
     each = [as_outputs(row) for row in rows]
     found = {name: np.concatenate([row[name] for row in each]) for name in each[0]}
     if threshold is not None:
         line = threshold[found["label"]] if gate.per_class else threshold
-        found["is_ood"] = found["score"] - gate.score_slack > line
+        found["is_ood"] = found["score"] - gate.score_tolerance > line
     return found
 
 

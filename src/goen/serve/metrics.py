@@ -15,7 +15,7 @@ from prometheus_client import (
     generate_latest,
 )
 
-from goen.runs.manifest import JsonObject
+from goen.io.manifest import JsonObject
 
 _SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 _IMAGES = (1, 2, 4, 8, 16, 32, 64, 128, 256)

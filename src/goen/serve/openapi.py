@@ -1,8 +1,8 @@
 """The OpenAPI description of a service."""
 
 from goen import __version__
-from goen.gate.score_files import score_columns
-from goen.runs.manifest import JsonObject, JsonValue
+from goen.io.manifest import JsonObject, JsonValue
+from goen.scoring.rows import score_columns
 from goen.serve.service import Service
 
 _TEXT: JsonObject = {"type": "string"}
@@ -20,10 +20,10 @@ def describe(service: Service) -> JsonObject:
     }
     version: JsonObject = {**gate, "name": "version", "schema": {"type": "string", "enum": ["1"]}}
     paths: dict[str, JsonValue] = {
-        "/score": {"post": _score("Score pictures with the default gate", [])},
-        "/score/{gate}": {"post": _score("Score pictures", [gate])},
+        "/score": {"post": _score("Score images with the default gate", [])},
+        "/score/{gate}": {"post": _score("Score images", [gate])},
         "/gates": _get("The gates, their classes and cues, and the limits"),
-        "/monitor/{gate}": _get("Evidence for a change, share flagged, latency", [gate]),
+        "/monitor/{gate}": _get("Log e-values of the monitor, share flagged, latency", [gate]),
         "/metrics": _get("Counts in Prometheus' text format", kind="text/plain"),
         "/openapi.json": _get("This description"),
         "/v2": _get("Open Inference Protocol: the server"),
@@ -92,7 +92,7 @@ def _score(summary: str, parameters: list[JsonValue]) -> dict[str, JsonValue]:
     }
     return {
         "summary": summary,
-        "description": "The body is a picture (JPEG, PNG, WebP, GIF, BMP, TIFF), answered with a "
+        "description": "The body is an image (JPEG, PNG, WebP, GIF, BMP, TIFF), answered with a "
         "row; or multipart/form-data with several, answered with a list of rows.",
         "parameters": [*parameters, seen],
         "requestBody": {

@@ -6,11 +6,11 @@ from goen.errors import GoenError
 
 RejectionKind = Literal[
     "bad_request",
-    "broken_picture",
+    "broken_image",
     "busy",
     "forbidden",
     "method",
-    "not_a_picture",
+    "not_an_image",
     "not_found",
     "slow",
     "too_large",
@@ -21,11 +21,11 @@ RejectionKind = Literal[
 
 _STATUS: dict[RejectionKind, int] = {
     "bad_request": 400,
-    "broken_picture": 422,
+    "broken_image": 422,
     "busy": 503,
     "forbidden": 403,
     "method": 405,
-    "not_a_picture": 415,
+    "not_an_image": 415,
     "not_found": 404,
     "slow": 408,
     "too_large": 413,
@@ -33,8 +33,6 @@ _STATUS: dict[RejectionKind, int] = {
     "too_many_pixels": 413,
     "unauthorized": 401,
 }
-# The rest of the body will not be read, so nothing else can come on this connection.
-_CLOSES = ("busy", "forbidden", "slow", "too_large", "unauthorized")
 
 
 class Rejected(GoenError):  # noqa: N818  (reads as a sentence in `except Rejected`)
@@ -56,9 +54,8 @@ class Rejected(GoenError):  # noqa: N818  (reads as a sentence in `except Reject
 
     def headers(self) -> dict[str, str]:
         """Of the HTTP response, besides those of every response."""
-        found = {"connection": "close"} if self.kind in _CLOSES else {}
-        if self.kind == "busy":
-            found["retry-after"] = "1"
-        if self.kind == "unauthorized":
-            found["www-authenticate"] = "Bearer"
-        return found
+        found = {
+            "busy": {"connection": "close", "retry-after": "1"},
+            "unauthorized": {"www-authenticate": "Bearer"},
+        }
+        return found.get(self.kind, {})

@@ -1,29 +1,33 @@
-"""The server: uvicorn with limits on connections and on the time of headers, and a clean end."""
+"""The server: uvicorn with limits on connections, headers and time, and a clean end."""
 
 import asyncio
 import json
-import signal
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable
 from logging import getLogger
 from types import FrameType
 from typing import Any
 
-import h11
 import uvicorn
-from starlette.types import Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from goen.errors import UsageError
 from goen.serve.app import make_app
-from goen.serve.guard import ABORT, SECURITY_HEADERS, Guard
+from goen.serve.guard import RESERVED, SECURITY_HEADERS, Guard
 from goen.serve.service import Service
 from goen.serve.settings import Limits
 
 _log = getLogger(__name__)
-_HEADER_BYTES = 16 << 10
 _BACKLOG = 1024
+# Bytes without a complete header section or a piece of a body: headers, trailers, chunk extensions.
+_HEADER_BYTES = 16 << 10
+# A read is parsed in one go, so its size bounds how long one connection holds the event loop.
+_READ_BYTES = 32 << 10
+# Beyond so many chunks a body must have so many bytes per chunk: each chunk is a call in Python.
+_FREE_CHUNKS, _LEAST_CHUNK = 4096, 64
+# Connections beyond the limit that may ask for the health of the service, and nothing else.
+_RESERVE = 32
 _LINGER_SECONDS = 1.0
 
 
@@ -59,24 +63,10 @@ def serve(
         listening: of ``open_socket``.
         on_ready: is told the address when the service is ready.
     """
-    limits = service.settings.limits
-    app = make_app(service)
-    config = uvicorn.Config(
-        app,
-        http=limited_protocol(limits),
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        timeout_keep_alive=limits.idle_seconds,
-        timeout_graceful_shutdown=limits.drain_seconds,
-        h11_max_incomplete_event_size=_HEADER_BYTES,
-    )
-    server = _Server(config, app, on_ready)
+    server = Server(service, on_ready)
     with service.running():
         server.run([listening])
+    app = server.app
     _log.info("%s", json.dumps({"accepted": app.accepted, "answered": app.answered}))
 
 
@@ -87,156 +77,174 @@ def address(listening: socket.socket) -> str:
     return f"http://{shown}:{port}"
 
 
-class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, app: Guard, on_ready: Callable[[str], None]) -> None:
-        super().__init__(config)
-        self.guard, self.on_ready = app, on_ready
+class Server(uvicorn.Server):
+    """uvicorn with the limits of a service."""
+
+    def __init__(
+        self, service: Service, on_ready: Callable[[str], None] = lambda url: None
+    ) -> None:
+        self.app: Guard = make_app(service)
+        self.on_ready = on_ready
+        limits = service.settings.limits
+        super().__init__(
+            uvicorn.Config(
+                self.app,
+                http=type("Protocol", (_LimitedProtocol,), {"limits": limits}),
+                loop="asyncio",
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                headers=list(SECURITY_HEADERS.items()),
+                timeout_keep_alive=limits.idle_seconds,
+                timeout_graceful_shutdown=limits.drain_seconds,
+            )
+        )
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, and say so."""
         await super().startup(sockets)
         assert sockets
         self.on_ready(address(sockets[0]))
 
+    async def on_tick(self, counter: int) -> bool:
+        """End connections that take too long; uvicorn calls this ten times a second."""
+        now = time.monotonic()
+        for connection in list(self.server_state.connections):
+            assert isinstance(connection, _LimitedProtocol)
+            connection.check(now)
+        return await super().on_tick(counter)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self.guard.service.ready.clear()
+        """Answer what was accepted."""
+        self.app.service.ready.clear()
         await super().shutdown(sockets)
 
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """End cleanly at a signal; uvicorn would raise it again afterwards."""
-
-        def end(number: int, frame: FrameType | None) -> None:
-            self.force_exit = self.should_exit and number == signal.SIGINT
-            self.should_exit = True
-
-        handled = (signal.SIGINT, signal.SIGTERM)
-        try:
-            before = {number: signal.signal(number, end) for number in handled}
-        except ValueError:  # not the main thread, as in tests: whoever started it ends it
-            yield
-            return
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """End at a signal; uvicorn would raise it again before the monitors are saved."""
+        super().handle_exit(sig, frame)
+        self._captured_signals.clear()
 
 
-class _EndingTransport:
-    """A transport that ends some seconds after it was closed.
+class _LimitedProtocol(HttpToolsProtocol):
+    """uvicorn's protocol on a parser in C, with the limits that uvicorn does not have.
 
-    By itself it waits until the client has read everything, which one that never reads does not.
+    uvicorn bounds the time between requests (``timeout_keep_alive``), but not that until the first
+    headers, nor that of a client that does not read its answer; httptools does not bound the size
+    of headers or the number of chunks; and ``limit_concurrency`` refuses health probes with the
+    rest. ``check`` and ``data_received`` do these.
     """
 
-    def __init__(
-        self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, seconds: float
-    ) -> None:
-        self._transport, self._loop, self._seconds = transport, loop, seconds
-
-        self._abort: asyncio.TimerHandle | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-    def close(self) -> None:
-        self._transport.close()
-        if self._abort is None:
-            self._abort = self._loop.call_later(self._seconds, self._transport.abort)
-
-    def lost(self) -> None:
-        """The connection has ended: there is nothing to abort."""
-        if self._abort is not None:
-            self._abort.cancel()
-
-
-def limited_protocol(limits: Limits) -> type[asyncio.Protocol]:
-    """The protocol of a server with these limits."""
-    return type("LimitedProtocol", (_LimitedProtocol,), {"limits": limits})
-
-
-class _LimitedProtocol(H11Protocol):
-    """uvicorn's protocol, which closes what sends no headers, and answers garbage in our words."""
-
     limits = Limits()
-    _waiting: asyncio.TimerHandle | None = None
+    _phase: object = None
+    _since = 0.0
+    _without_progress = _chunks = _body_bytes = 0
     _ended = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        self._ending = _EndingTransport(transport, self.loop, self.limits.body_seconds)
-        super().connection_made(self._ending)  # type: ignore[arg-type]
-        answer = self.app
-
-        async def with_abort(scope: Scope, receive: Receive, send: Send) -> None:
-            scope[ABORT] = transport.abort
-            await answer(scope, receive, send)
-
-        self.app = with_abort
-        if len(self.connections) > self.limits.connections:
-            self._answer_and_close(503, "Too many connections. Try again in a second.")
+        """Make room: the longest idle connection ends; if there is none, only health is told."""
+        transport.max_size = _READ_BYTES  # type: ignore[attr-defined]
+        super().connection_made(transport)
+        self._since = time.monotonic()
+        excess = len(self.connections) - self.limits.connections
+        if excess <= 0:
             return
-        self._wait()
+        others: list[Any] = [other for other in self.connections if other is not self]
+        idle = [other for other in others if other.is_idle()]
+        if idle:
+            min(idle, key=lambda other: other._since).transport.abort()
+        elif excess <= _RESERVE:
+            self.app_state = {RESERVED: True}
+        else:
+            self._answer_and_close(503, "Too many connections. Try again in a second.")
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._arrived()
-        self._ending.lost()
-        super().connection_lost(exc)
+    def is_idle(self) -> bool:
+        """Whether no request has come since the last answer."""
+        awaited = self.cycle is None or self.cycle.response_complete
+        return awaited and not self._ended and not self.transport.is_closing()
+
+    def check(self, now: float) -> None:
+        """End the connection if it is for too long what it is."""
+        limits = self.limits
+        if self.transport.is_closing():
+            phase, most, end = "closing", limits.body_seconds, self.transport.abort
+        elif self._ended:
+            phase, most, end = "lingering", _LINGER_SECONDS, self.transport.close
+        elif self.flow.write_paused:
+            phase, most, end = "writing", limits.body_seconds, self.transport.abort
+        elif self.is_idle() and self.timeout_keep_alive_task is None:
+            phase, most, end = "headers", limits.header_seconds, self._too_slow
+        else:  # being answered, or between requests: others bound it
+            phase, most, end = "", float("inf"), self.transport.abort
+        if (phase, self.cycle) != self._phase:
+            self._phase = (phase, self.cycle)
+            self._since = now
+        elif now - self._since > most:
+            end()
 
     def data_received(self, data: bytes) -> None:
-        if self._ended:
-            return
-        super().data_received(data)
-        if self.cycle is not None and not self.cycle.response_complete:
-            self._arrived()
-        elif not (self._waiting or self.timeout_keep_alive_task or self.transport.is_closing()):
-            self._wait()  # headers after an answer, when uvicorn no longer counts it as idle
+        """Parse what came, unless it is bytes without end that are neither headers nor body."""
+        for start in range(0, len(data), _HEADER_BYTES):
+            if self._ended or self.transport.is_closing():
+                return
+            part = data[start : start + _HEADER_BYTES]
+            before = (self.cycle, self._body_bytes)
+            super().data_received(part)
+            if (self.cycle, self._body_bytes) != before:
+                self._without_progress = 0
+            else:
+                self._without_progress += len(part)
+                if self._without_progress > _HEADER_BYTES:
+                    self.send_400_response("")
+
+    def on_message_begin(self) -> None:
+        """Restart the counts."""
+        super().on_message_begin()
+        self._chunks = self._body_bytes = 0
+
+    def on_body(self, body: bytes) -> None:
+        """Take a piece of a body; an error here is answered with 400."""
+        self._chunks += 1
+        self._body_bytes += len(body)
+        if self._chunks > _FREE_CHUNKS and self._body_bytes < _LEAST_CHUNK * self._chunks:
+            raise ValueError("chunks too small")
+        super().on_body(body)
 
     def shutdown(self) -> None:
+        """At the end of the service."""
         if self._ended:
             self.transport.close()
         else:
             super().shutdown()
 
     def send_400_response(self, msg: str) -> None:
-        self._answer_and_close(400, "This is not an HTTP request, or its headers are too long.")
-
-    def _wait(self) -> None:
-        self._waiting = self.loop.call_later(self.limits.header_seconds, self._too_slow)
-
-    def _arrived(self) -> None:
-        if self._waiting is not None:
-            self._waiting.cancel()
-            self._waiting = None
+        """Answer garbage in our words."""
+        text = "This is not an HTTP request, or its headers are too long or its chunks too small."
+        self._answer_and_close(400, text)
 
     def _too_slow(self) -> None:
-        self._waiting = None
-        if not self.transport.is_closing():
-            self._answer_and_close(408, "The headers of the request did not come in time.")
+        self._answer_and_close(408, "The headers of the request did not come in time.")
 
     def _answer_and_close(self, status: int, text: str) -> None:
-        body = json.dumps({"error": text}).encode()
-        headers = {
-            **SECURITY_HEADERS,
-            "content-type": "application/json",
-            "content-length": str(len(body)),
-            "connection": "close",
-        }
-        if status == 503:
-            headers["retry-after"] = "1"
-        try:
-            for event in (
-                h11.Response(status_code=status, headers=list(headers.items())),
-                h11.Data(data=body),
-                h11.EndOfMessage(),
-            ):
-                self.transport.write(self.conn.send(event) or b"")
-        except h11.LocalProtocolError:  # an answer had begun: nothing can be said any more
-            self.transport.close()
-            return
-        # To close at once, with data unread, would reset the connection before the answer
-        # has arrived.
+        """uvicorn closes at once; with data unread that would reset the connection first."""
         self._ended = True
-        if self.cycle is not None:  # what it would answer cannot be sent any more
+        if self.cycle is not None and not self.cycle.response_complete:
+            # What it would answer cannot be sent any more.
             self.cycle.disconnected = True
             self.cycle.message_event.set()
+            if self.cycle.response_started:
+                self.transport.close()
+                return
+        body = json.dumps({"error": text}).encode()
+        headers = [
+            *self.server_state.default_headers,
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(body)),
+            (b"connection", b"close"),
+            *([(b"retry-after", b"1")] if status == 503 else []),
+        ]
+        lines = [b"%s: %s" % header for header in headers]
+        self.transport.write(b"\r\n".join([STATUS_LINE[status][:-2], *lines, b"", body]))
         self.transport.write_eof()
-        self.loop.call_later(_LINGER_SECONDS, self.transport.close)

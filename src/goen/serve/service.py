@@ -3,13 +3,14 @@
 import asyncio
 import os
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from logging import getLogger
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from typing import TypeVar
 
 import numpy as np
@@ -17,18 +18,20 @@ import numpy as np
 from goen.data.imageset import Pixels
 from goen.errors import FitError, GoenError, UsageError
 from goen.gate import Gate, Prediction
-from goen.runs.stages import alone_in
+from goen.io.files import claim_folder, whole_file
+from goen.io.stages import alone_in
+from goen.monitor.keeping import KeptMonitor, MonitorSettings
 from goen.serve.batching import BatchQueue, ScoredImage, Slot
-from goen.serve.flagged_pictures import FlaggedPictures
 from goen.serve.metrics import Metrics
 from goen.serve.rejection import Rejected
 from goen.serve.settings import ServeSettings
 from goen.serve.uploads import Upload, decode_upload
-from goen.serve.watching import WatchedStream
 
 _log = getLogger(__name__)
 _Result = TypeVar("_Result")
 _TICK_SECONDS = 2.0
+_KEPT_NAME = re.compile(r"flagged-\d{8}T\d{6}-\d{9}-\d{6}\.(bmp|gif|jpg|png|tif|webp)")
+_SUFFIXES = {b"BM": "bmp", b"GIF": "gif", b"\xff\xd8": "jpg", b"\x89PNG": "png", b"RIFF": "webp"}
 GATE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """Names under which gates are served: parts of addresses and of file names."""
 
@@ -46,20 +49,21 @@ class ServedGate:
         gate: scores.
         size: (height, width) of its images.
         queue: gathers its images.
-        stream: its monitor; none if the gate was saved without what a monitor needs, or has too
+        monitor: its monitor; none if the gate was saved without what a monitor needs, or has too
             few held-out images.
     """
 
     def __init__(self, name: str, gate: Gate, settings: ServeSettings, metrics: Metrics) -> None:
         self.name, self.gate = name, gate
-        self.size = gate.image_size  # or an error: pictures are what is served
+        self.size = gate.image_size  # or an error: images are what is served
         self.queue = BatchQueue(gate.predict, settings.batches, self._count)
-        self.stream: WatchedStream | None = None
+        self.monitor: KeptMonitor | None = None
         self._metrics = metrics
         self._alarm = False
         file = None if settings.state is None else state_file(settings.state, name)
         try:
-            self.stream = WatchedStream(gate, settings.false_alarm, file, restart=settings.restart)
+            guarantee = MonitorSettings(settings.alarm_probability)
+            self.monitor = KeptMonitor(gate, guarantee, file, restart=settings.restart)
         except (FitError, UsageError) as error:
             if file is not None and file.exists():
                 raise
@@ -71,15 +75,15 @@ class ServedGate:
         gauge = self._metrics.gauge
         held = "Images accepted and not yet answered."
         gauge("goen_queue_images", held, self.name, lambda: self.queue.held)
-        if (stream := self.stream) is None:
+        if (monitor := self.monitor) is None:
             return
         share = "Share flagged among the last 1,000 images."
-        gauge("goen_flagged_share", share, self.name, lambda: stream.state.flagged or 0.0)
-        evidence = "Largest log evidence of the monitor."
-        gauge("goen_log_evidence", evidence, self.name, lambda: stream.state.log_evidence)
-        line = "Log evidence at which the alarm is raised."
-        gauge("goen_alarm_line", line, self.name, lambda: stream.state.alarm_line)
-        gauge("goen_alarm", "1 after an alarm.", self.name, lambda: float(stream.state.alarm))
+        gauge("goen_flagged_share", share, self.name, lambda: monitor.state.flagged or 0.0)
+        largest = "Largest log e-value of the monitor."
+        gauge("goen_log_e_value", largest, self.name, lambda: monitor.state.log_e_value)
+        line = "Log e-value at which the alarm is raised."
+        gauge("goen_alarm_line", line, self.name, lambda: monitor.state.alarm_line)
+        gauge("goen_alarm", "1 after an alarm.", self.name, lambda: float(monitor.state.alarm))
 
     def _count(self, prediction: Prediction, seconds: float) -> None:
         """After each batch, in the thread of its queue."""
@@ -88,13 +92,13 @@ class ServedGate:
         self._metrics.images.labels(self.name, "passed").inc(len(prediction) - flagged)
         self._metrics.batches.labels(self.name).observe(len(prediction))
         self._metrics.predicting.labels(self.name).observe(seconds)
-        if self.stream is not None:
-            self.stream.add(prediction)
+        if self.monitor is not None:
+            self.monitor.add(prediction)
 
     def warn_of_alarm(self) -> None:
         """Log an alarm of the monitor, once."""
-        if self.stream is not None and not self._alarm:
-            state = self.stream.state
+        if self.monitor is not None and not self._alarm:
+            state = self.monitor.state
             self._alarm = state.alarm
             if state.alarm:
                 _log.warning("gate %s: %s", self.name, state)
@@ -102,8 +106,38 @@ class ServedGate:
     def warm_up(self) -> None:
         """The first pass of each size is slow: memory is allocated, kernels are chosen."""
         for count in self.queue.sizes:
-            form = self.gate.picture_form
+            form = self.gate.pixel_format
             self.gate.predict(np.zeros((count, form.channels, *self.size), form.dtype))
+
+
+class FlaggedImages:
+    """Keeps images under names of its own; nothing of a request becomes part of a name.
+
+    Args:
+        folder: new, empty, or that of an earlier service.
+        most: images in it; those of earlier services count.
+    """
+
+    def __init__(self, folder: Path, most: int) -> None:
+        self.folder, self.most = claim_folder(folder, "kept images"), most
+        self._lock = Lock()
+        self._number = 0
+        self._kept = sorted(p.name for p in folder.iterdir() if _KEPT_NAME.fullmatch(p.name))
+
+    def keep(self, data: bytes) -> str:
+        """Write the content of an image file that was decoded; its name here."""
+        suffix = next((s for magic, s in _SUFFIXES.items() if data.startswith(magic)), "tif")
+        with self._lock:
+            now = time.time_ns()
+            when = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now // 10**9))
+            self._number = (self._number + 1) % 10**6
+            name = f"flagged-{when}-{now % 10**9:09d}-{self._number:06d}.{suffix}"
+            with whole_file(self.folder / name) as temporary:
+                temporary.write_bytes(data)
+            self._kept.append(name)
+            while len(self._kept) > self.most:
+                (self.folder / self._kept.pop(0)).unlink(missing_ok=True)
+            return name
 
 
 class Service:
@@ -132,7 +166,7 @@ class Service:
         self.gates: dict[str, ServedGate] = {}
         self.ready = Event()
         keep = self.settings.keep_flagged
-        self.kept = None if keep is None else FlaggedPictures(keep, self.settings.keep_most)
+        self.kept = None if keep is None else FlaggedImages(keep, self.settings.keep_most)
         self.pool = ThreadPoolExecutor(os.cpu_count() or 1, "goen decoding")
         self._stopped = Event()
 
@@ -140,7 +174,7 @@ class Service:
     def running(self) -> Iterator[None]:
         """Load the monitors, warm up, work; at the end answer what was accepted, and save."""
         state = self.settings.state
-        with nullcontext() if state is None else alone_in(state):
+        with nullcontext() if state is None else alone_in(state, "service"):
             for name, gate in self._given.items():
                 self.gates[name] = ServedGate(name, gate, self.settings, self.metrics)
             for served in self.gates.values():
@@ -172,9 +206,9 @@ class Service:
 
     def _save(self) -> None:
         for served in self.gates.values():
-            if served.stream is not None:
+            if served.monitor is not None:
                 try:
-                    served.stream.save()
+                    served.monitor.save()
                 except (GoenError, OSError) as error:  # a full disk must not end the service
                     _log.warning("The monitor of %s was not saved: %s", served.name, error)
 
@@ -197,13 +231,13 @@ class Service:
     async def score_uploads(
         self, served: ServedGate, uploads: Sequence[Upload]
     ) -> "list[tuple[Pixels, ScoredImage] | Rejected]":
-        """What the network saw of each picture and what the gate found, or why it was not scored.
+        """What the network saw of each image and what the gate found, or why it was not scored.
 
         Raises:
             Rejected: the queue is full.
         """
         size, limits = served.size, self.settings.limits
-        form = served.gate.picture_form
+        form = served.gate.pixel_format
         makers = [partial(decode_upload, upload, size, limits, form) for upload in uploads]
         return await self._score(served, makers)
 
@@ -241,17 +275,14 @@ class Service:
                 found.append((image, await asyncio.wrap_future(future)))
         return found
 
-    def keep(self, is_ood: bool, upload: Upload | Pixels) -> str | None:
-        """Keep the picture if it was flagged and the service keeps such; its file's name."""
-        if self.kept is None or not is_ood:
-            return None
+    def keep(self, data: bytes) -> None:
+        """Keep the content of a flagged image's file, if the service keeps such."""
+        if self.kept is None:
+            return
         try:
-            if isinstance(upload, Upload):
-                return self.kept.keep(upload)
-            return self.kept.keep_image(upload)
+            self.kept.keep(data)
         except (GoenError, OSError) as error:  # a full disk must not fail the request
-            _log.warning("A flagged picture was not kept: %s", error)
-            return None
+            _log.warning("A flagged image was not kept: %s", error)
 
 
 def _decode_into(

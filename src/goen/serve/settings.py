@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from goen.checks import check_number
-from goen.data.pictures import MAX_PIXELS
+from goen.data.images.decoding import MAX_PIXELS
 from goen.errors import UsageError
-from goen.monitor.promise import Promise
+from goen.monitor.guarantee import Guarantee
 
 MEGABYTE = 1 << 20
 
@@ -33,7 +33,7 @@ class Limits:
     Attributes:
         body: bytes of a request.
         bodies: bytes of all requests together that are held in memory.
-        pixels: of a picture, checked before it is decoded.
+        pixels: of an image, checked before it is decoded.
         images: in one request.
         connections: open at once.
         header_seconds: until the headers of a request have come.
@@ -64,10 +64,10 @@ class ServeSettings:
         hosts: the names under which it may be asked (``Host`` of a request); any if none is given.
             A page from elsewhere can make a browser ask this machine under a name of its own.
         state: the folder in which monitors are kept over restarts.
-        restart: begin the kept monitors' tests anew, without their evidence and alarms.
-        keep_flagged: the folder for flagged pictures; none are kept if not given.
-        keep_most: flagged pictures in it; the oldest are removed.
-        false_alarm: the monitors' bound on ever raising an alarm without a change.
+        restart: restart the tests of the kept monitors, after an alarm.
+        keep_flagged: the folder for flagged images; none are kept if not given.
+        keep_most: flagged images in it; the oldest are removed.
+        alarm_probability: the monitors' bound on ever raising an alarm without a change.
     """
 
     batches: BatchLimits = BatchLimits()
@@ -78,7 +78,7 @@ class ServeSettings:
     restart: bool = False
     keep_flagged: Path | None = None
     keep_most: int = 1000
-    false_alarm: float = 0.01
+    alarm_probability: float = 0.01
 
     def __post_init__(self) -> None:
         counts = {
@@ -86,23 +86,23 @@ class ServeSettings:
             "images in the service": self.batches.capacity,
             "bytes of a request": self.limits.body,
             "bytes of all requests": self.limits.bodies,
-            "pixels of a picture": self.limits.pixels,
+            "pixels of an image": self.limits.pixels,
             "images in a request": self.limits.images,
             "connections": self.limits.connections,
-            "flagged pictures to keep": self.keep_most,
+            "flagged images to keep": self.keep_most,
         }
         for name, value in counts.items():
-            check_number(f"The most {name}", value, whole=True, at_least=1)
+            check_number(f"The maximum number of {name}", value, whole=True, at_least=1)
         check_number("The seconds that a batch waits", self.batches.wait, at_least=0, at_most=1)
         for name in ("header_seconds", "body_seconds"):
             check_number(name, getattr(self.limits, name), above=0)
         for name in ("idle_seconds", "drain_seconds"):
             check_number(name, getattr(self.limits, name), whole=True, at_least=0)
-        Promise(self.false_alarm)  # a probability, or an error
+        Guarantee(self.alarm_probability)  # a probability, or an error
         if isinstance(self.hosts, str):  # any part of it would be a name
             raise UsageError(f"hosts must be a tuple of names; got the text {self.hosts!r}.")
         if self.limits.pixels > MAX_PIXELS:
-            raise UsageError(f"Pictures have at most {MAX_PIXELS:,} pixels, whatever is asked.")
+            raise UsageError(f"Images have at most {MAX_PIXELS:,} pixels, whatever is asked.")
         if self.token is not None and not (self.token.isascii() and self.token.isprintable()):
             raise UsageError("A token is printable ASCII on one line.")
         if self.token is not None and not 16 <= len(self.token) <= 4096:

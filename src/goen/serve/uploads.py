@@ -1,39 +1,27 @@
-"""Pictures that clients send: multipart bodies, the checks of a picture, and its decoding."""
+"""Images that clients send: multipart bodies, the checks of an image, and its decoding."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from io import BytesIO
 
 from PIL import Image
-from python_multipart import MultipartParser
+from python_multipart import FormParser
 from python_multipart.exceptions import FormParserError
-from python_multipart.multipart import parse_options_header
+from python_multipart.multipart import Field, File, parse_options_header
 
-from goen.data.forms import COLOUR, PixelForm, Pixels
-from goen.data.pictures import read_header, read_picture
+from goen.data.images.decoding import ImageHeader, read_image
+from goen.data.images.pixel_format import COLOUR, PixelFormat, Pixels
 from goen.errors import DataCorrupt
 from goen.serve.rejection import Rejected
 from goen.serve.settings import Limits
 
-if TYPE_CHECKING:
-    from python_multipart.multipart import MultipartCallbacks
-
-FORMATS = {
-    "BMP": "bmp",
-    "GIF": "gif",
-    "JPEG": "jpg",
-    "MPO": "jpg",
-    "PNG": "png",
-    "TIFF": "tif",
-    "WEBP": "webp",
-}
-"""What is decoded, in Pillow's names, and the suffix of a file of this kind. A phone's MPO is a
-JPEG."""
-_NO_PICTURE = "This is not a picture that is read here. Send JPEG, PNG, WebP, GIF, BMP or TIFF."
+FORMATS = ("BMP", "GIF", "JPEG", "MPO", "PNG", "TIFF", "WEBP")
+"""What is decoded, in Pillow's names. A phone's MPO is a JPEG."""
+_NO_IMAGE = "This is not an image that is read here. Send JPEG, PNG, WebP, GIF, BMP or TIFF."
 
 
 @dataclass(frozen=True)
 class Upload:
-    """A picture as it came.
+    """An image as it came.
 
     Attributes:
         data: the file's content.
@@ -45,39 +33,43 @@ class Upload:
 
 
 def decode_upload(
-    upload: Upload, size: tuple[int, int], limits: Limits, form: PixelForm = COLOUR
+    upload: Upload, size: tuple[int, int], limits: Limits, pixel_format: PixelFormat = COLOUR
 ) -> Pixels:
-    """The picture as ``goen score`` would give it to a gate with images of this size and form.
+    """The image as ``goen score`` would give it to a gate of this image size and pixel format.
 
     Format and pixels are read from its header, and checked before anything is decoded.
 
     Raises:
-        Rejected: it is no picture of ``FORMATS``, has too many pixels, or is broken.
+        Rejected: it is no image of ``FORMATS``, has too many pixels, or is broken.
     """
+    opened = False
+
+    def check(header: ImageHeader) -> None:
+        nonlocal opened
+        opened = True
+        if header.format not in FORMATS:
+            raise Rejected("not_an_image", _NO_IMAGE)
+        if header.decoded > limits.pixels:
+            tiled = header.decoded > header.width * header.height
+            raise Rejected(
+                "too_many_pixels",
+                f"This image has {header.width}×{header.height} pixels"
+                f"{f', {header.decoded:,} values to decode' * tiled}; at most {limits.pixels:,} "
+                "are read here. Send a smaller one.",
+            )
+
     try:
-        header = read_header(upload.data, "This picture")
+        return read_image(upload.data, size, "This image", pixel_format, check)
     except DataCorrupt as error:
         if isinstance(error.__cause__, Image.DecompressionBombError):
             raise Rejected(
                 "too_many_pixels",
-                f"This picture has more than the {limits.pixels:,} pixels that are read here. "
-                "Send a smaller one.",
+                f"This image has more than the {limits.pixels:,} pixels that are read here. Send "
+                "a smaller one.",
             ) from error
-        raise Rejected("not_a_picture", _NO_PICTURE) from error
-    if header.format not in FORMATS:
-        raise Rejected("not_a_picture", _NO_PICTURE)
-    if header.decoded > limits.pixels:
-        tiled = header.decoded > header.width * header.height
-        raise Rejected(
-            "too_many_pixels",
-            f"This picture has {header.width}×{header.height} pixels"
-            f"{f', {header.decoded:,} values to decode' * tiled}; at most {limits.pixels:,} are "
-            "read here. Send a smaller one.",
-        )
-    try:
-        return read_picture(upload.data, size, "This picture", form)
-    except DataCorrupt as error:
-        raise Rejected("broken_picture", str(error)) from error
+        if not opened:
+            raise Rejected("not_an_image", _NO_IMAGE) from error
+        raise Rejected("broken_image", str(error)) from error
 
 
 def is_multipart(content_type: str) -> bool:
@@ -88,72 +80,47 @@ def is_multipart(content_type: str) -> bool:
 def read_multipart(content_type: str, body: bytes, limits: Limits) -> list[Upload]:
     """The files of a multipart body, in memory: nothing is written to a disk.
 
+    With python-multipart's parser of forms: Starlette's ``Request.form`` parses on the event loop,
+    and writes files above 1 MB to a disk.
+
     Raises:
         Rejected: it is malformed, holds no file or too many, or a field that is no file.
     """
+    uploads: list[Upload] = []
+    ended = False
+
+    def on_file(file: File) -> None:
+        if len(uploads) == limits.images:
+            raise Rejected(
+                "too_many_images", f"A request holds at most {limits.images} images; send several."
+            )
+        assert file.file_name is not None  # else it would be a field
+        assert isinstance(file.file_object, BytesIO)  # all of the body fits into the memory
+        name = file.file_name.decode("utf-8", "replace")
+        uploads.append(Upload(file.file_object.getvalue(), name))
+
+    def on_field(field: Field) -> None:
+        raise Rejected("bad_request", "Each part of the multipart body must be a file.")
+
+    def on_end() -> None:
+        nonlocal ended
+        ended = True
+
     _, options = parse_options_header(content_type)
     boundary = options.get(b"boundary")
     if not boundary:
         raise Rejected("bad_request", "The multipart body has no boundary in its Content-Type.")
-    parts = _Parts(limits.images)
+    config = {"MAX_MEMORY_FILE_SIZE": len(body)}
     try:
-        parser = MultipartParser(boundary, parts.callbacks())
+        parser = FormParser(
+            "multipart/form-data", on_field, on_file, on_end, boundary=boundary, config=config
+        )
         parser.write(body)
         parser.finalize()
     except (FormParserError, ValueError) as error:
         raise Rejected("bad_request", f"The multipart body is malformed: {error}.") from error
-    if parts.open or not parts.finished:
+    if not ended:
         raise Rejected("bad_request", "The multipart body ends before its last boundary.")
-    if not parts.found:
+    if not uploads:
         raise Rejected("bad_request", "The multipart body holds no file.")
-    return parts.found
-
-
-class _Parts:
-    """Collects the parts of a body as the parser meets them."""
-
-    def __init__(self, most: int) -> None:
-        self.found: list[Upload] = []
-        self.open = self.finished = False
-        self._most = most
-        self._data = bytearray()
-        self._name: str | None = None
-        self._header, self._value = bytearray(), bytearray()
-        self._headers: dict[bytes, bytes] = {}
-
-    def callbacks(self) -> "MultipartCallbacks":
-        return {
-            "on_part_begin": self._begin,
-            "on_header_field": lambda data, start, end: self._header.extend(data[start:end]),
-            "on_header_value": lambda data, start, end: self._value.extend(data[start:end]),
-            "on_header_end": self._header_end,
-            "on_headers_finished": self._headers_end,
-            "on_part_data": lambda data, start, end: self._data.extend(data[start:end]),
-            "on_part_end": self._end,
-            "on_end": self._finish,
-        }
-
-    def _begin(self) -> None:
-        if len(self.found) == self._most:
-            raise Rejected(
-                "too_many_images", f"A request holds at most {self._most} pictures; send several."
-            )
-        self.open = True
-        self._data, self._headers = bytearray(), {}
-
-    def _header_end(self) -> None:
-        self._headers[bytes(self._header).lower()] = bytes(self._value)
-        self._header, self._value = bytearray(), bytearray()
-
-    def _headers_end(self) -> None:
-        _, options = parse_options_header(self._headers.get(b"content-disposition", b""))
-        if b"filename" not in options:
-            raise Rejected("bad_request", "Each part of the multipart body must be a file.")
-        self._name = options[b"filename"].decode("utf-8", "replace")
-
-    def _end(self) -> None:
-        self.found.append(Upload(bytes(self._data), self._name))
-        self.open = False
-
-    def _finish(self) -> None:
-        self.finished = True
+    return uploads

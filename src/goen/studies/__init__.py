@@ -1,13 +1,13 @@
 """Studies: from images to a file of results, one module per study.
 
-To add one: a module here, one of the same name in ``goen.report`` (with an entry in
-``goen.report.registry``) and one in ``goen.cli`` (with an entry in ``COMMANDS`` of ``cli.main``).
+To add one: a module here, its page in ``goen.report.pages`` (with an entry in ``REPORTS`` of
+``goen.report.page``) and a command in ``goen.cli`` (with an entry in ``COMMANDS`` of ``cli.main``).
 """
 
 from goen.studies.ablate import VARIANTS, AblateConfig, ablate
 from goen.studies.bench import BenchConfig, bench
 from goen.studies.geometry import geometry
-from goen.studies.methods import METHODS, Material, Method
+from goen.studies.methods import METHODS, FitData, Method
 from goen.studies.presets import PRESETS, SEEDS, Preset
 from goen.studies.robust import RobustConfig, robust
 from goen.studies.run import RunConfig, run
@@ -20,7 +20,7 @@ __all__ = [
     "VARIANTS",
     "AblateConfig",
     "BenchConfig",
-    "Material",
+    "FitData",
     "Method",
     "Preset",
     "RobustConfig",

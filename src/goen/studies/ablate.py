@@ -8,13 +8,13 @@ from typing import Literal
 
 from goen.data.protocol import Protocol
 from goen.errors import unknown
+from goen.io.manifest import JsonObject
+from goen.io.results import Result, write_results, write_scores
+from goen.io.stages import Stages, alone_in, summarised
 from goen.metrics import holm, paired_auroc_test
-from goen.runs.manifest import JsonObject
-from goen.runs.results import Result, read_results, read_scores, write_results, write_scores
-from goen.runs.stages import Stages, alone_in, check_run_folder, summarised
-from goen.studies.evaluate import Arrays
+from goen.studies.evaluate import Arrays, GateEvaluation
 from goen.studies.presets import Budget
-from goen.studies.run import RunConfig, run
+from goen.studies.run import RunConfig, evaluated_run
 
 _log = getLogger(__name__)
 
@@ -124,13 +124,12 @@ def ablate(
     wanted = {"default", *(config.variants or VARIANTS)}
     variants = [name for name in VARIANTS if name in wanted]
     store = stages or Stages.beside(out)
-    for name in variants:
-        check_run_folder(out / "variants" / name)
     with alone_in(out):
-        runs = {name: out / "variants" / name for name in variants}
-        for name, folder in runs.items():
+        runs: dict[str, GateEvaluation] = {}
+        for name in variants:
             _log.info(f"variant {name}")
-            run(config.run(name), protocol, folder, store)
+            folder = out / "variants" / name
+            runs[name] = evaluated_run(config.run(name), protocol, folder, store)
         rows = [row for name in variants for row in _rows_of(name)]
         rows.sort(key=lambda row: row.section != _HEAD)  # those with the head first
         results = [r for row in rows for r in _renamed_results(row, runs[row.variant])]
@@ -172,21 +171,20 @@ def _rows_of(variant: str) -> list[_Row]:
     return rows
 
 
-def _renamed_results(row: _Row, folder: Path) -> list[Result]:
+def _renamed_results(row: _Row, run: GateEvaluation) -> list[Result]:
     """The row's results, with its key as the method; the classifier's with the head's."""
     return [
         replace(r, method=row.key)
-        for r in read_results(folder / "results.jsonl")
+        for r in run.results
         if r.method == row.method or (r.method == "classifier" and row.section == _HEAD)
     ]
 
 
-def _renamed_scores(rows: Sequence[_Row], runs: Mapping[str, Path]) -> dict[str, Arrays]:
+def _renamed_scores(rows: Sequence[_Row], runs: Mapping[str, GateEvaluation]) -> dict[str, Arrays]:
     """The scores of every row, by dataset and row."""
     scores: dict[str, Arrays] = {}
-    by_variant = {name: read_scores(f / "scores.safetensors") for name, f in runs.items()}
     for row in rows:
-        for dataset, arrays in by_variant[row.variant].items():
+        for dataset, arrays in runs[row.variant].scores.items():
             scores.setdefault(dataset, {})[row.key] = arrays[row.method]
     return scores
 

@@ -13,13 +13,13 @@ from goen.data.protocol import Protocol
 from goen.detectors import Detector
 from goen.detectors.pytorch_ood import pytorch_ood
 from goen.errors import ExtraMissing, UsageError, unknown
+from goen.io.manifest import JsonObject
+from goen.io.results import Result, write_results, write_scores
+from goen.io.stages import Stages, alone_in, summarised
 from goen.metrics import holm, paired_auroc_test
-from goen.runs.manifest import JsonObject
-from goen.runs.results import Result, write_results, write_scores
-from goen.runs.stages import Stages, alone_in, summarised
-from goen.studies.evaluate import Arrays, id_rows, ood_rows
+from goen.studies.evaluate import Arrays, evaluation_sets, id_rows, ood_rows
 from goen.studies.experiment import Experiment
-from goen.studies.methods import METHODS, Material, Method
+from goen.studies.methods import METHODS, FitData, Method
 from goen.studies.presets import Budget
 
 _log = getLogger(__name__)
@@ -62,7 +62,7 @@ def bench(
     out: Path | str,
     stages: Stages | None = None,
     *,
-    own: Sequence[Method] = (),
+    extra_methods: Sequence[Method] = (),
 ) -> list[Result]:
     """Train the networks, extract their outputs once, score with every method, compare.
 
@@ -74,13 +74,13 @@ def bench(
         protocol: the images.
         out: the run's folder.
         stages: finished work, shared between studies; ``stages/`` beside out if not given.
-        own: methods of your own, beside the chosen ones, each with a key of its own.
+        extra_methods: methods of your own, beside the chosen ones, each with a key of its own.
 
     Returns:
         The results, as in results.jsonl.
     """
     out = Path(out)
-    methods, skipped = _chosen(config, own)
+    methods, skipped = _chosen(config, extra_methods)
     protocol = _with_sets(protocol, config.sets)
     with alone_in(out):
         experiment = Experiment(
@@ -91,7 +91,7 @@ def bench(
             stages or Stages.beside(out),
             config.device,
         )
-        named = {*config.methods, *(method.key for method in own)}
+        named = {*config.methods, *(method.key for method in extra_methods)}
         methods = [m for m in methods if m.key in named or _is_default(m, experiment)]
         scores: dict[str, Arrays] = {}
         results: list[Result] = []
@@ -104,7 +104,7 @@ def bench(
             "data": protocol.name,
             "config": asdict(config),
             "recipe": experiment.preset.to_json(),
-            "titles": {method.key: [method.title, method.kind] for method in methods},
+            "titles": {method.key: [method.title, method.section] for method in methods},
             "uses_ood": [method.key for method in methods if method.uses_ood],
             "skipped": skipped,
             "calibration_ood": list(protocol.calibration_ood),
@@ -122,15 +122,17 @@ def _is_default(method: Method, experiment: Experiment) -> bool:
     Flip averaging is not for networks trained without flips, and the maximum of the last map not
     for the fast CNN, whose classifier reads just that.
     """
-    if method.view == "last_map_max":
+    if method.forward_mode == "last_map_max":
         return experiment.preset.network.architecture != "fast_cnn"
-    return method.view != "flip_averaged" or experiment.preset.training.flip != "never"
+    return method.forward_mode != "flip_averaged" or experiment.preset.training.flip != "never"
 
 
-def _chosen(config: BenchConfig, own: Sequence[Method]) -> tuple[list[Method], dict[str, str]]:
+def _chosen(
+    config: BenchConfig, extra_methods: Sequence[Method]
+) -> tuple[list[Method], dict[str, str]]:
     """The methods in the order of the table, and those left out with the reason."""
-    _check_keys(own)
-    available = {**METHODS, **{method.key: method for method in own}}
+    _check_keys(extra_methods)
+    available = {**METHODS, **{method.key: method for method in extra_methods}}
     external, skipped = [], {}
     for name in config.methods:
         if name.startswith(_PYTORCH_OOD):
@@ -141,19 +143,21 @@ def _chosen(config: BenchConfig, own: Sequence[Method]) -> tuple[list[Method], d
                 _log.warning(f"{name} is left out: {error}")
         elif name not in available:
             raise unknown("method", name, available)
-    wanted = {*(config.methods or METHODS), *(method.key for method in own)}
+    wanted = {*(config.methods or METHODS), *(method.key for method in extra_methods)}
     methods = [method for key, method in available.items() if key in wanted] + external
     if not methods:
         raise UsageError("No method is left to compare.")
     return methods, skipped
 
 
-def _check_keys(own: Sequence[Method]) -> None:
+def _check_keys(extra_methods: Sequence[Method]) -> None:
     """Raise a UsageError if one of these is no method, or would take the place of another."""
-    if isinstance(own, Method):
-        raise UsageError("own is a list of methods, got one: write own=[method].")
+    if isinstance(extra_methods, Method):
+        raise UsageError(
+            "extra_methods is a list of methods, got one: write extra_methods=[method]."
+        )
     taken: set[str] = set()
-    for method in own:
+    for method in extra_methods:
         builtin = METHODS.get(method.key)
         # A built-in method on another network keeps its key.
         if method.key in taken or (builtin is not None and method.fit is not builtin.fit):
@@ -168,8 +172,8 @@ def _check_keys(own: Sequence[Method]) -> None:
 def _from_pytorch_ood(name: str) -> Method:
     detector = pytorch_ood(name)
 
-    def fit(material: Material) -> Detector:
-        return detector.fit(*material["train"])
+    def fit(data: FitData) -> Detector:
+        return detector.fit(*data["train"])
 
     return Method(f"pytorch_ood_{name.lower()}", f"pytorch-ood {name}", fit)
 
@@ -186,18 +190,16 @@ def _measure(method: Method, experiment: Experiment) -> tuple[Arrays, list[Resul
     """The method's scores by set and all its numbers but the comparison with the best."""
     protocol = experiment.protocol
     fitted = experiment.fit(method)
-    sets = {"test": protocol.test, **{n: ood.images for n, ood in protocol.evaluation.items()}}
-    scored = {name: experiment.score(fitted, images) for name, images in sets.items()}
+    scored = {n: experiment.score(fitted, s) for n, s in evaluation_sets(protocol).items()}
     scores = {name: values for name, (values, _) in scored.items()}
     seconds = (fitted.origin.seconds or 0.0) + sum(taken for _, taken in scored.values())
     _log.info(f"{method.title}: {seconds:.2f} s")
     origin = replace(fitted.origin, seconds=seconds)
-    test, _ = experiment.outputs(method.network, protocol.test, method.classified_view)
+    test, _ = experiment.outputs(method.network, protocol.test, method.classification_mode)
     test = fitted.detector.calibrated(test)
     seconds = fitted.training_seconds
     rows = id_rows(origin, test.logits.numpy(), protocol.test, training_seconds=seconds)
-    seen = protocol.calibration_ood if method.uses_ood else ()
-    return scores, rows + ood_rows(origin, scores, protocol, seen)
+    return scores, rows + ood_rows(origin, scores, protocol, fitted.seen)
 
 
 def _against_the_best(scores: Mapping[str, Arrays], results: Sequence[Result]) -> list[Result]:

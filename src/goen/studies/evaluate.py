@@ -1,6 +1,6 @@
 """Evaluation: the results of any method on a protocol's sets, and those of a gate."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from logging import getLogger
 from pathlib import Path
@@ -14,17 +14,12 @@ from torch import Tensor
 
 from goen.data.imageset import ImageSet
 from goen.data.protocol import Protocol
-from goen.detectors import Detector, Goen, MaxSoftmax
-from goen.extraction import BATCH_SIZE
-from goen.files import check_free, whole_file
+from goen.functional.cues import normalise
 from goen.functional.gaussian import ClassStatistics
 from goen.gate import Gate
-from goen.metrics import id_metrics, ood_calibration, ood_metrics
-from goen.models import Backbone
-from goen.runs.artifacts import saved
-from goen.runs.provenance import hardware
-from goen.runs.recognise import MAP
-from goen.runs.results import (
+from goen.io.files import whole_file
+from goen.io.provenance import hardware
+from goen.io.results import (
     Mistakes,
     Origin,
     Result,
@@ -32,8 +27,10 @@ from goen.runs.results import (
     write_results,
     write_scores,
 )
-from goen.runs.stages import Stages
-from goen.studies.networks import all_features, outputs
+from goen.metrics import id_metrics, ood_calibration, ood_metrics
+from goen.outputs import Outputs
+from goen.studies.experiment import Experiment, FittedMethod
+from goen.studies.methods import Network, labels_of
 
 _log = getLogger(__name__)
 
@@ -77,67 +74,9 @@ def ood_rows(
     return rows
 
 
-@dataclass(frozen=True, eq=False)
-class GateStudy:
-    """A gate to evaluate, and its origin.
-
-    Attributes:
-        gate: with the detector ``Goen``, and a network of goen's.
-        budget: of the training.
-        seed: of the training.
-        network: the key of the trained network.
-        trained_on: the sets that the network was trained on.
-        calibrated_on: the ID set and the OOD sets that trained the head; empty without one.
-        held_out: the set for the threshold.
-        ood_seen: names of the OOD sets that trained the head.
-    """
-
-    gate: Gate
-    budget: str
-    seed: int
-    network: str
-    trained_on: tuple[ImageSet, ...]
-    calibrated_on: tuple[ImageSet, ...]
-    held_out: ImageSet
-    ood_seen: tuple[str, ...]
-
-    @property
-    def goen(self) -> Goen:
-        """The gate's detector."""
-        assert isinstance(self.gate.detector, Goen)
-        return self.gate.detector
-
-    @property
-    def backbone(self) -> Backbone:
-        """The gate's network."""
-        assert isinstance(self.gate.network, Backbone)
-        return self.gate.network
-
-    @property
-    def detectors(self) -> dict[str, Detector]:
-        """The methods that score one pass of the network; the last is the gate's."""
-        without_head = self.goen.with_head(None, None)
-        found: dict[str, Detector] = {"max_softmax": MaxSoftmax(), "goen_distance": without_head}
-        return found | ({"goen": self.goen} if self.goen.has_probability else {})
-
-    def origin(self, method: str) -> Origin:
-        """The origin of this method's numbers."""
-        used = self.calibrated_on if method in ("goen", "gate") else ()
-        if method == "gate":
-            used = (*used, self.held_out)
-        return Origin(
-            method,
-            self.budget,
-            self.seed,
-            self.network,
-            tuple(images.identity for images in self.trained_on),
-            tuple(images.identity for images in used),
-        )
-
-
-def check_outputs(out: Path) -> None:
-    """Raise a UsageError if writing an evaluation would replace files that goen did not write."""
-    check_free(out / "gate", saved("gate"), folder=True)
+def evaluation_sets(protocol: Protocol) -> dict[str, ImageSet]:
+    """The ID test set (``test``) and the OOD sets, by name."""
+    return {"test": protocol.test, **{n: ood.images for n, ood in protocol.evaluation.items()}}
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +84,7 @@ class GateEvaluation:
     """The evaluation of a gate.
 
     Attributes:
-        gate: with its metrics among its facts.
+        gate: with its metrics among its metadata.
         sets: the ID test set (``test``) and the OOD sets by name.
         results: every number with its origin.
         scores: of every method on every set, beside labels, p-values and logits.
@@ -162,99 +101,75 @@ class GateEvaluation:
         """Results, scores, feature map, images of the errors, and the gate."""
         write_results(out / "results.jsonl", self.results)
         write_scores(out / "scores.safetensors", self.scores)
-        with whole_file(out / "map.safetensors", MAP) as temporary:
+        with whole_file(out / "map.safetensors") as temporary:
             save_file(dict(self.feature_map), temporary)
         mistakes = {n: find_mistakes(n, images, self.scores[n]) for n, images in self.sets.items()}
         write_mistakes(out / "mistakes.safetensors", mistakes)
-        self.gate.save(out / "gate")
+        self.gate.save(out / "gate", overwrite=True)
 
 
-def evaluate_gate(study: GateStudy, protocol: Protocol, stages: Stages) -> GateEvaluation:
-    """The gate's numbers, and those of other methods, on the test set and every OOD set.
+def evaluate_gate(
+    gate: Gate, experiment: Experiment, fitted: Sequence[FittedMethod]
+) -> GateEvaluation:
+    """The gate's numbers, and those of methods, on the test set and every OOD set.
 
     Args:
-        study: the gate.
-        protocol: the sets.
-        stages: finished work: a set passes through a network once for all studies.
+        gate: of the last method.
+        experiment: the networks and the sets.
+        fitted: methods that score the outputs of one network.
     """
-    sets = {"test": protocol.test, **{n: o.images for n, o in protocol.evaluation.items()}}
+    sets = evaluation_sets(experiment.protocol)
     _log.info(f"scoring {len(sets)} sets, {sum(len(images) for images in sets.values()):,} images")
-    scores, features = {}, {}
-    for name, images in sets.items():
-        scores[name], features[name] = _score(study, images, stages)
-    scores["test"]["truth"] = np.asarray(protocol.test.labels)
-    results = _results(study, protocol, scores)
+    scores = {
+        name: {f.method.key: experiment.score(f, images)[0] for f in fitted}
+        | _gate_arrays(gate, experiment.of_method(fitted[-1].method, images))
+        for name, images in sets.items()
+    }
+    scores["test"]["truth"] = np.asarray(experiment.protocol.test.labels)
+    results = _results(experiment.protocol, fitted, scores)
     kept = ("auroc", "accuracy", "false_alarm_rate", "flagged")
     metrics = {f"{r.method}/{r.dataset}/{r.metric}": r.value for r in results if r.metric in kept}
-    facts = {**study.gate.facts, "metrics": metrics, "hardware": hardware()}
-    gate = replace(study.gate, facts=facts)
-    return GateEvaluation(gate, sets, results, scores, _feature_map(study.goen, features))
+    metadata = {**gate.metadata, "metrics": metrics, "hardware": hardware()}
+    points = _feature_map(experiment, fitted[-1].method.network, sets)
+    return GateEvaluation(replace(gate, metadata=metadata), sets, results, scores, points)
 
 
-def _score(study: GateStudy, images: ImageSet, stages: Stages) -> tuple[Arrays, Tensor]:
-    """The scores of every method, and features for the map, from one pass of the network."""
-    features = all_features(study.backbone)
-    whole, _ = outputs(study.backbone, study.network, images, stages, features=features)
-    parts: list[Arrays] = []
-    detectors = study.detectors
-    for start in range(0, len(whole), BATCH_SIZE):
-        batch = whole[start : start + BATCH_SIZE]
-        prediction = study.gate.predict_outputs(batch)
-        part: Arrays = {
-            **{key: d.score(batch).numpy() for key, d in detectors.items()},
-            "p_value": prediction.p_value,
-            "is_ood": prediction.is_ood,
-            "label": prediction.label,
-            "logits": batch.logits.numpy(),
-        }
-        if prediction.probability is not None:
-            part["probability"] = prediction.probability
-        parts.append(part)
-    scores = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
-    # Evenly spaced, so that a set sorted by class is represented as a whole.
-    chosen = torch.linspace(0, len(images) - 1, min(len(images), _MAP_POINTS)).round().long()
-    return scores, study.goen.gaussians.rows(whole[chosen])
+def _gate_arrays(gate: Gate, outputs: Outputs) -> Arrays:
+    """What the gate returns for these outputs, by name, and the logits."""
+    prediction = gate.predict_outputs(outputs)
+    arrays: Arrays = {
+        "p_value": prediction.p_value,
+        "is_ood": prediction.is_ood,
+        "label": prediction.label,
+        "logits": outputs.logits.numpy(),
+    }
+    if prediction.probability is not None:
+        arrays["probability"] = prediction.probability
+    return arrays
 
 
-def _feature_map(detector: Goen, features: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Points ``(n, 2)`` of each set on the first two principal axes of the training images.
-
-    Beside them ``classes``, the class means, and ``share``, the share of the training images'
-    variance along each axis. The axes depend on neither OOD nor test images.
-    """
-    statistics = detector.gaussians.statistics
-    centre, axes, share = _principal_axes(statistics)
-    means = statistics.means_
-    points = {f"{name}/points": (rows - centre) @ axes for name, rows in features.items()}
-    return {**points, "classes": (means - centre) @ axes, "share": share}
-
-
-def _principal_axes(statistics: ClassStatistics) -> tuple[Tensor, Tensor, Tensor]:
-    """The mean ``(D,)``, two unit axes ``(D, 2)`` and the share of variance along each ``(2,)``."""
-    values, vectors = torch.linalg.eigh(statistics.total_scatter_)
-    axes = vectors[:, -2:].flip(1)
-    # The sign of an eigenvector is arbitrary: its largest entry is made positive.
-    largest = axes.abs().argmax(dim=0)
-    axes = axes * axes.gather(0, largest[None]).sign()
-    return statistics.total_mean_, axes, values[-2:].flip(0) / values.sum()
-
-
-def _results(study: GateStudy, protocol: Protocol, scores: Mapping[str, Arrays]) -> list[Result]:
+def _results(
+    protocol: Protocol, fitted: Sequence[FittedMethod], scores: Mapping[str, Arrays]
+) -> list[Result]:
+    """The numbers of the classifier, of every method, and of the gate of the last method."""
+    last = fitted[-1]
     test = scores["test"]
-    gate = study.origin("gate")
-    found = id_rows(study.origin("classifier"), test["logits"], protocol.test)
+    # Without seconds: a run ends with the same bytes whenever it was interrupted.
+    own = replace(last.origin, seconds=None)
+    classifier = replace(own, method="classifier", calibrated_on=())
+    used = (*own.calibrated_on, protocol.held_out.identity)
+    gate = replace(own, method="gate", calibrated_on=used)
+    found = id_rows(classifier, test["logits"], protocol.test)
     found += gate.rows("test", "id", {"false_alarm_rate": test["is_ood"].mean()})
-    for method in study.detectors:
-        by_set = {name: arrays[method] for name, arrays in scores.items()}
-        seen = study.ood_seen if method == "goen" else ()
-        found += ood_rows(study.origin(method), by_set, protocol, seen)
+    for f in fitted:
+        by_set = {name: arrays[f.method.key] for name, arrays in scores.items()}
+        found += ood_rows(replace(f.origin, seconds=None), by_set, protocol, f.seen)
     for name, ood in protocol.evaluation.items():
-        seen_here = name in study.ood_seen
         flagged = {"flagged": scores[name]["is_ood"].mean()}
-        found += gate.rows(name, ood.group, flagged, seen=seen_here)
-        if study.goen.has_probability:
+        found += gate.rows(name, ood.group, flagged, seen=name in last.seen)
+        if "probability" in test:
             numbers = _probability_numbers(test["probability"], scores[name]["probability"])
-            found += study.origin("goen").rows(name, ood.group, numbers, seen=seen_here)
+            found += own.rows(name, ood.group, numbers, seen=name in last.seen)
     return found
 
 
@@ -268,6 +183,39 @@ def _probability_numbers(id_: NDArray[Any], ood: NDArray[Any]) -> dict[str, floa
         "ood_brier": measured.brier,
         "ood_prevalence": float(is_ood.mean()),
     }
+
+
+def _feature_map(
+    experiment: Experiment, network: Network, sets: Mapping[str, ImageSet]
+) -> dict[str, Tensor]:
+    """Points ``(n, 2)`` of each set on the first two principal axes of the training images.
+
+    The points are the features z at unit length. Beside them ``classes``, the class means, and
+    ``share``, the share of the training images' variance along each axis. The axes depend on
+    neither OOD nor test images.
+    """
+    train = experiment.protocol.train
+    rows = normalise(experiment.outputs(network, train)[0].feature("z"))
+    statistics = ClassStatistics(len(train.classes), rows.shape[1])
+    statistics.update(rows, labels_of(train.labels))
+    centre, axes, share = _principal_axes(statistics)
+    points = {}
+    for name, images in sets.items():
+        # Evenly spaced, so that a set sorted by class is represented as a whole.
+        chosen = torch.linspace(0, len(images) - 1, min(len(images), _MAP_POINTS)).round().long()
+        rows = normalise(experiment.outputs(network, images)[0].feature("z")[chosen])
+        points[f"{name}/points"] = (rows - centre) @ axes
+    return {**points, "classes": (statistics.means_ - centre) @ axes, "share": share}
+
+
+def _principal_axes(statistics: ClassStatistics) -> tuple[Tensor, Tensor, Tensor]:
+    """The mean ``(D,)``, two unit axes ``(D, 2)`` and the share of variance along each ``(2,)``."""
+    values, vectors = torch.linalg.eigh(statistics.total_scatter_)
+    axes = vectors[:, -2:].flip(1)
+    # The sign of an eigenvector is arbitrary: its largest entry is made positive.
+    largest = axes.abs().argmax(dim=0)
+    axes = axes * axes.gather(0, largest[None]).sign()
+    return statistics.total_mean_, axes, values[-2:].flip(0) / values.sum()
 
 
 def find_mistakes(name: str, images: ImageSet, scores: Arrays) -> Mistakes:

@@ -14,17 +14,26 @@ from torch import nn
 from goen.data.imageset import ImageSet
 from goen.data.protocol import Protocol
 from goen.detectors import Detector, Perturbed
+from goen.detectors.odin import PERTURBED
 from goen.errors import UsageError
+from goen.io.manifest import Manifest
+from goen.io.results import Origin
+from goen.io.stages import Stages
 from goen.models import Backbone, ClassifierKind, Representation
 from goen.models.ensemble import ensemble
 from goen.models.flip_averaging import FlipAveraged
 from goen.models.placement import find_device
 from goen.models.repooled import GAMMA, Repooled
 from goen.outputs import Outputs
-from goen.runs.manifest import Manifest
-from goen.runs.results import Origin
-from goen.runs.stages import Stages
-from goen.studies.methods import Labelled, Material, Method, Network, View, goen_m_for, labels_of
+from goen.studies.methods import (
+    FitData,
+    ForwardMode,
+    Labelled,
+    Method,
+    Network,
+    goen_m_for,
+    labels_of,
+)
 from goen.studies.networks import Trained, all_features, outputs, train
 from goen.studies.presets import SEEDS, Budget, Preset, choose_preset
 
@@ -80,19 +89,21 @@ class FittedMethod:
         detector: fitted.
         origin: what its numbers come from; the seconds are those of the fit.
         training_seconds: of all its networks.
+        seen: the OOD sets of which other images calibrated it.
     """
 
     method: Method
     detector: Detector
     origin: Origin
     training_seconds: float
+    seen: tuple[str, ...]
 
 
 class Experiment:
     """The networks of one study and their outputs, each computed when first needed.
 
     Args:
-        preset: its name.
+        preset: its name, or itself.
         budget: of training.
         seed: of all trainings; the ensemble adds four of the paper's other seeds.
         protocol: the images.
@@ -102,7 +113,7 @@ class Experiment:
 
     def __init__(
         self,
-        preset: str,
+        preset: str | Preset,
         budget: Budget,
         seed: int,
         protocol: Protocol,
@@ -112,11 +123,13 @@ class Experiment:
         self.budget = budget
         self.seed = seed
         self.protocol = protocol
-        self.preset = choose_preset(preset, protocol, budget, seed)
+        if isinstance(preset, str):
+            preset = choose_preset(preset, protocol, budget, seed)
+        self.preset = preset
         self._stages = stages
         self._device = find_device(device)
         self._trained: dict[tuple[str, int], Trained] = {}
-        self._outputs: dict[tuple[str, str, View], tuple[Outputs, float]] = {}
+        self._outputs: dict[tuple[str, str, ForwardMode], tuple[Outputs, float]] = {}
 
     @cached_property
     def _to_fit(self) -> dict[str, ImageSet]:
@@ -149,15 +162,19 @@ class Experiment:
         return self._trained[network, seed]
 
     def outputs(
-        self, network: Network, images: ImageSet, view: View = "plain"
+        self, network: Network, images: ImageSet, forward_mode: ForwardMode = "plain"
     ) -> tuple[Outputs, float]:
         """The network's outputs for the set, and the seconds of its pass."""
-        key = (network, images.fingerprint, view)
+        key = (network, images.fingerprint, forward_mode)
         if key not in self._outputs:
-            passes = [self._pass(m, network, images, view) for m in self.members(network)]
+            passes = [self._pass(m, network, images, forward_mode) for m in self.members(network)]
             whole = passes[0][0] if network != "ensemble" else ensemble([o for o, _ in passes])
             self._outputs[key] = (whole, sum(seconds for _, seconds in passes))
         return self._outputs[key]
+
+    def of_method(self, method: Method, images: ImageSet) -> Outputs:
+        """The outputs for the set that the method scores."""
+        return self.outputs(method.network, images, method.forward_mode)[0]
 
     def forget(self, images: ImageSet) -> None:
         """Free the outputs for this set; the finished stages still hold them."""
@@ -165,25 +182,27 @@ class Experiment:
             del self._outputs[key]
 
     def _pass(
-        self, trained: Trained, network: Network, images: ImageSet, view: View
+        self, trained: Trained, network: Network, images: ImageSet, forward_mode: ForwardMode
     ) -> tuple[Outputs, float]:
         kind = "standard" if network == "ensemble" else network
         features = _features(kind, trained.network)
         module: nn.Module = trained.network
         key = trained.key
-        if view == "perturbed":
+        if forward_mode == "perturbed":
             module = perturbed = Perturbed(trained.network)
             key = f"{key} perturbed {perturbed.epsilon} {perturbed.temperature}"
-            features = ()
-        elif view == "last_map_max":
-            module, key, features = Repooled(trained.network, "max"), f"{key} {view}", ()
-        elif view == "last_map_mean_std":
+            features = (PERTURBED,)
+        elif forward_mode == "last_map_max":
+            module, key, features = Repooled(trained.network, "max"), f"{key} {forward_mode}", ()
+        elif forward_mode == "last_map_mean_std":
             module = Repooled(trained.network, "mean_std")
-            key, features = f"{key} {view} {GAMMA}", ()
-        elif view == "flip_averaged":
-            # The word in the key is that of finished stages, which another would not find.
-            module, key = FlipAveraged(trained.network), f"{key} mirrored"
-        return outputs(module, key, images, self._stages, features=features)
+            key, features = f"{key} {forward_mode} {GAMMA}", ()
+        elif forward_mode == "flip_averaged":
+            module, key = FlipAveraged(trained.network), f"{key} flip_averaged"
+        whole, seconds = outputs(module, key, images, self._stages, features=features)
+        if forward_mode in ("plain", "flip_averaged") and "z" in features:
+            whole = replace(whole, classifier=trained.network.linear_classifier())
+        return whole, seconds
 
     def fit(self, method: Method) -> FittedMethod:
         """The method, fitted on the data that it declares and nothing else."""
@@ -195,20 +214,21 @@ class Experiment:
         }
         sets = {
             role: Labelled(
-                self.outputs(method.network, images, method.view)[0], labels_of(images.labels)
+                self.outputs(method.network, images, method.forward_mode)[0],
+                labels_of(images.labels),
             )
             for role, images in used.items()
         }
         # A process's first optimiser imports torch._dynamo, which takes longer than most fits.
         torch.optim.Adam([torch.zeros(1, requires_grad=True)])
         started = time.perf_counter()
-        detector = method.fit(Material(members[0].network, self.preset.head, sets))
+        detector = method.fit(FitData(members[0].network, self.preset.head, sets))
         seconds = time.perf_counter() - started
         if not isinstance(detector, Detector):
             raise UsageError(
                 f"The fit of method {method.key!r} should return a fitted Detector, got "
                 f"{type(detector).__name__}. Let it return what detector.fit(...) returns, of a "
-                "subclass of goen.detectors.SimpleDetector."
+                "subclass of goen.detectors.Detector."
             )
         origin = Origin(
             method=method.key,
@@ -222,7 +242,8 @@ class Experiment:
         trained_for = sum(
             Manifest(row).number("seconds") for member in members for row in member.epochs
         )
-        return FittedMethod(method, detector, origin, trained_for)
+        seen = tuple(self.protocol.calibration_ood) if method.uses_ood else ()
+        return FittedMethod(method, detector, origin, trained_for, seen)
 
     def score(self, fitted: FittedMethod, images: ImageSet) -> tuple[NDArray[np.float64], float]:
         """The method's scores of the set, and the seconds that are this method's own.
@@ -230,8 +251,8 @@ class Experiment:
         A pass over perturbed or flipped images counts, since it is made for one method; the plain
         pass, which all methods share, does not.
         """
-        view = fitted.method.view
-        outputs, seconds = self.outputs(fitted.method.network, images, view)
+        forward_mode = fitted.method.forward_mode
+        outputs, seconds = self.outputs(fitted.method.network, images, forward_mode)
         started = time.perf_counter()
         scores = fitted.detector.score(outputs).numpy()
-        return scores, time.perf_counter() - started + (0.0 if view == "plain" else seconds)
+        return scores, time.perf_counter() - started + (0.0 if forward_mode == "plain" else seconds)

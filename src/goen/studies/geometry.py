@@ -1,38 +1,30 @@
 """``goen geometry``: the geometry of each variant's features."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from logging import getLogger
 from math import isfinite
 from pathlib import Path
 
-import torch
+from torch import Tensor
 
-from goen.data.imageset import ImageSet
 from goen.data.protocol import Protocol
 from goen.errors import unknown
 from goen.functional.cues import normalise
 from goen.functional.gaussian import ClassStatistics
 from goen.functional.geometry import feature_geometry, nearest_mean_agreement
-from goen.models.placement import find_device
+from goen.io.manifest import JsonObject
+from goen.io.results import Origin, Result, write_results
+from goen.io.stages import Stages, alone_in, summarised
+from goen.models import Backbone
 from goen.outputs import Outputs
-from goen.runs.manifest import JsonObject
-from goen.runs.results import Origin, Result, write_results
-from goen.runs.stages import Stages, alone_in, summarised
 from goen.studies.ablate import VARIANTS, AblateConfig
-from goen.studies.networks import EpochRecord, Trained, outputs, train, write_epochs
+from goen.studies.experiment import AS_PRESET, Experiment
+from goen.studies.methods import labels_of
+from goen.studies.networks import EpochRecord, write_epochs
 
 _log = getLogger(__name__)
 
 NETWORK_VARIANTS = tuple(name for name, v in VARIANTS.items() if v.has_own_network)
-
-
-@dataclass(frozen=True)
-class _Extracted:
-    """The outputs of one network for one set."""
-
-    dataset: str
-    outputs: Outputs
-    labels: torch.Tensor
 
 
 def geometry(
@@ -57,21 +49,16 @@ def geometry(
             raise unknown("variant with a network of its own", name, NETWORK_VARIANTS)
     wanted = {"default", *(config.variants or NETWORK_VARIANTS)}
     variants = [name for name in NETWORK_VARIANTS if name in wanted]
-    device = find_device(config.device)
     with alone_in(out):
         results: list[Result] = []
         epochs: list[EpochRecord] = []
         for name in variants:
             _log.info(f"variant {name}")
             preset = config.run(name).preset_for(protocol)
-            trained = train(
-                preset.network,
-                preset.training,
-                protocol.train,
-                protocol.calibration_id,
-                store,
-                device,
+            experiment = Experiment(
+                preset, config.budget, config.seed, protocol, store, config.device
             )
+            (trained,) = experiment.members(AS_PRESET)
             epochs += [{"variant": name, **row} for row in trained.epochs]
             origin = Origin(
                 method=name,
@@ -81,7 +68,10 @@ def geometry(
                 fitted_on=tuple(images.identity for images in trained.trained_on),
             )
             for dataset, images in {"train": protocol.train, "test": protocol.test}.items():
-                results += _rows(origin, trained, _extract(trained, dataset, images, store))
+                outputs, _ = experiment.outputs(AS_PRESET, images)
+                results += _rows(
+                    origin, trained.network, dataset, outputs, labels_of(images.labels)
+                )
         summary: JsonObject = {
             "study": "geometry",
             "data": protocol.name,
@@ -96,29 +86,25 @@ def geometry(
     return results
 
 
-def _extract(trained: Trained, dataset: str, images: ImageSet, stages: Stages) -> _Extracted:
-    features = (*trained.network.two_scales, "z")
-    found, _ = outputs(trained.network, trained.key, images, stages, features=features)
-    return _Extracted(dataset, found, torch.from_numpy(images.labels))
-
-
-def _rows(origin: Origin, trained: Trained, extracted: _Extracted) -> list[Result]:
+def _rows(
+    origin: Origin, network: Backbone, dataset: str, outputs: Outputs, labels: Tensor
+) -> list[Result]:
     results: list[Result] = []
-    weight = trained.network.classifier.state_dict()["weight"]
-    for feature, rows in extracted.outputs.features.items():
+    weight = network.classifier.state_dict()["weight"]
+    for feature in (*network.two_scales, "z"):
+        rows = outputs.features[feature]
         for kind, values in {"raw": rows.double(), "unit": normalise(rows)}.items():
-            statistics = ClassStatistics(extracted.outputs.logits.shape[1], values.shape[1])
-            statistics.update(values, extracted.labels)
+            statistics = ClassStatistics(outputs.logits.shape[1], values.shape[1])
+            statistics.update(values, labels)
             # The classifier reads z itself (for concat: the same scales, not normalised).
             own = weight if feature == "z" and weight.shape[1] == values.shape[1] else None
             found = asdict(feature_geometry(statistics, own))
             if feature == "z":
-                logits = extracted.outputs.logits
-                found["nc4"] = nearest_mean_agreement(values, logits, statistics.means_)
+                found["nc4"] = nearest_mean_agreement(values, outputs.logits, statistics.means_)
             numbers = {
                 f"{feature}/{kind}/{name}": value
                 for name, value in found.items()
                 if value is not None and isfinite(value) and not name.startswith(("num_", "dim"))
             }
-            results += origin.rows(extracted.dataset, "id", numbers)
+            results += origin.rows(dataset, "id", numbers)
     return results

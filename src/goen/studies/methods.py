@@ -34,12 +34,12 @@ from goen.errors import UsageError, unknown
 from goen.models import Backbone
 from goen.outputs import Outputs
 
-Kind = Literal["predictive", "post-hoc", "newer", "goen", "other"]
+TableSection = Literal["predictive", "post-hoc", "newer", "goen", "other"]
 Network = Literal[
     "standard", "dropout", "evidential", "epinet", "experts", "goen", "ensemble", "preset"
 ]
 Role = Literal["train", "calibration", "ood"]
-View = Literal["plain", "perturbed", "flip_averaged", "last_map_max", "last_map_mean_std"]
+ForwardMode = Literal["plain", "perturbed", "flip_averaged", "last_map_max", "last_map_mean_std"]
 _Detector = TypeVar("_Detector", bound=Detector)
 
 
@@ -51,11 +51,11 @@ class Labelled(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Material:
+class FitData:
     """The outputs a method may be fitted on: those of the roles it declares, and no others.
 
     Attributes:
-        network: of these outputs; some methods need the weights of its classifier.
+        network: of these outputs.
         head: the training of the paper's calibration head.
         sets: outputs by role; ``ood:NAME`` for each OOD set for calibration.
     """
@@ -69,8 +69,8 @@ class Material:
             declared = ", ".join(self.sets) or "nothing"
             if role == "ood" and self.ood:
                 raise UsageError(
-                    f"There may be several OOD sets ({', '.join(self.ood)}): use material.ood, "
-                    "their outputs by name, in place of material['ood']."
+                    f"There may be several OOD sets ({', '.join(self.ood)}): use data.ood, "
+                    "their outputs by name, in place of data['ood']."
                 )
             raise UsageError(
                 f"The method is fitted on {role!r} but declares {declared} in its fits_on. Add "
@@ -96,41 +96,41 @@ class Method:
         key: its name in results and on the command line.
         title: its name in tables.
         fit: returns a fitted detector.
-        kind: its section in the table.
+        section: its section in the table.
         network: that it scores the outputs of: in ``experiment.NETWORKS``, ``ensemble``, or
             ``preset`` for one that is trained as the preset says.
         fits_on: the data for its fit: training images, ID images for calibration, OOD images.
-        view: how the network sees the images: as they are, perturbed as in ODIN, with their
+        forward_mode: how the network sees the images: as they are, perturbed as in ODIN, with their
             horizontal flips, averaged (flip averaging), or with its last map pooled as in DAVIS.
     """
 
     key: str
     title: str
-    fit: Callable[[Material], Detector]
-    kind: Kind = "other"
+    fit: Callable[[FitData], Detector]
+    section: TableSection = "other"
     network: Network = "standard"
     fits_on: tuple[Role, ...] = ("train",)
-    view: View = "plain"
+    forward_mode: ForwardMode = "plain"
 
     def __post_init__(self) -> None:
         if isinstance(self.fits_on, str):
             raise UsageError(
                 f"fits_on is a tuple of roles, such as ('train',), got {self.fits_on!r}."
             )
-        for kind, known, names in (
-            ("kind of method", Kind, (self.kind,)),
+        for what, known, names in (
+            ("section", TableSection, (self.section,)),
             ("network", Network, (self.network,)),
             ("role in fits_on", Role, self.fits_on),
-            ("view", View, (self.view,)),
+            ("forward mode", ForwardMode, (self.forward_mode,)),
         ):
             for name in names:
                 if name not in get_args(known):
-                    raise unknown(kind, name, get_args(known))
+                    raise unknown(what, name, get_args(known))
 
     @property
-    def classified_view(self) -> View:
+    def classification_mode(self) -> ForwardMode:
         """That which accuracy is measured on; only flip averaging is for labels, too."""
-        return self.view if self.view == "flip_averaged" else "plain"
+        return self.forward_mode if self.forward_mode == "flip_averaged" else "plain"
 
     @property
     def uses_ood(self) -> bool:
@@ -138,11 +138,9 @@ class Method:
         return "ood" in self.fits_on
 
 
-def _goen(material: Material) -> Detector:
-    held_out = material["calibration"].outputs if material.ood else None
-    return Goen(feature="z", head=material.head).fit(
-        *material["train"], held_out=held_out, ood=material.ood
-    )
+def _goen(data: FitData) -> Detector:
+    held_out = data["calibration"].outputs if data.ood else None
+    return Goen(feature="z", head=data.head).fit(*data["train"], held_out=held_out, ood=data.ood)
 
 
 def goen_m_for(network: Backbone, rows: int = ROWS) -> GoenM:
@@ -160,38 +158,28 @@ def goen_m_for(network: Backbone, rows: int = ROWS) -> GoenM:
     return GoenM(network.two_scales, rows=rows)
 
 
-def _goen_m(material: Material) -> Detector:
-    return goen_m_for(material.network).fit(
-        *material["train"], held_out=material["calibration"].outputs, ood=material.ood
+def _goen_m(data: FitData) -> Detector:
+    return goen_m_for(data.network).fit(
+        *data["train"], held_out=data["calibration"].outputs, ood=data.ood
     )
 
 
 def _on_scales(
     make: Callable[[tuple[str, ...]], _Detector],
-) -> Callable[[Material], _Detector]:
-    def fit(material: Material) -> _Detector:
-        scales = tuple(scale.name for scale in material.network.scales)
-        return make(scales).fit(*material["train"])
+) -> Callable[[FitData], _Detector]:
+    def fit(data: FitData) -> _Detector:
+        scales = tuple(scale.name for scale in data.network.scales)
+        return make(scales).fit(*data["train"])
 
     return fit
 
 
-def _on(role: Role, make: Callable[[], _Detector]) -> Callable[[Material], _Detector]:
-    return lambda material: make().fit(*material[role])
+def _on(role: Role, make: Callable[[], _Detector]) -> Callable[[FitData], _Detector]:
+    return lambda data: make().fit(*data[role])
 
 
-def _with_weights(
-    make: Callable[[Tensor, Tensor], _Detector],
-) -> Callable[[Material], _Detector]:
-    def fit(material: Material) -> _Detector:
-        linear = material.network.classifier.state_dict()
-        return make(linear["weight"].cpu(), linear["bias"].cpu()).fit(*material["train"])
-
-    return fit
-
-
-def _nothing(make: Callable[[], _Detector]) -> Callable[[Material], _Detector]:
-    return lambda material: make()
+def _nothing(make: Callable[[], _Detector]) -> Callable[[FitData], _Detector]:
+    return lambda data: make()
 
 
 def _own_uncertainty(key: str, title: str, network: Network) -> Method:
@@ -214,7 +202,7 @@ _ALL = (
     _own_uncertainty("epinet", "EpiNet", "epinet"),
     _own_uncertainty("mixture_of_experts", "Mixture of experts", "experts"),
     Method("energy", "Energy", _nothing(Energy), "post-hoc", fits_on=()),
-    Method("odin", "ODIN", _nothing(ODIN), "post-hoc", fits_on=(), view="perturbed"),
+    Method("odin", "ODIN", _nothing(ODIN), "post-hoc", fits_on=(), forward_mode="perturbed"),
     Method("mahalanobis", "Mahalanobis", _on("train", Mahalanobis), "post-hoc"),
     Method("knn", "KNN", _on("train", KNN), "post-hoc"),
     Method("max_logit", "Max logit", _nothing(MaxLogit), "newer", fits_on=()),
@@ -228,17 +216,24 @@ _ALL = (
         _on("train", lambda: Mahalanobis(normalise=True)),
         "newer",
     ),
-    Method("vim", "ViM", _with_weights(lambda w, b: ViM(weight=w, bias=b)), "newer"),
-    Method("react", "ReAct", _with_weights(lambda w, b: ReAct(weight=w, bias=b)), "newer"),
-    Method("fdbd", "fDBD", _with_weights(lambda w, _: FDBD(weight=w)), "newer"),
-    Method("davis", "DAVIS, maximum", _nothing(Energy), "newer", fits_on=(), view="last_map_max"),
+    Method("vim", "ViM", _on("train", ViM), "newer"),
+    Method("react", "ReAct", _on("train", ReAct), "newer"),
+    Method("fdbd", "fDBD", _on("train", FDBD), "newer"),
+    Method(
+        "davis",
+        "DAVIS, maximum",
+        _nothing(Energy),
+        "newer",
+        fits_on=(),
+        forward_mode="last_map_max",
+    ),
     Method(
         "davis_std",
         "DAVIS, mean + standard deviation",
         _nothing(Energy),
         "newer",
         fits_on=(),
-        view="last_map_mean_std",
+        forward_mode="last_map_mean_std",
     ),
     Method("masf", "MaSF", _on_scales(lambda s: MaSF(feature=s)), "newer", "goen"),
     Method(
@@ -262,7 +257,7 @@ _ALL = (
         "goen",
         "goen",
         ("train", "calibration"),
-        view="flip_averaged",
+        forward_mode="flip_averaged",
     ),
     Method(
         "goen_m_ood",

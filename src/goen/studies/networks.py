@@ -14,18 +14,17 @@ from torch import nn
 
 from goen.data.imageset import ImageSet
 from goen.extraction import stream
-from goen.files import whole_file
+from goen.io.artifacts import reading_stage
+from goen.io.files import whole_file
+from goen.io.json_files import json_rows
+from goen.io.manifest import JsonObject, JsonValue
+from goen.io.stages import Stages
+from goen.io.tensors import Tensors, read_tensors
 from goen.models import Backbone, NetworkConfig, new_network
 from goen.models.seeding import seeded
 from goen.outputs import Outputs
-from goen.runs.artifacts import reading_stage
-from goen.runs.json_files import json_rows
-from goen.runs.manifest import JsonObject, JsonValue
-from goen.runs.recognise import EPOCHS
-from goen.runs.stages import Stages
-from goen.runs.tensors import Tensors, read_tensors
 from goen.training import EpochRow, TrainingConfig, train_backbone
-from goen.training.distributed import current_ranks
+from goen.training.distributed import num_processes
 
 _log = getLogger(__name__)
 
@@ -73,8 +72,8 @@ def train(
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
     }
-    if current_ranks().size > 1:  # they add up in another order
-        inputs = {**inputs, "processes": current_ranks().size}
+    if num_processes() > 1:  # another training
+        inputs = {**inputs, "processes": num_processes()}
 
     def make(result: Path, work: Path) -> None:
         trained, rows = train_backbone(
@@ -164,7 +163,7 @@ def _read_outputs(tensors: Tensors, count: int, features: Collection[str]) -> tu
 
 def write_epochs(path: Path, rows: list[EpochRecord]) -> None:
     """Records as JSON lines, whole or not at all."""
-    with whole_file(path, EPOCHS) as temporary:
+    with whole_file(path) as temporary:
         temporary.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 

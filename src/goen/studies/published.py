@@ -9,12 +9,12 @@ from typing import Literal
 from goen.data.imageset import ImageSet
 from goen.data.protocol import Protocol
 from goen.errors import ArtifactError, UsageError
-from goen.files import Own, whole_file
 from goen.gate import Gate, Prediction
+from goen.io.files import whole_file
+from goen.io.json_files import json_object
+from goen.io.manifest import Manifest
+from goen.io.provenance import hardware, versions
 from goen.metrics import ood_metrics
-from goen.runs.json_files import json_object
-from goen.runs.manifest import Manifest
-from goen.runs.provenance import hardware, versions
 
 PUBLISHED = "published.json"
 TEST = "test"
@@ -22,11 +22,6 @@ TEST = "test"
 SAME_FILES = 0.0005
 # The same set decoded or resized by other software.
 OTHER_FILES = 0.005
-
-_NUMBERS = Own(
-    "published numbers of a gate",
-    lambda path: json_object(path).keys() == {"versions", "hardware", "rows"},
-)
 
 Verdict = Literal["agrees", "agrees (other files)", "differs", "not here", "not published"]
 
@@ -127,7 +122,7 @@ def publish(rows: Iterable[Measured], folder: Path) -> Path:
         "rows": [asdict(row) for row in rows],
     }
     text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
-    with whole_file(folder / PUBLISHED, _NUMBERS) as temporary:
+    with whole_file(folder / PUBLISHED, overwrite=True) as temporary:
         temporary.write_text(text + "\n", encoding="utf-8")
     return folder / PUBLISHED
 

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import numpy as np
 
-from goen.data.corruptions import CORRUPTIONS, SEVERITIES, corrupt, read_cifar10c
 from goen.data.imageset import ImageSet
 from goen.data.protocol import Protocol
+from goen.data.transforms.corruptions import CORRUPTIONS, SEVERITIES, corrupt, read_cifar10c
 from goen.errors import UsageError, unknown
 from goen.functional.conformal import threshold
 from goen.gate import HeldOut
-from goen.runs.manifest import JsonObject
-from goen.runs.results import Result, write_results
-from goen.runs.stages import Stages, alone_in, summarised
+from goen.io.manifest import JsonObject
+from goen.io.results import Result, write_results
+from goen.io.stages import Stages, alone_in, summarised
 from goen.studies.evaluate import id_rows
 from goen.studies.experiment import Experiment, FittedMethod
 from goen.studies.methods import METHODS
@@ -111,7 +111,7 @@ def robust(
             "data": protocol.name,
             "config": {**asdict(config), "cifar10c": str(config.cifar10c or "")},
             "recipe": experiment.preset.to_json(),
-            "titles": {m.key: [m.title, m.kind] for m in methods},
+            "titles": {m.key: [m.title, m.section] for m in methods},
             "skipped": {},
             "missing": dict(protocol.missing),
         }
@@ -160,7 +160,9 @@ def _measure(
     experiment: Experiment, fitted: FittedMethod, images: ImageSet, limit: float
 ) -> list[Result]:
     scores, _ = experiment.score(fitted, images)
-    outputs = experiment.outputs(fitted.method.network, images, fitted.method.classified_view)[0]
+    outputs = experiment.outputs(fitted.method.network, images, fitted.method.classification_mode)[
+        0
+    ]
     outputs = fitted.detector.calibrated(outputs)
     return id_rows(
         fitted.origin,

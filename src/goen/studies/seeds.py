@@ -6,12 +6,12 @@ from pathlib import Path
 
 from goen.data.protocol import Protocol
 from goen.errors import UsageError
-from goen.runs.manifest import JsonObject
-from goen.runs.results import Result, read_results, write_results
-from goen.runs.stages import Stages, alone_in, check_run_folder, summarised
+from goen.io.manifest import JsonObject
+from goen.io.results import Result, write_results
+from goen.io.stages import Stages, alone_in, summarised
 from goen.studies.methods import METHODS
 from goen.studies.presets import SEEDS
-from goen.studies.run import RunConfig, run
+from goen.studies.run import RunConfig, evaluated_run
 
 _log = getLogger(__name__)
 
@@ -41,15 +41,12 @@ def seeds(
         got = " ".join(map(str, seeds)) or "none"
         raise UsageError(f"A spread needs at least two different seeds, got {got}.")
     store = stages or Stages.beside(out)
-    for seed in seeds:
-        check_run_folder(out / "seeds" / str(seed))
     with alone_in(out):
         results: list[Result] = []
         for seed in seeds:
             _log.info(f"seed {seed}")
             folder = out / "seeds" / str(seed)
-            run(replace(config, seed=seed), protocol, folder, store)
-            results += read_results(folder / "results.jsonl")
+            results += evaluated_run(replace(config, seed=seed), protocol, folder, store).results
         methods = dict.fromkeys(r.method for r in results if r.metric == "auroc")
         summary: JsonObject = {
             "study": "seeds",

@@ -20,15 +20,23 @@ from goen.functional.geometry import feature_geometry
 from goen.models import Backbone, NetworkConfig, new_network
 from goen.models.seeding import seeded
 from goen.progress import bar
-from goen.runs.manifest import Manifest
 from goen.training.batches import TrainingBatch, batches, relative_cost, steps_per_epoch
 from goen.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from goen.training.config import TrainingConfig, learning_rate
-from goen.training.distributed import current_ranks, synchronised_norms
+from goen.training.distributed import (
+    broadcast,
+    current_rank,
+    num_processes,
+    parallel,
+    sum_over_processes,
+    synchronise_norms,
+)
 from goen.training.forecast import Forecast
 from goen.training.losses import TURNS, logit_norm_loss, rotation_loss
 from goen.training.precision import warn_of_slow_bfloat16
 
+# The paper's: epochs without a better validation loss after which a training stops early.
+PATIENCE = 10
 # Images from which a network computes what it has to know before the first step.
 _PREPARING = 5000
 
@@ -90,28 +98,17 @@ def train_backbone(
         settings = [network_config.to_json(), config.to_json(), *images]
         state.settings = json.dumps(settings, sort_keys=True)
         load_checkpoint(checkpoint, state)
-    ranks = current_ranks()
-    ranks.broadcast(
-        {
-            "network": network_config.to_json(),
-            "training": config.to_json(),
-            "images": train.fingerprint,
-            "device": device.type,
-            "epoch": state.epoch,
-            "average": state.average is not None,
-        }
-    )
-    ranks.copy_from_first(state.tensors())
+    _announce(state, config, train)
     with _progress(config, train, state.epoch) as show:
-        while state.epoch < config.epochs and not _out_of_patience(state, config):
-            ranks.broadcast(True)
+        while state.epoch < config.epochs and not _out_of_patience(state, config.patience):
+            broadcast(True)
             row = _run_epoch(state, config, train, validation, show)
-            _remember(state, row)
+            _remember(state, row, config.patience or PATIENCE)
             if checkpoint is not None:
                 save_checkpoint(checkpoint, state)
             if on_epoch is not None:
                 on_epoch(row)
-    ranks.broadcast(False)
+    broadcast(False)
     return _finished(state, config), [EpochRow(**row) for row in state.history]
 
 
@@ -135,28 +132,35 @@ def _progress(
         yield show
 
 
+def _announce(state: Checkpoint, config: TrainingConfig, train: ImageSet) -> None:
+    """Send the other processes all that they need; ``parallel`` sends the weights."""
+    if num_processes() > 1:
+        network = state.network
+        momenta = [momentum.cpu() for momentum in state.momenta().values()]
+        average = {name: values.cpu() for name, values in (state.average or {}).items()}
+        place = network.mean.device.type
+        broadcast((network.config, config, train.fingerprint, place, state.epoch, momenta, average))
+
+
 def help_training(train: ImageSet) -> None:
     """Take this process's share of every training that rank 0 starts, until it sends ``None``.
 
     Args:
         train: the training images of rank 0.
     """
-    ranks = current_ranks()
-    while (message := ranks.broadcast()) is not None:
-        wanted = Manifest(message if isinstance(message, dict) else {})
-        if wanted.text("images") != train.fingerprint:
+    while (message := broadcast()) is not None:
+        network, config, fingerprint, place, epoch, momenta, average = message
+        if fingerprint != train.fingerprint:
             raise UsageError(
-                f"Rank 0 trains on other images than rank {ranks.rank} has, which are "
+                f"Rank 0 trains on other images than rank {current_rank()} has, which are "
                 f"{train.name}. Give every machine the same datasets."
             )
-        config = TrainingConfig.from_json(wanted.part("training").content)
-        network_config = NetworkConfig.from_json(dict(wanted.part("network").content))
-        state = _begin(network_config, config, train, torch.device(wanted.text("device")))
-        state.epoch = wanted.integer("epoch")
-        if wanted.flag("average"):
-            state.average = _floats(state.network)
-        ranks.copy_from_first(state.tensors())
-        while ranks.broadcast():
+        state = _begin(network, config, train, torch.device(place))
+        state.epoch = epoch
+        for own, sent in zip(state.momenta().values(), momenta, strict=True):
+            own.copy_(sent)
+        state.average = {name: values.to(place) for name, values in average.items()} or None
+        while broadcast():
             _train_epoch(state, config, train, lambda _: None)
             state.epoch += 1
 
@@ -198,11 +202,8 @@ def _train_epoch(
 ) -> tuple[float, float, float]:
     # The classifier's randomness (dropout, indices). The numbers that order and augment the images
     # have a generator of their own, and the same seed here would repeat them.
-    seed = config.seed * 1_000_003 + 500_009 + state.epoch
-    with (
-        seeded(seed, state.network.mean.device),
-        synchronised_norms(state.network, current_ranks()),
-    ):
+    seed = config.seed * 1_000_003 + 500_009 + state.epoch + current_rank() * 10**16
+    with seeded(seed, state.network.mean.device):
         return _pass(state, train, config, show)
 
 
@@ -210,14 +211,15 @@ def _pass(
     state: Checkpoint, train: ImageSet, config: TrainingConfig, show: Callable[[str], None]
 ) -> tuple[float, float, float]:
     """Every step of one epoch; its mean loss, its accuracy and the last learning rate."""
-    losses, hits, seen, done = 0.0, 0, 0, 0.0
+    losses, hits, seen, done = 0.0, 0.0, 0.0, 0.0
     step = state.epoch * steps_per_epoch(train, config)
     for parameter in state.network.early_parameters():
         parameter.requires_grad_(state.epoch < config.early_epochs)
-    for batch in batches(train, config, state.epoch):
+    loss_of = parallel(_Loss(state, config))
+    for batch in batches(train, config, state.epoch, current_rank(), num_processes()):
         labels = batch.labels
         done = (state.epoch + batch.done) / config.epochs
-        loss, right = _step(state, config, batch, done)
+        loss, right = _step(state, config, loss_of, batch, done)
         step += 1
         if config.look_ahead and step % config.look_ahead == 0:
             _look_ahead(state, config, done)
@@ -225,6 +227,7 @@ def _pass(
         hits += right
         seen += len(labels)
         show(f"loss {losses / seen:.3f} accuracy {hits / seen:.1%}")
+    losses, hits, seen = sum_over_processes(losses, hits, seen)
     if not math.isfinite(losses):
         raise FitError(
             f"Training diverged: the loss of epoch {state.epoch + 1} is not a number. Lower the "
@@ -277,6 +280,7 @@ def _begin(
         weight_decay=config.weight_decay,
         nesterov=config.momentum > 0,  # torch refuses it without momentum
     )
+    synchronise_norms(network, device)
     state = Checkpoint(network, optimiser, centres, rotations)
     for parameter in state.parameters().values():
         # Not left to the first step, which takes the gradient's memory layout: another layout adds
@@ -306,6 +310,11 @@ def _check_possible(network_config: NetworkConfig, config: TrainingConfig, train
     if num_classes != network_config.num_classes:
         raise UsageError(
             f"The network has {network_config.num_classes} classes, the images have {num_classes}."
+        )
+    smallest, processes = min(config.batch_size, len(train)), num_processes()
+    if smallest < 2 * processes:
+        raise UsageError(
+            f"{processes} processes cannot share batches of {smallest} images: each needs two."
         )
     if config.logit_norm and network_config.classifier != "linear":
         raise UsageError(
@@ -339,45 +348,58 @@ def _parameter_groups(network: Backbone, config: TrainingConfig) -> list[dict[st
 
 
 def _step(
-    state: Checkpoint, config: TrainingConfig, batch: TrainingBatch, progress: float
+    state: Checkpoint,
+    config: TrainingConfig,
+    loss_of: nn.Module,
+    batch: TrainingBatch,
+    progress: float,
 ) -> tuple[float, int]:
     """One step of SGD; the loss and how many labels were right."""
-    device = state.network.mean.device
-    ranks = current_ranks()
-    count = len(batch.images)
-    images, labels = batch.images[ranks.share(count)].to(device), batch.labels.to(device)
     for group in state.optimiser.param_groups:
         group["lr"] = group["multiple"] * learning_rate(config, progress)
-    bfloat16 = device.type == "cuda" or config.precision == "bfloat16"
-    with torch.autocast(device.type, torch.bfloat16, enabled=bfloat16):
-        hidden, features = state.network.encode(images)
-    whole = ranks.gather_rows(hidden.float(), count)
-    loss, logits = _classification_loss(state, config, whole[: len(labels)], labels, progress)
-    if state.rotations is not None:
-        predicted = state.rotations(whole)
-        rotation = rotation_loss(predicted, batch.turns.to(device), len(labels))
-        loss = loss + config.rotation_loss * rotation
-    if state.centres is not None:
-        z = ranks.gather_rows(features["z"].float(), count)[: len(labels)]
-        distance = (z - state.centres[labels]).square().sum(1)
-        loss = loss + config.center_loss * distance.mean()
+    loss, right = loss_of(batch, progress)
     state.optimiser.zero_grad()
-    loss.backward()  # type: ignore[no-untyped-call]
-    ranks.average_gradients(state.parameters().values())
+    loss.backward()
     state.optimiser.step()
-    return loss.item(), int((logits.argmax(1) == labels).sum())
+    return loss.item(), int(right)
 
 
-def _classification_loss(
-    state: Checkpoint, config: TrainingConfig, hidden: Tensor, labels: Tensor, progress: float
-) -> tuple[Tensor, Tensor]:
-    classifier, smoothing = state.network.classifier, config.label_smoothing
-    if not config.logit_norm:
-        return classifier.loss(hidden, labels, label_smoothing=smoothing, progress=progress)
-    logits: Tensor = classifier(hidden)
-    temperature = config.logit_norm
-    loss = logit_norm_loss(logits, labels, temperature=temperature, label_smoothing=smoothing)
-    return loss, logits
+class _Loss(nn.Module):
+    """The loss of a batch, and how many labels are right: one module, so that DDP can wrap it."""
+
+    def __init__(self, state: Checkpoint, config: TrainingConfig) -> None:
+        super().__init__()
+        self.network, self.centres, self.rotations = state.network, state.centres, state.rotations
+        self.config = config
+
+    def forward(self, batch: TrainingBatch, progress: float) -> tuple[Tensor, Tensor]:
+        config, device = self.config, self.network.mean.device
+        images, labels = batch.images.to(device), batch.labels.to(device)
+        bfloat16 = device.type == "cuda" or config.precision == "bfloat16"
+        with torch.autocast(device.type, torch.bfloat16, enabled=bfloat16):
+            hidden, features = self.network.encode(images)
+        whole = hidden.float()
+        loss, logits = self._classification_loss(whole[: len(labels)], labels, progress)
+        if self.rotations is not None:
+            predicted = self.rotations(whole)
+            rotation = rotation_loss(predicted, batch.turns.to(device), len(labels))
+            loss = loss + config.rotation_loss * rotation
+        if self.centres is not None:
+            z = features["z"].float()[: len(labels)]
+            distance = (z - self.centres[labels]).square().sum(1)
+            loss = loss + config.center_loss * distance.mean()
+        return loss, (logits.argmax(1) == labels).sum()
+
+    def _classification_loss(
+        self, hidden: Tensor, labels: Tensor, progress: float
+    ) -> tuple[Tensor, Tensor]:
+        classifier, smoothing = self.network.classifier, self.config.label_smoothing
+        if not self.config.logit_norm:
+            return classifier.loss(hidden, labels, label_smoothing=smoothing, progress=progress)
+        logits: Tensor = classifier(hidden)
+        temperature = self.config.logit_norm
+        loss = logit_norm_loss(logits, labels, temperature=temperature, label_smoothing=smoothing)
+        return loss, logits
 
 
 def _measure(
@@ -407,16 +429,24 @@ def _shape(statistics: ClassStatistics) -> dict[str, float | None]:
     return {name: value if math.isfinite(value) else None for name, value in measures.items()}
 
 
-def _remember(state: Checkpoint, row: EpochRow) -> None:
+def _remember(state: Checkpoint, row: EpochRow, patience: int) -> None:
+    """Note the epoch; its weights too, if early stopping would choose them.
+
+    Also where the training goes on to the end, so that one training serves both budgets.
+    """
     best = min((r["validation_loss"] for r in state.history), default=math.inf)
-    if row.validation_loss < best:
+    if row.validation_loss < best and not _out_of_patience(state, patience):
         state.best = {k: v.detach().clone() for k, v in state.network.state_dict().items()}
     state.history.append(asdict(row))
     state.epoch += 1
 
 
-def _out_of_patience(state: Checkpoint, config: TrainingConfig) -> bool:
-    if config.patience is None or not state.history:
-        return False
-    losses = [row["validation_loss"] for row in state.history]
-    return len(losses) - 1 - losses.index(min(losses)) >= config.patience
+def _out_of_patience(state: Checkpoint, patience: int | None) -> bool:
+    """Whether the validation loss once had no new minimum for so many epochs."""
+    best = 0
+    for epoch, row in enumerate(state.history):
+        if row["validation_loss"] < state.history[best]["validation_loss"]:
+            best = epoch
+        if patience is not None and epoch - best >= patience:
+            return True
+    return False

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from goen.data.augment import cut_out, random_crop_flip
-from goen.data.fractals import fractals, mixed
 from goen.data.imageset import ImageSet
+from goen.data.transforms.augment import cut_out, random_crop_flip
+from goen.data.transforms.fractals import fractals, mixed
 from goen.training.config import TrainingConfig
 from goen.training.losses import TURNS
 
@@ -34,23 +34,30 @@ def steps_per_epoch(train: ImageSet, config: TrainingConfig) -> int:
     return max(1, len(train) // config.batch_size)
 
 
-def batches(train: ImageSet, config: TrainingConfig, epoch: int) -> Iterator[TrainingBatch]:
-    """The batches of one epoch."""
+def batches(
+    train: ImageSet, config: TrainingConfig, epoch: int, rank: int = 0, processes: int = 1
+) -> Iterator[TrainingBatch]:
+    """The batches of one epoch; of several processes the share of one.
+
+    Shares are of one size: of a batch that cannot be divided so, the last images are left out.
+    """
     generator = torch.Generator().manual_seed(config.seed * 1_000_003 + epoch)
     order = torch.randperm(len(train), generator=generator).numpy()
     size = min(config.batch_size, len(train))
     starts = range(0, len(train) - size + 1, size)  # a last short batch would upset the batch norm
+    if rank:
+        generator.manual_seed(config.seed * 1_000_003 + epoch + rank * 10**16)
     side = _side(config, epoch)
-    pictures = None
+    patterns = None
     if config.fractals:
         height, width = train.image_shape[-2:]
-        pictures = _drawn_once(max(height, width), config.seed)[:, :, :height, :width]
+        patterns = _drawn_once(max(height, width), config.seed)[:, :, :height, :width]
     for number, start in enumerate(starts):
-        rows = order[start : start + size]
+        rows = order[start : start + size][rank::processes][: size // processes]
         images = torch.from_numpy(train.read(rows))
         flip = None
         if config.flip == "never":
-            flip = torch.zeros(size, dtype=torch.bool)
+            flip = torch.zeros(len(rows), dtype=torch.bool)
         elif config.flip == "alternating":
             flip = torch.from_numpy((rows % 2) == (epoch % 2))
         images = random_crop_flip(
@@ -58,14 +65,14 @@ def batches(train: ImageSet, config: TrainingConfig, epoch: int) -> Iterator[Tra
         )
         if config.cutout:
             images = cut_out(images, generator, config.cutout)
-        if pictures is not None:
-            images = mixed(images, pictures, config.fractals, generator)
+        if patterns is not None:
+            images = mixed(images, patterns, config.fractals, generator)
         if side is not None and side != images.shape[3]:
             smaller = interpolate(
                 images.float(), size=(side, side), mode="bilinear", antialias=True
             )
             images = smaller / 255
-        turns = torch.zeros(size, dtype=torch.int64)
+        turns = torch.zeros(len(rows), dtype=torch.int64)
         if config.rotation_loss:
             images, turns = _with_rotated(images, config.rotated, generator)
         labels = torch.from_numpy(train.labels[rows])

@@ -11,16 +11,10 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from goen.errors import ArtifactError
-from goen.files import Own, whole_file
+from goen.io.files import whole_file
+from goen.io.manifest import Manifest
+from goen.io.tensors import Tensors
 from goen.models import Backbone
-from goen.runs.manifest import Manifest
-from goen.runs.recognise import tensor_names
-from goen.runs.tensors import Tensors
-
-_CHECKPOINT = Own(
-    "a checkpoint of goen",
-    lambda path: tensor_names(path)[1].keys() == {"epoch", "history", "settings"},
-)
 
 
 @dataclass
@@ -51,17 +45,12 @@ class Checkpoint:
         moved = {id(p) for group in self.optimiser.param_groups for p in group["params"]}
         return {name: parameter for name, parameter in named.items() if id(parameter) in moved}
 
-    def tensors(self) -> list[Tensor]:
-        """The weights, centres, momenta and the average, in an order that settings determine."""
-        state, average = self.network.state_dict(), self.average or {}
-        # A file gives names in its own order.
-        values = [*state.values(), *(average[name] for name in state if name in average)]
-        if self.centres is not None:
-            values.append(self.centres.detach())
-        if self.rotations is not None:
-            values += [parameter.detach() for parameter in self.rotations.parameters()]
-        momenta = [self.optimiser.state[p]["momentum_buffer"] for p in self.parameters().values()]
-        return [*values, *momenta]
+    def momenta(self) -> dict[str, Tensor]:
+        """The momentum of each parameter, by its name."""
+        return {
+            name: self.optimiser.state[parameter]["momentum_buffer"]
+            for name, parameter in self.parameters().items()
+        }
 
 
 def save_checkpoint(path: Path, state: Checkpoint) -> None:
@@ -73,8 +62,7 @@ def save_checkpoint(path: Path, state: Checkpoint) -> None:
         tensors["centres"] = state.centres.detach()
     if state.rotations is not None:
         tensors |= {f"rotations.{k}": v for k, v in state.rotations.state_dict().items()}
-    for name, parameter in state.parameters().items():
-        tensors[f"momentum.{name}"] = state.optimiser.state[parameter]["momentum_buffer"]
+    tensors |= {f"momentum.{name}": momentum for name, momentum in state.momenta().items()}
     metadata = {
         "epoch": str(state.epoch),
         "history": json.dumps(state.history),
@@ -82,7 +70,7 @@ def save_checkpoint(path: Path, state: Checkpoint) -> None:
     }
     # safetensors keeps rows, not memory layouts: the layout comes back from the network itself.
     plain = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
-    with whole_file(path, _CHECKPOINT) as temporary:
+    with whole_file(path, overwrite=True) as temporary:
         save_file(plain, temporary, metadata=metadata)
 
 
@@ -98,7 +86,7 @@ def load_checkpoint(path: Path, state: Checkpoint) -> None:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata()
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        if not _same_training(metadata["settings"], state.settings):
+        if metadata["settings"] != state.settings:
             raise ValueError("it belongs to a training with other settings or images")
         named, expected = Tensors(tensors), state.network.state_dict()
         network, best = named.part("network."), named.part("best.")
@@ -116,8 +104,7 @@ def load_checkpoint(path: Path, state: Checkpoint) -> None:
                 state.centres.copy_(tensors["centres"])
             if state.rotations is not None:
                 state.rotations.load_state_dict(named.part("rotations."))
-            for name, parameter in state.parameters().items():
-                momentum = state.optimiser.state[parameter]["momentum_buffer"]
+            for name, momentum in state.momenta().items():
                 momentum.copy_(tensors[f"momentum.{name}"])
         rows = Manifest({"history": json.loads(metadata["history"])}).parts("history")
         state.history = [dict(row.content) for row in rows]
@@ -126,11 +113,3 @@ def load_checkpoint(path: Path, state: Checkpoint) -> None:
         raise ArtifactError(
             f"{path} cannot be continued: {error}. Delete it to start this training again."
         ) from error
-
-
-def _same_training(saved: str, settings: str) -> bool:
-    """Whether the settings of a checkpoint are those of this training.
-
-    Those of earlier versions lack the last entry, the fingerprint of the validation images.
-    """
-    return saved == settings or json.loads(saved) == json.loads(settings)[:-1]

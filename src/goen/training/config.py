@@ -2,22 +2,16 @@
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from goen.checks import check_choice, check_number, check_seed
-from goen.data.augment import Border
+from goen.data.transforms.augment import Border
 from goen.errors import UsageError
-from goen.runs.manifest import JsonObject, JsonValue
+from goen.io.manifest import JsonValue
 
 Schedule = Literal["cosine", "one_cycle", "triangle"]
 Flip = Literal["random", "alternating", "never"]
 Precision = Literal["float32", "bfloat16"]
-
-# Not in the keys of trainings that leave them at their defaults.
-_LATER = (
-    *("norm_bias_rate", "look_ahead", "early_epochs", "cutout"),
-    *("logit_norm", "fractals", "rotation_loss", "rotated", "precision"),
-)
 
 
 @dataclass(frozen=True)
@@ -89,22 +83,8 @@ class TrainingConfig:
     precision: Precision = "float32"
 
     def to_json(self) -> dict[str, JsonValue]:
-        """The settings for manifests and stage keys.
-
-        Later settings are left out at their defaults, so that earlier work is found.
-        """
-        kept: dict[str, JsonValue] = asdict(self)
-        for name in _LATER:
-            if kept[name] == getattr(type(self), name):
-                del kept[name]
-        return kept
-
-    @classmethod
-    def from_json(cls, settings: JsonObject) -> "TrainingConfig":
-        """What ``to_json`` gave, also after a way through JSON, where tuples are lists."""
-        given: dict[str, Any] = dict(settings)
-        given["sizes"] = tuple((epochs, side) for epochs, side in given.get("sizes", ()))
-        return cls(**given)
+        """The settings for manifests and stage keys."""
+        return asdict(self)
 
     def __post_init__(self) -> None:
         check_choice("schedule", self.schedule, get_args(Schedule))

@@ -109,15 +109,3 @@ def test_pictures_are_not_copied_from_features(
     command = ["score", str(tmp_path / "held.npz"), "--gate", str(gate)]
     assert main([*command, "--copy-flagged", str(tmp_path / "copies")]) == 2
     assert "this gate takes features" in " ".join(capsys.readouterr().err.split())
-
-
-def test_under_torchrun_the_first_process_writes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    train, held_out = rows(tmp_path / "train.npz", 300, 0), rows(tmp_path / "held.npz", 200, 1)
-    command = ["fit", "--features", str(train), "--held-out", str(held_out)]
-    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
-    for rank in ("1", "0"):
-        monkeypatch.setenv("RANK", rank)
-        assert main([*command, "--out", str(tmp_path / "gate")]) == 0
-        assert (tmp_path / "gate").exists() == (rank == "0")

@@ -10,11 +10,10 @@ from torch import nn
 
 import goen
 from goen.cli.main import main
-from goen.cli.model import make_model, open_gate
+from goen.cli.options.model import make_model, open_gate
 from goen.errors import ExtraMissing, UsageError
 from goen.gate import Gate
-
-from ..torchvision_import import import_torchvision
+from tests.torchvision_import import import_torchvision
 
 
 @pytest.mark.xdist_group("transformers")

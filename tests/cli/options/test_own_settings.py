@@ -10,12 +10,11 @@ from torch import nn
 
 import goen
 from goen.cli.main import main
-from goen.cli.own_settings import OwnSettings
+from goen.cli.options.own_settings import OwnSettings
 from goen.errors import UsageError
-from goen.libraries.opened import OpenedModel
-from goen.models.tapping.preprocess import Preprocess, PreprocessSound
-
-from ..libraries.tiny_models import CLASSES, SIZE, labelled, noise, saved
+from goen.features.loaded_model import LoadedModel
+from goen.features.preprocess import Preprocess, PreprocessSound
+from tests.features.tiny_models import CLASSES, SIZE, labelled, noise, saved
 
 OWN = Preprocess((0.5,), (0.2,), (24, 24), (20, 20))
 
@@ -44,8 +43,8 @@ def test_a_folder_of_hugging_face_needs_no_other_option(
     assert manifest["classes"] == list(CLASSES)  # the order of the logits, not of the alphabet
     assert manifest["image_size"] == [SIZE, SIZE]
     assert manifest["network"]["preprocess"]["std"] == [0.25] * 3
-    assert manifest["facts"]["held_out_accuracy"] > 0.9
-    assert manifest["facts"]["factory"] == model
+    assert manifest["metadata"]["held_out_accuracy"] > 0.9
+    assert manifest["metadata"]["factory"] == model
     assert f"--model {model}" in capsys.readouterr().err
 
     unlike = write(tmp_path / "unlike", noise(np.random.default_rng(2), 20))
@@ -62,20 +61,22 @@ def test_a_folder_of_hugging_face_needs_no_other_option(
     assert "--classes" in message
 
 
-def opened(own: Preprocess | PreprocessSound | None, *classes: str) -> OpenedModel:
-    return OpenedModel(nn.Identity(), "hf:x", classes, lambda: own)
+def opened(own: Preprocess | PreprocessSound | None, *classes: str) -> LoadedModel:
+    return LoadedModel(nn.Identity(), "hf:x", classes, lambda: own)
 
 
 def test_options_replace_parts_of_the_config(tmp_path: Path) -> None:
     model = opened(OWN)
     assert OwnSettings(model).preprocess(images=True) == OWN
-    assert OwnSettings(model).picture_size(str(tmp_path)) == (24, 24)
-    assert OwnSettings(model).picture_size("digits/train") is None  # resized by the preprocessing
+    assert OwnSettings(model).read_image_size(str(tmp_path)) == (24, 24)
+    assert (
+        OwnSettings(model).read_image_size("digits/train") is None
+    )  # resized by the preprocessing
     other = OwnSettings(model, mean=(0.1,))
     assert other.preprocess(images=True) == Preprocess((0.1,), (0.2,), (24, 24), (20, 20))
     sized = OwnSettings(model, std=(0.3,), sized=True)
     assert sized.preprocess(images=True) == Preprocess((0.5,), (0.3,))
-    assert sized.picture_size(str(tmp_path)) is None
+    assert sized.read_image_size(str(tmp_path)) is None
     assert OwnSettings(model, abs).preprocess(images=True) is abs  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="Give --preprocess, or --mean and --std, not both"):
         OwnSettings(model, abs, std=(0.3,)).preprocess(images=True)  # type: ignore[arg-type]
@@ -94,7 +95,7 @@ def test_all_options_together_need_no_config() -> None:
     def unreadable() -> Preprocess:
         raise UsageError("a step that goen does not have")
 
-    model = OpenedModel(nn.Identity(), "hf:x", (), unreadable)
+    model = LoadedModel(nn.Identity(), "hf:x", (), unreadable)
     every = OwnSettings(model, mean=(0.1,), std=(0.2,), sized=True)
     assert every.preprocess(images=True) == Preprocess((0.1,), (0.2,))
     with pytest.raises(UsageError, match="a step"):

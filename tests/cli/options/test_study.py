@@ -5,17 +5,16 @@ import re
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
 from goen.cli.main import main
-from goen.cli.study import StudyOptions, run_on_ranks
+from goen.cli.options.study import StudyOptions, run_study
 from goen.data import ImageSet
+from goen.report.page import Report
 from goen.studies import VARIANTS, AblateConfig, BenchConfig, RobustConfig, RunConfig
-from goen.training.distributed import Ranks
-
-from ..tiny import tiny_protocol
+from tests.tiny import tiny_protocol
 
 
 def test_folders_follow_from_the_datasets_and_the_study() -> None:
@@ -27,35 +26,31 @@ def test_folders_follow_from_the_datasets_and_the_study() -> None:
     assert StudyOptions(stages=Path("s")).shared_stages(Path("here/mine")).folder == Path("s")
 
 
-class Said(Ranks):
-    """Ranks that record what is said to the others, or hear what they are told."""
-
-    said: ClassVar[list[object]] = []
-
-    def broadcast(self, message: Any = None) -> Any:
-        self.said.append(message)
-        return message
-
-
 @pytest.mark.parametrize("rank", [0, 1])
 def test_the_first_process_works_and_the_others_help_to_train(
     rank: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     helped: list[ImageSet] = []
-    Said.said.clear()
-    monkeypatch.setattr("goen.cli.study.join_ranks", lambda: nullcontext(Said(rank, 2)))
-    monkeypatch.setattr("goen.cli.study.help_training", helped.append)
+    sent: list[object] = []
+    monkeypatch.setattr("goen.cli.options.study.join_processes", lambda: nullcontext(rank))
+    monkeypatch.setattr("goen.cli.options.study.broadcast", lambda *given: sent.append(given))
+    monkeypatch.setattr("goen.cli.options.study.help_training", helped.append)
     monkeypatch.setattr(StudyOptions, "load_protocol", lambda self: tiny_protocol())
     folder = tmp_path / "run"
-    done = run_on_ranks(StudyOptions(), folder, lambda datasets: len(datasets.train))
+    worked: list[object] = []
+    monkeypatch.setattr("goen.report.page.write_page", lambda folder: Report(folder, [], []))
+    report = run_study(StudyOptions(out=folder), "x", lambda *given: worked.append(given[1]))
     if rank:
-        assert done is None
+        assert report is None
+        assert not worked
         assert [images.fingerprint for images in helped] == [tiny_protocol().train.fingerprint]
+        assert sent == [()]  # it waits once
         assert not folder.exists()
     else:
-        assert done == len(tiny_protocol().train)
+        assert report is not None
+        assert worked == [report.path] == [folder]
         assert not helped
-        assert Said.said == [True, None]  # the datasets are here; there is nothing left to train
+        assert sent == [(True,), (None,)]  # the datasets are here; there is nothing left to train
 
 
 STUDIES: dict[str, tuple[str, list[str], object, dict[str, object]]] = {
@@ -108,9 +103,9 @@ def test_each_command_passes_its_options_to_its_study(
         return tiny_protocol()
 
     monkeypatch.setattr(target, study)
-    monkeypatch.setattr("goen.cli.study.protocol", protocol)
+    monkeypatch.setattr("goen.cli.options.study.protocol", protocol)
     monkeypatch.setattr(
-        "goen.cli.study.write_tables_and_report", lambda folder, _: ([], folder / "report.html")
+        "goen.report.page.write_page", lambda folder: Report(folder / "report.html", [], [])
     )
     out = tmp_path / "runs" / "x"
     places = ["--data", "cifar10", "--extra", "mnist", "--data-dir", "d", "--out", str(out)]
@@ -138,7 +133,9 @@ def test_the_help_lists_the_variants(command: str, capsys: pytest.CaptureFixture
 def test_a_folder_of_other_files_is_refused_before_anything_is_downloaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("goen.cli.study.protocol", lambda *_, **__: pytest.fail("it has begun"))
+    monkeypatch.setattr(
+        "goen.cli.options.study.protocol", lambda *_, **__: pytest.fail("it has begun")
+    )
     (tmp_path / "results.jsonl").write_text("years of work")
     for command in ("run", *STUDIES):
         assert main([command, "--out", str(tmp_path)]) == 2
@@ -153,7 +150,7 @@ def test_a_device_that_is_not_here_is_one_sentence(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("goen.cli.study.protocol", lambda *_, **__: tiny_protocol())
+    monkeypatch.setattr("goen.cli.options.study.protocol", lambda *_, **__: tiny_protocol())
     assert main([command, "--device", "gpu", "--out", str(tmp_path / "x")]) == 2
     assert "There is no device 'gpu' on this machine. Available: cpu" in capsys.readouterr().err
 
@@ -167,11 +164,11 @@ def test_seeds_may_also_be_called_seed(
         given.append(run.keywords["seeds"])
         return 0
 
-    monkeypatch.setattr("goen.cli.seeds.run_study", study)
+    monkeypatch.setattr("goen.cli.seeds.print_study", study)
     for option in ("--seed", "--seeds"):
         assert main(["seeds", option, "7", "8"]) == 0
     assert given == [(7, 8), (7, 8)]
     monkeypatch.undo()
-    monkeypatch.setattr("goen.cli.study.protocol", lambda *_, **__: tiny_protocol())
+    monkeypatch.setattr("goen.cli.options.study.protocol", lambda *_, **__: tiny_protocol())
     assert main(["seeds", "--seed", "7"]) == 2
     assert "at least two different seeds, got 7." in capsys.readouterr().err

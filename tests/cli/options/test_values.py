@@ -7,7 +7,7 @@ import pytest
 import tyro
 
 from goen.cli.main import main
-from goen.cli.values import VALUES
+from goen.cli.options.values import VALUES
 
 
 def command(

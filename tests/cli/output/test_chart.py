@@ -1,4 +1,4 @@
-from goen.cli.chart import Chart
+from goen.cli.output.chart import Chart
 
 
 def test_the_line_of_the_alarm_is_the_top_and_the_least_value_the_bottom() -> None:

@@ -3,7 +3,7 @@ import warnings
 
 import pytest
 
-from goen.cli.terminal import log_messages_shown, note, output, visible_line, warn
+from goen.cli.output.console import log_messages_shown, note, output, visible_line, warn
 from goen.errors import GoenWarning
 
 

@@ -5,8 +5,8 @@ import re
 import pytest
 from rich.cells import cell_len
 
-from goen.cli.print_scores import print_scores, print_sentence
-from goen.gate.score_files import ScoreRow
+from goen.cli.output.scores import print_scores, print_sentence
+from goen.gate.prediction import ScoreRow
 
 
 def row(path: str, label: str = "cat", p_value: float = 0.2, **more: float | str) -> ScoreRow:
@@ -43,7 +43,7 @@ def test_a_line_per_picture_and_below_it_what_cannot_be_read(
     ]
     print_scores(rows)
     assert printed(capsys) == [
-        "picture                     class  confidence  p-value  decision  why",
+        "image                       class  confidence  p-value  decision  why",
         "─" * 116,
         "a.png                       cat           99%    0.012  flagged   late: p = 0.012",
         "long/name/of/a/picture.png  [dog]         50%      0.2  passed    late: p = 0.2",

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from goen.cli.print_table import print_table
+from goen.cli.output.table import print_table
 from goen.report.table import Cell, Row, Table
 
 
@@ -59,7 +59,7 @@ def test_a_wide_table_is_not_cut_off(
 def test_a_table_whose_reader_goes_away_is_no_error() -> None:
     script = (
         "import sys; from goen.cli import data, main"
-        "\nfrom goen.cli.print_table import print_table\n"
+        "\nfrom goen.cli.output.table import print_table\n"
         "from goen.report.table import Cell, Row, Table\n"
         "table = Table('t', 'A table', ('x',), (Row('r', (Cell(1.0),)),) * 9999)\n"
         "data.SUBCOMMANDS['list'] = lambda: print_table(table) or 0\n"

@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from goen.data.array_files import read_array_header, read_labels, read_stack
-from goen.data.forms import COLOUR, GREY, PixelForm
-from goen.data.pictures import MAX_PIXELS, picture_forms, picture_size, read_picture
+from goen.data.images.array_files import read_array_header, read_labels, read_stack
+from goen.data.images.decoding import MAX_PIXELS, pixel_formats, read_image, read_image_size
+from goen.data.images.pixel_format import COLOUR, GREY, PixelFormat
 from goen.errors import DataCorrupt
 
 RNG = np.random.default_rng(0)
 IMAGE = RNG.integers(0, 65536, (13, 6, 8), dtype=np.uint16)
-BANDS = PixelForm(13, 16)
+BANDS = PixelFormat(13, 16)
 
 
 def saved(folder: Path, values: np.ndarray, name: str = "a.npy") -> Path:
@@ -46,43 +46,43 @@ def header_only(shape: str, descr: str = "<u2") -> bytes:
 )
 def test_one_image_per_file(values: np.ndarray, tmp_path: Path) -> None:
     file = saved(tmp_path, values)
-    assert np.array_equal(read_picture(file, form=BANDS), IMAGE)
-    assert BANDS in picture_forms(file)
-    assert picture_size(file, BANDS) == (6, 8)
-    assert read_picture(file, (3, 4), form=BANDS).shape == (13, 3, 4)
+    assert np.array_equal(read_image(file, pixel_format=BANDS), IMAGE)
+    assert BANDS in pixel_formats(file)
+    assert read_image_size(file, BANDS) == (6, 8)
+    assert read_image(file, (3, 4), pixel_format=BANDS).shape == (13, 3, 4)
     np.savez_compressed(tmp_path / "a.npz", anything=values)
-    assert np.array_equal(read_picture(tmp_path / "a.npz", form=BANDS), IMAGE)
+    assert np.array_equal(read_image(tmp_path / "a.npz", pixel_format=BANDS), IMAGE)
 
 
 def test_grey_has_no_axis_and_floats_are_shares_of_white(tmp_path: Path) -> None:
-    assert read_picture(saved(tmp_path, IMAGE[0]), form=PixelForm(1, 16)).shape == (1, 6, 8)
-    assert picture_forms(tmp_path / "a.npy") == [PixelForm(1, 16)]
+    assert read_image(saved(tmp_path, IMAGE[0]), pixel_format=PixelFormat(1, 16)).shape == (1, 6, 8)
+    assert pixel_formats(tmp_path / "a.npy") == [PixelFormat(1, 16)]
     eight = saved(tmp_path, np.full((4, 5), 7, np.uint8))
-    assert picture_forms(eight) == [GREY]
-    assert (read_picture(eight, form=PixelForm(1, 16)) == 7 * 257).all()
+    assert pixel_formats(eight) == [GREY]
+    assert (read_image(eight, pixel_format=PixelFormat(1, 16)) == 7 * 257).all()
     for dtype in (np.float16, np.float32, np.float64):
         half = saved(tmp_path, np.full((2, 4, 5), 0.5, dtype))
-        assert (read_picture(half, form=PixelForm(2, 8)) == 128).all()
+        assert (read_image(half, pixel_format=PixelFormat(2, 8)) == 128).all()
     for wrong in (np.full((4, 5), 200.0), np.full((4, 5), np.nan)):
         with pytest.raises(DataCorrupt, match=r"float images lie in \[0, 1\]"):
-            read_picture(saved(tmp_path, wrong), form=GREY)
+            read_image(saved(tmp_path, wrong), pixel_format=GREY)
 
 
 def test_an_array_is_not_converted_to_other_channels(tmp_path: Path) -> None:
     file = saved(tmp_path, IMAGE)
-    for form in (COLOUR, GREY, PixelForm(12, 16)):
+    for form in (COLOUR, GREY, PixelFormat(12, 16)):
         with pytest.raises(DataCorrupt, match=rf"shape \(13, 6, 8\); images of {form.channels} ch"):
-            read_picture(file, form=form)
+            read_image(file, pixel_format=form)
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (header_only("(60000, 60000)"), "image of 3,600,000,000 values; at most"),
-        (header_only("(4, 5)", "|O"), "it holds object"),
-        (header_only("(4, 5)", "<i4"), "it holds int32"),
-        (header_only("(4, 5)", "<c8"), "it holds complex64"),
-        (header_only("(4,)"), r"its shape is \(4,\)"),
+        (header_only("(60000, 60000)"), "it ends early"),
+        (header_only("(4, 5)", "|O") + bytes(160), "it holds object"),
+        (header_only("(4, 5)", "<i4") + bytes(160), "it holds int32"),
+        (header_only("(4, 5)", "<c8") + bytes(160), "it holds complex64"),
+        (header_only("(4,)") + bytes(160), r"its shape is \(4,\)"),
         (header_only("(0, 4)"), r"its shape is \(0, 4\)"),
         (header_only("(4, 5)"), "it ends early"),
         (header_only("(4, 1, 9000, 9000)", "<f8"), "it ends early"),
@@ -100,7 +100,14 @@ def test_what_is_no_image_is_refused_from_its_header(
     file = tmp_path / "a.npy"
     file.write_bytes(content)
     with within(1_000_000), pytest.raises(DataCorrupt, match=message):
-        read_picture(file, form=PixelForm(1, 16))
+        read_image(file, pixel_format=PixelFormat(1, 16))
+
+
+def test_images_above_a_limit_are_refused_from_their_header(tmp_path: Path) -> None:
+    file = saved(tmp_path, np.zeros((3, 4, 5), np.uint8))
+    assert read_array_header(file, "a", 60).shape == (3, 4, 5)
+    with pytest.raises(DataCorrupt, match="a has an image of 60 values; at most 59 are read"):
+        read_array_header(file, "a", 59)
 
 
 class Trap:
@@ -117,7 +124,7 @@ def test_pickled_arrays_run_nothing(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", images=values, labels=values)
     for name in ("a.npy", "a.npz"):
         with pytest.raises(DataCorrupt, match="it holds object"):
-            read_picture(tmp_path / name, form=GREY)
+            read_image(tmp_path / name, pixel_format=GREY)
     with pytest.raises(DataCorrupt):
         read_labels(tmp_path / "a.npz", 1, "a.npz")
     assert not (tmp_path / "sprung").exists()
@@ -128,18 +135,18 @@ def test_a_stack_is_read_a_few_images_at_a_time(tmp_path: Path) -> None:
     np.savez_compressed(tmp_path / "s.npz", images=stack, labels=np.arange(300))
     seen = 0
     with within(stack.nbytes // 2):  # a batch is a twentieth of it; the rest are zlib's buffers
-        for images in read_stack(tmp_path / "s.npz", PixelForm(2), "s", MAX_PIXELS, 16):
+        for images in read_stack(tmp_path / "s.npz", PixelFormat(2), "s", MAX_PIXELS, 16):
             assert np.array_equal(images, stack[seen : seen + len(images)])
             seen += len(images)
     assert seen == 300
     last = saved(tmp_path, stack.transpose(0, 2, 3, 1), "s.npy")
-    found = np.concatenate([*read_stack(last, PixelForm(2), "s", MAX_PIXELS, 128)])
+    found = np.concatenate([*read_stack(last, PixelFormat(2), "s", MAX_PIXELS, 128)])
     assert np.array_equal(found, stack)
     with pytest.raises(DataCorrupt, match="holds 300 images; one per file was expected"):
-        read_picture(last, form=PixelForm(2))
+        read_image(last, pixel_format=PixelFormat(2))
     with pytest.raises(DataCorrupt, match="in Fortran order"):
         bad = saved(tmp_path, np.asfortranarray(stack), "f.npy")
-        next(read_stack(bad, PixelForm(2), "f", MAX_PIXELS, 4))
+        next(read_stack(bad, PixelFormat(2), "f", MAX_PIXELS, 4))
 
 
 def test_a_bomb_is_read_only_as_far_as_it_is_needed(tmp_path: Path) -> None:
@@ -149,9 +156,9 @@ def test_a_bomb_is_read_only_as_far_as_it_is_needed(tmp_path: Path) -> None:
         archive.writestr("labels.npy", header_only("(100000000000,)", "<i8") + bytes(1_000_000))
     assert (tmp_path / "b.npz").stat().st_size < 100_000
     with within(40_000_000):
-        batches = read_stack(tmp_path / "b.npz", PixelForm(1, 16), "b", MAX_PIXELS, 4)
+        batches = read_stack(tmp_path / "b.npz", PixelFormat(1, 16), "b", MAX_PIXELS, 4)
         assert [len(images) for images in batches] == [4] * 10
-    with pytest.raises(DataCorrupt, match=r"labels.npy is int64 of shape \(100000000000,\)"):
+    with pytest.raises(DataCorrupt, match="it ends early"):
         read_labels(tmp_path / "b.npz", 100_000_000_000, "b")
 
 

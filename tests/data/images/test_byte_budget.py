@@ -4,10 +4,10 @@ from time import sleep
 
 import pytest
 
-from goen.data.byte_budget import ByteBudget
+from goen.data.images.byte_budget import ByteBudget
 
 
-def test_large_pictures_are_decoded_one_at_a_time() -> None:
+def test_large_images_are_decoded_one_at_a_time() -> None:
     budget, most, lock = ByteBudget(10), [0], Lock()
 
     def decode(needed: int) -> None:

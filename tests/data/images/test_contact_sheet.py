@@ -4,7 +4,7 @@ import numpy as np
 from PIL import Image
 
 from goen.data import ImageSet
-from goen.data.contact_sheet import class_sheet, save_png
+from goen.data.images.contact_sheet import class_sheet, save_png
 
 
 def test_each_row_shows_its_class_in_its_colours(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from goen.data.data_urls import data_url, picture_url
+from goen.data.images.data_urls import data_url, image_url
 
 RNG = np.random.default_rng(0)
 
@@ -17,7 +17,7 @@ def opened(url: str) -> Image.Image:
 @pytest.mark.parametrize("size", [(1, 1), (32, 32), (64, 20)])
 def test_small_images_come_back_exactly(size: tuple[int, int]) -> None:
     pixels = RNG.integers(0, 256, (3, *size), dtype=np.uint8)
-    url = picture_url(pixels)
+    url = image_url(pixels)
     assert url.startswith("data:image/png;base64,")
     assert (np.asarray(opened(url)).transpose(2, 0, 1) == pixels).all()
 
@@ -25,7 +25,7 @@ def test_small_images_come_back_exactly(size: tuple[int, int]) -> None:
 def test_large_images_are_compressed() -> None:
     smooth = Image.fromarray(RNG.integers(0, 256, (4, 4, 3), dtype=np.uint8)).resize((224, 100))
     pixels = np.asarray(smooth).transpose(2, 0, 1)
-    url = picture_url(pixels)
+    url = image_url(pixels)
     assert url.startswith("data:image/jpeg;base64,")
     found = np.asarray(opened(url)).transpose(2, 0, 1)
     assert np.abs(found.astype(int) - pixels).mean() < 3
@@ -35,8 +35,8 @@ def test_large_images_are_compressed() -> None:
 
 def test_no_side_is_longer_than_asked() -> None:
     pixels = np.zeros((3, 100, 300), np.uint8)
-    assert opened(picture_url(pixels, 60)).size == (60, 20)
-    assert opened(picture_url(pixels, 500)).size == (300, 100)
+    assert opened(image_url(pixels, 60)).size == (60, 20)
+    assert opened(image_url(pixels, 500)).size == (300, 100)
 
 
 def test_a_data_url_holds_the_bytes() -> None:

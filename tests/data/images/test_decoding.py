@@ -11,39 +11,46 @@ from PIL import Image
 from PIL.PngImagePlugin import PngImageFile
 
 import goen
-from goen.data.forms import GREY, PixelForm
-from goen.data.pictures import (
-    are_pictures,
-    picture_batches,
-    picture_forms,
-    picture_size,
-    read_header,
-    read_picture,
+from goen.data.images.decoding import (
+    ImageHeader,
+    are_pil_images,
+    image_batches,
+    pixel_formats,
+    read_image,
+    read_image_size,
     read_thumbnail,
 )
-from goen.data.tiff_bands import TiffBands
-from goen.errors import DataCorrupt, UsageError
+from goen.data.images.pixel_format import GREY, PixelFormat
+from goen.data.images.tiff_bands import TiffBands
+from goen.errors import DataCorrupt, LeakError, UsageError
 from tests.data.encoded import COLOUR, encoded, tiff_of_one_tile
 
 
 def test_an_rgb_png_comes_back_exactly() -> None:
-    assert (read_picture(encoded(Image.fromarray(COLOUR)), None) == COLOUR.transpose(2, 0, 1)).all()
+    assert (read_image(encoded(Image.fromarray(COLOUR)), None) == COLOUR.transpose(2, 0, 1)).all()
 
 
-def test_a_header_is_read_without_the_pixels(tmp_path: Path) -> None:
+def test_a_header_is_checked_before_the_pixels_are_decoded(tmp_path: Path) -> None:
+    def check(header: ImageHeader) -> None:
+        raise LeakError(f"{header.format} {header.width} {header.height} {header.decoded}")
+
     data = encoded(Image.fromarray(COLOUR))
-    assert read_header(data[:-30], "it") == ("PNG", 20, 12, 240)
-    (tmp_path / "picture").write_bytes(encoded(Image.fromarray(COLOUR), "JPEG"))
-    assert read_header(tmp_path / "picture", "it") == ("JPEG", 20, 12, 240)
-    with pytest.raises(DataCorrupt, match="it is not a picture"):
-        read_header(b"text", "it")
+    with pytest.raises(LeakError, match="PNG 20 12 240"):
+        read_image(data[:-30], check=check)
+    (tmp_path / "image").write_bytes(encoded(Image.fromarray(COLOUR), "JPEG"))
+    with pytest.raises(LeakError, match="JPEG 20 12 240"):
+        read_image(tmp_path / "image", check=check)
+    with pytest.raises(LeakError, match=f"TIFF 1 1 {16_384**2}"):
+        read_image(tiff_of_one_tile(1, 1, (16_384, 16_384)), check=check)
+    with pytest.raises(DataCorrupt, match="image is not an image"):
+        read_image(b"text", check=check)
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGBA", "CMYK", "I", "I;16", "YCbCr", "F"])
 def test_every_mode_becomes_rgb(mode: str) -> None:
-    picture = Image.fromarray(COLOUR).convert("L" if mode in ("1", "I", "I;16", "F") else "RGB")
+    image = Image.fromarray(COLOUR).convert("L" if mode in ("1", "I", "I;16", "F") else "RGB")
     form = "PNG" if mode in ("1", "L", "LA", "P", "RGBA", "I;16") else "TIFF"
-    pixels = read_picture(encoded(picture.convert(mode), form), (8, 10))
+    pixels = read_image(encoded(image.convert(mode), form), (8, 10))
     assert pixels.shape == (3, 8, 10)
     assert pixels.dtype == np.uint8
     assert pixels.std() > 0
@@ -51,7 +58,7 @@ def test_every_mode_becomes_rgb(mode: str) -> None:
 
 def test_sixteen_bit_grey_is_scaled_not_clipped() -> None:
     values = np.array([[0, 257], [32896, 65535]], dtype=np.uint16)
-    pixels = read_picture(encoded(Image.fromarray(values)), None)
+    pixels = read_image(encoded(Image.fromarray(values)), None)
     assert pixels[0].tolist() == [[0, 1], [128, 255]]
 
 
@@ -59,7 +66,7 @@ def test_transparency_is_over_black() -> None:
     rgba = np.zeros((1, 2, 4), np.uint8)
     rgba[0, 0] = (200, 100, 50, 0)
     rgba[0, 1] = (200, 100, 50, 255)
-    pixels = read_picture(encoded(Image.fromarray(rgba)), None)
+    pixels = read_image(encoded(Image.fromarray(rgba)), None)
     assert pixels[:, 0, 0].tolist() == [0, 0, 0]
     assert pixels[:, 0, 1].tolist() == [200, 100, 50]
 
@@ -69,30 +76,30 @@ def test_the_orientation_a_camera_noted_is_applied() -> None:
     exif[0x0112] = 6  # turn a quarter clockwise to see it upright
     data = encoded(Image.fromarray(COLOUR), exif=exif)
     upright = np.rot90(COLOUR, k=-1)
-    assert (read_picture(data, None) == upright.transpose(2, 0, 1)).all()
+    assert (read_image(data, None) == upright.transpose(2, 0, 1)).all()
 
 
 def test_of_an_animation_the_first_frame_counts() -> None:
     frames = [Image.new("RGB", (4, 4), c) for c in ("red", "blue")]
     data = encoded(frames[0], "GIF", save_all=True, append_images=frames[1:])
-    assert read_picture(data, None)[:, 0, 0].tolist() == [255, 0, 0]
+    assert read_image(data, None)[:, 0, 0].tolist() == [255, 0, 0]
 
 
 def test_a_large_jpeg_is_resized() -> None:
-    picture = Image.fromarray(COLOUR).resize((640, 480))
-    assert read_picture(encoded(picture, "JPEG"), (32, 32)).shape == (3, 32, 32)
+    image = Image.fromarray(COLOUR).resize((640, 480))
+    assert read_image(encoded(image, "JPEG"), (32, 32)).shape == (3, 32, 32)
 
 
 @pytest.mark.parametrize("form", ["PNG", "JPEG", "TIFF"])
-def test_a_thumbnail_is_the_picture_made_small_and_upright(form: str, tmp_path: Path) -> None:
+def test_a_thumbnail_is_the_image_made_small_and_upright(form: str, tmp_path: Path) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6  # turn a quarter clockwise to see it upright
     smooth = Image.fromarray(COLOUR).resize((1600, 1200), Image.Resampling.BICUBIC)
     (tmp_path / "p").write_bytes(encoded(smooth, form, exif=exif))
     small = read_thumbnail(tmp_path / "p", 80)
     assert small.shape == (3, 80, 60)
-    assert picture_size(tmp_path / "p") == read_picture(tmp_path / "p").shape[1:] == (1600, 1200)
-    expected = read_picture(tmp_path / "p", (80, 60))
+    assert read_image_size(tmp_path / "p") == read_image(tmp_path / "p").shape[1:] == (1600, 1200)
+    expected = read_image(tmp_path / "p", (80, 60))
     assert np.abs(small.astype(int) - expected).mean() < 4  # of 255; a turned one differs by 50
     assert np.abs(small[:, ::-1].astype(int) - expected).mean() > 30
 
@@ -109,38 +116,37 @@ def test_a_thumbnail_is_decoded_within_the_memory_for_it(
         yield
         held.clear()
 
-    def loaded(picture: PngImageFile) -> object:
+    def loaded(image: PngImageFile) -> object:
         assert held
-        return load(picture)
+        return load(image)
 
-    monkeypatch.setattr("goen.data.pictures._decoding", SimpleNamespace(hold=hold))
+    monkeypatch.setattr("goen.data.images.decoding._decoding", SimpleNamespace(hold=hold))
     monkeypatch.setattr(PngImageFile, "load", loaded)
     assert read_thumbnail(tmp_path / "p.png", 5).shape == (3, 3, 5)
 
 
-def test_a_small_picture_is_its_own_thumbnail(tmp_path: Path) -> None:
+def test_a_small_image_is_its_own_thumbnail(tmp_path: Path) -> None:
     path = tmp_path / "p.png"
     Image.fromarray(COLOUR).save(path)
-    assert (read_thumbnail(path, 20) == read_picture(path)).all()
+    assert (read_thumbnail(path, 20) == read_image(path)).all()
     assert read_thumbnail(path, 5).shape == (3, 3, 5)
-    assert picture_size(path) == (12, 20)
+    assert read_image_size(path) == (12, 20)
     Image.new("RGB", (500, 1), "red").save(path)
     assert read_thumbnail(path, 50).shape == (3, 1, 50)
-    path.write_text("no picture")
-    with pytest.raises(DataCorrupt, match=r"p\.png is not a picture"):
+    path.write_text("no image")
+    with pytest.raises(DataCorrupt, match=r"p\.png is not an image"):
         read_thumbnail(path, 50)
 
 
 def test_the_tiles_of_a_tiff_file_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert (read_picture(tiff_of_one_tile(20, 10, (256, 128)), None) == 0).all()
+    assert (read_image(tiff_of_one_tile(20, 10, (256, 128)), None) == 0).all()
     huge = tiff_of_one_tile(1, 1, (16_384, 16_384))  # 0.3 MB that would become 268
     with pytest.raises(DataCorrupt, match="1×1 pixels in tiles of 268,435,456; at most"):
-        read_picture(huge, (4, 4), "tiles.tif")
-    assert read_header(huge, "it") == ("TIFF", 1, 1, 16_384**2)
+        read_image(huge, (4, 4), "tiles.tif")
     held: list[int] = []
     budget = SimpleNamespace(hold=lambda needed: (held.append(needed), nullcontext())[1])
-    monkeypatch.setattr("goen.data.pictures._decoding", budget)
-    read_picture(tiff_of_one_tile(1, 1, (512, 1024)), (4, 4))
+    monkeypatch.setattr("goen.data.images.decoding._decoding", budget)
+    read_image(tiff_of_one_tile(1, 1, (512, 1024)), (4, 4))
     assert held[0] >= 512 * 1024
 
 
@@ -152,8 +158,8 @@ def test_the_tiles_of_bands_count() -> None:
 
 
 def test_a_photograph_of_108_megapixels_is_read() -> None:
-    picture = Image.new("L", (12_000, 9_000), 130)
-    assert (read_picture(encoded(picture, "JPEG"), (8, 8)) == 130).all()
+    image = Image.new("L", (12_000, 9_000), 130)
+    assert (read_image(encoded(image, "JPEG"), (8, 8)) == 130).all()
 
 
 def test_the_file_format_does_not_change_the_pixels() -> None:
@@ -165,43 +171,43 @@ def test_the_file_format_does_not_change_the_pixels() -> None:
             Image.fromarray(coarse).resize((width, height)), "JPEG", quality=70 + number % 30
         )
         whole = Image.open(io.BytesIO(jpeg)).convert("RGB")
-        expected = read_picture(jpeg, (32, 32))
+        expected = read_image(jpeg, (32, 32))
         # An independent antialiased resize: a triangle filter over the source pixels.
         assert np.abs(expected.astype(float) - triangle(np.asarray(whole), 32)).max() <= 1
         for form, options in (("PNG", {}), ("BMP", {}), ("TIFF", {}), ("WEBP", {"lossless": True})):
-            assert np.array_equal(read_picture(encoded(whole, form, **options), (32, 32)), expected)
+            assert np.array_equal(read_image(encoded(whole, form, **options), (32, 32)), expected)
 
 
 def test_files_may_be_named_by_texts_and_a_size_has_two_sides(tmp_path: Path) -> None:
-    picture = Image.fromarray(COLOUR)
-    picture.save(tmp_path / "a.png")
-    expected = read_picture(tmp_path / "a.png", (5, 9))
-    assert np.array_equal(goen.read_picture(str(tmp_path / "a.png"), (5, 9)), expected)
+    image = Image.fromarray(COLOUR)
+    image.save(tmp_path / "a.png")
+    expected = read_image(tmp_path / "a.png", (5, 9))
+    assert np.array_equal(goen.read_image(str(tmp_path / "a.png"), (5, 9)), expected)
     with pytest.raises(DataCorrupt, match=r"b\.png does not exist"):
-        goen.read_picture(str(tmp_path / "b.png"))
+        goen.read_image(str(tmp_path / "b.png"))
     for size in [(0, 5), (5, -1), (5,), (1, 2, 3)]:
         with pytest.raises(UsageError, match=r"size is \(height, width\)"):
-            goen.read_picture(picture, size)
+            goen.read_image(image, size)
 
 
 def test_the_width_is_resized_first_in_every_version_of_pillow() -> None:
     rng = np.random.default_rng(5)
     for height, width in [(300, 20), (57, 33), (20, 300), (90, 400)]:
-        picture = Image.fromarray(rng.integers(0, 256, (height, width, 3), dtype=np.uint8))
-        wide = picture.resize((32, height), Image.Resampling.BILINEAR)
+        image = Image.fromarray(rng.integers(0, 256, (height, width, 3), dtype=np.uint8))
+        wide = image.resize((32, height), Image.Resampling.BILINEAR)
         expected = np.asarray(wide.resize((32, 24), Image.Resampling.BILINEAR))
-        assert np.array_equal(read_picture(picture, (24, 32)), expected.transpose(2, 0, 1))
-        tall = picture.resize((width, 24), Image.Resampling.BILINEAR)
+        assert np.array_equal(read_image(image, (24, 32)), expected.transpose(2, 0, 1))
+        tall = image.resize((width, 24), Image.Resampling.BILINEAR)
         other = np.asarray(tall.resize((32, 24), Image.Resampling.BILINEAR))
         assert not np.array_equal(expected, other)  # the order can be seen
 
 
-def test_a_narrow_picture_is_refused_before_it_becomes_huge() -> None:
+def test_a_narrow_image_is_refused_before_it_becomes_huge() -> None:
     long = encoded(Image.new("L", (1, 900_000), 9))
     with pytest.raises(DataCorrupt, match="1×900000 pixels: too narrow for its height"):
-        read_picture(long, (224, 224), "long.png")
-    assert (read_picture(long, (2, 16)) == 9).all()
-    assert (read_picture(encoded(Image.new("L", (900_000, 1), 9)), (224, 224)) == 9).all()
+        read_image(long, (224, 224), "long.png")
+    assert (read_image(long, (2, 16)) == 9).all()
+    assert (read_image(encoded(Image.new("L", (900_000, 1), 9)), (224, 224)) == 9).all()
 
 
 def triangle(image: np.ndarray, side: int) -> np.ndarray:
@@ -221,17 +227,17 @@ def triangle(image: np.ndarray, side: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("white", [1, 255, 65535])
-def test_floats_are_the_same_picture_as_their_8_bits(white: int) -> None:
+def test_floats_are_the_same_image_as_their_8_bits(white: int) -> None:
     for grey in (COLOUR[..., 0], COLOUR[..., 0] // 2):  # the brightest pixel is white, or is not
         values = (grey / 255 * white).astype(np.float32)
-        pixels = read_picture(encoded(Image.fromarray(values), "TIFF"))
+        pixels = read_image(encoded(Image.fromarray(values), "TIFF"))
         assert (pixels == grey).all()
 
 
 def test_grey_of_32_bits_is_taken_by_its_values() -> None:
     def read(values: list[list[int]]) -> list[int]:
-        picture = Image.fromarray(np.array(values, np.int32))
-        return read_picture(encoded(picture, "TIFF"))[0].ravel().tolist()
+        image = Image.fromarray(np.array(values, np.int32))
+        return read_image(encoded(image, "TIFF"))[0].ravel().tolist()
 
     assert read([[0, 100, 255]]) == [0, 100, 255]
     assert read([[0, 257, 65535]]) == [0, 1, 255]
@@ -241,132 +247,134 @@ def test_grey_of_32_bits_is_taken_by_its_values() -> None:
 def test_deep_grey_takes_little_more_memory_than_its_pixels() -> None:
     deep = encoded(Image.fromarray(np.full((3000, 3000), 40_000, np.uint16)))
     tracemalloc.start()
-    assert (read_picture(deep, (4, 4)) == round(40_000 / 257)).all()
+    assert (read_image(deep, (4, 4)) == round(40_000 / 257)).all()
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 6 * 3000 * 3000  # 2 bytes twice as they come, 1 as they go, and some rows
 
 
-def test_nan_in_a_picture_is_said() -> None:
+def test_nan_in_an_image_is_said() -> None:
     values = np.ones((4, 4), np.float32)
     values[1, 1] = np.nan
     with pytest.raises(DataCorrupt, match="NaN"):
-        read_picture(encoded(Image.fromarray(values), "TIFF"), None)
+        read_image(encoded(Image.fromarray(values), "TIFF"), None)
 
 
-def test_a_transparent_colour_of_an_rgb_picture_is_over_black(tmp_path: Path) -> None:
-    picture = Image.new("RGB", (2, 1), (9, 200, 9))
-    picture.putpixel((1, 0), (50, 60, 70))
-    picture.save(tmp_path / "t.png", transparency=(9, 200, 9))
-    pixels = read_picture(tmp_path / "t.png", None)
+def test_a_transparent_colour_of_an_rgb_image_is_over_black(tmp_path: Path) -> None:
+    image = Image.new("RGB", (2, 1), (9, 200, 9))
+    image.putpixel((1, 0), (50, 60, 70))
+    image.save(tmp_path / "t.png", transparency=(9, 200, 9))
+    pixels = read_image(tmp_path / "t.png", None)
     assert pixels[:, 0].T.tolist() == [[0, 0, 0], [50, 60, 70]]
 
 
-# Pictures of Pillow in place of files
+# Images of Pillow in place of files
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16", "F"])
-def test_a_picture_in_memory_becomes_what_its_file_becomes(mode: str) -> None:
+def test_an_image_in_memory_becomes_what_its_file_becomes(mode: str) -> None:
     grey = mode in ("1", "I;16", "F")
-    picture = Image.fromarray(COLOUR).convert("L" if grey else "RGB").convert(mode)
+    image = Image.fromarray(COLOUR).convert("L" if grey else "RGB").convert(mode)
     form = "TIFF" if mode in ("CMYK", "F") else "PNG"
-    before = np.array(picture)
+    before = np.array(image)
     for size in (None, (8, 10), (30, 7)):
-        expected = read_picture(encoded(picture, form), size)
-        assert np.array_equal(read_picture(picture, size), expected)
-        opened = Image.open(io.BytesIO(encoded(picture, form)))
-        assert np.array_equal(read_picture(opened, size), expected)
-    assert np.array_equal(np.array(picture), before)
-    assert picture.mode == mode
+        expected = read_image(encoded(image, form), size)
+        assert np.array_equal(read_image(image, size), expected)
+        opened = Image.open(io.BytesIO(encoded(image, form)))
+        assert np.array_equal(read_image(opened, size), expected)
+    assert np.array_equal(np.array(image), before)
+    assert image.mode == mode
 
 
-def test_the_orientation_of_a_picture_in_memory_is_applied_to_a_copy() -> None:
+def test_the_orientation_of_an_image_in_memory_is_applied_to_a_copy() -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
     data = encoded(Image.fromarray(COLOUR), exif=exif)
     opened = Image.open(io.BytesIO(data))
-    assert np.array_equal(read_picture(opened, (9, 9)), read_picture(data, (9, 9)))
+    assert np.array_equal(read_image(opened, (9, 9)), read_image(data, (9, 9)))
     assert opened.size == (20, 12)
     assert opened.getexif()[0x0112] == 6
 
 
-def test_a_picture_in_memory_that_cannot_be_used_is_named() -> None:
+def test_an_image_in_memory_that_cannot_be_used_is_named() -> None:
     cut = Image.open(io.BytesIO(encoded(Image.fromarray(COLOUR))[:200]))
-    with pytest.raises(DataCorrupt, match="picture 3 is broken or cut short"):
-        read_picture(cut, (8, 8), "picture 3")
+    with pytest.raises(DataCorrupt, match="image 3 is broken or cut short"):
+        read_image(cut, (8, 8), "image 3")
     with pytest.raises(DataCorrupt, match="20000×20000 pixels; at most"):
-        read_picture(Image.new("1", (20_000, 20_000)), (8, 8))
+        read_image(Image.new("1", (20_000, 20_000)), (8, 8))
 
 
-def test_only_a_list_of_pictures_is_one() -> None:
-    picture = Image.new("L", (2, 2))
-    assert are_pictures([picture, picture])
-    assert are_pictures((picture,))
-    for other in ([], picture, [picture, np.zeros((3, 2, 2))], iter([picture]), "text"):
-        assert not are_pictures(other)
+def test_only_a_list_of_images_is_one() -> None:
+    image = Image.new("L", (2, 2))
+    assert are_pil_images([image, image])
+    assert are_pil_images((image,))
+    for other in ([], image, [image, np.zeros((3, 2, 2))], iter([image]), "text"):
+        assert not are_pil_images(other)
 
 
-def test_pictures_come_in_batches_in_their_order() -> None:
-    pictures = [Image.new("L", (5, 4), grey) for grey in range(7)]
-    batches = list(picture_batches(pictures, (2, 3), 3))
+def test_images_come_in_batches_in_their_order() -> None:
+    images = [Image.new("L", (5, 4), grey) for grey in range(7)]
+    batches = list(image_batches(images, (2, 3), 3))
     assert [batch.shape for batch in batches] == [(3, 3, 2, 3), (3, 3, 2, 3), (1, 3, 2, 3)]
     assert np.concatenate(batches)[:, 0, 0, 0].tolist() == list(range(7))
     cut = Image.open(io.BytesIO(encoded(Image.fromarray(COLOUR))[:200]))
-    with pytest.raises(DataCorrupt, match="picture 7 is broken"):
-        list(picture_batches([*pictures, cut], (2, 3), 3))
+    with pytest.raises(DataCorrupt, match="image 7 is broken"):
+        list(image_batches([*images, cut], (2, 3), 3))
 
 
 # -- grey, 16 bits and several channels --------------------------------------------------------
 
-DEEP = PixelForm(1, 16)
+DEEP = PixelFormat(1, 16)
 
 
 def test_grey_of_16_bits_stays_so_in_png_and_tiff(tmp_path: Path) -> None:
     values = np.random.default_rng(0).integers(0, 65536, (9, 7), dtype=np.uint16)
     for name in ("a.png", "a.tif"):
         Image.fromarray(values).save(tmp_path / name)
-        assert np.array_equal(read_picture(tmp_path / name, form=DEEP), values[None])
-        assert picture_forms(tmp_path / name) == [PixelForm(), DEEP]
-        eight = read_picture(tmp_path / name, form=GREY)
+        assert np.array_equal(read_image(tmp_path / name, pixel_format=DEEP), values[None])
+        assert pixel_formats(tmp_path / name) == [PixelFormat(), DEEP]
+        eight = read_image(tmp_path / name, pixel_format=GREY)
         assert np.array_equal(eight[0], np.round(values / 257))
         # As colour it is what it was before: three equal channels of 8 bits.
-        assert np.array_equal(read_picture(tmp_path / name), np.repeat(eight, 3, axis=0))
+        assert np.array_equal(read_image(tmp_path / name), np.repeat(eight, 3, axis=0))
 
 
 def test_grey_of_8_bits_is_one_channel(tmp_path: Path) -> None:
     values = np.random.default_rng(0).integers(0, 256, (9, 7), dtype=np.uint8)
     Image.fromarray(values).save(tmp_path / "a.png")
     for size in (None, (4, 5), (20, 11)):
-        found = read_picture(tmp_path / "a.png", size, form=GREY)
-        assert np.array_equal(found, read_picture(tmp_path / "a.png", size)[:1])
-    assert np.array_equal(read_picture(tmp_path / "a.png", form=DEEP)[0], values.astype(int) * 257)
-    assert picture_forms(tmp_path / "a.png") == [PixelForm(), GREY]
+        found = read_image(tmp_path / "a.png", size, pixel_format=GREY)
+        assert np.array_equal(found, read_image(tmp_path / "a.png", size)[:1])
+    assert np.array_equal(
+        read_image(tmp_path / "a.png", pixel_format=DEEP)[0], values.astype(int) * 257
+    )
+    assert pixel_formats(tmp_path / "a.png") == [PixelFormat(), GREY]
 
 
 def test_a_grey_gate_reads_colour_as_its_luma() -> None:
     # By hand: 0.299 · 200 + 0.587 · 100 + 0.114 · 50 = 124.2
-    assert (read_picture(Image.new("RGB", (2, 2), (200, 100, 50)), form=GREY) == 124).all()
-    assert (read_picture(Image.new("RGB", (2, 2), (77, 77, 77)), form=GREY) == 77).all()
+    assert (read_image(Image.new("RGB", (2, 2), (200, 100, 50)), pixel_format=GREY) == 124).all()
+    assert (read_image(Image.new("RGB", (2, 2), (77, 77, 77)), pixel_format=GREY) == 77).all()
     half = Image.new("RGBA", (2, 2), (200, 200, 200, 128))  # over black
-    assert (read_picture(half, form=GREY) == 100).all()
-    assert (read_picture(Image.new("P", (2, 2), 0), form=GREY).shape) == (1, 2, 2)
+    assert (read_image(half, pixel_format=GREY) == 100).all()
+    assert (read_image(Image.new("P", (2, 2), 0), pixel_format=GREY).shape) == (1, 2, 2)
 
 
 def test_transparency_is_a_channel_where_four_are_needed(tmp_path: Path) -> None:
     values = np.random.default_rng(0).integers(0, 256, (5, 6, 4), dtype=np.uint8)
     Image.fromarray(values).save(tmp_path / "a.png")
-    found = read_picture(tmp_path / "a.png", form=PixelForm(4))
+    found = read_image(tmp_path / "a.png", pixel_format=PixelFormat(4))
     assert np.array_equal(found, values.transpose(2, 0, 1))
-    assert picture_forms(tmp_path / "a.png") == [PixelForm(), PixelForm(4), GREY]
+    assert pixel_formats(tmp_path / "a.png") == [PixelFormat(), PixelFormat(4), GREY]
     Image.fromarray(values[..., :3]).save(tmp_path / "rgb.png")
-    assert picture_forms(tmp_path / "rgb.png") == [PixelForm(), GREY]
+    assert pixel_formats(tmp_path / "rgb.png") == [PixelFormat(), GREY]
     with pytest.raises(DataCorrupt, match=r"rgb.png has 3 channels; 4 are needed \(4 channels\)"):
-        read_picture(tmp_path / "rgb.png", form=PixelForm(4))
-    deep = read_picture(tmp_path / "rgb.png", form=PixelForm(3, 16))
+        read_image(tmp_path / "rgb.png", pixel_format=PixelFormat(4))
+    deep = read_image(tmp_path / "rgb.png", pixel_format=PixelFormat(3, 16))
     assert np.array_equal(deep, values[..., :3].transpose(2, 0, 1).astype(int) * 257)
 
 
 def test_a_narrow_array_is_refused_before_it_is_resized(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.zeros((1, 500_000, 1), np.uint8))
     with pytest.raises(DataCorrupt, match="too narrow for its height to be resized to a width"):
-        read_picture(tmp_path / "a.npy", (1000, 1000), form=GREY)
+        read_image(tmp_path / "a.npy", (1000, 1000), pixel_format=GREY)

@@ -2,7 +2,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from goen.data.forms import COLOUR, GREY, PixelForm, for_people, resize_bands, scaled, to_depth
+from goen.data.images.pixel_format import (
+    COLOUR,
+    GREY,
+    PixelFormat,
+    for_people,
+    resize_bands,
+    scaled,
+    to_depth,
+)
 from goen.errors import UsageError
 
 RNG = np.random.default_rng(0)
@@ -10,13 +18,13 @@ RNG = np.random.default_rng(0)
 
 def test_names_for_people_and_for_manifests() -> None:
     assert COLOUR.decoding == "rgb-8-bit"  # as saved gates say it
-    assert PixelForm(13, 16).decoding == "13-channels-16-bit"
-    assert [str(form) for form in (COLOUR, GREY, PixelForm(1, 16), PixelForm(4))] == [
+    assert PixelFormat(13, 16).decoding == "13-channels-16-bit"
+    assert [str(form) for form in (COLOUR, GREY, PixelFormat(1, 16), PixelFormat(4))] == [
         "colour", "grey", "grey of 16 bits", "4 channels",
     ]  # fmt: skip
     for channels, bits in ((0, 8), (3, 12)):
         with pytest.raises(UsageError, match=f"got {channels} of {bits}"):
-            PixelForm(channels, bits)  # type: ignore[arg-type]
+            PixelFormat(channels, bits)  # type: ignore[arg-type]
 
 
 def test_depths_keep_black_and_white_and_are_the_same_share_of_it() -> None:

@@ -1,4 +1,4 @@
-from goen.data.catalogue import (
+from goen.data.sets.catalogue import (
     CIFAR100_CLASSES,
     CIFAR100_UNLIKE_CIFAR10,
     KNOWN,

@@ -3,11 +3,10 @@ import pickle
 import numpy as np
 import pytest
 
-from goen.data.cifar_pickle import read_batch
+from goen.data.sets.cifar_pickle import read_batch
 from goen.errors import DataCorrupt
-
-from .cifar10_files import TEST
-from .local_sets import python2_batch
+from tests.data.cifar10_files import TEST
+from tests.data.local_sets import python2_batch
 
 
 class Foreign:

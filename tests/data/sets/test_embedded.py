@@ -2,7 +2,7 @@ import numpy as np
 from scipy.stats import norm
 from sklearn.datasets import load_digits, load_sample_image
 
-from goen.data.embedded import EMBEDDED, digits, noise, photographs
+from goen.data.sets.embedded import EMBEDDED, digits, noise, photographs
 
 
 def test_digits_are_sklearns_enlarged_and_grey() -> None:

@@ -18,12 +18,11 @@ import pytest
 from PIL import Image
 
 from goen.data import load_set
-from goen.data.catalogue import KNOWN, Official
-from goen.data.fetch import download
 from goen.data.imageset import ImageSet
+from goen.data.sets.catalogue import KNOWN, Official
+from goen.data.sets.fetch import download
 from goen.errors import DataCorrupt, DataMissing, StorageError
-
-from .local_sets import shrink, write_tar
+from tests.data.local_sets import shrink, write_tar
 
 CONTENT = np.random.default_rng(0).bytes(1_000_000)
 
@@ -110,8 +109,8 @@ def test_an_address_nobody_answers_is_missing_data(server, tmp_path: Path) -> No
 
 def test_two_processes_at_once_get_one_whole_file(server, tmp_path: Path) -> None:
     script = (
-        "import sys; from pathlib import Path; from goen.data.fetch import download\n"
-        "from goen.data.catalogue import Official\n"
+        "import sys; from pathlib import Path; from goen.data.sets.fetch import download\n"
+        "from goen.data.sets.catalogue import Official\n"
         "download(Official(sys.argv[1], sys.argv[2], 1), Path(sys.argv[3]))"
     )
     what = official(server)

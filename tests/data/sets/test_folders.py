@@ -5,15 +5,15 @@ import pytest
 from PIL import Image
 
 from goen.data import load_set
-from goen.data.folders import image_forms, image_size, open_image_set, picture_files
-from goen.data.forms import GREY, PixelForm
-from goen.data.pictures import read_picture
+from goen.data.images.decoding import read_image
+from goen.data.images.pixel_format import GREY, PixelFormat
+from goen.data.sets.folders import image_files, image_size, open_image_set, pixel_formats_of_set
 from goen.errors import DataCorrupt, UsageError
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Two pictures of cats, one of a dog."""
+    """Two images of cats, one of a dog."""
     root = tmp_path / "animals"
     for number, name in enumerate(("cat/1.png", "cat/2.png", "dog/1.png")):
         path = root / name
@@ -31,25 +31,25 @@ def test_class_folders_are_a_labelled_set(folder: Path) -> None:
     assert open_image_set(str(folder), (8, 8), None).image_shape == (3, 8, 8)
 
 
-def test_all_pictures_that_cannot_be_read_are_named_at_once(folder: Path) -> None:
+def test_all_images_that_cannot_be_read_are_named_at_once(folder: Path) -> None:
     for number in range(12):
-        (folder / "dog" / f"z{number:02}.png").write_bytes(b"no picture")
-    with pytest.raises(DataCorrupt, match=r"12 pictures cannot be read\. .*z09.* And 2 others"):
+        (folder / "dog" / f"z{number:02}.png").write_bytes(b"no image")
+    with pytest.raises(DataCorrupt, match=r"12 images cannot be read\. .*z09.* And 2 others"):
         open_image_set(str(folder), None, None)
     for number in range(1, 12):
         (folder / "dog" / f"z{number:02}.png").unlink()
-    with pytest.raises(DataCorrupt, match=r"^.*z00\.png is not a picture that goen reads"):
+    with pytest.raises(DataCorrupt, match=r"^.*z00\.png is not an image that goen reads"):
         open_image_set(str(folder), None, None)
 
 
-def test_pictures_outside_of_class_folders_are_said_to_be_left_out(
+def test_images_outside_of_class_folders_are_said_to_be_left_out(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (folder / "loose.PNG").touch()
     (folder / "notes.txt").touch()
     assert len(open_image_set(str(folder), None, None)) == 3
     (message,) = caplog.messages
-    assert message.endswith(f"{folder.name}: pictures outside of class folders are left out: 1")
+    assert message.endswith(f"{folder.name}: images outside of class folders are left out: 1")
 
 
 def test_the_classes_decide_the_numbers_and_others_are_left_out(
@@ -65,21 +65,23 @@ def test_the_classes_decide_the_numbers_and_others_are_left_out(
     assert message.endswith("these folders are not among the classes and are left out: cat")
 
 
-def test_folders_that_are_not_among_the_classes_do_not_decide_how_pictures_are_read(
+def test_folders_that_are_not_among_the_classes_do_not_decide_how_images_are_read(
     folder: Path,
 ) -> None:
     (folder / "bad").mkdir()
     with pytest.raises(DataCorrupt, match="class 'bad' would be empty"):
-        image_forms(str(folder))
+        pixel_formats_of_set(str(folder))
     Image.new("L", (3, 4)).save(folder / "bad" / "1.png")
     assert image_size(str(folder), GREY) == (4, 3)
     (folder / "bad" / "1.png").unlink()
-    assert image_forms(str(folder), ("dog", "cat")) == image_forms(str(folder), ("cat",))
+    assert pixel_formats_of_set(str(folder), ("dog", "cat")) == pixel_formats_of_set(
+        str(folder), ("cat",)
+    )
     assert image_size(str(folder), GREY, ("dog", "cat")) == (10, 12)
 
 
 @pytest.mark.parametrize("classes", [None, (), ("dog", "cat")])
-def test_how_many_files_are_no_pictures_is_logged(
+def test_how_many_files_are_no_images_is_logged(
     classes: tuple[str, ...] | None, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", logger="goen")
@@ -90,7 +92,7 @@ def test_how_many_files_are_no_pictures_is_logged(
     assert f"{folder}: {skipped}" in caplog.messages
 
 
-def test_pictures_of_different_sizes_are_a_warning_unless_a_size_is_given(
+def test_images_of_different_sizes_are_a_warning_unless_a_size_is_given(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     exif = Image.Exif()
@@ -104,12 +106,12 @@ def test_pictures_of_different_sizes_are_a_warning_unless_a_size_is_given(
     for classes in (None, ()):
         open_image_set(str(folder), None, classes)
         (message,) = caplog.messages
-        assert message.startswith("The pictures differ in size: ")
+        assert message.startswith("The images differ in size: ")
         assert f"{Path('dog', '2.png')} has 12×10. All are resized to 10×12, the size" in message
         caplog.clear()
 
 
-def test_without_classes_all_pictures_are_one(folder: Path) -> None:
+def test_without_classes_all_images_are_one(folder: Path) -> None:
     images = open_image_set(str(folder), None, ())
     assert len(images) == 3
     assert images.classes == ("animals",)
@@ -139,17 +141,17 @@ def test_every_image_of_a_folder_has_its_file(
     (folder / "cat" / "more").mkdir()
     Image.new("RGB", (12, 10), "blue").save(folder / "cat" / "more" / "0.png")
     images = open_image_set(str(folder), None, classes)
-    files = picture_files(str(folder), images)
+    files = image_files(str(folder), images)
     assert len(files) == len(images)
     for pixels, file in zip(images.read(), files, strict=True):
-        assert (read_picture(file) == pixels).all()
+        assert (read_image(file) == pixels).all()
 
 
 def test_a_known_set_has_no_files() -> None:
-    assert picture_files("digits", load_set("digits")) == []
+    assert image_files("digits", load_set("digits")) == []
 
 
-def test_arrays_in_class_folders_are_a_set_if_there_are_no_pictures(tmp_path: Path) -> None:
+def test_arrays_in_class_folders_are_a_set_if_there_are_no_images(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     tiles = rng.integers(0, 65536, (4, 13, 6, 8), dtype=np.uint16)
     for number, tile in enumerate(tiles):
@@ -157,17 +159,17 @@ def test_arrays_in_class_folders_are_a_set_if_there_are_no_pictures(tmp_path: Pa
         folder.mkdir(parents=True, exist_ok=True)
         np.save(folder / f"{number}.npy", tile if number % 2 else tile.transpose(1, 2, 0))
     name = str(tmp_path / "tiles")
-    form = PixelForm(13, 16)
+    form = PixelFormat(13, 16)
     # The first is (6, 8, 13): the shorter end comes first, and the model decides.
-    assert image_forms(name) == [PixelForm(6, 16), form]
+    assert pixel_formats_of_set(name) == [PixelFormat(6, 16), form]
     assert image_size(name, form) == (6, 8)
     images = open_image_set(name, None, None, form)
     assert images.classes == ("field", "town")
     assert images.labels.tolist() == [0, 0, 0, 1]
     assert np.array_equal(images.read(), tiles)
-    assert len(picture_files(name, images)) == 4
+    assert len(image_files(name, images)) == 4
     assert open_image_set(name, (5, 7), None, form).image_shape == (13, 5, 7)
-    # Beside pictures they are not: a set of pictures is what it was.
+    # Beside images they are not: a set of images is what it was.
     for folder in ("field", "town"):
         Image.new("RGB", (8, 6)).save(tmp_path / "tiles" / folder / "plot.png")
     assert len(open_image_set(name, None, None)) == 2
@@ -178,7 +180,7 @@ def test_a_stack_with_labels_is_a_set(tmp_path: Path) -> None:
     stack = rng.integers(0, 256, (6, 2, 4, 5), dtype=np.uint8)
     names = np.array(["cat", "dog", "eel"])
     labels = np.array([2, 0, 1, 0, 2, 1])
-    form = PixelForm(2)
+    form = PixelFormat(2)
     np.savez(tmp_path / "names.npz", images=stack, labels=names[labels])
     np.savez(tmp_path / "numbers.npz", images=stack, labels=labels, names=names)
     for file in ("names", "numbers"):

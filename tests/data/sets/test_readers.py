@@ -12,13 +12,12 @@ import scipy.io
 from PIL import Image
 
 from goen.data import load_set
-from goen.data.catalogue import (
+from goen.data.sets.catalogue import (
     CIFAR10_CLASSES,
 )
 from goen.errors import DataCorrupt
-
-from .cifar10_files import TEST, TRAIN, lay_out
-from .local_sets import PER_BATCH, binary_batch, python2_batch, random_batch, shrink
+from tests.data.cifar10_files import TEST, TRAIN, lay_out
+from tests.data.local_sets import PER_BATCH, binary_batch, python2_batch, random_batch, shrink
 
 
 @pytest.mark.usefixtures("cifar10")
@@ -231,7 +230,7 @@ def test_a_mat_file_that_is_none_is_said(tmp_path: Path) -> None:
             {"images": np.zeros((2, 3, 4, 4), np.uint8), "labels": np.array([0, -1])},
             r"labels -1\.\.0",
         ),
-        ({"images": np.array([object()]), "labels": np.zeros(1, int)}, "not a whole .npz"),
+        ({"images": np.array([object()]), "labels": np.zeros(1, int)}, "it holds object"),
     ],
 )
 def test_an_npz_that_cannot_be_meant_is_said(
@@ -246,7 +245,7 @@ def test_an_empty_class_folder_and_a_corrupt_png_are_named(tmp_path: Path) -> No
     for name in ("full", "hollow"):
         (tmp_path / "textures" / name).mkdir(parents=True)
     Image.new("RGB", (8, 8)).save(tmp_path / "textures" / "full" / "1.png")
-    with pytest.raises(DataCorrupt, match=r"hollow holds no pictures.*remove the folder"):
+    with pytest.raises(DataCorrupt, match=r"hollow holds no images.*remove the folder"):
         load_set("textures", data_dir=tmp_path)
     (tmp_path / "textures" / "hollow" / "2.png").write_bytes(b"\x89PNG\r\n\x1a\n and then nothing")
     with pytest.raises(DataCorrupt, match=r"hollow/2\.png"):
@@ -261,11 +260,11 @@ def test_hostile_npz_files_are_one_kind_of_error(tmp_path: Path) -> None:
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("images.npy", huge)
         archive.writestr("labels.npy", huge)
-    with pytest.raises(DataCorrupt, match=r"not a whole \.npz"):
+    with pytest.raises(DataCorrupt, match="it ends early"):
         load_set("textures", data_dir=tmp_path)
     with file.open("wb") as stream:
         np.save(stream, np.zeros(3))
-    with pytest.raises(DataCorrupt, match=r"not a whole \.npz"):
+    with pytest.raises(DataCorrupt, match=r"broken, cut short, or no array"):
         load_set("textures", data_dir=tmp_path)
     np.savez(file, images=np.zeros((1, 8, 8), np.uint8), labels=np.array([2**40]))
     with pytest.raises(DataCorrupt, match="cannot be a class number"):

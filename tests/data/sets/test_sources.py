@@ -11,9 +11,8 @@ from PIL import Image
 from goen.cli.main import main
 from goen.data import load_set
 from goen.errors import DataMissing, UsageError
-
-from .cifar10_files import lay_out
-from .local_sets import PER_BATCH
+from tests.data.cifar10_files import lay_out
+from tests.data.local_sets import PER_BATCH
 
 
 @pytest.mark.usefixtures("cifar10")
@@ -23,7 +22,7 @@ def test_the_folder_itself_may_be_named(tmp_path: Path) -> None:
     assert len(images) == PER_BATCH
 
 
-def test_a_changed_picture_is_noticed(tmp_path: Path) -> None:
+def test_a_changed_image_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "textures" / "a").mkdir(parents=True)
     file = tmp_path / "textures" / "a" / "1.png"
     Image.new("RGB", (32, 32), "red").save(file)
@@ -53,7 +52,7 @@ def test_the_official_layout_of_textures_is_found_and_empty_folders_elsewhere_hi
     assert main(["data", "list", "--json", "--data-dir", str(tmp_path)]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     (textures,) = (row for row in rows if row["name"] == "textures")
-    assert "holds no pictures" in textures["obtainable"]
+    assert "holds no images" in textures["obtainable"]
     assert len(rows) > 8
 
 

@@ -7,8 +7,7 @@ import pytest
 
 from goen.data import load_set
 from goen.errors import DataCorrupt
-
-from .local_sets import binary_batch, random_batch
+from tests.data.local_sets import binary_batch, random_batch
 
 
 def test_a_damaged_preparation_says_which_folder_to_delete(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from goen.data.augment import cut_out, random_crop_flip
+from goen.data.transforms.augment import cut_out, random_crop_flip
 from goen.errors import UsageError
 
 BATCH = torch.randint(
@@ -39,7 +39,7 @@ def test_equals_the_slow_loop(border: str, padding: int, seed: int) -> None:
 
 
 def test_shifts_and_flips_are_uniform() -> None:
-    # A picture whose pixels say where they are, larger than its shifts.
+    # An image whose pixels say where they are, larger than its shifts.
     place = torch.arange(1, 82, dtype=torch.uint8).view(1, 1, 9, 9).repeat(20_000, 3, 1, 1)
     out = random_crop_flip(place, torch.Generator().manual_seed(3), padding=2)
     centres, counts = torch.unique(out[:, 0, 4, 4], return_counts=True)

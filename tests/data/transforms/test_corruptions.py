@@ -13,8 +13,8 @@ from PIL import Image
 from scipy import ndimage
 from sklearn.datasets import load_sample_image
 
-from goen.data._weather import frost_crops
-from goen.data.corruptions import (
+from goen.data.transforms._weather import frost_crops
+from goen.data.transforms.corruptions import (
     CORRUPTIONS,
     SEVERITIES,
     _smear,
@@ -23,8 +23,7 @@ from goen.data.corruptions import (
     read_cifar10c,
 )
 from goen.errors import DataCorrupt, DataMissing, UsageError
-
-from .test_weather import slow_plasma
+from tests.data.transforms.test_weather import slow_plasma
 
 Pixels = NDArray[np.uint8]
 
@@ -128,7 +127,7 @@ def test_chunks_of_any_size_give_what_one_call_gives(name: str, severity: int) -
 @pytest.mark.parametrize("name", CORRUPTIONS)
 def test_the_chunks_inside_one_call_do_not_show(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = corrupt(OBLONG, name, 5)
-    monkeypatch.setattr("goen.data.corruptions._PIXELS_AT_ONCE", 4 * 20 * 27)
+    monkeypatch.setattr("goen.data.transforms.corruptions._PIXELS_AT_ONCE", 4 * 20 * 27)
     assert np.array_equal(corrupt(OBLONG, name, 5), whole)
 
 
@@ -271,14 +270,14 @@ def test_glass_takes_colours_from_up_and_left() -> None:
         share = ((moved[:, 0] == dy) & (moved[:, 1] == dx)).mean()
         assert share == pytest.approx(0.25, abs=0.02)
 
-    # The published loop, its swap written through views, does the same to a picture.
+    # The published loop, its swap written through views, does the same to an image.
     once = corrupt(coordinate_image(), "glass_blur", 1, seed=0)[0, :2]
     dy, dx = np.indices((32, 32)) - np.rint(once / 8).astype(int)
-    picture = coordinate_image()[0].transpose(1, 2, 0).copy()
+    image = coordinate_image()[0].transpose(1, 2, 0).copy()
     for row, col in itertools.product(range(31, 1, -1), repeat=2):
-        here, there = picture[row, col], picture[row - dy[row, col], col - dx[row, col]]
+        here, there = image[row, col], image[row - dy[row, col], col - dx[row, col]]
         here[:], there[:] = there, here
-    assert np.array_equal(picture.transpose(2, 0, 1)[:2], once)
+    assert np.array_equal(image.transpose(2, 0, 1)[:2], once)
 
 
 @pytest.mark.parametrize(("severity", "rounds"), [(1, 1), (2, 1), (3, 1), (4, 2), (5, 2)])

@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 import torch
 
-from goen.data.fractals import _contractions, _drawn, _points, fractals, mixed
+from goen.data.transforms.fractals import _contractions, _drawn, _points, fractals, mixed
 from goen.errors import UsageError
 
 
-def test_the_same_numbers_give_the_same_pictures() -> None:
+def test_the_same_numbers_give_the_same_images() -> None:
     once = fractals(3, 16, seed=1)
     assert torch.equal(once, fractals(3, 16, seed=1))
     assert not torch.equal(once, fractals(3, 16, seed=2))
@@ -14,10 +14,10 @@ def test_the_same_numbers_give_the_same_pictures() -> None:
     assert once.shape == (3, 3, 16, 16)
 
 
-def test_no_picture_is_empty_and_no_two_are_alike() -> None:
-    pictures = fractals(40, 32, seed=0).float()
-    assert pictures.flatten(1).std(dim=1).min() > 1
-    assert len(torch.unique(pictures.flatten(1), dim=0)) == 40
+def test_no_image_is_empty_and_no_two_are_alike() -> None:
+    images = fractals(40, 32, seed=0).float()
+    assert images.flatten(1).std(dim=1).min() > 1
+    assert len(torch.unique(images.flatten(1), dim=0)) == 40
 
 
 def test_every_map_shrinks_and_the_larger_ones_are_taken_more_often() -> None:
@@ -42,13 +42,13 @@ def test_a_drawing_by_hand() -> None:
     painted[150:250, 0] = [1.0, 0.0, 0.0]
     painted[250:300:2, 0] = [0.0, 1.0, 0.0]
     ground = np.array([[[0.2], [0.6], [1.0]]])
-    picture = _drawn(places, painted, ground, 2)[0].numpy()
-    assert picture[:, 0, 0].tolist() == [0, 0, 0]
+    image = _drawn(places, painted, ground, 2)[0].numpy()
+    assert image[:, 0, 0].tolist() == [0, 0, 0]
     for place, count, colour in (((1, 0), 100, [1, 0, 0]), ((0, 1), 50, [0, 0.5, 0])):
         light = np.log(count + 1) / np.log(151)
         blended = ground[0, :, 0] * (1 - light) + np.array(colour) * light
-        assert np.abs(picture[:, place[0], place[1]] - blended * 255).max() <= 0.5
-    assert picture[:, 1, 1].tolist() == [51, 153, 255]
+        assert np.abs(image[:, place[0], place[1]] - blended * 255).max() <= 0.5
+    assert image[:, 1, 1].tolist() == [51, 153, 255]
 
 
 def test_points_land_as_a_slow_loop_has_them() -> None:
@@ -69,16 +69,16 @@ def test_points_land_as_a_slow_loop_has_them() -> None:
                 np.testing.assert_allclose(painted[step - 20, number], colour, atol=1e-12)
 
 
-def test_pictures_do_not_depend_on_how_many_are_drawn_together(
+def test_images_do_not_depend_on_how_many_are_drawn_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     together = fractals(5, 16, seed=3)
-    monkeypatch.setattr("goen.data.fractals._AT_ONCE", 2)
+    monkeypatch.setattr("goen.data.transforms.fractals._AT_ONCE", 2)
     assert torch.equal(fractals(5, 16, seed=3), together)
 
 
 def _mixed_slowly(
-    images: torch.Tensor, pictures: torch.Tensor, share: float, generator: torch.Generator
+    images: torch.Tensor, patterns: torch.Tensor, share: float, generator: torch.Generator
 ) -> torch.Tensor:
     """Image by image, from the same random numbers."""
     count = len(images)
@@ -86,14 +86,14 @@ def _mixed_slowly(
     rounds = torch.randint(1, 4, (count,), generator=generator)
     values = [image.double() / 255 for image in images]
     for number in range(3):
-        partner = torch.randint(len(pictures), (count,), generator=generator)
+        partner = torch.randint(len(patterns), (count,), generator=generator)
         uniform = torch.rand(2, count, 1, 1, 1, generator=generator).double()
         product = torch.rand(count, 1, 1, 1, generator=generator) < 0.5
         for row in range(count):
             if not mixes[row] or number >= rounds[row]:
                 continue
             a, b = uniform[0, row] ** (1 / 3), 1 - uniform[1, row] ** (1 / 3)
-            x, y = values[row], pictures[partner[row]].double() / 255
+            x, y = values[row], patterns[partner[row]].double() / 255
             if product[row]:
                 new = (2 * x) ** a * (2 * y) ** b / 2
             else:
@@ -104,22 +104,22 @@ def _mixed_slowly(
 
 def test_mixtures_equal_a_slow_loop() -> None:
     torch.manual_seed(0)
-    images, pictures = (torch.randint(1, 256, (n, 3, 4, 4), dtype=torch.uint8) for n in (60, 5))
-    ours = mixed(images, pictures, 0.7, torch.Generator().manual_seed(3))
-    slow = _mixed_slowly(images, pictures, 0.7, torch.Generator().manual_seed(3))
+    images, patterns = (torch.randint(1, 256, (n, 3, 4, 4), dtype=torch.uint8) for n in (60, 5))
+    ours = mixed(images, patterns, 0.7, torch.Generator().manual_seed(3))
+    slow = _mixed_slowly(images, patterns, 0.7, torch.Generator().manual_seed(3))
     assert (ours - slow).abs().max() < 0.501
     untouched = (ours == images).flatten(1).all(1).sum()
     assert 5 < untouched < 35  # three tenths of sixty
 
 
 def test_a_mixture_stays_mostly_the_image() -> None:
-    image, picture = torch.full((400, 3, 1, 1), 200), torch.full((1, 3, 1, 1), 60)
-    both = image.to(torch.uint8), picture.to(torch.uint8)
+    image, pattern = torch.full((400, 3, 1, 1), 200), torch.full((1, 3, 1, 1), 60)
+    both = image.to(torch.uint8), pattern.to(torch.uint8)
     values = mixed(*both, 1.0, torch.Generator().manual_seed(0))[:, 0, 0, 0].float()
     assert abs(values.mean() - 200) < abs(values.mean() - 60)
 
 
 @pytest.mark.parametrize("wrong", [(0, 32), (1, 1)])
-def test_impossible_pictures_are_errors(wrong: tuple[int, int]) -> None:
+def test_impossible_images_are_errors(wrong: tuple[int, int]) -> None:
     with pytest.raises(UsageError, match="Fractals need"):
         fractals(*wrong, seed=0)

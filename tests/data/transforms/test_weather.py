@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from goen.data._weather import frost_crops, plasma
+from goen.data.transforms._weather import frost_crops, plasma
 
 
 def test_frost_is_pale_blue_crystals_without_a_seam() -> None:

@@ -7,18 +7,17 @@ from numpy.typing import NDArray
 
 from goen.data.imageset import Pixels
 from goen.errors import ArtifactError
-from goen.gate.compare_export import (
+from goen.gate.export.comparison import (
     ExportOutputs,
     as_outputs,
     check_decisions,
     input_pairs,
     measure_differences,
 )
-from goen.gate.held_out import engine_tolerance
-
-from ..own_model import digits
-from .test_export import GATES, own_gate
-from .test_gate import make_gate
+from goen.gate.threshold import engine_tolerance
+from tests.gate.export.test_onnx import GATES, own_gate
+from tests.gate.test_gate import make_gate
+from tests.own_model import digits
 
 
 @pytest.mark.parametrize(
@@ -101,8 +100,8 @@ def test_a_single_image_and_a_gate_without_known_cues_are_enough() -> None:
 def test_the_tolerance_of_a_cue_follows_its_spread() -> None:
     gate = own_gate()
     pairs = input_pairs(gate, digits().test.read(range(70)), any_size=False)
-    assert gate.detector.id_cues_ is not None
-    most = np.maximum(1e-4, 1e-2 * gate.detector.id_cues_.numpy().std(axis=0))
+    assert gate.held_out.cues is not None
+    most = np.maximum(1e-4, 1e-2 * gate.held_out.cues.std(axis=0))
 
     def run(share: float) -> Callable[[Pixels], ExportOutputs]:
         def changed(batch: Pixels) -> ExportOutputs:

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 _SCRIPT = """
-from goen.gate._onnx import load_onnxruntime
+from goen.gate.export.conversion import load_onnxruntime
 import os
 before = dict(os.environ)
 onnxruntime = load_onnxruntime()

@@ -21,17 +21,16 @@ import goen
 from goen.detectors import Goen
 from goen.errors import ArtifactError, StorageError, UsageError
 from goen.extraction import extract
-from goen.gate import Gate, export
-from goen.gate.compare_export import as_outputs
-from goen.gate.held_out import engine_tolerance
-from goen.gate.traceable import TraceableGate, output_names
-from goen.models.tapping.preprocess import Preprocess
-
-from ..models.tapping.architectures import CASES, build
-from ..own_model import LAYERS, DigitNet, digits, ood, preprocess, trained
-from ..test_docs import EXAMPLE, ROOT
-from .test_gate import make_gate
-from .test_network import ensemble_gate
+from goen.features.preprocess import Preprocess
+from goen.gate import Gate
+from goen.gate.export.comparison import as_outputs
+from goen.gate.export.traceable import TraceableGate, output_names
+from goen.gate.threshold import engine_tolerance
+from tests.features.architectures import CASES, build
+from tests.gate.storage.test_network import ensemble_gate
+from tests.gate.test_gate import make_gate
+from tests.own_model import LAYERS, DigitNet, digits, ood, preprocess, trained
+from tests.test_docs import EXAMPLE, ROOT
 
 
 def own_gate(**changes: object) -> Gate:
@@ -74,7 +73,7 @@ def exported(
 ) -> tuple[Gate, Path]:
     gate = GATES[request.param]()
     path = tmp_path_factory.mktemp("exported") / "gate.onnx"
-    export.to_onnx(gate, path)
+    gate.export(path)
     return gate, path
 
 
@@ -149,7 +148,7 @@ def test_photographs_of_ten_sizes_get_the_decisions_of_the_gate(
     for size in TEN_SIZES:
         images = photographs(size)
         pictures = [Image.fromarray(image.transpose(1, 2, 0)) for image in images]
-        own = np.stack([goen.read_picture(picture, gate.image_size) for picture in pictures])
+        own = np.stack([goen.read_image(picture, gate.image_size) for picture in pictures])
         expected, found = as_outputs(gate.predict(own)), outputs(path, images)
         assert np.array_equal(found["label"], expected["label"])
         assert np.array_equal(found["is_ood"], expected["is_ood"])
@@ -194,7 +193,7 @@ def test_the_file_has_its_metadata(exported: tuple[Gate, Path]) -> None:
     assert images.shape == ["N", 3, "height", "width"]
     assert [o.name for o in one.get_outputs()] == json.loads(stored["outputs"])
     assert json.loads(stored["cues"]) == list(gate.detector.cue_names)
-    assert json.loads(stored["pictures"]) == {
+    assert json.loads(stored["image_reading"]) == {
         "decode": "rgb-8-bit",
         "resize": "bilinear-antialiased",
     }
@@ -205,7 +204,7 @@ def test_the_file_has_its_metadata(exported: tuple[Gate, Path]) -> None:
 
 def test_a_file_for_one_size_takes_no_other(tmp_path: Path) -> None:
     gate, images = own_gate(), digits().test.read(range(5))
-    export.to_onnx(gate, tmp_path / "gate.onnx", any_size=False)
+    gate.export(tmp_path / "gate.onnx", any_size=False)
     assert session(tmp_path / "gate.onnx").get_inputs()[0].shape == ["N", 3, 32, 32]
     found = outputs(tmp_path / "gate.onnx", images)
     assert np.array_equal(found["is_ood"], gate.predict(images).is_ood)
@@ -246,7 +245,7 @@ def test_the_page_about_deployment_runs_where_goen_is_not(exported: tuple[Gate, 
         "print(json.dumps({name: values.tolist() for name, values in found.items()}))"
     )
     found = json.loads(run_without_goen(script, path.parent).strip().splitlines()[-1])
-    image = goen.read_picture(path.parent / "photo.jpg", gate.image_size)
+    image = goen.read_image(path.parent / "photo.jpg", gate.image_size)
     expected = as_outputs(gate.predict(image))
     assert found.keys() == expected.keys()
     for name, values in expected.items():
@@ -257,8 +256,7 @@ def test_a_file_too_large_for_the_disk_is_one_sentence_and_leaves_nothing(tmp_pa
     gate = own_gate()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     for name, write in (
-        ("gate.pt2", lambda path: export.to_program(gate, path)),  # torch used to end the process
-        ("gate.onnx", lambda path: export.to_onnx(gate, path)),
+        ("gate.onnx", gate.export),
         ("gate", gate.save),
     ):
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
@@ -268,34 +266,6 @@ def test_a_file_too_large_for_the_disk_is_one_sentence_and_leaves_nothing(tmp_pa
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_program_of_torch_export_runs_where_goen_is_not(tmp_path: Path) -> None:
-    gate = own_gate()
-    export.to_program(gate, tmp_path / "gate.pt2")
-    script = """
-import json, torch
-extra = {"gate.json": ""}
-program = torch.export.load("gate.pt2", extra_files=extra).module()
-about = json.loads(extra["gate.json"])
-threshold = torch.tensor(about["threshold"], dtype=torch.float64)
-for shape in ((2, 3, 120, 90), (3, 3, 32, 32), (1, 3, 20, 300), (0, 3, 50, 40)):
-    count, _, height, width = shape
-    images = torch.arange(count * 3 * height * width).view(shape) // 7 % 256
-    found = dict(zip(about["outputs"], program(images.to(torch.uint8), threshold)))
-    print(json.dumps([shape, {name: values.tolist() for name, values in found.items()}]))
-"""
-    for line in run_without_goen(script, tmp_path).splitlines():
-        shape, found = json.loads(line)
-        images = (np.arange(np.prod(shape)).reshape(shape) // 7 % 256).astype(np.uint8)
-        pictures = [Image.fromarray(image.transpose(1, 2, 0)) for image in images]
-        own = [goen.read_picture(picture, (32, 32)) for picture in pictures]
-        expected = as_outputs(gate.predict(np.array(own, np.uint8).reshape(-1, 3, 32, 32)))
-        assert found.keys() == expected.keys()
-        for name, values in expected.items():
-            assert len(found[name]) == shape[0]
-            listed = np.reshape(found[name], values.shape)  # JSON does not keep that of no rows
-            assert np.allclose(listed, values, rtol=1e-5, atol=1e-5), name
 
 
 @pytest.mark.parametrize("name", ["vit", "channels_last"])
@@ -310,7 +280,7 @@ def test_other_architectures_with_resizing_inside(name: str, tmp_path: Path) -> 
     images = p.test.read(range(20))
     # What was never trained hardly varies from image to image, so that distances in units of that
     # variation magnify the rounding of float32.
-    export.to_onnx(gate, tmp_path / "gate.onnx", images, tolerance=1e-3)
+    gate.export(tmp_path / "gate.onnx", images, tolerance=1e-3)
     found, expected = outputs(tmp_path / "gate.onnx", images), gate.predict(images)
     assert np.allclose(found["confidence"], expected.confidence, rtol=1e-5, atol=1e-6)
     assert np.allclose(found["score"], expected.score, rtol=1e-3, atol=1e-3)
@@ -329,7 +299,7 @@ def test_a_file_with_other_outputs_is_never_written(
 
     monkeypatch.setattr(TraceableGate, "forward", wrong)
     with pytest.raises(ArtifactError, match=r"score differs .* Nothing was written"):
-        export.to_program(own_gate(), tmp_path / "gate.pt2")
+        own_gate().export(tmp_path / "gate.onnx")
     assert not list(tmp_path.iterdir())
 
 
@@ -342,10 +312,9 @@ def test_models_and_machines_that_cannot(tmp_path: Path, monkeypatch: pytest.Mon
     model = Branching()
     model.load_state_dict(trained().state_dict())
     gate = own_gate(model=model.eval())
-    for write in (export.to_onnx, export.to_program):
-        with pytest.raises(UsageError, match=r"torch.export cannot trace this model"):
-            write(gate, tmp_path / "gate")
+    with pytest.raises(UsageError, match=r"torch.export cannot trace this model"):
+        gate.export(tmp_path / "gate.onnx")
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     with pytest.raises(UsageError, match=r"pip install 'goen\[onnx\]'"):
-        export.to_onnx(gate, tmp_path / "gate.onnx")
+        gate.export(tmp_path / "gate.onnx")
     assert not list(tmp_path.iterdir())

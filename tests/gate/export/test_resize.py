@@ -3,9 +3,9 @@ import pytest
 import torch
 from PIL import Image
 
+from goen.data.images.decoding import read_image
 from goen.data.imageset import Pixels
-from goen.data.pictures import read_picture
-from goen.gate.resize import TraceableResize
+from goen.gate.export.resize import TraceableResize
 
 RNG = np.random.default_rng(0)
 SIZES = [(1, 1), (1, 40), (40, 1), (5, 7), (32, 32), (31, 33), (64, 64), (57, 33), (20, 300)]
@@ -14,7 +14,7 @@ SIZES += [(300, 20), (333, 500), (601, 87)]
 
 def by_pillow(images: Pixels, size: tuple[int, int]) -> Pixels:
     pictures = [Image.fromarray(image.transpose(1, 2, 0)) for image in images]
-    return np.stack([read_picture(picture, size) for picture in pictures])
+    return np.stack([read_image(picture, size) for picture in pictures])
 
 
 @pytest.mark.parametrize("size", [(32, 32), (33, 57), (1, 2), (70, 16)])

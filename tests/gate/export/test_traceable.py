@@ -3,13 +3,12 @@ import pytest
 import torch
 from PIL import Image
 
-from goen.data.pictures import read_picture
-from goen.gate.compare_export import as_outputs
-from goen.gate.traceable import TraceableGate, fitted_threshold, output_names
-
-from ..own_model import digits
-from .test_export import GATES, own_gate
-from .test_gate import make_gate
+from goen.data.images.decoding import read_image
+from goen.gate.export.comparison import as_outputs
+from goen.gate.export.traceable import TraceableGate, fitted_threshold, output_names
+from tests.gate.export.test_onnx import GATES, own_gate
+from tests.gate.test_gate import make_gate
+from tests.own_model import digits
 
 
 def test_the_outputs_are_those_of_the_gate_under_its_names() -> None:
@@ -72,6 +71,6 @@ def test_images_of_another_size_are_resized_as_pictures_are() -> None:
     given = torch.from_numpy(np.asarray(picture).transpose(2, 0, 1).copy())[None]
     with torch.no_grad():
         score = TraceableGate(gate).eval()(given, fitted_threshold(gate))[2]
-    own = read_picture(picture, (32, 32))
+    own = read_image(picture, (32, 32))
     assert score.numpy() == pytest.approx(gate.predict(own).score, rel=1e-6)
     assert score.numpy() != pytest.approx(gate.predict(np.roll(own, 1, axis=2)).score, rel=1e-3)

@@ -14,13 +14,12 @@ from torch.utils.data import DataLoader, TensorDataset
 import goen
 from goen.data import ImageSet
 from goen.errors import DataError, FitError, GoenWarning, LeakError, UsageError
+from goen.features.extractor import FeatureExtractor
 from goen.gate import Gate
-from goen.gate.fit import name_classes
+from goen.gate.fitting.fit import name_classes
 from goen.models import NetworkConfig, ResNet18
-from goen.models.tapping.tapped import Tapped
-
-from ..models.tapping.architectures import CASES, build, pictures
-from ..own_model import LAYERS, DigitNet, digits, ood, preprocess, trained
+from tests.features.architectures import CASES, build, pictures
+from tests.own_model import LAYERS, DigitNet, digits, ood, preprocess, trained
 
 
 def fit(**changes: object) -> Gate:
@@ -75,18 +74,19 @@ def test_id_images_pass_and_ood_images_are_flagged(gate: Gate) -> None:
         assert goen.metrics.ood_metrics(passed.score, flagged.score).auroc > 0.98
         assert flagged.probability is None
     one = gate.predict(digits().evaluation["noise"].images.read([0]))
-    assert one.explain().startswith("early: p = 0.0055, late: p = ")
-    assert gate.facts["splits"]["train"]["images"] == 664
-    assert gate.facts["held_out_accuracy"] > 0.8
+    assert one.explain().startswith("early: p = 0.0083, late: p = ")
+    assert gate.metadata["splits"]["train"]["images"] == 664
+    assert gate.metadata["held_out_accuracy"] > 0.8
 
 
 def test_p_values_of_cues_are_counted(gate: Gate) -> None:
     p = gate.predict(digits().test.read(range(5)))
-    reference = gate.detector.id_cues_.numpy()
-    assert len(reference) == 180
+    reference = gate.held_out.cues
+    assert reference is not None
+    assert len(reference) == 120
     for column, name in enumerate(p.cues):
         for value, found in zip(p.cues[name], p.cue_p_values[name], strict=True):
-            assert found == (1 + (reference[:, column] >= value).sum()) / 181
+            assert found == (1 + (reference[:, column] >= value).sum()) / 121
 
 
 def test_the_same_gate_from_sets_arrays_and_loaders(gate: Gate) -> None:
@@ -271,7 +271,7 @@ def test_no_images_at_all() -> None:
         ({"model": Softmax(), "layers": "inner.late"}, "ends in a softmax"),
         ({"model": Noisy().eval()}, "not deterministic in evaluation mode"),
         ({"classes": ("a", "b")}, r"7 logits, but there are 2 class names \(a, b\)"),
-        ({"layers": ()}, r"Name the layers .* listed by goen\.layers"),
+        ({"layers": ()}, r"Name the layers .* listed by goen\.list_layers"),
         ({"logits": "scores"}, "No logits .* at 'scores'"),
         ({"ood": {"seven": 7}}, "seven is an ImageSet, images .* got int"),
     ],
@@ -337,7 +337,7 @@ def test_a_sampler_says_how_many_images_there_are() -> None:
                       sampler=thrice)  # fmt: skip
     with pytest.warns(GoenWarning, match="are copies of others"):
         found = fit(held_out=rows, false_alarm_rate=0.1)
-    assert found.facts["splits"]["held_out"]["images"] == 90
+    assert found.metadata["splits"]["held_out"]["images"] == 90
 
 
 def test_an_array_that_is_read_backwards_is_taken(gate: Gate) -> None:
@@ -357,21 +357,21 @@ def test_other_layers_of_goens_own_network_are_tapped(layers: tuple[str, ...]) -
     assert np.isfinite(gate.predict(p.test.read(range(3))).score).all()
 
 
-# A Tapped in place of model and layers
+# A FeatureExtractor in place of model and layers
 
 
 def test_a_tapped_model_gives_the_same_gate_as_model_and_layers(gate: Gate) -> None:
     p = digits()
-    tapped = Tapped(trained(), LAYERS, preprocess=preprocess)
-    other = Gate.fit(tapped, p.train, p.validation)
+    extractor = FeatureExtractor(trained(), LAYERS, preprocess=preprocess)
+    other = Gate.fit(extractor, p.train, p.validation)
     assert other.threshold == gate.threshold
     assert np.array_equal(other.held_out.scores, gate.held_out.scores)
     images = p.test.read(range(40))
     found, expected = other.predict(images), gate.predict(images)
     assert np.array_equal(found.score, expected.score)
     assert np.array_equal(found.p_value, expected.p_value)
-    assert other.facts == gate.facts
-    assert other.network is tapped
+    assert other.metadata == gate.metadata
+    assert other.network is extractor
 
 
 @pytest.mark.parametrize(
@@ -387,14 +387,16 @@ def test_a_tapped_model_gives_the_same_gate_as_model_and_layers(gate: Gate) -> N
     ],
 )
 def test_settings_beside_a_tapped_model_are_refused(settings: dict) -> None:
-    tapped = Tapped(trained(), LAYERS, preprocess=preprocess)
-    with pytest.raises(UsageError, match=r"give them to goen\.Tapped"):
-        Gate.fit(tapped, digits().train, digits().validation, **settings)
+    extractor = FeatureExtractor(trained(), LAYERS, preprocess=preprocess)
+    with pytest.raises(UsageError, match=r"give them to goen\.FeatureExtractor"):
+        Gate.fit(extractor, digits().train, digits().validation, **settings)
 
 
 def test_no_layers_are_not_the_layers_that_goen_chooses() -> None:
     for none in ((), ""):
-        with pytest.raises(UsageError, match=r"goen chooses. Layers are listed by goen\.layers"):
+        with pytest.raises(
+            UsageError, match=r"goen chooses. Layers are listed by goen\.list_layers"
+        ):
             Gate.fit(trained(), digits().train, digits().validation, layers=none)
 
 
@@ -415,7 +417,7 @@ def test_autocast_of_the_caller_changes_nothing(gate: Gate, tmp_path: Path) -> N
         fitted = fit()
         fitted.save(tmp_path / "gate")
         loaded = goen.load(tmp_path / "gate", model=DigitNet(), preprocess=preprocess)
-        updated, _ = fitted.update(held_out=digits().validation)
+        updated = fitted.update(held_out=digits().validation).gate
         for one in (gate, fitted, loaded, updated):
             for images in (test, test.read()):
                 assert np.array_equal(one.predict(images).score, expected)
@@ -442,7 +444,7 @@ def test_without_labels_of_held_out_images_those_of_the_training_images_count() 
         fit(train=(p.train.read(), np.roll(p.train.labels, 1)))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert fit(held_out=unlabelled).facts["held_out_accuracy"] is None
+        assert "held_out_accuracy" not in fit(held_out=unlabelled).metadata
 
 
 def test_preprocessing_that_is_no_function_is_a_sentence() -> None:
@@ -463,7 +465,7 @@ def test_a_model_that_knows_the_held_out_images_better_is_a_warning() -> None:
     worse = (p.train.read(), with_wrong_labels(p.train.labels, 0.4))
     with pytest.warns(GoenWarning, match=r"Are the two swapped, or was it trained on the held-o"):
         gate = fit(train=worse)
-    assert 0.55 < gate.facts["train_accuracy"] < 0.65
+    assert 0.55 < gate.metadata["train_accuracy"] < 0.65
 
 
 def test_a_model_that_does_not_know_its_training_images_is_a_warning() -> None:
@@ -496,7 +498,7 @@ def test_copies_among_the_held_out_images_are_a_warning(gate: Gate) -> None:
 def test_a_good_classifier_is_no_warning() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert fit().facts["held_out_accuracy"] > 0.9
+        assert fit().metadata["held_out_accuracy"] > 0.9
 
 
 class Sigmoid(nn.Module):

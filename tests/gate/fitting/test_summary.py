@@ -5,9 +5,8 @@ from sklearn.metrics import roc_auc_score
 from goen.data import ImageSet
 from goen.functional.conformal import false_alarm_interval
 from goen.gate import Gate
-from goen.gate.summary import fit_summary
-
-from ..own_model import LAYERS, digits, ood, preprocess, trained
+from goen.gate.fitting.summary import fit_summary
+from tests.own_model import LAYERS, digits, ood, preprocess, trained
 
 
 def fit(kinds: dict[str, ImageSet]) -> Gate:
@@ -54,10 +53,8 @@ def test_without_ood_images_it_has_no_table_of_them(factory: str | None) -> None
 
     gate = fit({})
     if factory:
-        gate = replace(gate, facts={**gate.facts, "factory": factory})
+        gate = replace(gate, metadata={**gate.metadata, "factory": factory})
     text = fit_summary(gate, {})
     assert text.splitlines()[0] == f"A gate for {factory or 'tests.own_model:DigitNet'}"
     assert "AUROC" not in text
-    assert text.endswith(
-        "Fitted without OOD images: no probability, and the cues are weighted equally."
-    )
+    assert text.endswith("Fitted without OOD images: the gate returns no probability of OOD.")

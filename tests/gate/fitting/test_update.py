@@ -1,3 +1,4 @@
+import copy
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,9 +12,8 @@ from goen.detectors import GoenM
 from goen.errors import LeakError, UsageError
 from goen.extraction import extract
 from goen.gate import Gate
-
-from ..own_model import LAYERS, digits, ood, preprocess, trained
-from .test_gate import make_gate
+from tests.gate.test_gate import make_gate
+from tests.own_model import LAYERS, digits, ood, preprocess, trained
 
 
 def fit(train: ImageSet, **changes: object) -> Gate:
@@ -29,9 +29,8 @@ def gate() -> Gate:
 
 def test_new_training_images_equal_a_fit_on_all_of_them(gate: Gate) -> None:
     rest = digits().train.take(range(400, 664))
-    updated, change = gate.update(
-        train=rest, held_out=digits().validation, ood={"noise": ood()["noise"]}
-    )
+    change = gate.update(train=rest, held_out=digits().validation, ood={"noise": ood()["noise"]})
+    updated = change.gate
     whole = fit(digits().train, ood={"noise": ood()["noise"]})
     found = updated.detector.bank_.state()
     for name, value in whole.detector.bank_.state().items():
@@ -40,7 +39,7 @@ def test_new_training_images_equal_a_fit_on_all_of_them(gate: Gate) -> None:
     assert np.allclose(updated.predict(probe).score, whole.predict(probe).score, atol=1e-3)
     assert set(change.before) == {"flagged/held_out", "auroc/noise", "flagged/noise"}
     assert "before   after" in str(change)
-    assert updated.facts["splits"]["train, added 3"]["images"] == 264
+    assert updated.metadata["splits"]["train, added 3"]["images"] == 264
 
 
 def test_the_bank_of_the_same_outputs_equals_a_refit(gate: Gate) -> None:
@@ -49,8 +48,8 @@ def test_the_bank_of_the_same_outputs_equals_a_refit(gate: Gate) -> None:
     outputs, labels = extract(gate.network, train), torch.from_numpy(train.labels)
     whole = GoenM(LAYERS).update(outputs, labels)
     first = GoenM(LAYERS).update(outputs[:400], labels[:400])
-    first.calibrate(first.cues(outputs[:50]))
-    later = GoenM.from_state(first.config(), first.state())
+    first.calibrate(outputs[:50])
+    later = copy.deepcopy(first)
     later.update(outputs[400:], labels[400:])
     for name, value in whole.bank_.state().items():
         assert torch.equal(later.bank_.state()[name], value), name
@@ -58,7 +57,8 @@ def test_the_bank_of_the_same_outputs_equals_a_refit(gate: Gate) -> None:
 
 
 def test_new_kinds_do_not_forget_the_old(gate: Gate) -> None:
-    updated, change = gate.update(ood={"photographs": ood()["photographs"]})
+    change = gate.update(ood={"photographs": ood()["photographs"]})
+    updated = change.gate
     both = fit(
         digits().train.take(range(400)),
         ood={"noise": ood()["noise"], "photographs": ood()["photographs"]},
@@ -77,10 +77,10 @@ def test_new_kinds_do_not_forget_the_old(gate: Gate) -> None:
 
 
 def test_other_held_out_images_take_the_place_of_the_old(gate: Gate) -> None:
-    updated, _ = gate.update(held_out=digits().test)
+    updated = gate.update(held_out=digits().test).gate
     assert len(updated.held_out.scores) == len(digits().test) - 3 * len(digits().test) // 5
     assert list(updated.detector.ood_cues_) == ["noise"]
-    assert updated.facts["splits"]["held_out"]["name"] == digits().test.name
+    assert updated.metadata["splits"]["held_out"]["name"] == digits().test.name
 
 
 def test_what_must_be_given_again_is_said(gate: Gate) -> None:
@@ -92,7 +92,7 @@ def test_what_must_be_given_again_is_said(gate: Gate) -> None:
     for nothing in ({}, {"ood": {}}):
         with pytest.raises(UsageError, match="Nothing to update"):
             gate.update(**nothing)
-    with pytest.raises(UsageError, match="goen run trains: run it again"):
+    with pytest.raises(UsageError, match="keeps nothing of the images that calibrated it: give he"):
         make_gate().update(ood=ood())
     with pytest.raises(LeakError, match="shares 100"):
         gate.update(train=more, held_out=more, ood=ood())
@@ -101,8 +101,8 @@ def test_what_must_be_given_again_is_said(gate: Gate) -> None:
 def test_a_saved_gate_can_be_updated(gate: Gate, tmp_path: Path) -> None:
     gate.save(tmp_path / "gate")
     loaded = goen.load(tmp_path / "gate", model=trained(), preprocess=preprocess)
-    one, _ = gate.update(ood=ood())
-    other, _ = loaded.update(ood=ood())
+    one = gate.update(ood=ood()).gate
+    other = loaded.update(ood=ood()).gate
     assert np.array_equal(one.held_out.scores, other.held_out.scores)
 
 
@@ -123,11 +123,12 @@ def test_what_a_gate_says_of_its_accuracy_is_that_of_the_new_images(gate: Gate) 
     p = digits()
     images = p.validation.read()
     labels = gate.predict(images).label
-    updated, _ = gate.update(held_out=(images, labels))
-    assert updated.facts["held_out_accuracy"] == 1.0
-    assert gate.facts["held_out_accuracy"] < 1
-    wrong, _ = gate.update(held_out=(images, (labels + 1) % 7))
-    assert wrong.facts["held_out_accuracy"] == 0.0
+    updated = gate.update(held_out=(images, labels)).gate
+    assert updated.metadata["held_out_accuracy"] == 1.0
+    assert gate.metadata["held_out_accuracy"] < 1
+    wrong = gate.update(held_out=(images, (labels + 1) % 7)).gate
+    assert wrong.metadata["held_out_accuracy"] == 0.0
+    assert "held_out_accuracy" not in gate.update(held_out=images).gate.metadata
 
 
 def test_an_image_of_the_training_set_is_found_wherever_it_comes_in(
@@ -143,7 +144,7 @@ def test_an_image_of_the_training_set_is_found_wherever_it_comes_in(
                 each.update(held_out=given)
             with pytest.raises(LeakError, match="3 images of ood new are in the gate's train"):
                 each.update(ood={"new": given})
-    updated, _ = gate.update(held_out=p.test)
+    updated = gate.update(held_out=p.test).gate
     with pytest.raises(LeakError, match="5 images of ood new are in the gate's held_out"):
         updated.update(ood={"new": p.test.read(range(5))})
     updated.update(ood={"old": p.validation})  # held out before, and free again

@@ -9,23 +9,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from onnxruntime import InferenceSession
 from PIL import Image
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 import goen
 from goen.batch import Inputs, count_of, take
-from goen.data.forms import PixelForm
-from goen.data.kinds import ImageInputs, InputKind, TensorInputs, TensorPart
+from goen.data.images.pixel_format import PixelFormat
+from goen.data.input_spec import ImageInputs, InputSpec, TensorInputs, TensorPart
 from goen.errors import LeakError, UsageError
 from goen.gate import Gate
-from goen.gate._inputs import check_inputs, inputs_manifest, read_inputs
-from goen.gate.export import to_onnx
-from goen.gate.traceable import input_names
-from goen.runs.manifest import Manifest
-
-from .false_alarms import flags_allowed
+from goen.gate.export.traceable import input_names
+from goen.gate.storage.inputs import check_inputs, inputs_manifest, read_inputs
+from goen.io.manifest import Manifest
+from tests.gate.false_alarms import flags_allowed
 
 CLASSES = 3
 
@@ -36,7 +33,7 @@ class Case(NamedTuple):
     draw: Callable[[np.random.Generator, np.ndarray], Any]
     unlike: Callable[[np.random.Generator, int], Any]
     model: Callable[[], nn.Module]
-    inputs: InputKind
+    inputs: InputSpec
     settings: dict[str, object]
 
 
@@ -231,7 +228,8 @@ def test_any_inputs_from_the_fit_to_an_update(name: str, tmp_path: Path) -> None
 
     # A tuple of two arrays would be inputs and their labels.
     other = (unlike, np.zeros(200, np.int64)) if isinstance(unlike, tuple) else unlike
-    updated, change = loaded.update(held_out=labelled(name, 300, 4), ood={"other": other})
+    change = loaded.update(held_out=labelled(name, 300, 4), ood={"other": other})
+    updated = change.gate
     assert change.after["auroc/other"] > 0.9
     assert updated.predict(inputs).probability is not None
 
@@ -269,9 +267,11 @@ def test_an_input_in_two_sets_is_found(name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_exported_files_give_the_decisions_of_the_gate(name: str, tmp_path: Path) -> None:
+    from onnxruntime import InferenceSession
+
     gate, (inputs, _) = gate_of(name), labelled(name, 90, 2)
     given = None if name.startswith("grey") else inputs
-    to_onnx(gate, tmp_path / "gate.onnx", given)
+    gate.export(tmp_path / "gate.onnx", given)
     session = InferenceSession(tmp_path / "gate.onnx")
     names = [value.name for value in session.get_inputs()]
     assert names == [*input_names(gate)]  # the threshold may be left out
@@ -291,9 +291,9 @@ def test_exported_files_give_the_decisions_of_the_gate(name: str, tmp_path: Path
 
 def test_a_file_needs_inputs_to_compare_on(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"cannot make up inputs of this kind \(tensors float"):
-        to_onnx(gate_of("sound"), tmp_path / "gate.onnx")
+        gate_of("sound").export(tmp_path / "gate.onnx")
     with pytest.raises(UsageError, match="takes uint8 images"):
-        to_onnx(gate_of("grey"), tmp_path / "gate.onnx", np.zeros((4, 1, 10, 12), np.float32))
+        gate_of("grey").export(tmp_path / "gate.onnx", np.zeros((4, 1, 10, 12), np.float32))
     assert not [*tmp_path.iterdir()]
 
 
@@ -325,7 +325,7 @@ def test_what_the_model_does_not_take_is_a_sentence() -> None:
     with pytest.raises(UsageError, match="takes no images: its inputs are tensors"):
         gate_of("sound").image_size  # noqa: B018
     with pytest.raises(UsageError, match="takes no images: its inputs are tensors"):
-        gate_of("sound").picture_form  # noqa: B018
+        gate_of("sound").pixel_format  # noqa: B018
     with pytest.raises(UsageError, match="Only images can be averaged over flips"):
         Gate.fit(
             model_of("sound"), labelled("sound", 300, 0), labelled("sound", 400, 1)[0],
@@ -348,13 +348,13 @@ KINDS = [case.inputs for case in CASES.values()] + [ImageInputs(3, 32, 32)]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_the_manifest_gives_the_inputs_back(kind: InputKind) -> None:
+def test_the_manifest_gives_the_inputs_back(kind: InputSpec) -> None:
     assert read_inputs(Manifest(dict(inputs_manifest(kind)))) == kind
 
 
 def test_gates_of_colour_images_are_written_as_before() -> None:
     fields = inputs_manifest(ImageInputs(3, 8, 9))
-    assert [*fields] == ["image_size", "pictures"]
+    assert [*fields] == ["image_size", "image_reading"]
     assert fields["image_size"] == [8, 9]
 
 
@@ -400,16 +400,18 @@ def test_pictures_are_read_in_the_channels_and_bits_of_the_gate() -> None:
     assert np.allclose(gate.predict(pictures).score, expected, atol=1e-5)
     colour = [picture.convert("RGB") for picture in pictures]
     assert np.allclose(gate.predict(colour).score, expected, atol=1e-5)
-    assert gate.picture_form == PixelForm(1)
-    assert gate_of("thirteen bands of 16 bits").picture_form == PixelForm(13, 16)
+    assert gate.pixel_format == PixelFormat(1)
+    assert gate_of("thirteen bands of 16 bits").pixel_format == PixelFormat(13, 16)
 
 
 def test_an_exported_grey_gate_resizes_as_pictures_are(tmp_path: Path) -> None:
+    from onnxruntime import InferenceSession
+
     gate = gate_of("grey")
-    to_onnx(gate, tmp_path / "gate.onnx")
+    gate.export(tmp_path / "gate.onnx")
     session = InferenceSession(tmp_path / "gate.onnx")
     large = np.random.default_rng(0).integers(0, 256, (4, 1, 33, 29), dtype=np.uint8)
-    own = np.stack([goen.read_picture(Image.fromarray(i[0]), (10, 12), form=gate.picture_form)
+    own = np.stack([goen.read_image(Image.fromarray(i[0]), (10, 12), pixel_format=gate.pixel_format)
                     for i in large])  # fmt: skip
     (score,) = session.run(["score"], {"images": large})
     assert np.allclose(score, gate.predict(own).score, atol=1e-4)
@@ -419,7 +421,7 @@ def test_manifests_name_channels_and_bits() -> None:
     colour, bands = ImageInputs(3, 8, 9), ImageInputs(13, 8, 9, 16)
     assert inputs_manifest(colour) == {
         "image_size": [8, 9],
-        "pictures": {"decode": "rgb-8-bit", "resize": "bilinear-antialiased"},
+        "image_reading": {"decode": "rgb-8-bit", "resize": "bilinear-antialiased"},
     }
     written = inputs_manifest(bands)
     assert (written["channels"], written["bits"]) == (13, 16)
@@ -428,13 +430,13 @@ def test_manifests_name_channels_and_bits() -> None:
     # Earlier gates of grey images said how colour is read.
     earlier = {
         **inputs_manifest(ImageInputs(1, 8, 9)),
-        "pictures": inputs_manifest(colour)["pictures"],
+        "image_reading": inputs_manifest(colour)["image_reading"],
     }
     assert read_inputs(Manifest(earlier)) == ImageInputs(1, 8, 9)
     with pytest.raises(ValueError, match="8 or 16 bits, got 12"):
         read_inputs(Manifest({**written, "bits": 12}))
     with pytest.raises(ValueError, match="not known here"):
-        read_inputs(Manifest({**written, "pictures": {"decode": "raw", "resize": "none"}}))
+        read_inputs(Manifest({**written, "image_reading": {"decode": "raw", "resize": "none"}}))
 
 
 def test_memory_stays_flat_over_a_stream() -> None:

@@ -12,21 +12,20 @@ import torch
 from torch import Tensor, nn
 
 import goen
-from goen.data.kinds import ImageInputs
+from goen.data.input_spec import ImageInputs
 from goen.detectors import GoenM
 from goen.errors import ArtifactError, UsageError
 from goen.extraction import extract
+from goen.features.preprocess import Preprocess, PreprocessSound
 from goen.gate import Gate, HeldOut
+from goen.io.artifacts import load_artifact, save_artifact
 from goen.models import NetworkConfig, ResNet18
 from goen.models.flip_averaging import FlipAveraged
 from goen.models.half_precision import round_to_half
 from goen.models.logit_ensemble import LogitEnsemble
-from goen.models.tapping.preprocess import Preprocess, PreprocessSound
 from goen.outputs import Outputs
-from goen.runs.artifacts import load_artifact, save_artifact
-
-from ..models.test_unwrapping import WRAPPERS
-from ..own_model import LAYERS, DigitNet, digits, ood, preprocess, trained
+from tests.features.test_unwrapping import WRAPPERS
+from tests.own_model import LAYERS, DigitNet, digits, ood, preprocess, trained
 
 
 def fit(**changes: object) -> Gate:
@@ -186,7 +185,7 @@ def test_only_networks_that_can_be_built_again_are_saved(
             return self.inner(x)
 
     gate, _ = saved
-    with pytest.raises(UsageError, match=r"Wrap it: goen.Tapped"):
+    with pytest.raises(UsageError, match=r"Wrap it: goen.FeatureExtractor"):
         replace(gate, network=Wrapped(gate.network)).save(tmp_path / "gate")
 
 
@@ -233,7 +232,7 @@ def test_an_ensemble_is_saved_in_half_precision_and_is_the_same_again(tmp_path: 
     assert manifest.part("network").count("members") == 2
     weights = tensors.part("network.members.1.")
     assert weights["conv1.weight"].dtype == torch.float16
-    assert tensors["scorer.bank.unit.0"].dtype == torch.float32
+    assert tensors["detector.bank.unit.0"].dtype == torch.float32
     loaded = goen.load(tmp_path / "gate")
     assert {parameter.dtype for parameter in loaded.network.parameters()} == {torch.float32}
     images = digits().test.read(range(12))
@@ -374,9 +373,9 @@ def test_goens_own_network_in_a_wrapper_is_still_goens_own(tmp_path: Path) -> No
 
 
 def test_a_tapped_model_may_be_wrapped() -> None:
-    tapped = goen.Tapped(trained(), LAYERS, preprocess=Preprocess((0.3,), (0.35,)))
-    gate = Gate.fit(nn.DataParallel(tapped), digits().train, digits().validation)
-    assert gate.network is tapped
+    extractor = goen.FeatureExtractor(trained(), LAYERS, preprocess=Preprocess((0.3,), (0.35,)))
+    gate = Gate.fit(nn.DataParallel(extractor), digits().train, digits().validation)
+    assert gate.network is extractor
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")

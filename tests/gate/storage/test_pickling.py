@@ -11,10 +11,9 @@ from torch import nn
 
 from goen.errors import ArtifactError
 from goen.gate import Gate
-from goen.gate.pickling import gate_files, unpickled_gate
-
-from ..own_model import LAYERS, DigitNet, digits, preprocess, trained
-from .test_gate import make_gate
+from goen.gate.storage.pickling import gate_files, read_contents
+from tests.gate.test_gate import make_gate
+from tests.own_model import LAYERS, DigitNet, digits, preprocess, trained
 
 
 def own_gate(flip_averaging: bool = False) -> Gate:
@@ -47,7 +46,7 @@ def test_a_gate_that_was_pickled_gives_the_same_prediction(
     assert np.array_equal(before.score, after.score)
     assert np.array_equal(before.p_value, after.p_value)
     assert arrived.false_alarm_rate == 0.1
-    assert arrived.facts == gate.facts
+    assert arrived.metadata == gate.metadata
     assert np.array_equal(copy.deepcopy(gate).predict(images).score, before.score)
 
 
@@ -83,7 +82,7 @@ def names_called(data: bytes) -> set[str]:
 
 def test_a_pickle_of_goens_own_gate_calls_one_function_of_goen_and_nothing_else() -> None:
     data = pickle.dumps(make_gate(), protocol=4)
-    assert names_called(data) == {"goen.gate.pickling.unpickled_gate"}
+    assert names_called(data) == {"goen.gate.gate._unpickled"}
 
 
 def test_only_the_users_own_objects_are_pickled_as_such() -> None:
@@ -99,9 +98,9 @@ def test_files_that_were_changed_on_the_way_are_refused() -> None:
     tensors = bytearray(files["tensors.safetensors"])
     tensors[-1] ^= 1
     with pytest.raises(ArtifactError, match="does not belong to its manifest"):
-        unpickled_gate({**files, "tensors.safetensors": bytes(tensors)}, None, None)
+        read_contents(Gate, {**files, "tensors.safetensors": bytes(tensors)}, None, None)
     with pytest.raises(ArtifactError, match="damaged"):
-        unpickled_gate({"../outside": b"x"}, None, None)
+        read_contents(Gate, {"../outside": b"x"}, None, None)
 
 
 def test_another_model_is_refused() -> None:
@@ -111,7 +110,7 @@ def test_another_model_is_refused() -> None:
 
     gate = own_gate()
     with pytest.raises(ArtifactError, match="differ from those recorded"):
-        unpickled_gate(gate_files(gate), Other(), preprocess)
+        read_contents(Gate, gate_files(gate), Other(), preprocess)
     with pytest.raises(ArtifactError, match="needs your model"):
-        unpickled_gate(gate_files(gate), None, preprocess)
+        read_contents(Gate, gate_files(gate), None, preprocess)
     assert isinstance(gate.network, nn.Module)

@@ -14,14 +14,13 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import goen
-from goen.data.kinds import ImageInputs
+from goen.data.input_spec import ImageInputs
 from goen.errors import ArtifactError, UsageError
+from goen.features.preprocess import Preprocess
 from goen.gate import Gate
 from goen.models import NetworkConfig, ResNet18
-from goen.models.tapping.preprocess import Preprocess
-
-from ..own_model import LAYERS, DigitNet, digits, ood, trained
-from .test_gate import make_gate
+from tests.gate.test_gate import make_gate
+from tests.own_model import LAYERS, DigitNet, digits, ood, trained
 
 
 def fit(**changes: object) -> Gate:
@@ -54,7 +53,8 @@ def test_no_code_is_taken_from_a_folder(saved: tuple[Gate, Path]) -> None:
     _, folder = saved
     with pytest.raises(ArtifactError, match=r"give the model.*tests.own_model:DigitNet"):
         goen.load(folder)
-    assert {file.suffix for file in folder.iterdir()} == {".json", ".safetensors"}
+    names = {file.name for file in folder.iterdir()}
+    assert names == {".goen", "manifest.json", "tensors.safetensors"}
 
 
 def test_the_manifest_has_the_guarantee_of_each_class(tmp_path: Path) -> None:
@@ -73,14 +73,16 @@ def test_the_manifest_has_the_guarantee_of_each_class(tmp_path: Path) -> None:
         (("network", "layers"), ["early", "head"]),
         (("network", "kind"), "another"),
         (("network", "dtype"), "float33"),
-        (("scorer", "kind"), "goen-x"),
-        (("scorer", "layers"), ["late", "early"]),
-        (("scorer", "ood"), ["a", "b", "c"]),
+        (("detector", "name"), "goen-x"),
+        (("detector", "name"), "knn"),
+        (("detector", "features"), ["late", "early"]),
+        (("detector", "widths"), [16, 23]),
+        (("detector", "num_classes"), 8),
         (("classes",), ["only one"]),
         (("image_size",), [32]),
-        (("pictures",), "bilinear"),
-        (("pictures", "decode"), "grey"),
-        (("pictures", "resize"), 3),
+        (("image_reading",), "bilinear"),
+        (("image_reading", "decode"), "grey"),
+        (("image_reading", "resize"), 3),
         (("threshold",), -99.0),
         (("per_class",), None),
     ],
@@ -107,12 +109,12 @@ def test_the_manifest_says_how_pictures_are_read(saved: tuple[Gate, Path], tmp_p
     shutil.copytree(saved[1], tmp_path / "gate")
     file = tmp_path / "gate" / "manifest.json"
     manifest = json.loads(file.read_text())
-    assert manifest["pictures"] == {"decode": "rgb-8-bit", "resize": "bilinear-antialiased"}
-    manifest["pictures"]["resize"] = "lanczos"
+    assert manifest["image_reading"] == {"decode": "rgb-8-bit", "resize": "bilinear-antialiased"}
+    manifest["image_reading"]["resize"] = "lanczos"
     file.write_text(json.dumps(manifest))
     with pytest.raises(ArtifactError, match=r"resize: 'lanczos', expected 'bilinear-antialiased'"):
         goen.load(tmp_path / "gate", model=DigitNet())
-    del manifest["pictures"]  # as in gates of earlier versions, which were read in the same way
+    del manifest["image_reading"]  # gates of earlier versions were read in the same way
     file.write_text(json.dumps(manifest))
     assert goen.load(tmp_path / "gate", model=DigitNet()).image_size == (32, 32)
 
@@ -127,13 +129,13 @@ def test_a_saved_gate_with_a_head_predicts_the_same(tmp_path: Path) -> None:
     a, b = gate.predict(some_images.read()), loaded.predict(some_images.read())
     for name in ("label", "confidence", "score", "p_value", "probability", "is_ood"):
         assert (getattr(a, name) == getattr(b, name)).all(), name
-    assert loaded.facts == {"why": "a test"}
+    assert loaded.metadata == {"why": "a test"}
     assert loaded.classes == gate.classes
     manifest = json.loads((tmp_path / "gate" / "manifest.json").read_text())
     assert manifest["threshold"] == gate.threshold
     assert manifest["guarantee"]["held_out_images"] == 200
-    names = {p.suffix for p in (tmp_path / "gate").iterdir()}
-    assert names == {".safetensors", ".json"}
+    names = {p.name for p in (tmp_path / "gate").iterdir()}
+    assert names == {".goen", "manifest.json", "tensors.safetensors"}
 
 
 def test_a_gate_that_does_not_fit_its_manifest_is_refused(tmp_path: Path) -> None:
@@ -143,7 +145,7 @@ def test_a_gate_that_does_not_fit_its_manifest_is_refused(tmp_path: Path) -> Non
     for path, value in [
         (("network", "width"), 3),
         (("network", "colour"), "red"),
-        (("scorer", "head"), None),
+        (("detector", "widths"), [3]),
         (("classes",), ["only one"]),
         (("threshold",), -99.0),
         (("false_alarm_rate",), None),
@@ -225,34 +227,55 @@ def put(value: float, *place: int) -> Callable[[Tensor], Tensor]:
         ("held_out_labels", lambda t: t[1:], "held_out_labels should be int64 of shape"),
         ("held_out_cues", lambda t: t[:, :2], r"held_out_cues should be .* 3\), got .* 2\)"),
         ("held_out_cues", put(NAN), "held_out_cues should hold finite"),
-        ("scorer.bank.unit.0", put(NAN), "scorer.bank.unit.0 should hold finite numbers, got nan"),
         (
-            "scorer.bank.unit.1",
-            put(1.5),
-            "scorer.bank.unit.1 should hold rows of length 1, got one",
+            "detector.bank.unit.0",
+            put(NAN),
+            "detector.bank.unit.0 should hold finite numbers, got nan",
         ),
-        ("scorer.bank.unit.1", lambda t: t[1:], "scorer.bank.unit.1 should be float32 of shape"),
         (
-            "scorer.bank.labels",
+            "detector.bank.unit.1",
+            put(1.5),
+            "detector.bank.unit.1 should hold rows of length 1, got one",
+        ),
+        (
+            "detector.bank.unit.1",
+            lambda t: t[1:],
+            "detector.bank.unit.1 should be float32 of shape",
+        ),
+        (
+            "detector.bank.labels",
             put(2**29),
             "bank.labels should hold numbers from 0 to 6, got 536870",
         ),
-        ("scorer.bank.counts", put(7, 2), "a sample of .* with 1 of each class at most"),
-        ("scorer.bank.turns", put(1.5), "bank.turns should hold finite numbers from 0.0 to 1.0"),
-        ("scorer.bank.counts", put(0), "bank.counts should hold numbers from 1, got 0"),
-        ("scorer.bank.counts", put(2**40), "at most 1,048,576 classes, got 1099511627776"),
-        ("scorer.bank.counts", put(1, 1), "its bank should be a sample of 1 images"),
-        ("scorer.fusion", put(0, 3), "fusion should hold means, standard deviations above 0"),
-        ("scorer.fusion", put(1e-320, 3), "that give finite scores"),
-        ("scorer.fusion", put(-1, 6), "weights of at least 0"),
-        ("scorer.fusion", lambda t: t[1:], r"fusion should be float64 of shape \(10,\)"),
-        ("scorer.id_cues", put(-1), "id_cues of [a-z0-9]+ should hold finite numbers from"),
+        ("detector.bank.counts", put(7, 2), "a sample of .* with 1 of each class at most"),
         (
-            "scorer.ood_cues.0",
-            put(1e300),
-            "ood_cues.0 of [a-z0-9]+ should hold finite numbers from",
+            "detector.bank.sampling_keys",
+            put(1.5),
+            "sampling_keys should hold finite numbers from 0.0 to 1.0",
         ),
-        ("scorer.further", put(1), "unknown names: scorer.further"),
+        ("detector.bank.counts", put(0), "bank.counts should hold numbers from 1, got 0"),
+        ("detector.bank.counts", put(2**40), "at most 1,048,576 classes, got 1099511627776"),
+        ("detector.bank.counts", put(1, 1), "its bank should be a sample of 1 images"),
+        ("detector.std", put(0), "detector.std should hold finite numbers from 2.2"),
+        ("detector.std", put(1e-320), "detector.std should hold finite numbers from 2.2"),
+        ("detector.weights", put(1e308), "not all be 0, and give finite scores"),
+        (
+            "detector.weights",
+            put(-1),
+            "detector.weights should hold finite numbers from 0.0, got -1",
+        ),
+        ("detector.weights", lambda t: t * 0, "its weights should not all be 0"),
+        ("detector.weights", lambda t: t[1:], r"weights should be float64 of shape \(3,\)"),
+        ("detector.mean", put(NAN), "detector.mean should hold finite numbers, got nan"),
+        ("detector.bias", put(INF), "detector.bias should hold finite numbers, got inf"),
+        ("detector.bias", None, "no tensor detector.bias"),
+        ("detector.id_cues", put(-1), "id_cues of [a-z0-9]+ should hold finite numbers from"),
+        (
+            "detector.ood_cues.noise",
+            put(1e300),
+            "ood_cues.noise of [a-z0-9]+ should hold finite numbers from",
+        ),
+        ("detector.further", put(1), "unknown names: detector.further"),
         ("further", put(1), "unknown names: further"),
         ("image_hashes.0", put(2**62), "image_hashes.0 should hold different hashes, sorted"),
         ("image_hashes.0", lambda t: t.double(), "image_hashes.0 should be int64"),
@@ -294,9 +317,13 @@ def test_a_forged_tensor_is_refused_by_name(
         (("guarantee", "expected_false_alarm_rate"), 0.0, "its guarantee should be that of"),
         (("guarantee", "of_this_gate_90_percent"), [0.9, 0.1], "its guarantee should be that of"),
         (("image_hashes",), ["train", "train"], "should name each role once"),
-        (("facts", "splits", "train", "images"), "many", "facts.splits.train.images should be a"),
-        (("facts", "held_out_accuracy"), 2, "held_out_accuracy should be from 0 to 1"),
-        (("facts", "factory"), {}, "its facts.factory should be text"),
+        (
+            ("metadata", "splits", "train", "images"),
+            "many",
+            "metadata.splits.train.images should be a",
+        ),
+        (("metadata", "held_out_accuracy"), 2, "held_out_accuracy should be from 0 to 1"),
+        (("metadata", "factory"), {}, "its metadata.factory should be text"),
         (("further",), 1, "unknown fields: 'further'"),
         (("network", "further"), 1, "unknown fields: 'network.further'"),
         (("network", "dtype"), "load", "its network.dtype should be one of float16, .* got 'load'"),
@@ -306,15 +333,19 @@ def test_a_forged_tensor_is_refused_by_name(
         (("network", "preprocess", "crop"), [8], "preprocess.crop should be a height and a width"),
         (("network", "preprocess", "sampling_rate"), 8000, "fields: 'network.preprocess.mean'"),
         (("network", "preprocess", "std"), [0.0], "std is one positive number per channel"),
-        (
-            ("scorer", "weights", "entropy"),
-            7.0,
-            "its scorer.weights should be .*, as in its tensors",
-        ),
-        (("scorer", "rows"), 3, "its scorer.rows should be"),
-        (("scorer", "neighbour"), 3, "its scorer.neighbour should be"),
-        (("scorer", "layers"), ["early", "early"], "goen-m measures one layer or more, each once"),
-        (("scorer", "ood"), ["a", "a"], "its kinds of OOD should have different names"),
+        (("detector", "settings", "rows"), 3, "its bank should be that of 3 rows"),
+        (("detector", "settings", "rows"), -1, "rows must be an integer, at least 1"),
+        (("detector", "settings", "rows"), [1], "rows must be an integer, at least 1"),
+        (("detector", "settings", "further"), 1, "unknown settings: further"),
+        (("detector", "settings", "layers"), ["late"], "should read .*late.*, got .*early"),
+        (("detector", "settings", "logit_cues"), ["up"], "Unknown cue of the logits 'up'"),
+        (("detector", "settings", "logit_cues"), [7], "Unknown cue of the logits 7"),
+        (("detector", "settings"), [], "its detector.settings should be an object"),
+        (("detector", "features"), ["early", "early"], "was fitted on 7 classes and"),
+        (("detector", "widths"), [16, 25], "its bank was fitted on another network"),
+        (("detector", "num_classes"), 6, "its bank was fitted on another network"),
+        (("detector", "num_classes"), 2**40, "was fitted on 1099511627776 classes"),
+        (("detector", "further"), 1, "unknown fields: 'detector.further'"),
     ],
 )
 def test_a_forged_field_is_refused_by_name(
@@ -342,36 +373,40 @@ def of_a_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("network.conv1.weight", lambda t: t[:1], r"conv1.weight should be .*\(2, 3, 3, 3\), got"),
         ("network.bn1.bias", None, "no tensor network.bn1.bias"),
         ("network.further", put(1), "unknown names: network.further"),
-        ("scorer.density.counts", put(-1), "density.counts should hold numbers from 0"),
-        ("scorer.density.counts", put(2**60), "density.counts should hold numbers from 0 to"),
-        ("scorer.density.counts", lambda t: t * 0, "No rows were seen"),
+        ("detector.density.counts", put(-1), "density.counts should hold numbers from 0"),
+        ("detector.density.counts", put(2**60), "density.counts should hold numbers from 0 to"),
+        ("detector.density.counts", lambda t: t * 0, "No rows were seen"),
         (
-            "scorer.density.mean_high",
+            "detector.density.mean_high",
             put(2.0),
             "mean_high should hold finite numbers from -1.00000",
         ),
         (
-            "scorer.density.mean_high",
+            "detector.density.mean_high",
             lambda t: t[0],
             r"mean_high should be .*\(classes, features\)",
         ),
-        ("scorer.density.mean_low", put(INF), "mean_low should hold finite numbers, got inf"),
-        ("scorer.density.within_scatter", put(NAN), "within_scatter should hold finite"),
-        ("scorer.density.within_scatter", lambda t: -t, "condition number"),
+        ("detector.density.mean_low", put(INF), "mean_low should hold finite numbers, got inf"),
+        ("detector.density.within_scatter", put(NAN), "within_scatter should hold finite"),
+        ("detector.density.within_scatter", lambda t: -t, "condition number"),
         (
-            "scorer.density.shrinkage",
+            "detector.density.shrinkage",
             put(2.0),
             "shrinkage should hold finite numbers from 0.0 to 1",
         ),
-        ("scorer.density.further", put(1), "unknown names: scorer.density.further"),
-        ("scorer.head.layers.0.bias", put(NAN), "head.layers.0.bias should hold finite"),
-        ("scorer.head.layers.0.bias", put(1e30), "finite numbers from -10000.0 to 10000.0"),
+        ("detector.density.further", put(1), "unknown names: detector.density.further"),
+        ("detector.head.layers.0.bias", put(NAN), "head.layers.0.bias should hold finite"),
+        ("detector.head.layers.0.bias", put(1e30), "finite numbers from -10000.0 to 10000.0"),
         (
-            "scorer.head.layers.0.bias",
+            "detector.head.layers.0.bias",
             lambda t: t[1:],
             r"layers.0.bias should be float32 .*\(64,\)",
         ),
-        ("scorer.id_cues", lambda t: torch.zeros(4, 2).double(), r"id_cues should be .* 3\)"),
+        (
+            "detector.id_cues",
+            lambda t: torch.zeros(4, 2).double(),
+            "unknown names: detector.id_cues",
+        ),
     ],
 )
 def test_a_forged_tensor_of_a_run_is_refused_by_name(
@@ -399,11 +434,19 @@ def test_a_forged_tensor_of_a_run_is_refused_by_name(
         (("network", "head"), "none", "Unknown representation 'none'"),
         (("network", "head"), "a" * 9000, "Unknown representation 'a{400,500}…. Save it again"),
         (("network", "classifier"), ["linear"], "its network.classifier should be text"),
-        (("network", "mirrored"), 1, "its mirrored should be|network.mirrored should be true"),
-        (("scorer", "density", "ridge"), -1.0, "ridge is a variance, at least 0"),
-        (("scorer", "density", "condition_number"), 0.5, "condition_number should be at least 1"),
-        (("scorer", "head", "cues"), ["a"], "its scorer.head.cues should be log_distance"),
-        (("scorer", "further"), 1, "unknown fields: 'scorer.further'"),
+        (
+            ("network", "flip_averaged"),
+            1,
+            "network.flip_averaged should be true",
+        ),
+        (("detector", "settings", "ridge"), -1.0, "ridge is a variance, at least 0"),
+        (("detector", "settings", "ridge"), "a", "."),
+        (("detector", "settings", "shrinkage"), "most", "Unknown shrinkage 'most'"),
+        (("detector", "settings", "head"), {"epochs": -1}, "epochs"),
+        (("detector", "settings", "head"), {"further": 1}, "further"),
+        (("detector", "features"), [], "was fitted on|another network|not enough values"),
+        (("detector", "features"), ["z", "y"], "was fitted on 7 classes and"),
+        (("detector", "further"), 1, "unknown fields: 'detector.further'"),
     ],
 )
 def test_a_forged_field_of_a_run_is_refused_by_name(
@@ -432,7 +475,7 @@ def test_what_could_not_be_loaded_is_not_saved(of_a_run: Path, tmp_path: Path) -
     with pytest.raises(UsageError, match=r"A name in this gate is not Unicode: .*\\udcff"):
         replace(gate, classes=("a\udcff", *gate.classes[1:])).save(tmp_path / "gate")
     with pytest.raises(UsageError, match="at most 8,388,608 are loaded"):
-        replace(gate, facts={"text": "a" * 9_000_000}).save(tmp_path / "gate")
+        replace(gate, metadata={"text": "a" * 9_000_000}).save(tmp_path / "gate")
     assert not (tmp_path / "gate").exists()
 
 

@@ -1,7 +1,10 @@
 """Figures that compare methods: what is drawn, and where."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -14,6 +17,7 @@ from goen.report.figures.bench import (
     forest,
     roc_by_kind,
     score_rows,
+    seed_points,
 )
 from goen.report.figures.curves import roc
 from goen.report.figures.style import BLUE, COLOURS, ORANGE, PALE
@@ -122,3 +126,16 @@ def test_equal_scores_are_drawn() -> None:
 def test_scores_that_are_nearly_all_equal_have_a_range_of_some_width() -> None:
     equal = np.zeros(1000)
     assert _shown_range(Scored("one", 0, equal, equal)) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize("values", [(0.983, 0.9927), (0.0301, 0.0433), (1.0, 1.0), (0.3288, 0.88)])
+def test_the_numbers_of_the_axis_do_not_touch(values: tuple[float, float]) -> None:
+    figure = seed_points("AUROC: noise", "AUROC", {"a row with a long name": values})
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    [ax] = figure.axes
+    low, high = ax.get_xlim()
+    texts = [label for label in ax.get_xticklabels() if low <= label.get_position()[0] <= high]
+    boxes = [text.get_window_extent(renderer) for text in texts]
+    assert len(boxes) >= 2
+    for left, right in pairwise(boxes):
+        assert right.x0 - left.x1 > 0.3 * left.height

@@ -1,8 +1,8 @@
-"""The course of a training."""
+"""Figures of ``goen run``."""
 
 import pytest
 
-from goen.report.figures.learning import training_curve
+from goen.report.figures.run import training_curve
 from goen.report.figures.style import as_svg
 
 

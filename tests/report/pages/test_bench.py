@@ -1,17 +1,24 @@
-"""Tables and page of ``goen bench``."""
+"""Tables and pages of ``goen bench`` and ``goen ablate``."""
 
+import html
+import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from goen.io.results import Group, Origin, Result, read_results
 from goen.metrics import group_averages
-from goen.report.bench import bench_tables
+from goen.report import write_report
+from goen.report.blocks import Drawing, FigureRow, Page
+from goen.report.page import study_tables
+from goen.report.pages.bench import ablate_page, bench_page, bench_tables
+from goen.report.run_folder import RunFolder, read_run
 from goen.report.summary import Summary
 from goen.report.table import Cell, Table
-from goen.runs.results import Group, Origin, Result
-
-from .reading import methods_by_title, tables, values_by_key
+from tests.report.by_hand import ablate, bench
+from tests.report.reading import methods_by_title, page_text, plain, tables, values_by_key
 
 pytestmark = pytest.mark.xdist_group("report")
 
@@ -132,11 +139,8 @@ def key(result: Result) -> tuple[str, str]:
     return result.method, result.metric
 
 
-@pytest.mark.parametrize("recorded", [True, False])
-def test_the_means_are_over_the_same_sets_whatever_methods_are_compared(recorded: bool) -> None:
+def test_the_means_are_over_the_same_sets_whatever_methods_are_compared() -> None:
     content = {**CONTENT, "titles": {"knn": ["KNN", "post-hoc"]}, "uses_ood": []}
-    if not recorded:  # as in the folders of earlier versions
-        del content["calibration_ood"]
     alone = [r for r in results() if r.method == "knn"]
     summary = Summary.from_json(content)  # type: ignore[arg-type]
     for lonely, table in zip(
@@ -179,37 +183,6 @@ def test_what_is_not_significantly_worse_than_the_best_is_tied() -> None:
         "KNN": "",
         "GOEN": "best",
     }
-
-
-def test_a_test_against_another_row_than_the_bold_one_is_not_shown() -> None:
-    # An earlier version compared svhn's rows with GOEN, which other images of SVHN calibrated.
-    old = [replace(r, metric="p_against_best", value=0.9) for r in results() if is_svhn_knn(r)]
-    table = bench_tables([*results(), *old], SUMMARY)[0]
-    assert column(table, "svhn (far)")["KNN"].mark == "best"
-    assert column(table, "svhn (far)")["Max softmax"].mark == ""
-    higher = [replace(r, value=0.3) if r.metric == "p_against_best" else r for r in results()]
-    table = bench_tables([*higher, *old], SUMMARY)[0]
-    assert column(table, "svhn (far)")["Max softmax"].mark == ""
-
-
-def test_a_row_that_has_seen_a_kind_is_not_tied_there_either() -> None:
-    # An earlier version tested it too: against KNN, which is the best on SVHN without it.
-    old = [
-        replace(r, metric="p_against_best", value=0.9)
-        for r in results()
-        if (r.method, r.dataset, r.metric) == ("goen", "svhn", "auroc")
-    ]
-    lower = [replace(r, value=0.3) if r.metric == "p_against_best" else r for r in results()]
-    svhn = column(bench_tables([*lower, *old], SUMMARY)[0], "svhn (far)")
-    assert {k: c.mark for k, c in svhn.items()} == {
-        "Max softmax": "tied",
-        "KNN": "best",
-        "GOEN": "",
-    }
-
-
-def is_svhn_knn(result: Result) -> bool:
-    return (result.method, result.dataset, result.metric) == ("knn", "svhn", "auroc")
 
 
 def test_one_unseen_set_leads_and_no_mean_is_over_calibration_kinds_alone() -> None:
@@ -291,3 +264,150 @@ def test_the_cost_names_the_machine_in_every_file() -> None:
 def test_a_skipped_method_is_named(reports: dict[str, Path]) -> None:
     text = (reports["bench"] / "report.html").read_text()
     assert "<b>pytorch_ood.KNN is missing.</b> pytorch-ood cannot be imported." in text
+
+
+def test_differences_in_the_ablation_are_of_results(reports: dict[str, Path]) -> None:
+    folder = reports["ablate"]
+    values, by_title = values_by_key(folder), methods_by_title(folder)
+    for (section, label, column), cell in (
+        tables(folder / "report.html")["differences"].cells().items()
+    ):
+        dataset = column.partition(" (")[0]
+        own = values[by_title[section, label], dataset, "auroc"]
+        assert plain(cell.text) == f"{own - values['default', dataset, 'auroc']:+.4f}"
+        assert cell.text.startswith("≈") == (dataset != "noise")
+
+
+def test_a_difference_is_marked_where_either_row_was_calibrated_with_the_kind(
+    reports: dict[str, Path],
+) -> None:
+    found = tables(reports["ablate"] / "report.html")
+    shown = found["differences"].cells()
+    assert {section for section, _, _ in shown} == {"with the calibrated head", "distance alone"}
+    for (_, _, column), cell in shown.items():  # the default, which is subtracted, was
+        assert cell.text.endswith("†") == (column == "noise")
+    for (section, _, column), cell in found["center_loss"].cells().items():
+        seen = column == "noise" and section == "with the calibrated head"
+        assert cell.text.endswith("†") == seen
+    for name in ("differences", "center_loss"):
+        text = (reports["ablate"] / "tables" / f"{name}.md").read_text(encoding="utf-8")
+        assert "†: they were, for the row or for the one that is subtracted." in text
+
+
+def test_an_ablation_without_a_pair_to_compare_has_no_table_of_pairs(tmp_path: Path) -> None:
+    folder = ablate(tmp_path / "a")
+    results = [r for r in read_results(folder / "results.jsonl") if r.method == "default"]
+    summary = json.loads((folder / "run.json").read_text())
+    summary["titles"] = {"default": summary["titles"]["default"]}
+    assert all(table.rows for table in study_tables(results, Summary.from_json(summary)))
+
+
+def drawings(page: Page) -> dict[str, Drawing]:
+    galleries = [block for block in page.blocks() if isinstance(block, FigureRow)]
+    return {drawing.name: drawing for gallery in galleries for drawing in gallery.drawings}
+
+
+def summary_of(run: RunFolder) -> str:
+    text = str(bench_page(run, bench_tables(run.results, run.summary)).summary[0].text)  # type: ignore[union-attr]
+    return html.unescape(re.sub("<[^>]*>", "", text))
+
+
+def test_the_summary_names_the_best_on_unseen_sets_first(tmp_path: Path) -> None:
+    run = read_run(bench(tmp_path / "b"))
+    lead = summary_of(run)
+    assert lead.startswith("3 methods on the same images of digits, budget full, seed 42.")
+    unseen, others = lead.split("On the calibration kinds")
+    assert "0.9371 on near-set (Max softmax) and 0.9258 on far-set (Max softmax)" in unseen
+    assert "noise" not in unseen
+    assert "0.9145 on noise (Max softmax)" in others
+
+
+def test_a_variant_with_two_rows_is_counted_once(tmp_path: Path) -> None:
+    text = str(ablate_page(read_run(ablate(tmp_path / "a")), []).summary[0].text)  # type: ignore[union-attr]
+    scores = "(with the calibrated head and distance alone)"
+    assert text.startswith(f"3 variants {scores} on the same images of digits")
+
+
+def test_a_method_calibrated_with_a_kind_is_not_its_best(tmp_path: Path) -> None:
+    run = read_run(bench(tmp_path / "b"))
+    raised = [
+        replace(r, value=0.99) if (r.method, r.metric) == ("goen", "auroc") else r
+        for r in run.results
+    ]
+    lead = summary_of(replace(run, results=raised))
+    assert "0.9900 on near-set (GOEN) and 0.9900 on far-set (GOEN)" in lead
+    assert "0.9145 on noise (Max softmax)" in lead
+    tied = [replace(r, value=0.5) if r.metric == "auroc" else r for r in run.results]
+    lead = summary_of(replace(run, results=tied))
+    assert "0.5000 on near-set (Max softmax and 2 others)" in lead
+    assert "0.5000 on noise (Max softmax and 1 other)" in lead
+
+
+def test_unseen_sets_are_drawn_first(tmp_path: Path) -> None:
+    folder = bench(tmp_path / "b")
+    lines = (folder / "results.jsonl").read_text().splitlines(keepends=True)
+    noise_first = sorted(lines, key=lambda line: '"noise"' not in line)
+    (folder / "results.jsonl").write_text("".join(noise_first))
+    names = list(drawings(bench_page(read_run(folder), [])))
+    assert names == [
+        "auroc-near-set",
+        "auroc-far-set",
+        "auroc-noise",
+        *("roc-near-set", "scores-near-set"),
+        *("roc-far-set", "scores-far-set"),
+        *("roc-noise", "scores-noise"),
+    ]
+
+
+def test_roc_curves_have_their_numbers_and_their_prevalence(tmp_path: Path) -> None:
+    run = read_run(bench(tmp_path / "b"))
+    found = drawings(bench_page(run, []))
+    assert "GOEN: AUROC 0.8537, AUPR 0.4269" in found["roc-near-set"].alt
+    assert "GOEN†: AUROC 0.8311, AUPR 0.4156" in found["roc-noise"].alt
+    assert found["roc-noise"].caption == (
+        "10 OOD and 40 ID images: the AUPR of a random score is 0.200."
+    )
+    assert "Max softmax, KNN, GOEN" in found["scores-noise"].alt
+
+
+def test_of_each_section_the_best_on_unseen_sets_is_in_colour(tmp_path: Path) -> None:
+    run = read_run(bench(tmp_path / "b"))
+    titles = {method: (title, "all") for method, (title, _) in run.titles.items()}
+    one = replace(run, summary=replace(run.summary, titles=titles))
+    assert "Max softmax: AUROC" in drawings(bench_page(one, []))["roc-noise"].alt
+    assert "KNN: AUROC" not in drawings(bench_page(one, []))["roc-noise"].alt
+    # Better on the calibration kind alone, KNN is not the one; better on an unseen set, it is.
+    for name, coloured in (("noise", "Max softmax"), ("far-set", "KNN")):
+        raised = [
+            replace(r, value=1.0) if (r.method, r.dataset) == ("knn", name) else r
+            for r in run.results
+        ]
+        alt = drawings(bench_page(replace(one, results=raised), []))["roc-near-set"].alt
+        assert f"{coloured}: AUROC" in alt
+
+
+def test_a_run_without_scores_has_no_empty_section(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("goen.report.figures.style.FORMS", ("svg",))
+    folder = bench(tmp_path / "b")
+    (folder / "scores.safetensors").unlink()
+    write_report(folder)
+    text = page_text(folder)
+    assert "ROC curves" not in text
+    assert 'id="auroc"' in text
+    assert {f.stem for f in (folder / "figures").glob("*.svg")} == {
+        "auroc-near-set",
+        "auroc-far-set",
+        "auroc-noise",
+    }
+
+
+def test_a_dataset_that_one_method_lacks_is_marked_in_the_figure(tmp_path: Path) -> None:
+    folder = ablate(tmp_path / "a")
+    lines = (folder / "results.jsonl").read_text().splitlines()
+    gone = [i for i, line in enumerate(lines) if '"concat"' in line and "far-set" in line]
+    kept = [line for i, line in enumerate(lines) if i not in gone]
+    (folder / "results.jsonl").write_text("\n".join(kept) + "\n")
+    alts = [drawing.alt for drawing in drawings(ablate_page(read_run(folder), [])).values()]
+    assert any("far-set" in alt and "CenterLoss not measured" in alt for alt in alts)

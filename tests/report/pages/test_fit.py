@@ -11,16 +11,15 @@ from scipy.stats import beta, binomtest
 from sklearn.metrics import roc_auc_score
 
 from goen.data import ImageSet
-from goen.data.data_urls import picture_url
+from goen.data.images.data_urls import image_url
 from goen.errors import UsageError
 from goen.gate import Gate
-from goen.report import fit
-from goen.report.fit import write_fit_page
-
-from ..gate.test_gate import make_gate
-from ..own_model import LAYERS, digits, ood, preprocess, trained
-from .reading import plain, tables
-from .scored import own_gate, walls
+from goen.report.pages import fit
+from goen.report.pages.fit import write_fit_page
+from tests.gate.test_gate import make_gate
+from tests.own_model import LAYERS, digits, ood, preprocess, trained
+from tests.report.reading import plain, tables
+from tests.report.scored import galleries, own_gate
 
 pytestmark = pytest.mark.xdist_group("report")
 
@@ -100,16 +99,16 @@ def test_the_suspicious_images_are_those_with_the_highest_scores(gate: Gate, pag
     held_out = digits().validation
     prediction = gate.predict(held_out)
     rows = np.argsort(-prediction.score)[:5]
-    wall = walls(page)["suspicious"]
-    assert [tile["name"] for tile in wall["tiles"]] == [f"{held_out.name}/#{i}" for i in rows]
-    for tile, i in zip(wall["tiles"], rows, strict=True):
-        assert tile["seen"] == picture_url(held_out.read([i])[0])
-        assert (tile["label"], tile["truth"]) == (prediction.label[i], held_out.labels[i])
-        assert tile["p"] == prediction.p_value[i]
-        assert [len(near) for near in tile["nearest"]] == [3, 3]
-    assert wall["rates"] is None
-    numbers = {n[0] for tile in wall["tiles"] for near in tile["nearest"] for n in near}
-    assert {int(number) for number in wall["training"]} == numbers
+    gallery = galleries(page)["suspicious"]
+    assert [card["name"] for card in gallery["cards"]] == [f"{held_out.name}/#{i}" for i in rows]
+    for card, i in zip(gallery["cards"], rows, strict=True):
+        assert card["seen"] == image_url(held_out.read([i])[0])
+        assert (card["label"], card["truth"]) == (prediction.label[i], held_out.labels[i])
+        assert card["p"] == prediction.p_value[i]
+        assert [len(near) for near in card["nearest"]] == [3, 3]
+    assert gallery["rates"] is None
+    numbers = {n[0] for card in gallery["cards"] for near in card["nearest"] for n in near}
+    assert {int(number) for number in gallery["training"]} == numbers
     assert "often labelled wrongly" in page.read_text()
 
 
@@ -139,12 +138,12 @@ def test_ood_images_of_the_fit_have_their_numbers(with_ood: Gate, tmp_path: Path
 def test_files_give_names_and_thumbnails(gate: Gate, tmp_path: Path) -> None:
     files = [tmp_path / f"{i}<b>.png" for i in range(300)]
     for file, pixels in zip(files, digits().validation.read(), strict=True):
-        picture = Image.fromarray(pixels.transpose(1, 2, 0))
-        picture.resize((200, 100)).save(file)
+        image = Image.fromarray(pixels.transpose(1, 2, 0))
+        image.resize((200, 100)).save(file)
     write_fit_page(gate, digits().validation, tmp_path / "report.html", files=files)
-    tiles = walls(tmp_path / "report.html")["suspicious"]["tiles"]
-    assert [Path(tile["name"]).parent for tile in tiles] == [tmp_path] * 5
-    assert all(tile["thumbnail"].startswith("data:image/jpeg") for tile in tiles)
+    cards = galleries(tmp_path / "report.html")["suspicious"]["cards"]
+    assert [Path(card["name"]).parent for card in cards] == [tmp_path] * 5
+    assert all(card["thumbnail"].startswith("data:image/jpeg") for card in cards)
     assert "<b>.png" not in (tmp_path / "report.html").read_text()
 
 
@@ -157,14 +156,14 @@ def test_without_labels_there_is_no_accuracy(tmp_path: Path) -> None:
     text = (tmp_path / "report.html").read_text()
     assert "is right on" not in text
     assert "right" not in tables(tmp_path / "report.html")["classes"].columns
-    tiles = walls(tmp_path / "report.html")["suspicious"]["tiles"]
-    assert [tile["truth"] for tile in tiles] == [None] * 5
+    cards = galleries(tmp_path / "report.html")["suspicious"]["cards"]
+    assert [card["truth"] for card in cards] == [None] * 5
 
 
 def test_an_accuracy_near_chance_is_a_warning(gate: Gate, tmp_path: Path) -> None:
-    assert gate.evidence is not None
-    wrong = replace(gate.evidence, truth=(gate.evidence.predicted + 1) % 7)
-    write_fit_page(replace(gate, evidence=wrong), digits().validation, tmp_path / "report.html")
+    assert gate.diagnostics is not None
+    wrong = replace(gate.diagnostics, truth=(gate.diagnostics.predicted + 1) % 7)
+    write_fit_page(replace(gate, diagnostics=wrong), digits().validation, tmp_path / "report.html")
     assert (
         '<p class="warn">This accuracy is no better than chance (14.3%)'
         in (tmp_path / "report.html").read_text()
@@ -174,7 +173,7 @@ def test_an_accuracy_near_chance_is_a_warning(gate: Gate, tmp_path: Path) -> Non
 def test_of_very_many_classes_those_with_the_most_false_alarms_are_listed(
     gate: Gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("goen.report.fit._MOST_CLASSES", 2)
+    monkeypatch.setattr("goen.report.pages.fit._MOST_CLASSES", 2)
     write_fit_page(gate, digits().validation, tmp_path / "report.html")
     shown = [row[1] for row in tables(tmp_path / "report.html")["classes"].rows]
     prediction = gate.predict(digits().validation)
@@ -186,7 +185,7 @@ def test_of_very_many_classes_those_with_the_most_false_alarms_are_listed(
 def test_gates_that_were_not_just_fitted_are_refused(gate: Gate, tmp_path: Path) -> None:
     gate.save(tmp_path / "gate")
     held_out: ImageSet = digits().validation
-    for other in (make_gate(), replace(gate, evidence=None)):
+    for other in (make_gate(), replace(gate, diagnostics=None)):
         with pytest.raises(UsageError, match=r"as Gate\.fit returned it"):
             write_fit_page(other, held_out, tmp_path / "report.html")
     with pytest.raises(UsageError, match="300 held-out images, got 20"):

@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 
 from goen.functional.geometry import Geometry
-from goen.report.geometry import geometry_page, geometry_tables
+from goen.io.results import Origin
+from goen.report.pages.geometry import geometry_page, geometry_tables
 from goen.report.run_folder import read_run
-from goen.runs.results import Origin
-
-from .by_hand import geometry
-from .reading import methods_by_title, page_text, tables, values_by_key
+from tests.report.by_hand import geometry
+from tests.report.reading import methods_by_title, page_text, tables, values_by_key
 
 pytestmark = pytest.mark.xdist_group("report")
 

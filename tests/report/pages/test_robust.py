@@ -6,12 +6,11 @@ from statistics import fmean
 
 import pytest
 
-from goen.report.blocks import Gallery, Page, Paragraph
-from goen.report.robust import robust_page, robust_tables
+from goen.report.blocks import FigureRow, Page, Paragraph
+from goen.report.pages.robust import robust_page, robust_tables
 from goen.report.run_folder import RunFolder, read_run
-
-from .by_hand import robust
-from .reading import tables, values_by_key
+from tests.report.by_hand import robust
+from tests.report.reading import tables, values_by_key
 
 pytestmark = pytest.mark.xdist_group("report")
 
@@ -106,6 +105,6 @@ def test_the_lowest_accuracy_may_be_that_of_clean_images(run: RunFolder) -> None
 def test_methods_with_equal_values_are_joined_by_what_no_title_has(run: RunFolder) -> None:
     titles = {"max_softmax": ("GOEN, distance only", "goen"), "knn": ("GOEN", "goen")}
     run = replace(run, summary=replace(run.summary, titles=titles))
-    galleries = [b for b in robust_page(run, []).blocks() if isinstance(b, Gallery)]
+    galleries = [b for b in robust_page(run, []).blocks() if isinstance(b, FigureRow)]
     alts = {drawing.name: drawing.alt for drawing in galleries[0].drawings}
     assert "severity. GOEN, distance only; GOEN: 0.95 at 0" in alts["severity-accuracy"]

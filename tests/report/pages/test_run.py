@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from goen.report import run
-from goen.report.run import _calibrated_with
-from goen.runs.results import read_results
+from goen.io.results import read_results
+from goen.report.pages import run
+from goen.report.pages.run import _calibrated_with
 from goen.studies import METHODS
-
-from .reading import page_text, plain, results_by_key, tables
+from tests.report.reading import page_text, plain, results_by_key, tables
 
 pytestmark = pytest.mark.xdist_group("report")
 BY_SET = ("auroc", "fpr95_ood_positive", "fpr95_id_positive", "aupr_out")
@@ -133,6 +132,9 @@ def test_the_reliability_of_the_probability_counts_every_image_on_its_side(
     monkeypatch.setattr(run, "ood_calibration", noted)
     monkeypatch.setattr(run, "ood_reliability", lambda curves: Figure())
     scores = {"test": {"probability": np.array([0.1, 0.2])}, "far": {"probability": np.ones(3)}}
-    study = SimpleNamespace(scores=scores, sets={"far": "far"}, number=lambda *key: 0.6)
+    scores["test"]["goen"] = np.zeros(2)
+    study = SimpleNamespace(
+        scores=scores, sets={"far": "far"}, titles={"goen": ("", "")}, number=lambda *key: 0.6
+    )
     assert len(run._ood_reliability(study)) == 1  # type: ignore[arg-type]
     assert sides == [[[0.1, 0.2], [1.0, 1.0, 1.0]]]

@@ -7,12 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from goen.data.data_urls import picture_url
-from goen.gate.score_files import score_files
-from goen.report.score import ScoreReport
-
-from ..own_model import digits
-from .scored import HOSTILE, Scored, own_gate, scored, walls
+from goen.data.images.data_urls import image_url
+from goen.report.pages.score import ScoreReport
+from tests.image_sources import scored_rows
+from tests.own_model import digits
+from tests.report.scored import HOSTILE, Scored, galleries, own_gate, scored
 
 pytestmark = pytest.mark.xdist_group("report")
 
@@ -32,16 +31,16 @@ def rates(num_held_out: int) -> list[float]:
 
 
 def test_the_decision_at_every_rate_is_the_gates(page: Scored) -> None:
-    wall = walls(page.page)["scored-pictures"]
+    gallery = galleries(page.page)["scored-images"]
     prediction = page.gate.predict(page.images)
-    p = {tile["name"]: tile["p"] for tile in wall["tiles"]}
+    p = {card["name"]: card["p"] for card in gallery["cards"]}
     assert len(p) == len(page.files) == 150
     for rate in rates(120):
         strict = page.gate.with_false_alarm_rate(rate)
         expected = strict.predict_outputs(strict.outputs(page.images)).is_ood
         found = [p[str(file)] <= rate for file in page.files]
         assert found == expected.tolist()
-        counted = sum(number for value, number in wall["rates"]["counts"] if value <= rate)
+        counted = sum(number for value, number in gallery["rates"]["counts"] if value <= rate)
         assert counted == expected.sum()
     assert [p[str(file)] for file in page.files] == prediction.p_value.tolist()
 
@@ -49,51 +48,51 @@ def test_the_decision_at_every_rate_is_the_gates(page: Scored) -> None:
 def test_with_a_threshold_per_class_too(page: Scored, tmp_path: Path) -> None:
     gate = page.gate.with_false_alarm_rate(0.2).with_per_class()
     report = ScoreReport(gate, "g")
-    score_files(gate, page.files, lambda _: None, report.watch)
+    scored_rows(gate, *page.files, observer=report.images)
     report.write(tmp_path / "page.html")
     assert (
         "ID) images of the same predicted class that score at least as high, estimated with at "
         f"least {gate.num_held_out} held-out ID images of each class;"
     ) in (tmp_path / "page.html").read_text("utf-8")
-    wall = walls(tmp_path / "page.html")["scored-pictures"]
-    assert wall["rates"]["held_out"] == gate.num_held_out < 120
-    p = {tile["name"]: tile["p"] for tile in wall["tiles"]}
-    for rate in wall["rates"]["choices"]:
+    gallery = galleries(tmp_path / "page.html")["scored-images"]
+    assert gallery["rates"]["held_out"] == gate.num_held_out < 120
+    p = {card["name"]: card["p"] for card in gallery["cards"]}
+    for rate in gallery["rates"]["choices"]:
         expected = gate.with_false_alarm_rate(rate).predict(page.images).is_ood
         assert [p[str(file)] <= rate for file in page.files] == expected.tolist()
 
 
 def test_the_most_suspicious_come_first(page: Scored) -> None:
-    tiles = walls(page.page)["scored-pictures"]["tiles"]
+    cards = galleries(page.page)["scored-images"]["cards"]
     prediction = page.gate.predict(page.images)
     order = np.lexsort((-prediction.score, prediction.p_value))
-    assert [tile["name"] for tile in tiles] == [str(page.files[i]) for i in order]
-    for tile, i in zip(tiles, order, strict=True):
-        assert tile["seen"] == picture_url(page.images[i])
-        assert tile["label"] == prediction.label[i]
-        assert tile["confidence"] == pytest.approx(prediction.confidence[i])
-        assert tile["thumbnail"].startswith("data:image/jpeg")  # 96×64 pixels
+    assert [card["name"] for card in cards] == [str(page.files[i]) for i in order]
+    for card, i in zip(cards, order, strict=True):
+        assert card["seen"] == image_url(page.images[i])
+        assert card["label"] == prediction.label[i]
+        assert card["confidence"] == pytest.approx(prediction.confidence[i])
+        assert card["thumbnail"].startswith("data:image/jpeg")  # 96×64 pixels
 
 
 def test_the_neighbours_and_their_pictures_are_there(page: Scored) -> None:
-    wall = walls(page.page)["scored-pictures"]
+    gallery = galleries(page.page)["scored-images"]
     train = digits().train
-    assert wall["layers"] == ["early", "late"]
-    assert wall["cues"] == ["early", "late", "entropy"]
-    for tile in wall["tiles"]:
-        assert [len(near) for near in tile["nearest"]] == [3, 3]
-        for number, label, _ in (n for near in tile["nearest"] for n in near):
+    assert gallery["layers"] == ["early", "late"]
+    assert gallery["cues"] == ["early", "late", "entropy"]
+    for card in gallery["cards"]:
+        assert [len(near) for near in card["nearest"]] == [3, 3]
+        for number, label, _ in (n for near in card["nearest"] for n in near):
             assert label == train.labels[number]
-            assert wall["training"][str(number)] == ["", picture_url(train.read([number])[0])]
+            assert gallery["training"][str(number)] == ["", image_url(train.read([number])[0])]
 
 
 def test_names_of_strangers_are_text(page: Scored) -> None:
     text = page.page.read_text()
-    names = {Path(tile["name"]).name for tile in walls(page.page)["scored-pictures"]["tiles"]}
+    names = {Path(card["name"]).name for card in galleries(page.page)["scored-images"]["cards"]}
     assert {*HOSTILE} <= names
     for name in (*HOSTILE, "<_b><svg onload=alert(2)>.png"):
         assert name not in text
-    assert f"{html.escape('<_b><svg onload=alert(2)>.png')}</td><td>is not a picture" in text
+    assert f"{html.escape('<_b><svg onload=alert(2)>.png')}</td><td>is not an image" in text
     assert text.count("<script") == 2  # its data and its own script
     assert "<!--" not in text
     ids = re.findall(r'\bid="([^"]+)"', text)
@@ -103,27 +102,25 @@ def test_names_of_strangers_are_text(page: Scored) -> None:
 def test_what_is_left_out_is_counted_and_stated(page: Scored, tmp_path: Path) -> None:
     gate, shown = page.gate, 12
     report = ScoreReport(gate, "g", most=shown)
-    for start in range(0, len(page.files), 40):  # several batches, the worst pictures in the last
+    for start in range(0, len(page.files), 40):  # several batches, the worst images in the last
         part = page.files[::-1][start : start + 40]
-        score_files(gate, part, lambda _: None, report.watch)
-        assert len(report._kept) <= shown
+        scored_rows(gate, *part, observer=report.images)
+        assert len(report.images.kept) <= shown
     report.write(tmp_path / "page.html")
-    wall = walls(tmp_path / "page.html")["scored-pictures"]
-    whole = walls(page.page)["scored-pictures"]
-    assert [t["name"] for t in wall["tiles"]] == [t["name"] for t in whole["tiles"][:shown]]
-    assert wall["rates"] == whole["rates"]
+    gallery = galleries(tmp_path / "page.html")["scored-images"]
+    whole = galleries(page.page)["scored-images"]
+    assert [t["name"] for t in gallery["cards"]] == [t["name"] for t in whole["cards"][:shown]]
+    assert gallery["rates"] == whole["rates"]
     text = (tmp_path / "page.html").read_text()
-    highest = whole["tiles"][shown - 1]["p"]
-    assert "The 12 most suspicious of 150 pictures are shown. The 138 others" in text
+    highest = whole["cards"][shown - 1]["p"]
+    assert "The 12 most suspicious of 150 images are shown. The 138 others" in text
     assert f"p-values of {highest:.2g} or more" in text
 
 
 def test_the_text_has_the_gates_numbers(page: Scored) -> None:
     text = page.page.read_text()
     flagged = int(page.gate.predict(page.images).is_ood.sum())
-    assert (
-        "The gate my-gate scored 150 pictures. At its false-alarm rate of <b>0.05</b> it " in text
-    )
+    assert "The gate my-gate scored 150 images. At its false-alarm rate of <b>0.05</b> it " in text
     assert f"it flags <b>{flagged}</b> of them" in text
     assert "estimated with 120 held-out ID images" in text
     assert "2 files could not be read and got no score." in text
@@ -134,12 +131,12 @@ def test_many_unreadable_files_are_counted(tmp_path: Path) -> None:
     gate = own_gate()
     report = ScoreReport(gate, "g")
     gone = [tmp_path / f"{i}.png" for i in range(250)]
-    score_files(gate, gone, lambda scored: report.watch_row(scored.row), report.watch)
+    scored_rows(gate, *gone, observer=report.images)
     report.write(tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text()
     assert "250 files could not be read and got no score. The first 200 are listed; 50 are" in text
     assert text.count("<td>does not exist.</td>") == 200
-    assert "scored 0 pictures" in text
+    assert "scored 0 images" in text
 
 
 def test_the_page_is_the_same_every_time_and_asks_nothing_from_outside(
@@ -147,7 +144,7 @@ def test_the_page_is_the_same_every_time_and_asks_nothing_from_outside(
 ) -> None:
     report = ScoreReport(page.gate, "my-gate", digits().train)
     everything = sorted(page.files[0].parent.iterdir())
-    score_files(page.gate, everything, lambda scored: report.watch_row(scored.row), report.watch)
+    scored_rows(page.gate, *everything, observer=report.images)
     report.write(tmp_path / "again.html")
     assert (tmp_path / "again.html").read_text() == page.page.read_text()
     assert "http" not in page.page.read_text().replace("http-equiv", "")

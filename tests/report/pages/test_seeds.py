@@ -6,12 +6,11 @@ from statistics import fmean, stdev
 
 import pytest
 
+from goen.io.results import Result, read_results
+from goen.report.pages.seeds import seeds_tables
 from goen.report.run_folder import read_run
-from goen.report.seeds import seeds_tables
-from goen.runs.results import Result, read_results
-
-from .by_hand import seeds
-from .reading import plain, tables
+from tests.report.by_hand import seeds
+from tests.report.reading import plain, tables
 
 pytestmark = pytest.mark.xdist_group("report")
 

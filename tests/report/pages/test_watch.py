@@ -1,4 +1,4 @@
-"""The page of ``goen watch``: its numbers, its pictures, and the page in a browser."""
+"""The page of ``goen watch``: its numbers, its images, and the page in a browser."""
 
 import math
 import re
@@ -8,20 +8,19 @@ from typing import Literal
 import numpy as np
 import pytest
 from PIL import Image
+from scipy.stats import binomtest
 
 from goen.errors import ArtifactError
-from goen.functional.proportion import exact_proportion
 from goen.monitor import Monitor
-from goen.monitor.watch import WatchSettings, open_watch
+from goen.monitor.keeping import MonitorSettings, open_monitor_folder
 from goen.report import write_report
 from goen.report.figures.watch import flagged_band
 from goen.report.watch_folder import WatchFolder, is_watch, read_watch
-
-from ..monitor.predictions import digit_gate
-from ..monitor.test_watch import score_rows
-from .browser import CHROMIUM, WIDTHS, chromium, look_at
-from .reading import page_text, tables
-from .test_browser import COLOURS
+from tests.monitor.predictions import digit_gate
+from tests.monitor.test_journal import score_rows
+from tests.report.browser import CHROMIUM, WIDTHS, chromium, look_at
+from tests.report.reading import page_text, tables
+from tests.report.test_browser import COLOURS
 
 pytestmark = pytest.mark.xdist_group("report")
 
@@ -33,14 +32,14 @@ def alarmed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = [*score_rows(400), *score_rows(200, seed=1, shift=2.5)]
     for number, row in enumerate(rows):
         row["path"] = str(folder / "images" / f"{number + 1}.png")
-    (folder / "images").mkdir()
-    for number in range(401, 601, 2):
-        pixels = np.full((8, 8, 3), number % 256, dtype=np.uint8)
-        Image.fromarray(pixels).save(folder / "images" / f"{number}.png")
-    with open_watch(folder, digit_gate(), "my-gate", WatchSettings()) as watch:
-        watch.add(rows[:300])
-        watch.add(rows[300:])
-        assert watch.monitor.state.alarm
+    with open_monitor_folder(folder, digit_gate(), "my-gate", MonitorSettings()) as kept:
+        (folder / "images").mkdir()
+        for number in range(401, 601, 2):
+            pixels = np.full((8, 8, 3), number % 256, dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / "images" / f"{number}.png")
+        kept.add_rows(rows[:300])
+        kept.add_rows(rows[300:])
+        assert kept.monitor.state.alarm
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("goen.report.figures.style.FORMS", ("svg",))
         write_report(folder)
@@ -58,8 +57,8 @@ def test_a_watch_is_read_as_it_was_written(alarmed: Path, watch: WatchFolder) ->
     assert len(watch) == 600
     assert watch.gate == "my-gate"
     assert watch.paths[0].endswith("/1.png")
-    assert watch.p_values.shape == watch.log_evidence.shape == (600, 5)
-    assert watch.log_evidence[-1] == pytest.approx(watch.monitor.streams.log_evidence, abs=1e-4)
+    assert watch.p_values.shape == watch.log_e_value.shape == (600, 5)
+    assert watch.log_e_value[-1] == pytest.approx(watch.monitor.streams.log_e_value, abs=1e-4)
     assert watch.flagged[-200:].mean() > watch.flagged[:400].mean()
     assert watch.events[0].text("event") == "started"
 
@@ -67,26 +66,26 @@ def test_a_watch_is_read_as_it_was_written(alarmed: Path, watch: WatchFolder) ->
 def test_the_page_says_what_happened(alarmed: Path, watch: WatchFolder) -> None:
     text = page_text(alarmed)
     state = watch.state
-    assert "<title>Watch of my-gate: ALARM</title>" in text
+    assert "<title>Monitor of my-gate: ALARM</title>" in text
     assert f"Alarm at image {state.alarm_at:,}" in text
     assert "ever raises an alarm is at most 0.01" in text
     assert "not that they are bad" in text
     shown = tables(alarmed / "report.html")["streams"].cells()
     for name, stream in state.streams.items():
-        assert float(shown["", name, "log evidence"].text) == pytest.approx(
-            stream.log_evidence, abs=0.006
+        assert float(shown["", name, "log e-value"].text) == pytest.approx(
+            stream.log_e_value, abs=0.006
         )
         at = shown["", name, "moved: found at image"].text
-        assert at == (f"{stream.finding.at:,}" if stream.finding else "–")
+        assert at == (f"{stream.change_point.at:,}" if stream.change_point else "–")
 
 
-def test_evidence_beyond_the_figure_and_the_shaded_part_are_explained(
+def test_values_beyond_the_figure_and_the_shaded_part_are_explained(
     alarmed: Path, watch: WatchFolder
 ) -> None:
     most = 3 * float(np.log(100))
-    assert watch.log_evidence.max() > most
+    assert watch.log_e_value.max() > most
     text = page_text(alarmed)
-    assert f"Evidence above {most:.1f} is drawn there." in text
+    assert f"Log e-values above {most:.1f} are drawn there." in text
     assert "Shaded: from the estimated change to the alarm." in text
     assert "Band: 95 % interval of each window" in text
 
@@ -112,21 +111,21 @@ def test_the_classes_before_and_since_are_counted(alarmed: Path, watch: WatchFol
     ):
         for name in digit_gate().classes:
             count = int((labels == name).sum())
-            _, low, high = exact_proportion(count, len(labels))
+            low, high = binomtest(count, len(labels)).proportion_ci()
             cell = shown["", name, part]
             assert cell.text == f"{count / len(labels):.1%}"
             assert cell.interval == f"{low:.1%}–{high:.1%}"
 
 
-def test_the_images_are_those_that_raised_the_evidence_most(
+def test_the_images_are_those_that_raised_the_e_value_most(
     alarmed: Path, watch: WatchFolder
 ) -> None:
     state = watch.state
     assert state.since is not None
     assert state.alarm_at is not None
     column = watch.names.index(next(iter(state.moved)))
-    evidence = watch.log_evidence[:, column]
-    gains = {n + 1: evidence[n] - evidence[n - 1] for n in range(state.since - 1, state.alarm_at)}
+    values = watch.log_e_value[:, column]
+    gains = {n + 1: values[n] - values[n - 1] for n in range(state.since - 1, state.alarm_at)}
     best = sorted(gains, key=lambda n: -gains[n])[:12]
     section = page_text(alarmed).split('<section id="images">')[1].split("</section>")[0]
     listed = re.findall(r"<tr><td>([\d,]+)</td>", section)
@@ -138,14 +137,15 @@ def test_a_restarted_watch_shows_the_present_test(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("goen.report.figures.style.FORMS", ("svg",))
-    with open_watch(tmp_path, digit_gate(), "my-gate", WatchSettings()) as watch:
-        watch.add(score_rows(200, shift=2.5))
-        assert watch.monitor.state.alarm
-        watch.restart()
+    with open_monitor_folder(tmp_path, digit_gate(), "my-gate", MonitorSettings()) as kept:
+        kept.add_rows(score_rows(200, shift=2.5))
+        assert kept.monitor.state.alarm
+    settings = MonitorSettings()
+    with open_monitor_folder(tmp_path, digit_gate(), "my-gate", settings, restart=True) as kept:
         write_report(tmp_path)
         assert "No images have come since the new test began." in page_text(tmp_path)
-        watch.add(score_rows(3, seed=1))
-        state = watch.monitor.state
+        kept.add_rows(score_rows(3, seed=1))
+        state = kept.monitor.state
     assert not state.alarm
     write_report(tmp_path)
     text = page_text(tmp_path)
@@ -155,17 +155,17 @@ def test_a_restarted_watch_shows_the_present_test(
         assert float(shown["", name, "highest"].text) < state.alarm_line
     rows = read_watch(tmp_path)
     score = rows.names.index("score")
-    evidence = [math.log(0.5), *rows.log_evidence[200:, score]]
-    gains = {200 + n: evidence[n] - evidence[n - 1] for n in range(1, 4)}
+    values = [math.log(0.5), *rows.log_e_value[200:, score]]
+    gains = {200 + n: values[n] - values[n - 1] for n in range(1, 4)}
     listed = ", ".join(f"{n} ({rows.paths[n - 1]})" for n in sorted(gains, key=lambda n: -gains[n]))
-    assert f"The 3 images that raised the evidence most: numbers {listed}." in text
+    assert f"The 3 images that raised the e-value most: numbers {listed}." in text
 
 
 def test_every_figure_has_an_alternative_text_and_nothing_is_loaded(alarmed: Path) -> None:
     text = page_text(alarmed)
-    pictures = re.findall(r"<img [^>]*>", text)
-    assert len(pictures) >= 4
-    assert all(len(re.search(r'alt="([^"]+)"', p)[1]) > 30 for p in pictures)  # type: ignore[index]
+    images = re.findall(r"<img [^>]*>", text)
+    assert len(images) >= 4
+    assert all(len(re.search(r'alt="([^"]+)"', p)[1]) > 30 for p in images)  # type: ignore[index]
     sources = re.findall(r"""(?:src|href)=["']([^"']+)""", text)
     assert all(source.startswith(("data:", "#")) for source in sources)
 
@@ -174,18 +174,18 @@ def test_a_watch_without_images_and_one_without_alarm_have_a_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("goen.report.figures.style.FORMS", ("svg",))
-    with open_watch(tmp_path, digit_gate(), "my-gate", WatchSettings()):
+    with open_monitor_folder(tmp_path, digit_gate(), "my-gate", MonitorSettings()):
         pass
     write_report(tmp_path)
     assert "no alarm after 0 images" in page_text(tmp_path).lower()
-    with open_watch(tmp_path, digit_gate(), "my-gate", WatchSettings()) as watch:
-        watch.add(score_rows(30))
+    with open_monitor_folder(tmp_path, digit_gate(), "my-gate", MonitorSettings()) as kept:
+        kept.add_rows(score_rows(30))
     write_report(tmp_path)
     text = page_text(tmp_path)
     assert "No alarm after 30 images" in text
     assert "Bar: 95 % interval of each window" in text
     assert "Shaded" not in text
-    assert "is drawn there" not in text
+    assert "are drawn there" not in text
     assert list(tables(tmp_path / "report.html")["classes"].columns) == [
         "held-out images",
         "share",
@@ -199,8 +199,8 @@ def test_a_path_from_outside_is_text_and_not_markup(
     rows = score_rows(30)
     for number, row in enumerate(rows):
         row["path"] = f"<script>alert({number})</script>\0.png"
-    with open_watch(tmp_path, digit_gate(), "<b>gate</b>", WatchSettings()) as watch:
-        watch.add(rows)
+    with open_monitor_folder(tmp_path, digit_gate(), "<b>gate</b>", MonitorSettings()) as kept:
+        kept.add_rows(rows)
     write_report(tmp_path)
     assert page_text(tmp_path).count("<script") == 1  # the page's own
     assert "<script>alert" not in page_text(tmp_path)
@@ -208,8 +208,8 @@ def test_a_path_from_outside_is_text_and_not_markup(
 
 
 def test_a_damaged_watch_is_a_sentence(tmp_path: Path) -> None:
-    with open_watch(tmp_path, digit_gate(), "my-gate", WatchSettings()) as watch:
-        watch.add(score_rows(30))
+    with open_monitor_folder(tmp_path, digit_gate(), "my-gate", MonitorSettings()) as kept:
+        kept.add_rows(score_rows(30))
     rows = (tmp_path / "images.jsonl").read_text().splitlines(keepends=True)
     for damaged, message in (
         ("".join(rows[:-1]), "29 rows for 30 images"),
@@ -219,8 +219,8 @@ def test_a_damaged_watch_is_a_sentence(tmp_path: Path) -> None:
         (tmp_path / "images.jsonl").write_text(damaged)
         with pytest.raises(ArtifactError, match=message):
             write_report(tmp_path)
-    Monitor(digit_gate()).save(tmp_path / "monitor.safetensors")
-    with pytest.raises(ArtifactError, match=r"it has no extra\.gate"):
+    Monitor(digit_gate()).save(tmp_path / "monitor.safetensors", overwrite=True)
+    with pytest.raises(ArtifactError, match=r"it has no extra\.journal"):
         write_report(tmp_path)
 
 
@@ -235,5 +235,5 @@ def test_it_renders_whole_and_alone(alarmed: Path, scheme: Literal["light", "dar
         assert found["requests"] == found["beyond"] == []
         assert found["overflow"] == 0
         assert found["tables"] >= 3
-        assert all(natural > 0 and shown > 100 for natural, shown in found["pictures"])
+        assert all(natural > 0 and shown > 100 for natural, shown in found["images"])
         assert found["colour"] == COLOURS[scheme]

@@ -7,28 +7,28 @@ from typing import cast
 
 from torch import nn
 
-from goen.cli.terminal import note
-from goen.data.folders import image_forms, image_size
-from goen.data.forms import COLOUR, PixelForm
+from goen.cli.output.console import note
+from goen.data.images.pixel_format import COLOUR, PixelFormat
+from goen.data.sets.folders import image_size, pixel_formats_of_set
 from goen.errors import UsageError
+from goen.features.importing import missing_library
+from goen.features.layers import accepts_images
+from goen.features.loaded_model import LoadedModel
+from goen.features.loading import as_loaded, is_library_model, load_model, open_architecture
+from goen.features.preprocess import Preprocessing
+from goen.features.torchvision_weights import describe_torchvision
+from goen.features.weights import load_weights
 from goen.gate import Gate, load
-from goen.gate.engine import AskedEngine
-from goen.gate.saving import count_saved_classes
-from goen.libraries.importing import missing_library
-from goen.libraries.opened import OpenedModel
-from goen.libraries.opening import as_opened, is_library_model, open_architecture, open_model
-from goen.libraries.torchvision_weights import describe_torchvision
+from goen.gate.export.engine import EngineOption
+from goen.gate.storage.saving import count_saved_classes
 from goen.models.placement import find_device
-from goen.models.tapping.layers import accepts_images
-from goen.models.tapping.preprocess import Preprocessing
-from goen.models.weights import load_weights
 
 
-def make_model(name: str, weights: Path | None = None) -> OpenedModel:
+def make_model(name: str, weights: Path | None = None) -> LoadedModel:
     """The model that ``pkg.module:factory`` returns, or another library's, with these weights.
 
     The current folder is searched for the module first, as by ``python -m``. ``hf:FOLDER`` and
-    ``timm:NAME`` are no modules; see ``open_model``.
+    ``timm:NAME`` are no modules; see ``load_model``.
 
     Raises:
         UsageError: no such module, function or model, or it does not return a model.
@@ -36,13 +36,13 @@ def make_model(name: str, weights: Path | None = None) -> OpenedModel:
         ExtraMissing: the other library is not here or cannot be imported.
     """
     if is_library_model(name):
-        return open_model(name, weights)
+        return load_model(name, weights)
     made = _find("--model", name)
     model = _called(made, name)
     if weights is None:
-        return as_opened(model)
+        return as_loaded(model)
     load_weights(model, weights)
-    return describe_torchvision(model, made, weights) or as_opened(model)
+    return describe_torchvision(model, made, weights) or as_loaded(model)
 
 
 def _called(made: object, name: str) -> nn.Module:
@@ -73,7 +73,7 @@ def open_gate(
     *,
     per_class: bool = False,
     device: str = "cpu",
-    engine: AskedEngine = "torch",
+    engine: EngineOption = "torch",
 ) -> Gate:
     """The gate of this name or folder, with the user's model and preprocessing if given."""
     place = find_device(device)
@@ -81,7 +81,8 @@ def open_gate(
     gate.network.to(place)
     if false_alarm_rate is not None:
         gate = gate.with_false_alarm_rate(false_alarm_rate)
-    return (gate.with_per_class() if per_class else gate).with_engine(engine)
+    gate = gate.with_per_class() if per_class else gate
+    return gate if engine == gate.engine else gate.with_engine(engine)
 
 
 def find_preprocess(name: str | None) -> Preprocessing | None:
@@ -100,13 +101,13 @@ def find_form(
     size: tuple[int, int] | None,
     preprocess: Preprocessing | None,
     classes: tuple[str, ...] = (),
-) -> PixelForm:
+) -> PixelFormat:
     """How the pictures of a dataset are read for a model: the first form that the model takes.
 
     A note says so if that is not colour. If it takes none of them, the usual one is returned: the
     fit has the reason.
     """
-    forms = image_forms(train, classes)
+    forms = pixel_formats_of_set(train, classes)
     if len(forms) == 1:
         return forms[0]
     for form in forms:

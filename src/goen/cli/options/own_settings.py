@@ -4,12 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from goen.data.folders import open_image_set
-from goen.data.forms import COLOUR, PixelForm
-from goen.data.readers import class_names
+from goen.cli.options.model import find_form
+from goen.data.images.pixel_format import COLOUR, PixelFormat
+from goen.data.imageset import ImageSet
+from goen.data.sets.folders import open_image_set
+from goen.data.sets.readers import class_names
 from goen.errors import UsageError
-from goen.libraries.opened import OpenedModel
-from goen.models.tapping.preprocess import InputPreprocessing, Preprocess, Preprocessing
+from goen.features.loaded_model import LoadedModel
+from goen.features.preprocess import InputPreprocessing, Preprocess, Preprocessing
+from goen.io.limits import check_image_size
 
 _SHOWN = 5
 
@@ -26,7 +29,7 @@ class OwnSettings:
         sized: whether --size was given, in place of the model's own size and crop.
     """
 
-    opened: OpenedModel
+    opened: LoadedModel
     function: Preprocessing | None = None
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
@@ -51,7 +54,7 @@ class OwnSettings:
         own = replace(own, size=None, crop=None) if self.sized else own
         return replace(own, mean=self.mean or own.mean, std=self.std or own.std)
 
-    def picture_size(self, train: str) -> tuple[int, int] | None:
+    def read_image_size(self, train: str) -> tuple[int, int] | None:
         """What the pictures of a folder are resized to by the model's own config.
 
         Known sets are not resized when they are read; the model's preprocessing does it.
@@ -59,9 +62,33 @@ class OwnSettings:
         own = self.preprocess(images=True)
         if not Path(train).is_dir() or not isinstance(own, Preprocess):
             return None
-        return own.picture_size
+        return own.read_image_size
 
-    def class_order(self, train: str, form: PixelForm = COLOUR) -> tuple[str, ...] | None:
+    def open_images(
+        self, name: str, size: tuple[int, ...], classes: tuple[str, ...], *, labelled: bool = True
+    ) -> tuple[ImageSet, PixelFormat]:
+        """The images of a dataset as the model takes them, and the form of their pixels.
+
+        Args:
+            name: of a folder, a file or a known set.
+            size: the values of --size.
+            classes: those of --classes; else they are numbered as the model's config does.
+            labelled: whether they have classes; else all images below the folder are read.
+        """
+        if len(size) > 2 or any(side < 1 for side in size):
+            raise UsageError(
+                f"--size is one number, or height and width, got {' '.join(map(str, size))}."
+            )
+        sides = (size[0], size[-1]) if size else self.read_image_size(name)
+        if sides is not None:
+            check_image_size(*sides)  # now, and not when the gate is saved
+        form = find_form(name, self.opened.model, sides, self.preprocess(images=True), classes)
+        order = (classes or self.class_order(name, form)) if labelled else ()
+        images = open_image_set(name, sides, order, form)
+        check_image_size(*images.image_shape[1:])
+        return images, form
+
+    def class_order(self, train: str, form: PixelFormat = COLOUR) -> tuple[str, ...] | None:
         """The classes in the order of the logits; ``None`` where one of the two only numbers them.
 
         Raises:

@@ -2,21 +2,21 @@
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Literal
 
-from goen.cli.options import OptionalPath, SomeNames
-from goen.cli.print_table import print_table
+from goen.cli.options.types import OptionalPath, SomeNames
+from goen.cli.output.table import print_table
 from goen.data.protocol import Protocol, protocol
-from goen.report.table import Table
-from goen.runs.results import Result
-from goen.runs.stages import Stages, alone_in, check_run_folder
+from goen.io.files import check_free
+from goen.io.stages import RUN, Stages
 from goen.training import help_training
-from goen.training.distributed import join_ranks
+from goen.training.distributed import broadcast, join_processes
 
-Done = TypeVar("Done")
+if TYPE_CHECKING:
+    from goen.report.page import Report
 
 
 @dataclass(frozen=True)
@@ -52,63 +52,49 @@ class StudyOptions:
         return Stages(self.stages) if self.stages else Stages.beside(folder)
 
 
-def run_on_ranks(
-    options: StudyOptions, folder: Path, work: Callable[[Protocol], Done]
-) -> Done | None:
-    """Do the work in this folder, held to the end: no other process may write results in between.
+def run_study(
+    options: StudyOptions, name: str, study: Callable[[Protocol, Path, Stages], object]
+) -> "Report | None":
+    """Run the study in its folder and write its report.
 
     Of several processes that torchrun started the first does it; the others take their share of its
     trainings, and ``None`` is their result.
     """
-    with join_ranks() as ranks:
-        if ranks.rank:
-            ranks.broadcast()  # datasets that had to be downloaded are here now
+    folder = options.run_folder(name)
+    with join_processes() as rank:
+        if rank:
+            broadcast()  # datasets that had to be downloaded are here now
             help_training(options.load_protocol().train)
             return None
-        check_run_folder(folder)  # before datasets are downloaded
+        check_free(folder, RUN, overwrite=True)  # before datasets are downloaded
         datasets = options.load_protocol()
-        ranks.broadcast(True)
-        with alone_in(folder):
-            done = work(datasets)
-        ranks.broadcast(None)
-        return done
+        broadcast(True)
+        study(datasets, folder, options.shared_stages(folder))
+        broadcast(None)
+    from goen.report.page import write_page  # Matplotlib, not before there is a result
+
+    return write_page(folder)
 
 
-def run_study(
+def print_study(
     options: StudyOptions,
     name: str,
-    study: Callable[[Protocol, Path, Stages], Sequence[Result]],
+    study: Callable[[Protocol, Path, Stages], object],
     *,
     as_json: bool,
 ) -> int:
-    """Run the study, write its tables and report, and print the tables, or the results as JSON."""
-    folder = options.run_folder(name)
-
-    def work(datasets: Protocol) -> tuple[Sequence[Result], list[Table], Path]:
-        results = study(datasets, folder, options.shared_stages(folder))
-        return results, *write_tables_and_report(folder, results)
-
-    done = run_on_ranks(options, folder, work)
-    if done is None:
+    """Run the study, and print its tables, or its results as JSON."""
+    report = run_study(options, name, study)
+    if report is None:
         return 0
-    results, tables, page = done
     if as_json:
-        for result in results:
+        for result in report.results:
             sys.stdout.write(json.dumps(asdict(result), ensure_ascii=False) + "\n")
         return 0
-    for table in tables:
+    for table in report.tables:
         print_table(table)
+    folder = report.path.parent
     print(f"tables:  {folder / 'tables'} (Markdown, LaTeX, CSV)")
     print(f"results: {folder / 'results.jsonl'}")
-    print(f"report:  {page.resolve()}")
+    print(f"report:  {report.path.resolve()}")
     return 0
-
-
-def write_tables_and_report(folder: Path, results: Sequence[Result]) -> tuple[list[Table], Path]:
-    """Write the tables and the report of a finished study; the tables, and the report's path."""
-    # Not before there is a result: these import Matplotlib.
-    from goen.report import write_report
-    from goen.report.registry import study_tables
-    from goen.report.summary import read_summary
-
-    return study_tables(results, read_summary(folder)), write_report(folder)

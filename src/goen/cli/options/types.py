@@ -18,4 +18,5 @@ OptionalFunction = Annotated[str | None, arg(metavar="MODULE:FUNCTION", help_beh
 OptionalModel = Annotated[str | None, arg(metavar="MODEL", help_behavior_hint="")]
 OptionalCount = Annotated[int | None, arg(metavar="N", help_behavior_hint="")]
 OptionalRate = Annotated[float | None, arg(metavar="RATE", help_behavior_hint="")]
+Overwrite = Annotated[bool, arg(help="Replace the output if it exists.")]
 Device = Annotated[str, arg(metavar="NAME")]

@@ -1,4 +1,4 @@
-"""A line of evidence as text, for a terminal."""
+"""The log e-value as a line of text, for a terminal."""
 
 import math
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ _MOST_POINTS = 4096
 
 
 class Chart:
-    """The evidence over all images so far, in a fixed number of columns.
+    """The log e-value over all images so far, in a fixed number of columns.
 
     Points are kept at most 4,096 at a time: when there are more, each two become their larger one.
 
@@ -30,9 +30,9 @@ class Chart:
         self._points: list[float] = []
         self._each, self._open = 1, 0  # images of a point, images in the last one
 
-    def add(self, log_evidence: Sequence[float]) -> None:
-        """The evidence after each of the next images."""
-        for value in log_evidence:
+    def add(self, log_e_value: Sequence[float]) -> None:
+        """The log e-value after each of the next images."""
+        for value in log_e_value:
             if self._open == 0:
                 self._points.append(value)
             self._points[-1] = max(self._points[-1], value)

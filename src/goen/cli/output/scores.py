@@ -1,4 +1,4 @@
-"""The table of scored pictures on the terminal.
+"""The table of scored images on the terminal.
 
 Written line by line: a table of rich takes a millisecond per row, and there may be 100,000.
 """
@@ -11,15 +11,17 @@ from textwrap import wrap
 from rich.cells import cell_len, chop_cells
 from rich.text import Text
 
-from goen.cli.terminal import output, visible_line
-from goen.data.find_pictures import describe_skipped
+from goen.cli.output.console import output, visible_line
+from goen.data.images.finding import describe_skipped
 from goen.gate import Gate
-from goen.gate.score_files import FileCounts, ScoreRow, most_unusual_cue
+from goen.gate.prediction import ScoreRow
+from goen.scoring.pipeline import ScoreSummary
+from goen.scoring.rows import most_unusual_cue
 
-_COLUMNS = ("picture", "class", "confidence", "p-value", "decision", "why")
+_COLUMNS = ("image", "class", "confidence", "p-value", "decision", "why")
 _TO_THE_RIGHT = ("confidence", "p-value")
 # Where the terminal is narrow, these are broken into lines of no fewer characters than that.
-_LEAST_WIDTHS = {"picture": 12, "class": 8, "why": 16}
+_LEAST_WIDTHS = {"image": 12, "class": 8, "why": 16}
 _GAP = "  "
 
 
@@ -50,13 +52,14 @@ def print_sentence(sentence: str) -> None:
     console.print(Text(visible_line(sentence)), soft_wrap=not console.is_terminal)
 
 
-def counted(counts: FileCounts, skipped: Counter[str], gate: Gate) -> str:
-    """A sentence: how many pictures were scored, flagged, unreadable and skipped, and by what."""
+def counted(summary: ScoreSummary, skipped: Counter[str], gate: Gate) -> str:
+    """A sentence: how many inputs were scored, flagged, unreadable and skipped, and by what."""
+    counts = summary.counts
     others = f"; {describe_skipped(skipped)}" if skipped else ""
     return (
         f"{counts.scored:,} scored, {counts.flagged:,} flagged at a false-alarm rate of "
         f"{gate.false_alarm_rate:g}, {counts.unreadable:,} unreadable{others}; "
-        f"engine: {gate.engine}"
+        f"engine: {summary.engine}"
     )
 
 
@@ -102,6 +105,6 @@ def _lines(texts: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
 def _broken(name: str, text: str, width: int) -> list[str]:
     """A path is broken anywhere, other texts between words if they are not too wide."""
     lines = [text]
-    if name != "picture":
+    if name != "image":
         lines = wrap(text, width, break_long_words=False, break_on_hyphens=False)
     return [part for line in lines for part in chop_cells(line, width)]

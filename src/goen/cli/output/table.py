@@ -5,7 +5,7 @@ from rich.markup import escape as escape_markup
 from rich.measure import Measurement
 from rich.table import Table as RichTable
 
-from goen.cli.terminal import output
+from goen.cli.output.console import output
 from goen.escaping import visible
 from goen.progress import PipeConsole
 from goen.report.table import Cell, Table

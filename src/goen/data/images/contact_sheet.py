@@ -1,29 +1,17 @@
-"""Contact sheets: one picture that shows images of a set by class."""
+"""Contact sheets: images of a set, by class, on one sheet."""
 
 from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
-from PIL.PngImagePlugin import PngInfo
 
 from goen.data.imageset import ImageSet, Pixels
-from goen.files import Own, whole_file
+from goen.io.files import whole_file
 
 _TILE = 64  # a 32-pixel image, doubled
 _GAP = 4
 _MOST_ROWS, _FEWEST_ROWS = 24, 6
 _BACKGROUND, _INK, _FAINT = "#ffffff", "#1a1a1a", "#6b6b6b"
-
-_MARK = "goen contact sheet"
-
-
-def _is_sheet(path: Path) -> bool:
-    with path.open("rb") as file:
-        head = file.read(200)
-    return head.startswith(b"\x89PNG") and b"tEXtSoftware\0" + _MARK.encode() in head
-
-
-SHEET = Own("a contact sheet of goen", _is_sheet)
 
 
 def class_sheet(images: ImageSet, columns: int = 12) -> Image.Image:
@@ -66,9 +54,7 @@ def sheet(title: str, rows: list[tuple[str, Pixels]]) -> Image.Image:
     return canvas
 
 
-def save_png(picture: Image.Image, path: Path) -> None:
-    """Write a contact sheet, whole or not at all; an earlier one there is replaced."""
-    marked = PngInfo()
-    marked.add_text("Software", _MARK)
-    with whole_file(path, SHEET) as temporary:
-        picture.save(temporary, format="PNG", pnginfo=marked)
+def save_png(image: Image.Image, path: Path, *, overwrite: bool = False) -> None:
+    """Write a contact sheet, whole or not at all."""
+    with whole_file(path, overwrite=overwrite) as temporary:
+        image.save(temporary, format="PNG")

@@ -6,31 +6,31 @@ import io
 import numpy as np
 from PIL import Image
 
-from goen.data.forms import Pixels, for_people
+from goen.data.images.pixel_format import Pixels, for_people
 
 # Up to this side PNG is exact and small; of larger images a JPEG is several times smaller.
 _EXACT_SIDE = 64
 _JPEG_QUALITY = 80
 
 
-def picture_url(pixels: Pixels, side: int | None = None) -> str:
+def image_url(pixels: Pixels, side: int | None = None) -> str:
     """An image ``(C, H, W)`` as a data URL, reduced so that neither side is above ``side``.
 
     Up to 64×64 pixels it is exact; larger ones are compressed. Images that are neither grey nor
     colour of 8 bits are shown as ``for_people`` has it.
 
     Example:
-        >>> picture_url(np.zeros((3, 2, 2), np.uint8)).startswith("data:image/png;base64,iVBOR")
+        >>> image_url(np.zeros((3, 2, 2), np.uint8)).startswith("data:image/png;base64,iVBOR")
         True
     """
-    picture = Image.fromarray(np.ascontiguousarray(for_people(pixels).transpose(1, 2, 0)))
+    image = Image.fromarray(np.ascontiguousarray(for_people(pixels).transpose(1, 2, 0)))
     if side is not None:
-        picture.thumbnail((side, side), Image.Resampling.BILINEAR)
+        image.thumbnail((side, side), Image.Resampling.BILINEAR)
     content = io.BytesIO()
-    if max(picture.size) <= _EXACT_SIDE:
-        picture.save(content, "PNG", optimize=True)
+    if max(image.size) <= _EXACT_SIDE:
+        image.save(content, "PNG", optimize=True)
         return data_url(content.getvalue(), "png")
-    picture.save(content, "JPEG", quality=_JPEG_QUALITY)
+    image.save(content, "JPEG", quality=_JPEG_QUALITY)
     return data_url(content.getvalue(), "jpeg")
 
 

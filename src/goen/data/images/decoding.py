@@ -1,8 +1,8 @@
-"""Decoding of picture files, which may come from anyone: the only place where goen does it."""
+"""Decoding of image files, which may come from anyone: the only place where goen does it."""
 
 import io
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
@@ -11,22 +11,31 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
-from goen.data.array_files import is_array_file, read_array_header, read_array_image
-from goen.data.byte_budget import ByteBudget
-from goen.data.forms import COLOUR, GREY, PixelForm, Pixels, resize_bands, scaled, to_depth
-from goen.data.open_picture import (
+from goen.data.images.array_files import read_array_header, read_array_image
+from goen.data.images.byte_budget import ByteBudget
+from goen.data.images.formats import (
     FORMATS,
-    PICTURE_SIDES,
+    IMAGE_SIDES,
     count_scans,
     has_run_lengths,
-    open_picture,
+    open_image,
     pillow_is_quiet,
     pixels_at_once,
 )
-from goen.data.tiff_bands import TiffBands, check_parts, decode_bands, read_tiff
-from goen.errors import DataCorrupt, UsageError
+from goen.data.images.pixel_format import (
+    COLOUR,
+    GREY,
+    PixelFormat,
+    Pixels,
+    resize_bands,
+    scaled,
+    to_depth,
+)
+from goen.data.images.tiff_bands import TiffBands, check_parts, decode_bands, read_tiff
+from goen.errors import DataCorrupt, GoenError, UsageError
+from goen.io.arrays import is_array_file
 
-# A picture of more pixels than this is a bomb or a mistake; Pillow refuses still larger ones. The
+# An image of more pixels than this is a bomb or a mistake; Pillow refuses still larger ones. The
 # 108-megapixel photographs of phones are below it.
 MAX_PIXELS = 178_956_970
 # A JPEG has ten scans or so, each of which passes over all of its pixels.
@@ -34,12 +43,12 @@ MAX_SCANS = 200
 # Of run-length encoded BMP files, which Pillow decodes in Python: a second for four million
 # pixels, whatever the size of the file.
 MAX_RUN_LENGTH_PIXELS = 10_000_000
-# What all threads together may hold in memory while they decode. A larger picture is decoded alone.
+# What all threads together may hold in memory while they decode. A larger image is decoded alone.
 DECODING_BYTES = 1 << 29
 _decoding = ByteBudget(DECODING_BYTES)
 
 RESIZE_FILTER = "bilinear-antialiased"
-"""How pictures are resized, in manifests; ``read_picture`` says what it means."""
+"""How images are resized, in manifests; ``read_image`` says what it means."""
 
 # EXIF orientations that exchange height and width.
 _QUARTER_TURNS = (5, 6, 7, 8)
@@ -47,65 +56,76 @@ _QUARTER_TURNS = (5, 6, 7, 8)
 _CHANNEL_MODES = {2: "LA", 4: "RGBA"}
 
 
-def read_picture(
+def read_image(
     source: Path | str | bytes | Image.Image,
     size: tuple[int, int] | None = None,
     name: str = "",
-    form: PixelForm = COLOUR,
+    pixel_format: PixelFormat = COLOUR,
+    check: "Callable[[ImageHeader], None]" = lambda header: None,
 ) -> Pixels:
-    """The picture as ``(C, H, W)``, resized to ``size`` (height, width) if given.
+    """The image as ``(C, H, W)``, resized to ``size`` (height, width) if given.
 
-    ``goen.read_picture("photo.jpg", gate.image_size, form=gate.picture_form)`` is what ``goen
-    score`` gives to a gate. Without a form it is RGB of 8 bits.
-
-    The result depends on the pixels alone, not on the file format: a JPEG is decoded at its full
-    size. Takes the ``FORMATS``, in any mode. As RGB, grey, palette, CMYK, 16 bit and transparent
-    pictures become RGB of 8 bits (transparency over black). As grey, colours become their luma
-    (Pillow's ``L``: 0.299 R + 0.587 G + 0.114 B), and 16 bits stay 16 bits if the form has so
-    many. Another number of channels is read from files that have as many: TIFF files of several
-    bands, arrays, pictures with transparency (2 or 4). An EXIF orientation is applied, of an
-    animation the first frame counts.
+    ``goen.read_image("photo.jpg", gate.image_size, pixel_format=gate.pixel_format)`` is what ``goen
+    score`` gives to a gate. Without a pixel format it is RGB of 8 bits. The result depends on the
+    pixels alone, not on the file format: a JPEG is decoded at its full size. Takes the ``FORMATS``,
+    in any mode. As RGB, grey, palette, CMYK, 16 bit and transparent images become RGB of 8 bits
+    (transparency over black). As grey, colours become their luma (Pillow's ``L``: 0.299 R + 0.587 G
+    + 0.114 B), and 16 bits stay 16 bits if the pixel format has so many. Another number of channels
+    is read from files that have as many: TIFF files of several bands, arrays, images with
+    transparency (2 or 4). An EXIF orientation is applied, of an animation the first frame counts.
 
     An NPY file, or an NPZ file with one array, holds an image ``(H, W)``, ``(C, H, W)`` or ``(H, W,
-    C)``, uint8, uint16 or floats in [0, 1], with as many channels as the form has.
+    C)``, uint8, uint16 or floats in [0, 1], with as many channels as the pixel format has.
 
-    The whole picture is stretched to the size, without a crop, by a bilinear (triangle) filter that
-    is widened when it shrinks, so that every pixel counts: Pillow's ``BILINEAR``. The width comes
-    first, then the height, each rounded to 8 bits; 16 bits are rounded once.
+    The whole image is stretched to the size, without a crop, by Pillow's ``BILINEAR`` filter, which
+    widens when it shrinks: the width, then the height, each rounded to 8 bits; 16 bits once.
 
     Args:
         source: a file, the content of one, or an image of Pillow's, which stays as it is.
-        size: (height, width) to resize to, such as a gate's ``image_size``; the picture's own if
-            not given.
+        size: (height, width), such as a gate's ``image_size``; the image's own if not given.
         name: for error messages.
-        form: channels and bits, such as a gate's ``picture_form``.
+        pixel_format: channels and bits, such as a gate's ``pixel_format``.
+        check: is given the header of a file before anything is decoded, and may raise.
 
     Raises:
-        DataCorrupt: the file is no picture of these formats, ends early, has other channels, or
-            more than ``MAX_PIXELS`` pixels (values, if it is no picture of Pillow's).
+        DataCorrupt: no image of these formats, one that ends early, has other channels, or more
+            than ``MAX_PIXELS`` pixels (values, if it is no image of Pillow's).
         UsageError: a size that is none.
 
     Example:
-        >>> read_picture(Image.new("L", (640, 480), 7), (2, 3))[0].tolist()
+        >>> read_image(Image.new("L", (640, 480), 7), (2, 3))[0].tolist()
         [[7, 7, 7], [7, 7, 7]]
     """
     if size is not None and (len(size) != 2 or min(size) < 1):
         raise UsageError(f"size is (height, width), both at least 1; got {size!r}.")
     source = Path(source) if isinstance(source, str) else source
-    name = name or (str(source) if isinstance(source, Path) else "picture")
+    name = name or (str(source) if isinstance(source, Path) else "image")
     if isinstance(source, Image.Image):
         with _one_error(name), pillow_is_quiet():
-            return _checked_and_decoded(source, size, name, form, copy=True)
+            return _checked_and_decoded(source, size, name, pixel_format, copy=True)
     if isinstance(source, Path) and is_array_file(source):
-        return _read_array(source, size, name, form)
-    tiff = None if _is_plain(form) else _several_bands(source, name)
-    if tiff is None or tiff.channels != form.channels:
+        return _read_array(source, size, name, pixel_format)
+    return _read_file(source, size, name, pixel_format, check)
+
+
+def _read_file(
+    source: Path | bytes,
+    size: tuple[int, int] | None,
+    name: str,
+    pixel_format: PixelFormat,
+    check: "Callable[[ImageHeader], None]",
+) -> Pixels:
+    """``read_image`` of a file that is no array, opened once."""
+    tiff = None if _is_plain(pixel_format) else _several_bands(source, name)
+    if tiff is None or tiff.channels != pixel_format.channels:
         try:
-            with _opened(source, name) as picture:
-                return _checked_and_decoded(picture, size, name, form)
+            with _opened(source, name) as image:
+                check(ImageHeader(image.format or "", *image.size, pixels_at_once(image)))
+                return _checked_and_decoded(image, size, name, pixel_format)
         except DataCorrupt as error:
             tiff = _bands_instead(error, source, name)
-    return _read_bands(source, tiff, size, name, form)
+    check(ImageHeader("TIFF", tiff.width, tiff.height, tiff.values_at_once))
+    return _read_bands(source, tiff, size, name, pixel_format)
 
 
 def _bands_instead(error: DataCorrupt, source: Path | bytes, name: str) -> TiffBands:
@@ -117,17 +137,19 @@ def _bands_instead(error: DataCorrupt, source: Path | bytes, name: str) -> TiffB
     return tiff
 
 
-def _read_array(file: Path, size: tuple[int, int] | None, name: str, form: PixelForm) -> Pixels:
+def _read_array(
+    file: Path, size: tuple[int, int] | None, name: str, pixel_format: PixelFormat
+) -> Pixels:
     header = read_array_header(file, name, MAX_PIXELS)
     values = int(np.prod(header.image_shape))
     with _decoding.hold(values * (header.dtype.itemsize + 2)):
-        image = read_array_image(file, form, name, MAX_PIXELS)
+        image = read_array_image(file, pixel_format, name, MAX_PIXELS)
         return resize_image(image, size, name)
 
 
-def _is_plain(form: PixelForm) -> bool:
-    """Whether pictures of any kind can be read so."""
-    return form == COLOUR or form.channels == 1
+def _is_plain(pixel_format: PixelFormat) -> bool:
+    """Whether any image can be read so."""
+    return pixel_format == COLOUR or pixel_format.channels == 1
 
 
 def _several_bands(source: Path | bytes, name: str) -> TiffBands | None:
@@ -145,31 +167,31 @@ def _read_bands(
     tiff: TiffBands,
     size: tuple[int, int] | None,
     name: str,
-    form: PixelForm,
+    pixel_format: PixelFormat,
 ) -> Pixels:
-    if tiff.channels != form.channels:
-        raise _other_channels(name, tiff.channels, form)
+    if tiff.channels != pixel_format.channels:
+        raise _other_channels(name, tiff.channels, pixel_format)
     values = tiff.values_at_once
     if values > MAX_PIXELS:
         raise DataCorrupt(
             f"{name} has {values:,} values; at most {MAX_PIXELS:,} are read. Shrink it first if it "
             "is genuine."
         )
-    # Pillow's pixels, those without padding, and those of the form.
+    # Pillow's pixels, those without padding, and those of the pixel format.
     with _one_error(name), pillow_is_quiet(), _decoding.hold(values * 12):
         found = decode_bands(source, tiff, _grey_values)
         if found.dtype == np.float32 and not (found.min() >= 0 and found.max() <= 1):
             raise ValueError("its floats should lie in [0, 1]")
-        return resize_image(to_depth(found, form.bits), size, name)
+        return resize_image(to_depth(found, pixel_format.bits), size, name)
 
 
 def _grey_values(content: bytes) -> NDArray[Any]:
-    with open_picture(io.BytesIO(content)) as picture:
-        return np.asarray(picture)
+    with open_image(io.BytesIO(content)) as image:
+        return np.asarray(image)
 
 
 def resize_image(image: Pixels, size: tuple[int, int] | None, name: str) -> Pixels:
-    """An image ``(C, H, W)`` resized as ``read_picture`` does, if a size is given.
+    """An image ``(C, H, W)`` resized as ``read_image`` does, if a size is given.
 
     Raises:
         DataCorrupt: it is too narrow for its height.
@@ -180,47 +202,49 @@ def resize_image(image: Pixels, size: tuple[int, int] | None, name: str) -> Pixe
     return resize_bands(image, size)
 
 
-def _other_channels(name: str, channels: int, form: PixelForm) -> DataCorrupt:
-    return DataCorrupt(f"{name} has {channels} channels; {form.channels} are needed ({form}).")
+def _other_channels(name: str, channels: int, pixel_format: PixelFormat) -> DataCorrupt:
+    return DataCorrupt(
+        f"{name} has {channels} channels; {pixel_format.channels} are needed ({pixel_format})."
+    )
 
 
-def picture_forms(file: Path) -> list[PixelForm]:
+def pixel_formats(file: Path) -> list[PixelFormat]:
     """How a file may be read, the usual way first: for a model of as many channels.
 
-    A picture that Pillow opens is RGB first, then what it is itself, then grey. A TIFF file that
+    An image that Pillow opens is RGB first, then what it is itself, then grey. A TIFF file that
     it does not open is what it is, and so is an array.
 
     Raises:
-        DataCorrupt: the file is no picture.
+        DataCorrupt: the file is no image.
     """
     name = str(file)
     if is_array_file(file):
-        return read_array_header(file, name, MAX_PIXELS).forms()
+        return read_array_header(file, name, MAX_PIXELS).pixel_formats()
     tiff = _several_bands(file, name)
-    own = None if tiff is None else PixelForm(tiff.channels, 8 if tiff.bits == 8 else 16)
+    own = None if tiff is None else PixelFormat(tiff.channels, 8 if tiff.bits == 8 else 16)
     try:
-        with _opened(file, name) as picture:
-            mode = picture.mode
+        with _opened(file, name) as image:
+            mode = image.mode
     except DataCorrupt:
         if own is None:
             raise
         return [own]
     if own is None or own.channels == 3:
         deep = mode in ("I", "F") or mode.startswith("I;")
-        by_mode = {"1": GREY, "L": GREY, "LA": PixelForm(2), "RGBA": PixelForm(4)}
-        own = PixelForm(1, 16) if deep else by_mode.get(mode, COLOUR)
-    found = [COLOUR, own, PixelForm(1, own.bits)]
+        by_mode = {"1": GREY, "L": GREY, "LA": PixelFormat(2), "RGBA": PixelFormat(4)}
+        own = PixelFormat(1, 16) if deep else by_mode.get(mode, COLOUR)
+    found = [COLOUR, own, PixelFormat(1, own.bits)]
     return list(dict.fromkeys(found))
 
 
-class PictureHeader(NamedTuple):
-    """What a picture says of itself.
+class ImageHeader(NamedTuple):
+    """What an image says of itself.
 
     Attributes:
         format: in Pillow's name.
         width: in pixels.
         height: in pixels.
-        decoded: pixels, or values of a picture of several bands, that are decoded at once: more
+        decoded: pixels, or values of an image of several bands, that are decoded at once: more
             than it has if it is stored in tiles that are larger.
     """
 
@@ -230,51 +254,33 @@ class PictureHeader(NamedTuple):
     decoded: int
 
 
-def read_header(source: Path | bytes, name: str) -> PictureHeader:
-    """The header of a picture; nothing is decoded.
-
-    Args:
-        source: a file, or the content of one.
-        name: for error messages.
-
-    Raises:
-        DataCorrupt: as ``read_picture``.
-    """
-    try:
-        with _opened(source, name) as picture:
-            return PictureHeader(picture.format or "", *picture.size, pixels_at_once(picture))
-    except DataCorrupt as error:
-        tiff = _bands_instead(error, source, name)
-        return PictureHeader("TIFF", tiff.width, tiff.height, tiff.values_at_once)
-
-
 def read_thumbnail(file: Path, side: int) -> Pixels:
-    """The picture for people to look at: RGB ``(3, H, W)`` uint8, neither side above ``side``.
+    """The image for people to look at: RGB ``(3, H, W)`` uint8, neither side above ``side``.
 
     A JPEG is decoded at a reduced scale, which is several times faster, so its pixels are not quite
-    those that ``read_picture`` would give. A smaller picture stays as it is.
+    those that ``read_image`` would give. A smaller image stays as it is.
 
     Raises:
-        DataCorrupt: as ``read_picture``.
+        DataCorrupt: as ``read_image``.
     """
-    with _opened(file, str(file)) as picture:
-        picture.draft(None, (2 * side, 2 * side))
-        return _checked_and_decoded(picture, None, str(file), side=side)
+    with _opened(file, str(file)) as image:
+        image.draft(None, (2 * side, 2 * side))
+        return _checked_and_decoded(image, None, str(file), side=side)
 
 
-def picture_size(file: Path, form: PixelForm = COLOUR) -> tuple[int, int]:
-    """The (height, width) that ``read_picture`` gives without a size.
+def read_image_size(file: Path, pixel_format: PixelFormat = COLOUR) -> tuple[int, int]:
+    """The (height, width) that ``read_image`` gives without a size.
 
     Nothing is decoded but PNG files, whose orientation may stand behind their pixels.
 
     Raises:
-        DataCorrupt: the file is no picture.
+        DataCorrupt: the file is no image.
     """
     if is_array_file(file):
-        return read_array_header(file, str(file), MAX_PIXELS).size(form.channels, str(file))
+        return read_array_header(file, str(file), MAX_PIXELS).size(pixel_format.channels, str(file))
     try:
-        with _opened(file, str(file)) as picture:
-            return _upright_size(picture)
+        with _opened(file, str(file)) as image:
+            return _upright_size(image)
     except DataCorrupt:
         tiff = _several_bands(file, str(file))
         if tiff is None:
@@ -282,28 +288,28 @@ def picture_size(file: Path, form: PixelForm = COLOUR) -> tuple[int, int]:
         return tiff.height, tiff.width
 
 
-def _upright_size(picture: Image.Image) -> tuple[int, int]:
-    """(height, width) of a picture that is opened and not decoded, once it is turned."""
-    tags = getattr(picture, "tag_v2", None)
+def _upright_size(image: Image.Image) -> tuple[int, int]:
+    """(height, width) of an image that is opened and not decoded, once it is turned."""
+    tags = getattr(image, "tag_v2", None)
     # Of a TIFF file the size may be turned already, while its orientation is still there.
-    width, height = picture.size if tags is None else (tags[side] for side in PICTURE_SIDES)
-    turned = picture.getexif().get(ExifTags.Base.Orientation) in _QUARTER_TURNS
+    width, height = image.size if tags is None else (tags[side] for side in IMAGE_SIDES)
+    turned = image.getexif().get(ExifTags.Base.Orientation) in _QUARTER_TURNS
     return (width, height) if turned else (height, width)
 
 
 @contextmanager
 def _opened(source: Path | bytes, name: str) -> Iterator[Image.Image]:
-    """The picture, opened but not decoded."""
+    """The image, opened but not decoded."""
     with _one_error(name), pillow_is_quiet():
         if isinstance(source, Path) and not stat.S_ISREG(source.stat().st_mode):
             raise DataCorrupt(f"{name} is not a file.")  # to open a pipe would wait for ever
         check_parts(source)
-        with open_picture(io.BytesIO(source) if isinstance(source, bytes) else source) as picture:
-            yield picture
+        with open_image(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
+            yield image
 
 
-def are_pictures(value: object) -> TypeGuard[Sequence[Image.Image]]:
-    """Whether this is a list or tuple of pictures of Pillow, and not empty."""
+def are_pil_images(value: object) -> TypeGuard[Sequence[Image.Image]]:
+    """Whether this is a list or tuple of images of Pillow, and not empty."""
     return (
         isinstance(value, (list, tuple))
         and len(value) > 0
@@ -311,36 +317,36 @@ def are_pictures(value: object) -> TypeGuard[Sequence[Image.Image]]:
     )
 
 
-def picture_batches(
-    pictures: Sequence[Image.Image],
+def image_batches(
+    images: Sequence[Image.Image],
     size: tuple[int, int],
     batch_size: int,
-    form: PixelForm = COLOUR,
+    pixel_format: PixelFormat = COLOUR,
 ) -> Iterator[Pixels]:
-    """The pictures as images ``(n, C, H, W)`` of this size; an error gives a picture's number."""
-    for start in range(0, len(pictures), batch_size):
-        part = enumerate(pictures[start : start + batch_size], start)
-        yield np.stack([read_picture(p, size, f"picture {number}", form) for number, p in part])
+    """Pillow images as arrays ``(n, C, H, W)`` of this size; an error gives an image's number."""
+    for start in range(0, len(images), batch_size):
+        part = enumerate(images[start : start + batch_size], start)
+        yield np.stack([read_image(p, size, f"image {number}", pixel_format) for number, p in part])
 
 
 @contextmanager
 def _one_error(name: str) -> Iterator[None]:
-    """Whatever goes wrong with the picture becomes a ``DataCorrupt`` that names it."""
+    """Whatever goes wrong with the image becomes a ``DataCorrupt`` that names it."""
     try:
         yield
     except FileNotFoundError as error:
         raise DataCorrupt(f"{name} does not exist.") from error
     except UnidentifiedImageError as error:
         raise DataCorrupt(
-            f"{name} is not a picture that goen reads ({', '.join(FORMATS)}). Convert it to PNG, "
-            "if it is a picture."
+            f"{name} is not an image that goen reads ({', '.join(FORMATS)}). Convert it to PNG, "
+            "if it is an image."
         ) from error
     except Image.DecompressionBombError as error:
         raise DataCorrupt(
             f"{name} has more than {MAX_PIXELS:,} pixels, the most that are read. Shrink it first "
             "if it is genuine."
         ) from error
-    except DataCorrupt:
+    except GoenError:
         raise
     except MemoryError as error:
         raise DataCorrupt(f"{name} needs more memory than there is. Shrink it first.") from error
@@ -353,57 +359,57 @@ def _one_error(name: str) -> Iterator[None]:
 
 
 def _checked_and_decoded(
-    picture: Image.Image,
+    image: Image.Image,
     size: tuple[int, int] | None,
     name: str,
-    form: PixelForm = COLOUR,
+    pixel_format: PixelFormat = COLOUR,
     *,
     copy: bool = False,
     side: int | None = None,
 ) -> Pixels:
-    """The pixels, if they are not too much work; of a picture that is not ours in a ``copy``.
+    """The pixels, if they are not too much work; of an image that is not ours in a ``copy``.
 
-    With ``side`` in place of a size, neither side is above it; a smaller picture stays as it is.
-    The picture whose width is resized and whose height is not yet counts as well: of a picture
+    With ``side`` in place of a size, neither side is above it; a smaller image stays as it is.
+    The image whose width is resized and whose height is not yet counts as well: of an image
     that is narrow and very long it would be far larger than both ends.
     """
-    pixels = _checked_pixels(picture, name)
+    pixels = _checked_pixels(image, name)
     width = size[1] if size is not None else side or 0
-    between = width * max(picture.size)  # it may be turned
-    with _decoding.hold(pixels * (_bytes_per_pixel(picture) + 4 * copy) + 4 * between):
-        picture.load()
-        upright = ImageOps.exif_transpose(picture) if copy else picture
+    between = width * max(image.size)  # it may be turned
+    with _decoding.hold(pixels * (_bytes_per_pixel(image) + 4 * copy) + 4 * between):
+        image.load()
+        upright = ImageOps.exif_transpose(image) if copy else image
         ImageOps.exif_transpose(upright, in_place=True)
         if side is not None:
             size = _within(upright, side)
         if size is not None:
             _check_between(upright.height, upright.width, size, name)
-        if form == COLOUR:
+        if pixel_format == COLOUR:
             return _decoded(upright, size)
-        bands = _as_channels(upright, form, name)
+        bands = _as_channels(upright, pixel_format, name)
         return bands if size is None else resize_bands(bands, size)
 
 
-def _checked_pixels(picture: Image.Image, name: str) -> int:
+def _checked_pixels(image: Image.Image, name: str) -> int:
     """How many are decoded at once.
 
     Raises:
         DataCorrupt: too many pixels, or a file that takes as long to decode as too many.
     """
-    pixels = pixels_at_once(picture)
+    pixels = pixels_at_once(image)
     if pixels > MAX_PIXELS:
-        tiled = pixels > picture.width * picture.height
+        tiled = pixels > image.width * image.height
         raise DataCorrupt(
-            f"{name} has {picture.width}×{picture.height} pixels"
+            f"{name} has {image.width}×{image.height} pixels"
             f"{f' in tiles of {pixels:,}' * tiled}; at most {MAX_PIXELS:,} are read. Shrink it "
             "first if it is genuine."
         )
-    if pixels > MAX_RUN_LENGTH_PIXELS and has_run_lengths(picture):
+    if pixels > MAX_RUN_LENGTH_PIXELS and has_run_lengths(image):
         raise DataCorrupt(
             f"{name} is a run-length encoded BMP of {pixels:,} pixels; at most "
             f"{MAX_RUN_LENGTH_PIXELS:,} are read. Convert it to PNG."
         )
-    scans = count_scans(picture)
+    scans = count_scans(image)
     if scans > MAX_SCANS:
         raise DataCorrupt(
             f"{name} is a JPEG of {scans:,} scans; at most {MAX_SCANS} are read. Save it again if "
@@ -412,14 +418,14 @@ def _checked_pixels(picture: Image.Image, name: str) -> int:
     return pixels
 
 
-def _within(picture: Image.Image, side: int) -> tuple[int, int]:
-    """(height, width) in the picture's proportions, neither above ``side``."""
-    scale = min(1, side / max(picture.size))
-    return max(1, round(scale * picture.height)), max(1, round(scale * picture.width))
+def _within(image: Image.Image, side: int) -> tuple[int, int]:
+    """(height, width) in the image's proportions, neither above ``side``."""
+    scale = min(1, side / max(image.size))
+    return max(1, round(scale * image.height)), max(1, round(scale * image.width))
 
 
 def _check_between(height: int, width: int, size: tuple[int, int], name: str) -> None:
-    """Raise a ``DataCorrupt`` if the picture is too large once its width is resized."""
+    """Raise a ``DataCorrupt`` if the image is too large once its width is resized."""
     if size[1] * height > MAX_PIXELS:
         raise DataCorrupt(
             f"{name} has {width}×{height} pixels: too narrow for its height to "
@@ -427,52 +433,52 @@ def _check_between(height: int, width: int, size: tuple[int, int], name: str) ->
         )
 
 
-def _as_channels(picture: Image.Image, form: PixelForm, name: str) -> Pixels:
-    """The picture ``(C, H, W)`` in a form that is not ``COLOUR``; see ``read_picture``."""
-    if form.channels == 1:
-        deep = picture.mode in ("I", "F") or picture.mode.startswith("I;")
+def _as_channels(image: Image.Image, pixel_format: PixelFormat, name: str) -> Pixels:
+    """The image ``(C, H, W)`` in a pixel format that is not ``COLOUR``; see ``read_image``."""
+    if pixel_format.channels == 1:
+        deep = image.mode in ("I", "F") or image.mode.startswith("I;")
         if deep:
-            return _to_bits(np.asarray(picture), picture.mode, form)[None]
-        flat = _to_grey_or_rgb(picture)
-        return to_depth(np.array(flat.convert("L"))[None], form.bits)
-    if form.channels == 3:  # of 16 bits
-        return to_depth(_decoded(picture, None), form.bits)
-    if picture.mode != _CHANNEL_MODES.get(form.channels):
-        raise _other_channels(name, len(picture.getbands()), form)
-    return to_depth(np.asarray(picture).transpose(2, 0, 1), form.bits)
+            return _to_bits(np.asarray(image), image.mode, pixel_format)[None]
+        flat = _to_grey_or_rgb(image)
+        return to_depth(np.array(flat.convert("L"))[None], pixel_format.bits)
+    if pixel_format.channels == 3:  # of 16 bits
+        return to_depth(_decoded(image, None), pixel_format.bits)
+    if image.mode != _CHANNEL_MODES.get(pixel_format.channels):
+        raise _other_channels(name, len(image.getbands()), pixel_format)
+    return to_depth(np.asarray(image).transpose(2, 0, 1), pixel_format.bits)
 
 
-def _bytes_per_pixel(picture: Image.Image) -> int:
+def _bytes_per_pixel(image: Image.Image) -> int:
     """What decoding holds at its peak: Pillow's pixels, and a converted copy of them."""
-    if picture.mode in ("1", "L"):
+    if image.mode in ("1", "L"):
         return 2
-    return 12 if picture.mode in ("I", "F") else 8
+    return 12 if image.mode in ("I", "F") else 8
 
 
-def _decoded(picture: Image.Image, size: tuple[int, int] | None) -> Pixels:
-    flat = _to_grey_or_rgb(picture)
+def _decoded(image: Image.Image, size: tuple[int, int] | None) -> Pixels:
+    flat = _to_grey_or_rgb(image)
     if size is not None:
         # One side at a time: Pillow 13 takes the height first where that is faster, Pillow 12 does
         # not, and what is rounded between the two depends on the order.
         for step in ((size[1], flat.height), (size[1], size[0])):
             flat = flat if flat.size == step else flat.resize(step, Image.Resampling.BILINEAR)
-    # Resized first: the channels of a grey picture are equal, and one is cheaper than three.
+    # Resized first: the channels of a grey image are equal, and one is cheaper than three.
     rgb = flat if flat.mode == "RGB" else flat.convert("RGB")
     return np.ascontiguousarray(np.asarray(rgb).transpose(2, 0, 1))
 
 
-def _to_grey_or_rgb(picture: Image.Image) -> Image.Image:
-    if picture.mode in ("RGB", "L") and "transparency" not in picture.info:
-        return picture
-    if picture.mode in ("I", "F") or picture.mode.startswith("I;"):
-        return Image.fromarray(_to_bits(np.asarray(picture), picture.mode, GREY))
-    if picture.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in picture.info:
-        rgba = picture.convert("RGBA")
+def _to_grey_or_rgb(image: Image.Image) -> Image.Image:
+    if image.mode in ("RGB", "L") and "transparency" not in image.info:
+        return image
+    if image.mode in ("I", "F") or image.mode.startswith("I;"):
+        return Image.fromarray(_to_bits(np.asarray(image), image.mode, GREY))
+    if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
+        rgba = image.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", rgba.size, "black"), rgba).convert("RGB")
-    return picture.convert("RGB")
+    return image.convert("RGB")
 
 
-def _to_bits(values: NDArray[Any], mode: str, form: PixelForm) -> Pixels:
+def _to_bits(values: NDArray[Any], mode: str, pixel_format: PixelFormat) -> Pixels:
     """Grey values of 16 or 32 bits, or of floats, as 8 or 16 bits; Pillow would clip them at 255.
 
     16 bits are scaled by their range. The range of others is not known: floats up to 1 are taken
@@ -484,8 +490,8 @@ def _to_bits(values: NDArray[Any], mode: str, form: PixelForm) -> Pixels:
         raise ValueError("it holds NaN or infinity")
     white = _white(low, high, mode)
     if white is None:
-        return scaled(values, high, form, low)
-    return scaled(values, white, form)
+        return scaled(values, high, pixel_format, low)
+    return scaled(values, white, pixel_format)
 
 
 def _white(low: float, high: float, mode: str) -> float | None:

@@ -1,4 +1,4 @@
-"""Picture files below a folder."""
+"""Image files below a folder."""
 
 import io
 import os
@@ -9,25 +9,25 @@ from pathlib import Path
 
 from PIL import Image
 
-from goen.data.array_files import is_array_file
-from goen.data.open_picture import SUFFIXES, open_picture, pillow_is_quiet
+from goen.data.images.formats import SUFFIXES, open_image, pillow_is_quiet
 from goen.errors import UsageError
+from goen.io.arrays import is_array_file
 
 # Of skipped files, the endings that a message names.
 _MOST_ENDINGS = 5
 
 
-def find_pictures(
+def find_images(
     folder: Path,
     skipped: Counter[str] | None = None,
     passed: set[str] | None = None,
     *,
     arrays: bool = False,
 ) -> Iterator[Path]:
-    """All pictures below a folder, sorted within each folder.
+    """All images below a folder, sorted within each folder.
 
-    A file is a picture if its name ends like one (it may be damaged) or if its content begins like
-    one, whatever its name: the formats are those of ``read_picture``. Hidden files and folders are
+    A file is an image if its name ends like one (it may be damaged) or if its content begins like
+    one, whatever its name: the formats are those of ``read_image``. Hidden files and folders are
     passed over. Links are followed, but no folder is entered twice.
 
     Args:
@@ -35,7 +35,7 @@ def find_pictures(
         skipped: counts the other files, by the ending of their names.
         passed: absolute paths of files to pass over, and of the folders that were entered, which
             several calls may share.
-        arrays: whether NPY and NPZ files are pictures, too.
+        arrays: whether NPY and NPZ files are images, too.
 
     Raises:
         UsageError: a folder that may not be read.
@@ -60,27 +60,29 @@ def find_pictures(
                 continue
             if file.name.startswith("."):
                 counted["hidden"] += 1
-            elif (
-                file.suffix.lower() in SUFFIXES
-                or (arrays and is_array_file(file))
-                or begins_as_picture(file)
-            ):
+            elif looks_like_image(file, arrays=arrays):
                 yield file
             else:
                 counted[file.suffix.lower() or "no ending"] += 1
 
 
-def begins_as_picture(source: Path | bytes) -> bool:
-    """Whether a file, or the content of one, begins like a picture of ``FORMATS``."""
+def looks_like_image(file: Path, *, arrays: bool = False) -> bool:
+    """Whether a file ends or begins like an image, or is an array, if those are images too."""
+    named = file.suffix.lower() in SUFFIXES or (arrays and is_array_file(file))
+    return named or begins_as_image(file)
+
+
+def begins_as_image(source: Path | bytes) -> bool:
+    """Whether a file, or the content of one, begins like an image of ``FORMATS``."""
     try:
         if isinstance(source, Path) and not stat.S_ISREG(source.stat().st_mode):
             return False  # to open a pipe would wait for ever
         file = io.BytesIO(source) if isinstance(source, bytes) else source
-        with pillow_is_quiet(), open_picture(file):
+        with pillow_is_quiet(), open_image(file):
             return True
     except Image.DecompressionBombError:
-        return True  # a picture, though too large: whoever reads it gets the reason
-    except Exception:  # Pillow's decoders let almost any exception out of what is no picture
+        return True  # an image, though too large: whoever reads it gets the reason
+    except Exception:  # Pillow's decoders let almost any exception out of what is no image
         return False
 
 

@@ -1,4 +1,4 @@
-"""Which picture formats goen opens, and Pillow kept to them and quiet."""
+"""Which image formats goen opens, and Pillow kept to them and quiet."""
 
 import re
 import warnings
@@ -16,7 +16,7 @@ SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", "
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """What is decoded, in Pillow's names; a phone's MPO is a JPEG. One format per suffix above."""
 
-PICTURE_SIDES = (256, 257)
+IMAGE_SIDES = (256, 257)
 """The tags of a TIFF file that give its width and height as they are stored."""
 
 TILE_SIDES = (322, 323)
@@ -32,8 +32,8 @@ _quiet_users = 0
 _quiet = warnings.catch_warnings()
 
 
-def open_picture(file: Path | BinaryIO) -> Image.Image:
-    """The picture, opened but not decoded, if it is of one of ``FORMATS``, whatever its name.
+def open_image(file: Path | BinaryIO) -> Image.Image:
+    """The image, opened but not decoded, if it is of one of ``FORMATS``, whatever its name.
 
     Pillow by itself tries every decoder it has, and the one for EPS starts Ghostscript.
 
@@ -43,24 +43,24 @@ def open_picture(file: Path | BinaryIO) -> Image.Image:
     return Image.open(file, formats=FORMATS)
 
 
-def pixels_at_once(picture: Image.Image) -> int:
+def pixels_at_once(image: Image.Image) -> int:
     """The pixels that are decoded at once: of a TIFF file of tiles at least one whole tile.
 
-    The size of the tiles is the file's own choice: those of a picture of one pixel may be huge.
+    The size of the tiles is the file's own choice: those of an image of one pixel may be huge.
     """
-    tags = getattr(picture, "tag_v2", None)
+    tags = getattr(image, "tag_v2", None)
     width, height = (0, 0) if tags is None else (np.max(tags.get(tag, 0)) for tag in TILE_SIDES)
-    return max(picture.width * picture.height, int(width) * int(height))
+    return max(image.width * image.height, int(width) * int(height))
 
 
-def count_scans(picture: Image.Image) -> int:
+def count_scans(image: Image.Image) -> int:
     """The scans of a JPEG that is not decoded yet, those of thumbnails in it included; else 0.
 
     Each scan passes over all pixels, and twenty bytes make one: a file of a megabyte can take as
-    long as 40,000 pictures.
+    long as 40,000 images.
     """
-    file: BinaryIO | None = getattr(picture, "fp", None)
-    if picture.format not in ("JPEG", "MPO") or file is None:
+    file: BinaryIO | None = getattr(image, "fp", None)
+    if image.format not in ("JPEG", "MPO") or file is None:
         return 0
     place, count, end = file.tell(), 0, b""
     file.seek(0)
@@ -72,9 +72,9 @@ def count_scans(picture: Image.Image) -> int:
     return count
 
 
-def has_run_lengths(picture: Image.Image) -> bool:
+def has_run_lengths(image: Image.Image) -> bool:
     """Whether this is a run-length encoded BMP, not decoded yet: Pillow decodes it in Python."""
-    return any(tile[0] == "bmp_rle" for tile in getattr(picture, "tile", ()))
+    return any(tile[0] == "bmp_rle" for tile in getattr(image, "tile", ()))
 
 
 @contextmanager

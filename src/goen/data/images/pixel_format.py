@@ -18,7 +18,7 @@ _ROWS_AT_ONCE = 256
 
 
 @dataclass(frozen=True)
-class PixelForm:
+class PixelFormat:
     """What the pixels of an image are.
 
     Attributes:
@@ -26,7 +26,7 @@ class PixelForm:
         bits: of each value.
 
     Example:
-        >>> str(PixelForm(13, 16)), str(COLOUR), str(PixelForm(1))
+        >>> str(PixelFormat(13, 16)), str(COLOUR), str(PixelFormat(1))
         ('13 channels of 16 bits', 'colour', 'grey')
     """
 
@@ -58,14 +58,14 @@ class PixelForm:
 
     @property
     def decoding(self) -> str:
-        """How pictures are decoded, in manifests; ``goen.read_picture`` says what it means."""
+        """How images are decoded, in manifests; ``goen.read_image`` says what it means."""
         if self == COLOUR:
             return "rgb-8-bit"
         return f"{self.channels}-channels-{self.bits}-bit"
 
 
-COLOUR = PixelForm(3, 8)
-GREY = PixelForm(1, 8)
+COLOUR = PixelFormat(3, 8)
+GREY = PixelFormat(1, 8)
 
 
 def to_depth(values: NDArray[Any], bits: Bits) -> Pixels:
@@ -78,19 +78,19 @@ def to_depth(values: NDArray[Any], bits: Bits) -> Pixels:
         [[[0, 32896, 65535]]]
     """
     white = {np.dtype(np.uint8): 255.0, np.dtype(np.uint16): 65535.0}.get(values.dtype, 1.0)
-    target = PixelForm(1, bits)
+    target = PixelFormat(1, bits)
     if values.dtype == target.dtype:
         return values
     return scaled(values, white, target)
 
 
 def scaled(
-    values: NDArray[Any], white: float, form: PixelForm, black: float | None = None
+    values: NDArray[Any], white: float, pixel_format: PixelFormat, black: float | None = None
 ) -> Pixels:
-    """Values whose ``white`` is known, and ``black`` if it is not 0, in the depth of the form."""
-    most = 255.0 if form.bits == 8 else 65535.0
+    """Values whose ``white`` is known, and ``black`` if it is not 0, in the format's depth."""
+    most = 255.0 if pixel_format.bits == 8 else 65535.0
     rows = values.reshape(-1, values.shape[-1])
-    out: Pixels = np.empty(rows.shape, form.dtype)
+    out: Pixels = np.empty(rows.shape, pixel_format.dtype)
     for start in range(0, len(rows), _ROWS_AT_ONCE):
         part = rows[start : start + _ROWS_AT_ONCE].astype(np.float64)
         if black is None:
@@ -104,7 +104,7 @@ def scaled(
 def resize_bands(image: Pixels, size: tuple[int, int]) -> Pixels:
     """An image ``(C, H, W)`` at this (height, width), each band by itself.
 
-    The filter is that of ``goen.read_picture``: width first, then height. 8 bits are rounded after
+    The filter is that of ``goen.read_image``: width first, then height. 8 bits are rounded after
     each of the two, 16 bits once at the end.
 
     Example:
@@ -118,12 +118,10 @@ def resize_bands(image: Pixels, size: tuple[int, int]) -> Pixels:
 
 def _resized(band: Pixels, size: tuple[int, int]) -> Pixels:
     deep = band.dtype == np.uint16
-    picture = Image.fromarray(band.astype(np.float32) if deep else np.ascontiguousarray(band))
-    for step in ((size[1], picture.height), (size[1], size[0])):
-        picture = (
-            picture if picture.size == step else picture.resize(step, Image.Resampling.BILINEAR)
-        )
-    values = np.asarray(picture)
+    image = Image.fromarray(band.astype(np.float32) if deep else np.ascontiguousarray(band))
+    for step in ((size[1], image.height), (size[1], size[0])):
+        image = image if image.size == step else image.resize(step, Image.Resampling.BILINEAR)
+    values = np.asarray(image)
     return values.round().clip(0, 65535).astype(np.uint16) if deep else values
 
 
@@ -139,7 +137,7 @@ def for_people(image: Pixels) -> NDArray[np.uint8]:
         [[0, 255]]
     """
     channels = len(image)
-    if PixelForm(channels, 8 if image.dtype == np.uint8 else 16).is_shown_as_it_is:
+    if PixelFormat(channels, 8 if image.dtype == np.uint8 else 16).is_shown_as_it_is:
         return np.repeat(image, 3, axis=0) if channels == 1 else image[:3]  # type: ignore[return-value]
     mean = image.mean(axis=0, dtype=np.float64)
     low, high = mean.min(), mean.max()

@@ -2,7 +2,7 @@
 
 Pillow decodes grey TIFF files in every compression and depth that is needed here. A row of W pixels
 of C values is a row of W·C grey values, and bands that are stored one after the other are C grey
-pictures. So a directory that says so is written behind the content of the file, and Pillow decodes
+images. So a directory that says so is written behind the content of the file, and Pillow decodes
 that, with its own limits.
 """
 
@@ -34,7 +34,7 @@ _MOST_PARTS = 1 << 17
 
 @dataclass(frozen=True)
 class TiffBands:
-    """The first picture of a TIFF file, before it is decoded.
+    """The first image of a TIFF file, before it is decoded.
 
     Attributes:
         channels: of each pixel.
@@ -64,7 +64,7 @@ class TiffBands:
 
 
 def check_parts(source: Path | bytes) -> None:
-    """Raise a ValueError if the first picture of a TIFF file has too many strips or tiles.
+    """Raise a ValueError if the first image of a TIFF file has too many strips or tiles.
 
     For each Pillow makes some objects when it opens the file, 300 bytes of memory for 4 bytes of
     the file, and decodes them one by one.
@@ -98,7 +98,7 @@ def _opened(source: Path | bytes) -> BinaryIO:
 
 
 def read_tiff(source: Path | bytes) -> TiffBands | None:
-    """What a TIFF file says of its first picture; ``None`` if it is not one.
+    """What a TIFF file says of its first image; ``None`` if it is not one.
 
     Raises:
         Exception: of many kinds, of a file that is broken.
@@ -158,18 +158,18 @@ def decode_bands(source: Path | bytes, tiff: TiffBands, decode: Decode) -> NDArr
         # Pillow 13 does not exchange their bytes.
         raise ValueError("its floats are compressed and big-endian; store them little-endian")
     separate = tiff.tags.get(_PLANAR, 1) == 2
-    together, pictures = (1, tiff.channels) if separate else (tiff.channels, 1)
+    together, images = (1, tiff.channels) if separate else (tiff.channels, 1)
     tiled = _TILES in tiff.tags
     places, lengths = (_TILES, _TILE_BYTES) if tiled else (_STRIPS, _STRIP_BYTES)
     offsets, counts = tiff.numbers(places), tiff.numbers(lengths)
-    if len(offsets) != len(counts) or len(offsets) % pictures or not offsets:
+    if len(offsets) != len(counts) or len(offsets) % images or not offsets:
         raise ValueError("the places of its bands are incomplete")
-    # Behind the content there will be a directory, which is no part of the picture.
+    # Behind the content there will be a directory, which is no part of the image.
     whole = tiff.channels * tiff.height * tiff.width * tiff.bits // 8
     short = tiff.tags.get(_COMPRESSION, 1) == 1 and sum(counts) < whole
     if short or any(o + n > len(content) for o, n in zip(offsets, counts, strict=True)):
         raise ValueError("it ends early")
-    share = len(offsets) // pictures
+    share = len(offsets) // images
     decoded = []
     for start in range(0, len(offsets), share):
         part = slice(start, start + share)

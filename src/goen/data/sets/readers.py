@@ -1,6 +1,7 @@
 """Readers of the usual file formats of image sets, each to the same chunks of pixels.
 
-``goen.data.sources`` decides which reader is used, ``goen.data.catalogue`` describes the sets.
+``goen.data.sets.sources`` decides which reader is used, ``goen.data.sets.catalogue`` describes the
+sets.
 """
 
 import gzip
@@ -18,16 +19,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from goen.data.array_files import read_array_header, read_labels, read_stack
-from goen.data.find_pictures import find_pictures
-from goen.data.forms import COLOUR, PixelForm
+from goen.data.images.array_files import read_array_header, read_labels, read_stack
+from goen.data.images.decoding import MAX_PIXELS, RESIZE_FILTER, read_image, resize_image
+from goen.data.images.finding import find_images
+from goen.data.images.formats import SUFFIXES
+from goen.data.images.pixel_format import COLOUR, PixelFormat
 from goen.data.imageset import Labels, Pixels
-from goen.data.open_picture import SUFFIXES
-from goen.data.pictures import MAX_PIXELS, RESIZE_FILTER, read_picture, resize_image
 from goen.errors import DataCorrupt
+from goen.io.arrays import array_errors, read_arrays
 
 Chunks = Iterator[tuple[Pixels, Labels]]
-# Of pictures that cannot be read.
+# Of images that cannot be read.
 _REASONS = 10
 _FOLDER_CHUNK = 512
 _MOST_CLASSES = 100_000
@@ -38,7 +40,7 @@ _MOST_IDX_BYTES = 1 << 26  # MNIST's largest file, its training images, has 47,0
 class Reading:
     """What lies in a source, before its pixels are read: enough to lay out the arrays.
 
-    ``chunks`` gives ``(n, C, H, W)`` pixels of the ``form`` and ``(n,)`` labels until ``count``
+    ``chunks`` gives ``(n, C, H, W)`` pixels and ``(n,)`` labels until ``count``
     images are through.
     """
 
@@ -46,7 +48,7 @@ class Reading:
     image_size: tuple[int, int]
     classes: tuple[str, ...]
     chunks: Callable[[], Chunks]
-    form: PixelForm = COLOUR
+    pixel_format: PixelFormat = COLOUR
 
 
 @dataclass(frozen=True)
@@ -95,13 +97,13 @@ def members_of(container: Path, names: tuple[str, ...]) -> Iterator[tuple[str, b
 
 
 def cifar_records(data: bytes, label_bytes: int, where: str) -> tuple[Pixels, Labels]:
-    """CIFAR's binary form: per image ``label_bytes`` bytes, of which the last is the class, then
+    """CIFAR's binary format: per image ``label_bytes`` bytes, of which the last is the class, then
     1,024 bytes each of red, green and blue."""
     width = label_bytes + 3072
     if not data or len(data) % width:
         raise DataCorrupt(
             f"{where} has {len(data):,} bytes; records of {width:,} bytes were expected, so it is "
-            "cut short or of another form. Delete it and get the set again."
+            "cut short or of another format. Delete it and get the set again."
         )
     records = np.frombuffer(data, np.uint8).reshape(-1, width)
     images = records[:, label_bytes:].reshape(-1, 3, 32, 32)
@@ -110,7 +112,7 @@ def cifar_records(data: bytes, label_bytes: int, where: str) -> tuple[Pixels, La
 
 def mat_file(path: Path, classes: tuple[str, ...]) -> Reading:
     """SVHN's cropped digits: ``X`` (32, 32, 3, N) uint8; ``y`` (N, 1), where 10 means digit 0."""
-    from scipy.io import loadmat, whosmat  # takes a while to import, and only this form needs it
+    from scipy.io import loadmat, whosmat  # takes a while to import, and only this format needs it
 
     try:
         shapes = {name: shape for name, shape, _ in whosmat(path)}
@@ -145,12 +147,8 @@ def mat_file(path: Path, classes: tuple[str, ...]) -> Reading:
 def npz_file(path: Path, classes: tuple[str, ...] | None) -> Reading:
     """``images`` uint8 (N, 3, H, W), (N, H, W, 3) or (N, H, W), ``labels`` (N,) and, if the set
     has no class names of its own, ``names`` (C,)."""
-    try:
-        with np.load(path, allow_pickle=False) as content:
-            fields = {key: content[key] for key in ("images", "labels", "names") if key in content}
-    except (Exception, MemoryError) as error:
-        # NumPy and zipfile let a dozen kinds out of a broken or hostile file.
-        raise DataCorrupt(f"{path} is not a whole .npz file: {error}.") from error
+    with array_errors(str(path)):
+        fields = read_arrays(path, ("images", "labels", "names"))
     images = fields.get("images", np.empty(0))
     labels = fields.get("labels", np.empty(0))
     if images.ndim == 3:
@@ -178,7 +176,7 @@ def npz_file(path: Path, classes: tuple[str, ...] | None) -> Reading:
 
 
 def idx_files(images: Path, labels: Path, classes: tuple[str, ...]) -> Reading:
-    """MNIST's form; the 28×28 digits are set into 32×32 with a black rim of two pixels."""
+    """MNIST's format; the 28×28 digits are set into 32×32 with a black rim of two pixels."""
     return idx_bytes(_idx_content(images), _idx_content(labels), classes, str(images))
 
 
@@ -223,14 +221,14 @@ def class_folders(
     size: tuple[int, int] | None,
     classes: tuple[str, ...] | None,
     skipped: Counter[str] | None = None,
-    form: PixelForm = COLOUR,
+    pixel_format: PixelFormat = COLOUR,
 ) -> Source:
-    """A folder with one folder of pictures per class, the folder's name being the class.
+    """A folder with one folder of images per class, the folder's name being the class.
 
-    ``size`` (height, width) is what every picture is resized to; ``None`` takes the first
-    picture's. If ``classes`` are given, they are the only folders read, in that order. The
-    pictures are identified by place, name, size and times, so that a large folder need not be read
-    twice. ``skipped`` counts the other files, as in ``find_pictures``.
+    ``size`` (height, width) is what every image is resized to; ``None`` takes the first
+    image's. If ``classes`` are given, they are the only folders read, in that order. The
+    images are identified by place, name, size and times, so that a large folder need not be read
+    twice. ``skipped`` counts the other files, as in ``find_images``.
     """
     names = classes or class_names(path)
     for name in names:
@@ -242,51 +240,58 @@ def class_folders(
         for file in found
     ]
     if not by_class:
-        raise DataCorrupt(f"{path} has no class folders with pictures in them.")
+        raise DataCorrupt(f"{path} has no class folders with images in them.")
     files = [file for _, file in by_class]
     found = [(str(f.relative_to(path)), f.stat()) for f in files]
     stats = [(name, s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino) for name, s in found]
-    # The way pictures are read is part of it: sets prepared otherwise are prepared again.
-    facts = json.dumps([str(path.resolve()), names, size, stats, form.decoding, RESIZE_FILTER])
+    # The way images are read is part of it: sets prepared otherwise are prepared again.
+    facts = json.dumps(
+        [str(path.resolve()), names, size, stats, pixel_format.decoding, RESIZE_FILTER]
+    )
     identity = hashlib.sha256(facts.encode()).hexdigest()
     labels = np.array([number for number, _ in by_class], dtype=np.int64)
 
     def read() -> Reading:
-        height, width = size or read_picture(files[0], None, form=form).shape[1:]
+        height, width = size or read_image(files[0], None, pixel_format=pixel_format).shape[1:]
 
         def chunks() -> Chunks:
             for start in range(0, len(files), _FOLDER_CHUNK):
                 part = files[start : start + _FOLDER_CHUNK]
                 try:
-                    pixels = [read_picture(file, (height, width), form=form) for file in part]
+                    pixels = [
+                        read_image(file, (height, width), pixel_format=pixel_format)
+                        for file in part
+                    ]
                 except DataCorrupt as error:
-                    raise _all_unreadable(files[start:], (height, width), form) from error
+                    raise _all_unreadable(files[start:], (height, width), pixel_format) from error
                 yield np.stack(pixels), labels[start : start + len(part)]
 
-        return Reading(len(files), (height, width), names, chunks, form)
+        return Reading(len(files), (height, width), names, chunks, pixel_format)
 
     return Source(identity, str(path), read)
 
 
-def _all_unreadable(files: Sequence[Path], size: tuple[int, int], form: PixelForm) -> DataCorrupt:
+def _all_unreadable(
+    files: Sequence[Path], size: tuple[int, int], pixel_format: PixelFormat
+) -> DataCorrupt:
     """What is wrong with each that cannot be read: nobody wants to mend them one call at a time."""
     reasons = []
     for file in files:
         try:
-            read_picture(file, size, form=form)
+            read_image(file, size, pixel_format=pixel_format)
         except DataCorrupt as error:
             reasons.append(str(error))
     if len(reasons) == 1:
         return DataCorrupt(reasons[0])
     more = f" And {len(reasons) - _REASONS:,} others." if len(reasons) > _REASONS else ""
     shown = " ".join(reasons[:_REASONS])
-    return DataCorrupt(f"{len(reasons):,} pictures cannot be read. {shown}{more}")
+    return DataCorrupt(f"{len(reasons):,} images cannot be read. {shown}{more}")
 
 
 def class_files(
     path: Path, names: Sequence[str], skipped: Counter[str] | None = None
 ) -> list[list[Path]]:
-    """The pictures in each class folder; if there are none in any, its NPY and NPZ files.
+    """The images in each class folder; if there are none in any, its NPY and NPZ files.
 
     Raises:
         DataCorrupt: a class without a folder, or with an empty one.
@@ -295,23 +300,26 @@ def class_files(
         if not (path / name).is_dir():
             raise DataCorrupt(f"{path} has no folder for class {name!r}.")
     counted = Counter[str]()
-    found = [sorted(find_pictures(path / name, counted)) for name in names]
+    found = [sorted(find_images(path / name, counted)) for name in names]
     if not any(found):
         counted.clear()
-        found = [sorted(find_pictures(path / name, counted, arrays=True)) for name in names]
+        found = [sorted(find_images(path / name, counted, arrays=True)) for name in names]
     if skipped is not None:
         skipped += counted
     for name, files in zip(names, found, strict=True):
         if not files:
             raise DataCorrupt(
-                f"{path / name} holds no pictures, so class {name!r} would be empty. Put pictures "
+                f"{path / name} holds no images, so class {name!r} would be empty. Put images "
                 f"there ({', '.join(sorted(SUFFIXES))}) or remove the folder."
             )
     return found
 
 
 def stack_file(
-    path: Path, size: tuple[int, int] | None, classes: tuple[str, ...] | None, form: PixelForm
+    path: Path,
+    size: tuple[int, int] | None,
+    classes: tuple[str, ...] | None,
+    pixel_format: PixelFormat,
 ) -> Source:
     """Images ``(N, C, H, W)`` or ``(N, H, W, C)`` in an NPZ file with their ``labels``, or in NPY.
 
@@ -320,23 +328,25 @@ def stack_file(
             names of numbered classes.
         size: (height, width) to resize to, if that is not the images' own.
         classes: the only ones, in this order; ``()``: all images are one class, the file's name.
-        form: of the pixels.
+        pixel_format: of the pixels.
 
     Raises:
         DataCorrupt: no stack of images, or labels that do not fit.
     """
-    facts = json.dumps([hash_files([path]), classes, size, form.decoding, RESIZE_FILTER])
+    facts = json.dumps([hash_files([path]), classes, size, pixel_format.decoding, RESIZE_FILTER])
 
     def read() -> Reading:
         header = read_array_header(path, str(path), MAX_PIXELS)
-        count, own = header.shape[0], header.size(form.channels, str(path))
+        count, own = header.shape[0], header.size(pixel_format.channels, str(path))
         given, names = (None, ()) if classes == () else read_labels(path, count, str(path))
         if given is None:
             if classes != ():
                 raise DataCorrupt(f"{path} has no labels: give an NPZ file with images and labels.")
-            return _stack_reading(path, size or own, (path.stem,), np.zeros(count, np.int64), form)
+            return _stack_reading(
+                path, size or own, (path.stem,), np.zeros(count, np.int64), pixel_format
+            )
         labels, there = _class_numbers(given, names, str(path))
-        return _stack_reading(path, size or own, *_renumbered(labels, there, classes), form)
+        return _stack_reading(path, size or own, *_renumbered(labels, there, classes), pixel_format)
 
     return Source(hashlib.sha256(facts.encode()).hexdigest(), str(path), read)
 
@@ -346,14 +356,14 @@ def _stack_reading(
     size: tuple[int, int],
     classes: tuple[str, ...],
     labels: Labels,
-    form: PixelForm,
+    pixel_format: PixelFormat,
 ) -> Reading:
     """The images whose label is not negative."""
     kept = np.flatnonzero(labels >= 0)
 
     def chunks() -> Chunks:
         start = 0
-        for images in read_stack(path, form, str(path), MAX_PIXELS, _FOLDER_CHUNK):
+        for images in read_stack(path, pixel_format, str(path), MAX_PIXELS, _FOLDER_CHUNK):
             part = labels[start : start + len(images)]
             start += len(images)
             wanted = images[part >= 0]
@@ -363,7 +373,7 @@ def _stack_reading(
 
     if not len(kept):
         raise DataCorrupt(f"{path} has no images of the classes {', '.join(classes[:10])}.")
-    return Reading(len(kept), size, classes, chunks, form)
+    return Reading(len(kept), size, classes, chunks, pixel_format)
 
 
 def _class_numbers(

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from goen.data import fetch
-from goen.data.catalogue import KNOWN, CifarFiles, Known
-from goen.data.cifar_pickle import read_batch
-from goen.data.embedded import EMBEDDED
-from goen.data.find_pictures import find_pictures
+from goen.data.images.finding import find_images
 from goen.data.imageset import ImageSet, Labels, Pixels
-from goen.data.readers import (
+from goen.data.sets import fetch
+from goen.data.sets.catalogue import KNOWN, CifarFiles, Known
+from goen.data.sets.cifar_pickle import read_batch
+from goen.data.sets.embedded import EMBEDDED
+from goen.data.sets.readers import (
     Reading,
     Source,
     cifar_records,
@@ -26,7 +26,7 @@ from goen.data.readers import (
     members_of,
     npz_file,
 )
-from goen.data.store import cache_folder, prepare_set, prepared
+from goen.data.sets.store import cache_folder, prepare_set, prepared
 from goen.errors import DataCorrupt, DataMissing, UsageError, unknown
 
 
@@ -206,7 +206,7 @@ def _find_in(folder: Path, search: Search) -> Source | None:
                 images, labels = files
                 read = partial(idx_files, images, labels, classes)
                 return _from_files("idx", [images, labels], classes, read)
-    return _find_npz(folder, own, search) or _find_pictures(own, search)
+    return _find_npz(folder, own, search) or _find_images(own, search)
 
 
 def _find_idx(base: Path, names: tuple[str, str]) -> tuple[Path, Path] | None:
@@ -277,19 +277,19 @@ def _find_npz(folder: Path, own: list[Path], search: Search) -> Source | None:
     return None
 
 
-def _find_pictures(own: list[Path], search: Search) -> Source | None:
+def _find_images(own: list[Path], search: Search) -> Source | None:
     known, split = search.known, search.split
     folders = [base / split for base in own]
     folders += own if len(known.splits) == 1 else []
     nearly: Path | None = None
     for folder in filter(Path.is_dir, folders):
         names = known.classes or class_names(folder)
-        filled = [(folder / n).is_dir() and any(find_pictures(folder / n)) for n in names]
+        filled = [(folder / n).is_dir() and any(find_images(folder / n)) for n in names]
         if filled and all(filled):
             return class_folders(folder, known.image_size, known.classes)
         if any(filled):
             nearly = nearly or folder
-    # It lacks pictures of a class; the reader raises an error that names it.
+    # It lacks images of a class; the reader raises an error that names it.
     return class_folders(nearly, known.image_size, known.classes) if nearly else None
 
 

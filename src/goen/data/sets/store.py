@@ -1,4 +1,4 @@
-"""Image sets on disk in the one form goen works with: memory-mapped arrays beside their hashes."""
+"""Image sets on disk in the one format of goen: memory-mapped arrays beside their hashes."""
 
 import json
 import os
@@ -8,9 +8,9 @@ import numpy as np
 from platformdirs import user_cache_path
 
 from goen.data.imageset import DIGEST, ImageSet, digest_images
-from goen.data.readers import Reading, Source
-from goen.errors import DataCorrupt
-from goen.files import whole_folder
+from goen.data.sets.readers import Reading, Source
+from goen.errors import DataCorrupt, UsageError
+from goen.io.files import whole_folder
 from goen.progress import bar
 
 _FORM = 1  # raise it when the layout below changes: old folders are then made anew
@@ -35,14 +35,18 @@ def prepare_set(source: Source, name: str, fingerprint: str | None = None) -> Im
     """
     folder = prepared(source.identity)
     if not folder.is_dir():
-        with whole_folder(folder) as temporary:
-            _write(source.read(), name, temporary)
-            found = load_prepared(temporary, name).fingerprint
-            if fingerprint not in (None, found):
-                raise DataCorrupt(
-                    f"{source.where} does not hold {name} as published: its content hashes to "
-                    f"{found}, {fingerprint} was expected. Get it again, or from another place."
-                )
+        try:
+            with whole_folder(folder, "dataset") as temporary:
+                _write(source.read(), name, temporary)
+                found = load_prepared(temporary, name).fingerprint
+                if fingerprint not in (None, found):
+                    raise DataCorrupt(
+                        f"{source.where} does not hold {name} as published: its content hashes to "
+                        f"{found}, {fingerprint} was expected. Get it again, or from another place."
+                    )
+        except UsageError:
+            if not folder.is_dir():  # else another process was first
+                raise
     return load_prepared(folder, name)
 
 
@@ -62,13 +66,13 @@ def load_prepared(folder: Path, name: str) -> ImageSet:
 
 
 def _write(reading: Reading, name: str, folder: Path) -> None:
-    shape = (reading.count, reading.form.channels, *reading.image_size)
+    shape = (reading.count, reading.pixel_format.channels, *reading.image_size)
     labels = np.empty(reading.count, np.int64)
     digests = np.empty(reading.count, DIGEST)
     done = 0
     # Plain writes, not a writable map: on a full disk a write is an error, a map a crash.
     with (folder / "images.npy").open("wb") as file, bar() as progress:
-        descr = np.lib.format.dtype_to_descr(reading.form.dtype)
+        descr = np.lib.format.dtype_to_descr(reading.pixel_format.dtype)
         header = {"descr": descr, "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(file, header)
         task = progress.add_task(f"preparing {name}", total=reading.count, status="images")

@@ -3,8 +3,8 @@
 Paper: Hendrycks & Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and
 Perturbations", ICLR 2019. The numbers are those of its ``make_cifar_c.py``; the code is our own.
 
-``corrupt`` makes corrupted images; ``read_cifar10c`` reads the official ones where they have been
-them. A corruption here is a function of the uint8 batch (N, 3, H, W), the severity, and one random
+``corrupt`` makes corrupted images; ``read_cifar10c`` reads the official ones where they are stored.
+A corruption here is a function of the uint8 batch (N, 3, H, W), the severity, and one random
 stream per image. Its table of five published numbers stands above it. They count pixels of 32-pixel
 images and are used as they are at any size; only ``elastic_transform`` is published, and applied,
 as a share of the side.
@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 from PIL import Image
 from scipy import ndimage
 
-from goen.data._weather import frost_crops, plasma
+from goen.data.images.formats import open_image
 from goen.data.imageset import Pixels
-from goen.data.open_picture import open_picture
+from goen.data.transforms._weather import frost_crops, plasma
 from goen.errors import DataCorrupt, DataMissing, UsageError, unknown
 
 Floats = NDArray[np.float32]
@@ -412,7 +412,7 @@ def _jpeg_compression(images: Pixels, severity: int, streams: Streams) -> Pixels
     def through_jpeg(image: Image.Image) -> Image.Image:
         file = BytesIO()
         image.save(file, "JPEG", quality=_JPEG_QUALITY[severity - 1])
-        return open_picture(file)
+        return open_image(file)
 
     return _each(images, through_jpeg)
 

@@ -1,4 +1,4 @@
-"""Pictures of fractals from random numbers, and images mixed with them."""
+"""Images of fractals from random numbers, and images mixed with them."""
 
 from typing import TypeAlias
 
@@ -27,7 +27,7 @@ def fractals(count: int, side: int, seed: int) -> Tensor:
     at a time, and every place where it lands is lit, in a colour that depends on the jumps before.
 
     Source: Barnsley & Demko, Iterated Function Systems (1985); Hendrycks et al., PixMix (2022), mix
-    images with pictures of this kind. Departs from it: theirs were collected from the web.
+    images with such patterns. Departs from it: theirs were collected from the web.
 
     Args:
         count: how many.
@@ -44,12 +44,12 @@ def fractals(count: int, side: int, seed: int) -> Tensor:
     maps, weights = _contractions(count, rng)
     choices = rng.random((_POINTS + _UNSETTLED, count))
     colours, ground = rng.random((count, _MAPS, 3)), rng.random((count, 3, 1))
-    pictures = []
+    parts = []
     for start in range(0, count, _AT_ONCE):
         part = slice(start, start + _AT_ONCE)
         places, painted = _points(maps[part], weights[part], colours[part], choices[:, part])
-        pictures.append(_drawn(places, painted, ground[part], side))
-    return torch.cat(pictures)
+        parts.append(_drawn(places, painted, ground[part], side))
+    return torch.cat(parts)
 
 
 def _points(
@@ -99,22 +99,22 @@ def _drawn(places: Floats, painted: Floats, ground: Floats, side: int) -> Tensor
     colour = np.stack(sums).reshape(3, count, -1).transpose(1, 0, 2)
     hits = hits.reshape(count, 1, -1)
     light = np.log1p(hits) / np.log1p(hits.max(axis=2, keepdims=True))
-    picture = ground * (1 - light) + colour / np.maximum(hits, 1) * light
-    bytes_ = (picture * 255).round().astype(np.uint8)
+    image = ground * (1 - light) + colour / np.maximum(hits, 1) * light
+    bytes_ = (image * 255).round().astype(np.uint8)
     return torch.from_numpy(bytes_.reshape(count, 3, side, side))
 
 
-def mixed(images: Tensor, pictures: Tensor, share: float, generator: torch.Generator) -> Tensor:
-    """A share of the images mixed with pictures up to three times, by sums and products.
+def mixed(images: Tensor, patterns: Tensor, share: float, generator: torch.Generator) -> Tensor:
+    """A share of the images mixed with patterns up to three times, by sums and products.
 
     Source: Hendrycks et al., PixMix (2022). Departs from it: there every image is mixed up to four
-    times or not at all, with one picture or with itself, augmented otherwise, and half of the sums
+    times or not at all, with one pattern or with itself, augmented otherwise, and half of the sums
     subtract; here a share of the images is mixed one to three times, each time with another
-    picture.
+    pattern.
 
     Args:
         images: ``(N, 3, H, W)`` uint8.
-        pictures: ``(M, 3, H, W)`` uint8.
+        patterns: ``(M, 3, H, W)`` uint8.
         share: of the images that are mixed.
         generator: source of the randomness, on the CPU.
     """
@@ -123,14 +123,14 @@ def mixed(images: Tensor, pictures: Tensor, share: float, generator: torch.Gener
     rounds = torch.randint(1, _ROUNDS + 1, (count,), generator=generator)
     values = images.float() / 255
     for number in range(_ROUNDS):
-        partner = torch.randint(len(pictures), (count,), generator=generator)
+        partner = torch.randint(len(patterns), (count,), generator=generator)
         uniform = torch.rand(2, count, 1, 1, 1, generator=generator)
         multiply = torch.rand(count, 1, 1, 1, generator=generator) < 0.5
         # Beta(s, 1) and Beta(1, s): mostly the image.
         own, other = uniform[0] ** (1 / _STRENGTH), 1 - uniform[1] ** (1 / _STRENGTH)
-        picture = pictures[partner].float() / 255
-        sums = (own * (2 * values - 1) + other * (2 * picture - 1) + 1) / 2
-        products = (2 * values) ** own * (2 * picture) ** other / 2
+        pattern = patterns[partner].float() / 255
+        sums = (own * (2 * values - 1) + other * (2 * pattern - 1) + 1) / 2
+        products = (2 * values) ** own * (2 * pattern) ** other / 2
         new = torch.where(multiply, products, sums).clamp(0, 1)
         active = (mixes & (rounds > number))[:, None, None, None]
         values = torch.where(active, new, values)

@@ -10,15 +10,15 @@ from torch import Tensor
 
 from goen.batch import Inputs, count_of, parts_of, take
 from goen.data import load_set
-from goen.data.forms import COLOUR, Pixels, resize_bands
+from goen.data.images.pixel_format import COLOUR, Pixels, resize_bands
+from goen.data.input_spec import ImageInputs, TensorInputs
 from goen.data.inputs import Arrays, tensors
-from goen.data.kinds import ImageInputs, TensorInputs
-from goen.detectors import GoenM
 from goen.errors import ArtifactError, UsageError
-from goen.gate.gate import Gate
-from goen.gate.held_out import TOLERANCE, engine_slack, engine_tolerance
+from goen.features.precomputed import LOGITS, Precomputed
+from goen.gate.base import BaseGate
+from goen.gate.decision import cue_p_values
 from goen.gate.prediction import Prediction, concatenate
-from goen.models.precomputed import LOGITS, Precomputed
+from goen.gate.threshold import TOLERANCE, engine_tolerance, tie_tolerance
 
 _PROBABILITY_TOLERANCE = 1e-4
 _BATCH = 64
@@ -31,7 +31,9 @@ InputPairs = Sequence[tuple[Inputs, Inputs]]
 """Batches: what the exported gate is given, and the same at the gate's own size."""
 
 
-def input_pairs(gate: Gate, images: Arrays | None, *, any_size: bool, every: int = 1) -> InputPairs:
+def input_pairs(
+    gate: BaseGate, images: Arrays | None, *, any_size: bool, every: int = 1
+) -> InputPairs:
     """One input alone, batches of them, and, for ``any_size``, a few images of other sizes.
 
     Args:
@@ -56,7 +58,7 @@ def input_pairs(gate: Gate, images: Arrays | None, *, any_size: bool, every: int
     return [*pairs, *_other_sizes(gate, whole)] if any_size else pairs
 
 
-def _given(gate: Gate, images: Arrays) -> Inputs:
+def _given(gate: BaseGate, images: Arrays) -> Inputs:
     """As the exported gate takes them: images of its bits, float32, int64 or bool tensors."""
     batch = gate.inputs.check(tensors(images), "images")
     if isinstance(gate.inputs, ImageInputs):
@@ -78,7 +80,7 @@ def exported_types(batch: Inputs, inputs: TensorInputs) -> Inputs:
     return parts[""] if inputs.form == "tensor" else tuple(parts.values())
 
 
-def _made_up(gate: Gate) -> Inputs:
+def _made_up(gate: BaseGate) -> Inputs:
     rng = np.random.default_rng(0)
     if isinstance(gate.network, Precomputed):
         return _features(gate, rng)
@@ -87,10 +89,10 @@ def _made_up(gate: Gate) -> Inputs:
             f"The file is compared with the gate before it is written, and goen cannot make up "
             f"inputs of this kind ({gate.inputs}). Give some that are like those it was fitted on."
         )
-    if gate.inputs.form != COLOUR:
+    if gate.inputs.pixel_format != COLOUR:
         shape = (100, gate.inputs.channels, *gate.image_size)
         white = 255 if gate.inputs.bits == 8 else 65535
-        noise = rng.integers(0, white + 1, shape, dtype=gate.picture_form.dtype)
+        noise = rng.integers(0, white + 1, shape, dtype=gate.pixel_format.dtype)
         return torch.from_numpy(np.concatenate([noise, noise // 8, white - noise // 4]))
     sets = [
         load_set("digits").read(range(0, 1700, 17)),
@@ -100,23 +102,22 @@ def _made_up(gate: Gate) -> Inputs:
     return torch.from_numpy(_resized(np.concatenate([*sets, noise]), gate.image_size))
 
 
-def _features(gate: Gate, rng: np.random.Generator) -> Inputs:
-    """Features of training images, some moved and some drawn at random."""
-    assert isinstance(gate.detector, GoenM)  # no other is fitted on features
-    bank = gate.detector.bank
+def _features(gate: BaseGate, rng: np.random.Generator) -> Inputs:
+    """Unit vectors around one direction, as features of one class are, and others."""
+    assert isinstance(gate.network, Precomputed)
     made = {}
-    for layer in bank.layers:
-        kept = bank.unit(layer)[:200]
-        moved = kept + torch.from_numpy(rng.normal(0, 0.5 * kept.std(), kept.shape))
-        drawn = torch.from_numpy(rng.normal(size=(100, kept.shape[1])))
-        made[layer] = torch.cat([kept, moved, drawn]).float()
+    for name, width in gate.network.widths.items():
+        near = rng.normal(size=(1, width)) + rng.normal(0, 0.3, size=(200, width))
+        drawn = np.concatenate([near, rng.normal(size=(100, width))])
+        drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
+        made[name] = torch.from_numpy(np.concatenate([drawn, 10 * drawn[::4]])).float()
     if isinstance(gate.inputs, TensorInputs) and LOGITS in gate.inputs.parts:
         shape = (count_of(made), *gate.inputs.parts[LOGITS].sizes)
         made[LOGITS] = torch.from_numpy(rng.normal(0, 3, shape)).float()
     return made
 
 
-def _other_sizes(gate: Gate, images: Inputs) -> InputPairs:
+def _other_sizes(gate: BaseGate, images: Inputs) -> InputPairs:
     height, width = gate.image_size
     pixels = parts_of(images)[""].numpy()
     few = pixels[:: max(1, len(pixels) // _RESIZED)][:_RESIZED]
@@ -132,12 +133,12 @@ def _resized(images: Pixels, size: tuple[int, int]) -> Pixels:
     return np.stack([resize_bands(image, size) for image in images])
 
 
-def _cue_tolerances(gate: Gate) -> NDArray[np.float64]:
+def _cue_tolerances(gate: BaseGate) -> NDArray[np.float64]:
     """Ten times as much as for the score, by each cue's own spread where that is known.
 
     Cues explain a decision and do not make it; what they make of it is compared in the score.
     """
-    known = gate.held_out.cues if gate.detector.id_cues_ is None else gate.detector.id_cues_
+    known = gate.held_out.cues
     if known is None:
         return np.full(len(gate.detector.cue_names), 10 * engine_tolerance(gate.held_out.scores))
     spread: NDArray[np.float64] = np.std(np.asarray(known), axis=0)
@@ -145,7 +146,7 @@ def _cue_tolerances(gate: Gate) -> NDArray[np.float64]:
 
 
 def measure_differences(
-    gate: Gate, run: Runner, pairs: InputPairs, tolerance: float | None = None
+    gate: BaseGate, run: Runner, pairs: InputPairs, tolerance: float | None = None
 ) -> float:
     """1.5 times the largest difference between scores of the exported gate and the gate.
 
@@ -185,20 +186,20 @@ def measure_differences(
         raise ArtifactError("The exported gate's label differs from the gate's.")
     own = expected["score"][finite]
     relative = np.abs(found["score"][finite] - own) / np.maximum(1, np.abs(own))
-    return engine_slack(gate.held_out.scores, float(relative.max(initial=0.0)))
+    return tie_tolerance(gate.held_out.scores, float(relative.max(initial=0.0)))
 
 
-def check_decisions(gate: Gate, run: Runner, pairs: InputPairs, slack: float) -> None:
+def check_decisions(gate: BaseGate, run: Runner, pairs: InputPairs, tolerance: float) -> None:
     """Compare the p-values and decisions of an exported gate with the gate's own.
 
     Raises:
         ArtifactError: a decision differs, or a p-value by more than ties explain.
     """
     expected, found = _both(gate, run, pairs)
-    # A p-value counts held-out scores; those closer than the slack may count or not.
+    # A p-value counts held-out scores; those closer than the tolerance may count or not.
     low, high = (
         gate.p_values(expected["score"] + step, expected["label"])
-        for step in (2 * slack, -2 * slack)
+        for step in (2 * tolerance, -2 * tolerance)
     )
     if not ((low <= found["p_value"]) & (found["p_value"] <= high)).all():
         raise ArtifactError("The exported gate's p-value differs from the gate's.")
@@ -211,16 +212,14 @@ def check_decisions(gate: Gate, run: Runner, pairs: InputPairs, slack: float) ->
         raise ArtifactError("The exported gate's p-values of cues are not those of its cues.")
 
 
-def _cue_p_values(gate: Gate, cues: NDArray[np.float64]) -> NDArray[np.float64]:
+def _cue_p_values(gate: BaseGate, cues: NDArray[np.float64]) -> NDArray[np.float64]:
     """What the gate gives for these cues: the least there are where a cue is not finite."""
-    finite = np.isfinite(cues).all(axis=1, keepdims=True)
-    p_values = gate.detector.cue_p_values(torch.from_numpy(np.where(finite, cues, 0.0)))
-    assert p_values is not None
-    assert gate.detector.id_cues_ is not None
-    return np.where(finite, p_values.numpy(), 1 / (1 + len(gate.detector.id_cues_)))
+    unusual = torch.from_numpy(cues * np.array(gate.detector.cue_directions))
+    unusual = torch.where(torch.isfinite(unusual), unusual, torch.inf)
+    return cue_p_values(gate.reference, unusual).numpy()
 
 
-def _both(gate: Gate, run: Runner, pairs: InputPairs) -> tuple[ExportOutputs, ExportOutputs]:
+def _both(gate: BaseGate, run: Runner, pairs: InputPairs) -> tuple[ExportOutputs, ExportOutputs]:
     """The outputs of the gate, and of the exported gate."""
     expected = as_outputs(concatenate([gate.predict(own) for _, own in pairs]))
     found = [run(given) for given, _ in pairs]

@@ -105,8 +105,7 @@ def convert(
             )
         except Exception as error:  # the exporter raises many types of its own
             raise UsageError(
-                f"This model cannot be converted to ONNX: {_first_line(error)} Export a program of "
-                "torch.export instead (on the command line, --program)."
+                f"This model cannot be converted to ONNX: {_first_line(error)}"
             ) from error
     assert converted is not None  # dynamo=True returns it
     return converted.model_proto

@@ -5,19 +5,19 @@ for every engine. Before an engine is used, its predictions are compared with to
 images, as those of an exported file are.
 """
 
-from dataclasses import replace
 from logging import getLogger
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import torch
 from torch import Tensor, nn
 
 from goen.batch import Inputs, parts_of
+from goen.data.input_spec import ImageInputs, InputSpec
 from goen.data.inputs import Arrays
-from goen.data.kinds import ImageInputs, InputKind
 from goen.errors import ArtifactError, GoenError, UsageError, unknown
-from goen.gate._onnx import convert, open_session, require_onnx, run_session, trace
-from goen.gate.compare_export import (
+from goen.features.precomputed import Precomputed
+from goen.gate.base import BaseGate
+from goen.gate.export.comparison import (
     ExportOutputs,
     Runner,
     as_outputs,
@@ -26,16 +26,15 @@ from goen.gate.compare_export import (
     input_pairs,
     measure_differences,
 )
-from goen.gate.gate import Gate
-from goen.gate.traceable import input_names, tensor_example
+from goen.gate.export.conversion import convert, open_session, require_onnx, run_session, trace
+from goen.gate.export.traceable import input_names, tensor_example
 from goen.models.placement import placement
-from goen.models.precomputed import Precomputed
 from goen.outputs import Outputs
 
 _log = getLogger(__name__)
+AnyGate = TypeVar("AnyGate", bound=BaseGate)
 
-EngineName = Literal["torch", "onnxruntime"]
-AskedEngine = Literal["auto", "torch", "onnxruntime"]
+EngineOption = Literal["auto", "torch", "onnxruntime"]
 # Of the images that an exported file is compared on: a slow network is to start soon as well.
 _EVERY = 5
 _WHITE = {torch.uint8: 255.0, torch.uint16: 65535.0}
@@ -49,14 +48,14 @@ class CompiledNetwork(nn.Module):
     Args:
         session: of onnxruntime.
         gate: whose network it is.
-        slack: the largest difference that was found between its scores and torch's, with a margin.
+        tolerance: the largest difference found between its scores and torch's, with a margin.
     """
 
-    def __init__(self, session: Any, gate: Gate, slack: float = 0.0) -> None:
+    def __init__(self, session: Any, gate: BaseGate, tolerance: float = 0.0) -> None:
         super().__init__()
-        self.slack = slack
+        self.tolerance = tolerance
         self.session = session
-        self._inputs: InputKind = gate.inputs
+        self._inputs: InputSpec = gate.inputs
         self._names = input_names(gate)
         self._features = tuple(gate.detector.features)
 
@@ -75,7 +74,7 @@ class CompiledNetwork(nn.Module):
 class _PlainNetwork(nn.Module):
     """A network that returns a tuple: logits, and the features that the detector reads."""
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: BaseGate) -> None:
         super().__init__()
         self.network = gate.network
         self.features = tuple(gate.detector.features)
@@ -85,7 +84,7 @@ class _PlainNetwork(nn.Module):
         return outputs.logits, *(outputs.features[name] for name in self.features)
 
 
-def compile_network(gate: Gate, images: Arrays | None = None) -> CompiledNetwork:
+def compile_network(gate: BaseGate, images: Arrays | None = None) -> CompiledNetwork:
     """The gate's network in onnxruntime, compared with torch first.
 
     It uses as many threads as torch does.
@@ -99,7 +98,9 @@ def compile_network(gate: Gate, images: Arrays | None = None) -> CompiledNetwork
         ArtifactError: predictions differ from torch's.
     """
     require_onnx("The engine onnxruntime")
-    gate = replace(gate, compiled=None)
+    gate = gate.with_compiled(None)
+    if gate.detector.needs_gradient:
+        raise UsageError(f"{gate.detector} takes gradients of the network, and an engine has none.")
     if isinstance(gate.network, Precomputed):
         raise UsageError("A gate of features has no network that an engine could run.")
     if placement(gate.network)[0].type != "cpu":
@@ -114,15 +115,15 @@ def compile_network(gate: Gate, images: Arrays | None = None) -> CompiledNetwork
     model = convert(trace(module, gate.network, (example,), (axes,)), input_names(gate), names)
     session = open_session(model, torch.get_num_threads())
     try:
-        slack = measure_differences(gate, _runner(gate, session, 0.0), pairs)
-        check_decisions(gate, _runner(gate, session, slack), pairs, slack)
+        tolerance = measure_differences(gate, _runner(gate, session, 0.0), pairs)
+        check_decisions(gate, _runner(gate, session, tolerance), pairs, tolerance)
     except ArtifactError as error:
         raise ArtifactError(f"onnxruntime does not predict as torch does: {error}") from error
-    return CompiledNetwork(session, gate, slack)
+    return CompiledNetwork(session, gate, tolerance)
 
 
-def _runner(gate: Gate, session: Any, slack: float) -> Runner:
-    compiled = replace(gate, compiled=CompiledNetwork(session, gate, slack))
+def _runner(gate: BaseGate, session: Any, tolerance: float) -> Runner:
+    compiled = gate.with_compiled(CompiledNetwork(session, gate, tolerance))
 
     def run(batch: Inputs) -> ExportOutputs:
         return as_outputs(compiled.predict(batch))
@@ -130,7 +131,7 @@ def _runner(gate: Gate, session: Any, slack: float) -> Runner:
     return run
 
 
-def _example(gate: Gate) -> tuple[Inputs, Any]:
+def _example(gate: BaseGate) -> tuple[Inputs, Any]:
     """Two inputs, and which of their axes may have any length."""
     if not isinstance(gate.inputs, ImageInputs):
         return tensor_example(gate.inputs)
@@ -143,16 +144,16 @@ def _scaled(images: Tensor) -> Tensor:
     return images.float() if white is None else images.float() / white
 
 
-def choose_engine(gate: Gate, asked: AskedEngine, images: Arrays | None = None) -> Gate:
+def choose_engine(gate: AnyGate, asked: EngineOption, images: Arrays | None = None) -> AnyGate:
     """The gate with this engine; see ``Gate.with_engine``."""
-    if asked not in get_args(AskedEngine):
-        raise unknown("engine", asked, get_args(AskedEngine))
+    if asked not in get_args(EngineOption):
+        raise unknown("engine", asked, get_args(EngineOption))
     if asked == "torch":
-        return replace(gate, compiled=None)
-    if gate.compiled is not None:
+        return gate.with_compiled(None)
+    if gate.engine != "torch":
         return gate
     try:
-        return replace(gate, compiled=compile_network(gate, images))
+        return gate.with_compiled(compile_network(gate, images))
     except GoenError as error:
         if asked == "onnxruntime":
             raise

@@ -1,4 +1,4 @@
-"""Export a gate to one file that runs without goen: ONNX, or a program of torch.export.
+"""Export a gate to one ONNX file that runs without goen.
 
     images     (N, C, H, W) uint8, of any height and width, or uint16 of the gate's size if it was
                fitted on such; of other gates their own inputs
@@ -6,7 +6,7 @@
  →  label (N,) int64, confidence (N,), score (N,), p_value (N,) float64, is_ood (N,) bool,
     cues (N, K), cue_p_values (N, K) and probability (N,) float64, the last two if the gate has them
 
-The file contains the resize of ``goen.read_picture``, preprocessing, network, distances and
+The file contains the resize of ``goen.read_image``, preprocessing, network, distances and
 held-out scores. It is written only after its outputs have been compared with the gate's on real
 images.
 
@@ -16,9 +16,7 @@ held-out image (the same image again) gets the gate's decision, and at a tie the
 that the gate would not flag.
 """
 
-import io
 import json
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,105 +26,75 @@ import numpy as np
 import torch
 
 from goen.batch import Inputs, parts_of
+from goen.data.input_spec import ImageInputs, TensorInputs
 from goen.data.inputs import Arrays
-from goen.data.kinds import ImageInputs, TensorInputs
-from goen.errors import ArtifactError
-from goen.files import Own, whole_file
-from goen.gate._inputs import inputs_manifest
-from goen.gate._onnx import (
-    convert,
-    open_session,
-    quiet_exporters,
-    require_onnx,
-    run_session,
-    trace,
-)
-from goen.gate.compare_export import (
+from goen.errors import ArtifactError, UsageError
+from goen.gate.base import BaseGate
+from goen.gate.export.comparison import (
     ExportOutputs,
     Runner,
     check_decisions,
     input_pairs,
     measure_differences,
 )
-from goen.gate.gate import Gate
-from goen.gate.traceable import (
+from goen.gate.export.conversion import (
+    convert,
+    open_session,
+    require_onnx,
+    run_session,
+    trace,
+)
+from goen.gate.export.traceable import (
     TraceableGate,
-    fitted_threshold,
     input_names,
     output_names,
-    takes_pictures,
+    takes_8_bit_images,
     tensor_example,
 )
+from goen.gate.storage.inputs import inputs_manifest
+from goen.io.files import whole_file
+from goen.io.manifest import JsonObject
+from goen.io.provenance import versions
 from goen.progress import spinner
-from goen.runs.manifest import JsonObject
-from goen.runs.provenance import versions
 
 MADE_BY = "goen"
 
 
-def _is_program(path: Path) -> bool:
-    with zipfile.ZipFile(path) as archive:
-        (name,) = (name for name in archive.namelist() if name.endswith("extra/gate.json"))
-        return bool(json.loads(archive.read(name))["made_by"] == MADE_BY)
-
-
-def _is_onnx(path: Path) -> bool:
+def write_onnx(
+    gate: BaseGate,
+    path: Path,
+    images: Arrays | None,
+    *,
+    tolerance: float | None,
+    any_size: bool,
+    overwrite: bool,
+) -> None:
+    """Write the gate as one ONNX file; see ``Gate.export``."""
+    detector = gate.detector
+    if detector.needs_gradient or not detector.saved:
+        reason = "takes gradients of the network" if detector.saved else "is not goen's own"
+        raise UsageError(f"A gate with {detector} cannot be exported: the detector {reason}.")
+    require_onnx("Exporting")
     import onnx
 
-    properties = onnx.load(path, load_external_data=False).metadata_props
-    return any((entry.key, entry.value) == ("made_by", MADE_BY) for entry in properties)
-
-
-PROGRAM = Own("a program that goen exported", _is_program)
-ONNX = Own("an ONNX file that goen exported", _is_onnx)
-
-
-def to_program(
-    gate: Gate,
-    path: Path | str,
-    images: Arrays | None = None,
-    *,
-    tolerance: float | None = None,
-    any_size: bool = True,
-) -> None:
-    """Write the gate as a program of ``torch.export``, compared with the gate first.
-
-    ``torch.export.load(path).module()(images, threshold)`` returns the outputs; their names, the
-    fitted threshold, the classes and the rate are in the extra file ``gate.json``.
-
-    Args:
-        gate: fitted.
-        path: a ``.pt2`` file.
-        images: ``(N, C, H, W)`` of the gate's size and bits to compare on; by default, images made
-            up by goen. A gate of other inputs needs some of them, one of features does not.
-        tolerance: the largest difference allowed between scores, cues, confidences and
-            probabilities: absolute up to 1, relative above. By default 1e-4 for confidences and
-            probabilities, for scores a thousandth of the interquartile range of the held-out
-            scores, at least 1e-5, and for cues a hundredth of their standard deviation, at least
-            1e-4. Decisions must be equal in any case.
-        any_size: whether images of 8 bits of any height and width are taken, and resized as
-            ``goen.read_picture`` does; else only images of the gate's size.
-
-    Raises:
-        UsageError: the model cannot be traced, or something else exists at the path.
-        ArtifactError: the program's outputs differ from the gate's.
-    """
-    gate = gate.with_engine("torch")
-    with whole_file(Path(path), PROGRAM) as temporary, _nothing_written():
-        program = _trace(gate, any_size)
-        pairs = input_pairs(gate, images, any_size=any_size and takes_pictures(gate))
+    gate = gate.with_compiled(None)
+    with whole_file(path, overwrite=overwrite) as temporary, _nothing_written():
+        names = [*input_names(gate), "threshold"]
+        model = convert(_trace(gate, any_size), names, output_names(gate))
+        _set_inputs(gate, model.graph, onnx.numpy_helper)
+        for key, value in export_metadata(gate).items():
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            model.metadata_props.add(key=key, value=text)
+        pairs = input_pairs(gate, images, any_size=any_size and takes_8_bit_images(gate))
         with spinner("comparing with the gate"):
-            slack = measure_differences(gate, _torch_runner(gate, program), pairs, tolerance)
-            program.state_dict["slack"].fill_(slack)
-            metadata = {"gate.json": json.dumps(export_metadata(gate))}
-            # Not straight to the file: where the disk is full, torch ends the whole process.
-            written = io.BytesIO()
-            with quiet_exporters():
-                torch.export.save(program, written, extra_files=metadata)
-            temporary.write_bytes(written.getbuffer())
-            with temporary.open("rb") as file:
-                loaded = torch.export.load(file)
-            check_decisions(gate, _torch_runner(gate, loaded), pairs, slack)
+            onnx.save(model, temporary)
+            run = _onnx_runner(temporary, gate)
+            found = measure_differences(gate, run, pairs, tolerance)
+            (place,) = (part for part in model.graph.initializer if part.name == "tolerance")
+            place.CopyFrom(onnx.numpy_helper.from_array(np.array(found), "tolerance"))
+            onnx.save(model, temporary)
+            run = _onnx_runner(temporary, gate)
+            check_decisions(gate, run, pairs, found)
 
 
 @contextmanager
@@ -138,69 +106,7 @@ def _nothing_written() -> Iterator[None]:
         raise ArtifactError(f"{error} Nothing was written.") from error
 
 
-def _torch_runner(gate: Gate, program: torch.export.ExportedProgram) -> Runner:
-    module, names, threshold = program.module(), output_names(gate), fitted_threshold(gate)
-
-    def run(batch: Inputs) -> ExportOutputs:
-        with torch.no_grad():
-            found = module(batch, threshold)
-        return {name: value.numpy() for name, value in zip(names, found, strict=True)}
-
-    return run
-
-
-def to_onnx(
-    gate: Gate,
-    path: Path | str,
-    images: Arrays | None = None,
-    *,
-    tolerance: float | None = None,
-    any_size: bool = True,
-) -> None:
-    """Write the gate as one ONNX file, compared with the gate in onnxruntime first.
-
-    Args:
-        gate: fitted.
-        path: a ``.onnx`` file.
-        images: ``(N, C, H, W)`` of the gate's size and bits to compare on; by default, images made
-            up by goen. A gate of other inputs needs some of them, one of features does not.
-        tolerance: the largest difference allowed between scores, cues, confidences and
-            probabilities: absolute up to 1, relative above. By default 1e-4 for confidences and
-            probabilities, for scores a thousandth of the interquartile range of the held-out
-            scores, at least 1e-5, and for cues a hundredth of their standard deviation, at least
-            1e-4. Decisions must be equal in any case.
-        any_size: whether images of 8 bits of any height and width are taken, and resized as
-            ``goen.read_picture`` does; else only images of the gate's size.
-
-    Raises:
-        UsageError: onnx, onnxscript or onnxruntime is missing, ONNX does not support the model,
-            or something else exists at the path.
-        ArtifactError: the file's outputs differ from the gate's.
-    """
-    require_onnx("Exporting")
-    import onnx
-
-    gate = gate.with_engine("torch")
-    with whole_file(Path(path), ONNX) as temporary, _nothing_written():
-        names = [*input_names(gate), "threshold"]
-        model = convert(_trace(gate, any_size), names, output_names(gate))
-        _set_inputs(gate, model.graph, onnx.numpy_helper)
-        for key, value in export_metadata(gate).items():
-            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            model.metadata_props.add(key=key, value=text)
-        pairs = input_pairs(gate, images, any_size=any_size and takes_pictures(gate))
-        with spinner("comparing with the gate"):
-            onnx.save(model, temporary)
-            run = _onnx_runner(temporary, gate)
-            slack = measure_differences(gate, run, pairs, tolerance)
-            (place,) = (tensor for tensor in model.graph.initializer if tensor.name == "slack")
-            place.CopyFrom(onnx.numpy_helper.from_array(np.array(slack), "slack"))
-            onnx.save(model, temporary)
-            run = _onnx_runner(temporary, gate)
-            check_decisions(gate, run, pairs, slack)
-
-
-def _onnx_runner(path: Path, gate: Gate) -> Runner:
+def _onnx_runner(path: Path, gate: BaseGate) -> Runner:
     session = open_session(path)
     given, names = input_names(gate), output_names(gate)
 
@@ -212,7 +118,7 @@ def _onnx_runner(path: Path, gate: Gate) -> Runner:
     return run
 
 
-def export_metadata(gate: Gate) -> JsonObject:
+def export_metadata(gate: BaseGate) -> JsonObject:
     """The names of outputs, classes and cues, the rate, the threshold and the versions."""
     return {
         "made_by": MADE_BY,
@@ -220,7 +126,7 @@ def export_metadata(gate: Gate) -> JsonObject:
         "outputs": list(output_names(gate)),
         **inputs_manifest(gate.inputs),
         "false_alarm_rate": gate.false_alarm_rate,
-        "threshold": fitted_threshold(gate).tolist(),
+        "threshold": gate.threshold_tensor.tolist(),
         "per_class": gate.per_class,
         "held_out_images": len(gate.held_out.scores),
         "cues": list(gate.detector.cue_names),
@@ -228,29 +134,30 @@ def export_metadata(gate: Gate) -> JsonObject:
     }
 
 
-def _trace(gate: Gate, any_size: bool) -> torch.export.ExportedProgram:
+def _trace(gate: BaseGate, any_size: bool) -> torch.export.ExportedProgram:
     example, axes = _example(gate, any_size)
+    gate.predict(gate.inputs.pattern())  # what is computed once is there, and not left to the trace
     module = TraceableGate(gate, any_size=any_size)
-    return trace(module, gate.network, (example, fitted_threshold(gate)), (axes, None))
+    return trace(module, gate.network, (example, gate.threshold_tensor), (axes, None))
 
 
-def _example(gate: Gate, any_size: bool) -> tuple[Inputs, Any]:
+def _example(gate: BaseGate, any_size: bool) -> tuple[Inputs, Any]:
     """Two inputs, and which of their axes may have any length."""
     if isinstance(gate.inputs, TensorInputs):
         return tensor_example(gate.inputs)
     count = torch.export.Dim("count")
     height, width = gate.image_size
     sides = {0: count}
-    if any_size and takes_pictures(gate):
+    if any_size and takes_8_bit_images(gate):
         sides |= {2: torch.export.Dim("height"), 3: torch.export.Dim("width")}
         height, width = height + 3, width + 5  # sizes of their own, or they would count as fixed
     dtype = torch.uint8 if gate.inputs.bits == 8 else torch.uint16
     return torch.zeros(2, gate.inputs.channels, height, width, dtype=dtype), sides
 
 
-def _set_inputs(gate: Gate, graph: Any, numpy_helper: Any) -> None:
+def _set_inputs(gate: BaseGate, graph: Any, numpy_helper: Any) -> None:
     """Set the default of the threshold, and name the axes of the inputs."""
-    threshold = fitted_threshold(gate).numpy()
+    threshold = gate.threshold_tensor.numpy()
     # An initialiser with an input's name is its default: the input becomes optional.
     graph.initializer.append(numpy_helper.from_array(threshold, "threshold"))
     known = ("N", "channels", "height", "width") if isinstance(gate.inputs, ImageInputs) else ("N",)

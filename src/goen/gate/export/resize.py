@@ -1,4 +1,4 @@
-"""The resize of ``read_picture`` once more, in operations that torch.export and ONNX can hold.
+"""The resize of ``read_image`` once more, in operations that torch.export and ONNX can hold.
 
 Pillow computes its weights in float64, rounds them to 22 bits and adds up whole numbers. Here the
 same whole numbers are multiplied as matrices of float64. None of them reaches 2^53, so every sum is
@@ -18,7 +18,7 @@ _BLOCK = 16
 
 
 class TraceableResize(nn.Module):
-    """Images ``(N, C, H, W)`` uint8 of any height and width, resized as ``read_picture`` does.
+    """Images ``(N, C, H, W)`` uint8 of any height and width, resized as ``read_image`` does.
 
     Args:
         size: (height, width) of the result.

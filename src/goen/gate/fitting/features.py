@@ -1,83 +1,92 @@
 """Fitting a gate to features somebody already has, with or without a classifier's logits."""
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from goen.data.feature_files import FEATURES
 from goen.data.inputs import Array, BatchStream, as_stream, tensors
-from goen.data.kinds import ImageInputs
-from goen.detectors import GoenM
+from goen.detectors import Detector, GoenM
 from goen.errors import UsageError
-from goen.gate.fit import FitSets, fit_gate
-from goen.gate.gate import Gate
-from goen.gate.partial import PartialFit
-from goen.models.precomputed import LOGITS, Precomputed
+from goen.features.precomputed import LOGITS, Features, Precomputed, as_features, renamed
+from goen.gate.fitting.fit import AnyGate, fit_gate
+from goen.gate.fitting.sets import FitSets
+from goen.io.limits import CLASSES
 from goen.outputs import Outputs
-from goen.runs.limits import CLASSES
 
-Features: TypeAlias = Outputs | Mapping[str, Array] | Array
-"""``Outputs``, arrays ``(N, D)`` by name (``logits`` are the classifier's), or one array."""
-
-
-def as_features(given: Features) -> dict[str, Array]:
-    """The arrays by name; logits, if there are any, as ``logits``.
-
-    Raises:
-        UsageError: something that holds no features.
-    """
-    if isinstance(given, Outputs):
-        return {**given.features, LOGITS: given.logits}
-    if isinstance(given, (Tensor, np.ndarray)):
-        return {FEATURES: given}
-    known = isinstance(given, Mapping) and all(
-        isinstance(part, (Tensor, np.ndarray)) for part in given.values()
-    )
-    if not known or not given:
-        raise UsageError(
-            "Features are Outputs, an array (N, D), or a dict of such arrays by name; got a "
-            f"{type(given).__name__}."
-        )
-    return dict(given)
+# Rows that are added to the class means at once.
+_ROWS = 65_536
 
 
-def fit_to_outputs(
-    train: Features | PartialFit,
-    labels: Array | None,
-    held_out: Features,
+@dataclass(frozen=True, eq=False)
+class GivenFeatures:
+    """The features that a gate is fitted on; see ``Gate.fit_outputs``."""
+
+    train: Features
+    labels: Array | None
+    held_out: Features
+    held_out_labels: Array | None
+    calibration: Features | float | None
+    ood: Features | Mapping[str, Features] | None
+
+    @property
+    def known_labels(self) -> Array | None:
+        """Of the held-out rows, if they are given."""
+        if self.held_out_labels is not None:
+            return _whole_numbers("held_out", self.held_out_labels)
+        return self.held_out.labels if isinstance(self.held_out, Outputs) else None
+
+
+def fit_to_features(
+    make: Callable[..., AnyGate],
+    given: GivenFeatures,
+    detector: Detector | None,
     *,
-    held_out_labels: Array | None,
-    ood: Features | Mapping[str, Features] | None,
     false_alarm_rate: float,
     classes: Sequence[str] | None,
     batch_size: int,
-) -> Gate:
+) -> AnyGate:
     """A gate for these features; see ``Gate.fit_outputs``."""
-    network, training = _opened(train, labels, classes, batch_size)
+    training = _checked("train", as_features(given.train))
+    numbers = _labels(training, given.labels, classes)
+    train = as_stream((training, numbers), "train", batch_size, "tensors")
+    network = _network(given.train, training, numbers, classes)
     known = [*network.widths, *([LOGITS] if network.has_logits else [])]
-    holding = _checked("held_out", renamed(as_features(held_out), known))
-    kept = None if held_out_labels is None else _whole_numbers("held_out", held_out_labels)
+
+    def stream(name: str, rows: Features, kept: Array | None = None) -> BatchStream:
+        parts = _checked(name, renamed(as_features(rows), known))
+        return as_stream(parts if kept is None else (parts, kept), name, batch_size, "tensors")
+
+    is_classifier = network.has_logits and network.num_classes > 1
+    if detector is None:
+        detector = GoenM(logit_cues=("entropy",) if is_classifier else ())
+    calibration = given.calibration
     sets = FitSets.open(
-        training,
-        _stream("held_out", holding, kept, batch_size),
-        {
-            name: _stream(name, _checked(name, parts), None, batch_size)
-            for name, parts in _kinds(ood, known).items()
-        },
+        detector,
+        train,
+        stream("held_out", given.held_out, given.known_labels),
+        calibration
+        if calibration is None or isinstance(calibration, float)
+        else stream("calibration", calibration),
+        {name: stream(name, parts) for name, parts in _kinds(given.ood, known).items()},
         false_alarm_rate=false_alarm_rate,
         batch_size=batch_size,
         inputs="tensors",
     )
     names = classes
-    if names is None and labels is None and network.num_classes == 1 and not network.has_logits:
+    if (
+        names is None
+        and given.labels is None
+        and network.num_classes == 1
+        and not network.has_logits
+    ):
         names = ("known",)
-    is_classifier = network.has_logits and network.num_classes > 1
     return fit_gate(
+        make,
         network,
-        GoenM(tuple(network.widths), logit_cues=("entropy",) if is_classifier else ()),
+        detector,
         sets,
         false_alarm_rate=false_alarm_rate,
         classes=names,
@@ -85,41 +94,16 @@ def fit_to_outputs(
     )
 
 
-def _opened(
-    train: Features | PartialFit,
-    labels: Array | None,
-    classes: Sequence[str] | None,
-    batch_size: int,
-) -> tuple[Precomputed, BatchStream | PartialFit]:
-    """What stands for the network, and the training rows, if they were not read before."""
-    if not isinstance(train, PartialFit):
-        stream, numbers, parts = open_features(train, labels, classes, batch_size)
-        return features_network(parts, numbers, classes), stream
-    if labels is not None:
-        raise UsageError("The training rows were read before, with their labels: give no others.")
-    if isinstance(train.kind, ImageInputs) or train.recorded:
-        raise UsageError("These parts were read from images: give them to Gate.fit.")
-    bank = train.bank
-    widths = {layer: bank.width(layer) for layer in bank.layers}
-    return Precomputed(widths, bank.num_classes, has_logits=LOGITS in train.kind.parts), train
-
-
-def open_features(
-    train: Features, labels: Array | None, classes: Sequence[str] | None, batch_size: int
-) -> tuple[BatchStream, Array, dict[str, Array]]:
-    """Training rows as a stream, their labels, and their features by name."""
-    training = _checked("train", as_features(train))
-    numbers = _labels(training, labels, classes)
-    return as_stream((training, numbers), "train", batch_size, "tensors"), numbers, training
-
-
-def features_network(
-    train: Mapping[str, Array], labels: Array, classes: Sequence[str] | None
+def _network(
+    given: Features, train: Mapping[str, Array], labels: Array, classes: Sequence[str] | None
 ) -> Precomputed:
     """What stands for the network of these features."""
     widths = {name: int(part.shape[1]) for name, part in train.items() if name != LOGITS}
     if LOGITS in train:
-        return Precomputed(widths, int(train[LOGITS].shape[1]), has_logits=True)
+        classifier = given.classifier if isinstance(given, Outputs) else None
+        return Precomputed(
+            widths, int(train[LOGITS].shape[1]), has_logits=True, classifier=classifier
+        )
     count = int(labels.max()) + 1 if classes is None else len(classes)
     if count > CLASSES:
         raise UsageError(f"Labels number the classes from 0; got {count - 1:,}. Are they labels?")
@@ -128,15 +112,12 @@ def features_network(
             f"Labels lie in 0 .. {count - 1} for {count} classes, got {int(labels.min())} .. "
             f"{int(labels.max())}."
         )
-    return Precomputed(widths, count, has_logits=False)
-
-
-def _stream(
-    name: str, parts: Mapping[str, Array], labels: Array | None, batch_size: int
-) -> BatchStream:
-    if labels is None:
-        return as_stream(parts, name, batch_size, "tensors")
-    return as_stream((parts, labels), name, batch_size, "tensors")
+    network = Precomputed(widths, count, has_logits=False)
+    for start in range(0, len(labels), _ROWS):
+        rows = slice(start, start + _ROWS)
+        parts = tensors(train, rows)
+        network.add(parts, torch.as_tensor(labels[rows]))  # type: ignore[arg-type]
+    return network
 
 
 def _kinds(
@@ -148,12 +129,6 @@ def _kinds(
     if isinstance(ood, Mapping) and {*ood} != {*train}:
         return {str(name): renamed(as_features(part), train) for name, part in ood.items()}
     return {"ood": renamed(as_features(ood), train)}  # type: ignore[arg-type]
-
-
-def renamed(parts: dict[str, Array], known: Collection[str]) -> dict[str, Array]:
-    """The parts, of which an array without a name gets that of the only known feature."""
-    names = [name for name in known if name != LOGITS]
-    return {names[0]: parts[FEATURES]} if [*parts] == [FEATURES] and len(names) == 1 else parts
 
 
 def _checked(name: str, parts: Mapping[str, Array]) -> dict[str, Array]:

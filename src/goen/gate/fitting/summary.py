@@ -5,16 +5,14 @@ from collections.abc import Mapping
 import numpy as np
 
 from goen.data.imageset import ImageSet
-from goen.data.kinds import ImageInputs
-from goen.detectors import GoenM
+from goen.data.input_spec import ImageInputs
 from goen.functional.conformal import false_alarm_interval
-from goen.gate import Gate
+from goen.gate.base import BaseGate
+from goen.io.manifest import Manifest
 from goen.metrics import ood_metrics
-from goen.runs.artifacts import FIT_REPORT_TITLE
-from goen.runs.manifest import Manifest
 
 
-def fit_summary(gate: Gate, ood: Mapping[str, ImageSet]) -> str:
+def fit_summary(gate: BaseGate, ood: Mapping[str, ImageSet]) -> str:
     """The sets the gate was fitted on, its guarantee, and its metrics on the OOD images.
 
     Args:
@@ -22,11 +20,11 @@ def fit_summary(gate: Gate, ood: Mapping[str, ImageSet]) -> str:
         ood: the OOD images it was fitted with.
     """
     low, mean, high = false_alarm_interval(len(gate.held_out), gate.false_alarm_rate)
-    facts = Manifest(gate.facts)
-    splits = facts.part("splits")
+    metadata = Manifest(gate.metadata)
+    splits = metadata.part("splits")
     inputs = "images" if isinstance(gate.inputs, ImageInputs) else "rows"
     lines = [
-        FIT_REPORT_TITLE + facts.text("factory" if "factory" in facts else "model"),
+        "A gate for " + metadata.text("factory" if "factory" in metadata else "model"),
         "",
         f"  classes            {len(gate.classes)}",
         f"  inputs             {gate.inputs}",
@@ -37,9 +35,9 @@ def fit_summary(gate: Gate, ood: Mapping[str, ImageSet]) -> str:
         ),
     ]
     accuracies = [
-        f"{facts.number(f'{role}_accuracy'):.3f} on {role}"
+        f"{metadata.number(f'{role}_accuracy'):.3f} on {role}"
         for role in ("train", "held_out")
-        if f"{role}_accuracy" in facts
+        if f"{role}_accuracy" in metadata
     ]
     if accuracies:
         lines.append(f"  accuracy           {', '.join(accuracies)}")
@@ -49,20 +47,18 @@ def fit_summary(gate: Gate, ood: Mapping[str, ImageSet]) -> str:
         f"{low:.4f} to {high:.4f} for this gate with 90 % probability",
         f"  threshold          {gate.threshold:.4f}, from {len(gate.held_out)} held-out {inputs}",
         "",
-        "  cue                weight   (each is standardised; the score can only rise with it)",
+        f"  detector           {gate.detector}",
     ]
-    if isinstance(gate.detector, GoenM):
-        weights = zip(gate.detector.cue_names, gate.detector.weights_.tolist(), strict=True)
-        lines += [f"  {name:<18} {weight:6.3f}" for name, weight in weights]
+    weights = gate.detector.cue_weights
+    if weights:
+        lines += ["  cue                weight   (each is standardised; the score rises with it)"]
+        lines += [f"  {name:<18} {weight:6.3f}" for name, weight in weights.items()]
     if ood:
         lines += ["", "  OOD, used in the fit          AUROC   flagged"]
     for kind, images in ood.items():
         prediction = gate.predict(images)
         auroc = ood_metrics(gate.held_out.scores, prediction.score).auroc
         lines.append(f"  {kind:<28} {auroc:6.3f}   {np.mean(prediction.is_ood):6.1%}")
-    if not ood:
-        lines += [
-            "",
-            "  Fitted without OOD images: no probability, and the cues are weighted equally.",
-        ]
+    if not ood and gate.detector.calibrates(with_ood=True):
+        lines += ["", "  Fitted without OOD images: the gate returns no probability of OOD."]
     return "\n".join(lines)

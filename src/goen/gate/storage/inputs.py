@@ -3,27 +3,27 @@
 import math
 from typing import cast, get_args
 
-from goen.data.forms import COLOUR, Bits
-from goen.data.kinds import Dtype, Form, ImageInputs, InputKind, TensorInputs, TensorPart
-from goen.data.pictures import RESIZE_FILTER
+from goen.data.images.decoding import RESIZE_FILTER
+from goen.data.images.pixel_format import COLOUR, Bits
+from goen.data.input_spec import Dtype, Form, ImageInputs, InputSpec, TensorInputs, TensorPart
 from goen.errors import UsageError
-from goen.runs.limits import INPUT_VALUES, check_image_size
-from goen.runs.manifest import JsonObject, JsonValue, Manifest
+from goen.io.limits import INPUT_VALUES, check_image_size
+from goen.io.manifest import JsonObject, JsonValue, Manifest
 
-FIELDS = ("image_size", "channels", "bits", "pictures", "inputs")
-
-
-def _pictures(inputs: ImageInputs) -> JsonObject:
-    """How picture files become images for a gate; see ``goen.read_picture``."""
-    return {"decode": inputs.form.decoding, "resize": RESIZE_FILTER}
+FIELDS = ("image_size", "channels", "bits", "image_reading", "inputs")
 
 
-def inputs_manifest(inputs: InputKind) -> JsonObject:
+def _image_reading(inputs: ImageInputs) -> JsonObject:
+    """How picture files become images for a gate; see ``goen.read_image``."""
+    return {"decode": inputs.pixel_format.decoding, "resize": RESIZE_FILTER}
+
+
+def inputs_manifest(inputs: InputSpec) -> JsonObject:
     """The fields that describe them. Gates of colour images say no more than their size."""
     if isinstance(inputs, ImageInputs):
         fields: dict[str, JsonValue] = {
             "image_size": [inputs.height, inputs.width],
-            "pictures": _pictures(inputs),
+            "image_reading": _image_reading(inputs),
         }
         if inputs.channels != COLOUR.channels:
             fields["channels"] = inputs.channels
@@ -35,7 +35,7 @@ def inputs_manifest(inputs: InputKind) -> JsonObject:
     return {"inputs": {"form": inputs.form, "parts": parts}}
 
 
-def check_inputs(inputs: InputKind, network_width: int = 0, members: int = 1) -> None:
+def check_inputs(inputs: InputSpec, network_width: int = 0, members: int = 1) -> None:
     """Raise a ``UsageError`` unless a gate with such inputs can be saved and loaded.
 
     Args:
@@ -52,7 +52,7 @@ def check_inputs(inputs: InputKind, network_width: int = 0, members: int = 1) ->
         raise UsageError(f"An input should have at most {INPUT_VALUES:,} values, got {inputs}.")
 
 
-def read_inputs(manifest: Manifest) -> InputKind:
+def read_inputs(manifest: Manifest) -> InputSpec:
     """What the gate takes, checked.
 
     Raises:
@@ -61,7 +61,7 @@ def read_inputs(manifest: Manifest) -> InputKind:
     """
     inputs = _tensors(manifest.part("inputs")) if "inputs" in manifest else _images(manifest)
     if isinstance(inputs, ImageInputs):
-        _check_pictures(manifest, inputs)
+        _check_image_reading(manifest, inputs)
     check_inputs(inputs)
     return inputs
 
@@ -97,15 +97,15 @@ def _tensors(manifest: Manifest) -> TensorInputs:
     return TensorInputs(cast(Form, form), parts)
 
 
-def _check_pictures(manifest: Manifest, inputs: ImageInputs) -> None:
+def _check_image_reading(manifest: Manifest, inputs: ImageInputs) -> None:
     """Refuse a gate whose pictures are read in another way; earlier gates do not say the way.
 
     Earlier gates of other images than colour say that of colour: they read no pictures.
     """
-    if "pictures" not in manifest:
+    if "image_reading" not in manifest:
         return
-    for step, known in _pictures(inputs).items():
-        found = manifest.part("pictures").text(step)
+    for step, known in _image_reading(inputs).items():
+        found = manifest.part("image_reading").text(step)
         if found != known and (step, found) != ("decode", COLOUR.decoding):
             raise ValueError(
                 f"it wants pictures read in a way that is not known here ({step}: {found[:80]!r}, "

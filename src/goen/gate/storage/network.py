@@ -8,33 +8,37 @@ import torch
 from torch import Tensor, nn
 
 from goen.batch import map_parts
-from goen.data.kinds import ImageInputs, InputKind
+from goen.data.input_spec import ImageInputs, InputSpec
 from goen.errors import ArtifactError, UsageError
-from goen.models import ARCHITECTURES, Backbone, NetworkConfig, new_network
-from goen.models.flip_averaging import FlipAveraged
-from goen.models.half_precision import as_half, from_half
-from goen.models.logit_ensemble import LogitEnsemble
-from goen.models.placement import evaluating, placement, require_values
-from goen.models.precomputed import LOGITS, Precomputed
-from goen.models.seeding import seeded
-from goen.models.tapping.pooling import Layout, Tokens
-from goen.models.tapping.preprocess import (
+from goen.features.extractor import FeatureExtractor
+from goen.features.pooling import Layout, Tokens
+from goen.features.precomputed import LOGITS, Precomputed
+from goen.features.preprocess import (
     InputPreprocessing,
     Preprocess,
     Preprocessing,
     PreprocessSound,
 )
-from goen.models.tapping.tapped import Tapped
-from goen.models.unwrapping import match_names, unwrap
+from goen.features.unwrapping import match_names, unwrap
+from goen.io.limits import CLASSES, MEMBERS, check_image_size
+from goen.io.manifest import JsonObject, Manifest
+from goen.io.tensors import Tensors
+from goen.models import ARCHITECTURES, Backbone, NetworkConfig, new_network
+from goen.models.flip_averaging import FlipAveraged
+from goen.models.half_precision import as_half, from_half
+from goen.models.logit_ensemble import LogitEnsemble
+from goen.models.placement import evaluating, placement, require_values
+from goen.models.seeding import seeded
 from goen.outputs import Outputs
-from goen.runs.limits import CLASSES, MEMBERS, check_image_size
-from goen.runs.manifest import JsonObject, Manifest
-from goen.runs.tensors import Tensors
 
 # Outputs in half precision differ between machines by about this share; another model by more.
 _SAME = 0.05
 PRECOMPUTED = "precomputed"
 """The kind of network of a gate that was fitted on features."""
+_EXTRACTOR_FIELDS = (
+    *("kind", "model", "layers", "logits", "preprocess"),
+    *("tokens", "layout", "dtype", "flip_averaged"),
+)
 _DTYPES = {
     str(dtype).removeprefix("torch."): dtype
     for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -44,7 +48,7 @@ _DTYPES = {
 def network_manifest(network: nn.Module) -> JsonObject:
     """The settings that rebuild a network."""
     if isinstance(network, FlipAveraged):
-        return {**network_manifest(network.network), "mirrored": True}
+        return {**network_manifest(network.network), "flip_averaged": True}
     if isinstance(network, Backbone):
         settings = network.config.to_json()
         return {"kind": settings.pop("architecture", "resnet18"), **settings}
@@ -64,10 +68,10 @@ def network_manifest(network: nn.Module) -> JsonObject:
             "num_classes": network.num_classes,
             "logits": network.has_logits,
         }
-    if not isinstance(network, Tapped):
+    if not isinstance(network, FeatureExtractor):
         raise UsageError(
-            "Only goen's own networks and tapped models can be saved, got "
-            f"{type(network).__name__}. Wrap it: goen.Tapped(model, layers)."
+            "Only goen's own networks and feature extractors can be saved, got "
+            f"{type(network).__name__}. Wrap it: goen.FeatureExtractor(model, layers)."
         )
     model, preprocess = network.model, network.preprocess
     kept: JsonObject | None = None
@@ -76,7 +80,7 @@ def network_manifest(network: nn.Module) -> JsonObject:
     elif preprocess is not None:
         kept = {"function": getattr(preprocess, "__qualname__", type(preprocess).__qualname__)}
     return {
-        "kind": "tapped",
+        "kind": "extractor",
         "model": f"{type(model).__module__}:{type(model).__qualname__}",
         "layers": list(network.layers),
         "logits": network.logits,
@@ -95,10 +99,10 @@ def own_size(network: nn.Module) -> tuple[int, int]:
     return (inner.config.width if isinstance(inner, Backbone) else 0), 1
 
 
-def network_tensors(network: nn.Module, inputs: InputKind) -> dict[str, Tensor]:
+def network_tensors(network: nn.Module, inputs: InputSpec) -> dict[str, Tensor]:
     """The weights, and the outputs for two inputs of a fixed pattern, to compare with later."""
     inner = network.network if isinstance(network, FlipAveraged) else network
-    model = inner.model if isinstance(inner, Tapped) else inner
+    model = inner.model if isinstance(inner, FeatureExtractor) else inner
     own = isinstance(inner, (Backbone, LogitEnsemble))
     tensors = {}
     for name, value in model.state_dict().items():
@@ -114,7 +118,7 @@ def network_tensors(network: nn.Module, inputs: InputKind) -> dict[str, Tensor]:
     return {**tensors, "probe": torch.cat(record_outputs(network, inputs), dim=1)}
 
 
-def record_outputs(network: nn.Module, inputs: InputKind) -> tuple[Tensor, ...]:
+def record_outputs(network: nn.Module, inputs: InputSpec) -> tuple[Tensor, ...]:
     """Logits and features for two inputs of a fixed pattern, float32 on the CPU."""
     return _side_by_side(_outputs(network, inputs))
 
@@ -135,7 +139,7 @@ class Supplied:
 
 
 def build_network(
-    manifest: Manifest, tensors: Tensors, inputs: InputKind, supplied: Supplied
+    manifest: Manifest, tensors: Tensors, inputs: InputSpec, supplied: Supplied
 ) -> tuple[nn.Module, Outputs]:
     """The network with its weights, checked to return the outputs recorded when it was saved.
 
@@ -152,11 +156,11 @@ def build_network(
             )
         make = _precomputed if kind == PRECOMPUTED else _own_network
         network = make(manifest, weights, inputs)
-    elif kind == "tapped":
-        network = _tapped(manifest, weights, inputs, supplied)
+    elif kind == "extractor":
+        network = _extractor(manifest, weights, inputs, supplied)
     else:
         raise ValueError(f"its network is of unknown kind {kind[:80]!r}")
-    network = FlipAveraged(network) if manifest.flag("mirrored", False) else network
+    network = FlipAveraged(network) if manifest.flag("flip_averaged", False) else network
     outputs = _outputs(network.eval(), inputs)
     recorded = tensors.floats("probe", (len(outputs), "outputs"), dtype=torch.float32)
     if not _same_outputs(outputs, recorded):
@@ -169,10 +173,10 @@ def build_network(
 
 
 def _own_network(
-    manifest: Manifest, weights: Tensors, inputs: InputKind
+    manifest: Manifest, weights: Tensors, inputs: InputSpec
 ) -> Backbone | LogitEnsemble:
     """goen's own network, built only when it is known to be as large as its weights."""
-    names = ["kind", "num_classes", "width", "head", "mean", "std", "classifier", "mirrored"]
+    names = ["kind", "num_classes", "width", "head", "mean", "std", "classifier", "flip_averaged"]
     manifest.check_names([*names, "members"])
     if not isinstance(inputs, ImageInputs) or inputs.channels != 3:
         raise ValueError(f"its network takes colour images, its inputs should not be {inputs}")
@@ -212,7 +216,7 @@ def _own_network(
     return network
 
 
-def _precomputed(manifest: Manifest, weights: Tensors, inputs: InputKind) -> Precomputed:
+def _precomputed(manifest: Manifest, weights: Tensors, inputs: InputSpec) -> Precomputed:
     manifest.check_names(["kind", "features", "widths", "num_classes", "logits"])
     names, widths = manifest.texts("features"), manifest.counts("widths")
     num_classes, has_logits = manifest.count("num_classes"), manifest.flag("logits")
@@ -234,10 +238,10 @@ def _precomputed(manifest: Manifest, weights: Tensors, inputs: InputKind) -> Pre
     return made
 
 
-def _tapped(manifest: Manifest, weights: Tensors, inputs: InputKind, supplied: Supplied) -> Tapped:
-    manifest.check_names(
-        ["kind", "model", "layers", "logits", "preprocess", "tokens", "layout", "dtype", "mirrored"]
-    )
+def _extractor(
+    manifest: Manifest, weights: Tensors, inputs: InputSpec, supplied: Supplied
+) -> FeatureExtractor:
+    manifest.check_names(_EXTRACTOR_FIELDS)
     if supplied.model is None:
         raise ArtifactError(
             "This gate needs your model, because goen runs no code that a file names: give the "
@@ -274,12 +278,12 @@ def _tapped(manifest: Manifest, weights: Tensors, inputs: InputKind, supplied: S
         raise ValueError(
             f"its network.logits should be a name or an index, got {str(logits)[:80]!r}"
         )
-    return Tapped(
+    return FeatureExtractor(
         model,
         manifest.texts("layers"),
         logits=logits,
         preprocess=preprocess,
-        tokens=cast(Tokens, manifest.text("tokens")),  # Tapped checks it
+        tokens=cast(Tokens, manifest.text("tokens")),  # FeatureExtractor checks it
         layout=cast(Layout, manifest.text("layout")),
         inputs="images" if isinstance(inputs, ImageInputs) else "tensors",
     )
@@ -342,7 +346,7 @@ def _side_by_side(outputs: Outputs) -> tuple[Tensor, ...]:
     return tuple(o.float().cpu() for o in (outputs.logits, *outputs.features.values()))
 
 
-def _outputs(network: nn.Module, inputs: InputKind) -> Outputs:
+def _outputs(network: nn.Module, inputs: InputSpec) -> Outputs:
     """For two inputs of a fixed pattern."""
     device = placement(network)[0]
     with evaluating(network), torch.no_grad():

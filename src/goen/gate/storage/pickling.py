@@ -1,7 +1,7 @@
 """Gates in a pickle, for engines that send objects to other processes (Ray, Dask, Spark).
 
 A pickle is a program, so goen never loads one. An engine that insists on pickles gets one that only
-calls ``unpickled_gate`` with the two files of a saved gate, which are checked as those of any gate.
+calls a function of goen with the two files of a saved gate, which are checked as those of any gate.
 """
 
 from collections.abc import Callable
@@ -10,17 +10,18 @@ from tempfile import TemporaryDirectory
 
 from torch import nn
 
-from goen.gate.gate import Gate
-from goen.gate.saving import load
+from goen.features.extractor import FeatureExtractor
+from goen.features.preprocess import Preprocess, Preprocessing
+from goen.gate.base import BaseGate
+from goen.gate.storage.saving import AnyGate, load_gate, save_gate
+from goen.io.artifacts import artifact_files
 from goen.models.flip_averaging import FlipAveraged
-from goen.models.tapping.preprocess import Preprocess, Preprocessing
-from goen.models.tapping.tapped import Tapped
-from goen.runs.artifacts import artifact_files
+from goen.models.placement import full_precision
 
 Pickled = tuple[dict[str, bytes], nn.Module | None, Preprocessing | None]
 
 
-def pickled_gate(gate: Gate) -> tuple[Callable[..., Gate], Pickled]:
+def gate_contents(gate: BaseGate) -> Pickled:
     """What a pickle holds of the gate: its files as they are saved, and the user's own objects.
 
     The model of ``Gate.fit``, and its preprocessing if that is a function, are pickled as the
@@ -29,22 +30,25 @@ def pickled_gate(gate: Gate) -> tuple[Callable[..., Gate], Pickled]:
     network = gate.network
     inner = network.network if isinstance(network, FlipAveraged) else network
     model = preprocess = None
-    if isinstance(inner, Tapped):
+    if isinstance(inner, FeatureExtractor):
         model = inner.model
         preprocess = None if isinstance(inner.preprocess, Preprocess) else inner.preprocess
-    return unpickled_gate, (gate_files(gate), model, preprocess)
+    return gate_files(gate), model, preprocess
 
 
-def gate_files(gate: Gate) -> dict[str, bytes]:
+def gate_files(gate: BaseGate) -> dict[str, bytes]:
     """The content of each file of the saved gate, by name."""
-    with TemporaryDirectory(prefix="goen-") as folder:
-        gate.save(Path(folder, "gate"))
+    with TemporaryDirectory(prefix="goen-") as folder, full_precision():
+        save_gate(gate, Path(folder, "gate"))
         return {path.name: path.read_bytes() for path in artifact_files(Path(folder, "gate"))}
 
 
-def unpickled_gate(
-    files: dict[str, bytes], model: nn.Module | None, preprocess: Preprocessing | None
-) -> Gate:
+def read_contents(
+    make: Callable[..., AnyGate],
+    files: dict[str, bytes],
+    model: nn.Module | None,
+    preprocess: Preprocessing | None,
+) -> AnyGate:
     """The gate of these files, loaded as ``goen.load`` loads it, on the CPU.
 
     Raises:
@@ -53,4 +57,4 @@ def unpickled_gate(
     with TemporaryDirectory(prefix="goen-") as folder:
         for path in artifact_files(Path(folder)):
             path.write_bytes(files.get(path.name, b""))
-        return load(Path(folder), model, preprocess)
+        return load_gate(make, Path(folder), model, preprocess)

@@ -1,54 +1,53 @@
 """Saving gates and loading them: a folder of tensors and a manifest, never code."""
 
-from collections.abc import Mapping
-from logging import getLogger
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
 from torch import nn
 
 from goen.data.inputs import Hashes
-from goen.detectors import CueDetector, Goen, GoenM
-from goen.errors import ArtifactError, GoenError
+from goen.detectors import load_detector
+from goen.detectors.registry import detector_manifest
+from goen.errors import ArtifactError, GoenError, UsageError
+from goen.features.loaded_model import LoadedModel
+from goen.features.preprocess import Preprocessing
 from goen.functional import conformal
-from goen.gate._inputs import FIELDS as INPUT_FIELDS
-from goen.gate._inputs import check_inputs, inputs_manifest, read_inputs
-from goen.gate._network import (
+from goen.gate.base import BaseGate
+from goen.gate.bundled import bundled_folder, bundled_gates
+from goen.gate.storage.inputs import FIELDS as INPUT_FIELDS
+from goen.gate.storage.inputs import check_inputs, inputs_manifest, read_inputs
+from goen.gate.storage.network import (
     Supplied,
     build_network,
     network_manifest,
     network_tensors,
     own_size,
 )
-from goen.gate.bundled import bundled_folder, bundled_gates
-from goen.gate.gate import Gate
-from goen.gate.held_out import HeldOut
-from goen.libraries.opened import OpenedModel
+from goen.gate.threshold import HeldOut
+from goen.io import artifacts
+from goen.io.manifest import JsonObject, Manifest
+from goen.io.tensors import Tensors
 from goen.models.placement import full_precision
-from goen.models.tapping.preprocess import Preprocessing
-from goen.runs import artifacts
-from goen.runs.manifest import JsonObject, Manifest
-from goen.runs.tensors import Tensors
 
-_log = getLogger(__name__)
-
-_DETECTORS: Mapping[str, type[CueDetector]] = {"goen": Goen, "goen-m": GoenM}
 _INTERVAL = "of_this_gate_90_percent"
 _HELD_OUT = ("scores", "labels", "cues")
 _FIELDS = (
     *artifacts.FIELDS,
     "network",
-    "scorer",
+    "detector",
     "classes",
     "false_alarm_rate",
     "per_class",
     "threshold",
     "guarantee",
     "image_hashes",
-    "facts",
+    "metadata",
     *INPUT_FIELDS,
 )
+AnyGate = TypeVar("AnyGate", bound=BaseGate)
 # What damaged or forged content makes torch, NumPy, a user's model or goen itself raise.
 _WRONG = (
     GoenError,
@@ -61,11 +60,16 @@ _WRONG = (
 )
 
 
-def save_gate(gate: Gate, folder: Path) -> None:
+def save_gate(gate: BaseGate, folder: Path, *, overwrite: bool = False) -> None:
     """Write the gate as a folder, whole or not at all."""
+    if not gate.detector.saved:
+        raise UsageError(
+            f"{gate.detector} keeps its state in another library, so a gate with it cannot be "
+            "saved or exported. Fit it again where it is used, or take a detector of goen."
+        )
     check_inputs(gate.inputs, *own_size(gate.network))
     tensors = network_tensors(gate.network, gate.inputs)
-    tensors |= {f"scorer.{name}": value for name, value in gate.detector.state().items()}
+    tensors |= {f"detector.{name}": value for name, value in gate.detector.state().items()}
     held_out = gate.held_out
     for name in _HELD_OUT:
         values = getattr(held_out, name)
@@ -75,7 +79,7 @@ def save_gate(gate: Gate, folder: Path) -> None:
         tensors[f"image_hashes.{number}"] = torch.tensor(hashes)
     manifest: JsonObject = {
         "network": network_manifest(gate.network),
-        "scorer": {"kind": gate.detector.kind, **gate.detector.config()},
+        "detector": detector_manifest(gate.detector),
         "classes": list(gate.classes),
         **inputs_manifest(gate.inputs),
         "false_alarm_rate": gate.false_alarm_rate,
@@ -83,12 +87,12 @@ def save_gate(gate: Gate, folder: Path) -> None:
         "threshold": gate.threshold,
         "guarantee": _guarantee(gate),
         "image_hashes": list(gate.image_hashes),
-        "facts": dict(gate.facts),
+        "metadata": dict(gate.metadata),
     }
-    artifacts.save_artifact(folder, "gate", tensors, manifest)
+    artifacts.save_artifact(folder, "gate", tensors, manifest, overwrite=overwrite)
 
 
-def _guarantee(gate: Gate) -> JsonObject:
+def _guarantee(gate: BaseGate) -> JsonObject:
     """The expected false-alarm rate and an interval for the rate of this gate; for each class if
     the rate is guaranteed per class."""
 
@@ -104,7 +108,7 @@ def _guarantee(gate: Gate) -> JsonObject:
     return {"by_class": counts} if gate.per_class else counts[0]
 
 
-def _guaranteed_by(gate: Gate) -> list[int]:
+def _guaranteed_by(gate: BaseGate) -> list[int]:
     """The number of held-out images; of each class if the rate is guaranteed per class."""
     if not gate.per_class or gate.held_out.labels is None:
         return [len(gate.held_out)]
@@ -112,26 +116,13 @@ def _guaranteed_by(gate: Gate) -> list[int]:
     return [int(count) for count in counts]
 
 
-def load(
+def load_gate(
+    make: Callable[..., AnyGate],
     folder: Path | str,
-    model: nn.Module | OpenedModel | None = None,
+    model: nn.Module | LoadedModel | None = None,
     preprocess: Preprocessing | None = None,
-) -> Gate:
-    """The gate that was saved in this folder or in the folder of a run, or a bundled gate.
-
-    Args:
-        folder: of the gate, or of a run; or, as a string, the name of a bundled gate, such as
-            ``"cifar10"``, which takes precedence over a folder of that name; a folder in the
-            current one is ``"./NAME"``, and a ``Path`` is never a name.
-        model: for a gate of ``Gate.fit``: the model, freshly built by your own code. The saved
-            weights are loaded into it. No code is ever loaded from the folder. A gate with goen's
-            own network needs no model. What ``goen.open_model`` returns is a model, too.
-        preprocess: if the gate was fitted with a function of your own, that function.
-
-    Raises:
-        ArtifactError: there is no gate, it is damaged or of another version, or the model is
-            missing, a different one, or not needed.
-    """
+) -> AnyGate:
+    """The gate, as an object of ``make``; see ``goen.load``."""
     path = gate_folder(folder)
     try:
         tensors, manifest = artifacts.load_artifact(path, "gate")
@@ -140,10 +131,10 @@ def load(
             raise
         known = ", ".join(bundled_gates())
         raise ArtifactError(f"{error} Or name a bundled gate: {known}.") from error
-    inner = model.model if isinstance(model, OpenedModel) else model
+    inner = model.model if isinstance(model, LoadedModel) else model
     try:
         with full_precision():
-            return _rebuilt(tensors, manifest, inner, preprocess)
+            return _rebuilt(make, tensors, manifest, inner, preprocess)
     except ArtifactError:
         raise
     except _WRONG as error:
@@ -170,37 +161,33 @@ def count_saved_classes(folder: Path | str) -> int:
 def gate_folder(gate: Path | str) -> Path:
     """The folder that ``load`` reads: the given one, the ``gate/`` of a run, or a bundled one.
 
-    A text that is the name of a bundled gate is that gate, whatever lies in the current folder; a
-    folder of the same name is ``"./NAME"`` or a ``Path``.
+    A folder that exists comes before a bundled gate of the same name.
     """
     path = Path(gate)
-    own = bundled_folder(gate) if isinstance(gate, str) else None
-    if own is not None:
-        if path.is_dir():
-            _log.warning("%s is the bundled gate; the folder of that name is ./%s.", gate, gate)
-        return own
+    if not path.is_dir() and isinstance(gate, str):
+        return bundled_folder(gate) or path
     if (path / "results.jsonl").is_file() and (path / "gate").is_dir():
         return path / "gate"
     return path
 
 
 def _rebuilt(
-    tensors: Tensors, manifest: Manifest, model: nn.Module | None, preprocess: Preprocessing | None
-) -> Gate:
+    make: Callable[..., AnyGate],
+    tensors: Tensors,
+    manifest: Manifest,
+    model: nn.Module | None,
+    preprocess: Preprocessing | None,
+) -> AnyGate:
     """The gate, checked field by field and tensor by tensor; what costs most comes last."""
     manifest.check_names(_FIELDS)
     inputs = read_inputs(manifest)
     classes = manifest.texts("classes")
-    facts = manifest.part("facts")
-    _check_facts(facts)
-    settings = manifest.part("scorer")
-    kind = settings.text("kind")
-    if kind not in _DETECTORS:
-        raise ValueError(f"its detector is of unknown kind {kind[:80]!r}")
-    detector = _DETECTORS[kind].from_state(settings.content, tensors.part("scorer."))
+    metadata = manifest.part("metadata")
+    _check_metadata(metadata)
+    detector = load_detector(manifest.part("detector"), tensors.part("detector."))
     held_out = _held_out(tensors, len(classes), len(detector.cue_names))
     hashes = _image_hashes(tensors, manifest)
-    known = [name for name in tensors if name.startswith(("network.", "scorer."))]
+    known = [name for name in tensors if name.startswith(("network.", "detector."))]
     known += [f"image_hashes.{number}" for number in range(len(hashes))]
     tensors.check_names([*known, "probe", *(f"held_out_{name}" for name in _HELD_OUT)])
     network_settings = manifest.part("network")
@@ -208,20 +195,22 @@ def _rebuilt(
         network_settings,
         tensors,
         inputs,
-        Supplied(model, preprocess, _model_source(facts, network_settings)),
+        Supplied(model, preprocess, _model_source(metadata, network_settings)),
     )
     count = outputs.logits.shape[1]
     if len(classes) != count:
         raise ValueError(f"{len(classes)} class names for {count} classes")
-    detector.check_network(count, {k: v.shape[1] for k, v in outputs.features.items()})
-    gate = Gate(
+    scores = detector.score(outputs)  # other features or classes are an error
+    if not bool(torch.isfinite(scores).all()):
+        raise ValueError("its detector gives scores that are not finite")
+    gate = make(
         network=network,
         detector=detector,
         held_out=held_out,
         false_alarm_rate=manifest.number("false_alarm_rate"),
         classes=classes,
         inputs=inputs,
-        facts=facts.content,
+        metadata=metadata.content,
         per_class=manifest.flag("per_class"),
         image_hashes=hashes,
     )
@@ -231,9 +220,9 @@ def _rebuilt(
     return gate
 
 
-def _model_source(facts: Manifest, network: Manifest) -> str:
+def _model_source(metadata: Manifest, network: Manifest) -> str:
     """Where the code of the model is."""
-    for manifest, name in ((facts, "factory"), (network, "model")):
+    for manifest, name in ((metadata, "factory"), (network, "model")):
         if name in manifest:
             return manifest.text(name)[:200]
     return "goen run"
@@ -264,7 +253,7 @@ def _image_hashes(tensors: Tensors, manifest: Manifest) -> dict[str, Hashes]:
     return found
 
 
-def _check_guarantee(guarantee: Manifest, gate: Gate) -> None:
+def _check_guarantee(guarantee: Manifest, gate: BaseGate) -> None:
     """What is written for people about the false-alarm rate belongs to the held-out images."""
     counts = _guaranteed_by(gate)
     if gate.per_class:
@@ -287,15 +276,17 @@ def _check_guarantee(guarantee: Manifest, gate: Gate) -> None:
             )
 
 
-def _check_facts(facts: Manifest) -> None:
+def _check_metadata(metadata: Manifest) -> None:
     """The fields that goen reads have their types; others may be there for people."""
     for name in ("factory", "model"):
-        if name in facts:
-            facts.text(name)
+        if name in metadata:
+            metadata.text(name)
     for name in ("train_accuracy", "held_out_accuracy"):
-        if name in facts and not 0 <= facts.number(name) <= 1:
-            raise ValueError(f"its facts.{name} should be from 0 to 1, got {facts.number(name)}")
-    splits = facts.part("splits") if "splits" in facts else Manifest({})
+        if name in metadata and not 0 <= metadata.number(name) <= 1:
+            raise ValueError(
+                f"its metadata.{name} should be from 0 to 1, got {metadata.number(name)}"
+            )
+    splits = metadata.part("splits") if "splits" in metadata else Manifest({})
     for role in splits.content:
         split = splits.part(role)
         split.text("name")

@@ -1,4 +1,4 @@
-"""Figures of ``goen watch``: evidence, p-values and share flagged over time, and images."""
+"""Figures of ``goen watch``: log e-values, p-values and share flagged over time, and images."""
 
 from collections.abc import Mapping, Sequence
 
@@ -24,7 +24,7 @@ _MOST_POINTS = 600
 _COLUMNS = 4
 WIDE = 8.4
 HIGHEST = 3.0
-"""Of the evidence that is drawn, in multiples of the line at which the alarm is raised."""
+"""Of the log e-values that are drawn, in multiples of the line at which the alarm is raised."""
 
 
 def _thinned(values: Floats) -> tuple[NDArray[np.int64], Floats]:
@@ -41,20 +41,18 @@ def _image_axis(ax: Axes) -> None:
 
 
 @goen_style
-def evidence_lines(
-    log_evidence: Mapping[str, Floats], alarm_line: float, since: int | None, alarm_at: int | None
+def e_value_lines(
+    log_e_value: Mapping[str, Floats], alarm_line: float, since: int | None, alarm_at: int | None
 ) -> Figure:
-    """The log evidence of each stream, the line at which the alarm is raised, and the alarm.
+    """The log e-value of each stream, the line at which the alarm is raised, and the alarm.
 
     Values far above the line, or far below 0, are drawn at the edge.
     """
     figure = canvas(3.6, WIDE)
     ax = figure.subplots()
-    lowest = max(min(float(values.min()) for values in log_evidence.values()), -10.0)
-    highest = min(
-        max(float(values.max()) for values in log_evidence.values()), HIGHEST * alarm_line
-    )
-    for number, (name, values) in enumerate(log_evidence.items()):
+    lowest = max(min(float(values.min()) for values in log_e_value.values()), -10.0)
+    highest = min(max(float(values.max()) for values in log_e_value.values()), HIGHEST * alarm_line)
+    for number, (name, values) in enumerate(log_e_value.items()):
         images, thinned = _thinned(values)
         shown = np.clip(thinned, lowest, highest)
         ax.plot(images, shown, label=name, linewidth=1.4, **line_style(number))
@@ -66,8 +64,8 @@ def evidence_lines(
         ax.axvspan(since, alarm_at, color=RED, alpha=0.15, linewidth=0)
         ax.axvline(alarm_at, color=RED, linewidth=1)
     _image_axis(ax)
-    ax.set(title="Evidence for a change", ylabel="log evidence")
-    figure.legend(loc="outside lower center", ncols=min(len(log_evidence), 5))
+    ax.set(title="Log e-value of each stream", ylabel="log e-value")
+    figure.legend(loc="outside lower center", ncols=min(len(log_e_value), 5))
     return figure
 
 
@@ -112,14 +110,14 @@ def flagged_band(
 
 
 @goen_style
-def image_grid(tiles: Sequence[tuple[str, NDArray[np.uint8 | np.uint16] | None]]) -> Figure:
+def image_grid(cards: Sequence[tuple[str, NDArray[np.uint8 | np.uint16] | None]]) -> Figure:
     """Images ``(3, H, W)`` with a title each; where one cannot be read, its title alone."""
-    rows = -(-len(tiles) // _COLUMNS)
+    rows = -(-len(cards) // _COLUMNS)
     figure = canvas(1.45 * rows)
     axes = figure.subplots(rows, _COLUMNS, squeeze=False).ravel()
     for ax in axes:
         ax.set_axis_off()
-    for ax, (title, pixels) in zip(axes, tiles, strict=False):
+    for ax, (title, pixels) in zip(axes, cards, strict=False):
         if pixels is None:
             gone = {"ha": "center", "va": "center", "color": GREY, "transform": ax.transAxes}
             ax.text(0.5, 0.5, "not there\nany more", **gone)

@@ -1,12 +1,13 @@
-"""Methods compared on the same images: the page that studies share."""
+"""The reports of ``goen bench`` and ``goen ablate``: methods or variants side by side."""
 
 from collections.abc import Sequence
 
 from markupsafe import Markup
 
+from goen.io.results import Result
 from goen.report.blocks import (
     Drawing,
-    Gallery,
+    FigureRow,
     Page,
     PageBlock,
     Paragraph,
@@ -14,14 +15,79 @@ from goen.report.blocks import (
     Section,
     bold,
     listed,
+    number_of,
     slug,
 )
-from goen.report.comparison import METRICS, first_of
+from goen.report.comparison import METRICS, Comparison, first_of
 from goen.report.figures.bench import Estimate, Scored, forest, roc_by_kind, score_rows
 from goen.report.figures.curves import prevalence_of
+from goen.report.openood_board import board_table
 from goen.report.run_folder import RunFolder
-from goen.report.table import Table
-from goen.runs.results import Result
+from goen.report.summary import Summary
+from goen.report.table import Cell, Table
+
+
+def bench_tables(results: Sequence[Result], summary: Summary) -> list[Table]:
+    """AUROC, both FPR95s, AUPR, the classifiers and the cost; of CIFAR-10 the board's means."""
+    comparison = Comparison(results, summary)
+    board = board_table(comparison)
+    return [
+        comparison.auroc(),
+        *([] if board is None else [board]),
+        *comparison.others(),
+        comparison.classifiers(),
+        _cost(comparison),
+    ]
+
+
+def _cost(comparison: Comparison) -> Table:
+    rows = [comparison.by_key[m, "test", "training_seconds"] for m in comparison.methods]
+    columns = {
+        "training s": [Cell(r.value, ".0f") for r in rows],
+        "fit and score s": [Cell(r.seconds, ".2f") for r in rows],
+    }
+    hardware = comparison.summary.hardware.items()
+    machine = ", ".join(f"{name} {value}" for name, value in hardware) or "not recorded"
+    note = (
+        "Seconds. Training counts in full for every method, also where several share one network: "
+        f"it is the cost of using that one method. The machine: {machine}."
+    )
+    return comparison.table("cost", "Cost", columns, note)
+
+
+def bench_page(run: RunFolder, tables: Sequence[Table]) -> Page:
+    """The comparison of the methods."""
+    compared = number_of(len(run.titles), "method")
+    return comparison_page(run, tables, title="Benchmark", compared=compared)
+
+
+def ablate_tables(results: Sequence[Result], summary: Summary) -> list[Table]:
+    """AUROC, the differences with their paired tests, both FPR95s, AUPR."""
+    comparison = Comparison(results, summary)
+    return [
+        comparison.auroc(),
+        comparison.differences(
+            "differences",
+            "AUROC minus that of the default with its calibrated head",
+            "p_against_default",
+            lambda row: "default",
+        ),
+        comparison.differences(
+            "center_loss",
+            "AUROC without CenterLoss minus with it",
+            "p_of_center_loss",
+            lambda row: summary.with_center_loss[row],
+        ),
+        *comparison.others(),
+    ]
+
+
+def ablate_page(run: RunFolder, tables: Sequence[Table]) -> Page:
+    """The comparison of the variants."""
+    variants = {title for title, _ in run.titles.values()}  # each has up to two rows
+    scores = listed(list(dict.fromkeys(section for _, section in run.titles.values())))
+    compared = Markup("{} ({})").format(number_of(len(variants), "variant"), scores)
+    return comparison_page(run, tables, title="Ablation", compared=compared)
 
 
 def comparison_page(run: RunFolder, tables: Sequence[Table], *, title: str, compared: str) -> Page:
@@ -99,7 +165,7 @@ def _auroc_figures(run: RunFolder) -> list[PageBlock]:
         "is drawn at its edge, with its number. Unseen sets, of a kind that calibrates no method, "
         "come first."
     )
-    return [Paragraph(text), Gallery(tuple(drawings))]
+    return [Paragraph(text), FigureRow(tuple(drawings))]
 
 
 def _kinds(run: RunFolder) -> list[str]:
@@ -160,7 +226,7 @@ def _score_section(run: RunFolder) -> list[Section]:
         "images as the positive class. Beside them the scores of every method: OOD images above "
         "the line (orange), ID images below it (blue), each method on a scale of its own."
     )
-    return [Section("ROC curves and scores", [Paragraph(text), Gallery(tuple(drawings))])]
+    return [Section("ROC curves and scores", [Paragraph(text), FigureRow(tuple(drawings))])]
 
 
 def _score_figures(run: RunFolder, name: str) -> list[Drawing]:

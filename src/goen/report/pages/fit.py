@@ -7,25 +7,26 @@ from pathlib import Path
 import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
+from scipy.stats import binomtest
 
 from goen.data.imageset import ImageSet
-from goen.detectors import GoenM
 from goen.errors import UsageError
-from goen.files import printable_path
 from goen.functional.conformal import (
     false_alarm_interval,
     required_held_out,
     threshold_rank,
 )
-from goen.functional.proportion import exact_proportion
 from goen.functional.ranking import Floats
 from goen.gate import Gate
-from goen.gate.evidence import FitEvidence, is_near_chance
+from goen.gate.diagnostics import FitDiagnostics, is_near_chance
+from goen.io.files import printable_path
+from goen.io.manifest import Manifest
+from goen.io.provenance import versions
 from goen.metrics import ood_metrics
 from goen.report.blocks import (
     Drawing,
     FactTable,
-    Gallery,
+    FigureRow,
     Page,
     PageBlock,
     Paragraph,
@@ -34,13 +35,11 @@ from goen.report.blocks import (
     bold,
     slug,
 )
+from goen.report.cards import explain_neighbours, make_cards, training_images, with_thumbnails
 from goen.report.figures.scores import histograms
+from goen.report.gallery import Gallery
 from goen.report.page import write_single_page
-from goen.report.table import Cell, Row, Table
-from goen.report.tiles import explain_neighbours, make_tiles, training_pictures, with_thumbnails
-from goen.report.wall import Wall
-from goen.runs.manifest import Manifest
-from goen.runs.provenance import versions
+from goen.report.table import Cell, Row, Table, share_cell
 
 MOST_SUSPICIOUS = 5
 # Of more classes, those with the most false alarms are listed.
@@ -56,7 +55,7 @@ def write_fit_page(
     training: ImageSet | None = None,
     training_files: Sequence[Path] = (),
 ) -> None:
-    """Write the report of a gate that was just fitted, in place of an earlier report.
+    """Write the report of a gate that was just fitted.
 
     Only the five most suspicious held-out images are read and passed through the network again.
 
@@ -69,56 +68,58 @@ def write_fit_page(
         training_files: of the training images, if they have any.
 
     Raises:
-        UsageError: a gate that was not just fitted, or other held-out images.
+        UsageError: a gate that was not just fitted, other held-out images, or a file at the path.
     """
-    evidence = gate.evidence
-    if evidence is None or not isinstance(gate.detector, GoenM):
+    diagnostics = gate.diagnostics
+    if diagnostics is None:
         raise UsageError(
             "The report of a fit needs the gate as Gate.fit returned it; a loaded or updated gate "
             "no longer has the scores of all its held-out images."
         )
-    if len(held_out) != len(evidence):
+    if len(held_out) != len(diagnostics):
         raise UsageError(
-            f"This gate was fitted with {len(evidence):,} held-out images, got {len(held_out):,}."
+            f"This gate was fitted with {len(diagnostics):,} held-out images, got "
+            f"{len(held_out):,}."
         )
-    wall = _suspicious(gate, evidence, held_out, files)
+    gallery = _suspicious(gate, diagnostics, held_out, files)
     if training is not None:
-        shown = training_pictures(wall.tiles, training, training_files)
-        wall = replace(wall, training=shown)
+        shown = training_images(gallery.cards, training, training_files)
+        gallery = replace(gallery, training=shown)
     sections = [
-        _threshold(gate, evidence),
-        _cues(gate, gate.detector, evidence),
-        _classes(gate, evidence),
-        _suspicious_section(gate, wall),
+        _threshold(gate, diagnostics),
+        _cues(gate, diagnostics),
+        _classes(gate, diagnostics),
+        _suspicious_section(gate, gallery),
         _origin(gate),
     ]
-    facts = Manifest(gate.facts)
-    title = f"A gate for {facts.text('factory' if 'factory' in facts else 'model')}"
-    write_single_page(Page(title, _summary(gate, evidence), sections), path)
+    metadata = Manifest(gate.metadata)
+    title = f"A gate for {metadata.text('factory' if 'factory' in metadata else 'model')}"
+    write_single_page(Page(title, _summary(gate, diagnostics), sections), path)
 
 
 # -- summary and threshold -----------------------------------------------------------------------
 
 
-def _summary(gate: Gate, evidence: FitEvidence) -> list[PageBlock]:
-    splits = Manifest(gate.facts).part("splits")
+def _summary(gate: Gate, diagnostics: FitDiagnostics) -> list[PageBlock]:
+    splits = Manifest(gate.metadata).part("splits")
     number = {role: splits.part(role).number("images") for role in splits.content}
     lead = Markup("The gate was fitted on {} training images and {} held-out images. ").format(
         f"{number['train']:,.0f}", f"{number['held_out']:,.0f}"
     )
-    if evidence.truth is not None:
-        right = int((evidence.predicted == evidence.truth).sum())
-        share, low, high = exact_proportion(right, len(evidence))
+    if diagnostics.truth is not None:
+        right = int((diagnostics.predicted == diagnostics.truth).sum())
+        counted = binomtest(right, len(diagnostics))
+        low, high = counted.proportion_ci()
         lead += Markup(
             "The classifier is right on {} of the held-out images ({:.1%} to {:.1%} with 95 % "
             "confidence). "
-        ).format(bold(share, ".1%"), low, high)
+        ).format(bold(counted.statistic, ".1%"), low, high)
     lead += Markup("The gate flags at most {} of ID images, on average.").format(
         Markup("<b>{:.3g}%</b>").format(100 * gate.false_alarm_rate)
     )
     blocks: list[PageBlock] = [Paragraph(lead, "lead")]
-    accuracy, classes = evidence.accuracy, len(gate.classes)
-    if accuracy is not None and classes > 1 and is_near_chance(accuracy, len(evidence), classes):
+    accuracy, classes = diagnostics.accuracy, len(gate.classes)
+    if accuracy is not None and classes > 1 and is_near_chance(accuracy, len(diagnostics), classes):
         text = (
             f"This accuracy is no better than chance ({1 / classes:.1%}). Is the preprocessing "
             "missing, are the classes in another order than the logits, or are these other weights?"
@@ -127,12 +128,12 @@ def _summary(gate: Gate, evidence: FitEvidence) -> list[PageBlock]:
     return blocks
 
 
-def _threshold(gate: Gate, evidence: FitEvidence) -> Section:
+def _threshold(gate: Gate, diagnostics: FitDiagnostics) -> Section:
     n, rate = len(gate.held_out), gate.false_alarm_rate
     low, mean, high = false_alarm_interval(n, rate)
-    others = evidence.scores[~evidence.sets_threshold]
+    others = diagnostics.scores[~diagnostics.sets_threshold]
     above = int((others > gate.threshold).sum())
-    share, share_low, share_high = exact_proportion(above, len(others))
+    share_low, share_high = binomtest(above, len(others)).proportion_ci()
     rank = threshold_rank(n, rate)
     rows = (
         ("chosen rate", f"{rate:g} of ID images at most, on average over held-out sets"),
@@ -143,26 +144,28 @@ def _threshold(gate: Gate, evidence: FitEvidence) -> Section:
         (
             "check",
             f"{above:,} of {len(others):,} other held-out images are above the threshold: "
-            f"{share:.4f} ({share_low:.4f} to {share_high:.4f} with 95 % confidence)",
+            f"{above / len(others):.4f} ({share_low:.4f} to {share_high:.4f} with 95 % confidence)",
         ),
     )
     text = (
         f"The threshold rests on {n:,} of the held-out images, which were used for nothing else. "
         "The chosen rate holds on average over such held-out sets; the rate of this one gate "
-        "differs, the less the more images there are. The other held-out images standardise the "
-        "cues. They did not set the threshold, so the share of them above it estimates the rate of "
-        "this gate, a little too low."
+        "differs, the less the more images there are."
     )
-    by_set = {"held-out (ID)": evidence.scores}
-    if isinstance(gate.detector, GoenM):
-        by_set |= {
-            f"{kind} (OOD)": gate.detector.score_cues(cues).numpy()
-            for kind, cues in gate.detector.ood_cues_.items()
-        }
+    if n < len(diagnostics):
+        text += (
+            " The other held-out images calibrated the detector. They did not set the threshold, "
+            "so the share of them above it estimates the rate of this gate, a little too low."
+        )
+    by_set = {"held-out (ID)": diagnostics.scores}
+    by_set |= {
+        f"{kind} (OOD)": gate.detector.score_cues(cues).numpy()
+        for kind, cues in gate.detector.ood_cues.items()
+    }
     blocks: list[PageBlock] = [
         Paragraph(text),
         FactTable(("false-alarm rate", "value"), rows),
-        Gallery.of(
+        FigureRow.of(
             Drawing(
                 "score",
                 histograms("Score", by_set, gate.threshold),
@@ -180,14 +183,14 @@ def _ood_table(gate: Gate, by_set: Mapping[str, Floats]) -> Table:
     rows = []
     for kind, scores in list(by_set.items())[1:]:
         measured = ood_metrics(gate.held_out.scores, scores)
-        flagged = exact_proportion(int((scores > gate.threshold).sum()), len(scores))
+        flagged = int((scores > gate.threshold).sum())
         rows.append(
             Row(
                 kind.removesuffix(" (OOD)"),
                 (
                     Cell(len(scores), ",.0f"),
                     Cell(measured.auroc, low=measured.auroc_low, high=measured.auroc_high),
-                    Cell(flagged.share, ".1%", low=flagged.low, high=flagged.high),
+                    share_cell(flagged, len(scores)),
                 ),
             )
         )
@@ -201,13 +204,13 @@ def _ood_table(gate: Gate, by_set: Mapping[str, Floats]) -> Table:
 _QUANTITIES = {"entropy": "entropy of the softmax", "energy": "energy of the logits"}
 
 
-def _cues(gate: Gate, detector: GoenM, evidence: FitEvidence) -> Section:
-    drawings = []
+def _cues(gate: Gate, diagnostics: FitDiagnostics) -> Section:
+    detector, drawings = gate.detector, []
     for column, name in enumerate(detector.cue_names):
-        by_set = {"held-out (ID)": evidence.cues[:, column]}
-        for kind, cues in detector.ood_cues_.items():
+        by_set = {"held-out (ID)": diagnostics.cues[:, column]}
+        for kind, cues in detector.ood_cues.items():
             by_set[f"{kind} (OOD)"] = cues[:, column].numpy()
-        quantity = _QUANTITIES[name] if name in detector.logit_cues else "distance"
+        quantity = _QUANTITIES.get(name, "distance" if name in detector.features else "score")
         drawings.append(
             Drawing(
                 f"cue-{slug(name)}",
@@ -215,44 +218,33 @@ def _cues(gate: Gate, detector: GoenM, evidence: FitEvidence) -> Section:
                 f"Histograms of the cue {name} of {', '.join(by_set)}.",
             )
         )
-    weights = zip(detector.cue_names, detector.weights_.tolist(), strict=True)
-    rows = tuple((name, f"{weight:.3f}") for name, weight in weights)
-    text = (
-        f"The cue of a layer is the distance of an image's features from those of its neighbour "
-        f"number {detector.bank.neighbour} among {len(detector.bank):,} training images. The score "
-        "is the weighted sum of the cues, each standardised by its mean and standard deviation on "
-        "held-out images. "
-    )
-    text += (
-        "The weights were fitted with the OOD images."
-        if detector.ood_cues_
-        else "Without OOD images all weights are equal."
-    )
-    table = FactTable(("cue", "weight"), rows)
-    return Section("Cues", [Paragraph(text), Gallery(tuple(drawings)), table])
+    blocks: list[PageBlock] = [Paragraph(detector.description), FigureRow(tuple(drawings))]
+    if detector.cue_weights:
+        rows = tuple((name, f"{weight:.3f}") for name, weight in detector.cue_weights.items())
+        blocks.append(FactTable(("cue", "weight"), rows))
+    return Section("Detector", blocks)
 
 
-def _classes(gate: Gate, evidence: FitEvidence) -> Section:
-    flagged = evidence.scores > gate.threshold
+def _classes(gate: Gate, diagnostics: FitDiagnostics) -> Section:
+    flagged = diagnostics.scores > gate.threshold
     order = range(len(gate.classes))
-    counts = np.bincount(evidence.predicted[flagged], minlength=len(gate.classes))
+    counts = np.bincount(diagnostics.predicted[flagged], minlength=len(gate.classes))
     if len(gate.classes) > _MOST_CLASSES:
         order = np.argsort(-counts, kind="stable")[:_MOST_CLASSES].tolist()
-    rows = [_class_row(gate, evidence, flagged, label) for label in order]
-    columns = ("held-out images", "flagged", "share", *(("right",) if _knows(evidence) else ()))
-    total = exact_proportion(int(flagged.sum()), len(evidence))
+    rows = [_class_row(gate, diagnostics, flagged, label) for label in order]
+    columns = ("held-out images", "flagged", "share", *(("right",) if _knows(diagnostics) else ()))
     text = (
-        f"Of all {len(evidence):,} held-out images {int(flagged.sum()):,} are above the threshold "
-        f"({total.share:.1%}). The rate is guaranteed for all classes together, not for each: a "
-        "class whose interval lies above the chosen rate has more false alarms than the others. "
-        "About one interval in forty does so by chance."
+        f"Of all {len(diagnostics):,} held-out images {int(flagged.sum()):,} are above the "
+        f"threshold ({flagged.mean():.1%}). The rate is guaranteed for all classes together, not "
+        "for each: a class whose interval lies above the chosen rate has more false alarms than "
+        "the others. About one interval in forty does so by chance."
     )
     table = Table(
         "classes",
         "False alarms by predicted class, on held-out images; intervals of 95 %",
         columns,
         tuple(rows),
-        (_per_class_note(gate, evidence),),
+        (_per_class_note(gate, diagnostics),),
     )
     blocks: list[PageBlock] = [Paragraph(text), ResultTable(table)]
     if len(gate.classes) > _MOST_CLASSES:
@@ -261,26 +253,27 @@ def _classes(gate: Gate, evidence: FitEvidence) -> Section:
     return Section("False alarms by class", blocks)
 
 
-def _knows(evidence: FitEvidence) -> bool:
-    return evidence.truth is not None
+def _knows(diagnostics: FitDiagnostics) -> bool:
+    return diagnostics.truth is not None
 
 
-def _class_row(gate: Gate, evidence: FitEvidence, flagged: NDArray[np.bool_], label: int) -> Row:
-    mine = evidence.predicted == label
+def _class_row(
+    gate: Gate, diagnostics: FitDiagnostics, flagged: NDArray[np.bool_], label: int
+) -> Row:
+    mine = diagnostics.predicted == label
     total, count = int(mine.sum()), int((mine & flagged).sum())
-    share = right = Cell()
-    if total:
-        found = exact_proportion(count, total)
-        share = Cell(found.share, ".1%", low=found.low, high=found.high)
-        if evidence.truth is not None:
-            right = Cell(float((evidence.truth[mine] == label).mean()), ".1%")
-    cells = (Cell(total, ",.0f"), Cell(count, ",.0f"), share)
-    return Row(gate.classes[label], (*cells, right) if _knows(evidence) else cells)
+    right = Cell()
+    if total and diagnostics.truth is not None:
+        right = Cell(float((diagnostics.truth[mine] == label).mean()), ".1%")
+    cells = (Cell(total, ",.0f"), Cell(count, ",.0f"), share_cell(count, total))
+    return Row(gate.classes[label], (*cells, right) if _knows(diagnostics) else cells)
 
 
-def _per_class_note(gate: Gate, evidence: FitEvidence) -> str:
+def _per_class_note(gate: Gate, diagnostics: FitDiagnostics) -> str:
     needed = required_held_out(gate.false_alarm_rate)
-    counts = np.bincount(evidence.predicted[evidence.sets_threshold], minlength=len(gate.classes))
+    counts = np.bincount(
+        diagnostics.predicted[diagnostics.sets_threshold], minlength=len(gate.classes)
+    )
     few = int((counts < needed).sum())
     enough = "All classes have" if not few else f"{few:,} of {len(counts):,} classes have not"
     return (
@@ -293,21 +286,23 @@ def _per_class_note(gate: Gate, evidence: FitEvidence) -> str:
 
 
 def _suspicious(
-    gate: Gate, evidence: FitEvidence, held_out: ImageSet, files: Sequence[Path]
-) -> Wall:
-    rows = evidence.most_suspicious(MOST_SUSPICIOUS)
+    gate: Gate, diagnostics: FitDiagnostics, held_out: ImageSet, files: Sequence[Path]
+) -> Gallery:
+    rows = diagnostics.most_suspicious(MOST_SUSPICIOUS)
     images = held_out.read(rows)
     outputs = gate.outputs(images)
     prediction = gate.predict_outputs(outputs)
     names = [printable_path(files[i]) if files else f"{held_out.name}/#{i}" for i in rows]
-    truth = None if evidence.truth is None else evidence.truth[rows].tolist()
-    tiles = make_tiles(gate, images, names, outputs, prediction, truth)
+    truth = None if diagnostics.truth is None else diagnostics.truth[rows].tolist()
+    cards = make_cards(gate, images, names, outputs, prediction, truth)
     if files:
-        tiles = with_thumbnails(tiles, [files[i] for i in rows])
-    return Wall("suspicious", tiles, gate.classes, gate.detector.cue_names, gate.detector.features)
+        cards = with_thumbnails(cards, [files[i] for i in rows])
+    return Gallery(
+        "suspicious", cards, gate.classes, gate.detector.cue_names, gate.detector.features
+    )
 
 
-def _suspicious_section(gate: Gate, wall: Wall) -> Section:
+def _suspicious_section(gate: Gate, gallery: Gallery) -> Section:
     text = Markup(
         "The held-out images with the highest scores. <b>Look at their labels</b>: images like "
         "these are often labelled wrongly, belong to no class, or are damaged. Correct what is "
@@ -316,13 +311,13 @@ def _suspicious_section(gate: Gate, wall: Wall) -> Section:
         "than promised."
     )
     return Section(
-        f"The {len(wall.tiles)} most suspicious held-out images",
-        [Paragraph(text), wall, Paragraph(explain_neighbours(gate))],
+        f"The {len(gallery.cards)} most suspicious held-out images",
+        [Paragraph(text), gallery, Paragraph(explain_neighbours(gate))],
     )
 
 
 def _origin(gate: Gate) -> Section:
-    splits = Manifest(gate.facts).part("splits")
+    splits = Manifest(gate.metadata).part("splits")
     rows = [
         (role, f"{split.number('images'):,.0f} images ({split.text('name')})")
         for role in splits.content

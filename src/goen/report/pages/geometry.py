@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
+from goen.io.results import Result
 from goen.report.blocks import (
     Drawing,
-    Gallery,
+    FigureRow,
     Page,
     PageBlock,
     Paragraph,
@@ -19,7 +20,6 @@ from goen.report.figures.geometry import measure_bars, measure_by_epoch
 from goen.report.run_folder import RunFolder
 from goen.report.summary import Summary
 from goen.report.table import Cell, Row, Table
-from goen.runs.results import Result
 
 _MEASURES = {
     "inter_intra_ratio": "inter/intra class ratio",
@@ -150,7 +150,7 @@ def _bars(run: RunFolder) -> list[PageBlock]:
     if not drawings:
         return [Paragraph("There are no measurements on training images.", "warn")]
     text = f"On the training images; features: {', '.join(shown)}. The tables have the others."
-    return [Paragraph(text), Gallery(tuple(drawings))]
+    return [Paragraph(text), FigureRow(tuple(drawings))]
 
 
 def _lines(run: RunFolder) -> list[PageBlock]:
@@ -168,4 +168,4 @@ def _lines(run: RunFolder) -> list[PageBlock]:
         drawings.append(Drawing(f"epochs-{slug(measure)}", figure, f"{title} by epoch: {ends}."))
     if not drawings:
         return [Paragraph("Nothing was measured between the epochs of these trainings.", "warn")]
-    return [Gallery(tuple(drawings))]
+    return [FigureRow(tuple(drawings))]

@@ -7,9 +7,10 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
+from goen.io.results import Result
 from goen.report.blocks import (
     Drawing,
-    Gallery,
+    FigureRow,
     Page,
     PageBlock,
     Paragraph,
@@ -25,7 +26,6 @@ from goen.report.figures.robust import CROWDED, severity_boxes, severity_map
 from goen.report.run_folder import RunFolder
 from goen.report.summary import Summary
 from goen.report.table import Cell, Row, Table
-from goen.runs.results import Result
 
 _MEANINGS = {
     "accuracy": "The share of images classified correctly. Higher is better.",
@@ -212,7 +212,7 @@ def _severity_figures(run: RunFolder) -> list[PageBlock]:
     corruptions = _corruptions(run.results)[0]
     if len(corruptions) == 1:
         text = f"The one corruption is {corruptions[0].replace('_', ' ')}."
-    return [Paragraph(text), Gallery(tuple(drawings))]
+    return [Paragraph(text), FigureRow(tuple(drawings))]
 
 
 def _severity_figure(
@@ -252,4 +252,4 @@ def _maps(run: RunFolder) -> list[PageBlock]:
                 )
             )
     text = "Methods with equal values everywhere (one network's accuracy) are drawn once."
-    return [Paragraph(text), Gallery(tuple(drawings))]
+    return [Paragraph(text), FigureRow(tuple(drawings))]

@@ -9,10 +9,13 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 from scipy.special import softmax
 
+from goen.io.manifest import Manifest
+from goen.io.results import Result
+from goen.io.tensors import read_tensors
 from goen.metrics import ood_calibration, reliability_curve
 from goen.report.blocks import (
     Drawing,
-    Gallery,
+    FigureRow,
     Page,
     PageBlock,
     Paragraph,
@@ -24,9 +27,12 @@ from goen.report.blocks import (
 )
 from goen.report.comparison import Comparison, left_out_notes
 from goen.report.figures.curves import precision_recall_curves, prevalence_of, roc_curves
-from goen.report.figures.feature_map import feature_map
-from goen.report.figures.learning import training_curve
-from goen.report.figures.reliability import classifier_reliability, ood_reliability
+from goen.report.figures.run import (
+    classifier_reliability,
+    feature_map,
+    ood_reliability,
+    training_curve,
+)
 from goen.report.figures.scores import flagged_bars, histograms
 from goen.report.five_panels import five_panel_section
 from goen.report.mistakes import mistakes_section
@@ -34,9 +40,6 @@ from goen.report.run_folder import RunFolder
 from goen.report.spread import Spread, recorded_spread
 from goen.report.summary import Summary, dataset_title
 from goen.report.table import Cell, Row, Table
-from goen.runs.manifest import Manifest
-from goen.runs.results import Result
-from goen.runs.tensors import read_tensors
 
 _CLASSIFIER = {"accuracy": "accuracy", "ece": "ECE (15 bins)", "nll": "NLL", "brier": "Brier score"}
 _PROBABILITY = {
@@ -173,14 +176,14 @@ def _summary(run: RunFolder, gate: Manifest) -> list[PageBlock]:
     )
     shares = {"test (ID)": alarms} | flagged
     values = "; ".join(f"{name} {share:.1%}" for name, share in shares.items())
-    spread = recorded_spread(gate.part("facts"))
+    spread = recorded_spread(gate.part("metadata"))
     bands = {} if spread is None else {_shown(n): band for n, band in spread.flagged.items()}
     drawing = Drawing(
         "flagged", flagged_bars(shares, rate, bands), f"Bars, share flagged of each set: {values}."
     )
     score = _histogram(run, _methods(run)[-1], run.summary.threshold)
     luck = [] if spread is None else [Paragraph(_luck(spread))]
-    return [Paragraph(lead, "lead"), *luck, Gallery.of(drawing, score), Paragraph(text)]
+    return [Paragraph(lead, "lead"), *luck, FigureRow.of(drawing, score), Paragraph(text)]
 
 
 def _shown(dataset: str) -> str:
@@ -228,7 +231,7 @@ def _detection(run: RunFolder, tables: Mapping[str, Table]) -> Section:
         [
             ResultTable(tables["auroc"]),
             Paragraph(text),
-            Gallery(tuple(drawings)),
+            FigureRow(tuple(drawings)),
             *map(ResultTable, others),
         ],
     )
@@ -280,17 +283,19 @@ def _histogram(run: RunFolder, method: str, threshold: float | None) -> Drawing:
 def _other_scores(run: RunFolder) -> list[Section]:
     """The scores that the gate does not use; the summary shows the one it uses."""
     others = _methods(run)[:-1]
+    if not others:
+        return []
     drawings = tuple(_histogram(run, method, None) for method in others)
     text = (
         "The same images by scores that the gate does not use. Each histogram is scaled to its "
         "own height."
     )
-    return [Section("Other scores", [Paragraph(text), Gallery(drawings)])]
+    return [Section("Other scores", [Paragraph(text), FigureRow(drawings)])]
 
 
 def _calibration(run: RunFolder) -> Section:
     drawings = [*_classifier_reliability(run), *_ood_reliability(run)]
-    blocks: list[PageBlock] = [ResultTable(_classifier_table(run)), Gallery(tuple(drawings))]
+    blocks: list[PageBlock] = [ResultTable(_classifier_table(run)), FigureRow(tuple(drawings))]
     if "probability" in run.scores["test"]:
         text = (
             "The paper trains its head towards 0.05 for ID and 0.95 for OOD images. The "
@@ -321,13 +326,13 @@ def _ood_reliability(run: RunFolder) -> list[Drawing]:
     test = run.scores["test"]
     if "probability" not in test:
         return []
-    curves = {}
+    curves, method = {}, _methods(run)[-1]
     for name in run.sets:
         both = np.concatenate([test["probability"], run.scores[name]["probability"]])
         is_ood = np.arange(len(both)) >= len(test["probability"])
-        label = f"{name}: {run.number('goen', name, 'ood_prevalence'):.0%} OOD"
+        label = f"{name}: {run.number(method, name, 'ood_prevalence'):.0%} OOD"
         curves[label] = ood_calibration(both, is_ood).curve
-    eces = "; ".join(f"{n} {run.number('goen', n, 'ood_ece'):.4f}" for n in run.sets)
+    eces = "; ".join(f"{n} {run.number(method, n, 'ood_ece'):.4f}" for n in run.sets)
     alt = f"Reliability of the probability of OOD. ECE: {eces}."
     return [Drawing("reliability-ood", ood_reliability(curves), alt)]
 
@@ -356,7 +361,7 @@ def _feature_map(run: RunFolder, classes: Sequence[str]) -> list[Section]:
         "these two axes may be separated along the others, which the distance also uses."
     )
     drawing = Drawing("feature-map", figure, alt)
-    return [Section("Feature map", [Paragraph(text), Gallery.of(drawing)])]
+    return [Section("Feature map", [Paragraph(text), FigureRow.of(drawing)])]
 
 
 def _training(run: RunFolder) -> Section:
@@ -379,4 +384,4 @@ def _training(run: RunFolder) -> Section:
         for quantity, title in (("accuracy", "Accuracy"), ("loss", "Loss"))
     ]
     text = "The training loss uses smoothed labels, the validation loss the labels themselves."
-    return Section("Training", [Gallery(tuple(drawings)), Paragraph(text)])
+    return Section("Training", [FigureRow(tuple(drawings)), Paragraph(text)])

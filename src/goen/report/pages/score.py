@@ -1,4 +1,4 @@
-"""The page of ``goen score --report``: every picture that was scored, the most suspicious first."""
+"""The page of ``goen score --report``: every image that was scored, the most suspicious first."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -8,46 +8,114 @@ from pathlib import Path
 import torch
 from markupsafe import Markup
 
+from goen.data.images.decoding import RESIZE_FILTER
 from goen.data.imageset import ImageSet
-from goen.data.pictures import RESIZE_FILTER
-from goen.files import printable_path
 from goen.gate import Gate
-from goen.gate.score_files import ScoredBatch, ScoreRow
+from goen.gate.prediction import ScoreRow
+from goen.io.files import printable
+from goen.io.provenance import versions
 from goen.report.blocks import FactTable, Page, PageBlock, Paragraph, Section, bold
-from goen.report.page import write_single_page
-from goen.report.tiles import (
+from goen.report.cards import (
     explain_neighbours,
-    make_tiles,
-    training_pictures,
+    make_cards,
+    training_images,
     with_thumbnails,
 )
-from goen.report.wall import Rates, Tile, Wall
-from goen.runs.provenance import versions
+from goen.report.gallery import Card, Gallery, Rates
+from goen.report.page import write_single_page
+from goen.scoring.pipeline import ScoredBatch
 
-# With two small pictures each, a page of 20 to 30 megabytes.
-MOST_PICTURES = 2_000
+# With two small images each, a page of 20 to 30 megabytes.
+MOST_IMAGES = 2_000
 MOST_UNREADABLE = 200
 _MOST_CLASSES = 50
 
 
 @dataclass(frozen=True, order=True)
 class _Rank:
-    """The place of a picture on the wall: lowest p-value, highest score, first in the list."""
+    """The place of an image in the gallery: lowest p-value, highest score, first in the list."""
 
     p_value: float
     minus_score: float
-    number: int
+    place: tuple[int, int]
+
+
+_Kept = tuple[_Rank, Path, Card]
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """What a process has seen of some shards."""
+
+    kept: list[_Kept]
+    counts: Counter[float]
+
+
+class SuspiciousImages:
+    """Keeps the most suspicious of the images that are scored: an observer of ``score``.
+
+    Args:
+        most: how many images are kept.
+    """
+
+    def __init__(self, most: int = MOST_IMAGES) -> None:
+        self.most = most
+        self.kept: list[_Kept] = []
+        self.counts: Counter[float] = Counter()
+        self.unreadable: list[tuple[str, str]] = []
+        self.num_unreadable = 0
+        self._taken: set[_Rank] = set()
+
+    def watch(self, gate: Gate, batch: ScoredBatch) -> None:
+        """Keep what is among the most suspicious."""
+        p, score = batch.prediction.p_value.tolist(), batch.prediction.score.tolist()
+        shard, first = batch.place
+        ranks = [_Rank(p[i], -score[i], (shard, first + i)) for i in range(len(p))]
+        worst = self.kept[-1][0] if len(self.kept) == self.most else None
+        rows = [i for i, rank in enumerate(ranks) if worst is None or rank < worst]
+        rows = sorted(rows, key=ranks.__getitem__)[: self.most]
+        cards = make_cards(
+            gate,
+            batch.images[rows],
+            [printable(batch.names[i]) for i in rows],
+            batch.outputs[torch.tensor(rows, dtype=torch.int64)],
+            batch.prediction.take(rows),
+        )
+        new = [(ranks[i], Path(batch.names[i]), card) for i, card in zip(rows, cards, strict=True)]
+        self.merge(_Taken(new, Counter(p)))
+
+    def watch_row(self, row: ScoreRow) -> None:
+        """Keep the row of a file that could not be read."""
+        self.num_unreadable += 1
+        if len(self.unreadable) < MOST_UNREADABLE:
+            path, error = str(row["path"]), str(row["error"])
+            self.unreadable.append((path, error.removeprefix(path).strip()))
+
+    def take(self) -> _Taken:
+        """What was kept since the last call; what is worse than it stays left out."""
+        new = [one for one in self.kept if one[0] not in self._taken]
+        taken = _Taken(new, self.counts)
+        self._taken, self.counts = {rank for rank, _, _ in self.kept}, Counter()
+        return taken
+
+    def merge(self, taken: _Taken) -> None:
+        """Add what another process has taken."""
+        self.counts.update(taken.counts)
+        self.kept = sorted([*self.kept, *taken.kept], key=lambda kept: kept[0])[: self.most]
 
 
 class ScoreReport:
-    """Collects scored pictures, in bounded memory, and writes their page.
+    """The page of images that were scored.
 
     Args:
-        gate: that scores them.
+        gate: that scored them.
         gate_name: as the user named it.
         training: the images that the gate was fitted on, to show the nearest of them.
         training_files: of the training images; empty if they have none.
-        most: how many pictures the page shows.
+        most: how many images the page shows.
+
+    Attributes:
+        images: to be given to ``score`` as its observer.
     """
 
     def __init__(
@@ -57,73 +125,40 @@ class ScoreReport:
         training: ImageSet | None = None,
         training_files: Sequence[Path] = (),
         *,
-        most: int = MOST_PICTURES,
+        most: int = MOST_IMAGES,
     ) -> None:
         self.gate = gate
         self.gate_name = gate_name
         self.training = training
         self.training_files = training_files
-        self.most = most
-        self._kept: list[tuple[_Rank, Path, Tile]] = []
-        self._counts: Counter[float] = Counter()
-        self._unreadable: list[tuple[str, str]] = []
-        self._num_unreadable = 0
+        self.images = SuspiciousImages(most)
 
-    def watch(self, batch: ScoredBatch) -> None:
-        """Keep what is among the most suspicious; for ``score_files``."""
-        p, score = batch.prediction.p_value.tolist(), batch.prediction.score.tolist()
-        first = self._counts.total()
-        ranks = [_Rank(p[i], -score[i], first + i) for i in range(len(p))]
-        self._counts.update(p)
-        worst = self._kept[-1][0] if len(self._kept) == self.most else None
-        rows = [i for i, rank in enumerate(ranks) if worst is None or rank < worst]
-        rows = sorted(rows, key=ranks.__getitem__)[: self.most]
-        tiles = self._tiles(batch, rows)
-        new = [(ranks[i], batch.files[i], tile) for i, tile in zip(rows, tiles, strict=True)]
-        self._kept = sorted([*self._kept, *new], key=lambda kept: kept[0])[: self.most]
-
-    def _tiles(self, batch: ScoredBatch, rows: Sequence[int]) -> list[Tile]:
-        return make_tiles(
-            self.gate,
-            batch.images[list(rows)],
-            [printable_path(batch.files[i]) for i in rows],
-            batch.outputs[torch.tensor(rows, dtype=torch.int64)],
-            batch.prediction.take(rows),
+    def write(self, path: Path, *, overwrite: bool = False) -> None:
+        """Write the page."""
+        cards = with_thumbnails(
+            [card for _, _, card in self.images.kept], [file for _, file, _ in self.images.kept]
         )
-
-    def watch_row(self, row: ScoreRow) -> None:
-        """Keep the row of a file that could not be read."""
-        if row["label"] is None:
-            self._num_unreadable += 1
-            if len(self._unreadable) < MOST_UNREADABLE:
-                path, error = str(row["path"]), str(row["error"])
-                self._unreadable.append((path, error.removeprefix(path).strip()))
-
-    def write(self, path: Path) -> None:
-        """Write the page, in place of an earlier report."""
-        tiles = with_thumbnails(
-            [tile for _, _, tile in self._kept], [file for _, file, _ in self._kept]
-        )
-        pictures = {}
+        images = {}
         if self.training is not None:
-            pictures = training_pictures(tiles, self.training, self.training_files)
+            images = training_images(cards, self.training, self.training_files)
         kept, _ = self.gate.detector.num_kept
-        wall = Wall(
-            name="scored-pictures",
-            tiles=tiles,
+        gallery = Gallery(
+            name="scored-images",
+            cards=cards,
             classes=self.gate.classes,
-            cues=self.gate.detector.cue_names if self.gate.detector.has_cue_p_values else (),
+            cues=self.gate.detector.cue_names if self.gate.has_cue_p_values else (),
             layers=self.gate.detector.features if kept else (),
-            rates=Rates(self.gate.false_alarm_rate, self.gate.num_held_out, self._counts),
-            training=pictures,
+            rates=Rates(self.gate.false_alarm_rate, self.gate.num_held_out, self.images.counts),
+            training=images,
         )
-        write_single_page(Page("Scored pictures", self._summary(), self._sections(wall)), path)
+        page = Page("Scored images", self._summary(), self._sections(gallery))
+        write_single_page(page, path, overwrite=overwrite)
 
     def _summary(self) -> list[PageBlock]:
-        total, gate = self._counts.total(), self.gate
-        flagged = sum(n for p, n in self._counts.items() if p <= gate.false_alarm_rate)
+        total, gate = self.images.counts.total(), self.gate
+        flagged = sum(n for p, n in self.images.counts.items() if p <= gate.false_alarm_rate)
         lead = Markup(
-            "The gate {} scored {} pictures. At its false-alarm rate of {} it flags {} of them as "
+            "The gate {} scored {} images. At its false-alarm rate of {} it flags {} of them as "
             "out-of-distribution (OOD)."
         ).format(self.gate_name, f"{total:,}", bold(gate.false_alarm_rate, "g"), bold(flagged, ","))
         held_out = f"{gate.num_held_out:,} held-out ID images"
@@ -132,51 +167,53 @@ class ScoreReport:
             held_out = f"at least {held_out} of each class"
             among, each = " of the same predicted class", "of each predicted class "
         text = (
-            "The most suspicious pictures come first. The p-value is the share of in-distribution "
-            f"(ID) images{among} that score at least as high, estimated with {held_out}; a picture "
-            "is flagged if its p-value is at most the false-alarm rate. So of ID pictures "
-            f"{each}at most that rate is flagged, on average over held-out sets. The small picture "
+            "The most suspicious images come first. The p-value is the share of in-distribution "
+            f"(ID) images{among} that score at least as high, estimated with {held_out}; an image "
+            "is flagged if its p-value is at most the false-alarm rate. So of ID images "
+            f"{each}at most that rate is flagged, on average over held-out sets. The small image "
             "in the corner is what the network saw."
         )
         blocks: list[PageBlock] = [Paragraph(lead, "lead"), Paragraph(text)]
-        if total > len(self._kept):
-            highest = self._kept[-1][0].p_value
+        if total > len(self.images.kept):
+            kept, highest = len(self.images.kept), self.images.kept[-1][0].p_value
             left_out = (
-                f"The {len(self._kept):,} most suspicious of {total:,} pictures are shown. The "
-                f"{total - len(self._kept):,} others have p-values of {highest:.2g} or more; they "
-                "are counted, but not shown."
+                f"The {kept:,} most suspicious of {total:,} images are shown. The "
+                f"{total - kept:,} others have p-values of {highest:.2g} or more; they are "
+                "counted, but not shown."
             )
             blocks.append(Paragraph(left_out, "warn"))
         return blocks
 
-    def _sections(self, wall: Wall) -> list[Section]:
-        sections = [Section("Pictures", [wall, Paragraph(explain_neighbours(self.gate))])]
-        if self._num_unreadable:
+    def _sections(self, gallery: Gallery) -> list[Section]:
+        sections = [Section("Images", [gallery, Paragraph(explain_neighbours(self.gate))])]
+        if self.images.num_unreadable:
             sections.append(self._unreadable_section())
         return [*sections, self._origin()]
 
     def _unreadable_section(self) -> Section:
-        more = self._num_unreadable - len(self._unreadable)
-        files = "1 file" if self._num_unreadable == 1 else f"{self._num_unreadable:,} files"
+        more = self.images.num_unreadable - len(self.images.unreadable)
+        files = (
+            "1 file" if self.images.num_unreadable == 1 else f"{self.images.num_unreadable:,} files"
+        )
         text = f"{files} could not be read and got no score."
         if more:
-            text += f" The first {len(self._unreadable)} are listed; {more:,} are not."
-        table = FactTable(("file", "reason"), tuple(self._unreadable))
+            text += f" The first {len(self.images.unreadable)} are listed; {more:,} are not."
+        table = FactTable(("file", "reason"), tuple(self.images.unreadable))
         return Section("Unreadable files", [Paragraph(text), table])
 
     def _origin(self) -> Section:
         gate = self.gate
         size = f"{gate.image_size[0]}×{gate.image_size[1]}"
-        form = str(gate.picture_form)
-        if not gate.picture_form.is_shown_as_it_is:
+        form = str(gate.pixel_format)
+        if not gate.pixel_format.is_shown_as_it_is:
             form += "; the mean of the channels is shown, from its lowest value to its highest"
         rows = [
             ("gate", self.gate_name),
-            ("detector", f"{gate.detector.kind}: {', '.join(gate.detector.cue_names)}"),
+            ("detector", f"{gate.detector}: {', '.join(gate.detector.cue_names)}"),
             ("classes", _listed(gate.classes)),
             ("thresholds", "one per predicted class" if gate.per_class else "one"),
-            ("pictures are read as", form),
-            ("pictures are resized to", f"{size}, {RESIZE_FILTER}"),
+            ("images are read as", form),
+            ("images are resized to", f"{size}, {RESIZE_FILTER}"),
             ("versions", ", ".join(f"{name} {number}" for name, number in versions().items())),
         ]
         return Section("Origin", [FactTable(("what", "value"), tuple(rows))])

@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup
 
+from goen.io.results import Result
 from goen.metrics import over_seeds
-from goen.report.blocks import Drawing, Gallery, Page, Paragraph, ResultTable, Section
+from goen.report.blocks import Drawing, FigureRow, Page, Paragraph, ResultTable, Section
 from goen.report.comparison import apart_notes, left_out_notes
-from goen.report.figures.seeds import seed_points
+from goen.report.figures.bench import seed_points
 from goen.report.run_folder import RunFolder
 from goen.report.summary import Summary
 from goen.report.table import Cell, Row, Table
-from goen.runs.results import Result
 
 _DRAWN = {
     "auroc": "AUROC",
@@ -91,7 +91,7 @@ def seeds_page(run: RunFolder, tables: Sequence[Table]) -> Page:
         "The standard deviation is that of a sample (n − 1). With few seeds it is itself uncertain."
     )
     sections = [
-        Section("Spread over seeds", [Paragraph(text), Gallery(tuple(_drawings(run)))]),
+        Section("Spread over seeds", [Paragraph(text), FigureRow(tuple(_drawings(run)))]),
         Section("Tables", list(map(ResultTable, tables))),
     ]
     return Page(f"Seeds on {run.summary.data}", [Paragraph(lead, "lead")], sections)

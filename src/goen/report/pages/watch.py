@@ -1,4 +1,4 @@
-"""The report of ``goen watch``: evidence over time, and what moved."""
+"""The report of ``goen watch``: log e-values over time, and what moved."""
 
 import json
 import math
@@ -8,18 +8,18 @@ from pathlib import Path
 import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
+from scipy.stats import binomtest
 
+from goen.data.images.decoding import read_image
 from goen.data.imageset import Pixels
-from goen.data.pictures import read_picture
 from goen.errors import DataError
-from goen.functional.proportion import exact_proportion
 from goen.functional.ranking import Floats
 from goen.monitor.state import CLASS, SCORE, change
 from goen.report.blocks import (
     Details,
     Drawing,
     FactTable,
-    Gallery,
+    FigureRow,
     Page,
     PageBlock,
     Paragraph,
@@ -29,12 +29,12 @@ from goen.report.blocks import (
 )
 from goen.report.figures.watch import (
     HIGHEST,
-    evidence_lines,
+    e_value_lines,
     flagged_band,
     image_grid,
     p_value_map,
 )
-from goen.report.table import Cell, Row, Table
+from goen.report.table import Cell, Row, Table, share_cell
 from goen.report.watch_folder import WatchFolder
 
 _BINS = 10
@@ -45,11 +45,11 @@ _THUMBNAIL = (96, 96)
 
 
 def watch_page(watch: WatchFolder) -> Page:
-    """The page of a watch."""
-    title = f"Watch of {watch.gate}: {'ALARM' if watch.state.alarm else 'no alarm'}"
+    """The page of ``goen watch``."""
+    title = f"Monitor of {watch.gate}: {'ALARM' if watch.state.alarm else 'no alarm'}"
     summary: list[PageBlock] = [
         Paragraph(_lead(watch), "warn" if watch.state.alarm else "lead"),
-        Paragraph(str(watch.monitor.promise)),
+        Paragraph(str(watch.monitor.guarantee)),
         Paragraph(
             "The null hypothesis is that the images are exchangeable with the gate's held-out "
             "images. An alarm means that they have changed, not that they are bad."
@@ -58,7 +58,7 @@ def watch_page(watch: WatchFolder) -> Page:
     if not len(watch):
         return Page(title, summary, [_provenance(watch)])
     sections = [
-        Section("Evidence", _evidence(watch)),
+        Section("Log e-values", _log_e_values(watch)),
         Section("What moved", [ResultTable(_streams_table(watch))]),
         Section("P-values", _p_values(watch)),
         Section("Share flagged", _flagged(watch)),
@@ -77,12 +77,12 @@ def _lead(watch: WatchFolder) -> str:
     return text
 
 
-def _evidence(watch: WatchFolder) -> list[PageBlock]:
+def _log_e_values(watch: WatchFolder) -> list[PageBlock]:
     state = watch.state
-    evidence = dict(zip(watch.names, watch.log_evidence.T, strict=True))
-    figure = evidence_lines(evidence, state.alarm_line, state.since, state.alarm_at)
-    ends = "; ".join(f"{name} {values[-1]:.1f}" for name, values in evidence.items())
-    alt = f"Log evidence of each stream over {len(watch):,} images, at the end: {ends}."
+    log_e_values = dict(zip(watch.names, watch.log_e_value.T, strict=True))
+    figure = e_value_lines(log_e_values, state.alarm_line, state.since, state.alarm_at)
+    ends = "; ".join(f"{name} {values[-1]:.1f}" for name, values in log_e_values.items())
+    alt = f"Log e-value of each stream over {len(watch):,} images, at the end: {ends}."
     caption = (
         f"An alarm is raised where a line reaches {state.alarm_line:.2f}. Each is the logarithm of "
         "a betting capital times the stream's share of the false alarms; without a change it "
@@ -92,18 +92,18 @@ def _evidence(watch: WatchFolder) -> list[PageBlock]:
         caption += " Shaded: from the estimated change to the alarm."
     if watch.begun_after:
         caption += f" A new test began after image {watch.begun_after:,}."
-    if watch.log_evidence.max() > HIGHEST * state.alarm_line:
-        caption += f" Evidence above {HIGHEST * state.alarm_line:.1f} is drawn there."
-    return [Gallery.of(Drawing("evidence", figure, alt, caption, wide=True))]
+    if watch.log_e_value.max() > HIGHEST * state.alarm_line:
+        caption += f" Log e-values above {HIGHEST * state.alarm_line:.1f} are drawn there."
+    return [FigureRow.of(Drawing("e-values", figure, alt, caption, wide=True))]
 
 
 def _streams_table(watch: WatchFolder) -> Table:
-    rows, present = [], watch.log_evidence[watch.begun_after :]
+    rows, present = [], watch.log_e_value[watch.begun_after :]
     for number, (name, stream) in enumerate(watch.state.streams.items()):
-        found = stream.finding
+        found = stream.change_point
         cells = [
-            Cell(stream.log_evidence, ".2f"),
-            Cell(float(present[:, number].max(initial=stream.log_evidence)), ".2f"),
+            Cell(stream.log_e_value, ".2f"),
+            Cell(float(present[:, number].max(initial=stream.log_e_value)), ".2f"),
         ]
         if found is None:
             cells += [Cell(text="–")] * 3
@@ -112,15 +112,15 @@ def _streams_table(watch: WatchFolder) -> Table:
             cells.append(Cell(text=change(name, found)))
         rows.append(Row(name, tuple(cells)))
     columns = (
-        "log evidence",
+        "log e-value",
         "highest",
         "moved: found at image",
         "since about image",
         "change",
     )
     notes = (
-        f"A stream has moved where its log evidence has reached {watch.state.alarm_line:.2f}. The "
-        "promise holds for all streams together.",
+        f"A stream has moved where its log e-value has reached {watch.state.alarm_line:.2f}. The "
+        "guarantee holds for all streams together.",
     )
     return Table("streams", "Streams", columns, tuple(rows), notes)
 
@@ -165,7 +165,7 @@ def _p_values(watch: WatchFolder) -> list[PageBlock]:
         "change the p-values are uniform: every cell is near 1. Small p-values belong to high "
         "scores."
     )
-    return [Paragraph(text), Gallery(tuple(drawings))]
+    return [Paragraph(text), FigureRow(tuple(drawings))]
 
 
 def _density(p_values: Floats) -> Floats:
@@ -179,7 +179,7 @@ def _flagged(watch: WatchFolder) -> list[PageBlock]:
     for a, b in pairwise(edges):
         part = watch.flagged[a:b]
         shares.append(part.mean())
-        ends.append(exact_proportion(int(part.sum()), len(part))[1:])
+        ends.append(binomtest(int(part.sum()), len(part)).proportion_ci())
     low, high = np.array(ends).T
     centres = (edges[:-1] + edges[1:]) / 2
     figure = flagged_band(centres, np.array(shares), low, high, watch.state.since)
@@ -191,7 +191,7 @@ def _flagged(watch: WatchFolder) -> list[PageBlock]:
     caption = f"{what}: 95 % interval of each window (Clopper and Pearson)."
     if watch.state.since is not None:
         caption += " Dashed: the estimated change."
-    return [Gallery.of(Drawing("flagged", figure, alt, caption))]
+    return [FigureRow.of(Drawing("flagged", figure, alt, caption))]
 
 
 def _classes(watch: WatchFolder) -> list[PageBlock]:
@@ -227,48 +227,44 @@ def _held_out_labels(watch: WatchFolder) -> NDArray[np.str_]:
 
 
 def _share(labels: NDArray[np.str_], name: str) -> Cell:
-    if not len(labels):
-        return Cell()
-    count = int((labels == name).sum())
-    _, low, high = exact_proportion(count, len(labels))
-    return Cell(count / len(labels), ".1%", low=low, high=high)
+    return share_cell(int((labels == name).sum()), len(labels))
 
 
 def _images(watch: WatchFolder) -> list[PageBlock]:
-    """The images that raised the evidence of the present test most."""
+    """The images that raised the e-value of the present test most."""
     state, begun = watch.state, watch.begun_after
     if begun == len(watch):
         return [Paragraph("No images have come since the new test began.")]
     name = next(iter(state.moved), SCORE)
     stream = watch.names.index(name)
     before = math.log(watch.monitor.streams.streams[stream].weight)
-    gains = np.diff(watch.log_evidence[begun:, stream], prepend=before)
+    gains = np.diff(watch.log_e_value[begun:, stream], prepend=before)
     first = begun if state.since is None else state.since - 1
     last = len(watch) if state.alarm_at is None else state.alarm_at
     order = np.argsort(-gains[first - begun : last - begun], kind="stable")
     chosen = first + order[:_EXAMPLES]
     p_values = watch.p_values[:, stream]
-    tiles = [(f"{n + 1:,}: p = {p_values[n]:.2g}", _thumbnail(watch.paths[n])) for n in chosen]
+    cards = [(f"{n + 1:,}: p = {p_values[n]:.2g}", _thumbnail(watch.paths[n])) for n in chosen]
     listed = ", ".join(f"{n + 1:,} ({watch.paths[n] or 'no path'})" for n in chosen)
     what = "between the estimated change and the alarm" if state.alarm else "so far"
     text = (
-        f"The images that raised the evidence of {'the score' if name == SCORE else name} most "
+        f"The images that raised the e-value of {'the score' if name == SCORE else name} most "
         f"{what}, with their number and p-value."
     )
-    alt = f"The {len(chosen)} images that raised the evidence most: numbers {listed}."
+    alt = f"The {len(chosen)} images that raised the e-value most: numbers {listed}."
     rows = tuple(
         (f"{n + 1:,}", f"{p_values[n]:.2g}", str(watch.labels[n]), watch.paths[n]) for n in chosen
     )
     return [
         Paragraph(text),
-        Gallery.of(Drawing("images", image_grid(tiles), alt)),
+        FigureRow.of(Drawing("images", image_grid(cards), alt)),
         FactTable(("image", "p-value", "predicted class", "path"), rows),
     ]
 
 
 def _thumbnail(path: str) -> Pixels | None:
     try:
-        return read_picture(Path(path), _THUMBNAIL) if path else None
+        return read_image(Path(path), _THUMBNAIL) if path else None
     except (DataError, ValueError):  # ValueError: a name with a NUL byte
         return None
 

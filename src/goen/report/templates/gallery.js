@@ -1,10 +1,10 @@
 
-// Walls of pictures: the tiles and their filters. What it shares with goen serve is in rates.js.
+// Galleries of images: the cards and their filters. What it shares with goen serve is in rates.js.
 {
   const AT_ONCE = { large: 60, small: 24 };
   const ALL = "";
 
-  class Wall {
+  class GalleryView {
     constructor(root) {
       const data = JSON.parse(root.querySelector("script").textContent);
       root.querySelector("p.warn").remove(); // that no script has run
@@ -13,13 +13,13 @@
       this.filters = { text: "", decision: ALL, label: ALL, truth: ALL, cue: ALL };
       this.atOnce = root.classList.contains("small") ? AT_ONCE.small : AT_ONCE.large;
       this.limit = this.atOnce;
-      this.list = make("ul", { className: "tiles" });
+      this.list = make("ul", { className: "cards" });
       this.list.addEventListener("keydown", (event) => this.moveFocus(event));
       this.status = make("p", { className: "soft" });
       this.status.setAttribute("role", "status");
       this.more = make("p", { className: "more" });
       if (this.rates) root.append(this.rateControl());
-      if (this.tiles.length > this.atOnce / 2) root.append(this.filterControl(), this.status);
+      if (this.cards.length > this.atOnce / 2) root.append(this.filterControl(), this.status);
       root.append(this.list, this.more);
       this.draw();
     }
@@ -27,11 +27,11 @@
     // -- decisions --------------------------------------------------------------------------
 
     // The same comparison of the same numbers as in Gate.predict.
-    isFlagged(tile) {
-      return tile.p <= this.rate;
+    isFlagged(card) {
+      return card.p <= this.rate;
     }
 
-    // Of all pictures, those that are not on the page included.
+    // Of all images, those that are not on the page included.
     total() {
       return this.rates.counts.reduce((sum, [, number]) => sum + number, 0);
     }
@@ -65,26 +65,26 @@
       const select = (name, all, names, numbersOf) =>
         this.select(name, all, this.present(names, numbersOf));
       const selects = [
-        select("label", "any predicted class", this.classes, (tile) => [tile.label]),
+        select("label", "any predicted class", this.classes, (card) => [card.label]),
       ];
       if (this.rates) {
         const decisions = ["flagged", "passed"].map((decision) => [decision, decision]);
         selects.unshift(this.select("decision", "any decision", decisions));
       }
-      if (this.tiles.some((tile) => tile.truth !== null)) {
-        selects.push(select("truth", "any label", this.classes, (tile) => [tile.truth]));
+      if (this.cards.some((card) => card.truth !== null)) {
+        selects.push(select("truth", "any label", this.classes, (card) => [card.truth]));
       }
       if (this.cues.length) {
-        selects.push(select("cue", "any deciding cue", this.cues, (tile) => decidingCues(tile.cues)));
+        selects.push(select("cue", "any deciding cue", this.cues, (card) => decidingCues(card.cues)));
       }
       return make("div", { className: "filters" }, search, ...selects);
     }
 
-    // The numbers that tiles have, each with its name and how many tiles have it.
+    // The numbers that cards have, each with its name and how many cards have it.
     present(names, numbersOf) {
       const times = new Map();
-      for (const tile of this.tiles) {
-        for (const number of numbersOf(tile)) times.set(number, (times.get(number) ?? 0) + 1);
+      for (const card of this.cards) {
+        for (const number of numbersOf(card)) times.set(number, (times.get(number) ?? 0) + 1);
       }
       const inOrder = [...times].sort(([a], [b]) => a - b);
       return inOrder.map(([number, t]) => [String(number), `${names[number]} (${count(t)})`]);
@@ -106,29 +106,29 @@
       this.draw();
     }
 
-    passes(tile) {
+    passes(card) {
       const { text, decision, label, truth, cue } = this.filters;
-      const words = `${tile.name} ${this.classes[tile.label]}`.toLowerCase();
+      const words = `${card.name} ${this.classes[card.label]}`.toLowerCase();
       return (
         words.includes(text) &&
-        (decision === ALL || (decision === "flagged") === this.isFlagged(tile)) &&
-        (label === ALL || tile.label === Number(label)) &&
-        (truth === ALL || tile.truth === Number(truth)) &&
-        (cue === ALL || decidingCues(tile.cues).includes(Number(cue)))
+        (decision === ALL || (decision === "flagged") === this.isFlagged(card)) &&
+        (label === ALL || card.label === Number(label)) &&
+        (truth === ALL || card.truth === Number(truth)) &&
+        (cue === ALL || decidingCues(card.cues).includes(Number(cue)))
       );
     }
 
-    // -- tiles ------------------------------------------------------------------------------
+    // -- cards ------------------------------------------------------------------------------
 
     draw() {
-      this.found = this.tiles.filter((tile) => this.passes(tile));
+      this.found = this.cards.filter((card) => this.passes(card));
       this.drawn = this.found.slice(0, this.limit);
-      this.list.replaceChildren(...this.drawn.map((tile, place) => this.item(tile, place)));
+      this.list.replaceChildren(...this.drawn.map((card, place) => this.item(card, place)));
       const shown = this.drawn.length < this.found.length ? `${count(this.drawn.length)} of ` : "";
-      const total = this.rates ? this.total() : this.tiles.length;
-      const most = count(this.tiles.length);
-      const among = this.tiles.length < total ? ` among the ${most} most suspicious` : "";
-      this.status.textContent = `${shown}${count(this.found.length)} pictures${among}`;
+      const total = this.rates ? this.total() : this.cards.length;
+      const most = count(this.cards.length);
+      const among = this.cards.length < total ? ` among the ${most} most suspicious` : "";
+      this.status.textContent = `${shown}${count(this.found.length)} images${among}`;
       this.drawMore();
     }
 
@@ -149,44 +149,44 @@
       this.more.replaceChildren(...[some, rest].filter(Boolean));
     }
 
-    item(tile, place) {
-      const thumb = tile.thumbnail || tile.seen;
-      // Thousands of pictures are decoded when they come into view, not before.
+    item(card, place) {
+      const thumb = card.thumbnail || card.seen;
+      // Thousands of images are decoded when they come into view, not before.
       const loading = place < this.atOnce ? "eager" : "lazy";
-      const whole = picture(thumb, "", "whole", loading);
-      const pictures = make("span", { className: "pictures" }, whole);
-      if (tile.thumbnail) pictures.append(picture(tile.seen, "", "seen", loading));
-      if (this.rates) pictures.append(make("span", { className: "decision" }));
-      const lines = [pictures, this.classLine(tile), this.pLine(tile)];
-      const near = this.nearest(tile);
+      const whole = imageElement(thumb, "", "whole", loading);
+      const images = make("span", { className: "images" }, whole);
+      if (card.thumbnail) images.append(imageElement(card.seen, "", "seen", loading));
+      if (this.rates) images.append(make("span", { className: "decision" }));
+      const lines = [images, this.classLine(card), this.pLine(card)];
+      const near = this.nearest(card);
       if (near.length) lines.push(this.nearLine(near, loading));
-      if (tile.note) lines.push(make("span", { className: "note", textContent: tile.note }));
-      const file = tile.name.split(/[\\/]/).at(-1);
-      lines.push(make("span", { className: "name", textContent: file, title: tile.name }));
-      const button = make("button", { type: "button", className: "tile" }, ...lines);
+      if (card.note) lines.push(make("span", { className: "note", textContent: card.note }));
+      const file = card.name.split(/[\\/]/).at(-1);
+      lines.push(make("span", { className: "name", textContent: file, title: card.name }));
+      const button = make("button", { type: "button", className: "card" }, ...lines);
       button.addEventListener("click", () => this.open(place));
       const item = make("li", {}, button);
       this.mark(item, place);
       return item;
     }
 
-    classLine(tile) {
-      const label = make("b", { textContent: this.classes[tile.label] });
-      const differs = tile.truth !== null && tile.truth !== tile.label;
-      const truth = differs ? `, labelled ${this.classes[tile.truth]}` : "";
-      return make("span", {}, label, ` ${percent(tile.confidence)}${truth}`);
+    classLine(card) {
+      const label = make("b", { textContent: this.classes[card.label] });
+      const differs = card.truth !== null && card.truth !== card.label;
+      const truth = differs ? `, labelled ${this.classes[card.truth]}` : "";
+      return make("span", {}, label, ` ${percent(card.confidence)}${truth}`);
     }
 
-    pLine(tile) {
-      const cues = tile.cues.length ? decidingCues(tile.cues).map((cue) => this.cues[cue]) : [];
-      return make("span", {}, [`p = ${short(tile.p)}`, ...cues].join(", "));
+    pLine(card) {
+      const cues = card.cues.length ? decidingCues(card.cues).map((cue) => this.cues[cue]) : [];
+      return make("span", {}, [`p = ${short(card.p)}`, ...cues].join(", "));
     }
 
     // The neighbours in the layer that decided, else in the last layer.
-    nearest(tile) {
-      if (!tile.nearest.length) return [];
-      const layers = decidingCues(tile.cues).map((cue) => this.layers.indexOf(this.cues[cue]));
-      return tile.nearest[layers.find((layer) => layer >= 0) ?? tile.nearest.length - 1];
+    nearest(card) {
+      if (!card.nearest.length) return [];
+      const layers = decidingCues(card.cues).map((cue) => this.layers.indexOf(this.cues[cue]));
+      return card.nearest[layers.find((layer) => layer >= 0) ?? card.nearest.length - 1];
     }
 
     nearLine(near, loading) {
@@ -199,7 +199,7 @@
       const [name, url] = this.training[number] ?? ["", ""];
       const lines = [`#${number}`, this.classes[label], ...more];
       const parts = lines.map((textContent) => make("span", { textContent, title: textContent }));
-      return make("span", { title: name }, url ? picture(url, "", "", loading) : null, ...parts);
+      return make("span", { title: name }, url ? imageElement(url, "", "", loading) : null, ...parts);
     }
 
     fileOf(number) {
@@ -207,19 +207,19 @@
     }
 
     moveFocus(event) {
-      const tiles = [...this.list.querySelectorAll(".tile")];
-      const place = tiles.indexOf(document.activeElement);
+      const cards = [...this.list.querySelectorAll(".card")];
+      const place = cards.indexOf(document.activeElement);
       if (place < 0) return;
-      const top = tiles[0].getBoundingClientRect().top;
-      const columns = tiles.filter((tile) => tile.getBoundingClientRect().top === top).length;
+      const top = cards[0].getBoundingClientRect().top;
+      const columns = cards.filter((card) => card.getBoundingClientRect().top === top).length;
       const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columns, ArrowDown: columns };
-      const next = tiles[place + steps[event.key]];
+      const next = cards[place + steps[event.key]];
       if (!next) return;
       event.preventDefault();
       next.focus();
     }
 
-    // -- one picture ------------------------------------------------------------------------
+    // -- one image ------------------------------------------------------------------------
 
     open(place) {
       const button = (text, label, act) => {
@@ -240,8 +240,8 @@
       const bar = make(
         "div",
         { className: "bar" },
-        button("←", "Previous picture", () => show(place - 1)),
-        button("→", "Next picture", () => show(place + 1)),
+        button("←", "Previous image", () => show(place - 1)),
+        button("→", "Next image", () => show(place + 1)),
         where,
         button("×", "Close", () => dialog.close()),
       );
@@ -262,24 +262,24 @@
       dialog.showModal();
     }
 
-    closer(tile) {
+    closer(card) {
       const figure = (url, caption) =>
-        make("figure", {}, picture(url, caption), make("figcaption", { textContent: caption }));
-      const pictures = make("div", { className: "pair" });
-      if (tile.thumbnail) pictures.append(figure(tile.thumbnail, "the picture"));
-      pictures.append(figure(tile.seen, "what the network saw"));
-      const confidence = `confidence ${percent(tile.confidence, 1)}`;
-      const facts = [["predicted class", `${this.classes[tile.label]}, ${confidence}`]];
-      if (tile.truth !== null) facts.push(["labelled", this.classes[tile.truth]]);
-      facts.push(["p-value", short(tile.p)]);
-      if (this.rates) facts.push(["decision", this.isFlagged(tile) ? "flagged" : "passed"]);
-      for (const [cue, p] of tile.cues.entries()) facts.push([this.cues[cue], `p = ${short(p)}`]);
-      if (tile.note) facts.push(["note", tile.note]);
+        make("figure", {}, imageElement(url, caption), make("figcaption", { textContent: caption }));
+      const images = make("div", { className: "pair" });
+      if (card.thumbnail) images.append(figure(card.thumbnail, "the image"));
+      images.append(figure(card.seen, "what the network saw"));
+      const confidence = `confidence ${percent(card.confidence, 1)}`;
+      const facts = [["predicted class", `${this.classes[card.label]}, ${confidence}`]];
+      if (card.truth !== null) facts.push(["labelled", this.classes[card.truth]]);
+      facts.push(["p-value", short(card.p)]);
+      if (this.rates) facts.push(["decision", this.isFlagged(card) ? "flagged" : "passed"]);
+      for (const [cue, p] of card.cues.entries()) facts.push([this.cues[cue], `p = ${short(p)}`]);
+      if (card.note) facts.push(["note", card.note]);
       const rows = facts.map(([what, value]) =>
         make("div", {}, make("dt", { textContent: what }), make("dd", { textContent: value })),
       );
-      const near = tile.nearest.map((found, layer) => this.nearIn(this.layers[layer], found));
-      return [make("h3", { textContent: tile.name }), pictures, make("dl", {}, ...rows), ...near];
+      const near = card.nearest.map((found, layer) => this.nearIn(this.layers[layer], found));
+      return [make("h3", { textContent: card.name }), images, make("dl", {}, ...rows), ...near];
     }
 
     nearIn(layer, found) {
@@ -296,5 +296,5 @@
     }
   }
 
-  for (const root of document.querySelectorAll(".wall")) new Wall(root);
+  for (const root of document.querySelectorAll(".gallery")) new GalleryView(root);
 }

@@ -17,7 +17,7 @@ const percent = (share, digits = 0) => `${(100 * share).toFixed(digits)} %`;
 const spoken = (cue) => (/^[0-9]/.test(cue) ? `layer ${cue}` : cue);
 
 // Exact images are PNGs of few pixels, which a browser would blur when it enlarges them.
-const picture = (url, alt, className = "", loading = "eager") =>
+const imageElement = (url, alt, className = "", loading = "eager") =>
   make("img", {
     loading,
     src: url,
@@ -60,7 +60,7 @@ function rateControl({ choices, chosen, held_out: heldOut }, counts, decide) {
     const flagged = sum(counts().filter(([p]) => p <= current));
     verdict.replaceChildren(
       make("b", { textContent: `${count(flagged)} of ${count(total)} flagged` }),
-      ` (${percent(total ? flagged / total : 0, 1)}). Of ${count(total)} ID pictures at most `,
+      ` (${percent(total ? flagged / total : 0, 1)}). Of ${count(total)} ID images at most `,
       `${count(Math.floor(current * total * 10) / 10)} would be, on average.`,
     );
   };

@@ -1,12 +1,12 @@
 "use strict";
 
-// The page of goen serve. Text from pictures and files enters it as text nodes and properties only.
+// The page of goen serve. Text from images and files enters it as text nodes and properties only.
 {
   const AT_ONCE = 4;
   const TRIES = 20;
   const EVERY = 2000;
   const CLASSES = 12; // named on the page
-  const SMALL = 96; // pixels, of pictures that a browser would blur
+  const SMALL = 96; // pixels, of images that a browser would blur
   const byId = (id) => document.getElementById(id);
   const page = { gates: [], gate: null, limits: {}, token: "", cards: [], rate: 0, control: null };
 
@@ -37,14 +37,14 @@
     byId("problem").hidden = problem === "";
   }
 
-  // -- pictures -----------------------------------------------------------------------------
+  // -- images -----------------------------------------------------------------------------
 
   let sending = 0;
   const queue = [];
 
   function add(files) {
     for (const file of files) {
-      const card = { file, name: file.name || "picture", url: URL.createObjectURL(file) };
+      const card = { file, name: file.name || "image", url: URL.createObjectURL(file) };
       page.cards.push(card);
       send(card);
     }
@@ -82,8 +82,8 @@
 
   async function scored(card, gate) {
     const path = `score/${encodeURIComponent(gate.name)}?seen=true`;
-    const body = new FormData(); // a picture that cannot be read is then a row with an error
-    body.append("picture", card.file, card.name);
+    const body = new FormData(); // an image that cannot be read is then a row with an error
+    body.append("image", card.file, card.name);
     for (let tried = 1; ; tried += 1) {
       try {
         const [row] = await ask(path, { method: "POST", body });
@@ -116,7 +116,7 @@
     return [...of((c) => c.waiting), ...of((c) => c.row).sort(order), ...of((c) => c.error)];
   }
 
-  // Cards that stay keep their elements: focus and pictures stay as they are.
+  // Cards that stay keep their elements: focus and images stay as they are.
   function draw() {
     const filled = page.cards.length > 0;
     document.body.classList.toggle("filled", filled);
@@ -153,10 +153,10 @@
 
   function item(card) {
     const views = make("span", { className: "views" });
-    const whole = picture(card.url, "", "whole");
+    const whole = imageElement(card.url, "", "whole");
     // Some formats are read by the service and not by the browser.
     whole.addEventListener("error", () => {
-      if (card.row) whole.replaceWith(picture(card.row.seen, "", "whole"));
+      if (card.row) whole.replaceWith(imageElement(card.row.seen, "", "whole"));
       else whole.remove();
     });
     whole.addEventListener("load", () => {
@@ -165,7 +165,7 @@
     views.append(whole);
     const lines = [views];
     if (card.row) {
-      views.append(picture(card.row.seen, "", "seen"));
+      views.append(imageElement(card.row.seen, "", "seen"));
       lines.push(title(card.row), bars(card.row));
     } else {
       const text = card.waiting ? "…" : card.error;
@@ -252,7 +252,7 @@
     target.focus();
   }
 
-  // -- one picture --------------------------------------------------------------------------
+  // -- one image --------------------------------------------------------------------------
 
   function opened(label, ...content) {
     const close = make("button", { type: "button", textContent: "Close" });
@@ -278,7 +278,7 @@
       made.addEventListener("click", () => go(by));
       return made;
     };
-    top.prepend(step(-1, "←", "Previous picture"), step(1, "→", "Next picture"));
+    top.prepend(step(-1, "←", "Previous image"), step(1, "→", "Next image"));
     const go = (by) => {
       const order = sorted();
       const other = order[order.indexOf(card) + by];
@@ -301,7 +301,7 @@
 
   function details(card) {
     const figure = (url, caption) =>
-      make("figure", {}, picture(url, caption), make("figcaption", { textContent: caption }));
+      make("figure", {}, imageElement(url, caption), make("figcaption", { textContent: caption }));
     const pair = make("div", { className: "pair" }, figure(card.url, card.name));
     if (!card.row) return [pair, make("p", { textContent: card.error || "…" })];
     const size = page.gate.image_size.join("×");
@@ -318,7 +318,7 @@
     const compared = isFlagged(card) ? "at most" : "above";
     return (
       `The p-value ${short(card.row.p_value)} is ${compared} the false-alarm rate ${page.rate}, so ` +
-      `the picture is ${isFlagged(card) ? "flagged" : "passed"}.${most} Score ${
+      `the image is ${isFlagged(card) ? "flagged" : "passed"}.${most} Score ${
         card.row.score === null ? "infinite" : Number(card.row.score.toPrecision(4))
       }, confidence ${percent(card.row.confidence, 1)}.`
     );
@@ -368,7 +368,7 @@
     show("");
     const video = make("video", { autoplay: true, muted: true, playsInline: true });
     video.srcObject = stream;
-    const take = make("button", { type: "button", className: "primary", textContent: "Take picture" });
+    const take = make("button", { type: "button", className: "primary", textContent: "Take image" });
     take.disabled = true; // until there is something to take
     video.addEventListener("loadeddata", () => (take.disabled = false));
     const { dialog } = opened("Camera", video, make("div", { className: "row" }, take));
@@ -414,14 +414,14 @@
         : "no images yet";
       const share = monitor.images ? percent(monitor.flagged, 1) : "–";
       numbers.unshift(
-        ["evidence", short(monitor.log_evidence), `log; alarm at ${short(monitor.alarm_line)}`],
+        ["log e-value", short(monitor.log_e_value), `alarm at ${short(monitor.alarm_line)}`],
         ["flagged", share, interval],
         ["images", count(monitor.images), "counted"],
       );
     }
     byId("sentence").textContent = headline(monitor);
     byId("moved").textContent = movedStreams(monitor);
-    byId("promise").textContent = monitor ? `${monitor.promise}` : "";
+    byId("guarantee").textContent = monitor ? `${monitor.guarantee}` : "";
     byId("numbers").replaceChildren(
       ...numbers.map(([name, value, more]) =>
         make("div", {}, make("dt", { textContent: name }),
@@ -433,9 +433,9 @@
 
   function headline(monitor) {
     if (!monitor) return "This gate was saved without what a monitor needs.";
-    if (!monitor.images) return "No pictures yet.";
+    if (!monitor.images) return "No images yet.";
     if (!monitor.alarm) return "No change found.";
-    return `The pictures have changed since about image ${count(monitor.since)}.`;
+    return `The images have changed since about image ${count(monitor.since)}.`;
   }
 
   function movedStreams(monitor) {
@@ -461,8 +461,8 @@
       const line = (value) => history.map((point) => [point.images, value(point)]);
       const streams = Object.keys(monitor.streams);
       found.push(
-        chart("Evidence for a change", image, {
-          series: streams.map((name) => [name, line((point) => point.evidence[name])]),
+        chart("Log e-value of each stream", image, {
+          series: streams.map((name) => [name, line((point) => point.log_e_values[name])]),
           level: [monitor.alarm_line, "alarm"],
         }),
         chart("Share flagged, last 1,000 images", image, {
@@ -597,7 +597,7 @@
     byId("token").hidden = true;
     byId("gate").replaceChildren(...page.gates.map(({ name }) => make("option", { textContent: name })));
     choose(page.gates[0].name);
-    turn("pictures");
+    turn("images");
   }
 
   function dragging(on) {
@@ -634,7 +634,7 @@
       tab.addEventListener("click", () => page.gate && turn(name));
       tab.addEventListener("keydown", (event) => {
         if (!["ArrowLeft", "ArrowRight"].includes(event.key) || !page.gate) return;
-        const other = name === "pictures" ? "monitor" : "pictures";
+        const other = name === "images" ? "monitor" : "images";
         turn(other);
         byId(`tab-${other}`).focus();
       });
@@ -651,13 +651,13 @@
       event.preventDefault();
       dragging(false);
       if (!isFiles(event)) return;
-      turn("pictures");
+      turn("images");
       add(event.dataTransfer.files);
     });
     window.addEventListener("paste", (event) => {
       const files = [...(event.clipboardData?.files ?? [])];
       if (!files.length || !page.gate) return;
-      turn("pictures");
+      turn("images");
       add(files);
     });
   }

@@ -1,0 +1,1 @@
+"""Image files: which formats, where they are, how they are decoded."""

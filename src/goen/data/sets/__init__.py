@@ -1,0 +1,1 @@
+"""Image sets: the catalogue, readers of their formats, where they come from."""

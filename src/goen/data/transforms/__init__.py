@@ -1,0 +1,1 @@
+"""What is done to images: augmentation, corruptions, fractals."""

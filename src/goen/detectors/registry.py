@@ -1,0 +1,118 @@
+"""Detectors by name: those that a gate, a study or a command can be asked for."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from goen.detectors._base import Detector
+from goen.detectors.energy import Energy
+from goen.detectors.fdbd import FDBD
+from goen.detectors.gen import GEN
+from goen.detectors.goen import Goen
+from goen.detectors.goen_m import GoenM
+from goen.detectors.knn import KNN
+from goen.detectors.mahalanobis import Mahalanobis
+from goen.detectors.masf import MaSF
+from goen.detectors.max_logit import MaxLogit
+from goen.detectors.max_softmax import MaxSoftmax
+from goen.detectors.multilayer_mahalanobis import MultilayerMahalanobis
+from goen.detectors.odin import ODIN
+from goen.detectors.pytorch_ood import pytorch_ood
+from goen.detectors.react import ReAct
+from goen.detectors.relative_mahalanobis import RelativeMahalanobis
+from goen.detectors.temperature_scaling import TemperatureScaling
+from goen.detectors.uncertainty import Uncertainty
+from goen.detectors.vim import ViM
+from goen.errors import UsageError, unknown
+from goen.io.limits import CLASSES
+from goen.io.manifest import JsonObject, Manifest
+from goen.io.tensors import Tensors
+
+DETECTORS: Mapping[str, Callable[[], Detector]] = {
+    "energy": Energy,
+    "fdbd": FDBD,
+    "gen": GEN,
+    "goen": Goen,
+    "goen_m": GoenM,
+    "knn": KNN,
+    "mahalanobis": Mahalanobis,
+    "mahalanobis_pp": partial(Mahalanobis, normalise=True),
+    "masf": MaSF,
+    "max_logit": MaxLogit,
+    "max_softmax": MaxSoftmax,
+    "mm_pp": MultilayerMahalanobis,
+    "odin": ODIN,
+    "react": ReAct,
+    "relative_mahalanobis": RelativeMahalanobis,
+    "temperature_scaling": TemperatureScaling,
+    "uncertainty": Uncertainty,
+    "vim": ViM,
+}
+"""Every detector with its default settings, by name."""
+
+_CLASSES: Mapping[str, type[Detector]] = {
+    make.name: make
+    for make in DETECTORS.values()
+    if isinstance(make, type) and issubclass(make, Detector)
+}
+_PYTORCH_OOD = "pytorch_ood."
+
+
+def make_detector(detector: str | Detector) -> Detector:
+    """The detector of this name, not fitted; a ``Detector`` is returned as it is.
+
+    Args:
+        detector: a name in ``DETECTORS``, ``pytorch_ood.NAME`` for a class of pytorch-ood, or a
+            detector.
+
+    Example:
+        >>> make_detector("mahalanobis_pp")
+        Mahalanobis(normalise=True)
+    """
+    if isinstance(detector, Detector):
+        return detector
+    if detector.startswith(_PYTORCH_OOD):
+        return pytorch_ood(detector.removeprefix(_PYTORCH_OOD))
+    if detector not in DETECTORS:
+        raise unknown("detector", detector, DETECTORS)
+    return DETECTORS[detector]()
+
+
+def detector_manifest(detector: Detector) -> JsonObject:
+    """Everything of a fitted detector that is no tensor.
+
+    Raises:
+        UsageError: it is not one of goen's, so nothing could load it.
+    """
+    if _CLASSES.get(detector.name) is not type(detector):
+        raise UsageError(
+            f"{detector} is not among the detectors of goen, so a gate with it could be saved but "
+            "not loaded. Add its class to goen.detectors, see docs/methods/adding.md."
+        )
+    return {
+        "name": detector.name,
+        "settings": detector.settings(),
+        "features": list(detector.widths_ or {}),
+        "widths": list((detector.widths_ or {}).values()),
+        "num_classes": detector.num_classes_,
+    }
+
+
+def load_detector(manifest: Manifest, tensors: Tensors) -> Detector:
+    """The detector that ``detector_manifest`` and ``Detector.state`` describe.
+
+    Raises:
+        ValueError: they do not describe a fitted detector; the message says where.
+    """
+    manifest.check_names(["name", "settings", "features", "widths", "num_classes"])
+    name = manifest.text("name")
+    if name not in _CLASSES:
+        raise ValueError(f"its detector {name[:80]!r} is unknown")
+    detector = _CLASSES[name].from_settings(manifest.part("settings").content)
+    features, widths = manifest.texts("features"), manifest.counts("widths")
+    classes = manifest.integer("num_classes")
+    if not 0 <= classes <= CLASSES or len({*features}) != len(widths):
+        raise ValueError(f"its detector was fitted on {classes} classes and {features[:5]}")
+    wanted = getattr(detector, "feature", None)
+    if wanted is not None and features != ((wanted,) if isinstance(wanted, str) else wanted):
+        raise ValueError(f"its detector should read {wanted}, got {features[:5]}")
+    return detector.load_state(tensors, dict(zip(features, widths, strict=True)), classes)

@@ -1,0 +1,430 @@
+"""The gate as a value: a network, a detector, and a threshold with a guarantee."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal, Self, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor, nn
+
+from goen.batch import Inputs, count_of, map_parts, take
+from goen.data.images.decoding import are_pil_images, image_batches
+from goen.data.images.pixel_format import PixelFormat
+from goen.data.imageset import ImageSet
+from goen.data.input_spec import ImageInputs, InputsOption, InputSpec, check_images
+from goen.data.inputs import (
+    Arrays,
+    Hashes,
+    Images,
+    as_stream,
+    check_batch_size,
+    is_batch,
+    pick_parts,
+    tensors,
+)
+from goen.detectors import Detector
+from goen.errors import FitError, UsageError
+from goen.extraction import BATCH_SIZE, run_network
+from goen.features.precomputed import Features, Precomputed, as_features, renamed
+from goen.functional import conformal
+from goen.functional.ranking import Floats
+from goen.gate.decision import Reference, compare, decide
+from goen.gate.diagnostics import FitDiagnostics
+from goen.gate.nearest_rows import NearestImages, nearest_rows
+from goen.gate.prediction import Prediction, concatenate
+from goen.gate.threshold import HeldOut
+from goen.io.manifest import JsonObject
+from goen.models.placement import evaluating, full_precision, placement
+from goen.notebook import html_table, wide
+from goen.outputs import Outputs
+
+EngineName = Literal["torch", "onnxruntime"]
+_MOST_CLASSES = 10
+
+
+@dataclass(frozen=True, eq=False)
+class BaseGate:
+    """A gate as a value: it classifies inputs, scores them, and flags OOD inputs.
+
+    ``goen.Gate`` adds fitting, saving and exporting. With n held-out ID images that were used for
+    nothing else, a new ID image is flagged with probability at most ``false_alarm_rate``, for every
+    n, every network and every score: split conformal prediction. The rate can be changed at any
+    time without fitting again. The arrays of a gate are read-only.
+
+    Attributes:
+        network: gives ``Outputs``.
+        detector: turns them into cues and a score.
+        held_out: the held-out ID images that set the threshold.
+        false_alarm_rate: the share of ID images that may be flagged.
+        classes: names of the classes.
+        inputs: what it takes: images of one shape, or tensors as the model takes them.
+        metadata: provenance: splits with their hashes, metrics, configuration.
+        per_class: whether the rate holds within every class; see ``with_per_class``.
+        image_hashes: of the images that fitted the gate, by role (``train``, ``held_out``,
+            ``calibration``, ``ood KIND``), so that ``update`` finds an image in a second role;
+            empty in gates of ``goen run``.
+    """
+
+    network: nn.Module
+    detector: Detector
+    held_out: HeldOut
+    false_alarm_rate: float
+    classes: tuple[str, ...]
+    inputs: InputSpec
+    metadata: JsonObject = field(default_factory=dict)
+    per_class: bool = False
+    image_hashes: Mapping[str, Hashes] = field(default_factory=dict)
+    # Of this process alone: the network in another engine, and what the held-out images gave.
+    _compiled: nn.Module | None = field(default=None, init=False, repr=False)
+    diagnostics: FitDiagnostics | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "false_alarm_rate", float(self.false_alarm_rate))
+        hashes = {role: _read_only(values) for role, values in self.image_hashes.items()}
+        object.__setattr__(self, "image_hashes", hashes)
+        self.held_out.threshold(self.false_alarm_rate)  # enough, or an error
+        if self.per_class:
+            self.class_thresholds  # noqa: B018  (enough of each class, or an error)
+
+    def __repr__(self) -> str:
+        return (
+            f"Gate({len(self.classes)} classes, {self.detector}, {len(self.held_out)} "
+            f"held-out scores, false_alarm_rate={self.false_alarm_rate:g}"
+            f"{', per class' if self.per_class else ''}"
+            f"{f', {self.engine}' if self._compiled else ''})"
+        )
+
+    def __copy__(self) -> Self:
+        """The same parts in another gate: as a pickle it would load them again."""
+        return self._with()
+
+    def _repr_html_(self) -> str:
+        return gate_table(self)
+
+    def _with(self, **changes: Any) -> Self:
+        """The same gate but for these fields, in the same engine."""
+        other = replace(self, **changes)
+        object.__setattr__(other, "_compiled", self._compiled)
+        object.__setattr__(other, "diagnostics", self.diagnostics)
+        return other
+
+    def with_compiled(self, compiled: nn.Module | None) -> Self:
+        """The same gate with its network in this engine; ``None`` is torch."""
+        other = self._with()
+        object.__setattr__(other, "_compiled", compiled)
+        return other
+
+    def with_diagnostics(self, diagnostics: FitDiagnostics) -> Self:
+        """The same gate with what its held-out images gave, for the report of a fit."""
+        other = self._with()
+        object.__setattr__(other, "diagnostics", diagnostics)
+        return other
+
+    def with_false_alarm_rate(self, rate: float) -> Self:
+        """The same gate at another rate; nothing is fitted again.
+
+        Raises:
+            FitError: it has too few held-out images for this rate.
+        """
+        needed, there = conformal.required_held_out(rate), len(self.held_out)
+        if there < needed:
+            raise FitError(
+                f"A false-alarm rate of {rate:g} needs {needed:,} held-out images that set the "
+                f"threshold; this gate has {there:,}. Fit it again with more held-out images, or "
+                "allow a higher rate."
+            )
+        return self._with(false_alarm_rate=rate)
+
+    def with_per_class(self, per_class: bool = True) -> Self:
+        """The same gate with the rate guaranteed within every predicted class.
+
+        Each image is compared only with held-out images of the same predicted class (Mondrian
+        conformal prediction), so no class has more false alarms than another. Every class needs as
+        many held-out images as a whole gate would.
+        """
+        return self._with(per_class=per_class)
+
+    @property
+    def engine(self) -> EngineName:
+        """What runs the network: ``torch`` or ``onnxruntime``."""
+        return "torch" if self._compiled is None else "onnxruntime"
+
+    @property
+    def score_tolerance(self) -> float:
+        """Scores above a held-out score or a threshold by no more than this count as equal to it.
+
+        0 in torch; the difference between the engines in another.
+        """
+        return 0.0 if self._compiled is None else cast(float, self._compiled.tolerance)
+
+    @property
+    def threshold(self) -> float:
+        """Images that score above it are flagged."""
+        return self.held_out.threshold(self.false_alarm_rate)
+
+    @property
+    def class_thresholds(self) -> Floats:
+        """``(C,)``: the threshold of each predicted class, for ``with_per_class``.
+
+        Raises:
+            FitError: a class has too few held-out images for the rate.
+        """
+        return self.held_out.class_thresholds(self.false_alarm_rate, self.classes)
+
+    def predict(
+        self,
+        images: Images | Arrays | Image.Image | Sequence[Image.Image],
+        *,
+        batch_size: int = BATCH_SIZE,
+    ) -> Prediction:
+        """Label, score, p-value, probability and decision for each image.
+
+        Args:
+            images: whatever ``fit`` takes: an ``ImageSet``, images ``(N, C, H, W)``, uint8, uint16
+                or floats in [0, 1], a pair (images, labels), or an iterable of such batches, a
+                ``DataLoader`` for one; or one image ``(C, H, W)``. Labels are ignored. Of an array
+                without images the prediction is empty. Or an image of Pillow or a list of them, of
+                any mode and size: they are read as ``goen.read_image`` reads files. For a gate of
+                other inputs, those: a tensor, a tuple or a dict.
+            batch_size: images that pass through the network at once; iterables have their own.
+
+        Raises:
+            UsageError: images of another shape, type or range, or with NaN in them.
+            DataError: no images, such as a generator that was read before, or a broken image.
+        """
+        return concatenate([self._predict(part) for part in self._batches(images, batch_size)])
+
+    def nearest(
+        self,
+        images: Images | Arrays | Image.Image | Sequence[Image.Image],
+        count: int = 3,
+        *,
+        batch_size: int = BATCH_SIZE,
+    ) -> list[NearestImages]:
+        """The training images nearest to each image in each layer, the nearest first.
+
+        They are the nearest of those that the detector keeps.
+
+        Args:
+            images: as for ``predict``.
+            count: how many of each layer.
+            batch_size: as for ``predict``.
+
+        Raises:
+            UsageError: images as in ``predict``, or a detector that keeps no training images.
+        """
+        found: list[NearestImages] = []
+        for outputs in self._batches(images, batch_size):
+            found += nearest_rows(self.detector, outputs, count, self.classes)
+        return found
+
+    def _batches(
+        self, images: Images | Arrays | Image.Image | Sequence[Image.Image], batch_size: int
+    ) -> Iterator[Outputs]:
+        """The outputs of the network for images in any form."""
+        check_batch_size(batch_size)
+        if is_batch(images, self.inputs):
+            batch = self._checked(images)
+            for start in range(0, max(count_of(batch), 1), batch_size):
+                yield self._outputs(take(batch, slice(start, start + batch_size)))
+            return
+        if isinstance(images, ImageSet) and not len(images):
+            raise UsageError(f"{images.name} has no images.")
+        given = [images] if isinstance(images, Image.Image) else images
+        if are_pil_images(given):
+            given = image_batches(given, self.image_size, batch_size, self.pixel_format)
+        # The type checker cannot tell that images of Pillow are batches by now.
+        yield from self._stream(cast(Images, given), batch_size)
+
+    def outputs(self, images: Arrays) -> Outputs:
+        """What the detector reads of the network's outputs for a batch, on the CPU.
+
+        Args:
+            images: ``(N, C, H, W)`` or ``(C, H, W)``, uint8, uint16 or floats in [0, 1]; or a batch
+                of what the gate's model takes.
+
+        Raises:
+            UsageError: images of another shape, type or range, or with NaN in them.
+        """
+        return self._outputs(self._checked(images))
+
+    def _outputs(self, batch: Inputs) -> Outputs:
+        """Of a batch that was checked."""
+        count = count_of(batch)
+        network = self._running
+        device, _ = placement(network)
+        # Not every model takes an empty batch: it gets one input then, of which nothing is kept.
+        shown = batch if count else take(self.inputs.pattern(), slice(1))
+        with evaluating(network), full_precision(), torch.inference_mode():
+            outputs: Outputs = network(map_parts(lambda part: part.to(device), shown))
+            return outputs.keep(self.detector.features).cpu()[:count]
+
+    @property
+    def _running(self) -> nn.Module:
+        """The network in its engine, prepared for the detector."""
+        running = self.network if self._compiled is None else self._compiled
+        return self.detector.prepare_network(running)
+
+    @cached_property
+    def reference(self) -> Reference:
+        """The held-out images as tensors."""
+        held_out = self.held_out
+        labels = torch.tensor(held_out.labels) if self.per_class else None
+        cues = None if held_out.cues is None else torch.tensor(held_out.cues)
+        scores = torch.tensor(held_out.scores)
+        return Reference.of(self.detector, scores, labels, cues, self.score_tolerance)
+
+    @property
+    def has_cue_p_values(self) -> bool:
+        """Whether predictions have a p-value for each cue."""
+        return self.held_out.cues is not None
+
+    @cached_property
+    def threshold_tensor(self) -> Tensor:
+        """The threshold as a tensor: ``()``, or ``(C,)`` of each predicted class."""
+        values = self.class_thresholds if self.per_class else np.float64(self.threshold)
+        return torch.as_tensor(values, dtype=torch.float64)
+
+    @torch.no_grad()
+    def _predict(self, outputs: Outputs) -> Prediction:
+        """Of outputs that were checked."""
+        detector = self.detector
+        found = decide(detector, outputs, self.reference, self.threshold_tensor)
+
+        def named(columns: Tensor) -> dict[str, Floats]:
+            return dict(zip(detector.cue_names, columns.numpy().T, strict=True))
+
+        return Prediction(
+            label=found.label.numpy(),
+            confidence=found.confidence.numpy(),
+            score=found.score.numpy(),
+            p_value=found.p_value.numpy(),
+            probability=None if found.probability is None else found.probability.numpy(),
+            is_ood=found.is_ood.numpy(),
+            cues=named(found.cues),
+            classes=self.classes,
+            cue_p_values={} if found.cue_p_values is None else named(found.cue_p_values),
+            num_held_out=self.num_held_out,
+        )
+
+    def _checked(self, given: Arrays) -> Inputs:
+        batch = tensors(pick_parts(given, self.inputs))
+        if not isinstance(self.inputs, ImageInputs):
+            return self.inputs.check(batch, "inputs")
+        images = check_images(batch, self.inputs.channels)
+        self._check_size(images.shape)
+        return images
+
+    def _stream(self, images: Images, batch_size: int) -> Iterator[Outputs]:
+        asked: InputsOption = "images" if isinstance(self.inputs, ImageInputs) else "tensors"
+        stream = as_stream(images, "images", batch_size, asked)
+        if stream.images is not None:
+            self._check_size((len(stream.images), *stream.images.image_shape))
+        stream = replace(stream, spec=self.inputs)
+        network, name = self._running, stream.name
+        for outputs, _ in run_network(network, stream, name=name, total=stream.count):
+            yield outputs.keep(self.detector.features)
+
+    def _check_size(self, shape: Sequence[int]) -> None:
+        height, width = self.image_size
+        if tuple(shape[2:]) != (height, width):
+            raise UsageError(
+                f"This gate was fitted on images of {height}×{width}, got {shape[2]}×{shape[3]}. "
+                "Resize them: its guarantee holds at that size only."
+            )
+
+    @property
+    def pixel_format(self) -> PixelFormat:
+        """Channels and bits of its images: how ``goen.read_image`` reads pictures for it.
+
+        Raises:
+            UsageError: a gate whose inputs are no images.
+        """
+        if not isinstance(self.inputs, ImageInputs):
+            raise UsageError(f"This gate takes no images: its inputs are {self.inputs}.")
+        return self.inputs.pixel_format
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        """(height, width) the gate was fitted on, to which pictures are resized.
+
+        Raises:
+            UsageError: a gate whose inputs are no images.
+        """
+        if not isinstance(self.inputs, ImageInputs):
+            raise UsageError(f"This gate takes no images: its inputs are {self.inputs}.")
+        return self.inputs.size
+
+    @full_precision()
+    def predict_outputs(self, outputs: Features) -> Prediction:
+        """The prediction for outputs of this gate's network, or features for ``fit_outputs``'s.
+
+        An image whose logits or features are NaN or infinite is flagged: its score and its cues
+        are infinite, its p-values are the least there are, its confidence is 0.
+
+        Args:
+            outputs: of the network; or arrays by name, or the array of the only feature.
+
+        Raises:
+            UsageError: a feature is missing or of another width.
+        """
+        if not isinstance(outputs, Outputs) or isinstance(self.network, Precomputed):
+            outputs = self._as_outputs(outputs)
+        return self._predict(outputs)
+
+    def _as_outputs(self, given: Features) -> Outputs:
+        features = as_features(given)
+        if not isinstance(self.network, Precomputed):
+            if "logits" not in features:
+                raise UsageError("The outputs of this gate's network are features and logits.")
+            parts = {name: torch.as_tensor(part) for name, part in features.items()}
+            return Outputs(parts.pop("logits"), parts)
+        return self.outputs(renamed(features, self.network.widths))
+
+    @property
+    def num_held_out(self) -> int:
+        """The held-out images behind a p-value: all, or the fewest of any class."""
+        if not self.per_class or self.held_out.labels is None:
+            return len(self.held_out)
+        return int(np.bincount(self.held_out.labels, minlength=len(self.classes)).min())
+
+    def p_values(self, score: Floats, label: NDArray[np.int64]) -> Floats:
+        """Of scores ``(N,)``: against all held-out scores, or those of the same class."""
+        lowest = torch.tensor(score) - self.reference.tolerance
+        return compare(lowest, torch.tensor(label), self.reference).numpy()
+
+
+def _read_only(values: Hashes) -> Hashes:
+    view = values.view()
+    view.flags.writeable = False
+    return view
+
+
+def gate_table(gate: BaseGate) -> str:
+    """What a gate takes, what it was fitted on, and what it guarantees, as HTML.
+
+    A gate may come from anyone: nothing of its metadata is taken for granted.
+    """
+    low, mean, high = conformal.false_alarm_interval(gate.num_held_out, gate.false_alarm_rate)
+    more = ", ..." if len(gate.classes) > _MOST_CLASSES else ""
+    each = " within every predicted class" if gate.per_class else ""
+    rows = [
+        ("inputs", str(gate.inputs)),
+        (f"{len(gate.classes):,} classes", ", ".join(gate.classes[:_MOST_CLASSES]) + more),
+        ("detector", str(gate.detector)),
+        ("cues", ", ".join(gate.detector.cue_names)),
+        ("false-alarm rate", f"at most {gate.false_alarm_rate:g}{each}, on average"),
+        ("this gate's rate", f"{mean:.3f}, or {low:.3f} to {high:.3f} with 90 % probability"),
+        ("held-out images", f"{len(gate.held_out):,} set the threshold, {gate.threshold:.4g}"),
+    ]
+    kept, total = gate.detector.num_kept
+    if kept:
+        rows.append(("training images", f"{kept:,} of {total:,} are kept"))
+    accuracy = gate.metadata.get("held_out_accuracy")
+    if isinstance(accuracy, float):
+        rows.append(("accuracy", f"{accuracy:.3f} on held-out images"))
+    return html_table("Gate", ("", ""), [(name, wide(value)) for name, value in rows])

@@ -1,0 +1,154 @@
+"""From a network's outputs to a decision: the arithmetic of gates and of exported gates alike."""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from goen.detectors import Detector
+from goen.functional._rows import sums_are_finite
+from goen.functional.combination import count_at_least
+from goen.outputs import Outputs
+
+
+@dataclass(frozen=True, eq=False)
+class Reference:
+    """The held-out images that images are compared with.
+
+    Attributes:
+        scores: ``(n,)``, sorted.
+        labels: ``(n,)``, their predicted classes, if images are compared within a class.
+        cues: K tensors ``(n,)``, each sorted, higher for more unusual; none if they are not known.
+        tolerance: scores above a held-out score or a threshold by no more than this count as equal
+            to it: the difference between engines.
+    """
+
+    scores: Tensor
+    labels: Tensor | None
+    cues: tuple[Tensor, ...]
+    tolerance: Tensor
+
+    @classmethod
+    def of(
+        cls,
+        detector: Detector,
+        scores: Tensor,
+        labels: Tensor | None,
+        cues: Tensor | None,
+        tolerance: float,
+    ) -> "Reference":
+        """Of held-out scores, and their cues ``(n, K)`` in any order."""
+        columns: tuple[Tensor, ...] = ()
+        if cues is not None:
+            upwards = cues * cues.new_tensor(detector.cue_directions)
+            columns = tuple(column.sort().values for column in upwards.unbind(dim=1))
+        return cls(scores, labels, columns, scores.new_tensor(tolerance))
+
+
+class Decided(NamedTuple):
+    """The decision for N images.
+
+    Attributes:
+        label: ``(N,)`` int64.
+        confidence: ``(N,)``.
+        score: ``(N,)``, infinite where outputs are NaN or infinite.
+        p_value: ``(N,)``.
+        is_ood: ``(N,)``.
+        cues: ``(N, K)``.
+        cue_p_values: ``(N, K)``, if the reference has cues.
+        probability: ``(N,)``, if the detector has it.
+        finite: ``(N,)``, which images have finite outputs; ``None`` if all have.
+    """
+
+    label: Tensor
+    confidence: Tensor
+    score: Tensor
+    p_value: Tensor
+    is_ood: Tensor
+    cues: Tensor
+    cue_p_values: Tensor | None
+    probability: Tensor | None
+    finite: Tensor | None
+
+
+def decide(
+    detector: Detector, outputs: Outputs, reference: Reference, threshold: Tensor
+) -> Decided:
+    """The decision for each image.
+
+    An image with NaN or infinity among its outputs is flagged: it is measured with zeros in their
+    place, and what comes of it is replaced.
+
+    Args:
+        detector: fitted.
+        outputs: logits, and the features that it reads.
+        reference: the held-out images.
+        threshold: ``()``, or ``(C,)`` where images are compared within a class; scores above it are
+            flagged.
+    """
+    finite = _finite_rows(outputs, detector)
+    if finite is not None:
+        outputs = _with_zeros(outputs, finite)
+    cues = detector.cues(outputs)
+    score = detector.score_cues(cues)
+    probability = detector.probability(score)
+    logits = detector.calibrated(outputs).logits.double()
+    confidence, label = torch.softmax(logits, dim=1).max(dim=1)
+    unusual = cues * cues.new_tensor(detector.cue_directions)
+    if finite is not None:
+        score = torch.where(finite, score, torch.inf)
+        confidence = torch.where(finite, confidence, 0.0)
+        cues = torch.where(finite[:, None], cues, torch.inf)
+        unusual = torch.where(finite[:, None], unusual, torch.inf)
+        if probability is not None:
+            probability = torch.where(finite, probability, 1.0)
+    lowest = score - reference.tolerance
+    return Decided(
+        label=label,
+        confidence=confidence,
+        score=score,
+        p_value=compare(lowest, label, reference),
+        is_ood=lowest > (threshold[label] if threshold.ndim else threshold),
+        cues=cues,
+        cue_p_values=cue_p_values(reference, unusual) if reference.cues else None,
+        probability=probability,
+        finite=finite,
+    )
+
+
+def compare(score: Tensor, label: Tensor, reference: Reference) -> Tensor:
+    """Conformal p-values ``(N,)``: against all held-out scores, or those of the same class."""
+    if reference.labels is None:
+        return _p_values(reference.scores, score)
+    same = reference.labels == label[:, None]
+    above = (reference.scores >= score[:, None]) & same
+    counts = (part.to(torch.float64).sum(dim=1) for part in (above, same))
+    return (1 + next(counts)) / (next(counts) + 1)
+
+
+def cue_p_values(reference: Reference, unusual: Tensor) -> Tensor:
+    """The p-value of each cue alone, ``(N, K)``; ``unusual`` are cues times their directions."""
+    columns = zip(reference.cues, unusual.T.contiguous(), strict=True)
+    return torch.stack([_p_values(*pair) for pair in columns], dim=1)
+
+
+def _p_values(ordered: Tensor, values: Tensor) -> Tensor:
+    return (1 + count_at_least(ordered, values)) / (ordered.shape[0] + 1)
+
+
+def _finite_rows(outputs: Outputs, detector: Detector) -> Tensor | None:
+    """Which images have finite logits and features; ``None`` if all have."""
+    parts = [outputs.logits, *(outputs.features[name] for name in detector.features)]
+    tracing = torch.compiler.is_compiling()
+    if not tracing and all(sums_are_finite(part) for part in parts):
+        return None
+    finite = torch.stack([torch.isfinite(part).all(dim=1) for part in parts]).all(dim=0)
+    return None if not tracing and bool(finite.all()) else finite
+
+
+def _with_zeros(outputs: Outputs, finite: Tensor) -> Outputs:
+    """The outputs with zeros in place of those of images that are not finite."""
+    rows = finite[:, None]
+    features = {k: torch.where(rows, v, 0.0) for k, v in outputs.features.items()}
+    return replace(outputs, logits=torch.where(rows, outputs.logits, 0.0), features=features)

@@ -1,0 +1,1 @@
+"""Exporting gates, and running their networks in onnxruntime."""

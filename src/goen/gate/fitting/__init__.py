@@ -1,0 +1,1 @@
+"""Fitting and updating gates."""

@@ -1,0 +1,123 @@
+"""Passes of a network over streams of inputs, for fits."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from goen.batch import Inputs, map_parts, take
+from goen.data.inputs import BatchStream, first_inputs
+from goen.detectors import Detector
+from goen.errors import UsageError, warn
+from goen.extraction import run_network
+from goen.features.precomputed import Precomputed
+from goen.gate.threshold import COMPARED_IMAGES, one_by_one
+from goen.models.placement import placement
+from goen.outputs import Outputs
+
+
+@dataclass(frozen=True)
+class TrainingPass:
+    """What a pass over the training images found.
+
+    Attributes:
+        count: of images.
+        accuracy: of the classifier on them.
+    """
+
+    count: int
+    accuracy: float
+
+
+def fit_detector(
+    network: nn.Module,
+    train: BatchStream,
+    detector: Detector,
+    class_means: Precomputed | None = None,
+) -> TrainingPass:
+    """One pass over the training images: fit the detector, or update a fitted one.
+
+    A detector that can be updated takes each batch as it comes; any other keeps the features that
+    it reads until the end. The images are added to ``class_means``, if they are given.
+    """
+    kept: list[Outputs] = []
+    right = count = 0
+    for outputs, labels in run_network(network, train, name=train.name, total=train.count):
+        if labels is None:
+            raise UsageError(
+                f"{train.name} needs integer labels. Give a pair (images, labels), or batches of "
+                "them."
+            )
+        known = labels.cpu()
+        right += int((outputs.logits.argmax(dim=1) == known).sum())
+        count += len(known)
+        if detector.can_update:
+            detector.update(outputs, known)
+        elif detector.needs_fit:
+            names = detector.feature_names(outputs)
+            kept.append(Outputs(**vars(outputs.keep(names)) | {"labels": known}))
+        if class_means is not None:
+            class_means.add(outputs.features, known)
+    if kept:
+        whole = Outputs.concatenate(kept)
+        assert whole.labels is not None  # each part has them
+        detector.fit_training(whole, whole.labels)
+    return TrainingPass(count, right / count)
+
+
+@dataclass(frozen=True)
+class HeldOutPass:
+    """The outputs of a set, and of its first few inputs, each passed by itself."""
+
+    outputs: Outputs
+    alone: Outputs
+
+    def __len__(self) -> int:
+        return len(self.outputs)
+
+    @property
+    def accuracy(self) -> float | None:
+        """Of the classifier, if all inputs have a label."""
+        outputs = self.outputs
+        if outputs.labels is None:
+            return None
+        return float((outputs.logits.argmax(dim=1) == outputs.labels).double().mean())
+
+    def rounding(self, detector: Detector) -> float:
+        """The largest difference between the scores of one input alone and in a batch."""
+        together = detector.score(self.outputs[: len(self.alone)])
+        return float((detector.score(self.alone) - together).abs().max())
+
+
+def gather(network: nn.Module, images: BatchStream, features: Collection[str]) -> HeldOutPass:
+    """One pass over a set; the named features, logits and labels are kept."""
+    first, images = first_inputs(images)
+    few = take(first, slice(COMPARED_IMAGES))
+    alone = Outputs.concatenate(part.keep(features) for part in one_by_one(network, few))
+    parts = []
+    for outputs, labels in run_network(network, images, name=images.name, total=images.count):
+        kept = vars(outputs.keep(features))
+        parts.append(Outputs(**kept | {"labels": None if labels is None else labels.cpu()}))
+    return HeldOutPass(Outputs.concatenate(parts), alone)
+
+
+def try_network(network: nn.Module, inputs: Inputs) -> Outputs:
+    """The outputs for a few inputs; an error if the model outputs probabilities instead."""
+    device = placement(network)[0]
+    with torch.no_grad():
+        outputs: Outputs = network(map_parts(lambda part: part.to(device), inputs))
+    logits = outputs.logits.double()
+    within = bool(((logits >= 0) & (logits <= 1)).all())
+    if within and bool(((logits.sum(dim=1) - 1).abs() < 1e-3).all()):
+        raise UsageError(
+            "The model's output lies in [0, 1] and adds up to 1: it ends in a softmax. goen needs "
+            "the logits before it. Leave the softmax out, or return its logarithm."
+        )
+    # Logits of an untrained network may lie there too, but hardly near both ends.
+    if within and bool(logits.min() < 0.1) and bool(logits.max() > 0.9):
+        warn(
+            "All outputs of the model lie in [0, 1]: are they probabilities of a sigmoid? goen "
+            "needs the logits before it; else its confidences and the entropy mean little."
+        )
+    return outputs.cpu()

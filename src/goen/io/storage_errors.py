@@ -1,0 +1,91 @@
+"""One sentence where the system refuses to write: a full disk, a folder without permission."""
+
+import errno
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from safetensors import SafetensorError
+
+from goen.errors import StorageError
+
+
+def check_writable(path: Path) -> None:
+    """Raise a StorageError if nothing can be written to ``path``; for before long work.
+
+    What counts is the folder that will hold it or, if that does not exist, the nearest above it.
+    """
+    above = next(p for p in Path(os.path.realpath(path)).parents if os.path.lexists(p))
+    if not above.is_dir():
+        raise cannot_write(path, NotADirectoryError(errno.ENOTDIR, ""))
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise cannot_write(path, PermissionError(errno.EACCES, ""))
+
+
+@contextmanager
+def storage_errors(path: Path) -> Iterator[None]:
+    """Turn the system's refusal to write into one sentence about ``path``.
+
+    A block may read other files and use the network as well: those errors stay as they are.
+    """
+    try:
+        yield
+    except OSError as error:
+        if not _is_about_writing(error, path):
+            raise
+        raise cannot_write(path, error) from error
+    except SafetensorError as error:
+        # "I/O error: No space left on device (os error 28)"
+        number = re.search(r"\(os error (\d+)\)", str(error))
+        if number is None:
+            raise
+        raise cannot_write(path, OSError(int(number[1]), str(error))) from error
+
+
+# Only a write fails in these ways, and the error of a write names no file.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+_REFUSED = (
+    *(errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENOTEMPTY),
+    *(errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL, errno.EIO),
+)
+
+
+def _is_about_writing(error: OSError, path: Path) -> bool:
+    """Whether the disk is full, or what was refused is at or below the folder of ``path``."""
+    if error.errno in _FULL:
+        return True
+    if error.errno not in _REFUSED or not isinstance(error.filename, str | bytes):
+        return False
+    named = Path(os.fsdecode(error.filename)).absolute()
+    return named.is_relative_to(path.parent.absolute())
+
+
+@contextmanager
+def making(path: Path) -> Iterator[None]:
+    """Make a file or folder in this block: where /proc and the like allow none, a StorageError."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise cannot_write(path, error) from error
+
+
+def cannot_write(path: Path, error: OSError) -> StorageError:
+    """The error for this path: the reason that the system gave, and what to do about it."""
+    number = error.errno or 0
+    advice = {
+        errno.ENOSPC: "Free some disk space, or choose another folder",
+        errno.EFBIG: "The file system or a limit of yours forbids files of that size",
+        errno.EDQUOT: "Free some of your quota, or choose another folder",
+        errno.EACCES: "Choose a folder you may write to",
+        errno.EISDIR: "A folder stands where a file is needed; choose another name",
+        errno.ENAMETOOLONG: "Choose a shorter name",
+        errno.EPERM: "Choose a folder you may write to",
+        errno.EROFS: "Choose a folder you may write to",
+        errno.ENOENT: "No file can be made there; choose another folder",
+        errno.ENOTDIR: "A file stands where a folder is needed; choose another folder",
+        errno.EEXIST: "A file stands where a folder is needed; choose another folder",
+    }.get(number, "Choose another folder")
+    reason = os.strerror(number).lower()
+    return StorageError(f"Cannot write {path}: {reason}. {advice} (GOEN_CACHE moves goen's own).")

@@ -1,1 +1,0 @@
-"""Models of other libraries, with what their own files say about them."""

@@ -1,1 +1,0 @@
-"""Runs on disk: results, stages, artifacts, manifests, provenance."""

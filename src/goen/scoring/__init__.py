@@ -1,0 +1,1 @@
+"""Scoring: sources, batches, rows, sinks, and the mapping to Ray."""

@@ -1,0 +1,404 @@
+"""The one loop that scores: shards, batches, gate, rows.
+
+``Sources`` makes shards, a ``Sink`` takes their rows, and who runs the middle, this process
+(``run_here``) or many (``goen.scoring.ray_workers``), changes nothing else: batches never cross the
+border of a shard, and come in the order of the inputs.
+"""
+
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from goen.checks import check_number
+from goen.data.feature_files import FEATURES
+from goen.data.images.pixel_format import Pixels
+from goen.data.inputs import check_batch_size
+from goen.errors import DataError, UsageError
+from goen.features.precomputed import Precomputed
+from goen.gate.export.engine import EngineOption
+from goen.gate.gate import Gate
+from goen.gate.prediction import Prediction, ScoreRow
+from goen.io.files import printable
+from goen.models.placement import find_device
+from goen.outputs import Outputs
+from goen.progress import bar
+from goen.scoring.rows import RowCounts, rows_of_read, unreadable_row
+from goen.scoring.shards import Item, Shard, TensorRow, TensorShard
+from goen.scoring.sources import Sources, takes_tensors
+
+DEFAULT_BATCH_SIZE = 128
+FEWEST_FOR_ONNXRUNTIME = 5000
+"""Images for which the seconds of converting the network come back, with the gate cifar10-w16."""
+_ROWS_OF_FEATURES = 4096
+# Shards that are listed ahead: how many inputs there are, if they are no more.
+_SHARDS_AHEAD = 32
+# Of encoded contents that are held until they are decoded.
+_BYTES_AT_ONCE = 1 << 26
+# Seconds before a shard is read again.
+_WAITS = (1.0, 5.0)
+
+Batch = Pixels | dict[str, NDArray[Any]]
+Read = Pixels | TensorRow | str
+"""A decoded input, or why it could not be read."""
+
+
+@dataclass(frozen=True)
+class ScoreSettings:
+    """How shards are scored.
+
+    Attributes:
+        batch_size: images per forward pass; features are scored 4,096 rows at a time.
+        threads: of torch in each process; as torch has it if not given.
+        device: where the network runs; where it is if not given.
+        engine: what runs it; ``auto`` is onnxruntime for many images (5,000), where it is
+            installed and predicts as torch does.
+    """
+
+    batch_size: int = DEFAULT_BATCH_SIZE
+    threads: int | None = None
+    device: str | None = None
+    engine: EngineOption = "torch"
+
+    def __post_init__(self) -> None:
+        check_batch_size(self.batch_size)
+        if self.threads is not None:
+            check_number("threads", self.threads, whole=True, at_least=1)
+
+
+class NumberedShard(NamedTuple):
+    """A shard and its place among all."""
+
+    number: int
+    shard: Shard
+
+
+class ScoredShard(NamedTuple):
+    """A shard with its rows.
+
+    Attributes:
+        task: the shard.
+        batches: of rows; scored when they are asked for, or before.
+        engine: that ran the network.
+    """
+
+    task: NumberedShard
+    batches: Iterable[list[ScoreRow]]
+    engine: str
+
+
+@dataclass(frozen=True)
+class ScoredBatch:
+    """Images that were read and scored together, for whoever wants more than their rows.
+
+    Attributes:
+        names: of N images: paths or addresses.
+        images: what the network saw of them, ``(N, C, H, W)``.
+        outputs: of the network.
+        prediction: of the gate.
+        place: of the first: the number of its shard, and how many were read of it before.
+    """
+
+    names: Sequence[str]
+    images: Pixels
+    outputs: Outputs
+    prediction: Prediction
+    place: tuple[int, int] = (0, 0)
+
+
+class Observer(Protocol):
+    """Sees the images of every batch where it is scored; what it keeps there is sent back."""
+
+    def watch(self, gate: Gate, batch: ScoredBatch) -> None:
+        """See a batch of images that were read."""
+
+    def watch_row(self, row: ScoreRow) -> None:
+        """See the row of an input that could not be read; in the process that writes."""
+
+    def take(self) -> Any:
+        """What was kept since the last call, to be sent to another process."""
+
+    def merge(self, taken: Any) -> None:
+        """Add what ``take`` returned elsewhere."""
+
+
+Run = Callable[
+    [Gate, ScoreSettings, Observer | None, Iterator[NumberedShard]],
+    Generator[ScoredShard, None, None],
+]
+"""Scores shards, in their order; asks for the next only when it has a use for it."""
+
+
+class Sink(Protocol):
+    """Where rows go: ``goen.scoring.sinks.RowSink``, ``goen.scoring.score_folder.ScoreFolder``."""
+
+    def finished(self, task: NumberedShard) -> RowCounts | None:
+        """The counts of a shard whose rows are there already; ``None``: it is to be scored."""
+
+    def write(self, task: NumberedShard, batches: Iterable[list[ScoreRow]]) -> RowCounts:
+        """Write the rows of a shard; its counts."""
+
+    def close(self, shards: int) -> None:
+        """All shards are written: so many."""
+
+
+@dataclass(frozen=True)
+class ScoreSummary:
+    """What was scored.
+
+    Attributes:
+        counts: of all inputs.
+        shards: of all.
+        kept: shards whose rows were there already.
+        first_error: of the first input that could not be read.
+        engine: that ran the network.
+    """
+
+    counts: RowCounts
+    shards: int
+    kept: int
+    first_error: str | None
+    engine: str
+
+
+def run_here(
+    gate: Gate, settings: ScoreSettings, observer: Observer | None, tasks: Iterator[NumberedShard]
+) -> Generator[ScoredShard, None, None]:
+    """Score the shards in this process, each batch when its rows are asked for."""
+    scorer = ShardScorer(gate, settings, observer)
+    for task in tasks:
+        yield ScoredShard(task, scorer.rows(task), scorer.gate.engine)
+
+
+def score(
+    gate: Gate,
+    sources: Sources,
+    sink: Sink,
+    settings: ScoreSettings,
+    *,
+    run: Run = run_here,
+    observer: Observer | None = None,
+    after: Callable[[Shard, Sequence[bool]], None] | None = None,
+) -> ScoreSummary:
+    """Score all inputs of the sources into the sink, in constant memory.
+
+    An input that cannot be read gets a row with its error. An image for which the network's outputs
+    are not finite is flagged, and its row says so.
+
+    Args:
+        gate: scores.
+        sources: of the inputs.
+        sink: takes the rows.
+        settings: of scoring.
+        run: scores the shards.
+        observer: sees the images and what could not be read.
+        after: called after each shard, with whether each of its rows is flagged.
+
+    Raises:
+        UsageError: there are no inputs, or the shards cut batches.
+    """
+    if sources.shard_size < 1 or sources.shard_size % settings.batch_size:
+        raise UsageError(
+            f"A shard has a multiple of {settings.batch_size} images (the batch size), so that "
+            f"batches are those of one process; got {sources.shard_size}."
+        )
+    job = _Job(sources.shards(), sink, observer)
+    if settings.engine == "auto" and job.known < FEWEST_FOR_ONNXRUNTIME:
+        settings = replace(settings, engine="torch")
+    counts, engine = RowCounts(), "torch"
+    with bar() as progress, closing(run(gate, settings, observer, job.missing())) as scored:
+        bar_task = progress.add_task("scoring", total=job.total, status="inputs")
+        for done in scored:
+            flags: list[bool] = []
+            seen = job.seen(done.batches, flags, lambda count: progress.advance(bar_task, count))
+            counts += sink.write(done.task, seen)
+            engine = done.engine
+            if after is not None:
+                after(done.task.shard, flags)
+        sink.close(job.shards)
+    return ScoreSummary(job.kept_counts + counts, job.shards, job.kept, job.first_error, engine)
+
+
+class _Job:
+    """The shards of a job and what becomes of them; they are listed a little ahead.
+
+    Attributes:
+        known: inputs of the shards that are listed ahead, as far as their number is known.
+        total: of all inputs, if that is known.
+        shards: that were listed.
+        kept: of these, those whose rows were there already.
+        kept_counts: of their rows.
+        first_error: in a row.
+    """
+
+    def __init__(
+        self, shards: Iterator[Shard], sink: Sink, observer: Observer | None = None
+    ) -> None:
+        ahead = list(islice(shards, _SHARDS_AHEAD))
+        self._shards, self._sink, self._observer = chain(ahead, shards), sink, observer
+        numbers = [shard.count for shard in ahead]
+        self.known = sum(number or 0 for number in numbers)
+        self.total = None if None in numbers or len(ahead) == _SHARDS_AHEAD else self.known
+        self.shards = self.kept = 0
+        self.kept_counts = RowCounts()
+        self.first_error: str | None = None
+
+    def missing(self) -> Iterator[NumberedShard]:
+        """Those whose rows are not there."""
+        for number, shard in enumerate(self._shards):
+            self.shards = number + 1
+            task = NumberedShard(number, shard)
+            there = self._sink.finished(task)
+            if there is None:
+                yield task
+            else:
+                self.kept += 1
+                self.kept_counts += there
+
+    def seen(
+        self,
+        batches: Iterable[list[ScoreRow]],
+        flags: list[bool],
+        advance: Callable[[int], None],
+    ) -> Iterator[list[ScoreRow]]:
+        """The batches as they are; notes what is flagged and what could not be read."""
+        for rows in batches:
+            advance(len(rows))
+            flags += [row["is_ood"] is True for row in rows]
+            for row in rows:
+                if row["is_ood"] is None:
+                    self.first_error = self.first_error or str(row["error"])
+                    if self._observer is not None:
+                        self._observer.watch_row(row)
+            yield rows
+
+
+class ShardScorer:
+    """Scores shards, one after the other; lives in one process.
+
+    Args:
+        gate: scores; it is moved to the device of the settings.
+        settings: how.
+        observer: sees batches of images.
+    """
+
+    def __init__(
+        self, gate: Gate, settings: ScoreSettings, observer: Observer | None = None
+    ) -> None:
+        if settings.device is not None:
+            gate.network.to(find_device(settings.device))
+        if settings.threads is not None:
+            torch.set_num_threads(settings.threads)
+        self.gate = gate if settings.engine == gate.engine else gate.with_engine(settings.engine)
+        self.observer = observer
+        self._tensors = takes_tensors(gate)
+        of_features = isinstance(gate.network, Precomputed)
+        self._batch_size = _ROWS_OF_FEATURES if of_features else settings.batch_size
+
+    def rows(self, task: NumberedShard) -> Iterator[list[ScoreRow]]:
+        """The rows of a shard, a batch at a time, in the order of its inputs.
+
+        If the connection to its file is lost, it is read again, up to where it was.
+
+        Raises:
+            OSError: the connection was lost again and again.
+        """
+        done = 0
+        try:
+            for names, read in self._read_ahead(task.shard):
+                inputs = [one for one in read if not isinstance(one, str)]
+                prediction = None
+                if inputs:
+                    pairs = zip(names, read, strict=True)
+                    of_inputs = [name for name, one in pairs if not isinstance(one, str)]
+                    place = (task.number, done)
+                    prediction = self._predict(of_inputs, _together(inputs), place)
+                done += len(inputs)
+                rows = zip(names, rows_of_read(self.gate, read, prediction), strict=True)
+                yield [{"path": printable(name), **row} for name, row in rows]
+        except UsageError as error:
+            if not isinstance(task.shard, TensorShard):
+                raise
+            # Tensors of another shape or kind: what remains of the file is one row.
+            row = unreadable_row(self.gate, printable(str(error)))
+            yield [{"path": printable(task.shard.place), **row}]
+
+    def _predict(self, names: Sequence[str], inputs: Batch, place: tuple[int, int]) -> Prediction:
+        if isinstance(self.gate.network, Precomputed):
+            return self.gate.predict_outputs(inputs)
+        outputs = self.gate.outputs(inputs)
+        prediction = self.gate.predict_outputs(outputs)
+        if self.observer is not None and isinstance(inputs, np.ndarray) and not self._tensors:
+            batch = ScoredBatch(names, inputs, outputs, prediction, place)
+            self.observer.watch(self.gate, batch)
+        return prediction
+
+    def _read_ahead(self, shard: Shard) -> Iterator[tuple[list[str], list[Read]]]:
+        """Names and inputs of each batch, decoded; the next is read while one is scored."""
+        items = _items(shard)
+        with ThreadPoolExecutor() as pool, ThreadPoolExecutor(1) as ahead:
+            coming = ahead.submit(self._read_batch, items, pool)
+            while (batch := coming.result())[0]:
+                coming = ahead.submit(self._read_batch, items, pool)
+                yield batch
+
+    def _read_batch(self, items: Iterator[Item], pool: Executor) -> tuple[list[str], list[Read]]:
+        names: list[str] = []
+        read: list[Read] = []
+        apply = map if self._tensors else pool.map
+        while some := _some(items, self._batch_size - len(names)):
+            names += [item.name for item in some]
+            read += apply(self._decoded, some)
+            del some  # before the next contents are read
+        return names, read
+
+    def _decoded(self, item: Item) -> Read:
+        try:
+            if self._tensors:
+                return item.row()
+            return item.read(self.gate.image_size, self.gate.pixel_format)
+        except DataError as error:
+            return printable(str(error))
+
+
+def _together(inputs: Sequence[Pixels | TensorRow]) -> Batch:
+    """Images or rows as one batch: an array, or arrays by name."""
+    if isinstance(inputs[0], np.ndarray):
+        return np.stack([one for one in inputs if isinstance(one, np.ndarray)])
+    rows = [one for one in inputs if not isinstance(one, np.ndarray)]
+    parts = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+    return parts[FEATURES] if [*parts] == [FEATURES] else parts
+
+
+def _items(shard: Shard) -> Iterator[Item]:
+    """The inputs of a shard; if the connection to its file is lost, it is read again."""
+    done = 0
+    for seconds in (*_WAITS, None):
+        try:
+            for item in islice(shard.items(), done, None):
+                yield item
+                done += 1
+            return
+        except (ConnectionError, TimeoutError):
+            if seconds is None:
+                raise
+            time.sleep(seconds)
+
+
+def _some(items: Iterator[Item], most: int) -> list[Item]:
+    """So many inputs at most, or fewer if their encoded contents fill the memory for them."""
+    some: list[Item] = []
+    held = 0
+    for item in islice(items, most):
+        some.append(item)
+        held += item.bytes_held
+        if held >= _BYTES_AT_ONCE:
+            break
+    return some

@@ -1,0 +1,278 @@
+"""What a user names to be scored, as shards.
+
+Image files, folders, lists, stacks of images, Parquet files, tars, and URLs of all these; or, for a
+gate of features or other tensors, files of their rows.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import BinaryIO
+
+from goen.data.feature_files import SUFFIXES as TENSOR_SUFFIXES
+from goen.data.images.array_files import read_array_header
+from goen.data.images.decoding import MAX_PIXELS
+from goen.data.images.finding import (
+    begins_as_image,
+    describe_skipped,
+    find_images,
+    looks_like_image,
+)
+from goen.data.images.pixel_format import COLOUR
+from goen.data.input_spec import ImageInputs
+from goen.errors import DataError, UsageError
+from goen.features.precomputed import Precomputed
+from goen.gate.gate import Gate
+from goen.io.arrays import ARRAY_SUFFIXES, is_array_file
+from goen.io.files import is_folder, printable
+from goen.scoring.parquet_shards import parquet_shards
+from goen.scoring.shards import (
+    FileShard,
+    Shard,
+    StackShard,
+    TarShard,
+    TensorShard,
+    UnreadableShard,
+    open_place,
+)
+from goen.scoring.urls import find_urls, is_url
+
+STANDARD_INPUT = "-"
+DEFAULT_SHARD_SIZE = 4096
+_PARQUET = (".parquet", ".pq")
+_TARS = (".tar", ".tar.gz", ".tgz")
+_LISTS = (".txt", ".lst")
+_HEAD = 1 << 16
+
+
+def takes_tensors(gate: Gate) -> bool:
+    """Whether the gate takes features or other tensors, which are rows of files, and no images."""
+    return not isinstance(gate.inputs, ImageInputs)
+
+
+def check_given(given: Sequence[str]) -> None:
+    """Raise a UsageError if nothing of what is given is there: a path among others is a row."""
+    if [*given].count(STANDARD_INPUT) > 1:
+        raise UsageError("Standard input can be read once: give - once.")
+    if not given:
+        raise UsageError("Name the images or folders to score.")
+    if not any(p == STANDARD_INPUT or is_url(p) or os.path.lexists(p) for p in given):
+        raise UsageError(f"{printable(given[0])} does not exist.")
+
+
+@dataclass
+class Sources:
+    """The inputs that a user names, cut into shards; nothing is held but the shard at hand.
+
+    Attributes:
+        given: paths and URLs: of folders of images, of images, and by the ends of their names of
+            Parquet files, tars, stacks (NPY, NPZ) and lists (``.txt``: a path or URL per line);
+            ``-`` is a list on standard input. For a gate of tensors, their files and folders.
+        gate: that is to score them.
+        shard_size: images of a shard; a tar, a stack or a file of tensors is a shard of its own.
+        column: of Parquet files; if not given, the only one with images.
+        stdin: for ``-``.
+        output: a file that is written, and therefore may not be among them.
+        skipped: other files in the folders, by the ends of their names; counted while listing.
+    """
+
+    given: Sequence[str]
+    gate: Gate
+    shard_size: int = DEFAULT_SHARD_SIZE
+    column: str | None = None
+    stdin: BinaryIO | None = None
+    output: Path | None = None
+    skipped: Counter[str] = field(default_factory=Counter)
+
+    def shards(self) -> Iterator[Shard]:
+        """The shards, in the order in which they are given; always the same for the same files.
+
+        Arrays in folders are images for a gate whose images are not colour of 8 bits, and where no
+        image is found.
+
+        Raises:
+            UsageError: nothing to score, a URL or folder that cannot be listed, or no column of
+                images.
+        """
+        arrays = not takes_tensors(self.gate) and self.gate.pixel_format != COLOUR
+        found = self._shards(arrays)
+        first = next(found, None)
+        if first is None and not arrays and STANDARD_INPUT not in self.given:
+            self.skipped.clear()
+            found = self._shards(arrays=True)
+            first = next(found, None)
+        if first is None:
+            raise self._nothing()
+        return chain([first], found)
+
+    def _nothing(self) -> UsageError:
+        if STANDARD_INPUT in self.given and len(self.given) == 1 and not self.skipped:
+            return UsageError("Standard input holds no paths.")
+        skipped = f": {describe_skipped(self.skipped)}" if self.skipped else ""
+        wanted = "images"
+        if takes_tensors(self.gate):
+            wanted = f"{', '.join(TENSOR_SUFFIXES)} files, of whose rows this gate scores each,"
+        return UsageError(f"There are no {wanted} in {printable(', '.join(self.given))}{skipped}.")
+
+    def _shards(self, arrays: bool) -> Iterator[Shard]:
+        files: list[str] = []
+        for found in _Listing(self, arrays).found():
+            if isinstance(found, str):
+                files.append(found)
+            if files and (len(files) == self.shard_size or not isinstance(found, str)):
+                yield FileShard(tuple(files))
+                files = []
+            if not isinstance(found, str):
+                yield found
+        if files:
+            yield FileShard(tuple(files))
+
+
+class _Listing:
+    """One pass over what is given: image files, and shards of other files."""
+
+    def __init__(self, sources: Sources, arrays: bool) -> None:
+        self.sources, self.arrays = sources, arrays
+        self.tensors = takes_tensors(sources.gate)
+        # Of files that are named, which are not found in a folder again, and of folders entered.
+        self.passed = {str(Path(p).absolute()) for p in sources.given if _is_plain_file(p)}
+        self.entered = False
+        written = sources.output
+        self.written = written if written is not None and written.exists() else None
+
+    def found(self) -> Iterator[str | Shard]:
+        for place in self.sources.given:
+            if place == STANDARD_INPUT and self.sources.stdin is not None:
+                yield from self._within(self._unlisted(read_list(self.sources.stdin)))
+            elif _is_named(place, _LISTS):
+                yield from self._listed(place)
+            else:
+                yield from self._within([place])
+
+    def _listed(self, place: str) -> Iterator[str | Shard]:
+        try:
+            with open_place(place) as file:
+                yield from self._within(self._unlisted(read_list(file)))
+        except OSError as error:
+            raise UsageError(f"The list {printable(place)} cannot be read: {error}.") from error
+
+    def _unlisted(self, places: Iterable[str]) -> Iterator[str]:
+        """Without files of a folder that was named before them, as ``find FOLDER`` prints them."""
+        for place in places:
+            path = Path(place)
+            listed = (
+                self.entered
+                and not (is_url(place) or is_folder(path) or path.name.startswith("."))
+                and os.path.realpath(path.parent) in self.passed
+                and looks_like_image(path, arrays=self.arrays)
+            )
+            if not listed:
+                yield place
+
+    def _within(self, places: Iterable[str]) -> Iterator[str | Shard]:
+        for place in places:
+            if is_url(place):
+                yield from self._remote(place)
+            elif not is_folder(Path(place)):
+                yield from self._named(str(Path(place)))
+            elif self.tensors:
+                yield from self._tensor_files(Path(place))
+            else:
+                self.entered = True
+                inside = find_images(
+                    Path(place), self.sources.skipped, self.passed, arrays=self.arrays
+                )
+                for file in inside:
+                    if self.written is not None:
+                        _check_not_written(str(file), self.written)
+                    yield from self._file(str(file))
+
+    def _remote(self, url: str) -> Iterator[str | Shard]:
+        for found in find_urls(url):
+            if "::" in found and found != url:
+                # fsspec would open another file: what it takes for a chain of file systems.
+                yield UnreadableShard(found, f"{printable(found)} has '::' in its name.")
+            else:
+                yield from self._named(found)
+
+    def _named(self, place: str) -> Iterator[str | Shard]:
+        if self.written is not None:
+            _check_not_written(place, self.written)
+        if self.tensors:
+            yield self._tensor_shard(place)
+        elif _is_named(place, _TARS):
+            yield TarShard(place)
+        elif _is_named(place, _PARQUET):
+            yield from parquet_shards(place, self.sources.column, self.sources.shard_size)
+        else:
+            yield from self._file(place)
+
+    def _file(self, place: str) -> Iterator[str | Shard]:
+        remote_array = is_url(place) and place.lower().endswith(tuple(ARRAY_SUFFIXES))
+        if remote_array or (not is_url(place) and is_stack(Path(place))):
+            wanted = self.sources.gate.pixel_format
+            yield StackShard(place, wanted.channels, wanted.bits)
+        else:
+            yield place
+
+    def _tensor_files(self, folder: Path) -> Iterator[Shard]:
+        for file in sorted(folder.rglob("*")):
+            if file.is_file() and not file.name.startswith("."):
+                if file.suffix in TENSOR_SUFFIXES:
+                    yield self._tensor_shard(str(file))
+                else:
+                    self.sources.skipped[file.suffix.lower() or "no ending"] += 1
+
+    def _tensor_shard(self, place: str) -> TensorShard:
+        return TensorShard(place, isinstance(self.sources.gate.network, Precomputed))
+
+
+def _check_not_written(place: str, output: Path) -> None:
+    try:
+        same = Path(place).samefile(output)
+    except OSError:  # it does not exist, or cannot: its name is too long
+        return
+    if same:
+        raise UsageError(f"{output} is one of the files to score. Choose another path for --out.")
+
+
+def is_stack(file: Path) -> bool:
+    """Whether a file holds a stack of images; not if it cannot be read."""
+    try:
+        return is_array_file(file) and read_array_header(file, str(file), MAX_PIXELS).is_stack
+    except DataError:
+        return False
+
+
+def read_list(file: BinaryIO) -> Iterator[str]:
+    """The paths of a list: one per line, or, if a NUL is near its beginning, each up to a NUL.
+
+    Raises:
+        UsageError: it is an image, not a list.
+    """
+    head = file.read(_HEAD)
+    if begins_as_image(head):
+        raise UsageError(
+            "The list of paths, or standard input, is an image itself. Write the image to a "
+            "file, and name the file."
+        )
+    # On Windows lines end in CR LF; a path that ends at a NUL may end in CR itself.
+    end, beyond = (b"\0", b"") if b"\0" in head else (b"\n", b"\r")
+    left = b""
+    for block in chain([head], iter(lambda: file.read(_HEAD), b"")):
+        *names, left = (left + block).split(end)
+        yield from (os.fsdecode(name) for n in names if (name := n.removesuffix(beyond)))
+    if last := left.removesuffix(beyond):
+        yield os.fsdecode(last)
+
+
+def _is_named(place: str, ends: tuple[str, ...]) -> bool:
+    """Whether a place is named so, and is no image under that name."""
+    return place.lower().endswith(ends) and (is_url(place) or not begins_as_image(Path(place)))
+
+
+def _is_plain_file(place: str) -> bool:
+    return place != STANDARD_INPUT and not is_url(place) and not is_folder(Path(place))
