@@ -72,7 +72,7 @@ def test_the_suites_of_a_file_and_then_of_its_package() -> None:
     ]
     assert suites_of(SOURCE / "io/files.py") == [
         ["tests/io/test_files.py", "src/goen/io/files.py"],
-        [],
+        ["tests/io"],
     ]
 
 

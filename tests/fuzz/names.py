@@ -21,7 +21,9 @@ from PIL import Image
 from goen.cli.main import main
 from goen.cli.output.table import print_table
 from goen.gate import Gate
+from goen.io.files import claim_folder
 from goen.io.results import Origin, write_results
+from goen.io.stages import RUN
 from goen.report.table import Cell, Row, Table, as_csv, latex, markdown
 from tests.fuzz.case import Broken, Fuzzer
 from tests.fuzz.gates import tiny_gate
@@ -192,7 +194,7 @@ class NameFuzzer(Fuzzer):
         self.what = f"methods {methods}, sets {sets}"
         folder = self.folder / "study"
         shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
+        claim_folder(folder, RUN)
         results = []
         for method in {"goen": 0, **dict.fromkeys(methods)}:
             origin = Origin(method, "full", 42, "net", (hostile_text(draw, 100),), (), 0.5)

@@ -40,7 +40,9 @@ class RunFuzzer(Fuzzer):
     def run(self, draw: random.Random) -> str:
         base, case = draw.choice(self._bases), self.folder / "case"
         shutil.rmtree(case, ignore_errors=True)
-        shutil.copytree(base, case, ignore=shutil.ignore_patterns(".*", "figures", "tables"))
+        shutil.copytree(
+            base, case, ignore=shutil.ignore_patterns(".*.lock", ".lock", "figures", "tables")
+        )
         files = [file for pattern in _FILES for file in sorted(case.glob(pattern))]
         chosen = draw.choice(files)
         self.what = f"{base.name}/{chosen.relative_to(case)}: {_damage(draw, chosen)}"
