@@ -81,6 +81,19 @@ def test_the_check_counts_the_other_held_out_images(gate: Gate, page: Path) -> N
     assert f"{expected} ({low:.4f} to {high:.4f} with 95 % confidence)" in page.read_text()
 
 
+@pytest.mark.parametrize("detector", ["knn", "energy"])
+def test_without_calibration_images_there_is_no_check(detector: str, tmp_path: Path) -> None:
+    p, page = digits(), tmp_path / "report.html"
+    gate = Gate.fit(
+        trained(), p.train, p.validation, layers=LAYERS, preprocess=preprocess, detector=detector
+    )
+    write_fit_page(gate, p.validation, page, training=p.train)
+    text = page.read_text()
+    assert "among the scores of 300 images" in text
+    assert "other held-out images" not in text
+    assert len(galleries(page)["suspicious"]["cards"]) == 5
+
+
 def test_false_alarms_are_counted_by_predicted_class(gate: Gate, page: Path) -> None:
     prediction = gate.predict(digits().validation)
     cells = tables(page)["classes"].cells()
