@@ -10,6 +10,7 @@ from PIL import Image
 from scipy.stats import beta, binomtest
 from sklearn.metrics import roc_auc_score
 
+import goen
 from goen.data import ImageSet
 from goen.data.images.data_urls import image_url
 from goen.errors import UsageError
@@ -78,6 +79,19 @@ def test_the_check_counts_the_other_held_out_images(gate: Gate, page: Path) -> N
     low, high = interval(above, 180)
     expected = f"{above} of 180 other held-out images are above the threshold: {above / 180:.4f}"
     assert f"{expected} ({low:.4f} to {high:.4f} with 95 % confidence)" in page.read_text()
+
+
+@pytest.mark.parametrize("detector", ["knn", "energy"])
+def test_without_calibration_images_there_is_no_check(detector: str, tmp_path: Path) -> None:
+    p, page = digits(), tmp_path / "report.html"
+    gate = Gate.fit(
+        trained(), p.train, p.validation, layers=LAYERS, preprocess=preprocess, detector=detector
+    )
+    write_fit_page(gate, p.validation, page, training=p.train)
+    text = page.read_text()
+    assert "among the scores of 300 images" in text
+    assert "other held-out images" not in text
+    assert len(galleries(page)["suspicious"]["cards"]) == 5
 
 
 def test_false_alarms_are_counted_by_predicted_class(gate: Gate, page: Path) -> None:
@@ -163,7 +177,7 @@ def test_without_labels_there_is_no_accuracy(tmp_path: Path) -> None:
 def test_an_accuracy_near_chance_is_a_warning(gate: Gate, tmp_path: Path) -> None:
     assert gate.diagnostics is not None
     wrong = replace(gate.diagnostics, truth=(gate.diagnostics.predicted + 1) % 7)
-    write_fit_page(replace(gate, diagnostics=wrong), digits().validation, tmp_path / "report.html")
+    write_fit_page(gate.with_diagnostics(wrong), digits().validation, tmp_path / "report.html")
     assert (
         '<p class="warn">This accuracy is no better than chance (14.3%)'
         in (tmp_path / "report.html").read_text()
@@ -185,7 +199,8 @@ def test_of_very_many_classes_those_with_the_most_false_alarms_are_listed(
 def test_gates_that_were_not_just_fitted_are_refused(gate: Gate, tmp_path: Path) -> None:
     gate.save(tmp_path / "gate")
     held_out: ImageSet = digits().validation
-    for other in (make_gate(), replace(gate, diagnostics=None)):
+    loaded = goen.load(tmp_path / "gate", model=trained(), preprocess=preprocess)
+    for other in (make_gate(), loaded):
         with pytest.raises(UsageError, match=r"as Gate\.fit returned it"):
             write_fit_page(other, held_out, tmp_path / "report.html")
     with pytest.raises(UsageError, match="300 held-out images, got 20"):

@@ -131,28 +131,28 @@ def _summary(gate: Gate, diagnostics: FitDiagnostics) -> list[PageBlock]:
 def _threshold(gate: Gate, diagnostics: FitDiagnostics) -> Section:
     n, rate = len(gate.held_out), gate.false_alarm_rate
     low, mean, high = false_alarm_interval(n, rate)
-    others = diagnostics.scores[~diagnostics.sets_threshold]
-    above = int((others > gate.threshold).sum())
-    share_low, share_high = binomtest(above, len(others)).proportion_ci()
     rank = threshold_rank(n, rate)
-    rows = (
+    rows = [
         ("chosen rate", f"{rate:g} of ID images at most, on average over held-out sets"),
         ("threshold", f"{gate.threshold:.4f}: rank {rank:,} among the scores of {n:,} images"),
         ("expected rate", f"{mean:.4f} = {rank:,} / {n + 1:,}"),
         ("this gate's rate", f"{low:.4f} to {high:.4f} with 90 % probability"),
         ("lowest rate", f"{1 / (n + 1):.2g} = 1 / {n + 1:,}; a lower one needs more images"),
-        (
-            "check",
-            f"{above:,} of {len(others):,} other held-out images are above the threshold: "
-            f"{above / len(others):.4f} ({share_low:.4f} to {share_high:.4f} with 95 % confidence)",
-        ),
-    )
+    ]
     text = (
         f"The threshold rests on {n:,} of the held-out images, which were used for nothing else. "
         "The chosen rate holds on average over such held-out sets; the rate of this one gate "
         "differs, the less the more images there are."
     )
-    if n < len(diagnostics):
+    others = diagnostics.scores[~diagnostics.sets_threshold]
+    if len(others):
+        above = int((others > gate.threshold).sum())
+        share_low, share_high = binomtest(above, len(others)).proportion_ci()
+        check = (
+            f"{above:,} of {len(others):,} other held-out images are above the threshold: "
+            f"{above / len(others):.4f} ({share_low:.4f} to {share_high:.4f} with 95 % confidence)"
+        )
+        rows.append(("check", check))
         text += (
             " The other held-out images calibrated the detector. They did not set the threshold, "
             "so the share of them above it estimates the rate of this gate, a little too low."
@@ -164,7 +164,7 @@ def _threshold(gate: Gate, diagnostics: FitDiagnostics) -> Section:
     }
     blocks: list[PageBlock] = [
         Paragraph(text),
-        FactTable(("false-alarm rate", "value"), rows),
+        FactTable(("false-alarm rate", "value"), tuple(rows)),
         FigureRow.of(
             Drawing(
                 "score",
