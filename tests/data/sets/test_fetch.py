@@ -4,7 +4,6 @@ import hashlib
 import http.server
 import io
 import json
-import logging
 import os
 import subprocess
 import sys
@@ -13,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import pooch
 import pytest
 from PIL import Image
 
@@ -217,18 +215,3 @@ def test_a_downloads_folder_that_is_a_file_is_said(server, tmp_path: Path) -> No
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="Cannot write"):
         download(official(server), tmp_path / "file" / "below")
-
-
-def test_the_messages_of_pooch_are_hidden_only_meanwhile(server, tmp_path: Path) -> None:
-    logger = pooch.get_logger()
-    level = logger.level
-    try:
-        logger.setLevel("DEBUG")
-        download(official(server), tmp_path)
-        assert logger.level == logging.DEBUG
-        (tmp_path / "other").mkdir()
-        with pytest.raises(DataCorrupt):
-            download(official(server, b"something else"), tmp_path / "other")
-        assert logger.level == logging.DEBUG
-    finally:
-        logger.setLevel(level)

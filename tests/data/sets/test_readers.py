@@ -203,14 +203,14 @@ def test_a_label_out_of_range_is_said(tmp_path: Path) -> None:
     folder = tmp_path / "cifar-10-batches-bin"
     folder.mkdir()
     (folder / "test_batch.bin").write_bytes(binary_batch(TEST[0], np.full(PER_BATCH, 11)))
-    with pytest.raises(DataCorrupt, match=r"label 11; 0\.\.9 were expected"):
+    with pytest.raises(DataCorrupt, match=r"labels 11\.\.11 for 10 classes; 0\.\.9 were expected"):
         load_set("cifar10", "test", data_dir=tmp_path)
 
 
 @pytest.mark.parametrize("content", [{"Y": np.ones(3)}, {"X": np.ones((4, 4)), "y": np.ones(3)}])
 def test_a_mat_file_without_its_fields_is_said(content: dict[str, object], tmp_path: Path) -> None:
     scipy.io.savemat(tmp_path / "test_32x32.mat", content)
-    with pytest.raises(DataCorrupt, match=r"test_32x32\.mat should hold X \(H, W, 3, N\) and y"):
+    with pytest.raises(DataCorrupt, match=r"test_32x32\.mat should hold X \(H, W, 3, N\) of"):
         load_set("svhn", data_dir=tmp_path)
 
 
@@ -223,9 +223,11 @@ def test_a_mat_file_that_is_none_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"labels": np.zeros(2, int)}, "should hold 'images' as uint8"),
-        ({"images": np.zeros((2, 3, 4, 4)), "labels": np.zeros(2, int)}, "holds float64"),
-        ({"images": np.zeros((2, 3, 4, 4), np.uint8)}, "'labels' as 2 whole numbers"),
+        ({"labels": np.zeros(2, int)}, "should hold an array called images"),
+        ({"images": np.zeros((2, 3, 4, 4), int), "labels": np.zeros(2, int)}, "holds int64"),
+        ({"images": np.full((2, 3, 4, 4), 9.0), "labels": np.zeros(2, int)}, "lie in"),
+        ({"images": np.zeros((2, 5, 4, 4), np.uint8), "labels": np.zeros(2, int)}, "3 channels"),
+        ({"images": np.zeros((2, 3, 4, 4), np.uint8)}, "has no labels"),
         (
             {"images": np.zeros((2, 3, 4, 4), np.uint8), "labels": np.array([0, -1])},
             r"labels -1\.\.0",
@@ -270,7 +272,7 @@ def test_hostile_npz_files_are_one_kind_of_error(tmp_path: Path) -> None:
     with pytest.raises(DataCorrupt, match="cannot be a class number"):
         load_set("textures", data_dir=tmp_path)
     np.savez(file, images=np.zeros((3, 0, 0), np.uint8), labels=np.zeros(3, int))
-    with pytest.raises(DataCorrupt, match="should hold 'images'"):
+    with pytest.raises(DataCorrupt, match=r"its shape is \(3, 0, 0\)"):
         load_set("textures", data_dir=tmp_path)
 
 

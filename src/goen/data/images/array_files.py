@@ -34,17 +34,14 @@ class ArrayHeader:
     """What a file says of its images, before they are read.
 
     Attributes:
-        shape: ``(H, W)``, ``(C, H, W)`` or ``(H, W, C)`` of one image; four axes of a stack.
+        shape: ``(H, W)``, ``(C, H, W)`` or ``(H, W, C)`` of one image; one axis more of a stack.
         dtype: of the values.
+        is_stack: whether there are several images.
     """
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-
-    @property
-    def is_stack(self) -> bool:
-        """Whether there are several images."""
-        return len(self.shape) == 4
+    is_stack: bool
 
     @property
     def image_shape(self) -> tuple[int, ...]:
@@ -60,35 +57,37 @@ class ArrayHeader:
         return [PixelFormat(n, bits) for n in sorted({shape[0], shape[2]})]
 
     def size(self, channels: int, name: str) -> tuple[int, int]:
-        """(height, width) of an image with so many channels.
+        """(height, width) of an image with so many channels; a stack of grey may become colour.
 
         Raises:
             DataCorrupt: it has another number of channels.
         """
         shape = self.image_shape
-        first = (1, *shape) if len(shape) == 2 else shape
-        if first[0] == channels:
-            return first[1], first[2]
-        if first[2] == channels:
-            return first[0], first[1]
+        if len(shape) == 2 and channels in ((1, 3) if self.is_stack else (1,)):
+            return shape[0], shape[1]
+        if len(shape) == 3 and shape[0] == channels:
+            return shape[1], shape[2]
+        if len(shape) == 3 and shape[2] == channels:
+            return shape[0], shape[1]
         raise DataCorrupt(
             f"{name} has the shape {shape}; images of {channels} channels are needed: "
             f"({channels}, H, W) or (H, W, {channels})."
         )
 
 
-def read_array_header(file: Path, name: str, most: int) -> ArrayHeader:
+def read_array_header(file: Path, name: str, most: int, *, stack: bool = False) -> ArrayHeader:
     """The header of the images in a file.
 
     Args:
         file: NPY or NPZ; see ``read_array_image``.
         name: for error messages.
         most: values that an image may have.
+        stack: whether three axes are a stack of grey images ``(N, H, W)``, too.
 
     Raises:
         DataCorrupt: a file without images, or with images that are too large.
     """
-    with _opened(file, name, most) as (header, _):
+    with _opened(file, name, most, stack=stack) as (header, _):
         return header
 
 
@@ -112,8 +111,8 @@ def read_array_image(file: Path, pixel_format: PixelFormat, name: str, most: int
 def read_stack(
     file: Path, pixel_format: PixelFormat, name: str, most: int, batch_size: int
 ) -> Iterator[Pixels]:
-    """The images of a stack ``(N, C, H, W)`` or ``(N, H, W, C)``, a few at a time."""
-    with _opened(file, name, most) as (header, array):
+    """The images of a stack, a few at once: ``(N, C, H, W)``, ``(N, H, W, C)`` or ``(N, H, W)``."""
+    with _opened(file, name, most, stack=True) as (header, array):
         if not header.is_stack or array.is_fortran:
             raise DataCorrupt(
                 f"{name} should hold a stack of images (N, C, H, W) in C order, got "
@@ -157,17 +156,22 @@ def _image(values: NDArray[Any], pixel_format: PixelFormat, name: str) -> Pixels
                 "save them as uint8 or uint16."
             )
         values = values.clip(0, 1)
-    bands = values[None] if values.ndim == 2 else values
-    if bands.shape[0] != pixel_format.channels:
+    bands = values
+    if values.ndim == 2:
+        bands = np.repeat(values[None], pixel_format.channels, axis=0)
+    elif bands.shape[0] != pixel_format.channels:
         bands = bands.transpose(2, 0, 1)
     return np.ascontiguousarray(to_depth(bands, pixel_format.bits))
 
 
 @contextmanager
-def _opened(file: Path, name: str, most: int) -> Iterator[tuple[ArrayHeader, StoredArray]]:
+def _opened(
+    file: Path, name: str, most: int, *, stack: bool = False
+) -> Iterator[tuple[ArrayHeader, StoredArray]]:
     """The images of a file, and what they are."""
     with array_errors(name), open_array(file, _images_name(file)) as array:
-        header = ArrayHeader(array.shape, array.dtype)
+        is_stack = len(array.shape) == 4 or (stack and len(array.shape) == 3)
+        header = ArrayHeader(array.shape, array.dtype, is_stack)
         _check(header, name, most)
         yield header, array
 

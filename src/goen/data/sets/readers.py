@@ -6,6 +6,7 @@ sets.
 
 import gzip
 import hashlib
+import io
 import json
 import os
 import tarfile
@@ -22,18 +23,22 @@ from numpy.typing import NDArray
 from goen.data.images.array_files import read_array_header, read_labels, read_stack
 from goen.data.images.decoding import MAX_PIXELS, RESIZE_FILTER, read_image, resize_image
 from goen.data.images.finding import find_images
-from goen.data.images.formats import SUFFIXES
+from goen.data.images.formats import SUFFIXES, open_image
 from goen.data.images.pixel_format import COLOUR, PixelFormat
 from goen.data.imageset import Labels, Pixels
 from goen.errors import DataCorrupt
-from goen.io.arrays import array_errors, read_arrays
 
 Chunks = Iterator[tuple[Pixels, Labels]]
+Batches = list[tuple[Pixels, Labels]]
+Members = Sequence[tuple[str, bytes]]
+"""Files as (where, content)."""
+Decode = Callable[[Members], Batches]
 # Of images that cannot be read.
 _REASONS = 10
 _FOLDER_CHUNK = 512
 _MOST_CLASSES = 100_000
-_MOST_IDX_BYTES = 1 << 26  # MNIST's largest file, its training images, has 47,040,016
+_MOST_MEMBER_BYTES = 1 << 28  # CIFAR-100's training images, the largest file, have 153,700,000
+_MOST_PACKED_BYTES = 1 << 26  # MNIST's largest file, its training images, has 47,040,016
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,11 @@ class Source:
     where: str
     read: Callable[[], Reading]
 
+    @classmethod
+    def of(cls, place: Path, read: Callable[[], Reading], *facts: object) -> "Source":
+        """The source at a place, identified by facts that JSON can hold."""
+        return cls(hashlib.sha256(json.dumps(facts).encode()).hexdigest(), str(place), read)
+
 
 def hash_files(files: list[Path]) -> str:
     """The SHA-256 of the files' content, one after the other."""
@@ -69,151 +79,128 @@ def hash_files(files: list[Path]) -> str:
     return content.hexdigest()
 
 
-def members_of(container: Path, names: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
-    """The named files of a folder or of a tar archive, as ``(where, content)``, without unpacking.
+def read_files(files: Sequence[Path]) -> Members:
+    """The content of each file, unpacked if it is a ``.gz``; a bomb does not fill the memory."""
+    found = []
+    for file in files:
+        packed = file.suffix == ".gz"
+        most = _MOST_PACKED_BYTES if packed else _MOST_MEMBER_BYTES
+        try:
+            with gzip.open(file) if packed else file.open("rb") as stream:
+                found.append((str(file), _bounded(stream.read, most, str(file))))
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise DataCorrupt(f"{file} is not a whole gzip file: {error}. Get it again.") from error
+    return found
 
-    In an archive a member is identified by its last path component, so nothing in its path
-    can lead anywhere.
+
+def read_archive(archive: Path, names: Sequence[str]) -> Members:
+    """The named files of a tar archive, without unpacking it.
+
+    A member is identified by its last path component, so nothing in its path can lead anywhere.
     """
-    if container.is_dir():
-        for name in names:
-            yield str(container / name), (container / name).read_bytes()
-        return
     try:
-        with tarfile.open(container) as archive:
-            by_name = {Path(m.name).name: m for m in archive.getmembers() if m.isfile()}
-            for name in names:
-                if name not in by_name:
-                    raise DataCorrupt(
-                        f"{container} has no member {name}. Delete it and get the set again."
-                    )
-                member = archive.extractfile(by_name[name])
-                assert member is not None  # isfile() above
-                yield f"{container}:{name}", member.read()
+        with tarfile.open(archive) as tar:
+            by_name = {Path(m.name).name: m for m in tar.getmembers() if m.isfile()}
+            absent = [name for name in names if name not in by_name]
+            if absent:
+                raise DataCorrupt(
+                    f"{archive} has no member {absent[0]}. Delete it and get the set again."
+                )
+            streams = {f"{archive}:{name}": tar.extractfile(by_name[name]) for name in names}
+            return [
+                (where, _bounded(stream.read, _MOST_MEMBER_BYTES, where))
+                for where, stream in streams.items()
+                if stream is not None
+            ]
     except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
         raise DataCorrupt(
-            f"{container} is not a whole tar archive: {error}. Delete it and get the set again."
+            f"{archive} is not a whole tar archive: {error}. Delete it and get the set again."
         ) from error
 
 
-def cifar_records(data: bytes, label_bytes: int, where: str) -> tuple[Pixels, Labels]:
-    """CIFAR's binary format: per image ``label_bytes`` bytes, of which the last is the class, then
-    1,024 bytes each of red, green and blue."""
-    width = label_bytes + 3072
-    if not data or len(data) % width:
-        raise DataCorrupt(
-            f"{where} has {len(data):,} bytes; records of {width:,} bytes were expected, so it is "
-            "cut short or of another format. Delete it and get the set again."
-        )
-    records = np.frombuffer(data, np.uint8).reshape(-1, width)
-    images = records[:, label_bytes:].reshape(-1, 3, 32, 32)
-    return images, records[:, label_bytes - 1].astype(np.int64)
-
-
-def mat_file(path: Path, classes: tuple[str, ...]) -> Reading:
-    """SVHN's cropped digits: ``X`` (32, 32, 3, N) uint8; ``y`` (N, 1), where 10 means digit 0."""
-    from scipy.io import loadmat, whosmat  # takes a while to import, and only this format needs it
-
-    try:
-        shapes = {name: shape for name, shape, _ in whosmat(path)}
-    except Exception as error:  # scipy lets many kinds out of a broken file
-        raise DataCorrupt(f"{path} is not a MATLAB file that SciPy can read: {error}.") from error
-    shape = shapes.get("X", ())
-    if "y" not in shapes or len(shape) != 4 or shape[2] != 3:
-        found = ", ".join(f"{k} {v}" for k, v in shapes.items()) or "nothing"
-        raise DataCorrupt(
-            f"{path} should hold X (H, W, 3, N) and y (N, 1), and holds {found}. "
-            "Is it SVHN's cropped-digits file?"
-        )
-
-    def chunks() -> Chunks:
-        try:
-            content = loadmat(path, variable_names=["X", "y"])
-        except Exception as error:
-            raise DataCorrupt(f"{path} is cut short or damaged: {error}.") from error
-        images, labels = content["X"], content["y"].ravel()
-        if images.dtype != np.uint8 or images.shape[3] != len(labels):
-            raise DataCorrupt(
-                f"{path}: X is {images.dtype} {images.shape} and y has {len(labels)} entries; "
-                "uint8 and one label per image were expected."
-            )
-        if not np.isin(labels, np.arange(1, 11)).all():
-            raise DataCorrupt(f"{path}: y should hold 1..10, where 10 means the digit 0.")
-        yield images.transpose(3, 2, 0, 1), labels.astype(np.int64) % 10
-
-    return Reading(shape[3], (shape[0], shape[1]), classes, chunks)
-
-
-def npz_file(path: Path, classes: tuple[str, ...] | None) -> Reading:
-    """``images`` uint8 (N, 3, H, W), (N, H, W, 3) or (N, H, W), ``labels`` (N,) and, if the set
-    has no class names of its own, ``names`` (C,)."""
-    with array_errors(str(path)):
-        fields = read_arrays(path, ("images", "labels", "names"))
-    images = fields.get("images", np.empty(0))
-    labels = fields.get("labels", np.empty(0))
-    if images.ndim == 3:
-        images = np.repeat(images[:, None], 3, axis=1)
-    elif images.ndim == 4 and images.shape[1] != 3 and images.shape[3] == 3:
-        images = images.transpose(0, 3, 1, 2)
-    if images.dtype != np.uint8 or images.ndim != 4 or images.shape[1] != 3 or not images.size:
-        raise DataCorrupt(
-            f"{path} should hold 'images' as uint8 (N, 3, H, W), (N, H, W, 3) or (N, H, W); it "
-            f"holds {images.dtype} {images.shape}."
-        )
-    if labels.shape != (len(images),) or labels.dtype.kind not in "iu":
-        raise DataCorrupt(
-            f"{path} should hold 'labels' as {len(images)} whole numbers; it holds "
-            f"{labels.dtype} {labels.shape}."
-        )
-    names = classes or tuple(map(str, np.ravel(fields.get("names", ())))) or _numbered(labels)
-    _check_labels(labels, names, str(path))
-    return Reading(
-        len(images),
-        (images.shape[2], images.shape[3]),
-        names,
-        lambda: iter([(images, labels.astype(np.int64))]),
-    )
-
-
-def idx_files(images: Path, labels: Path, classes: tuple[str, ...]) -> Reading:
-    """MNIST's format; the 28×28 digits are set into 32×32 with a black rim of two pixels."""
-    return idx_bytes(_idx_content(images), _idx_content(labels), classes, str(images))
-
-
-def _idx_content(path: Path) -> bytes:
-    """The file's bytes, unpacked if it is a ``.gz``; a bomb is refused before it fills memory."""
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            content = file.read(_MOST_IDX_BYTES + 1)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataCorrupt(f"{path} is not a whole gzip file: {error}. Get it again.") from error
-    if len(content) > _MOST_IDX_BYTES:
-        raise DataCorrupt(
-            f"{path} holds more than {_MOST_IDX_BYTES:,} bytes; no file of MNIST does. Replace it."
-        )
+def _bounded(read: Callable[[int], bytes], most: int, where: str) -> bytes:
+    content = read(most + 1)
+    if len(content) > most:
+        raise DataCorrupt(f"{where} holds more than {most:,} bytes; no file of a known set does.")
     return content
 
 
-def idx_bytes(images: bytes, labels: bytes, classes: tuple[str, ...], where: str) -> Reading:
-    """``idx_files`` from the files' content."""
+def published(decode: Decode, files: Members, classes: tuple[str, ...]) -> Reading:
+    """A set in files as it was published, which are read whole."""
+    batches = decode(files)
+    for _, labels in batches:
+        _check_labels(labels, classes, files[0][0])
+    height, width = batches[0][0].shape[2:]
+    count = sum(len(labels) for _, labels in batches)
+    return Reading(count, (height, width), classes, lambda: iter(batches))
+
+
+def cifar_records(files: Members, label_bytes: int = 1) -> Batches:
+    """CIFAR's binary format: per image ``label_bytes`` bytes, of which the last is the class, then
+    1,024 bytes each of red, green and blue."""
+    width = label_bytes + 3072
+    batches: Batches = []
+    for where, data in files:
+        if not data or len(data) % width:
+            raise DataCorrupt(
+                f"{where} has {len(data):,} bytes; records of {width:,} bytes were expected, so it "
+                "is cut short or of another format. Delete it and get the set again."
+            )
+        records = np.frombuffer(data, np.uint8).reshape(-1, width)
+        images = records[:, label_bytes:].reshape(-1, 3, 32, 32)
+        batches.append((images, records[:, label_bytes - 1].astype(np.int64)))
+    return batches
+
+
+def mat_file(files: Members) -> Batches:
+    """SVHN's cropped digits: ``X`` (32, 32, 3, N) uint8; ``y`` (N, 1), where 10 means digit 0."""
+    from scipy.io import loadmat  # takes a while to import, and only this format needs it
+
+    ((where, data),) = files
+    try:
+        found = loadmat(io.BytesIO(data), variable_names=["X", "y"])
+    except Exception as error:  # scipy lets many kinds out of a broken file
+        raise DataCorrupt(f"{where} is not a MATLAB file that SciPy can read: {error}.") from error
+    images, labels = found.get("X", np.empty(0)), found.get("y", np.empty(0)).ravel()
+    shape = images.shape
+    if images.dtype != np.uint8 or not images.size or shape[2:] != (3, len(labels)):
+        raise DataCorrupt(
+            f"{where} should hold X (H, W, 3, N) of uint8 and y (N, 1), and holds {images.dtype} "
+            f"{shape} and {len(labels)} labels. Is it SVHN's cropped-digits file?"
+        )
+    if not np.isin(labels, np.arange(1, 11)).all():
+        raise DataCorrupt(f"{where}: y should hold 1..10, where 10 means the digit 0.")
+    return [(images.transpose(3, 2, 0, 1), labels.astype(np.int64) % 10)]
+
+
+def idx_files(files: Members) -> Batches:
+    """MNIST's format; the 28×28 digits are set into 32×32 with a black rim of two pixels."""
+    (where, images), (_, labels) = files
     magic, count, height, width = np.frombuffer(images[:16].ljust(16, b"\0"), ">i4").tolist()
-    if (
-        magic != 2051
-        or count < 1
-        or len(images) != 16 + count * height * width
-        or len(labels) != 8 + count
-    ):
+    whole = len(images) == 16 + count * height * width and len(labels) == 8 + count
+    if magic != 2051 or count < 1 or not whole:
         raise DataCorrupt(f"{where} is not a whole IDX file of images with one label each.")
     pixels = np.frombuffer(images, np.uint8, offset=16).reshape(count, 1, height, width)
     padded = np.pad(pixels, ((0, 0), (0, 0), (2, 2), (2, 2)))
     numbers = np.frombuffer(labels, np.uint8, offset=8).astype(np.int64)
-    _check_labels(numbers, classes, where)
-    return Reading(
-        count,
-        (height + 4, width + 4),
-        classes,
-        lambda: iter([(np.repeat(padded, 3, axis=1), numbers)]),
-    )
+    return [(np.repeat(padded, 3, axis=1), numbers)]
+
+
+def png_rows(files: Members) -> Batches:
+    """The labels as a JSON list; PNG files of 1024×10000 RGB, a row per image."""
+    (_, text), *pictures = files
+    labels = np.array(json.loads(text), dtype=np.int64)
+    batches: Batches = []
+    for number, (where, data) in enumerate(pictures):
+        try:
+            rows = np.asarray(open_image(io.BytesIO(data)))
+        except (OSError, ValueError, SyntaxError, zlib.error) as error:
+            raise DataCorrupt(f"{where} is not a whole image: {error}.") from error
+        if rows.shape != (10_000, 1024, 3):
+            raise DataCorrupt(f"{where} has shape {rows.shape}; (10000, 1024, 3) was expected.")
+        images = rows.reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2)
+        batches.append((images, labels[number * 10_000 : (number + 1) * 10_000]))
+    return batches
 
 
 def class_folders(
@@ -245,10 +232,7 @@ def class_folders(
     found = [(str(f.relative_to(path)), f.stat()) for f in files]
     stats = [(name, s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino) for name, s in found]
     # The way images are read is part of it: sets prepared otherwise are prepared again.
-    facts = json.dumps(
-        [str(path.resolve()), names, size, stats, pixel_format.decoding, RESIZE_FILTER]
-    )
-    identity = hashlib.sha256(facts.encode()).hexdigest()
+    facts = (str(path.resolve()), names, size, stats, pixel_format.decoding, RESIZE_FILTER)
     labels = np.array([number for number, _ in by_class], dtype=np.int64)
 
     def read() -> Reading:
@@ -268,7 +252,7 @@ def class_folders(
 
         return Reading(len(files), (height, width), names, chunks, pixel_format)
 
-    return Source(identity, str(path), read)
+    return Source.of(path, read, *facts)
 
 
 def _all_unreadable(
@@ -319,36 +303,38 @@ def stack_file(
     path: Path,
     size: tuple[int, int] | None,
     classes: tuple[str, ...] | None,
-    pixel_format: PixelFormat,
+    pixel_format: PixelFormat = COLOUR,
+    names: tuple[str, ...] = (),
 ) -> Source:
-    """Images ``(N, C, H, W)`` or ``(N, H, W, C)`` in an NPZ file with their ``labels``, or in NPY.
+    """Images of a stack in an NPZ file with their ``labels``, or in an NPY file.
 
     Args:
-        path: of the file. Labels are whole numbers, or names; ``names`` in an NPZ file are the
-            names of numbered classes.
+        path: of the file, as for ``read_stack``. Labels are whole numbers, or names; ``names`` in
+            an NPZ file are the names of numbered classes.
         size: (height, width) to resize to, if that is not the images' own.
         classes: the only ones, in this order; ``()``: all images are one class, the file's name.
         pixel_format: of the pixels.
+        names: of numbered classes, in place of the file's.
 
     Raises:
         DataCorrupt: no stack of images, or labels that do not fit.
     """
-    facts = json.dumps([hash_files([path]), classes, size, pixel_format.decoding, RESIZE_FILTER])
 
     def read() -> Reading:
-        header = read_array_header(path, str(path), MAX_PIXELS)
+        header = read_array_header(path, str(path), MAX_PIXELS, stack=True)
         count, own = header.shape[0], header.size(pixel_format.channels, str(path))
-        given, names = (None, ()) if classes == () else read_labels(path, count, str(path))
-        if given is None:
-            if classes != ():
-                raise DataCorrupt(f"{path} has no labels: give an NPZ file with images and labels.")
-            return _stack_reading(
-                path, size or own, (path.stem,), np.zeros(count, np.int64), pixel_format
-            )
-        labels, there = _class_numbers(given, names, str(path))
-        return _stack_reading(path, size or own, *_renumbered(labels, there, classes), pixel_format)
+        given, there = (None, ()) if classes == () else read_labels(path, count, str(path))
+        wanted: tuple[str, ...] = (path.stem,)
+        labels = np.zeros(count, np.int64)
+        if given is not None:
+            numbers, known = _class_numbers(given, names or there, str(path))
+            wanted, labels = _renumbered(numbers, known, classes)
+        elif classes != ():
+            raise DataCorrupt(f"{path} has no labels: give an NPZ file with images and labels.")
+        return _stack_reading(path, size or own, wanted, labels, pixel_format)
 
-    return Source(hashlib.sha256(facts.encode()).hexdigest(), str(path), read)
+    facts = [hash_files([path]), classes, size, pixel_format.decoding, RESIZE_FILTER, names]
+    return Source.of(path, read, *facts)
 
 
 def _stack_reading(
@@ -359,7 +345,9 @@ def _stack_reading(
     pixel_format: PixelFormat,
 ) -> Reading:
     """The images whose label is not negative."""
-    kept = np.flatnonzero(labels >= 0)
+    kept = int((labels >= 0).sum())
+    if not kept:
+        raise DataCorrupt(f"{path} has no images of the classes {', '.join(classes[:10])}.")
 
     def chunks() -> Chunks:
         start = 0
@@ -371,9 +359,7 @@ def _stack_reading(
                 resized = np.stack([resize_image(image, size, str(path)) for image in wanted])
                 yield resized, part[part >= 0]
 
-    if not len(kept):
-        raise DataCorrupt(f"{path} has no images of the classes {', '.join(classes[:10])}.")
-    return Reading(len(kept), size, classes, chunks, pixel_format)
+    return Reading(kept, size, classes, chunks, pixel_format)
 
 
 def _class_numbers(
@@ -400,11 +386,8 @@ def _renumbered(
 
 def class_names(folder: Path) -> tuple[str, ...]:
     """The class folders in a folder, in the order of their names."""
-    return tuple(sorted(child.name for child in folder.iterdir() if is_class_folder(child)))
-
-
-def is_class_folder(path: Path) -> bool:
-    return path.is_dir() and not path.name.startswith((".", "_"))
+    there = (path.name for path in folder.iterdir() if path.is_dir())
+    return tuple(sorted(name for name in there if not name.startswith((".", "_"))))
 
 
 def _numbered(labels: Labels) -> tuple[str, ...]:

