@@ -63,3 +63,4 @@ def test_chance_is_three_standard_deviations_wide() -> None:
     assert is_near_chance(0.64, 100, 2)
     assert not is_near_chance(0.66, 100, 2)
     assert is_near_chance(0.1, 100, 2)
+    assert not is_near_chance(1.0, 100, 1)

@@ -4,7 +4,7 @@ import torch
 
 from goen.detectors import GoenM
 from goen.errors import UsageError
-from goen.gate import Gate, concatenate
+from goen.gate import Gate
 from goen.gate.nearest_rows import TrainingRow
 from tests.gate.test_gate import make_gate
 
@@ -23,11 +23,11 @@ def gate() -> Gate:
 
 
 def test_the_nearest_rows_are_those_of_a_search_through_all(gate: Gate) -> None:
-    found = gate.predict_outputs({"clip": NEW}, nearest=5)
+    found = gate.nearest({"clip": NEW}, 5)
     unit, new = (a / np.linalg.norm(a, axis=1, keepdims=True) for a in (X, NEW))
     distances = np.linalg.norm(new[:, None] - unit, axis=2)
     for image in range(30):
-        near = found.nearest(image)["clip"]
+        near = found[image]["clip"]
         expected = distances[image].argsort()[:5]
         assert [one.row for one in near] == expected.tolist()
         assert [one.label for one in near] == LABELS[expected].tolist()
@@ -35,47 +35,39 @@ def test_the_nearest_rows_are_those_of_a_search_through_all(gate: Gate) -> None:
         assert np.allclose([one.distance for one in near], distances[image][expected], atol=1e-4)
 
 
-def test_rows_follow_their_images_through_parts_and_batches(gate: Gate) -> None:
-    whole = gate.predict_outputs({"clip": NEW}, nearest=2)
-    assert whole.take([7, 3]).nearest(0) == whole.nearest(7)
-    parts = [
-        gate.predict_outputs({"clip": NEW[part]}, nearest=2) for part in (slice(9), slice(9, 30))
-    ]
-    joined = concatenate(parts)
-    assert [row.row for row in joined.nearest(20)["clip"]] == [
-        row.row for row in whole.nearest(20)["clip"]
-    ]
-    mixed = concatenate([parts[0], gate.predict_outputs({"clip": NEW})])
-    assert mixed.neighbours is None
+def test_rows_follow_their_images_through_batches(gate: Gate) -> None:
+    whole = gate.nearest({"clip": NEW}, 2)
+    batches = gate.nearest({"clip": NEW}, 2, batch_size=9)
+    parts = gate.nearest({"clip": NEW[:9]}, 2) + gate.nearest({"clip": NEW[9:]}, 2)
+    assert len(whole) == len(batches) == len(parts) == 30
+    for one, *others in zip(whole, batches, parts, strict=True):
+        for other in others:
+            assert [row.row for row in other["clip"]] == [row.row for row in one["clip"]]
 
 
-def test_without_them_the_error_says_how_to_ask(gate: Gate) -> None:
-    with pytest.raises(UsageError, match=r"gate.predict\(images, nearest=3\)"):
-        gate.predict_outputs({"clip": NEW}).nearest(0)
-    for count in (-1, 1.5, "2"):
+def test_a_count_that_is_no_whole_number_above_zero_is_refused(gate: Gate) -> None:
+    for count in (0, -1, 1.5, "2"):
         with pytest.raises(
-            UsageError, match=f"nearest must be an integer, at least 0; got {count!r}"
+            UsageError, match=f"count must be an integer, at least 1; got {count!r}"
         ):
-            gate.predict_outputs({"clip": NEW}, nearest=count)  # type: ignore[arg-type]
+            gate.nearest({"clip": NEW}, count)  # type: ignore[arg-type]
 
 
 def test_an_image_that_is_not_finite_has_none(gate: Gate) -> None:
     broken = NEW.copy()
     broken[1] = np.nan
-    found = gate.predict_outputs({"clip": broken}, nearest=2)
-    assert found.nearest(1) == {"clip": ()}
-    assert len(found.nearest(0)["clip"]) == 2
-    assert isinstance(found.nearest(0)["clip"][0], TrainingRow)
+    found = gate.nearest({"clip": broken}, 2)
+    assert found[1] == {"clip": ()}
+    assert len(found[0]["clip"]) == 2
+    assert isinstance(found[0]["clip"][0], TrainingRow)
 
 
 def test_more_than_there_are_is_all(gate: Gate) -> None:
     assert isinstance(gate.detector, GoenM)
-    kept = len(gate.detector.bank_)
-    assert (
-        len(gate.predict_outputs(torch.tensor(NEW[:1]), nearest=10_000).nearest()["clip"]) == kept
-    )
+    (found,) = gate.nearest({"clip": torch.tensor(NEW[:1])}, 10_000)
+    assert len(found["clip"]) == len(gate.detector.bank_)
 
 
 def test_a_gate_that_keeps_no_training_images_says_so() -> None:
-    with pytest.raises(UsageError, match="This gate keeps no training images"):
-        make_gate().predict(np.zeros((1, 3, 32, 32), np.uint8), nearest=1)
+    with pytest.raises(UsageError, match="keeps no training images; goen_m does"):
+        make_gate().nearest(np.zeros((1, 3, 32, 32), np.uint8), 1)

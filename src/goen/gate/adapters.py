@@ -110,6 +110,10 @@ class GateDetector:
     def __init__(self, gate: Gate) -> None:
         self.gate = gate
 
+    def fit(self, *_: object, **__: object) -> Self:
+        """Does nothing: a gate is fitted by ``Gate.fit``."""
+        return self
+
     def predict(self, x: Tensor) -> Tensor:
         """Scores ``(N,)`` float64 of images ``(N, 3, H, W)``, uint8 or floats in [0, 1]."""
         return torch.from_numpy(self.gate.predict(x).score)

@@ -56,9 +56,11 @@ def is_clearly_above(share: float, count: int, other: float, other_count: int) -
 def is_near_chance(accuracy: float, count: int, num_classes: int) -> bool:
     """Whether an accuracy on ``count`` images is not clearly better than chance: three sigma.
 
+    Of one class every answer is right.
+
     Example:
         >>> is_near_chance(0.12, 1000, 10), is_near_chance(0.15, 1000, 10)
         (True, False)
     """
     chance = 1 / num_classes
-    return accuracy <= chance + 3 * math.sqrt(chance * (1 - chance) / count)
+    return num_classes > 1 and accuracy <= chance + 3 * math.sqrt(chance * (1 - chance) / count)

@@ -17,7 +17,7 @@ from goen.functional.ranking import Floats
 from goen.models.placement import placement
 from goen.outputs import Outputs
 
-# Enough to measure the rounding, few enough to cost nothing.
+# Enough to measure the rounding and whether outputs repeat, few enough to cost nothing.
 COMPARED_IMAGES = 8
 # Between the scores of two engines.
 TOLERANCE = 1e-5

@@ -74,7 +74,7 @@ def test_id_images_pass_and_ood_images_are_flagged(gate: Gate) -> None:
         assert goen.metrics.ood_metrics(passed.score, flagged.score).auroc > 0.98
         assert flagged.probability is None
     one = gate.predict(digits().evaluation["noise"].images.read([0]))
-    assert one.explain().startswith("early: p = 0.0083, late: p = ")
+    assert str(one.explain()).startswith("early: p = 0.0083, late: p = ")
     assert gate.metadata["splits"]["train"]["images"] == 664
     assert gate.metadata["held_out_accuracy"] > 0.8
 

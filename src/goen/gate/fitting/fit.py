@@ -3,17 +3,15 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from logging import getLogger
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import torch
 from torch import nn
 
-from goen.batch import map_parts, take
 from goen.data.input_spec import ImageInputs, InputSpec
 from goen.data.inputs import BatchStream, image_hashes, require_disjoint_streams
 from goen.detectors import Detector
 from goen.errors import UsageError, warn
-from goen.features.deterministic import check_deterministic
 from goen.features.extractor import FeatureExtractor
 from goen.features.precomputed import Precomputed
 from goen.gate.base import BaseGate
@@ -27,16 +25,17 @@ from goen.gate.fitting.passes import (
 )
 from goen.gate.fitting.sets import FitSets, describe_stream, split_held_out, warn_of_copies
 from goen.gate.threshold import HeldOut
-from goen.io.manifest import JsonValue
 from goen.models import ARCHITECTURES, Backbone
 from goen.models.flip_averaging import FlipAveraged
 from goen.models.placement import evaluating, placement
 from goen.outputs import Outputs
 
-# Enough to test whether outputs repeat, few enough to cost nothing.
-_TRIED = 8
 # On its own training images; most classifiers that anybody uses are above.
 _LOW_ACCURACY = 0.5
+_NO_OOD = (
+    "No OOD images were given: the gate decides by its p-values, with the same guarantee, and it "
+    "returns no probability."
+)
 _log = getLogger(__name__)
 AnyGate = TypeVar("AnyGate", bound=BaseGate)
 
@@ -58,11 +57,8 @@ def fit_gate(
     running = detector.prepare_network(network)
     train: TrainingPass | None = None
     with evaluating(network):
-        outputs = try_network(network, sets.first)
+        outputs = try_network(network, running, sets.first)
         count = outputs.logits.shape[1]
-        device = placement(network)[0]
-        tried = take(sets.first, slice(_TRIED))
-        check_deterministic(running, map_parts(lambda part: part.to(device), tried))
         names = name_classes(sets.classes if classes is None else classes, count)
         if not detector.needs_fit:
             detector.fit_training(outputs, torch.zeros(len(outputs), dtype=torch.int64))
@@ -70,31 +66,25 @@ def fit_gate(
             train = fit_detector(running, sets.train, detector)
         held_out = gather(running, sets.held_out, detector.features)
         ood = {kind: gather(running, s, detector.features) for kind, s in sets.ood.items()}
-        other = None
+        calibration: Outputs | float
         if isinstance(sets.calibration, BatchStream):
-            other = gather(running, sets.calibration, detector.features)
+            calibration = gather(running, sets.calibration, detector.features).outputs
+        else:
+            calibration = sets.calibration
     streams = sets.by_role()
     require_disjoint_streams(streams)  # of iterables only now all images are known
     _warn_of_accuracy(train, held_out, count, is_model=not isinstance(network, Precomputed))
     warn_of_copies(sets.held_out)
     if not ood and detector.calibrates(with_ood=True):
-        _log.info(
-            "No OOD images were given: the gate decides by its p-values, with the same guarantee, "
-            "and it returns no probability."
-        )
+        _log.info(_NO_OOD)
     calibrated = calibrate(
         detector,
         held_out,
-        other.outputs if other is not None else cast(float, sets.calibration),
+        calibration,
         {kind: found.outputs for kind, found in ood.items()},
         false_alarm_rate,
     )
-    metadata: dict[str, JsonValue] = {
-        "model": made_from,
-        "splits": {role: describe_stream(stream) for role, stream in streams.items()},
-    }
     measured = {"train": train.accuracy if train else None, "held_out": held_out.accuracy}
-    metadata |= {f"{k}_accuracy": value for k, value in measured.items() if value is not None}
     gate = make(
         network=network,
         detector=detector,
@@ -102,7 +92,11 @@ def fit_gate(
         false_alarm_rate=false_alarm_rate,
         classes=names,
         inputs=sets.spec,
-        metadata=metadata,
+        metadata={
+            "model": made_from,
+            "splits": {role: describe_stream(stream) for role, stream in streams.items()},
+            **{f"{k}_accuracy": value for k, value in measured.items() if value is not None},
+        },
         image_hashes={role: image_hashes(stream.digests()) for role, stream in streams.items()},
     )
     return gate.with_diagnostics(calibrated.diagnostics)

@@ -11,6 +11,7 @@ from goen.data.inputs import BatchStream, first_inputs
 from goen.detectors import Detector
 from goen.errors import UsageError, warn
 from goen.extraction import run_network
+from goen.features.deterministic import check_deterministic
 from goen.features.precomputed import Precomputed
 from goen.gate.threshold import COMPARED_IMAGES, one_by_one
 from goen.models.placement import placement
@@ -102,11 +103,22 @@ def gather(network: nn.Module, images: BatchStream, features: Collection[str]) -
     return HeldOutPass(Outputs.concatenate(parts), alone)
 
 
-def try_network(network: nn.Module, inputs: Inputs) -> Outputs:
-    """The outputs for a few inputs; an error if the model outputs probabilities instead."""
+def try_network(network: nn.Module, running: nn.Module, inputs: Inputs) -> Outputs:
+    """The outputs for a few inputs.
+
+    Args:
+        network: of the gate.
+        running: the same, prepared for the detector.
+        inputs: two or more.
+
+    Raises:
+        UsageError: the model outputs probabilities in place of logits, or outputs that depend on
+            more than the image.
+    """
     device = placement(network)[0]
+    placed = map_parts(lambda part: part.to(device), inputs)
     with torch.no_grad():
-        outputs: Outputs = network(map_parts(lambda part: part.to(device), inputs))
+        outputs: Outputs = network(placed)
     logits = outputs.logits.double()
     within = bool(((logits >= 0) & (logits <= 1)).all())
     if within and bool(((logits.sum(dim=1) - 1).abs() < 1e-3).all()):
@@ -120,4 +132,5 @@ def try_network(network: nn.Module, inputs: Inputs) -> Outputs:
             "All outputs of the model lie in [0, 1]: are they probabilities of a sigmoid? goen "
             "needs the logits before it; else its confidences and the entropy mean little."
         )
+    check_deterministic(running, take(placed, slice(COMPARED_IMAGES)))
     return outputs.cpu()
