@@ -35,6 +35,7 @@ NEEDED = {
     "goen/report/templates/rates.js",
     "goen/report/templates/gallery.css",
     "goen/report/templates/gallery.js",
+    "goen/serve/templates/openapi.json",
     "goen/serve/templates/serve.css",
     "goen/serve/templates/serve.html",
     "goen/serve/templates/serve.js",

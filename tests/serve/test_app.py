@@ -279,6 +279,15 @@ def test_the_description_lists_exactly_what_there_is(served: Running) -> None:
         (path, method.upper()) for path, methods in described["paths"].items() for method in methods
     }
     assert {route for route in routes if route[0] not in ("/", "/static/{name}")} == listed
+    for reference in re.findall(r'"#/components/(\w+)/(\w+)"', json.dumps(described)):
+        assert reference[1] in described["components"][reference[0]], reference
+    score = described["paths"]["/score/{gate}"]["post"]
+    assert [p["$ref"].rpartition("/")[2] for p in score["parameters"]] == ["gate", "seen"]
+    assert score["requestBody"]["$ref"] == "#/components/requestBodies/score"
+    assert score["responses"]["200"]["$ref"] == "#/components/responses/score"
+    assert all(o["summary"] for path in described["paths"].values() for o in path.values())
+    gate = described["components"]["parameters"]["gate"]
+    assert gate["schema"]["enum"] == ["digits", "strict"]
     row = described["components"]["schemas"]["Row"]["properties"]
     assert set(row) == set(served.post("/score", images()[0]).json())
     assert row["label"]["type"] == "string"

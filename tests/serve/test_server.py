@@ -191,7 +191,7 @@ def test_a_client_that_never_reads_does_not_keep_its_connection() -> None:
         deaf.connect(("127.0.0.1", served.port))
         deaf.settimeout(SECONDS)
         with contextlib.suppress(ConnectionError):
-            deaf.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 1500)
+            deaf.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 3000)
         wait_for(lambda: served.app.accepted == served.app.answered)
         assert served.get("/v2/health/live").status_code == 200
 

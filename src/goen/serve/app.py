@@ -36,8 +36,7 @@ from goen.serve.uploads import Upload, is_multipart, read_multipart
 
 def make_app(service: Service) -> Guard:
     """The ASGI application of a service, which should be running."""
-    endpoints = _Endpoints(service)
-    return Guard(Router(endpoints.routes(), redirect_slashes=False), service)
+    return Guard(Router(_Endpoints(service).routes, redirect_slashes=False), service)
 
 
 def _page_assets() -> dict[str, tuple[bytes, str]]:
@@ -54,18 +53,18 @@ def _page_assets() -> dict[str, tuple[bytes, str]]:
 
 
 class _Endpoints:
+    """Who answers; the docstrings are the summaries of the OpenAPI description."""
+
     def __init__(self, service: Service) -> None:
         self.service = service
         self.bodies = Bodies(service.settings.limits)
         self.assets = _page_assets()
-
-    def routes(self) -> list[Route]:
         model = "/v2/models/{gate}"
         versions = f"{model}/versions/{{version}}"
         get, post = ["GET"], ["POST"]
-        return [
-            Route("/", self.page, methods=get),
-            Route("/static/{name}", self.asset, methods=get),
+        self.routes = [
+            Route("/", self.page, methods=get, include_in_schema=False),
+            Route("/static/{name}", self.asset, methods=get, include_in_schema=False),
             Route("/score", self.score, methods=post),
             Route("/score/{gate}", self.score, methods=post),
             Route("/gates", self.gates, methods=get),
@@ -88,7 +87,7 @@ class _Endpoints:
     # -- images ----------------------------------------------------------------------------
 
     async def score(self, request: Request) -> Response:
-        """Rows of ``goen score`` for one image or several."""
+        """Score images; with the first gate if none is named."""
         served = self._gate(request)
         kind = request.headers.get("content-type", "")
         several = is_multipart(kind)
@@ -132,7 +131,7 @@ class _Endpoints:
     # -- tensors -----------------------------------------------------------------------------
 
     async def infer(self, request: Request) -> Response:
-        """The Open Inference Protocol's request to score images."""
+        """Open Inference Protocol: score images (UINT8, N×3×H×W)."""
         served = self._gate(request)
         gate = served.gate
         async with self.bodies.read(request) as body:
@@ -157,17 +156,17 @@ class _Endpoints:
             self.service.keep(png_content(image))
 
     async def server(self, request: Request) -> Response:
-        """Name and version."""
+        """Open Inference Protocol: the server."""
         extensions = ["binary_tensor_data"]
         return JSONResponse({"name": "goen", "version": __version__, "extensions": extensions})
 
     async def model(self, request: Request) -> Response:
-        """What a gate takes and returns."""
+        """Open Inference Protocol: inputs and outputs of a gate."""
         served = self._gate(request)
         return JSONResponse(model_metadata(served.name, served.gate))
 
     async def model_ready(self, request: Request) -> Response:
-        """Whether a gate can score."""
+        """Open Inference Protocol: the gate can score."""
         self._gate(request)
         return await self.ready(request)
 
@@ -189,17 +188,17 @@ class _Endpoints:
     # -- the service -------------------------------------------------------------------------
 
     async def live(self, request: Request) -> Response:
-        """Whether the process answers."""
+        """Open Inference Protocol: the process answers."""
         return JSONResponse({"live": True})
 
     async def ready(self, request: Request) -> Response:
-        """Whether the service takes requests."""
+        """Open Inference Protocol: the service takes requests."""
         if not self.service.ready.is_set():
             raise Rejected("busy", "The service is stopping.")
         return JSONResponse({"ready": True})
 
     async def gates(self, request: Request) -> Response:
-        """What is served, for the page."""
+        """The gates, their classes and cues, and the limits."""
         limits = self.service.settings.limits
         found: JsonObject = {
             "version": __version__,
@@ -209,7 +208,7 @@ class _Endpoints:
         return JSONResponse(found)
 
     async def monitor(self, request: Request) -> Response:
-        """Log e-values, share flagged, latency and throughput."""
+        """Log e-values of the monitor, share flagged, latency."""
         served = self._gate(request)
         found: JsonObject = {
             "monitor": None if served.monitor is None else served.monitor.to_json(),
@@ -219,13 +218,13 @@ class _Endpoints:
         return JSONResponse(found)
 
     async def metrics(self, request: Request) -> Response:
-        """Counts for Prometheus."""
+        """Counts in Prometheus' text format."""
         text = self.service.metrics.text()
         return Response(text, media_type="text/plain; version=1.0.0; charset=utf-8")
 
     async def openapi(self, request: Request) -> Response:
-        """A description of this interface."""
-        return JSONResponse(describe(self.service))
+        """This description."""
+        return JSONResponse(describe(self.routes, self.service))
 
 
 def _row(served: ServedGate, upload: Upload, scored: ScoredImage | None) -> ScoreRow:
