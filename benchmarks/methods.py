@@ -19,7 +19,7 @@ from goen.detectors.calibration_head import HeadConfig
 from goen.extraction import extract
 from goen.models import NetworkConfig, ResNet18
 from goen.outputs import Outputs
-from goen.studies import METHODS, Material
+from goen.studies import METHODS, FitData
 from goen.studies.methods import Labelled
 from timing import header, report
 
@@ -75,7 +75,7 @@ def main() -> int:
         }
         total = 0.0
         for method in methods:
-            fitted = method.fit(Material(network, HeadConfig(epochs=2), sets))
+            fitted = method.fit(FitData(network, HeadConfig(epochs=2), sets))
             times = []
             for _ in range(repeats):
                 started = time.perf_counter()

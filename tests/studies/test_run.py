@@ -59,6 +59,12 @@ def finished(protocol: Protocol, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return folder
 
 
+@pytest.fixture(scope="module")
+def stages(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Stages:
+    """A copy of the stages of the finished run, to which tests may add others."""
+    return Stages(shutil.copytree(finished / "stages", tmp_path_factory.mktemp("all") / "stages"))
+
+
 @pytest.fixture(autouse=True)
 def _tiny_preset(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PRESETS, "tiny", TINY)  # type: ignore[arg-type]
@@ -116,7 +122,7 @@ def test_a_run_is_complete_and_every_number_has_its_origin(
             assert not r.seen_in_calibration
         if r.method == "gate":
             assert held_out in r.calibrated_on
-    assert gate.facts["splits"]["train"]["fingerprint"] == protocol.train.fingerprint
+    assert gate.metadata["splits"]["train"]["fingerprint"] == protocol.train.fingerprint
     assert goen.load(tmp_path / "run").threshold == gate.threshold
 
 
@@ -183,10 +189,10 @@ GATES = [
 
 @pytest.mark.parametrize("detector", GATES)
 def test_a_run_makes_a_gate_of_any_detector(
-    finished: Path, protocol: Protocol, tmp_path: Path, detector: str
+    stages: Stages, protocol: Protocol, tmp_path: Path, detector: str
 ) -> None:
     config = RunConfig(preset="tiny", detector=detector)
-    run(config, protocol, tmp_path / "run", Stages(finished / "stages"))
+    run(config, protocol, tmp_path / "run", stages)
     scores = load_file(tmp_path / "run" / "scores.safetensors")
     gate = goen.load(tmp_path / "run")
     for name, ood in protocol.evaluation.items():
@@ -197,7 +203,7 @@ def test_a_run_makes_a_gate_of_any_detector(
 
 @pytest.mark.parametrize("detector", ["max_softmax", "odin", "goen_m_ood"])
 def test_the_report_of_a_run_with_any_detector(
-    finished: Path,
+    stages: Stages,
     protocol: Protocol,
     tmp_path: Path,
     detector: str,
@@ -205,7 +211,7 @@ def test_the_report_of_a_run_with_any_detector(
 ) -> None:
     monkeypatch.setattr("goen.report.figures.style.FORMS", ("svg",))
     config = RunConfig(preset="tiny", detector=detector)
-    run(config, protocol, tmp_path / "run", Stages(finished / "stages"))
+    run(config, protocol, tmp_path / "run", stages)
     text = write_report(tmp_path / "run").read_text(encoding="utf-8")
     assert METHODS[detector].title in text
 
