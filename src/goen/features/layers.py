@@ -100,7 +100,7 @@ def list_layers(
 
     Example:
         >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 5))
-        >>> layers(model, (3, 8, 8))
+        >>> list_layers(model, (3, 8, 8))
         layer  kind     output        width  depth
         1      ReLU     (N, 8, 6, 6)      8      1
         2      Flatten  (N, 288)        288      1
@@ -208,7 +208,7 @@ def _prepared(
 def _worth_a_look(
     model: nn.Module, calls: list[_Call], whole: Any, where: str | int | None
 ) -> list[_Call]:
-    """See ``layers``."""
+    """See ``list_layers``."""
     try:
         logits = find_logits(whole, where, len(calls[0].gives)) if calls else None
     except UsageError:
