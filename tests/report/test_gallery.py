@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect
 
-from goen.errors import FitError
-from goen.gate import HeldOut
-from goen.report.gallery import Card, Gallery, Neighbour, Rates, TrainingImage, neighbour_numbers
+from goen.gate.rates import Rates
+from goen.report.gallery import Card, Gallery, Neighbour, TrainingImage, neighbour_numbers
 from tests.report.browser import CHROMIUM, chromium, look_at
 from tests.report.scored import HOSTILE, Scored, scored
 
@@ -23,32 +22,6 @@ in_browser = pytest.mark.skipif(
 )
 NEAR = ((Neighbour(7, 1, 0.25), Neighbour(3, 0, 0.5)), (Neighbour(7, 1, 0.125),))
 CARD = Card("a.png", "data:,", 1, 0.75, 0.1, "data:,t", 0, (0.2, 0.1, 1.0), NEAR, "a note")
-
-
-@pytest.mark.parametrize("held_out", [1, 19, 20, 120, 999, 2000])
-def test_the_slider_has_the_rates_that_a_gate_takes_and_no_other(held_out: int) -> None:
-    scores = HeldOut(np.arange(float(held_out)))
-    choices = Rates(0.5, held_out, {}).choices()
-    assert choices == sorted(set(choices))
-    assert choices[-1] == 0.5
-    for rate in choices:
-        scores.threshold(rate)  # or a FitError
-    lower = [rate for rate in Rates(0.5, 10**7, {}).choices() if rate < choices[0]]
-    assert lower
-    with pytest.raises(FitError):
-        scores.threshold(lower[-1])
-
-
-def test_the_gates_own_rate_is_on_the_slider() -> None:
-    assert Rates(0.0437, 2000, {}).choices().count(0.0437) == 1
-    assert Rates(0.05, 2000, {}).choices().count(0.05) == 1
-    assert Rates(0.7, 2000, {}).choices()[-1] == 0.7
-
-
-def test_rates_are_the_numbers_that_people_write() -> None:
-    # Not 3 * 0.01 = 0.03 or 1.5 * 0.1 = 0.15000000000000002: what float("0.15") gives.
-    for rate in Rates(0.05, 10**7, {}).choices():
-        assert len(str(rate)) <= 7
 
 
 def test_numbers_reach_the_script_exactly() -> None:

@@ -12,8 +12,8 @@ from goen import __version__
 from goen.data.images.data_urls import image_url
 from goen.data.images.pixel_format import Pixels
 from goen.gate.prediction import ScoreRow
+from goen.gate.rates import Rates
 from goen.io.manifest import JsonObject, JsonValue
-from goen.report.gallery import Rates
 from goen.scoring.flagged_copies import png_content
 from goen.scoring.rows import score_columns
 from goen.serve.batching import ScoredImage
@@ -42,13 +42,13 @@ def make_app(service: Service) -> Guard:
 def _page_assets() -> dict[str, tuple[bytes, str]]:
     """The content and type of the page's files by their names in its addresses."""
     kinds = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
-    files = dict.fromkeys(("serve.html", "serve.css", "serve.js"), "goen.serve")
+    files = dict.fromkeys(("serve.html", "serve.css", "serve.js"), "serve")
     return {
         name: (
-            resources.files(package).joinpath("templates", name).read_bytes(),
+            resources.files("goen").joinpath(package, "templates", name).read_bytes(),
             f"{kinds[name.rpartition('.')[2]]}; charset=utf-8",
         )
-        for name, package in {**files, "rates.js": "goen.report"}.items()
+        for name, package in {**files, "rates.js": "report"}.items()
     }
 
 

@@ -12,6 +12,7 @@ from goen.data.images.decoding import RESIZE_FILTER
 from goen.data.imageset import ImageSet
 from goen.gate import Gate
 from goen.gate.prediction import ScoreRow
+from goen.gate.rates import Rates
 from goen.io.files import printable
 from goen.io.provenance import versions
 from goen.report.blocks import FactTable, Page, PageBlock, Paragraph, Section, bold
@@ -21,7 +22,7 @@ from goen.report.cards import (
     training_images,
     with_thumbnails,
 )
-from goen.report.gallery import Card, Gallery, Rates
+from goen.report.gallery import Card, Gallery
 from goen.report.page import write_single_page
 from goen.scoring.pipeline import ScoredBatch
 
