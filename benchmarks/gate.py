@@ -119,7 +119,7 @@ def many_classes() -> None:
     ).eval()
     images = torch.randint(0, 256, (ROWS + 1000, 3, 32, 32), dtype=torch.uint8)
     gate = wide_gate(FeatureExtractor(model, "3"), images)
-    bank = gate.detector.bank.unit("3")
+    bank = gate.detector.bank_.unit["3"]
     print(f"squared length of the rows' mean: {float(bank.mean(dim=0).square().sum()):.4f}")
     for batch in (1, 8, 128):
         some, queries = images[:batch], bank[:batch].clone()

@@ -1,8 +1,6 @@
 import math
 import pickle
-from functools import reduce
 from itertools import pairwise
-from random import Random
 
 import numpy as np
 import pytest
@@ -14,7 +12,7 @@ from torch import Tensor
 
 from goen.detectors import _bank
 from goen.detectors._bank import Bank
-from goen.errors import ArtifactError, FitError, NotFittedError, UsageError
+from goen.errors import ArtifactError
 from goen.functional.neighbours import NeighbourIndex
 from goen.outputs import Outputs
 
@@ -67,44 +65,6 @@ def test_any_chunks_keep_the_same_rows(cuts: list[int], rows: int) -> None:
         assert torch.equal(parts.state()[name], value), name
 
 
-@settings(max_examples=30, deadline=None)
-@given(st.lists(st.integers(1, 499), max_size=5), st.integers(1, 300), st.randoms())
-def test_banks_of_parts_merge_to_that_of_the_whole(
-    cuts: list[int], rows: int, random: Random
-) -> None:
-    outputs, labels = stream(500)
-    whole = Bank(["a", "b"], rows).update(outputs, labels)
-    parts = [
-        Bank(["a", "b"], rows).update(outputs[a:b], labels[a:b], first_row=a)
-        for a, b in pairwise(sorted({0, *cuts, 500}))
-    ]
-    random.shuffle(parts)
-    before = [len(part) for part in parts]
-    merged = reduce(Bank.merged, parts)
-    assert [len(part) for part in parts] == before
-    assert torch.equal(merged.numbers, whole.numbers)
-    for name, value in whole.state().items():
-        assert torch.equal(merged.state()[name], value), name
-    # Also one bank that is offered the same parts in another order.
-    one = Bank(["a", "b"], rows)
-    for a, b in reversed([*pairwise(sorted({0, *cuts, 500}))]):
-        one.update(outputs[a:b], labels[a:b], first_row=a)
-    assert torch.equal(one.unit("b"), whole.unit("b"))
-
-
-def test_banks_of_different_networks_do_not_merge() -> None:
-    outputs, labels = stream(50)
-    bank = Bank(["a"]).update(outputs, labels)
-    for other in (
-        Bank(["b"]).update(outputs, labels),
-        Bank(["a"], 7).update(outputs, labels),
-        Bank(["a"]).update(Outputs(torch.zeros(50, 9), outputs.features), labels),
-        Bank(["a"]).update(Outputs(outputs.logits, {"a": torch.ones(50, 2)}), labels),
-    ):
-        with pytest.raises(UsageError, match=r"same network: Bank\(a of 3; 4 classes, 50"):
-            bank.merged(other)
-
-
 def test_every_class_keeps_its_share_and_a_rare_one_all_it_has() -> None:
     outputs, labels = stream(1000)
     labels[:] = 0
@@ -113,7 +73,7 @@ def test_every_class_keeps_its_share_and_a_rare_one_all_it_has() -> None:
     kept = bank.state()["labels"]
     assert torch.bincount(kept, minlength=CLASSES).tolist() == [10, 0, 0, 7]
     own = {tuple(row) for row in unit(outputs.features["a"]).float().tolist()}
-    assert all(tuple(row) in own for row in bank.unit("a").tolist())
+    assert all(tuple(row) in own for row in bank.unit["a"].tolist())
 
 
 def test_a_rare_class_has_its_neighbours_among_its_own() -> None:
@@ -134,7 +94,7 @@ def test_rows_are_drawn_evenly_from_the_whole_stream() -> None:
     bank = Bank(["z"], 1000).update(
         Outputs(torch.zeros(count, 1), {"z": rows}), torch.zeros(count, dtype=torch.int64)
     )
-    kept = bank.unit("z").double()
+    kept = bank.unit["z"].double()
     places = (kept[:, 0] / kept[:, 1] * count).sort().values
     # A quarter of them in each quarter, within four standard deviations (about 12 rows).
     counts = torch.histc(places, 4, 0, count)
@@ -200,30 +160,6 @@ def test_after_an_update_the_new_rows_are_searched() -> None:
     assert torch.equal(bank.distance(outputs, "a"), whole.distance(outputs, "a"))
 
 
-def test_what_cannot_be_meant_is_refused_and_changes_nothing() -> None:
-    outputs, labels = stream(50)
-    bank = Bank(["a", "b"])
-    with pytest.raises(NotFittedError, match="empty"):
-        bank.distance(outputs, "a")
-    bank.update(outputs, labels)
-    before = bank.state()
-    bad = Outputs(outputs.logits, {**outputs.features, "b": outputs.features["b"] * torch.nan})
-    with pytest.raises(FitError, match="NaN or infinity"):
-        bank.update(bad, labels)
-    with pytest.raises(UsageError, match="Labels lie in"):
-        bank.update(outputs, labels + CLASSES)
-    narrow = Outputs(outputs.logits, {**outputs.features, "a": outputs.features["a"][:, :2]})
-    with pytest.raises(UsageError, match="width 3"):
-        bank.update(narrow, labels)
-    with pytest.raises(UsageError, match="of 4 classes, got outputs of 6"):
-        bank.update(Outputs(torch.zeros(50, 6), outputs.features), labels)
-    with pytest.raises(UsageError, match="lack b; they have a"):
-        bank.update(outputs.keep(["a"]), labels)
-    assert all(torch.equal(bank.state()[name], value) for name, value in before.items())
-    with pytest.raises(UsageError, match="rows must be an integer, at least 1; got"):
-        Bank(["a"], 0)
-
-
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
@@ -279,7 +215,7 @@ def test_kept_rows_know_their_place_in_the_stream(monkeypatch: pytest.MonkeyPatc
         assert one.num_seen == 500
         for layer in ("a", "b"):
             expected = unit(outputs.features[layer])[one.numbers].float()
-            assert torch.allclose(one.unit(layer), expected)
+            assert torch.allclose(one.unit[layer], expected)
         assert torch.equal(one.state()["labels"], labels[one.numbers])
     assert int(bank.numbers.max()) >= 200
 

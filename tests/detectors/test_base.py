@@ -370,8 +370,10 @@ def test_settings_of_other_names_and_types_are_refused() -> None:
     for wrong in ({"k": "5"}, {"k": [5]}, {"k": 0}, {"feature": []}):
         with pytest.raises(ValueError, match=r"k must be an integer|at least one feature"):
             KNN.from_settings(wrong)
-    with pytest.raises(ValueError, match="its settings are of the wrong type"):
+    with pytest.raises(ValueError, match=r"percentile must be a number, .*; got 'high'"):
         ReAct.from_settings({"percentile": "high"})
+    with pytest.raises(ValueError, match="its settings are of the wrong type"):
+        GoenM.from_settings({"layers": 3})
     assert KNN.from_settings({"feature": ["a", "b"]}).feature == ("a", "b")
 
 

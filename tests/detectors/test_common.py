@@ -307,6 +307,17 @@ def test_more_training_images_or_a_sentence(case: str) -> None:
     if detector.calibrates(with_ood="ood" in given):
         detector.calibrate(given["held_out"], given.get("ood"))
     assert torch.allclose(detector.score(far), fitted(case).score(far), rtol=1e-6)
+    state, good, labels = detector.state(), given["outputs"], given["labels"]
+    for wrong, error in (
+        (broken(good)["outputs"], FitError),
+        (replace(good, logits=good.logits[:, :3]), UsageError),
+        (replace(good, features={k: v[:, 1:] for k, v in good.features.items()}), UsageError),
+        (replace(good, features={}), UsageError),
+        (good[:9], UsageError),
+    ):
+        with pytest.raises(error):
+            detector.update(wrong, labels)
+    assert all(torch.equal(detector.state()[name], value) for name, value in state.items())
 
 
 @every
@@ -579,6 +590,16 @@ def test_a_gate_takes_more_training_images_or_says_why_not(name: str) -> None:
         return
     updated = made.update(train=more, held_out=rest).gate
     assert not np.array_equal(updated.predict(rest).score, made.predict(rest).score)
+
+
+def test_a_gate_whose_detector_needs_all_training_images_at_once() -> None:
+    sets = images()
+    detector = Goen(shrinkage="ledoit_wolf")
+    made = Gate.fit(
+        trained(), sets["train"], sets["held_out"], detector=detector, layers=LAYERS,
+        preprocess=preprocess,
+    )  # fmt: skip
+    assert np.isfinite(made.predict(sets["test"]).score).all()
 
 
 def test_an_uncertainty_is_that_of_the_network_or_a_sentence(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def test_sure_answers_do_not_tie() -> None:
 
 def test_what_cannot_be_meant_is_refused() -> None:
     for gamma in (0.0, 1.0, -0.1):
-        with pytest.raises(UsageError, match="gamma lies above 0 and below 1"):
+        with pytest.raises(UsageError, match="gamma must be a number, above 0 and below 1"):
             GEN(gamma=gamma)
     with pytest.raises(UsageError, match="top must be an integer, at least 1; got"):
         GEN(top=0)

@@ -269,7 +269,7 @@ def test_without_held_out_images_a_fifth_of_the_training_images_standardises() -
     detector = GoenM().fit(train, labels)
     assert len(detector.bank_) == 80
     assert detector.id_cues_.shape == (20, 3)
-    kept = {tuple(row) for row in detector.bank_.unit("late").tolist()}
+    kept = {tuple(row) for row in detector.bank_.unit["late"].tolist()}
     unit = train.features["late"].double()
     unit = (unit / unit.norm(dim=1, keepdim=True)).float()
     left_out = torch.tensor([tuple(row) not in kept for row in unit.tolist()])

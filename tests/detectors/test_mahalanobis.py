@@ -91,7 +91,7 @@ def test_degenerate_training_sets_say_what_is_wrong() -> None:
     with pytest.raises(FitError, match="condition number"):
         Mahalanobis(ridge=0).fit(of(rows), labels // 2)
     for ridge in (-1.0, np.nan, np.inf):
-        with pytest.raises(UsageError, match="ridge is a share"):
+        with pytest.raises(UsageError, match="ridge must be a number, at least 0"):
             Mahalanobis(ridge=ridge)
 
 

@@ -248,7 +248,7 @@ def test_it_goes_through_the_one_loop_over_images(small_set: ImageSet) -> None:
 
 @pytest.mark.parametrize("epsilon", [-0.1, 1.0, 255.0, np.nan])
 def test_a_step_that_is_no_step_in_a_pixel_is_refused(epsilon: float) -> None:
-    with pytest.raises(UsageError, match="epsilon is a step"):
+    with pytest.raises(UsageError, match="epsilon must be a number, at least 0 and below 1"):
         Perturbed(Linear(), epsilon=epsilon)
 
 
@@ -256,7 +256,7 @@ def test_other_images_and_temperatures_are_refused() -> None:
     with pytest.raises(UsageError, match=r"got torch\.int64"):
         Perturbed(Linear())(torch.zeros(1, 1, 1, 3, dtype=torch.int64))
     for make in (lambda: Perturbed(Linear(), temperature=0), lambda: ODIN(temperature=-1)):
-        with pytest.raises(UsageError, match="temperature is a number above 0"):
+        with pytest.raises(UsageError, match="temperature must be a number, above 0"):
             make()
     with pytest.raises(UsageError, match="at least two"):
         ODIN().score(Outputs(torch.zeros(2, 1), {}))

@@ -91,7 +91,7 @@ def test_constant_features_are_measured() -> None:
 def test_what_cannot_be_meant_is_refused() -> None:
     weight, bias = classifier()
     for percentile in (0, 101, np.nan):
-        with pytest.raises(UsageError, match="percentile lies above 0"):
+        with pytest.raises(UsageError, match=r"percentile must be .*, above 0 and at most 100"):
             ReAct(percentile=percentile)
     react = ReAct()
     with pytest.raises(UsageError, match="have no linear classifier"):

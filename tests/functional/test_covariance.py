@@ -1,11 +1,9 @@
-import math
-
 import numpy as np
 import pytest
 import torch
 from sklearn.covariance import EmpiricalCovariance, ledoit_wolf, oas
 
-from goen.errors import FitError, UsageError
+from goen.errors import FitError
 from goen.functional.covariance import (
     ledoit_wolf_shrinkage,
     oas_shrinkage,
@@ -66,15 +64,6 @@ def test_ledoit_wolf_of_a_case_worked_by_hand() -> None:
     assert oas_shrinkage(s) == 1.0
 
 
-def test_ledoit_wolf_wants_the_same_rows_again() -> None:
-    rows, labels = drawn(13, 40, 3, 2)
-    s = fed(rows, labels, 2)
-    with pytest.raises(UsageError, match="have seen 40, the chunks held 39"):
-        ledoit_wolf_shrinkage(s, [(rows[1:], labels[1:])])
-    with pytest.raises(UsageError, match="in other classes"):
-        ledoit_wolf_shrinkage(s, [(rows, 1 - labels)])
-
-
 def test_shrinkage_of_one_dimension_and_of_no_spread() -> None:
     labels = torch.tensor([0, 0])
     line = torch.tensor([[0.0], [1.0]])
@@ -113,17 +102,3 @@ def test_features_too_large_to_square_are_a_fit_error() -> None:
     s = ClassStatistics(1, 1).update(rows, torch.tensor([0, 0]))
     with pytest.raises(FitError, match="too large to square"):
         tied_covariance(s)
-
-
-@pytest.mark.parametrize("ridge", [-1e-5, math.nan, math.inf])
-def test_ridge_that_cannot_be_meant_is_refused(ridge: float) -> None:
-    rows, labels = drawn(14, 10, 2, 1)
-    with pytest.raises(UsageError, match="ridge"):
-        tied_covariance(fed(rows, labels, 1), ridge)
-
-
-@pytest.mark.parametrize("shrinkage", [-0.1, 1.1, math.nan])
-def test_shrinkage_that_cannot_be_meant_is_refused(shrinkage: float) -> None:
-    rows, labels = drawn(14, 10, 2, 1)
-    with pytest.raises(UsageError, match="shrinkage"):
-        tied_covariance(fed(rows, labels, 1), shrinkage=shrinkage)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.covariance import EmpiricalCovariance
 from torch import Tensor
 
-from goen.errors import ArtifactError, FitError, UsageError
+from goen.errors import FitError, UsageError
 from goen.functional.covariance import (
     tied_covariance,
 )
@@ -70,7 +70,7 @@ def test_statistics_of_a_case_worked_by_hand() -> None:
     s = ClassStatistics(3, 2).update(rows[:3], labels[:3]).update(rows[3:], labels[3:])
     assert s.num_rows == 5
     assert s.counts_.tolist() == [2, 0, 3]
-    assert s.empty_classes == (1,)
+    assert s.means_.isnan().all(dim=1).tolist()[1]
     assert s.means_[0].tolist() == [2.0, 4.0]
     assert s.means_[1].isnan().all()
     assert s.means_[2].tolist() == [12.0, 1.0]
@@ -176,11 +176,11 @@ def test_thousand_classes_of_width_512() -> None:
         EmpiricalCovariance(store_precision=False, assume_centered=True).fit(residuals).covariance_
     )
     assert relative_error(tied_covariance(s, ridge=0.0), reference) <= 1e-10
-    assert 999 in s.empty_classes
+    assert s.counts_[999] == 0
     whitening = whitener(s.means_, tied_covariance(s))
     distance, label = whitening.nearest(rows[:20])
     assert torch.isfinite(distance).all()
-    assert not set(label.tolist()) & set(s.empty_classes)
+    assert (s.counts_[label] > 0).all()
 
 
 def test_equal_rows_have_a_scatter_of_exactly_zero() -> None:
@@ -253,23 +253,6 @@ def test_saved_state_goes_on_as_if_never_saved() -> None:
     loaded.update(rows[50:], labels[50:])
     for name, value in first.state().items():
         assert torch.equal(value, loaded.state()[name]), name
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"counts": None}, "consist of"),
-        ({"extra": torch.zeros(1)}, "consist of"),
-        ({"counts": torch.zeros(4, dtype=torch.int64)}, "'counts' as torch.int64"),
-        ({"mean_low": torch.zeros(3, 2)}, "'mean_low' as torch.float64"),
-        ({"mean_high": torch.zeros(3, dtype=torch.float64)}, "shape"),
-        ({"counts": torch.tensor([1, -1, 0])}, "negative"),
-    ],
-)
-def test_damaged_state_is_refused(change: dict[str, Tensor | None], message: str) -> None:
-    state = {**ClassStatistics(3, 2).state(), **change}
-    with pytest.raises(ArtifactError, match=message):
-        ClassStatistics.from_state({k: v for k, v in state.items() if v is not None})
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from scipy.spatial.distance import pdist
 from scipy.stats import entropy, variation
 from sklearn.covariance import empirical_covariance
 from sklearn.decomposition import PCA
@@ -22,7 +21,6 @@ from goen.functional.geometry import (
     condition_number,
     effective_rank,
     feature_geometry,
-    mean_distance_ratio,
     nearest_mean_agreement,
     top_share,
 )
@@ -107,15 +105,6 @@ def test_the_means_of_features_decide_nc4_as_in_sklearn() -> None:
     nearest = NearestCentroid().fit(rows.numpy(), labels.numpy()).predict(rows.numpy())
     expected = np.mean(nearest == logits.numpy().argmax(1))
     assert nearest_mean_agreement(rows, logits, statistics.means_) == expected
-
-
-def test_the_ratio_of_plain_means_matches_scipy() -> None:
-    rows, labels = blobs(5)
-    means = seen(rows, labels, 4).means_
-    pairs = zip(rows.numpy(), labels.tolist(), strict=True)
-    spread = np.mean([np.linalg.norm(row - means.numpy()[label]) for row, label in pairs])
-    expected = pdist(means.numpy()).mean() / spread
-    assert mean_distance_ratio(rows, labels, means) == pytest.approx(expected, rel=1e-12)
 
 
 def test_an_offset_of_a_million_costs_no_digits_that_matter() -> None:
@@ -272,15 +261,12 @@ def test_fewer_rows_than_dimensions_is_singular() -> None:
     assert 1 < g.condition_number_ridged < math.inf
 
 
-def test_a_class_without_a_mean_is_left_out_of_nc4_and_the_ratio() -> None:
+def test_a_class_without_a_mean_is_left_out_of_nc4() -> None:
     means = torch.tensor([[0.0], [torch.nan], [4.0]])
     rows = torch.tensor([[1.9], [2.1], [9.0]])
     logits = torch.tensor([[1.0, 0, 0], [0, 0, 1.0], [0, 0, 1.0]])
     assert nearest_mean_agreement(rows, logits, means) == 1
-    assert mean_distance_ratio(rows[:2], torch.tensor([0, 2]), means) == pytest.approx(4 / 1.9)
     assert math.isnan(nearest_mean_agreement(rows[:0], logits[:0], means))
-    assert math.isnan(mean_distance_ratio(rows[:1], torch.tensor([0]), means[:2]))
-    assert mean_distance_ratio(means[[0, 2]], torch.tensor([0, 2]), means) == math.inf
 
 
 def test_what_cannot_be_meant_is_refused() -> None:
@@ -292,15 +278,3 @@ def test_what_cannot_be_meant_is_refused() -> None:
         feature_geometry(seen(rows * 1e160, labels, 4))
     with pytest.raises(UsageError, match=r"\(4, 6\), got \(6, 4\)"):
         feature_geometry(statistics, torch.zeros(6, 4))
-    with pytest.raises(UsageError, match="ridge is a variance"):
-        feature_geometry(statistics, ridge=-1.0)
-    with pytest.raises(UsageError, match=r"covariance \(D, D\), got \(2, 3\)"):
-        condition_number(torch.zeros(2, 3))
-    with pytest.raises(UsageError, match=r"logits \(N, C\) = \(240, 4\), got \(240, 3\)"):
-        nearest_mean_agreement(rows, torch.zeros(240, 3), statistics.means_)
-    with pytest.raises(FitError, match="No class has a mean"):
-        nearest_mean_agreement(rows, torch.zeros(240, 1), torch.full((1, 6), torch.nan))
-    with pytest.raises(UsageError, match="class has no mean"):
-        mean_distance_ratio(
-            rows[:1], torch.tensor([1]), torch.tensor([[0.0], [math.nan], [1.0]]).expand(3, 6)
-        )

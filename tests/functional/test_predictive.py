@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from scipy.stats import dirichlet, entropy
 from torch.distributions import Dirichlet, kl_divergence
 
-from goen.errors import UsageError
 from goen.functional.predictive import (
     dirichlet_kl_to_uniform,
     dirichlet_nll,
@@ -112,13 +111,6 @@ def test_nan_stays_nan() -> None:
     log_p[3, 5, 2] = torch.nan
     for measure in (mutual_information, summed_variance):
         assert torch.isnan(measure(log_p)).nonzero().flatten().tolist() == [5]
-
-
-@pytest.mark.parametrize("measure", [log_mean, mutual_information, summed_variance])
-@pytest.mark.parametrize("shape", [(3, 4), (0, 3, 4), (1, 2, 3, 4)])
-def test_other_shapes_are_refused(measure, shape) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(UsageError, match=r"\(S, N, C\)"):
-        measure(torch.zeros(shape))
 
 
 def test_the_likelihood_is_the_integral_over_the_dirichlet() -> None:

@@ -185,7 +185,7 @@ def test_batch_of_one_equals_batch_of_many() -> None:
 def test_class_without_rows_is_infinitely_far_and_listed() -> None:
     rows, labels = drawn(24, 100, 3, 2)
     whitening, _, _ = fitted(rows, 2 * labels, 4)  # classes 1 and 3 are empty
-    assert whitening.empty_classes == (1, 3)
+    assert whitening.classes.tolist() == [0, 2]
     distances = whitening.distances(rows)
     assert torch.isinf(distances[:, [1, 3]]).all()
     assert torch.isfinite(distances[:, [0, 2]]).all()
@@ -234,20 +234,17 @@ def test_precision_chol_is_triangular_and_squares_to_the_precision() -> None:
 
 
 @pytest.mark.parametrize(
-    ("means", "cov", "error", "message"),
+    ("means", "cov", "message"),
     [
-        (torch.zeros(2, 3), torch.eye(2), UsageError, r"got \(2, 3\) and \(2, 2\)"),
-        (torch.zeros(3), torch.eye(3), UsageError, "Expected means"),
-        (torch.zeros(1, 2), torch.tensor([[1.0, 0.0], [0.5, 1.0]]), UsageError, "symmetric"),
-        (torch.full((2, 2), math.nan), torch.eye(2), FitError, "No class has a mean"),
-        (torch.tensor([[0.0, math.nan]]), torch.eye(2), FitError, "finite"),
-        (torch.zeros(1, 2), torch.full((2, 2), math.inf), FitError, "finite"),
+        (torch.full((2, 2), math.nan), torch.eye(2), "No class has a mean"),
+        (torch.tensor([[0.0, math.nan]]), torch.eye(2), "finite"),
+        (torch.zeros(1, 2), torch.full((2, 2), math.inf), "finite"),
     ],
 )
 def test_means_and_covariance_that_cannot_be_used_are_refused(
-    means: Tensor, cov: Tensor, error: type[Exception], message: str
+    means: Tensor, cov: Tensor, message: str
 ) -> None:
-    with pytest.raises(error, match=message):
+    with pytest.raises(FitError, match=message):
         whitener(means, cov)
 
 

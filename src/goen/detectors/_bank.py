@@ -8,9 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from goen.checks import check_number
-from goen.errors import ArtifactError, NotFittedError, UsageError
-from goen.functional._rows import check_features, check_finite_for_fit, check_labels
+from goen.errors import ArtifactError
 from goen.functional.cues import normalise
 from goen.functional.neighbours import NeighbourIndex
 from goen.io.limits import CLASSES
@@ -50,8 +48,7 @@ class Bank:
 
     Each class keeps at most its share of ``rows``. Which images are kept is decided by a number
     that the image's row in the training set draws, so any chunks of the same set keep the same
-    images, in whatever order they come, and banks of parts of it merge to the bank of the whole.
-    The neighbour whose distance is measured is a fiftieth of the rows of the smallest class
+    images. The neighbour whose distance is measured is a fiftieth of the rows of the smallest class
     away, so that the measure means the same for a small bank and a large one.
 
     Args:
@@ -66,14 +63,15 @@ class Bank:
     """
 
     def __init__(self, layers: Sequence[str], rows: int = ROWS) -> None:
-        check_number("rows", rows, whole=True, at_least=1)
         self.layers = tuple(layers)
         self.rows = rows
         self.num_classes = 0
-        self._seen = 0
-        self._next_row = 0
-        self._neighbour = 0
-        self._unit: dict[str, Tensor] = {}
+        self.num_seen = 0
+        """How many training images were offered."""
+        self.neighbour = 0
+        """Which neighbour's distance is measured."""
+        self.unit: dict[str, Tensor] = {}
+        """The rows that are kept of each layer, ``(M, D)`` float32."""
         self._indices: dict[str, NeighbourIndex] = {}
         self._labels = torch.zeros(0, dtype=torch.int64, device="cpu")
         self._sampling_keys = torch.zeros(0, dtype=torch.float64, device="cpu")
@@ -82,106 +80,40 @@ class Bank:
     def __len__(self) -> int:
         return len(self._labels)
 
-    def update(self, outputs: Outputs, labels: Tensor, *, first_row: int | None = None) -> Self:
-        """Offer more training images; unchanged if an error is raised.
+    def update(self, outputs: Outputs, labels: Tensor) -> Self:
+        """Offer the next training images, with finite features, and their labels ``(N,)``.
 
-        Args:
-            outputs: of consecutive rows of the training set.
-            labels: ``(N,)``.
-            first_row: the number of the first of them in the training set, from 0. Without it they
-                follow the last that were offered.
-
-        Raises:
-            FitError: a feature is NaN or infinite.
-            UsageError: an invalid shape, type or label.
+        Of these and the kept ones, those that have one of the lowest keys of their class are kept.
         """
-        outputs.check_counts()
-        count = outputs.logits.shape[1]
-        if self._seen and count != self.num_classes:
-            raise UsageError(
-                f"This bank holds images of {self.num_classes} classes, got outputs of {count}."
-            )
-        missing = [layer for layer in self.layers if layer not in outputs.features]
-        if missing:
-            raise UsageError(
-                f"The outputs lack {', '.join(missing)}; they have "
-                f"{', '.join(outputs.features) or 'no features'}."
-            )
-        check_labels(labels, len(outputs), count)
-        for layer in self.layers:
-            features = outputs.features[layer]
-            check_features(features, self.width(layer) if self._unit else None)
-            check_finite_for_fit(features)
-        start = self._next_row if first_row is None else first_row
-        unit = {
-            layer: normalise(outputs.features[layer].detach()).to("cpu", torch.float32)
-            for layer in self.layers
-        }
-        self.num_classes = count
-        self._offer(
-            labels.detach().cpu().to(torch.int64), _sampling_keys(start, len(outputs)), unit
-        )
-        self._seen += len(outputs)
-        self._next_row = start + len(outputs)
-        return self
-
-    def _offer(self, labels: Tensor, keys: Tensor, unit: Mapping[str, Tensor]) -> None:
-        """Keep what has one of the lowest keys of its class, of these rows and the kept ones."""
-        labels, keys = torch.cat([self._labels, labels]), torch.cat([self._sampling_keys, keys])
+        self.num_classes = outputs.logits.shape[1]
+        start, self.num_seen = self.num_seen, self.num_seen + len(outputs)
+        labels = torch.cat([self._labels, labels.detach().cpu().to(torch.int64)])
+        keys = torch.cat([self._sampling_keys, _sampling_keys(start, len(outputs))])
         kept = _first_of_each_class(labels, keys, -(-self.rows // self.num_classes))
         if len(self) and bool((kept < len(self)).all()):
-            return  # of many images, most batches change nothing: the rows need not be copied
+            return self  # of many images, most batches change nothing: no rows need be copied
+        for layer in self.layers:
+            new = normalise(outputs.feature(layer)).to("cpu", torch.float32)
+            self.unit[layer] = torch.cat([self.unit.get(layer, new[:0]), new])[kept]
+        self._keep(labels[kept], keys[kept])
+        return self
+
+    def _keep(self, labels: Tensor, keys: Tensor) -> None:
+        """These are the labels and keys of the rows that are kept."""
+        self._labels, self._sampling_keys, self._numbers = labels, keys, None
+        # The rows are few or many: the indices are made when they are first asked for.
         self._indices = {}
-        self._neighbour = _neighbour(labels[kept])
-        for layer, new in unit.items():
-            self._unit[layer] = torch.cat([self._unit.get(layer, new[:0]), new])[kept]
-        self._labels, self._sampling_keys = labels[kept], keys[kept]
-        self._numbers = None
-
-    def merged(self, other: "Bank") -> "Bank":
-        """The bank of the images of both, the same bytes in any order; both stay as they are.
-
-        Raises:
-            UsageError: other layers, widths, classes or numbers of rows.
-        """
-        same = (self.layers, self.rows, self.num_classes) == (
-            other.layers,
-            other.rows,
-            other.num_classes,
-        ) and all(self.width(layer) == other.width(layer) for layer in self.layers)
-        if not same:
-            raise UsageError(f"These banks are not of the same network: {self} and {other}.")
-        both = Bank(self.layers, self.rows)
-        both.num_classes = self.num_classes
-        for bank in (self, other):
-            both._offer(bank._labels, bank._sampling_keys, bank._unit)
-        both._seen = self._seen + other._seen
-        both._next_row = max(self._next_row, other._next_row)
-        return both
-
-    def __repr__(self) -> str:
-        widths = ", ".join(f"{layer} of {self.width(layer)}" for layer in self._unit)
-        return f"Bank({widths}; {self.num_classes} classes, {len(self)} of {self._seen} images)"
-
-    def width(self, layer: str) -> int:
-        """Of the layer's features."""
-        return self._unit[layer].shape[1]
-
-    @property
-    def neighbour(self) -> int:
-        """Which neighbour's distance is measured."""
-        if not len(self):
-            raise NotFittedError("This bank is empty. Call update(outputs, labels) first.")
-        return self._neighbour
+        counts = torch.bincount(labels)
+        smallest = int(counts[counts > 0].min()) if len(labels) else 0
+        self.neighbour = max(1, round(smallest * _SHARE))
 
     def distance(self, outputs: Outputs, layer: str) -> Tensor:
         """From each unit vector to that neighbour, Euclidean, ``(N,)`` float64 in [0, 2].
 
         A row of zeros has no direction: it is as far as a right angle from everything.
         """
-        k = self.neighbour
         unit = normalise(outputs.feature(layer))
-        return (2 * self._index(layer).kth_distance(unit, k)).clamp_min(0).sqrt()
+        return (2 * self._index(layer).kth_distance(unit, self.neighbour)).clamp_min(0).sqrt()
 
     def _index(self, layer: str) -> NeighbourIndex:
         """Of this layer's rows, made when first asked for after an update.
@@ -190,7 +122,7 @@ class Bank:
         """
         index = self._indices.get(layer)
         if index is None:
-            index = self._indices[layer] = NeighbourIndex(self._unit[layer])
+            index = self._indices[layer] = NeighbourIndex(self.unit[layer])
         return index
 
     def nearest(self, outputs: Outputs, layer: str, count: int) -> NearestImages:
@@ -199,11 +131,6 @@ class Bank:
         cosine, rows = self._index(layer).nearest(unit, min(count, len(self)))
         distances = (2 * cosine).clamp_min(0).sqrt()
         return NearestImages(self.numbers[rows], self._labels[rows], distances)
-
-    @property
-    def num_seen(self) -> int:
-        """How many training images were offered."""
-        return self._seen
 
     @property
     def numbers(self) -> Tensor:
@@ -215,25 +142,17 @@ class Bank:
             ArtifactError: the random numbers are not those of a stream of so many images.
         """
         if self._numbers is None:
-            self._numbers = _places(self._sampling_keys, min(self._next_row, _MOST_SEEN))
+            self._numbers = _places(self._sampling_keys, min(self.num_seen, _MOST_SEEN))
         return self._numbers
-
-    def unit(self, layer: str) -> Tensor:
-        """The rows that are kept of this layer, ``(M, D)`` float32."""
-        return self._unit[layer]
 
     def state(self) -> dict[str, Tensor]:
         """Everything that was learnt, for an artifact."""
-        counts = torch.tensor([self.num_classes, self._seen, self.rows], device="cpu")
+        counts = torch.tensor([self.num_classes, self.num_seen, self.rows], device="cpu")
         state = {"labels": self._labels, "sampling_keys": self._sampling_keys, "counts": counts}
-        return state | {f"unit.{i}": self._unit[layer] for i, layer in enumerate(self.layers)}
+        return state | {f"unit.{i}": self.unit[layer] for i, layer in enumerate(self.layers)}
 
-    def load_state(self, state: Mapping[str, Tensor], *, next_row: int | None = None) -> Self:
+    def load_state(self, state: Mapping[str, Tensor]) -> Self:
         """Take what ``state`` gave.
-
-        Args:
-            state: of a bank.
-            next_row: the row after its last, for a bank that has not seen all rows before that.
 
         Raises:
             ValueError: a tensor that no bank has; the message names it.
@@ -253,23 +172,14 @@ class Bank:
                 f"each class at most, got {len(labels)} images with {most} of one class"
             )
         keys = tensors.floats("sampling_keys", (len(labels),), low=0.0, high=1.0)
-        unit = {
+        self.unit = {
             layer: _unit_rows(tensors, f"unit.{i}", len(labels))
             for i, layer in enumerate(self.layers)
         }
-        self.num_classes, self._seen, self.rows = num_classes, seen, rows
-        self._next_row = seen if next_row is None else next_row
-        self._labels, self._sampling_keys, self._unit = labels, keys, unit
-        self._neighbour = _neighbour(labels)
-        self._numbers = None
-        self._indices = {layer: NeighbourIndex(values) for layer, values in unit.items()}
+        self.num_classes, self.num_seen, self.rows = num_classes, seen, rows
+        self._keep(labels, keys)
+        self._indices = {layer: NeighbourIndex(values) for layer, values in self.unit.items()}
         return self
-
-
-def _neighbour(labels: Tensor) -> int:
-    """Which neighbour's distance is measured in a bank of these labels."""
-    counts = torch.bincount(labels)
-    return max(1, round(int(counts[counts > 0].min()) * _SHARE)) if len(labels) else 0
 
 
 def _unit_rows(tensors: Tensors, name: str, count: int) -> Tensor:

@@ -1,20 +1,31 @@
 """What all detectors share: ``fit``, ``score``, cues, and their state as tensors."""
 
 import inspect
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
-from typing import ClassVar, Self, final
+from typing import ClassVar, NamedTuple, Self, final
 
 import torch
 from torch import Tensor, nn
 
 from goen.detectors._bank import NearestImages
 from goen.errors import NotFittedError, UsageError
-from goen.functional._rows import check_features, check_labels
+from goen.functional._rows import check_features, check_finite_for_fit, check_labels
 from goen.io.manifest import JsonObject, JsonValue
-from goen.io.tensors import Tensors
+from goen.io.tensors import Shape, Tensors
 from goen.outputs import Outputs, check_classifier
+
+
+class Expected(NamedTuple):
+    """What a tensor of a saved state must be: finite numbers of this shape, range and type."""
+
+    shape: Shape
+    low: float = -math.inf
+    high: float = math.inf
+    dtype: torch.dtype = torch.float64
 
 
 class Detector(ABC):
@@ -25,7 +36,7 @@ class Detector(ABC):
     ``_score`` turns outputs into scores by means of them. Then it can be compared, be the detector
     of a gate, be saved with it, and be exported if torch can trace ``_score``. A detector that
     reads features has an attribute ``feature``: a name, several names, or ``None`` for the last
-    feature of the outputs that it is fitted on.
+    feature of the outputs that it is fitted on; these are finite when ``_fit`` is called.
 
     A detector with several *cues* (named quantities that its score combines) implements ``_cues``,
     ``score_cues`` and ``cue_names`` as well; any other has one cue, its score. One that needs ID
@@ -57,8 +68,8 @@ class Detector(ABC):
     reads_all_features: ClassVar[bool] = False
     """Whether ``feature=None`` means all features of the outputs rather than the last."""
 
-    can_update: ClassVar[bool] = False
-    """Whether ``update`` adds training images to what was fitted."""
+    can_update: bool = False
+    """Whether ``update`` adds training images to what was fitted; it implements ``_add``."""
 
     saved: ClassVar[bool] = True
     """Whether its state can be saved and exported."""
@@ -69,9 +80,13 @@ class Detector(ABC):
     num_classes_: int = 0
     """The classes that it was fitted on."""
 
-    @abstractmethod
     def _fit(self, outputs: Outputs, labels: Tensor) -> None:
         """Learn from these outputs and their labels ``(N,)``."""
+        if self.can_update:
+            self._add(outputs, labels)
+
+    def _add(self, outputs: Outputs, labels: Tensor) -> None:  # noqa: B027  (most cannot)
+        """Learn from further outputs and their labels ``(N,)``, and forget a calibration."""
 
     @abstractmethod
     def _score(self, outputs: Outputs) -> Tensor:
@@ -79,9 +94,15 @@ class Detector(ABC):
 
     def _cues(self, outputs: Outputs) -> Tensor:
         """The cues ``(N, K)`` of any float type."""
-        scores = self._score(outputs)
-        if not torch.compiler.is_compiling():
-            check_scores(scores, len(outputs), f"{type(self).__name__}._score")
+        scores, by = self._score(outputs), f"{type(self).__name__}._score"
+        if torch.compiler.is_compiling():
+            return scores[:, None]
+        if not isinstance(scores, Tensor) or scores.shape != (len(outputs),):
+            is_tensor = isinstance(scores, Tensor)
+            got = f"a tensor {tuple(scores.shape)}" if is_tensor else type(scores).__name__
+            raise UsageError(
+                f"{by} should give one score per image, a tensor ({len(outputs)},), got {got}."
+            )
         return scores[:, None]
 
     def score_cues(self, cues: Tensor) -> Tensor:
@@ -172,32 +193,40 @@ class Detector(ABC):
             UsageError: outputs that do not belong together, or lack what the method reads.
             FitError: outputs that the method cannot be fitted on.
         """
-        earlier = dict(vars(self))
-        try:
+        with self._unchanged_by_errors():
             self._forget()
-            self._check_fit(outputs, labels)
+            self._begin(outputs, labels)
             calibrating = self.calibrates(with_ood=bool(ood))
             if calibrating and held_out is None:
                 outputs, labels, held_out = self._set_apart(outputs, labels)
-            self.fit_training(outputs, labels)
+            self._learn(outputs, labels)
             if calibrating and held_out is not None:
                 self.calibrate(held_out, ood)
+        return self
+
+    @contextmanager
+    def _unchanged_by_errors(self) -> Iterator[None]:
+        earlier = dict(vars(self))
+        try:
+            yield
         except BaseException:
             vars(self).clear()
             vars(self).update(earlier)
             raise
-        return self
 
     @final
     def fit_training(self, outputs: Outputs, labels: Tensor) -> Self:
         """The part of ``fit`` that reads training images; ``calibrate`` is the other."""
         self._forget()
-        self._check_fit(outputs, labels)
-        self._begin(outputs)
+        self._begin(outputs, labels)
+        self._learn(outputs, labels)
+        return self
+
+    @final
+    def _learn(self, outputs: Outputs, labels: Tensor) -> None:
         with torch.no_grad():
             self._fit(outputs, labels)
             self._prepare()
-        return self
 
     @final
     def calibrate(self, held_out: Outputs, ood: Mapping[str, Outputs] | None = None) -> Self:
@@ -220,15 +249,21 @@ class Detector(ABC):
         assert held_out is not None, "only a detector that keeps its calibration goes without"
         self.calibrate(held_out, ood)
 
+    @final
     def update(self, outputs: Outputs, labels: Tensor) -> Self:
-        """Add training images to what was fitted; what was calibrated is forgotten.
+        """Add training images, in any chunks; what was calibrated is forgotten.
 
         Raises:
             UsageError: this method cannot be fitted in parts.
         """
-        raise UsageError(
-            f"{type(self).__name__} is fitted on all training images at once: fit it again."
-        )
+        if not self.can_update:
+            raise UsageError(
+                f"{type(self).__name__} is fitted on all training images at once: fit it again."
+            )
+        with self._unchanged_by_errors():
+            self._begin(outputs, labels)
+            self._add(outputs, labels)
+        return self
 
     @final
     def score(self, outputs: Outputs) -> Tensor:
@@ -238,7 +273,14 @@ class Detector(ABC):
             NotFittedError: nothing was fitted yet.
             UsageError: a score is NaN or infinite, because the outputs are.
         """
-        return self._finite(self.score_cues(self.cues(outputs)))
+        scores = self.score_cues(self.cues(outputs))
+        bad = int((~torch.isfinite(scores)).sum())
+        if bad:
+            raise UsageError(
+                f"{bad} of {len(scores)} scores of {type(self).__name__} are not finite. Check the "
+                "images and the network that gave these outputs."
+            )
+        return scores
 
     @final
     def cues(self, outputs: Outputs) -> Tensor:
@@ -301,39 +343,48 @@ class Detector(ABC):
         return outputs.feature(self.feature_name(outputs))
 
     @final
+    def classifier(self, outputs: Outputs) -> tuple[Tensor, Tensor]:
+        """Weight ``(C, D)`` and bias ``(C,)`` of the linear classifier behind that feature."""
+        found = outputs.classifier
+        assert found is not None, "only a detector that needs_classifier is fitted with one"
+        device = outputs.feature(found.feature).device
+        return found.weight.to(device, torch.float64), found.bias.to(device, torch.float64)
+
+    @final
     def _forget(self) -> None:
         """Remove what was fitted."""
         for name in [name for name in vars(self) if name.endswith("_")]:
             del vars(self)[name]
 
     @final
-    def _begin(self, outputs: Outputs) -> None:
-        """Note which features are read, and how many classes there are."""
-        names = self.feature_names(outputs)
-        self.num_classes_ = outputs.logits.shape[1]
-        self.widths_ = {name: outputs.feature(name).shape[1] for name in names}
-
-    @final
-    def _check_fit(self, outputs: Outputs, labels: Tensor) -> None:
-        """Raise a ``UsageError`` unless these are outputs, at least one, with a label each."""
-        check_features(outputs.logits)
-        outputs.check_counts()
+    def _begin(self, outputs: Outputs, labels: Tensor) -> None:
+        """Check training outputs; of the first ones, note the features that are read."""
+        self._check_outputs(outputs)
         check_labels(labels, len(outputs), outputs.logits.shape[1])
         if not len(outputs):
             raise UsageError(f"{type(self).__name__} was given no outputs to fit.")
-        for name in self.feature_names(outputs):
-            check_features(outputs.feature(name))
+        rows = {name: outputs.feature(name) for name in self.feature_names(outputs)}
+        for values in rows.values():
+            check_features(values)
+            check_finite_for_fit(values)
+        self.num_classes_ = outputs.logits.shape[1]
+        self.widths_ = {name: values.shape[1] for name, values in rows.items()}
 
     @final
     def _check(self, outputs: Outputs) -> None:
         """Raise an error unless these outputs can be scored."""
-        check_features(outputs.logits)
-        outputs.check_counts()
         if not self.is_fitted:
             raise NotFittedError(
                 f"This {type(self).__name__} is not fitted. Call fit(outputs, labels), or load a "
                 "saved gate."
             )
+        self._check_outputs(outputs)
+
+    @final
+    def _check_outputs(self, outputs: Outputs) -> None:
+        """Raise a ``UsageError`` unless these are outputs, of the network that it is fitted on."""
+        check_features(outputs.logits)
+        outputs.check_counts()
         if self.widths_ is None:
             return
         if outputs.logits.shape[1] != self.num_classes_:
@@ -343,17 +394,6 @@ class Detector(ABC):
             )
         for name, width in self.widths_.items():
             check_features(outputs.feature(name), width)
-
-    @final
-    def _finite(self, scores: Tensor) -> Tensor:
-        """The scores; a ``UsageError`` if one is NaN or infinite, because the outputs are."""
-        bad = int((~torch.isfinite(scores)).sum())
-        if bad:
-            raise UsageError(
-                f"{bad} of {len(scores)} scores of {type(self).__name__} are not finite. Check the "
-                "images and the network that gave these outputs."
-            )
-        return scores
 
     @final
     def settings(self) -> dict[str, JsonValue]:
@@ -370,14 +410,23 @@ class Detector(ABC):
         }
 
     def _load(self, tensors: Tensors) -> None:
-        """Take what ``state`` gave; a ``ValueError`` names a tensor it cannot have given.
-
-        ``widths_`` and ``num_classes_`` are set. Of a method that does not override this, only
-        that all numbers are finite is known.
-        """
-        tensors.check_finite()
+        """Take what ``state`` gave; a ``ValueError`` names a tensor it cannot have given."""
+        expected = self._expected()
+        if not expected:
+            tensors.check_finite()
+        else:
+            tensors.check_names(expected)
+        for name, (shape, low, high, dtype) in expected.items():
+            tensors.floats(name, shape, low=low, high=high, dtype=dtype)
         for name, value in tensors.items():
             setattr(self, f"{name}_", value)
+
+    def _expected(self) -> Mapping[str, Expected]:
+        """What each tensor of ``state`` must be, since a file may come from anyone.
+
+        ``widths_`` and ``num_classes_`` are known. Where this is empty, all finite tensors will do.
+        """
+        return {}
 
     @classmethod
     def from_settings(cls, settings: JsonObject) -> Self:
@@ -430,11 +479,3 @@ def _as_json(value: object) -> JsonValue:
         return [_as_json(part) for part in value]
     assert value is None or isinstance(value, bool | int | float | str), value
     return value
-
-
-def check_scores(scores: object, count: int, by: str) -> None:
-    """Raise a ``UsageError`` unless these are one number per image; ``by`` is what gave them."""
-    if isinstance(scores, Tensor) and scores.shape == (count,):
-        return
-    got = f"a tensor {tuple(scores.shape)}" if isinstance(scores, Tensor) else type(scores).__name__
-    raise UsageError(f"{by} should give one score per image, a tensor ({count},), got {got}.")

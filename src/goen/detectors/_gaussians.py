@@ -7,7 +7,10 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from goen.errors import FitError, NotFittedError, UsageError, unknown
+from goen.checks import check_choice, check_number
+from goen.detectors._base import Detector
+from goen.errors import FitError, NotFittedError, UsageError
+from goen.functional._rows import blocks
 from goen.functional.covariance import ledoit_wolf_shrinkage, oas_shrinkage, tied_covariance
 from goen.functional.cues import normalise
 from goen.functional.gaussian import ClassStatistics
@@ -18,7 +21,7 @@ from goen.outputs import Outputs
 
 # Of one class: so many that their sums are exact in float64.
 _MOST_ROWS = 2**53 // CLASSES
-SHRINKAGES = ("none", "oas", "ledoit_wolf")
+_SHRINKAGES = ("none", "oas", "ledoit_wolf")
 
 
 class ClassGaussians:
@@ -49,8 +52,8 @@ class ClassGaussians:
         relative_ridge: bool = False,
         shrinkage: str = "none",
     ) -> None:
-        if shrinkage not in SHRINKAGES:
-            raise unknown("shrinkage", shrinkage, SHRINKAGES)
+        check_choice("shrinkage", shrinkage, _SHRINKAGES)
+        check_number("ridge", ridge, at_least=0)
         self.feature = feature
         self.unit_length = unit_length
         self.ridge = ridge
@@ -64,9 +67,10 @@ class ClassGaussians:
     def fit(self, outputs: Outputs, labels: Tensor) -> Self:
         """Forget everything and fit these outputs."""
         self.statistics_ = None
-        self._add(outputs, labels)
+        for block in blocks(len(outputs)):
+            self._add(outputs[block], labels[block])
         if self.shrinkage == "ledoit_wolf":
-            rows = [(self.rows(outputs), labels)]
+            rows = ((self.rows(outputs[block]), labels[block]) for block in blocks(len(outputs)))
             self._share = ledoit_wolf_shrinkage(self.statistics, rows)
         return self
 
@@ -77,7 +81,6 @@ class ClassGaussians:
         return self._add(outputs, labels)
 
     def _add(self, outputs: Outputs, labels: Tensor) -> Self:
-        outputs.check_counts()
         rows = self.rows(outputs)
         if self.statistics_ is None:
             classes = outputs.logits.shape[1]
@@ -161,10 +164,37 @@ class ClassGaussians:
         return self
 
 
-def check_relative_ridge(ridge: float) -> None:
-    """Raise a ``UsageError`` unless it is a share."""
-    if not (math.isfinite(ridge) and ridge >= 0):
-        raise UsageError(f"ridge is a share of the mean variance, at least 0, got {ridge}.")
+class GaussianDetector(Detector):
+    """A detector that measures one feature by class Gaussians with a relative ridge.
+
+    Args:
+        feature: which of the outputs' features to measure; the last if not given.
+        normalise: divide every feature vector by its length first.
+        ridge: added to the diagonal of each covariance, as a share of the mean variance within a
+            class.
+    """
+
+    def __init__(
+        self, *, feature: str | None = None, normalise: bool = False, ridge: float = 1e-6
+    ) -> None:
+        self.feature = feature
+        self.normalise = normalise
+        self.ridge = ridge
+        check_number("ridge", ridge, at_least=0)
+
+    def _gaussians(self, outputs: Outputs) -> ClassGaussians:
+        """Not fitted yet."""
+        return ClassGaussians(
+            self.feature_name(outputs),
+            unit_length=self.normalise,
+            ridge=self.ridge,
+            relative_ridge=True,
+        )
+
+    def _rows(self, outputs: Outputs) -> Tensor:
+        """The feature vectors as they are measured, ``(N, D)``."""
+        rows = self.feature_rows(outputs)
+        return normalise(rows) if self.normalise else rows
 
 
 def mean_variance(statistics: ClassStatistics) -> float:

@@ -4,8 +4,9 @@ from typing import ClassVar, final
 
 from torch import Tensor
 
+from goen.checks import check_number
 from goen.detectors._base import Detector
-from goen.functional.logits import check_temperature, energy_score
+from goen.functional.logits import energy_score
 from goen.outputs import Outputs
 
 
@@ -30,10 +31,7 @@ class Energy(Detector):
 
     def __init__(self, *, temperature: float = 1.0) -> None:
         self.temperature = temperature
-        check_temperature(temperature)
-
-    def _fit(self, outputs: Outputs, labels: Tensor) -> None:
-        """Nothing to learn."""
+        check_number("temperature", temperature, above=0)
 
     def _score(self, outputs: Outputs) -> Tensor:
         return energy_score(outputs.logits, self.temperature)

@@ -1,16 +1,15 @@
 """fDBD: how far the feature is from where the classifier would change its mind."""
 
+from collections.abc import Mapping
 from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 
-from goen.detectors._base import Detector
+from goen.detectors._base import Detector, Expected
 from goen.errors import FitError, UsageError
-from goen.functional._rows import check_finite_for_fit
 from goen.functional.logits import check_several_classes
-from goen.io.tensors import Tensors
-from goen.outputs import Outputs, check_classifier
+from goen.outputs import Outputs
 
 
 @final
@@ -51,8 +50,7 @@ class FDBD(Detector):
     def _fit(self, outputs: Outputs, labels: Tensor) -> None:
         rows = self.feature_rows(outputs)
         check_several_classes(outputs.logits)
-        check_finite_for_fit(rows)
-        weight = check_classifier(outputs).weight.to(rows.device, torch.float64)
+        weight, _ = self.classifier(outputs)
         if bool((weight == weight[0]).all()):
             raise UsageError("All classes have the same weights: there is no boundary to measure.")
         wide = rows.to(torch.float64)
@@ -68,14 +66,12 @@ class FDBD(Detector):
         self.gaps_ = torch.cdist(weight, weight, compute_mode="donot_use_mm_for_euclid_dist")
         self.mean_, self.least_distance_ = mean, 1e-9 * distance[None]
 
-    def _load(self, tensors: Tensors) -> None:
-        width = self.features_width
-        classes = self.num_classes_
-        tensors.check_names(["mean", "gaps", "least_distance"])
-        tensors.floats("mean", (width,))
-        tensors.floats("gaps", (classes, classes), low=0.0)
-        tensors.floats("least_distance", (1,), low=torch.finfo(torch.float64).tiny)
-        super()._load(tensors)
+    def _expected(self) -> Mapping[str, Expected]:
+        return {
+            "mean": Expected((self.features_width,)),
+            "gaps": Expected((self.num_classes_, self.num_classes_), low=0.0),
+            "least_distance": Expected((1,), low=torch.finfo(torch.float64).tiny),
+        }
 
     def _score(self, outputs: Outputs) -> Tensor:
         rows = self.feature_rows(outputs)

@@ -6,7 +6,6 @@ from torch import Tensor
 
 from goen.checks import check_number
 from goen.detectors._base import Detector
-from goen.errors import UsageError
 from goen.functional.logits import check_several_classes, generalised_entropy
 from goen.outputs import Outputs
 
@@ -39,12 +38,8 @@ class GEN(Detector):
     def __init__(self, *, gamma: float = 0.1, top: int = 100) -> None:
         self.gamma = gamma
         self.top = top
-        if not 0 < gamma < 1:
-            raise UsageError(f"gamma lies above 0 and below 1, got {gamma}.")
+        check_number("gamma", gamma, above=0, below=1)
         check_number("top", top, whole=True, at_least=1)
-
-    def _fit(self, outputs: Outputs, labels: Tensor) -> None:
-        """Nothing to learn."""
 
     def _score(self, outputs: Outputs) -> Tensor:
         check_several_classes(outputs.logits)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import ClassVar, Self, final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
@@ -51,7 +51,6 @@ class Goen(Detector):
     """
 
     name: ClassVar[str] = "goen"
-    can_update = True
     gaussians_: ClassGaussians
     head_: CalibrationHead | None = None
     head_gaps_: tuple[float, ...] = ()
@@ -70,7 +69,8 @@ class Goen(Detector):
         self.ridge = ridge
         self.shrinkage = shrinkage
         self.head = head
-        ClassGaussians("", shrinkage=shrinkage)  # a known one, or an error now
+        ClassGaussians("", ridge=ridge, shrinkage=shrinkage)  # valid, or an error now
+        self.can_update = shrinkage != "ledoit_wolf"
 
     @classmethod
     def _setting(cls, name: str, value: JsonValue) -> object:
@@ -85,8 +85,11 @@ class Goen(Detector):
     def _set_apart(self, outputs: Outputs, labels: Tensor) -> tuple[Outputs, Tensor, Outputs]:
         raise UsageError("The calibration head needs held_out ID images beside the OOD images.")
 
+    def _new(self, feature: str) -> ClassGaussians:
+        return ClassGaussians(feature, ridge=self.ridge, shrinkage=self.shrinkage)
+
     def _fit(self, outputs: Outputs, labels: Tensor) -> None:
-        self.gaussians_ = self._new(outputs).fit(outputs, labels)
+        self.gaussians_ = self._new(self.feature_name(outputs)).fit(outputs, labels)
 
     def _prepare(self) -> None:
         gaussians = self.gaussians_
@@ -99,19 +102,11 @@ class Goen(Detector):
             self.head_, gaps = train_head(self.cues(held_out), cues, self.head)
             self.head_gaps_ = tuple(gaps)
 
-    def update(self, outputs: Outputs, labels: Tensor) -> Self:
-        """Add training images to the Gaussians, in any chunks; a head is dropped."""
-        self._check_fit(outputs, labels)
-        if self.widths_ is None:
-            self._begin(outputs)
-            self.gaussians_ = self._new(outputs)
+    def _add(self, outputs: Outputs, labels: Tensor) -> None:
+        if not hasattr(self, "gaussians_"):
+            self.gaussians_ = self._new(self.feature_name(outputs))
         self.gaussians_.update(outputs, labels)
         self.head_, self.head_gaps_ = None, ()
-        return self
-
-    def _new(self, outputs: Outputs) -> ClassGaussians:
-        feature = self.feature_name(outputs)
-        return ClassGaussians(feature, ridge=self.ridge, shrinkage=self.shrinkage)
 
     @property
     def cue_names(self) -> tuple[str, ...]:
@@ -161,8 +156,7 @@ class Goen(Detector):
         known = [*(f"density.{name}" for name in density), *(f"head.{name}" for name in head)]
         tensors.check_names(known)
         (feature,) = self.features
-        gaussians = ClassGaussians(feature, ridge=self.ridge, shrinkage=self.shrinkage)
-        self.gaussians_ = gaussians.load_state(density)
+        self.gaussians_ = gaussians = self._new(feature).load_state(density)
         statistics = gaussians.statistics
         if (statistics.num_classes, statistics.dim) != (self.num_classes_, self.features_width):
             raise ValueError("its class Gaussians were fitted on another network")

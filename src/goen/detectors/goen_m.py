@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from goen.checks import check_number
+from goen.checks import check_choice, check_number
 from goen.detectors._bank import ROWS, Bank, NearestImages
 from goen.detectors._base import Detector
-from goen.errors import FitError, NotFittedError, UsageError, unknown
+from goen.errors import FitError, NotFittedError, UsageError
 from goen.functional.cues import entropy
 from goen.functional.fusion import fuse
 from goen.functional.logits import energy_score
@@ -118,22 +118,11 @@ class GoenM(Detector):
         rest, chosen = order[len(order) // 5 :], order[: len(order) // 5]
         return outputs[rest], labels[rest], outputs[chosen]
 
-    def _fit(self, outputs: Outputs, labels: Tensor) -> None:
-        self.bank_ = self._new(outputs).update(outputs, labels)
-
-    def _new(self, outputs: Outputs) -> Bank:
-        return Bank(_checked(self.feature_names(outputs), self.logit_cues), self.rows)
-
-    def update(self, outputs: Outputs, labels: Tensor) -> Self:
-        """Add training images, in any chunks; what was calibrated before is forgotten."""
-        self._check_fit(outputs, labels)
-        if self.widths_ is None:
-            bank = self._new(outputs)
-            self._begin(outputs)
-            self.bank_ = bank
+    def _add(self, outputs: Outputs, labels: Tensor) -> None:
+        if not hasattr(self, "bank_"):
+            self.bank_ = Bank(_checked(self.features, self.logit_cues), self.rows)
         self.bank_.update(outputs, labels)
         self.id_cues_, self.ood_cues_ = None, {}
-        return self
 
     @property
     def cue_names(self) -> tuple[str, ...]:
@@ -251,7 +240,7 @@ class GoenM(Detector):
         known = [*(f"bank.{name}" for name in bank), *ood.values(), "id_cues", *fusion]
         tensors.check_names(known)
         self.bank_ = Bank(self.features).load_state(bank)
-        widths = {layer: self.bank_.width(layer) for layer in self.features}
+        widths = {layer: rows.shape[1] for layer, rows in self.bank_.unit.items()}
         if (self.bank_.num_classes, widths) != (self.num_classes_, self.widths_):
             raise ValueError("its bank was fitted on another network")
         if self.bank_.rows != self.rows:
@@ -298,8 +287,7 @@ def _checked(layers: Sequence[str], logit_cues: Sequence[str]) -> tuple[str, ...
 
 def _checked_logit_cues(logit_cues: Sequence[str]) -> tuple[LogitCue, ...]:
     for name in logit_cues:
-        if name not in _LOGIT_CUES:
-            raise unknown("cue of the logits", name, _LOGIT_CUES)
+        check_choice("cue of the logits", name, _LOGIT_CUES)
     if len({*logit_cues}) < len(logit_cues):
         raise UsageError(f"Each cue of the logits is named once, got {', '.join(logit_cues)}.")
     return cast(tuple[LogitCue, ...], tuple(logit_cues))

@@ -1,15 +1,15 @@
 """The distance to the k-th nearest training image."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 
 from goen.checks import check_number
-from goen.detectors._base import Detector
+from goen.detectors._base import Detector, Expected
 from goen.errors import FitError, UsageError
-from goen.functional._rows import blocks, check_finite_for_fit
+from goen.functional._rows import blocks
 from goen.functional.cues import normalise
 from goen.functional.neighbours import ROUNDING, NeighbourIndex
 from goen.io.tensors import Tensors
@@ -56,41 +56,37 @@ class KNN(Detector):
                 f"The distance to neighbour k = {self.k} needs as many training rows, and there "
                 f"are {len(outputs)}. Lower k or give more rows."
             )
-        for rows in self._chosen(outputs):
-            check_finite_for_fit(rows)
         self.bank_ = self._unit_rows(outputs)
 
     def _prepare(self) -> None:
         self._index = NeighbourIndex(self.bank_)
 
+    def _expected(self) -> Mapping[str, Expected]:
+        return {"bank": Expected(("rows", self.features_width), dtype=torch.float32)}
+
     def _load(self, tensors: Tensors) -> None:
-        tensors.check_names(["bank"])
-        bank = tensors.floats("bank", ("rows", self.features_width), dtype=torch.float32)
-        if len(bank) < self.k:
+        super()._load(tensors)
+        if len(self.bank_) < self.k:
             raise ValueError(
                 f"its tensor {tensors.prefix}bank should have at least {self.k} rows, got "
-                f"{len(bank)}"
+                f"{len(self.bank_)}"
             )
-        longest = float(torch.linalg.vector_norm(bank, dim=1).max())
+        longest = float(torch.linalg.vector_norm(self.bank_, dim=1).max())
         if longest > 1 + ROUNDING:
             raise ValueError(
                 f"its tensor {tensors.prefix}bank should hold rows no longer than 1, got one of "
                 f"{longest:.6g}"
             )
-        self.bank_ = bank
 
     def _score(self, outputs: Outputs) -> Tensor:
         return self._index.kth_distance(self._unit_rows(outputs), self.k)
-
-    def _chosen(self, outputs: Outputs) -> list[Tensor]:
-        return [outputs.feature(name) for name in self.feature_names(outputs)]
 
     def _unit_rows(self, outputs: Outputs) -> Tensor:
         """The chosen features side by side, each of length one over the root of their number.
 
         So the whole has length one, and a product of two is the mean of the parts' cosines.
         """
-        chosen = self._chosen(outputs)
+        chosen = [outputs.feature(name) for name in self.feature_names(outputs)]
         parts = [
             torch.cat([normalise(rows[block]) for rows in chosen], dim=1) / len(chosen) ** 0.5
             for block in blocks(chosen[0].shape[0])

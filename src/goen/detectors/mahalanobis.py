@@ -4,22 +4,14 @@ from typing import ClassVar, final
 
 from torch import Tensor
 
-from goen.detectors._base import Detector
-from goen.detectors._gaussians import (
-    ClassGaussians,
-    check_relative_ridge,
-    load_whitening,
-    whitening_tensors,
-)
-from goen.functional._rows import blocks
-from goen.functional.cues import normalise
+from goen.detectors._gaussians import GaussianDetector, load_whitening, whitening_tensors
 from goen.functional.whitening import Whitening
 from goen.io.tensors import Tensors
 from goen.outputs import Outputs
 
 
 @final
-class Mahalanobis(Detector):
+class Mahalanobis(GaussianDetector):
     r"""Squared Mahalanobis distance to the nearest class mean; high for OOD.
 
     :math:`\min_c (x - \mu_c)^\top \Sigma^{-1} (x - \mu_c)`, with one covariance for all classes.
@@ -48,24 +40,8 @@ class Mahalanobis(Detector):
     name: ClassVar[str] = "mahalanobis"
     whitening_: Whitening
 
-    def __init__(
-        self, *, feature: str | None = None, normalise: bool = False, ridge: float = 1e-6
-    ) -> None:
-        self.feature = feature
-        self.normalise = normalise
-        self.ridge = ridge
-        check_relative_ridge(ridge)
-
     def _fit(self, outputs: Outputs, labels: Tensor) -> None:
-        gaussians = ClassGaussians(
-            self.feature_name(outputs),
-            unit_length=self.normalise,
-            ridge=self.ridge,
-            relative_ridge=True,
-        )
-        for block in blocks(len(outputs)):
-            gaussians.update(outputs[block], labels[block])
-        self.whitening_ = gaussians.whitening_
+        self.whitening_ = self._gaussians(outputs).fit(outputs, labels).whitening_
 
     def state(self) -> dict[str, Tensor]:
         return whitening_tensors(self.whitening_)
@@ -74,5 +50,4 @@ class Mahalanobis(Detector):
         self.whitening_ = load_whitening(tensors, self.features_width, self.num_classes_)
 
     def _score(self, outputs: Outputs) -> Tensor:
-        rows = self.feature_rows(outputs)
-        return self.whitening_.nearest(normalise(rows) if self.normalise else rows).distance
+        return self.whitening_.nearest(self._rows(outputs)).distance

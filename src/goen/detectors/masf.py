@@ -61,7 +61,7 @@ class MaSF(Detector):
     def _fit(self, outputs: Outputs, labels: Tensor) -> None:
         chosen = self._chosen(outputs)
         for rows in chosen:
-            check_finite_for_fit(rows)
+            check_finite_for_fit(rows)  # in float32 as well
         labels = labels.cpu()
         counts = torch.bincount(labels, minlength=outputs.logits.shape[1])
         if int(counts.max()) < _FEWEST:

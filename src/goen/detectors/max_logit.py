@@ -24,8 +24,5 @@ class MaxLogit(Detector):
     name: ClassVar[str] = "max_logit"
     needs_fit = False
 
-    def _fit(self, outputs: Outputs, labels: Tensor) -> None:
-        """Nothing to learn."""
-
     def _score(self, outputs: Outputs) -> Tensor:
         return -outputs.logits.to(torch.float64).amax(dim=1)

@@ -29,9 +29,6 @@ class MaxSoftmax(Detector):
     name: ClassVar[str] = "max_softmax"
     needs_fit = False
 
-    def _fit(self, outputs: Outputs, labels: Tensor) -> None:
-        """Nothing to learn."""
-
     def _score(self, outputs: Outputs) -> Tensor:
         check_several_classes(outputs.logits)
         return max_softmax_score(outputs.logits)

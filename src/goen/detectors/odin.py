@@ -7,10 +7,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from goen.checks import check_number
 from goen.detectors._base import Detector
 from goen.errors import UsageError
 from goen.features.preprocess import perturbed_by
-from goen.functional.logits import check_several_classes, check_temperature, max_softmax_score
+from goen.functional.logits import check_several_classes, max_softmax_score
 from goen.outputs import Outputs
 
 PERTURBED = "perturbed_logits"
@@ -61,11 +62,7 @@ class Perturbed(nn.Module):
         self.network = network
         self.epsilon = epsilon
         self.temperature = temperature
-        check_temperature(temperature)
-        if not 0 <= epsilon < 1:
-            raise UsageError(
-                f"epsilon is a step in a [0, 1] pixel, at least 0 and below 1, got {epsilon}."
-            )
+        _check_step(epsilon, temperature)
 
     def forward(self, images: Tensor) -> Outputs:
         moved, outputs = self.move(images)
@@ -93,6 +90,12 @@ class Perturbed(nn.Module):
         features = {name: values.detach() for name, values in outputs.features.items()}
         outputs = replace(outputs, logits=logits.detach(), features=features)
         return pixels.detach() - self.epsilon * gradient.sign(), outputs
+
+
+def _check_step(epsilon: float, temperature: float) -> None:
+    """Raise a ``UsageError`` unless this is a step in a [0, 1] pixel and a temperature."""
+    check_number("epsilon", epsilon, at_least=0, below=1)
+    check_number("temperature", temperature, above=0)
 
 
 def _as_floats(images: Tensor) -> Tensor:
@@ -131,7 +134,7 @@ class ODIN(Detector):
     def __init__(self, *, epsilon: float = EPSILON, temperature: float = TEMPERATURE) -> None:
         self.epsilon = epsilon
         self.temperature = temperature
-        check_temperature(temperature)
+        _check_step(epsilon, temperature)
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -139,9 +142,6 @@ class ODIN(Detector):
 
     def prepare_network(self, network: nn.Module) -> nn.Module:
         return Perturbed(network, epsilon=self.epsilon, temperature=self.temperature)
-
-    def _fit(self, outputs: Outputs, labels: Tensor) -> None:
-        """Nothing to learn."""
 
     def _score(self, outputs: Outputs) -> Tensor:
         logits = outputs.features.get(PERTURBED, outputs.logits)

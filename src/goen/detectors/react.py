@@ -1,17 +1,16 @@
 """ReAct: the energy of clipped features."""
 
+from collections.abc import Mapping
 from typing import ClassVar, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from goen.detectors._base import Detector
-from goen.errors import UsageError
-from goen.functional._rows import check_finite_for_fit
+from goen.checks import check_number
+from goen.detectors._base import Detector, Expected
 from goen.functional.logits import energy_score
-from goen.io.tensors import Tensors
-from goen.outputs import Outputs, check_classifier
+from goen.outputs import Outputs
 
 
 @final
@@ -47,28 +46,23 @@ class ReAct(Detector):
 
     def __init__(self, *, percentile: float = 90.0) -> None:
         self.percentile = percentile
-        if not 0 < percentile <= 100:
-            raise UsageError(f"percentile lies above 0 and at most at 100, got {percentile}.")
+        check_number("percentile", percentile, above=0, at_most=100)
 
     def _fit(self, outputs: Outputs, labels: Tensor) -> None:
-        rows, classifier = self.feature_rows(outputs), check_classifier(outputs)
-        check_finite_for_fit(rows)
+        rows = self.feature_rows(outputs)
         # NumPy's, since torch's refuses more than 2^24 numbers. Not in float16, which would round.
         wide = torch.promote_types(rows.dtype, torch.float32)
         activations = rows.detach().cpu().to(wide).flatten().numpy()
         threshold = float(np.percentile(activations, self.percentile))
         self.threshold_ = torch.tensor(threshold, dtype=torch.float64, device=rows.device)
-        self.weight_, self.bias_ = (
-            t.to(rows.device, torch.float64) for t in (classifier.weight, classifier.bias)
-        )
+        self.weight_, self.bias_ = self.classifier(outputs)
 
-    def _load(self, tensors: Tensors) -> None:
-        width = self.features_width
-        tensors.check_names(["threshold", "weight", "bias"])
-        tensors.floats("threshold", ())
-        tensors.floats("weight", (self.num_classes_, width))
-        tensors.floats("bias", (self.num_classes_,))
-        super()._load(tensors)
+    def _expected(self) -> Mapping[str, Expected]:
+        return {
+            "threshold": Expected(()),
+            "weight": Expected((self.num_classes_, self.features_width)),
+            "bias": Expected((self.num_classes_,)),
+        }
 
     def _score(self, outputs: Outputs) -> Tensor:
         clipped = torch.minimum(self.feature_rows(outputs).to(torch.float64), self.threshold_)

@@ -4,23 +4,15 @@ from typing import ClassVar, final
 
 from torch import Tensor
 
-from goen.detectors._base import Detector
-from goen.detectors._gaussians import (
-    ClassGaussians,
-    check_relative_ridge,
-    load_whitening,
-    whitening_tensors,
-)
-from goen.functional._rows import blocks
+from goen.detectors._gaussians import GaussianDetector, load_whitening, whitening_tensors
 from goen.functional.covariance import total_covariance
-from goen.functional.cues import normalise
 from goen.functional.whitening import Whitening, whitener
 from goen.io.tensors import Tensors
 from goen.outputs import Outputs
 
 
 @final
-class RelativeMahalanobis(Detector):
+class RelativeMahalanobis(GaussianDetector):
     r"""Distance to the nearest class, less that to one Gaussian of everything; high for OOD.
 
     :math:`\min_c d_c(x) - d_0(x)`, squared Mahalanobis distances: :math:`d_c` under the covariance
@@ -49,23 +41,8 @@ class RelativeMahalanobis(Detector):
     whitening_: Whitening
     background_: Whitening
 
-    def __init__(
-        self, *, feature: str | None = None, normalise: bool = False, ridge: float = 1e-6
-    ) -> None:
-        self.feature = feature
-        self.normalise = normalise
-        self.ridge = ridge
-        check_relative_ridge(ridge)
-
     def _fit(self, outputs: Outputs, labels: Tensor) -> None:
-        gaussians = ClassGaussians(
-            self.feature_name(outputs),
-            unit_length=self.normalise,
-            ridge=self.ridge,
-            relative_ridge=True,
-        )
-        for block in blocks(len(outputs)):
-            gaussians.update(outputs[block], labels[block])
+        gaussians = self._gaussians(outputs).fit(outputs, labels)
         statistics = gaussians.statistics
         self.whitening_ = gaussians.whitening_
         background = total_covariance(statistics, gaussians.absolute_ridge)
@@ -85,6 +62,5 @@ class RelativeMahalanobis(Detector):
         self.background_ = load_whitening(everything, self.features_width, 1)
 
     def _score(self, outputs: Outputs) -> Tensor:
-        rows = self.feature_rows(outputs)
-        rows = normalise(rows) if self.normalise else rows
+        rows = self._rows(outputs)
         return self.whitening_.nearest(rows).distance - self.background_.nearest(rows).distance

@@ -9,11 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from goen.detectors._base import Detector
+from goen.detectors._base import Detector, Expected
 from goen.errors import UsageError
 from goen.functional._rows import check_finite_for_fit, check_labels
 from goen.functional.logits import check_several_classes, max_softmax_score
-from goen.io.tensors import Tensors
 from goen.outputs import Outputs
 
 TEMPERATURES = (0.01, 100.0)
@@ -57,9 +56,6 @@ class TemperatureScaling(Detector):
     def _set_apart(self, outputs: Outputs, labels: Tensor) -> tuple[Outputs, Tensor, Outputs]:
         return outputs, labels, replace(outputs, labels=labels)
 
-    def _fit(self, outputs: Outputs, labels: Tensor) -> None:
-        """Nothing to learn from training images."""
-
     def _calibrate(self, held_out: Outputs, ood: Mapping[str, Outputs]) -> None:
         if held_out.labels is None:
             raise UsageError("Temperature scaling needs held-out images with labels.")
@@ -69,11 +65,9 @@ class TemperatureScaling(Detector):
         temperature = best_temperature(held_out.logits, held_out.labels)
         self.temperature_ = torch.tensor(temperature, dtype=torch.float64, device="cpu")
 
-    def _load(self, tensors: Tensors) -> None:
+    def _expected(self) -> Mapping[str, Expected]:
         low, high = TEMPERATURES
-        tensors.check_names(["temperature"])
-        tensors.floats("temperature", (), low=low * (1 - 1e-9), high=high * (1 + 1e-9))
-        super()._load(tensors)
+        return {"temperature": Expected((), low * (1 - 1e-9), high * (1 + 1e-9))}
 
     def _score(self, outputs: Outputs) -> Tensor:
         return max_softmax_score(outputs.logits.to(torch.float64) / self.temperature_)

@@ -28,9 +28,6 @@ class Uncertainty(Detector):
     name: ClassVar[str] = "uncertainty"
     needs_fit = False
 
-    def _fit(self, outputs: Outputs, labels: Tensor) -> None:
-        """Nothing to learn."""
-
     def _score(self, outputs: Outputs) -> Tensor:
         if outputs.uncertainty is None:
             raise UsageError(

@@ -1,17 +1,17 @@
 """ViM: what lies outside the training features' subspace, as one more logit."""
 
+from collections.abc import Mapping
 from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 
 from goen.checks import check_number
-from goen.detectors._base import Detector
+from goen.detectors._base import Detector, Expected
 from goen.errors import FitError, UsageError
 from goen.functional._rows import blocks, check_finite_for_fit
 from goen.functional.logits import energy_score
-from goen.io.tensors import Tensors
-from goen.outputs import Outputs, check_classifier
+from goen.outputs import Outputs
 
 
 @final
@@ -55,18 +55,15 @@ class ViM(Detector):
             check_number("dim", dim, whole=True, at_least=0)
 
     def _fit(self, outputs: Outputs, labels: Tensor) -> None:
-        rows, classifier = self.feature_rows(outputs), check_classifier(outputs)
+        rows = self.feature_rows(outputs)
         width = rows.shape[1]
         if self.dim is not None and self.dim >= width:
             raise UsageError(
                 f"dim lies in 0 .. {width - 1}, to leave a residual of features of width {width}, "
                 f"got {self.dim}."
             )
-        check_finite_for_fit(rows)
         check_finite_for_fit(outputs.logits, "logit")
-        weight, bias = (
-            t.to(rows.device, torch.float64) for t in (classifier.weight, classifier.bias)
-        )
+        weight, bias = self.classifier(outputs)
         origin = -(torch.linalg.pinv(weight) @ bias)
         moment = torch.zeros(len(origin), len(origin), dtype=torch.float64, device=rows.device)
         for block in blocks(len(rows)):
@@ -90,13 +87,13 @@ class ViM(Detector):
         self.origin_, self.residual_ = origin, residual
         self.alpha_ = torch.tensor([largest / length], dtype=torch.float64, device=rows.device)
 
-    def _load(self, tensors: Tensors) -> None:
+    def _expected(self) -> Mapping[str, Expected]:
         width = self.features_width
-        tensors.check_names(["origin", "residual", "alpha"])
-        tensors.floats("origin", (width,))
-        tensors.floats("residual", (width, "directions"), low=-1 - 1e-6, high=1 + 1e-6)
-        tensors.floats("alpha", (1,), low=0.0)
-        super()._load(tensors)
+        return {
+            "origin": Expected((width,)),
+            "residual": Expected((width, "directions"), -1 - 1e-6, 1 + 1e-6),
+            "alpha": Expected((1,), low=0.0),
+        }
 
     def _score(self, outputs: Outputs) -> Tensor:
         length = _residual_length(self.feature_rows(outputs), self.origin_, self.residual_)

@@ -6,9 +6,6 @@ goen-m has cues of its own, in ``goen.detectors.goen_m``; it shares the entropy.
 import torch
 from torch import Tensor
 
-from goen.errors import FitError, UsageError
-from goen.functional._rows import check_features
-
 _LEAST = torch.finfo(torch.float64).tiny
 # The exponential of anything below -745.2 is 0 in float64.
 _LOG_OF_ZERO = -1000.0
@@ -27,7 +24,6 @@ def normalise(features: Tensor) -> Tensor:
         >>> normalise(torch.tensor([[3.0, 4.0], [0.0, 0.0]])).tolist()
         [[0.6, 0.8], [0.0, 0.0]]
     """
-    check_features(features)
     rows = features.detach().to(torch.float64, copy=True)
     if rows.shape[1] == 0:
         return rows
@@ -46,8 +42,6 @@ def max_inner_product(features: Tensor, means: Tensor) -> Tensor:
 
     High for ID, alone among the cues.
 
-    A class without a mean (a row of NaN) is left out.
-
     Paper: GOEN §5.3, :math:`m_2 = \max_c \tilde z^\top \mu_c`, on features of unit length. Departs
     from the paper: nothing; it says "cosine", but :math:`\mu_c` is a mean of unit vectors, shorter
     than 1, and is not normalised again.
@@ -56,13 +50,7 @@ def max_inner_product(features: Tensor, means: Tensor) -> Tensor:
         >>> max_inner_product(torch.tensor([[0.6, 0.8]]), torch.tensor([[1.0, 0.0], [0.0, 0.5]]))
         tensor([0.6000], dtype=torch.float64)
     """
-    check_features(features, means.shape[-1])
     means = means.detach().to(features.device, torch.float64)
-    if not torch.compiler.is_compiling():
-        empty = torch.isnan(means[:, 0])  # one column tells: looking at all takes longer
-        means = means[~empty] if bool(empty.any()) else means
-    if len(means) == 0:
-        raise FitError("No class has a mean: nothing was fitted. Give at least one labelled row.")
     return (features.detach().to(torch.float64) @ means.mT).amax(dim=1)
 
 
@@ -75,8 +63,6 @@ def log_distance(distance: Tensor) -> Tensor:
         >>> log_distance(torch.tensor([0.0, 1.0]))
         tensor([0.0000, 0.6931], dtype=torch.float64)
     """
-    if not torch.compiler.is_compiling() and bool((distance < 0).any()):
-        raise UsageError("A squared distance is at least 0, got a negative one.")
     return torch.log1p(distance.detach().to(torch.float64))
 
 
@@ -91,7 +77,6 @@ def entropy(logits: Tensor) -> Tensor:
         >>> entropy(torch.tensor([[0.0, 0.0], [1000.0, -1000.0]]))
         tensor([0.6931, 0.0000], dtype=torch.float64)
     """
-    check_features(logits)
     rows = logits.detach().to(torch.float64)
     below = rows - rows.amax(dim=1, keepdim=True)
     # No further than where the exponential is 0 and remains so: 0 log 0 = 0, also at -infinity.

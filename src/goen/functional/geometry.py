@@ -2,7 +2,6 @@
 
     g = feature_geometry(statistics, weight)                  from streamed ClassStatistics alone
     nearest_mean_agreement(features, logits, means)   NC4, needs the features
-    mean_distance_ratio(features, labels, means)      needs the features
 
 Statistics of raw features and of normalised ones give the two columns to compare.
 
@@ -18,7 +17,7 @@ import torch
 from torch import Tensor
 
 from goen.errors import FitError, UsageError
-from goen.functional._rows import blocks, check_features, check_labels
+from goen.functional._rows import blocks
 from goen.functional.gaussian import ClassStatistics
 
 
@@ -85,7 +84,7 @@ def feature_geometry(
 
     Paper: GOEN defines neither number it quotes. Its ratio is called "intra/inter" and rises as
     classes tighten, so it is inter/intra; distances are taken in root mean square, which a stream
-    can give (`mean_distance_ratio` is the plain mean). Its "top principal component, 54.9 % of
+    can give. Its "top principal component, 54.9 % of
     variance" is `total_top_share` of raw features, as a PCA gives it. NC1 to NC3: Papyan, Han and
     Donoho 2020.
     Departs from the paper: for classes of unequal size :math:`\mu_G` counts each class once, so
@@ -100,6 +99,7 @@ def feature_geometry(
     """
     within, total, means = _moments(statistics)
     equinorm, equiangularity, simplex = _simplex_measures(means)
+    ridged = within + ridge * torch.eye(statistics.dim).to(within)
     return Geometry(
         num_rows=statistics.num_rows,
         num_classes=len(means),
@@ -110,7 +110,7 @@ def feature_geometry(
         total_effective_rank=effective_rank(total),
         within_effective_rank=effective_rank(within),
         condition_number=condition_number(within),
-        condition_number_ridged=condition_number(_ridged(within, ridge)),
+        condition_number_ridged=condition_number(ridged),
         nc1=_variability_collapse(within, means),
         nc2_equinorm=equinorm,
         nc2_equiangularity=equiangularity,
@@ -129,14 +129,6 @@ def _moments(statistics: ClassStatistics) -> tuple[Tensor, Tensor, Tensor]:
     if not bool(torch.isfinite(total).all() and torch.isfinite(means.square().sum())):
         raise FitError("Features are too large to square. Scale or normalise them first.")
     return within, total, means
-
-
-def _ridged(cov: Tensor, ridge: float) -> Tensor:
-    if not (math.isfinite(ridge) and ridge >= 0):
-        raise UsageError(f"ridge is a variance, at least 0, got {ridge}.")
-    ridged = cov.clone()
-    ridged.diagonal().add_(ridge)
-    return ridged
 
 
 # -- one covariance --------------------------------------------------------------------------
@@ -189,8 +181,6 @@ def condition_number(cov: Tensor) -> float:
 
 def _eigenvalues(cov: Tensor) -> Tensor:
     """Ascending, with what is only rounding error set to 0."""
-    if cov.ndim != 2 or cov.shape[0] != cov.shape[1] or len(cov) == 0:
-        raise UsageError(f"Expected a covariance (D, D), got {tuple(cov.shape)}.")
     values = torch.linalg.eigvalsh(cov.detach().to(torch.float64))
     floor = len(cov) * torch.finfo(torch.float64).eps * values[-1].abs()
     return torch.where(values > floor, values, 0.0)
@@ -280,15 +270,7 @@ def nearest_mean_agreement(features: Tensor, logits: Tensor, means: Tensor) -> f
         >>> nearest_mean_agreement(features, torch.tensor([[2.0, 1.0], [2.0, 1.0]]), means)
         0.5
     """
-    check_features(means)
-    check_features(features, means.shape[1])
-    if logits.shape != (len(features), len(means)):
-        raise UsageError(
-            f"Expected logits (N, C) = {(len(features), len(means))}, got {tuple(logits.shape)}."
-        )
     classes = torch.nonzero(~torch.isnan(means).all(dim=1)).flatten()
-    if len(classes) == 0:
-        raise FitError("No class has a mean: nothing was fitted. Give at least one labelled row.")
     if len(features) == 0:
         return math.nan
     present = means[classes].detach().to(torch.float64)
@@ -300,37 +282,3 @@ def nearest_mean_agreement(features: Tensor, logits: Tensor, means: Tensor) -> f
         agrees = nearest == logits[block].argmax(dim=1).to(nearest)
         agreeing += int((agrees & ~rows.isnan().any(dim=1)).sum())
     return agreeing / len(features)
-
-
-def mean_distance_ratio(features: Tensor, labels: Tensor, means: Tensor) -> float:
-    """Mean distance between two class means over the mean distance of a row to its class mean.
-
-    The plain mean where ``Geometry.inter_intra_ratio`` has the root mean square. NaN for no rows or
-    one class.
-
-    Args:
-        features: (N, D).
-        labels: (N,), integers in [0, C).
-        means: (C, D); a class without a mean (a row of NaN) is left out.
-
-    Example:
-        >>> features = torch.tensor([[1.0], [3.0], [9.0], [11.0]])
-        >>> mean_distance_ratio(features, torch.tensor([0, 0, 1, 1]), torch.tensor([[2.0], [10.0]]))
-        8.0
-    """
-    check_features(means)
-    check_features(features, means.shape[1])
-    check_labels(labels, len(features), len(means))
-    means = means.detach().to(torch.float64)
-    present = means[~torch.isnan(means).all(dim=1)]
-    if len(features) == 0 or len(present) < 2:
-        return math.nan
-    apart = float(torch.nn.functional.pdist(present).mean())
-    spread = 0.0
-    for block in blocks(len(features)):
-        own = means[labels[block].to(means.device, torch.int64)]
-        distance = torch.linalg.vector_norm(features[block].detach().to(means) - own, dim=1)
-        spread += float(distance.sum())
-    if math.isnan(spread):
-        raise UsageError("A row's class has no mean, or a feature is NaN. Other training labels?")
-    return _ratio(apart, spread / len(features))

@@ -1,12 +1,9 @@
-"""Scores from logits, and checks of the linear classifier they come from."""
-
-import math
+"""Scores from logits."""
 
 import torch
 from torch import Tensor
 
 from goen.errors import UsageError
-from goen.functional._rows import check_features
 
 
 def max_softmax_score(logits: Tensor) -> Tensor:
@@ -59,50 +56,4 @@ def check_several_classes(logits: Tensor) -> None:
         raise UsageError(
             f"This method compares classes and needs at least two, got logits of shape "
             f"{tuple(logits.shape)}. For one class take a distance: Mahalanobis or KNN."
-        )
-
-
-def check_same_classes(logits: Tensor, num_classes: int, who: str) -> None:
-    """Refuse logits of another number of classes than ``who`` was fitted on."""
-    if logits.shape[1] != num_classes:
-        raise UsageError(
-            f"{who} was fitted on outputs of {num_classes} classes, got {logits.shape[1]}. "
-            "Different network?"
-        )
-
-
-def check_temperature(temperature: float) -> None:
-    """Refuse what logits cannot be divided by."""
-    if not (math.isfinite(temperature) and temperature > 0):
-        raise UsageError(f"A temperature is a number above 0, got {temperature}.")
-
-
-def check_classifier(weight: Tensor, bias: Tensor) -> None:
-    """Refuse what is no linear classifier: weight ``(C, D)`` and bias ``(C,)`` of floats."""
-    floats = weight.is_floating_point() and bias.is_floating_point()
-    if weight.ndim != 2 or bias.shape != weight.shape[:1] or not floats:
-        raise UsageError(
-            f"Expected the weight (C, D) and bias (C,) of a linear classifier, got "
-            f"{weight.dtype} {tuple(weight.shape)} and {bias.dtype} {tuple(bias.shape)}."
-        )
-
-
-def check_weight(weight: Tensor) -> None:
-    """Refuse what is not the weight ``(C, D)`` of a linear classifier."""
-    if weight.ndim != 2 or not weight.is_floating_point():
-        raise UsageError(
-            f"Expected the weight (C, D) of a linear classifier, floats, got {weight.dtype} "
-            f"{tuple(weight.shape)}."
-        )
-
-
-def check_classified(features: Tensor, logits: Tensor, weight: Tensor) -> None:
-    """Refuse features ``(N, D)`` and logits ``(N, C)`` that this weight ``(C, D)`` cannot join."""
-    check_features(features)
-    if (logits.shape[1], features.shape[1]) != tuple(weight.shape):
-        raise UsageError(
-            f"A classifier of weight {tuple(weight.shape)} turns features of width "
-            f"{weight.shape[1]} into {weight.shape[0]} logits, got features of width "
-            f"{features.shape[1]} and {logits.shape[1]} logits. Another feature, or another "
-            "network?"
         )

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import hardshrink
 
 from goen.errors import UsageError
-from goen.functional._rows import check_features, row_slices
+from goen.functional._rows import row_slices
 
 # Similarities held at once, 128 MB. Each product reads the whole bank again, so few queries at a
 # time would be slow: against 45,000 x 512 rows, 128 at once take 1.5 x as long as 512.
@@ -47,9 +47,6 @@ class NeighbourIndex:
 
     Searches change nothing, so that several threads may share an index. Do not change the rows.
 
-    Raises:
-        UsageError: no rows, or not a tensor of floats.
-
     Example:
         >>> index = NeighbourIndex(torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]]))
         >>> index.kth_distance(torch.tensor([[1.0, 0.0]]), k=2)
@@ -57,9 +54,6 @@ class NeighbourIndex:
     """
 
     def __init__(self, bank: Tensor) -> None:
-        check_features(bank)
-        if not bank.numel():
-            raise UsageError(f"An index needs rows of numbers, got shape {tuple(bank.shape)}.")
         self.bank = bank.detach()
         self._rows = self.bank.to(torch.float32)
         self._missing = _missing(self.bank)
@@ -97,7 +91,7 @@ class NeighbourIndex:
             k: in 1 .. M.
 
         Raises:
-            UsageError: another width, a k that is not in 1 .. M, or queries that are not finite.
+            UsageError: queries that are not finite.
         """
         if torch.compiler.is_compiling():
             return self._traced_kth_distance(queries, k)
@@ -130,14 +124,14 @@ class NeighbourIndex:
             count: in 1 .. M.
 
         Raises:
-            UsageError: as ``kth_distance``, with ``count`` for k.
+            UsageError: queries that are not finite.
 
         Example:
             >>> index = NeighbourIndex(torch.tensor([[-1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]))
             >>> index.nearest(torch.tensor([[1.0, 0.0]]), count=2)
             (tensor([[0., 1.]], dtype=torch.float64), tensor([[2, 1]]))
         """
-        shape = len(queries), max(count, 0)
+        shape = len(queries), count
         distances = self.bank.new_empty(shape, dtype=torch.float64)
         rows = self.bank.new_empty(shape, dtype=torch.int64)
         for asked, chunk, _, _, found in self._candidates(queries, count):
@@ -161,9 +155,6 @@ class NeighbourIndex:
         k-th. Not so a query of zeros: all rows are as far from it.
         """
         count = len(self)
-        check_features(queries, self.bank.shape[1])
-        if not 1 <= k <= count:
-            raise UsageError(f"k lies in 1 .. {count}, the rows of the bank, got {k}.")
         step = max(_SIMILARITIES // count, 1)
         similarity = self._rows.new_empty(min(step, len(queries)), -(-count // _GROUP) * _GROUP)
         similarity[:, count:] = -torch.inf

@@ -5,8 +5,6 @@ import math
 import torch
 from torch import Tensor
 
-from goen.errors import UsageError
-
 
 def log_mean(log_probabilities: Tensor) -> Tensor:
     r"""Log of the mean probability ``(N, C)`` of log probabilities ``(S, N, C)``.
@@ -17,7 +15,6 @@ def log_mean(log_probabilities: Tensor) -> Tensor:
         >>> log_mean(torch.tensor([[[0.9, 0.1]], [[0.5, 0.5]]]).log()).exp()
         tensor([[0.7000, 0.3000]])
     """
-    _check_samples(log_probabilities)
     return torch.logsumexp(log_probabilities, dim=0) - math.log(len(log_probabilities))
 
 
@@ -56,7 +53,6 @@ def summed_variance(log_probabilities: Tensor) -> Tensor:
         >>> summed_variance(torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]]).log())
         tensor([0.5000], dtype=torch.float64)
     """
-    _check_samples(log_probabilities)
     p = log_probabilities.detach().to(torch.float64).exp()
     return p.var(dim=0, correction=0).sum(dim=1)
 
@@ -102,11 +98,3 @@ def vacuity(alpha: Tensor) -> Tensor:
         tensor([1.0000, 0.2500], dtype=torch.float64)
     """
     return alpha.shape[1] / alpha.detach().sum(dim=1, dtype=torch.float64)
-
-
-def _check_samples(log_probabilities: Tensor) -> None:
-    if log_probabilities.ndim != 3 or not len(log_probabilities):
-        raise UsageError(
-            "Expected log probabilities of shape (S, N, C) with at least one prediction each, got "
-            f"{tuple(log_probabilities.shape)}."
-        )

@@ -439,7 +439,7 @@ def test_a_forged_tensor_of_a_run_is_refused_by_name(
             1,
             "network.flip_averaged should be true",
         ),
-        (("detector", "settings", "ridge"), -1.0, "ridge is a variance, at least 0"),
+        (("detector", "settings", "ridge"), -1.0, "ridge must be a number, at least 0"),
         (("detector", "settings", "ridge"), "a", "."),
         (("detector", "settings", "shrinkage"), "most", "Unknown shrinkage 'most'"),
         (("detector", "settings", "head"), {"epochs": -1}, "epochs"),
