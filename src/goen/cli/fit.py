@@ -208,19 +208,20 @@ def _fit_images(
         training=training,
         training_files=image_files(train, training),
     )
-    return Fitted(gate, fit_summary(gate, ood), page)
+    return Fitted(gate, ood, page)
 
 
 def _finish(fitted: Fitted, out: Path, following: str, *, overwrite: bool) -> None:
     """Save the gate, write and print what was found."""
+    summary = fit_summary(fitted.gate, fitted.ood)
     if not fitted.gate.detector.saved:
-        print(visible(fitted.summary))
+        print(visible(summary))
         note(f"{fitted.gate.detector} cannot be saved: no gate was written")
         return
     fitted.gate.save(out, overwrite=overwrite)
     with whole_file(out / "report.txt") as temporary:
-        temporary.write_text(fitted.summary + "\n", encoding="utf-8")
-    print(visible(fitted.summary))
+        temporary.write_text(summary + "\n", encoding="utf-8")
+    print(visible(summary))
     if fitted.page is not None:
         fitted.page(fitted.gate, path=out / "report.html")
         note(f"report: {out / 'report.html'}")

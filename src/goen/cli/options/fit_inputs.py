@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar
 
@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from goen.cli.options.own_settings import OwnSettings
 from goen.data.feature_files import SUFFIXES, FeatureFile, read_features, read_tensor_file
 from goen.data.images.array_files import read_array_header
+from goen.data.imageset import ImageSet
 from goen.errors import DataCorrupt, UsageError
 from goen.features.pooling import Layout, Tokens
 from goen.gate import Gate
-from goen.gate.fitting.summary import fit_summary
 from goen.io.arrays import is_array_file
 
 Loaded = TypeVar("Loaded")
@@ -91,10 +91,10 @@ class PassSettings(TypedDict):
 
 @dataclass(frozen=True)
 class Fitted:
-    """A gate, its summary, and what writes its page, if it has one."""
+    """A gate, the OOD images it was fitted with, and what writes its page, if it has one."""
 
     gate: Gate
-    summary: str
+    ood: Mapping[str, ImageSet] = field(default_factory=dict)
     page: Callable[..., None] | None = None
 
 
@@ -117,7 +117,7 @@ def fit_features(options: FitOptions, features: Path) -> Fitted:
         false_alarm_rate=options.false_alarm_rate,
         classes=names or None,
     )
-    return Fitted(gate, fit_summary(gate, {}))
+    return Fitted(gate)
 
 
 def fit_tensors(
@@ -152,7 +152,7 @@ def fit_tensors(
         **settings,
         **passes,
     )
-    return Fitted(gate, fit_summary(gate, {}))
+    return Fitted(gate)
 
 
 def class_names_in(train: FeatureFile, given: Sequence[str]) -> tuple[str, ...]:
