@@ -229,7 +229,9 @@ def test_fit_replaces_no_file_and_reports_it_before_anything_is_fitted(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("goen.cli.options.own_model.make_model", lambda *_: pytest.fail("the fit has begun"))
+    monkeypatch.setattr(
+        "goen.cli.options.own_model.make_model", lambda *_: pytest.fail("the fit has begun")
+    )
     (tmp_path / "thesis.txt").write_text("years of work")
     for weights in ("w.pt", "w.safetensors"):
         (tmp_path / weights).write_bytes((desk / weights).read_bytes())
