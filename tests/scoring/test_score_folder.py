@@ -258,10 +258,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_folder(tmp_path_factory.mktemp("job") / "p", encoded(100))
 
 
-def content(out: Path) -> dict[str, bytes]:
-    return {file.name: file.read_bytes() for file in out.iterdir()}
-
-
 def stopping_after(count: int, order: Callable[[list[NumberedShard]], list[NumberedShard]]) -> Run:
     """A process that is killed after so many shards, which it scores in this order."""
 
