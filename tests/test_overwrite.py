@@ -18,7 +18,6 @@ from goen.data.sets.readers import Chunks, Reading, Source
 from goen.data.sets.store import prepare_set, prepared
 from goen.errors import DataCorrupt, UsageError
 from goen.gate import Gate
-from goen.gate.export import onnx as export
 from goen.io.results import Origin, write_results
 from goen.monitor import Monitor
 from goen.report.blocks import Page
@@ -54,7 +53,7 @@ def results(path: Path, *, overwrite: bool) -> None:
 
 
 WRITERS: dict[str, Write] = {
-    "gate.onnx": lambda path, overwrite: export.to_onnx(small_gate(), path, overwrite=overwrite),
+    "gate.onnx": lambda path, overwrite: small_gate().export(path, overwrite=overwrite),
     "monitor": lambda path, overwrite: Monitor(small_gate()).save(path, overwrite=overwrite),
     "scores.csv": score_rows,
     "scores.jsonl": score_rows,

@@ -103,13 +103,13 @@ def test_the_network_sees_batches_of_that_size(
     own: Gate, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[int] = []
-    outputs_of = Gate.outputs
+    outputs_of = Gate.run
 
-    def counting(self: Gate, images: np.ndarray) -> Outputs:
+    def counting(self: Gate, images: torch.Tensor) -> Outputs:
         seen.append(len(images))
         return outputs_of(self, images)
 
-    monkeypatch.setattr(Gate, "outputs", counting)
+    monkeypatch.setattr(Gate, "run", counting)
     scored_rows(own, *sorted(folder.iterdir())[:25], batch_size=10)
     assert seen == [10, 10, 5]
 

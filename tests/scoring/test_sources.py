@@ -87,7 +87,7 @@ def test_what_a_stack_is(tmp_path: Path) -> None:
     np.save(tmp_path / "many.npy", np.zeros((2, 3, 4, 4), np.uint8))
     (tmp_path / "broken.npz").write_bytes(b"PK")
     names = ("one.npy", "many.npy", "broken.npz", "missing.npy", "photo.png")
-    assert [is_stack(tmp_path / name) for name in names] == [False, True, False, False, False]
+    assert [is_stack(str(tmp_path / name)) for name in names] == [False, True, False, False, False]
     # In a folder without images, arrays are images.
     broken, many, one = (str(tmp_path / name) for name in ("broken.npz", "many.npy", "one.npy"))
     expected = [FileShard((broken,)), StackShard(many, 3, 8), FileShard((one,))]

@@ -1,34 +1,27 @@
 """``goen score``: score image files and folders with a gate."""
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Annotated
 
 import tyro
 
+from goen.cli.options.model import open_gate
 from goen.cli.options.score import GIVEN, Format, GateOptions, OutputOptions, WorkerOptions
 from goen.cli.options.types import several
 from goen.cli.output.console import note
-from goen.cli.output.scores import counted, print_scores, print_sentence
+from goen.cli.output.scores import print_scores, print_sentence
+from goen.data.images.finding import describe_skipped
 from goen.errors import UsageError, unknown
 from goen.escaping import visible
-from goen.gate import Gate
 from goen.gate.prediction import ScoreRow
 from goen.progress import shown
 from goen.scoring.flagged_copies import FlaggedCopies
-from goen.scoring.job import describe_job
 from goen.scoring.pipeline import ScoreSettings, ScoreSummary, Sink, score
-from goen.scoring.rows import all_columns
-from goen.scoring.score_folder import ScoreFolder, open_score_folder
-from goen.scoring.sinks import (
-    RowFormat,
-    RowSink,
-    Write,
-    held_rows,
-    open_writer,
-    stream_writer,
-)
+from goen.scoring.rows import all_columns, sort_rows
+from goen.scoring.score_folder import describe_job, open_score_folder
+from goen.scoring.sinks import RowSink, Write, open_writer, stream_writer
 from goen.scoring.sources import Sources, check_given, takes_tensors
 
 _MOST_CLASSES = 10
@@ -75,7 +68,8 @@ def score_command(
     check_given(paths)
     output = output if workers.workers is None else output.for_workers()
     row_format, settings, run = output.row_format, workers.settings(gate, output), workers.run()
-    loaded = gate.open()
+    rate, per_class = gate.false_alarm_rate, gate.per_class
+    loaded = open_gate(gate.gate, gate.model, gate.preprocess, rate, per_class=per_class)
     if takes_tensors(loaded) and (output.copy_flagged or output.report):
         raise UsageError(f"--copy-flagged and --report are for images, not {loaded.inputs}.")
     if "-" in paths and sys.stdin.isatty():
@@ -111,93 +105,72 @@ def score_command(
 def _opened(
     output: OutputOptions, row_format: Format, sources: Sources, settings: ScoreSettings
 ) -> Iterator[Sink]:
-    """Where the rows go."""
+    """Where the rows go: a folder of shards, a file, standard output, or a table."""
     columns, only = all_columns(sources.gate), output.flagged_only
-    if not output.in_folder or output.target is None or row_format == "table":
-        with _rows(output, row_format, columns) as write:
-            yield RowSink(write, only)
+    if output.in_folder and output.target is not None and row_format != "table":
+        job = describe_job(sources, settings, row_format, flagged_only=only)
+        with open_score_folder(
+            output.target, job, row_format, columns, flagged_only=only
+        ) as folder:
+            if folder.records and (output.report or output.copy_flagged):
+                raise UsageError(
+                    f"{folder.folder} holds {len(folder.records):,} shards that are scored, which "
+                    "--report and --copy-flagged would lack. Leave these out, or choose another "
+                    "--out."
+                )
+            try:
+                yield folder
+            except KeyboardInterrupt:
+                note("Finished shards are kept; the same command continues from there.")
+                raise
         return
-    job = describe_job(sources, settings, row_format, flagged_only=only)
-    with open_score_folder(output.target, job, row_format, columns, flagged_only=only) as folder:
-        _check_nothing_is_lacking(output, folder)
-        try:
-            yield folder
-        except KeyboardInterrupt:
-            note("Finished shards are kept; the same command continues from there.")
-            raise
-
-
-def _check_nothing_is_lacking(output: OutputOptions, folder: ScoreFolder) -> None:
-    """A page and copies are made while images are scored: not of shards that were."""
-    if folder.records and (output.report or output.copy_flagged):
-        raise UsageError(
-            f"{folder.folder} holds {len(folder.records):,} shards that are scored, which --report "
-            "and --copy-flagged would lack. Leave these out, or choose another --out."
-        )
-
-
-@contextmanager
-def _rows(output: OutputOptions, row_format: Format, columns: Sequence[str]) -> Iterator[Write]:
-    """A writer of rows in this format, to the file or to standard output, in their order."""
     order = output.sort or ("p_value" if row_format == "table" else GIVEN)
     if order not in (GIVEN, *columns):
         raise unknown("column", order, [GIVEN, *columns])
-    column = None if order == GIVEN else order
-    if row_format == "table":
-        with held_rows(column, print_scores) as hold:
-            yield hold
-        return
-    with _plain_rows(output, row_format, columns) as write:
-        if column is None:
-            yield write
+    held: list[ScoreRow] = []
+    with ExitStack() as stack:
+        write: Write = held.append
+        if row_format != "table" and output.target is not None:
+            file = open_writer(output.target, row_format, columns, overwrite=output.overwrite)
+            write = stack.enter_context(file)
+        elif row_format != "table":
+            write = stack.enter_context(stream_writer(sys.stdout, row_format, columns))
+        yield RowSink(write if order == GIVEN else held.append, only)
+        rows = held if order == GIVEN else sort_rows(held, order)
+        if row_format == "table":
+            print_scores(rows)
         else:
-            with held_rows(column, lambda rows: [write(row) for row in rows]) as hold:
-                yield hold
-
-
-@contextmanager
-def _plain_rows(
-    output: OutputOptions, row_format: RowFormat, columns: Sequence[str]
-) -> Iterator[Write]:
-    if output.target is not None:
-        overwrite = output.overwrite
-        with open_writer(output.target, row_format, columns, overwrite=overwrite) as write:
-            yield write
-        return
-    with stream_writer(sys.stdout, row_format, columns) as write:
-        yield (lambda row: write(_visible_row(row))) if sys.stdout.isatty() else write
-
-
-def _visible_row(row: ScoreRow) -> ScoreRow:
-    """For a terminal, which obeys control characters in names."""
-    return {k: visible(v) if isinstance(v, str) else v for k, v in row.items()}
+            for row in rows:
+                write(row)
 
 
 def _print_summary(
-    summary: ScoreSummary, sources: Sources, gate_name: str, output: OutputOptions, form: Format
+    summary: ScoreSummary, sources: Sources, name: str, output: OutputOptions, row_format: Format
 ) -> None:
-    sentence = counted(summary, sources.skipped, sources.gate)
-    if form == "table":
+    counts, gate = summary.counts, sources.gate
+    others = f"; {describe_skipped(sources.skipped)}" if sources.skipped else ""
+    sentence = (
+        f"{counts.scored:,} scored, {counts.flagged:,} flagged at a false-alarm rate of "
+        f"{gate.false_alarm_rate:g}, {counts.unreadable:,} unreadable{others}; "
+        f"engine: {summary.engine}"
+    )
+    if row_format == "table":
+        more = ", ..." if len(gate.classes) > _MOST_CLASSES else ""
+        each = ", and of each predicted class of them," if gate.per_class else ""
         print()
         print_sentence(sentence)
-        print_sentence(_about(gate_name, sources.gate))
+        print_sentence(
+            f"The gate {name} classifies {', '.join(gate.classes[:_MOST_CLASSES])}{more}. Of "
+            f"images of these{each} it flags at most {gate.false_alarm_rate:.1%} on average."
+        )
         return
     note(sentence)
-    if output.target is not None:
-        if summary.first_error is not None:
-            note(f"the first that could not be scored: {visible(summary.first_error)}")
-        note(f"written to {output.target}{_shards(summary) if output.in_folder else ''}")
-
-
-def _shards(summary: ScoreSummary) -> str:
-    kept = f", {summary.kept:,} of them from before" if summary.kept else ""
-    return f": {'1 shard' if summary.shards == 1 else f'{summary.shards:,} shards'}{kept}"
-
-
-def _about(name: str, gate: Gate) -> str:
-    more = ", ..." if len(gate.classes) > _MOST_CLASSES else ""
-    each = ", and of each predicted class of them," if gate.per_class else ""
-    return (
-        f"The gate {name} classifies {', '.join(gate.classes[:_MOST_CLASSES])}{more}. Of images "
-        f"of these{each} it flags at most {gate.false_alarm_rate:.1%} on average."
-    )
+    if output.target is None:
+        return
+    if summary.first_error is not None:
+        note(f"the first that could not be scored: {visible(summary.first_error)}")
+    shards = ""
+    if output.in_folder:
+        kept = f", {summary.kept:,} of them from before" if summary.kept else ""
+        shards = f": {'1 shard' if summary.shards == 1 else f'{summary.shards:,} shards'}{kept}"
+    note(f"written to {output.target}{shards}")

@@ -230,7 +230,7 @@ class BaseGate:
         if is_batch(images, self.inputs):
             batch = self._checked(images)
             for start in range(0, max(count_of(batch), 1), batch_size):
-                yield self._outputs(take(batch, slice(start, start + batch_size)))
+                yield self.run(take(batch, slice(start, start + batch_size)))
             return
         if isinstance(images, ImageSet) and not len(images):
             raise UsageError(f"{images.name} has no images.")
@@ -250,10 +250,10 @@ class BaseGate:
         Raises:
             UsageError: images of another shape, type or range, or with NaN in them.
         """
-        return self._outputs(self._checked(images))
+        return self.run(self._checked(images))
 
-    def _outputs(self, batch: Inputs) -> Outputs:
-        """Of a batch that was checked."""
+    def run(self, batch: Inputs) -> Outputs:
+        """``outputs`` of a batch that goen itself made or checked."""
         count = count_of(batch)
         network = self._running
         device, _ = placement(network)

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from goen.checks import check_number
 from goen.data.feature_files import FEATURES
@@ -45,7 +44,6 @@ _BYTES_AT_ONCE = 1 << 26
 # Seconds before a shard is read again.
 _WAITS = (1.0, 5.0)
 
-Batch = Pixels | dict[str, NDArray[Any]]
 Read = Pixels | TensorRow | str
 """A decoded input, or why it could not be read."""
 
@@ -313,14 +311,13 @@ class ShardScorer:
         done = 0
         try:
             for names, read in self._read_ahead(task.shard):
-                inputs = [one for one in read if not isinstance(one, str)]
+                found = {n: one for n, one in enumerate(read) if not isinstance(one, str)}
                 prediction = None
-                if inputs:
-                    pairs = zip(names, read, strict=True)
-                    of_inputs = [name for name, one in pairs if not isinstance(one, str)]
+                if found:
+                    scored = [names[n] for n in found]
                     place = (task.number, done)
-                    prediction = self._predict(of_inputs, _together(inputs), place)
-                done += len(inputs)
+                    prediction = self._predict(scored, [*found.values()], place)
+                done += len(found)
                 rows = zip(names, rows_of_read(self.gate, read, prediction), strict=True)
                 yield [{"path": printable(name), **row} for name, row in rows]
         except UsageError as error:
@@ -330,15 +327,25 @@ class ShardScorer:
             row = unreadable_row(self.gate, printable(str(error)))
             yield [{"path": printable(task.shard.place), **row}]
 
-    def _predict(self, names: Sequence[str], inputs: Batch, place: tuple[int, int]) -> Prediction:
-        if isinstance(self.gate.network, Precomputed):
-            return self.gate.predict_outputs(inputs)
-        outputs = self.gate.outputs(inputs)
+    def _predict(
+        self, names: Sequence[str], inputs: Sequence[Any], place: tuple[int, int]
+    ) -> Prediction:
+        if self._tensors:
+            return self._predict_tensors(inputs)
+        images: Pixels = np.stack(inputs)
+        outputs = self.gate.run(torch.from_numpy(images))
         prediction = self.gate.predict_outputs(outputs)
-        if self.observer is not None and isinstance(inputs, np.ndarray) and not self._tensors:
-            batch = ScoredBatch(names, inputs, outputs, prediction, place)
+        if self.observer is not None:
+            batch = ScoredBatch(names, images, outputs, prediction, place)
             self.observer.watch(self.gate, batch)
         return prediction
+
+    def _predict_tensors(self, rows: Sequence[TensorRow]) -> Prediction:
+        parts = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+        batch = parts[FEATURES] if [*parts] == [FEATURES] else parts
+        if isinstance(self.gate.network, Precomputed):
+            return self.gate.predict_outputs(batch)
+        return self.gate.predict_outputs(self.gate.outputs(batch))
 
     def _read_ahead(self, shard: Shard) -> Iterator[tuple[list[str], list[Read]]]:
         """Names and inputs of each batch, decoded; the next is read while one is scored."""
@@ -350,14 +357,20 @@ class ShardScorer:
                 yield batch
 
     def _read_batch(self, items: Iterator[Item], pool: Executor) -> tuple[list[str], list[Read]]:
+        """The next batch; it is decoded whenever the encoded contents fill the memory for them."""
         names: list[str] = []
         read: list[Read] = []
+        waiting: list[Item] = []
+        held = 0
         apply = map if self._tensors else pool.map
-        while some := _some(items, self._batch_size - len(names)):
-            names += [item.name for item in some]
-            read += apply(self._decoded, some)
-            del some  # before the next contents are read
-        return names, read
+        for item in islice(items, self._batch_size):
+            names.append(item.name)
+            waiting.append(item)
+            held += item.bytes_held
+            if held >= _BYTES_AT_ONCE:
+                read += apply(self._decoded, waiting)
+                waiting, held = [], 0
+        return names, [*read, *apply(self._decoded, waiting)]
 
     def _decoded(self, item: Item) -> Read:
         try:
@@ -366,15 +379,6 @@ class ShardScorer:
             return item.read(self.gate.image_size, self.gate.pixel_format)
         except DataError as error:
             return printable(str(error))
-
-
-def _together(inputs: Sequence[Pixels | TensorRow]) -> Batch:
-    """Images or rows as one batch: an array, or arrays by name."""
-    if isinstance(inputs[0], np.ndarray):
-        return np.stack([one for one in inputs if isinstance(one, np.ndarray)])
-    rows = [one for one in inputs if not isinstance(one, np.ndarray)]
-    parts = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
-    return parts[FEATURES] if [*parts] == [FEATURES] else parts
 
 
 def _items(shard: Shard) -> Iterator[Item]:
@@ -390,15 +394,3 @@ def _items(shard: Shard) -> Iterator[Item]:
             if seconds is None:
                 raise
             time.sleep(seconds)
-
-
-def _some(items: Iterator[Item], most: int) -> list[Item]:
-    """So many inputs at most, or fewer if their encoded contents fill the memory for them."""
-    some: list[Item] = []
-    held = 0
-    for item in islice(items, most):
-        some.append(item)
-        held += item.bytes_held
-        if held >= _BYTES_AT_ONCE:
-            break
-    return some

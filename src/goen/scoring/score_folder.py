@@ -20,17 +20,24 @@ from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Self
 
+from safetensors.torch import load
+from torch import uint8
+
 from goen.errors import ArtifactError, UsageError
+from goen.gate.gate import Gate
 from goen.gate.prediction import ScoreRow
+from goen.gate.storage.pickling import gate_files
 from goen.io.files import whole_file
 from goen.io.json_files import json_object, json_rows, parse_object
 from goen.io.limits import ROW_BYTES
 from goen.io.manifest import JsonObject, Manifest
+from goen.io.provenance import versions
 from goen.io.stages import alone_in
 from goen.io.storage_errors import storage_errors
-from goen.scoring.pipeline import NumberedShard
-from goen.scoring.rows import RowCounts
+from goen.scoring.pipeline import NumberedShard, ScoreSettings
+from goen.scoring.rows import RowCounts, all_columns
 from goen.scoring.sinks import RowFormat, open_writer, write_rows
+from goen.scoring.sources import Sources
 
 _JOB, _SHARDS, _MANIFEST = "_job.json", "_shards.jsonl", "_manifest.json"
 _WRITTEN = re.compile(r"part-\d{5,}\.\w+|\.part-\d{5,}\.\w+\.\d+\.[0-9a-f]+\.tmp")
@@ -165,7 +172,7 @@ def open_score_folder(
 
     Args:
         folder: the folder.
-        job: what is scored and how; the folder keeps it. See ``goen.scoring.job``.
+        job: what is scored and how; the folder keeps it. See ``describe_job``.
         row_format: of the files of rows.
         columns: of the rows.
         flagged_only: leave out rows of inputs that are not flagged or cannot be read.
@@ -186,6 +193,44 @@ def open_score_folder(
                 "Choose another --out, or delete the folder."
             )
         yield ScoreFolder(folder, row_format, columns, flagged_only)
+
+
+def describe_job(
+    sources: Sources, settings: ScoreSettings, row_format: RowFormat, *, flagged_only: bool = False
+) -> JsonObject:
+    """What the rows depend on; threads and workers are not among it."""
+    here, gate = versions(), sources.gate
+    return {
+        "sources": [place.encode("utf-8", "backslashreplace").decode() for place in sources.given],
+        "image_column": sources.column,
+        "shard_size": sources.shard_size,
+        "batch_size": settings.batch_size,
+        "format": row_format,
+        "flagged_only": flagged_only,
+        "device": settings.device,
+        "engine": settings.engine,
+        "gate_sha256": gate_identity(gate),
+        "columns": all_columns(gate),
+        "versions": {name: here[name] for name in ("goen", "torch")},
+    }
+
+
+def gate_identity(gate: Gate) -> str:
+    """A hash of what the gate decides by, the same on every machine: its tensors and settings."""
+    files = gate_files(gate)
+    manifest = json.loads(files["manifest.json"])
+    # The versions are those of this process; the probe is an output of the network, whose last
+    # bits depend on the processor.
+    for name in ("versions", "tensors_sha256"):
+        del manifest[name]
+    tensors = load(files["tensors.safetensors"])
+    tensors.pop("probe", None)
+    digest = sha256(json.dumps(manifest, sort_keys=True).encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.reshape(-1).view(uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def score_shard_files(folder: Path | str) -> list[Path]:

@@ -8,11 +8,11 @@ from typing import BinaryIO, Literal, TextIO, get_args
 
 from goen.checks import check_choice
 from goen.errors import ExtraMissing, UsageError
-from goen.escaping import csv_line, json_line
+from goen.escaping import csv_line, json_line, visible
 from goen.gate.prediction import ScoreRow
 from goen.io.files import whole_file
 from goen.scoring.pipeline import NumberedShard
-from goen.scoring.rows import RowCounts, sort_rows
+from goen.scoring.rows import RowCounts
 
 RowFormat = Literal["jsonl", "csv", "parquet"]
 Write = Callable[[ScoreRow], None]
@@ -60,16 +60,6 @@ def write_rows(
             if row["is_ood"] or not flagged_only:
                 write_row(row)
     return counts
-
-
-@contextmanager
-def held_rows(
-    column: str | None, write_all: Callable[[Sequence[ScoreRow]], object]
-) -> Iterator[Write]:
-    """A function that holds rows until the end, and then passes all on, sorted by this column."""
-    rows: list[ScoreRow] = []
-    yield rows.append
-    write_all(rows if column is None else sort_rows(rows, column))
 
 
 def is_row_file(out: Path) -> bool:
@@ -138,7 +128,11 @@ def stream_writer(
 def _text(file: TextIO, form: RowFormat, names: Sequence[str]) -> Write:
     ascii_only = "utf" not in (file.encoding or "utf-8").lower()
 
+    is_terminal = file.isatty()
+
     def write(row: ScoreRow) -> None:
+        if is_terminal:  # it obeys control characters in names
+            row = {k: visible(v) if isinstance(v, str) else v for k, v in row.items()}
         if form == "jsonl":
             file.write(json_line(row, ascii_only=ascii_only))
         else:

@@ -26,7 +26,7 @@ from goen.data.input_spec import ImageInputs
 from goen.errors import DataError, UsageError
 from goen.features.precomputed import Precomputed
 from goen.gate.gate import Gate
-from goen.io.arrays import ARRAY_SUFFIXES, is_array_file
+from goen.io.arrays import ARRAY_SUFFIXES
 from goen.io.files import is_folder, printable
 from goen.scoring.parquet_shards import parquet_shards
 from goen.scoring.shards import (
@@ -138,96 +138,80 @@ class _Listing:
         self.sources, self.arrays = sources, arrays
         self.tensors = takes_tensors(sources.gate)
         # Of files that are named, which are not found in a folder again, and of folders entered.
-        self.passed = {str(Path(p).absolute()) for p in sources.given if _is_plain_file(p)}
+        named = (p for p in sources.given if p != STANDARD_INPUT and not is_url(p))
+        self.passed = {str(Path(p).absolute()) for p in named if not is_folder(Path(p))}
         self.entered = False
-        written = sources.output
-        self.written = written if written is not None and written.exists() else None
 
     def found(self) -> Iterator[str | Shard]:
         for place in self.sources.given:
             if place == STANDARD_INPUT and self.sources.stdin is not None:
-                yield from self._within(self._unlisted(read_list(self.sources.stdin)))
+                yield from self._listed(self.sources.stdin)
             elif _is_named(place, _LISTS):
-                yield from self._listed(place)
+                try:
+                    with open_place(place) as file:
+                        yield from self._listed(file)
+                except OSError as error:
+                    reason = f"The list {printable(place)} cannot be read: {error}."
+                    raise UsageError(reason) from error
             else:
-                yield from self._within([place])
+                yield from self._within(place)
 
-    def _listed(self, place: str) -> Iterator[str | Shard]:
-        try:
-            with open_place(place) as file:
-                yield from self._within(self._unlisted(read_list(file)))
-        except OSError as error:
-            raise UsageError(f"The list {printable(place)} cannot be read: {error}.") from error
-
-    def _unlisted(self, places: Iterable[str]) -> Iterator[str]:
+    def _listed(self, file: BinaryIO) -> Iterator[str | Shard]:
         """Without files of a folder that was named before them, as ``find FOLDER`` prints them."""
-        for place in places:
+        for place in read_list(file):
             path = Path(place)
-            listed = (
+            found_before = (
                 self.entered
                 and not (is_url(place) or is_folder(path) or path.name.startswith("."))
                 and os.path.realpath(path.parent) in self.passed
                 and looks_like_image(path, arrays=self.arrays)
             )
-            if not listed:
-                yield place
+            if not found_before:
+                yield from self._within(place)
 
-    def _within(self, places: Iterable[str]) -> Iterator[str | Shard]:
-        for place in places:
-            if is_url(place):
-                yield from self._remote(place)
-            elif not is_folder(Path(place)):
-                yield from self._named(str(Path(place)))
-            elif self.tensors:
-                yield from self._tensor_files(Path(place))
-            else:
-                self.entered = True
-                inside = find_images(
-                    Path(place), self.sources.skipped, self.passed, arrays=self.arrays
-                )
-                for file in inside:
-                    if self.written is not None:
-                        _check_not_written(str(file), self.written)
-                    yield from self._file(str(file))
+    def _within(self, place: str) -> Iterator[str | Shard]:
+        """A file, or those in a folder or behind a URL."""
+        if is_url(place):
+            for found in find_urls(place):
+                if "::" in found and found != place:
+                    # fsspec would open another file: what it takes for a chain of file systems.
+                    yield UnreadableShard(found, f"{printable(found)} has '::' in its name.")
+                else:
+                    yield from self._file(found)
+            return
+        files: Iterable[Path] = [Path(place)]
+        if is_folder(Path(place)) and self.tensors:
+            files = self._tensor_files(Path(place))
+        elif is_folder(Path(place)):
+            self.entered = True
+            skipped = self.sources.skipped
+            files = find_images(Path(place), skipped, self.passed, arrays=self.arrays)
+        for file in files:
+            yield from self._file(str(file))
 
-    def _remote(self, url: str) -> Iterator[str | Shard]:
-        for found in find_urls(url):
-            if "::" in found and found != url:
-                # fsspec would open another file: what it takes for a chain of file systems.
-                yield UnreadableShard(found, f"{printable(found)} has '::' in its name.")
-            else:
-                yield from self._named(found)
-
-    def _named(self, place: str) -> Iterator[str | Shard]:
-        if self.written is not None:
-            _check_not_written(place, self.written)
-        if self.tensors:
-            yield self._tensor_shard(place)
-        elif _is_named(place, _TARS):
-            yield TarShard(place)
-        elif _is_named(place, _PARQUET):
-            yield from parquet_shards(place, self.sources.column, self.sources.shard_size)
-        else:
-            yield from self._file(place)
-
-    def _file(self, place: str) -> Iterator[str | Shard]:
-        remote_array = is_url(place) and place.lower().endswith(tuple(ARRAY_SUFFIXES))
-        if remote_array or (not is_url(place) and is_stack(Path(place))):
-            wanted = self.sources.gate.pixel_format
-            yield StackShard(place, wanted.channels, wanted.bits)
-        else:
-            yield place
-
-    def _tensor_files(self, folder: Path) -> Iterator[Shard]:
+    def _tensor_files(self, folder: Path) -> Iterator[Path]:
         for file in sorted(folder.rglob("*")):
             if file.is_file() and not file.name.startswith("."):
                 if file.suffix in TENSOR_SUFFIXES:
-                    yield self._tensor_shard(str(file))
+                    yield file
                 else:
                     self.sources.skipped[file.suffix.lower() or "no ending"] += 1
 
-    def _tensor_shard(self, place: str) -> TensorShard:
-        return TensorShard(place, isinstance(self.sources.gate.network, Precomputed))
+    def _file(self, place: str) -> Iterator[str | Shard]:
+        sources = self.sources
+        if sources.output is not None:
+            _check_not_written(place, sources.output)
+        if self.tensors:
+            yield TensorShard(place, isinstance(sources.gate.network, Precomputed))
+        elif _is_named(place, _TARS):
+            yield TarShard(place)
+        elif _is_named(place, _PARQUET):
+            yield from parquet_shards(place, sources.column, sources.shard_size)
+        elif is_stack(place):
+            wanted = sources.gate.pixel_format
+            yield StackShard(place, wanted.channels, wanted.bits)
+        else:
+            yield place
 
 
 def _check_not_written(place: str, output: Path) -> None:
@@ -239,10 +223,12 @@ def _check_not_written(place: str, output: Path) -> None:
         raise UsageError(f"{output} is one of the files to score. Choose another path for --out.")
 
 
-def is_stack(file: Path) -> bool:
-    """Whether a file holds a stack of images; not if it cannot be read."""
+def is_stack(place: str) -> bool:
+    """Whether a file holds a stack of images; not if it cannot be read. One far away does."""
+    if not place.lower().endswith(tuple(ARRAY_SUFFIXES)):
+        return False
     try:
-        return is_array_file(file) and read_array_header(file, str(file), MAX_PIXELS).is_stack
+        return is_url(place) or read_array_header(Path(place), place, MAX_PIXELS).is_stack
     except DataError:
         return False
 
@@ -272,7 +258,3 @@ def read_list(file: BinaryIO) -> Iterator[str]:
 def _is_named(place: str, ends: tuple[str, ...]) -> bool:
     """Whether a place is named so, and is no image under that name."""
     return place.lower().endswith(ends) and (is_url(place) or not begins_as_image(Path(place)))
-
-
-def _is_plain_file(place: str) -> bool:
-    return place != STANDARD_INPUT and not is_url(place) and not is_folder(Path(place))

@@ -1,14 +1,19 @@
-"""``goen fit --features`` and ``goen score`` of such gates."""
+"""``goen fit``, ``score`` and ``export`` with features, and with a model of text, in files."""
 
 import csv
+import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
+from safetensors.numpy import save_file
 
 import goen
 from goen.cli.main import main
+from goen.cli.options.fit_inputs import is_tensor_file
+from tests.features.tiny_models import CLASSES, KINDS, labelled, saved
 
 CENTRES = 3 * np.eye(3, 8)
 
@@ -27,7 +32,7 @@ def gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
     train, held_out = rows(tmp_path / "train.npz", 300, 0), rows(tmp_path / "held.npz", 200, 1)
     command = ["fit", "--features", str(train), "--held-out", str(held_out)]
     assert main([*command, "--out", str(tmp_path / "gate")]) == 0
-    assert "accuracy           1.000 on held_out" in capsys.readouterr().out
+    assert re.search(r"accuracy .*1\.000 on held_out", capsys.readouterr().out)
     return tmp_path / "gate"
 
 
@@ -90,17 +95,16 @@ def test_a_model_or_features_are_needed(tmp_path: Path, capsys: pytest.CaptureFi
     assert "Give --model and --train; or --features" in " ".join(capsys.readouterr().err.split())
 
 
-def test_pictures_for_a_gate_of_features_are_one_sentence(
+def test_images_for_a_gate_of_features_are_rows_that_name_the_files_it_takes(
     gate: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("a.png", "b.png"):
         Image.new("L", (4, 4)).save(tmp_path / name)
-    assert (
-        main(["score", str(tmp_path / "a.png"), str(tmp_path / "b.png"), "--gate", str(gate)]) == 2
-    )
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert "This gate takes rows of .npy, .npz" in " ".join(captured.err.split())
+    files = [str(tmp_path / "a.png"), str(tmp_path / "b.png")]
+    assert main(["score", *files, "--gate", str(gate)]) == 1
+    scored = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["path"] for row in scored] == files
+    assert all("are in .npy, .npz, .safetensors, .parquet files" in row["error"] for row in scored)
 
 
 def test_pictures_are_not_copied_from_features(
@@ -108,4 +112,70 @@ def test_pictures_are_not_copied_from_features(
 ) -> None:
     command = ["score", str(tmp_path / "held.npz"), "--gate", str(gate)]
     assert main([*command, "--copy-flagged", str(tmp_path / "copies")]) == 2
-    assert "this gate takes features" in " ".join(capsys.readouterr().err.split())
+    assert "are for images, not tensors clip float" in " ".join(capsys.readouterr().err.split())
+
+
+def written(file: Path, count: int, seed: int, *, names: bool = False) -> str:
+    inputs, labels = labelled("text", count, seed)
+    np.savez(file, **inputs, labels=np.array(CLASSES)[labels] if names else labels)
+    return str(file)
+
+
+@pytest.mark.xdist_group("transformers")
+def test_from_files_of_tokens_to_scores_and_an_export(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = f"hf:{saved('text', tmp_path / 'bert')}"
+    train = written(tmp_path / "train.npz", 300, 0)
+    held_out = written(tmp_path / "held.npz", 300, 1, names=True)
+    other = str(tmp_path / "other.npz")
+    np.savez(other, **KINDS["text"].unlike(np.random.default_rng(2), 50))
+    out = str(tmp_path / "gate")
+    words = ["fit", "--model", model, "--held-out", held_out, "--false-alarm-rate", "0.1"]
+    assert main([*words, "--train", train, "--out", out]) == 0
+    printed = capsys.readouterr()
+    assert ", 1.000 on held_out" in printed.out
+    assert f"goen score FILE --gate {out} --model {model}" in printed.err
+    assert json.loads((Path(out) / "manifest.json").read_text())["classes"] == list(CLASSES)
+
+    new = written(tmp_path / "new.npz", 100, 3)
+    assert main(["score", new, other, "--gate", out, "--model", model, "--batch-size", "64"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [rows[0]["path"], rows[100]["path"]] == [f"{new}#0", f"{other}#0"]
+    assert {row["label"] for row in rows} <= {*CLASSES}
+    flagged = np.array([row["is_ood"] for row in rows])
+    assert flagged[:100].mean() < 0.25
+    assert flagged[100:].mean() > 0.8
+    assert main(["score", new, "--gate", out, "--model", model, "--report", f"{out}.html"]) == 2
+    assert "are for images, not tensors input_ids int" in capsys.readouterr().err
+
+    file = tmp_path / "gate.onnx"
+    export = ["export", out, "--model", model, "--out", str(file)]
+    assert main([*export, "--images", new]) == 0
+    assert file.is_file()
+
+    np.savez(train, **labelled("text", 10, 0)[0])
+    assert main([*words, "--train", train, "--out", f"{out}2"]) == 2
+    assert "has no labels: add an array labels" in " ".join(capsys.readouterr().err.split())
+
+
+def test_files_of_arrays_are_told_from_folders_and_sets(tmp_path: Path) -> None:
+    def file(name: str, **arrays: np.ndarray) -> bool:
+        np.savez(tmp_path / name, **arrays)  # type: ignore[arg-type]
+        return is_tensor_file(str(tmp_path / name))
+
+    ids, waves = np.ones((4, 7), np.int64), np.ones((4, 7), np.float32)
+    labels, images = np.zeros(4, np.int64), np.zeros((4, 3, 8, 8), np.uint8)
+    assert file("tokens.npz", input_ids=ids, attention_mask=ids, labels=labels)
+    assert file("one.npz", input_ids=ids, labels=labels)
+    assert file("waves.npz", input_values=waves, labels=labels)
+    assert not file("images.npz", images=images, labels=labels)
+    assert not file("stack.npz", x=images, labels=labels)
+    assert not file("more.npz", images=images, other=waves)
+    save_file({"input_ids": ids}, tmp_path / "tokens.safetensors")
+    assert is_tensor_file(str(tmp_path / "tokens.safetensors"))
+    (tmp_path / "broken.npz").write_bytes(b"PK")
+    (tmp_path / "folder.npz").mkdir()
+    for name in ("broken.npz", "folder.npz", "none.npz"):
+        assert not is_tensor_file(str(tmp_path / name))
+    assert not is_tensor_file("cifar10/train")

@@ -1,24 +1,26 @@
-"""``goen fit`` with rows in files: features, or tensors that a model takes."""
+"""What ``goen fit`` and ``goen extract`` read: images, or rows in files, of features or tensors."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from tyro.conf import arg
 
-from goen.cli.options.own_settings import OwnSettings
+from goen.cli.options.own_model import OwnModel
+from goen.cli.options.types import several
 from goen.data.feature_files import SUFFIXES, FeatureFile, read_features, read_tensor_file
 from goen.data.images.array_files import read_array_header
+from goen.data.imageset import ImageSet
+from goen.data.sets.folders import image_files, open_image_set
 from goen.errors import DataCorrupt, UsageError
-from goen.features.pooling import Layout, Tokens
 from goen.gate import Gate
-from goen.gate.fitting.summary import fit_summary
 from goen.io.arrays import is_array_file
 
-Loaded = TypeVar("Loaded")
 # What a file with several arrays calls a stack of images.
 _IMAGES = "images"
 
@@ -33,10 +35,7 @@ def is_tensor_file(name: str) -> bool:
     try:
         return not read_array_header(file, name, sys.maxsize).is_stack
     except DataCorrupt:  # several arrays, or one that cannot be images, or a damaged file
-        return _holds_other_arrays(file)
-
-
-def _holds_other_arrays(file: Path) -> bool:
+        pass
     try:
         return _IMAGES not in read_tensor_file(file).arrays
     except DataCorrupt:
@@ -44,26 +43,48 @@ def _holds_other_arrays(file: Path) -> bool:
 
 
 @dataclass(frozen=True)
+class Fitted:
+    """A gate, the OOD images it was fitted with, and what writes its page, if it has one."""
+
+    gate: Gate
+    ood: Mapping[str, ImageSet] = field(default_factory=dict)
+    page: Callable[..., None] | None = None
+
+
+@dataclass(frozen=True)
 class FitOptions:
-    """Options of ``goen fit`` that do not depend on what the inputs are.
+    """Which gate is fitted, and with what.
 
     Attributes:
-        detector: its name.
-        calibration: a dataset, or the share of the held-out inputs, as a text.
-        ood: datasets by the names of their kinds.
-        false_alarm_rate: of the gate.
-        held_out: a dataset.
-        classes: their names, if they are given.
+        held_out: ID images the model was not trained on; they set the threshold.
+        detector: goen_m, goen, knn, energy, vim, react, mahalanobis_pp, ...: an unknown name lists
+            them all. pytorch_ood.NAME is a detector of pytorch-ood, for a gate that is not saved.
+        calibration: ID images for the detector's own calibration, or the share of the held-out
+            images that is used for it (default: 0.6 for a detector that needs them, such as goen_m;
+            else none, and every held-out image sets the threshold).
+        ood: optional images that should be flagged, for goen_m and goen: they weight the cues, and
+            the gate then returns P(OOD).
+        false_alarm_rate: upper bound on the probability that an ID image is flagged.
+        flip_averaging: average outputs over each image and its horizontal flip, at twice the time;
+            not for classes that a flip changes, such as digits.
     """
 
-    detector: str
-    calibration: str | None
-    ood: Mapping[str, str]
-    false_alarm_rate: float
-    held_out: str
-    classes: Sequence[str]
+    held_out: Annotated[str, arg(metavar="DATASET")]
+    detector: Annotated[str, arg(metavar="NAME")] = "goen_m"
+    calibration: Annotated[str | None, arg(metavar="DATASET|SHARE", help_behavior_hint="")] = None
+    ood: Annotated[tuple[str, ...], several("DATASET")] = ()
+    false_alarm_rate: float = 0.05
+    flip_averaging: bool = False
 
-    def calibrating(self, load: Callable[[str], Loaded]) -> Loaded | float | None:
+    def by_kind(self, load: Callable[[str], Any]) -> dict[str, Any]:
+        """Each OOD dataset by a unique name: the last part of a folder's path, if it is unique."""
+        short = [Path(name).resolve().name if Path(name).is_dir() else name for name in self.ood]
+        names = short if len({*short}) == len(self.ood) else self.ood
+        if len({*names}) != len(self.ood):
+            raise UsageError(f"--ood must name each dataset once, got {' '.join(self.ood)}.")
+        return {kind: load(name) for kind, name in zip(names, self.ood, strict=True)}
+
+    def calibrating(self, load: Callable[[str], Any]) -> Any:
         """The share, or the dataset."""
         if self.calibration is None:
             return None
@@ -72,87 +93,104 @@ class FitOptions:
         except ValueError:
             return load(self.calibration)
 
+    def fit_features(self, features: Path, classes: Sequence[str]) -> Fitted:
+        """A gate for the features of a file."""
+        train, held_out = read_features(features), read_features(Path(self.held_out))
+        names = class_names_in(train, classes)
 
-class ExtractorSettings(TypedDict):
-    """Settings of a ``FeatureExtractor``."""
+        def arrays(name: str) -> dict[str, NDArray[Any]]:
+            return dict(read_features(Path(name)).arrays)
 
-    layers: str | tuple[str, ...]
-    logits: str | int | None
-    tokens: Tokens
-    layout: Layout
+        gate = Gate.fit_outputs(
+            train.arrays if train.classifier is None else train.outputs(),
+            class_numbers(train, names, features),
+            held_out.arrays,
+            detector=None if self.detector == "goen_m" else self.detector,
+            calibration=self.calibrating(arrays),
+            held_out_labels=class_numbers(held_out, names, Path(self.held_out)),
+            ood=self.by_kind(arrays) or None,
+            false_alarm_rate=self.false_alarm_rate,
+            classes=names or None,
+        )
+        return Fitted(gate)
+
+    def fit_model(self, own: OwnModel, train: str) -> Fitted:
+        """A gate for a model and datasets of images, or files of its inputs by name."""
+        if is_tensor_file(train):
+            return self._fit_tensors(own, train)
+        from goen.report.pages.fit import write_fit_page  # it imports Matplotlib: a second
+
+        training, pixel_format = own.open_images(train)
+        open_set = partial(open_image_set, size=training.image_shape[1:], pixel_format=pixel_format)
+        held_out = open_set(self.held_out, classes=training.classes)
+        ood = self.by_kind(lambda name: open_set(name, classes=()))
+        gate = Gate.fit(
+            own.loaded.model,
+            training,
+            held_out,
+            detector=self.detector,
+            calibration=self.calibrating(lambda name: open_set(name, classes=training.classes)),
+            ood=ood or None,
+            false_alarm_rate=self.false_alarm_rate,
+            classes=training.classes,
+            flip_averaging=self.flip_averaging,
+            **own.extraction(images=True),
+        )
+        page = partial(
+            write_fit_page,
+            held_out=held_out,
+            files=image_files(self.held_out, held_out),
+            training=training,
+            training_files=image_files(train, training),
+        )
+        return Fitted(gate, ood, page)
+
+    def _fit_tensors(self, own: OwnModel, train: str) -> Fitted:
+        training, names = read_inputs(own, train)
+        if not isinstance(training, tuple):
+            raise UsageError(
+                f"{train} has no labels: add an array labels, of class numbers or names."
+            )
+
+        def unlabelled(name: str) -> Any:
+            return read_tensor_file(Path(name)).inputs()
+
+        gate = Gate.fit(
+            own.loaded.model,
+            training,
+            read_inputs(own, self.held_out, names)[0],
+            detector=self.detector,
+            calibration=self.calibrating(unlabelled),
+            ood=self.by_kind(unlabelled) or None,
+            false_alarm_rate=self.false_alarm_rate,
+            classes=names or None,
+            flip_averaging=self.flip_averaging,
+            **own.extraction(images=False),
+        )
+        return Fitted(gate)
 
 
-class PassSettings(TypedDict):
-    """How inputs pass through the network."""
+def read_inputs(
+    own: OwnModel,
+    name: str,
+    names: tuple[str, ...] | None = None,
+    rows: Callable[[int], range] = range,
+) -> tuple[Any, tuple[str, ...]]:
+    """Inputs in a file, with their labels if there are any, and the names of the classes.
 
-    flip_averaging: bool
-    batch_size: int
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """A gate, its summary, and what writes its page, if it has one."""
-
-    gate: Gate
-    summary: str
-    page: Callable[..., None] | None = None
-
-
-def fit_features(options: FitOptions, features: Path) -> Fitted:
-    """A gate for the features of a file."""
-    train, holding = read_features(features), read_features(Path(options.held_out))
-    names = class_names_in(train, options.classes)
-
-    def arrays(name: str) -> Any:
-        return dict(read_features(Path(name)).arrays)
-
-    gate = Gate.fit_outputs(
-        train.arrays if train.classifier is None else train.outputs(),
-        class_numbers(train, names, features),
-        holding.arrays,
-        detector=None if options.detector == "goen_m" else options.detector,
-        calibration=options.calibrating(arrays),
-        held_out_labels=class_numbers(holding, names, Path(options.held_out)),
-        ood={kind: arrays(file) for kind, file in options.ood.items()} or None,
-        false_alarm_rate=options.false_alarm_rate,
-        classes=names or None,
-    )
-    return Fitted(gate, fit_summary(gate, {}))
-
-
-def fit_tensors(
-    options: FitOptions,
-    own: OwnSettings,
-    train: str,
-    settings: ExtractorSettings,
-    passes: PassSettings,
-) -> Fitted:
-    """A gate for a model and files of its inputs by name, with labels."""
-    training, holding = read_tensor_file(Path(train)), read_tensor_file(Path(options.held_out))
-    names = class_names_in(training, own.tensor_classes(tuple(options.classes)))
-    labels = class_numbers(training, names, Path(train))
-    if labels is None:
-        raise UsageError(f"{train} has no labels: add an array labels, of class numbers or names.")
-    held_out_labels = class_numbers(holding, names, Path(options.held_out))
-    held = holding.inputs()
-
-    def inputs(name: str) -> Any:
-        return read_tensor_file(Path(name)).inputs()
-
-    gate = Gate.fit(
-        own.opened.model,
-        (training.inputs(), labels),
-        held if held_out_labels is None else (held, held_out_labels),
-        detector=options.detector,
-        calibration=options.calibrating(inputs),
-        ood={kind: inputs(file) for kind, file in options.ood.items()} or None,
-        classes=names or None,
-        preprocess=own.preprocess(images=False),
-        false_alarm_rate=options.false_alarm_rate,
-        **settings,
-        **passes,
-    )
-    return Fitted(gate, fit_summary(gate, {}))
+    Args:
+        own: the model.
+        name: of the file.
+        names: of the classes; those of the options, the config or the file if not given.
+        rows: which are read, given their number.
+    """
+    found = read_tensor_file(Path(name))
+    if names is None:
+        names = class_names_in(found, own.options.classes or own.loaded.classes)
+    labels = class_numbers(found, names, Path(name))
+    kept = rows(len(found))
+    inputs = found.inputs(slice(kept.start, kept.stop))
+    return inputs if labels is None else (inputs, labels[kept.start : kept.stop]), names
 
 
 def class_names_in(train: FeatureFile, given: Sequence[str]) -> tuple[str, ...]:

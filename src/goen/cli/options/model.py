@@ -7,12 +7,8 @@ from typing import cast
 
 from torch import nn
 
-from goen.cli.output.console import note
-from goen.data.images.pixel_format import COLOUR, PixelFormat
-from goen.data.sets.folders import image_size, pixel_formats_of_set
 from goen.errors import UsageError
 from goen.features.importing import missing_library
-from goen.features.layers import accepts_images
 from goen.features.loaded_model import LoadedModel
 from goen.features.loading import as_loaded, is_library_model, load_model, open_architecture
 from goen.features.preprocess import Preprocessing
@@ -93,30 +89,6 @@ def find_preprocess(name: str | None) -> Preprocessing | None:
     if not callable(function):
         raise UsageError(f"--preprocess {name} is a {type(function).__name__}, not a function.")
     return cast(Preprocessing, function)  # its tensors are checked when it is called
-
-
-def find_form(
-    train: str,
-    model: nn.Module,
-    size: tuple[int, int] | None,
-    preprocess: Preprocessing | None,
-    classes: tuple[str, ...] = (),
-) -> PixelFormat:
-    """How the pictures of a dataset are read for a model: the first form that the model takes.
-
-    A note says so if that is not colour. If it takes none of them, the usual one is returned: the
-    fit has the reason.
-    """
-    forms = pixel_formats_of_set(train, classes)
-    if len(forms) == 1:
-        return forms[0]
-    for form in forms:
-        height, width = size or image_size(train, form, classes)
-        if accepts_images(model, (form.channels, height, width), preprocess):
-            if form != COLOUR:
-                note(f"the model takes images of {form}: pictures are read as such")
-            return form
-    return forms[0]
 
 
 def _find(flag: str, name: str) -> object:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import arg
 
-from goen.cli.options.model import open_gate
 from goen.cli.options.types import (
     Device,
     OptionalCount,
@@ -65,11 +64,6 @@ class GateOptions:
     batch_size: int = DEFAULT_BATCH_SIZE
     device: Device = "cpu"
     engine: EngineOption = "auto"
-
-    def open(self) -> Gate:
-        """The gate, on the CPU."""
-        rate = self.false_alarm_rate
-        return open_gate(self.gate, self.model, self.preprocess, rate, per_class=self.per_class)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 Written line by line: a table of rich takes a millisecond per row, and there may be 100,000.
 """
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from itertools import zip_longest
 from textwrap import wrap
@@ -12,10 +11,7 @@ from rich.cells import cell_len, chop_cells
 from rich.text import Text
 
 from goen.cli.output.console import output, visible_line
-from goen.data.images.finding import describe_skipped
-from goen.gate import Gate
 from goen.gate.prediction import ScoreRow
-from goen.scoring.pipeline import ScoreSummary
 from goen.scoring.rows import most_unusual_cue
 
 _COLUMNS = ("image", "class", "confidence", "p-value", "decision", "why")
@@ -50,17 +46,6 @@ def print_sentence(sentence: str) -> None:
     """Print a line of text below the table; on a terminal, broken between words."""
     console = output()
     console.print(Text(visible_line(sentence)), soft_wrap=not console.is_terminal)
-
-
-def counted(summary: ScoreSummary, skipped: Counter[str], gate: Gate) -> str:
-    """A sentence: how many inputs were scored, flagged, unreadable and skipped, and by what."""
-    counts = summary.counts
-    others = f"; {describe_skipped(skipped)}" if skipped else ""
-    return (
-        f"{counts.scored:,} scored, {counts.flagged:,} flagged at a false-alarm rate of "
-        f"{gate.false_alarm_rate:g}, {counts.unreadable:,} unreadable{others}; "
-        f"engine: {summary.engine}"
-    )
 
 
 def _cells(row: ScoreRow) -> list[str]:

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from torch import nn
 
 import goen
 from goen.cli.main import main
-from goen.cli.options.own_settings import OwnSettings
+from goen.cli.options.own_model import ModelOptions, OwnModel
 from goen.errors import UsageError
 from goen.features.loaded_model import LoadedModel
 from goen.features.preprocess import Preprocess, PreprocessSound
@@ -65,30 +66,32 @@ def opened(own: Preprocess | PreprocessSound | None, *classes: str) -> LoadedMod
     return LoadedModel(nn.Identity(), "hf:x", classes, lambda: own)
 
 
+def options(model: LoadedModel, **given: Any) -> OwnModel:
+    return OwnModel(model, ModelOptions(**given))
+
+
 def test_options_replace_parts_of_the_config(tmp_path: Path) -> None:
     model = opened(OWN)
-    assert OwnSettings(model).preprocess(images=True) == OWN
-    assert OwnSettings(model).read_image_size(str(tmp_path)) == (24, 24)
-    assert (
-        OwnSettings(model).read_image_size("digits/train") is None
-    )  # resized by the preprocessing
-    other = OwnSettings(model, mean=(0.1,))
+    assert OwnModel(model).preprocess(images=True) == OWN
+    assert OwnModel(model).image_size(str(tmp_path)) == (24, 24)
+    assert OwnModel(model).image_size("digits/train") is None  # resized by the preprocessing
+    other = options(model, mean=(0.1,))
     assert other.preprocess(images=True) == Preprocess((0.1,), (0.2,), (24, 24), (20, 20))
-    sized = OwnSettings(model, std=(0.3,), sized=True)
+    sized = options(model, std=(0.3,), size=(8,))
     assert sized.preprocess(images=True) == Preprocess((0.5,), (0.3,))
-    assert sized.read_image_size(str(tmp_path)) is None
-    assert OwnSettings(model, abs).preprocess(images=True) is abs  # type: ignore[arg-type]
+    assert sized.image_size(str(tmp_path)) == (8, 8)
+    assert options(model, preprocess="builtins:abs").preprocess(images=True) is abs
     with pytest.raises(UsageError, match="Give --preprocess, or --mean and --std, not both"):
-        OwnSettings(model, abs, std=(0.3,)).preprocess(images=True)  # type: ignore[arg-type]
+        options(model, preprocess="builtins:abs", std=(0.3,)).preprocess(images=True)
 
 
 def test_models_that_say_nothing_take_the_options() -> None:
-    assert OwnSettings(opened(None)).preprocess(images=True) is None
-    given = OwnSettings(opened(None), mean=(0.1,))
+    assert OwnModel(opened(None)).preprocess(images=True) is None
+    given = options(opened(None), mean=(0.1,))
     assert given.preprocess(images=True) == Preprocess((0.1,))
     sound = PreprocessSound(8000)
-    assert OwnSettings(opened(sound)).preprocess(images=False) == sound
-    assert OwnSettings(opened(sound)).preprocess(images=True) is None
+    assert OwnModel(opened(sound)).preprocess(images=False) == sound
+    assert OwnModel(opened(sound)).preprocess(images=True) is None
 
 
 def test_all_options_together_need_no_config() -> None:
@@ -96,20 +99,18 @@ def test_all_options_together_need_no_config() -> None:
         raise UsageError("a step that goen does not have")
 
     model = LoadedModel(nn.Identity(), "hf:x", (), unreadable)
-    every = OwnSettings(model, mean=(0.1,), std=(0.2,), sized=True)
+    every = options(model, mean=(0.1,), std=(0.2,), size=(8,))
     assert every.preprocess(images=True) == Preprocess((0.1,), (0.2,))
     with pytest.raises(UsageError, match="a step"):
-        OwnSettings(model, mean=(0.1,)).preprocess(images=True)
+        options(model, mean=(0.1,)).preprocess(images=True)
 
 
 def test_classes_of_known_sets_are_put_in_the_order_of_the_logits() -> None:
     known = goen.data.load_set("digits").classes
     reverse = tuple(reversed(known))
-    assert OwnSettings(opened(None, *reverse)).class_order("digits") == reverse
-    assert OwnSettings(opened(None)).class_order("digits") is None
-    assert OwnSettings(opened(None, "a")).tensor_classes(()) == ("a",)
-    assert OwnSettings(opened(None, "a")).tensor_classes(("b",)) == ("b",)
+    assert OwnModel(opened(None, *reverse)).class_order("digits") == reverse
+    assert OwnModel(opened(None)).class_order("digits") is None
     # Numbers are those of the logits.
-    assert OwnSettings(opened(None, "ten")).class_order("digits") is None
+    assert OwnModel(opened(None, "ten")).class_order("digits") is None
     with pytest.raises(UsageError, match=r"Only the model has: ten\. Only the images have: "):
-        OwnSettings(opened(None, "ten")).class_order("photographs")
+        OwnModel(opened(None, "ten")).class_order("photographs")
