@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset
 
-from goen.batch import Inputs, count_of, join_batches
+from goen.batch import LABEL_NAMES, Inputs, count_of, join_batches
 from goen.data.imageset import DIGEST, Digests, ImageSet
 from goen.data.input_spec import (
     InputsOption,
@@ -37,9 +37,6 @@ Images: TypeAlias = (
 In place of images, whatever the model takes: a tensor, a tuple or a dict of tensors. A tuple needs
 its labels beside it, ``((a, b), labels)``. In a dict, ``labels`` (or ``label``) are the labels.
 """
-
-# What loaders call labels among the inputs.
-_LABELS = ("labels", "label")
 
 
 @dataclass(frozen=True)
@@ -155,8 +152,8 @@ def _pair(value: Any) -> tuple[Arrays | None, Array | None]:
 
 
 def _without_labels(parts: Mapping[str, Array]) -> tuple[Mapping[str, Array], Array | None]:
-    inputs = {name: part for name, part in parts.items() if name not in _LABELS}
-    return inputs, next((parts[name] for name in _LABELS if name in parts), None)
+    inputs = {name: part for name, part in parts.items() if name not in LABEL_NAMES}
+    return inputs, next((parts[name] for name in LABEL_NAMES if name in parts), None)
 
 
 def _is_dict(value: object) -> TypeGuard[Mapping[str, Array]]:

@@ -32,8 +32,9 @@ from goen.data.images.pixel_format import (
     to_depth,
 )
 from goen.data.images.tiff_bands import TiffBands, check_parts, decode_bands, read_tiff
-from goen.errors import DataCorrupt, GoenError, UsageError
+from goen.errors import DataCorrupt, UsageError
 from goen.io.arrays import is_array_file
+from goen.io.storage_errors import read_errors
 
 # An image of more pixels than this is a bomb or a mistake; Pillow refuses still larger ones. The
 # 108-megapixel photographs of phones are below it.
@@ -332,30 +333,19 @@ def image_batches(
 @contextmanager
 def _one_error(name: str) -> Iterator[None]:
     """Whatever goes wrong with the image becomes a ``DataCorrupt`` that names it."""
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise DataCorrupt(f"{name} does not exist.") from error
-    except UnidentifiedImageError as error:
-        raise DataCorrupt(
-            f"{name} is not an image that goen reads ({', '.join(FORMATS)}). Convert it to PNG, "
-            "if it is an image."
-        ) from error
-    except Image.DecompressionBombError as error:
-        raise DataCorrupt(
-            f"{name} has more than {MAX_PIXELS:,} pixels, the most that are read. Shrink it first "
-            "if it is genuine."
-        ) from error
-    except GoenError:
-        raise
-    except MemoryError as error:
-        raise DataCorrupt(f"{name} needs more memory than there is. Shrink it first.") from error
-    except Exception as error:
-        if isinstance(error, OSError) and error.errno is not None:  # of the system
-            raise DataCorrupt(f"{name} cannot be opened: {error.strerror}.") from error
-        # Pillow's decoders let almost any exception out of a broken file (OSError, ValueError,
-        # SyntaxError, struct.error, IndexError, zlib.error ...): to the user they are one thing.
-        raise DataCorrupt(f"{name} is broken or cut short: {error}.") from error
+    with read_errors(name):
+        try:
+            yield
+        except UnidentifiedImageError as error:
+            raise DataCorrupt(
+                f"{name} is not an image that goen reads ({', '.join(FORMATS)}). Convert it to "
+                "PNG, if it is an image."
+            ) from error
+        except Image.DecompressionBombError as error:
+            raise DataCorrupt(
+                f"{name} has more than {MAX_PIXELS:,} pixels, the most that are read. Shrink it "
+                "first if it is genuine."
+            ) from error
 
 
 def _checked_and_decoded(
