@@ -8,6 +8,8 @@ from torch import Tensor
 
 Inputs: TypeAlias = Tensor | tuple[Tensor, ...] | dict[str, Tensor]
 """Tensors whose first axis is the inputs of the batch."""
+LABEL_NAMES = ("labels", "label")
+"""What loaders and files call labels among arrays by name."""
 
 
 def parts_of(inputs: Inputs) -> dict[str, Tensor]:

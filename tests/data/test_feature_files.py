@@ -117,7 +117,7 @@ def test_rows_of_different_lengths_are_refused(tmp_path: Path) -> None:
 def test_an_array_is_no_archive(tmp_path: Path) -> None:
     np.save(tmp_path / "rows.npy", X)
     (tmp_path / "rows.npy").rename(tmp_path / "rows.npz")
-    with pytest.raises(DataCorrupt, match="one array, not an archive"):
+    with pytest.raises(DataCorrupt, match="not a zip file"):
         read_features(tmp_path / "rows.npz")
 
 

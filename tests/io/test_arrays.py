@@ -4,8 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from goen.errors import DataCorrupt
-from goen.io.arrays import array_errors, array_names, is_array_file, open_array, read_arrays
+from goen.io.arrays import array_names, is_array_file, open_array, read_arrays
 
 RNG = np.random.default_rng(0)
 ARRAYS = {
@@ -69,21 +68,6 @@ def test_a_short_file_is_noticed_before_and_while_it_is_read(tmp_path: Path) -> 
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(ValueError, match="it ends early"), open_array(file):
         pass
-
-
-@pytest.mark.parametrize(
-    ("raised", "message"),
-    [
-        (FileNotFoundError(), "a.npz does not exist"),
-        (MemoryError(), "a.npz needs more memory than there is"),
-        (OSError(13, "Permission denied"), "a.npz cannot be opened: Permission denied"),
-        (zipfile.BadZipFile("magic"), "a.npz is broken, cut short, or no array: magic"),
-        (DataCorrupt("as it was"), "^as it was$"),
-    ],
-)
-def test_every_error_names_the_file(raised: Exception, message: str) -> None:
-    with pytest.raises(DataCorrupt, match=message), array_errors("a.npz"):
-        raise raised
 
 
 def test_a_folder_is_no_array_file(tmp_path: Path) -> None:

@@ -1,11 +1,12 @@
 import errno
 import os
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from goen.errors import StorageError
-from goen.io.storage_errors import check_writable, storage_errors
+from goen.errors import DataCorrupt, StorageError
+from goen.io.storage_errors import check_writable, read_errors, storage_errors
 
 
 def test_whether_a_place_can_be_written_to_is_seen_before_the_work(
@@ -62,3 +63,19 @@ def test_errors_of_writing_name_what_could_not_be_written(
         storage_errors(Path("stage")),
     ):
         raise error
+
+
+@pytest.mark.parametrize(
+    ("raised", "message"),
+    [
+        (FileNotFoundError(), "a.npz does not exist"),
+        (MemoryError(), "a.npz needs more memory than there is"),
+        (OSError(13, "Permission denied"), "a.npz cannot be opened: Permission denied"),
+        (zipfile.BadZipFile("magic"), "a.npz is broken or cut short: magic"),
+        (IndexError(), "a.npz is broken or cut short: IndexError"),
+        (DataCorrupt("as it was"), "^as it was$"),
+    ],
+)
+def test_every_error_names_the_file(raised: Exception, message: str) -> None:
+    with pytest.raises(DataCorrupt, match=message), read_errors("a.npz"):
+        raise raised

@@ -13,14 +13,16 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from goen.errors import DataCorrupt, DataError, ExtraMissing, GoenError, UsageError
+from goen.batch import LABEL_NAMES
+from goen.errors import DataCorrupt, DataError, ExtraMissing, UsageError
+from goen.io.arrays import read_arrays
 from goen.io.files import check_free, whole_file
+from goen.io.storage_errors import read_errors
 from goen.outputs import LinearClassifier, Outputs
 
 SUFFIXES = (".npy", ".npz", ".safetensors", ".parquet")
 WRITTEN = (".npz", ".safetensors")
 """The kinds of file that ``write_features`` writes."""
-_LABELS = ("labels", "label")
 _LOGITS = "logits"
 _WEIGHT, _BIAS, _READS = "classifier.weight", "classifier.bias", "classifier.feature"
 _CLASSES = "classes"
@@ -91,13 +93,13 @@ def write_features(
             there.
     """
     check_written(file, overwrite=overwrite)
-    reserved = {_LOGITS, *_LABELS, _WEIGHT, _BIAS, _READS, _CLASSES} & {*outputs.features}
+    reserved = {_LOGITS, *LABEL_NAMES, _WEIGHT, _BIAS, _READS, _CLASSES} & {*outputs.features}
     if reserved:
         raise UsageError(f"In a file of features {', '.join(sorted(reserved))} is no feature.")
     tensors = {**outputs.features, _LOGITS: outputs.logits}
     texts: dict[str, str | list[str]] = {_CLASSES: [*classes]} if classes else {}
     if outputs.labels is not None:
-        tensors[_LABELS[0]] = outputs.labels
+        tensors[LABEL_NAMES[0]] = outputs.labels
     if outputs.classifier is not None:
         tensors |= {_WEIGHT: outputs.classifier.weight, _BIAS: outputs.classifier.bias}
         texts[_READS] = outputs.classifier.feature
@@ -193,19 +195,14 @@ def read_tensor_file(file: Path) -> FeatureFile:
         raise UsageError(f"Features and tensors are in {', '.join(SUFFIXES)} files, got {file}.")
     if not file.is_file():
         raise DataError(f"{file} does not exist, or is not a file.")
-    try:
+    with read_errors(str(file), "cannot be read"):
         arrays = _read(file)
-        labels = next((arrays.pop(name) for name in _LABELS if name in arrays), None)
+        labels = next((arrays.pop(name) for name in LABEL_NAMES if name in arrays), None)
         if labels is not None and labels.dtype.kind == "S":
             labels = np.char.decode(labels, "utf-8")
         named = _CLASSES in arrays and arrays[_CLASSES].dtype.kind == "U"
         classes = tuple(map(str, arrays.pop(_CLASSES))) if named else ()
         classifier = _classifier(arrays)
-    except GoenError:
-        raise
-    except Exception as error:  # a damaged file makes NumPy and the others raise almost anything
-        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-        raise DataCorrupt(f"{file} cannot be read: {reason}") from error
     return FeatureFile(_checked(file, arrays, labels), labels, classifier, classes)
 
 
@@ -237,17 +234,8 @@ def _read(file: Path) -> dict[str, NDArray[Any]]:
         # Mapped, so that rows are read when they are needed.
         return {FEATURES: np.load(file, mmap_mode="r", allow_pickle=False)}
     if file.suffix == ".npz":
-        # Opened here: NumPy leaves a damaged archive open.
-        with file.open("rb") as stream:
-            content = np.load(stream, allow_pickle=False)
-            if isinstance(content, np.ndarray):
-                raise ValueError("one array, not an archive of them")
-            found = {name: content[name] for name in content.files}
-        # Other files in the archive come as bytes.
-        return {name: array for name, array in found.items() if isinstance(array, np.ndarray)}
-    if file.suffix == ".safetensors":
-        return _read_safetensors(file)
-    return _read_parquet(file)
+        return read_arrays(file)
+    return _read_safetensors(file) if file.suffix == ".safetensors" else _read_parquet(file)
 
 
 def _read_safetensors(file: Path) -> dict[str, NDArray[Any]]:
@@ -286,7 +274,7 @@ def _read_parquet(file: Path) -> dict[str, NDArray[Any]]:
         if any(is_kind(column.type) for is_kind in kinds):
             rows = column.to_numpy(zero_copy_only=False)
             arrays[name] = np.stack(rows) if len(rows) else np.zeros((0, 0))
-        elif name in _LABELS:
+        elif name in LABEL_NAMES:
             arrays[name] = np.asarray(column.to_pylist())
     return arrays
 

@@ -172,7 +172,11 @@ class ImageSet:
     @cached_property
     def fingerprint(self) -> str:
         """The identity of the content: images in order, labels and class names. Not the name."""
-        return fingerprint_of(self.image_shape, self.classes, self.digests, self.labels)
+        header = repr((self.image_shape, self.classes)).encode()
+        content = hashlib.blake2b(header, digest_size=16)
+        content.update(np.ascontiguousarray(self.digests).tobytes())
+        content.update(self.labels.astype("<i8").tobytes())
+        return content.hexdigest()
 
     def to_json(self) -> dict[str, str | int]:
         """Its name, its size and the hash of its content, for manifests."""
@@ -191,17 +195,6 @@ class ImageSet:
         """How many images each class has."""
         numbers = np.bincount(self.labels, minlength=len(self.classes))
         return dict(zip(self.classes, numbers.tolist(), strict=True))
-
-
-def fingerprint_of(
-    image_shape: tuple[int, int, int], classes: tuple[str, ...], digests: Digests, labels: Labels
-) -> str:
-    """The fingerprint of a set with this content; see ``ImageSet``."""
-    header = repr((image_shape, classes)).encode()
-    content = hashlib.blake2b(header, digest_size=16)
-    content.update(np.ascontiguousarray(digests).tobytes())
-    content.update(labels.astype("<i8").tobytes())
-    return content.hexdigest()
 
 
 def digest_images(chunks: Iterator[Pixels]) -> Digests:

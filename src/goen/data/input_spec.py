@@ -1,9 +1,10 @@
 """What a gate takes: images of one shape, or tensors that go into the model as they are."""
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Literal, Self, TypeAlias, TypeGuard
 
 import numpy as np
 import torch
@@ -24,6 +25,7 @@ Dtype = Literal["float", "int", "bool"]
 _PROBES = 2
 _PERIOD = 251
 _MOST_COLOURS = 4
+_PIXELS = (torch.uint8, torch.uint16)
 # torch has others, of 8 bits, that it can store but hardly compute with.
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -82,10 +84,7 @@ class ImageInputs:
 
     def pattern(self) -> Tensor:
         """Two images of a fixed pattern."""
-        count = _PROBES * self.channels * self.height * self.width
-        pixels = (torch.arange(_PERIOD) * 97 % _PERIOD).to(torch.uint8)
-        repeated = pixels.repeat(-(-count // _PERIOD))
-        return repeated[:count].view(_PROBES, self.channels, self.height, self.width)
+        return _pattern(self.channels, self.height, self.width)
 
 
 @dataclass(frozen=True)
@@ -104,16 +103,22 @@ class TensorPart:
     @classmethod
     def of(cls, part: Tensor) -> Self:
         """What these inputs have in common."""
-        return cls(_dtype(part), tuple(part.shape[1:]))
+        if part.is_complex():
+            raise UsageError(
+                "Inputs are real numbers; got complex ones. Give their parts as channels."
+            )
+        whole: Dtype = "bool" if part.dtype == torch.bool else "int"
+        return cls("float" if part.is_floating_point() else whole, tuple(part.shape[1:]))
+
+    def __str__(self) -> str:
+        return f"{self.dtype} ({', '.join(['N', *map(str, self.sizes)])})"
 
     def pattern(self) -> Tensor:
         """Two inputs of a fixed pattern: small floats, ones, or true."""
         if self.dtype != "float":
             dtype = torch.int64 if self.dtype == "int" else torch.bool
             return torch.ones(_PROBES, *self.sizes, dtype=dtype)
-        count = _PROBES * int(np.prod(self.sizes))
-        values = (torch.arange(count) * 97 % _PERIOD) / _PERIOD - 0.5
-        return values.float().view(_PROBES, *self.sizes)
+        return _pattern(*self.sizes) / _PERIOD - 0.5
 
 
 @dataclass(frozen=True)
@@ -136,7 +141,7 @@ class TensorInputs:
         return cls(form, {name: TensorPart.of(part) for name, part in parts_of(batch).items()})
 
     def __str__(self) -> str:
-        return f"tensors {', '.join(_shown(name, part) for name, part in self.parts.items())}"
+        return f"tensors {', '.join(f'{name} {part}'.strip() for name, part in self.parts.items())}"
 
     def check(self, batch: Inputs, name: str) -> Inputs:
         """The inputs as they are.
@@ -171,11 +176,16 @@ class TensorInputs:
 InputSpec: TypeAlias = ImageInputs | TensorInputs
 
 
-def looks_like_images(batch: Inputs) -> bool:
+def _pattern(*sizes: int) -> Tensor:
+    """Two inputs of whole numbers below ``_PERIOD``."""
+    count = _PROBES * math.prod(sizes)
+    values = (torch.arange(_PERIOD) * 97 % _PERIOD).to(torch.uint8)
+    return values.repeat(-(-count // _PERIOD))[:count].view(_PROBES, *sizes)
+
+
+def looks_like_images(batch: Inputs) -> TypeGuard[Tensor]:
     """Whether these are images unless something else is said: pixels or floats, four axes."""
-    if not isinstance(batch, Tensor) or batch.ndim != 4:
-        return False
-    return _is_float(batch) or _is_pixels(batch)
+    return isinstance(batch, Tensor) and batch.ndim == 4 and batch.dtype in (*_PIXELS, *_FLOATS)
 
 
 def find_input_spec(batch: Inputs, asked: InputsOption, name: str) -> InputSpec:
@@ -214,9 +224,9 @@ def check_images(images: Inputs, channels: int | None = None) -> Tensor:
         raise UsageError(
             f"Images have shape (N, {wanted}, H, W), channels first; got {tuple(batch.shape)}."
         )
-    if _is_pixels(batch):
+    if batch.dtype in _PIXELS:
         return batch
-    if not _is_float(batch):
+    if batch.dtype not in _FLOATS:
         raise UsageError(
             f"Images are uint8, uint16, or floats in [0, 1]; got {batch.dtype}. For inputs that "
             "are no images, inputs='tensors'."
@@ -246,13 +256,18 @@ def _is_channels_last(shape: Sequence[int]) -> bool:
     return shape[1] > _MOST_COLOURS >= shape[3]
 
 
+def digest_inputs(batch: Inputs, asked: InputsOption) -> Digests:
+    """A hash of each input, as ``digest_pixels`` has it for images, else ``digest_tensors``."""
+    if asked != "tensors" and looks_like_images(batch):
+        return digest_pixels(batch)
+    return digest_tensors(batch)
+
+
 def digest_pixels(images: Tensor) -> Digests:
     """A hash of each image, the same for whole numbers and for floats that are shares of white.
 
     Floats are rounded to 8 bits where that changes no more than their own rounding, else to 16.
     """
-    if images.ndim != 4 or not (_is_pixels(images) or _is_float(images)):
-        return np.zeros(0, DIGEST)  # refused soon, with a sentence
     pixels = images.detach().cpu()
     if pixels.is_floating_point():
         pixels = _as_16_bits(pixels)
@@ -291,24 +306,3 @@ def digest_tensors(batch: Inputs) -> Digests:
             content.update(array[row].tobytes())
         digests += content.digest()
     return np.frombuffer(bytes(digests), dtype=DIGEST)
-
-
-def _is_pixels(batch: Tensor) -> bool:
-    return batch.dtype in (torch.uint8, torch.uint16)
-
-
-def _is_float(batch: Tensor) -> bool:
-    return batch.dtype in _FLOATS
-
-
-def _dtype(part: Tensor) -> Dtype:
-    if part.is_floating_point():
-        return "float"
-    if part.is_complex():
-        raise UsageError("Inputs are real numbers; got complex ones. Give their parts as channels.")
-    return "bool" if part.dtype == torch.bool else "int"
-
-
-def _shown(name: str, part: TensorPart) -> str:
-    shape = ", ".join(["N", *map(str, part.sizes)])
-    return f"{name} {part.dtype} ({shape})".strip()

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import chain
+from itertools import chain, combinations
 from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
@@ -12,16 +12,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset
 
-from goen.batch import Inputs, count_of, join_batches
+from goen.batch import LABEL_NAMES, Inputs, count_of, join_batches
 from goen.data.imageset import DIGEST, Digests, ImageSet
 from goen.data.input_spec import (
     InputsOption,
     InputSpec,
     TensorInputs,
-    digest_pixels,
-    digest_tensors,
+    digest_inputs,
     find_input_spec,
-    looks_like_images,
 )
 from goen.errors import DataError, LeakError, UsageError
 
@@ -37,9 +35,6 @@ Images: TypeAlias = (
 In place of images, whatever the model takes: a tensor, a tuple or a dict of tensors. A tuple needs
 its labels beside it, ``((a, b), labels)``. In a dict, ``labels`` (or ``label``) are the labels.
 """
-
-# What loaders call labels among the inputs.
-_LABELS = ("labels", "label")
 
 
 @dataclass(frozen=True)
@@ -100,9 +95,11 @@ def as_stream(
     check_batch_size(batch_size)
     if isinstance(value, ImageSet):
         return _from_set(value, batch_size)
-    inputs, labels = _pair(value)
-    if inputs is not None:
-        return _from_arrays(name, inputs, labels, batch_size, asked)
+    pair = _pair(value)
+    # Two batches of images are no pair (images, labels): they are an iterable of batches.
+    several = isinstance(value, (tuple, list)) and not (len(value) == 2 and _are_labels(value[1]))
+    if pair is not None and not several:
+        return _from_arrays(name, *pair, batch_size, asked)
     if isinstance(value, Dataset) and not isinstance(value, IterableDataset):
         raise _one_at_a_time(name)
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
@@ -123,10 +120,7 @@ def first_inputs(stream: BatchStream) -> tuple[Inputs, BatchStream]:
             break
     first = join_batches([inputs for inputs, _ in held])
 
-    def restarted() -> Iterator[Batch]:
-        return chain(held, batches)
-
-    return first, replace(stream, batches=restarted)
+    return first, replace(stream, batches=lambda: chain(held, batches))
 
 
 def _from_set(images: ImageSet, batch_size: int) -> BatchStream:
@@ -138,25 +132,22 @@ def _from_set(images: ImageSet, batch_size: int) -> BatchStream:
     return BatchStream(images.name, batches, len(images), images, lambda: images.digests)
 
 
-def _pair(value: Any) -> tuple[Arrays | None, Array | None]:
-    """Arrays that hold all inputs, and their labels, if any; ``None`` for an iterable."""
+def _pair(value: Any) -> tuple[Arrays, Any] | None:
+    """Inputs and their labels, if any; ``None`` if it begins with no inputs."""
     if _is_array(value):
         return value, None
     if _is_dict(value):
-        return _without_labels(value)
-    if isinstance(value, (tuple, list)) and len(value) == 2:
-        inputs, labels = value
-        if isinstance(labels, list) and all(isinstance(n, int | np.integer) for n in labels):
-            labels = np.array(labels, dtype=np.int64)
-        # Two batches of images are no pair (images, labels): they are an iterable of batches.
-        if _is_inputs(inputs) and _is_array(labels) and labels.ndim < 3:
-            return inputs, labels
-    return None, None
+        inputs = {name: part for name, part in value.items() if name not in LABEL_NAMES}
+        return inputs, next((value[name] for name in LABEL_NAMES if name in value), None)
+    if isinstance(value, (tuple, list)) and value and _is_inputs(value[0]):
+        return value[0], value[1] if len(value) > 1 else None
+    return None
 
 
-def _without_labels(parts: Mapping[str, Array]) -> tuple[Mapping[str, Array], Array | None]:
-    inputs = {name: part for name, part in parts.items() if name not in _LABELS}
-    return inputs, next((parts[name] for name in _LABELS if name in parts), None)
+def _are_labels(value: object) -> bool:
+    if _is_array(value):
+        return value.ndim < 3
+    return isinstance(value, list) and all(isinstance(n, int | np.integer) for n in value)
 
 
 def _is_dict(value: object) -> TypeGuard[Mapping[str, Array]]:
@@ -192,20 +183,13 @@ def _from_iterable(name: str, value: Iterable[Any], asked: InputsOption) -> Batc
     def batches() -> Iterator[Batch]:
         for item in value:
             inputs, labels = _batch(name, item)
-            hashes.append(_digests(inputs, asked))
+            hashes.append(digest_inputs(inputs, asked))
             yield inputs, labels
 
     def digests() -> Digests:
         return np.concatenate([np.zeros(0, DIGEST), *hashes])
 
     return BatchStream(name, batches, _count(value), digests=digests, asked=asked)
-
-
-def _digests(inputs: Inputs, asked: InputsOption) -> Digests:
-    images = asked == "images" or (asked == "auto" and looks_like_images(inputs))
-    if images and isinstance(inputs, Tensor):
-        return digest_pixels(inputs)
-    return digest_tensors(inputs)
 
 
 def image_hashes(digests: Digests) -> Hashes:
@@ -220,7 +204,7 @@ def image_hashes(digests: Digests) -> Hashes:
 
 
 def _from_arrays(
-    name: str, arrays: Arrays, labels: Array | None, size: int, asked: InputsOption
+    name: str, arrays: Arrays, labels: Any, size: int, asked: InputsOption
 ) -> BatchStream:
     counts = [len(part) for part in _parts(arrays)]
     if len({*counts}) > 1:
@@ -235,7 +219,7 @@ def _from_arrays(
 
     @cache
     def digests() -> Digests:
-        found = (_digests(batch, asked) for batch, _ in batches())
+        found = (digest_inputs(batch, asked) for batch, _ in batches())
         return np.concatenate([np.zeros(0, DIGEST), *found])
 
     return BatchStream(name, batches, counts[0], digests=digests, asked=asked)
@@ -323,19 +307,16 @@ def _labels(labels: Any) -> Tensor | None:
 
 
 def _batch(name: str, item: Any) -> Batch:
-    if _is_array(item):
-        return _tensor(item), None
-    if _is_dict(item):
-        parts, given = _without_labels(item)
-        return tensors(parts), None if given is None else _labels(given)
-    if not isinstance(item, (tuple, list)) or not item or not _is_inputs(item[0]):
+    pair = _pair(item)
+    if pair is None:
         raise UsageError(
             f"{name} gives batches (images, labels) of arrays or tensors; got a "
             f"{type(item).__name__}."
         )
-    inputs, labels = tensors(item[0]), _labels(item[1]) if len(item) > 1 else None
+    inputs, labels = tensors(pair[0]), None if pair[1] is None else _labels(pair[1])
     image = isinstance(inputs, Tensor) and inputs.ndim == 3 and inputs.dtype == torch.uint8
-    if (image and labels is None) or (labels is not None and not labels.ndim):
+    alone = image and labels is None and not _is_array(item)
+    if alone or (labels is not None and not labels.ndim):
         raise _one_at_a_time(name)
     return inputs, labels
 
@@ -356,14 +337,12 @@ def require_disjoint_streams(streams: Mapping[str, BatchStream]) -> None:
         LeakError: naming both and the number of shared images.
     """
     hashed = {role: stream.digests() for role, stream in streams.items()}
-    roles = list(hashed)
-    for i, role in enumerate(roles):
-        for other in roles[:i]:
-            shared = len(np.intersect1d(hashed[role], hashed[other]))
-            if shared:
-                what, how = ("images", "pixel") if streams[role].are_images else ("inputs", "value")
-                raise LeakError(
-                    f"{role} shares {shared} of its {len(hashed[role])} {what} with {other}, "
-                    f"{how} for {how}. The training, held-out and OOD sets must be disjoint: leave "
-                    f"the shared {what} out of one of them."
-                )
+    for other, role in combinations(streams, 2):
+        shared = len(np.intersect1d(hashed[role], hashed[other]))
+        if shared:
+            what, how = ("images", "pixel") if streams[role].are_images else ("inputs", "value")
+            raise LeakError(
+                f"{role} shares {shared} of its {len(hashed[role])} {what} with {other}, {how} for "
+                f"{how}. The training, held-out and OOD sets must be disjoint: leave the shared "
+                f"{what} out of one of them."
+            )

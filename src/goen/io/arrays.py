@@ -12,7 +12,6 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from goen.errors import DataCorrupt
 from goen.io.limits import TENSOR_BYTES
 
 ARRAY_SUFFIXES = frozenset({".npy", ".npz"})
@@ -76,7 +75,7 @@ def open_array(file: Path, name: str | None = None) -> Iterator[StoredArray]:
 
     Raises:
         ValueError: Python objects, an unknown version, or a file that is shorter than it claims;
-            NumPy and zipfile raise a dozen other errors of a broken file: see ``array_errors``.
+            NumPy and zipfile raise a dozen other errors of a broken file: see ``read_errors``.
     """
     if not stat.S_ISREG(file.stat().st_mode):
         raise ValueError("it is not a file")  # to open a pipe would wait for ever
@@ -122,21 +121,3 @@ def read_arrays(
                 raise ValueError(f"{name} is {array.dtype} of shape {array.shape}: too large")
             found[name] = array.read()
     return found
-
-
-@contextmanager
-def array_errors(name: str) -> Iterator[None]:
-    """Whatever goes wrong with an array file becomes a ``DataCorrupt`` that names it."""
-    try:
-        yield
-    except DataCorrupt:
-        raise
-    except FileNotFoundError as error:
-        raise DataCorrupt(f"{name} does not exist.") from error
-    except MemoryError as error:
-        raise DataCorrupt(f"{name} needs more memory than there is. Shrink it first.") from error
-    except Exception as error:  # NumPy and zipfile let a dozen kinds out of a broken file
-        if isinstance(error, OSError) and error.errno is not None:
-            raise DataCorrupt(f"{name} cannot be opened: {error.strerror}.") from error
-        reason = str(error)[:200]
-        raise DataCorrupt(f"{name} is broken, cut short, or no array: {reason}.") from error

@@ -1,14 +1,15 @@
 """The JSON beside an artifact: what it may hold, and reading it field by field with its type."""
 
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, TypeGuard
+from typing import Any, TypeAlias, TypeVar
 
 JsonValue: TypeAlias = (
     "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
 )
 JsonObject: TypeAlias = Mapping[str, JsonValue]
+_Value = TypeVar("_Value")
 # JSON's whole numbers have no end; torch's and NumPy's are below this.
 _INT64 = 2**63
 
@@ -37,75 +38,50 @@ class Manifest:
 
     def text(self, name: str) -> str:
         """A text."""
-        value = self.content.get(name)
-        if not isinstance(value, str):
-            raise self._expected(name, "text")
-        return value
+        return self._typed(name, "text", str)
 
     def flag(self, name: str, default: bool | None = None) -> bool:
         """True or false; ``default`` where it is missing."""
-        value = self.content.get(name, default)
-        if not isinstance(value, bool):
-            raise self._expected(name, "true or false")
-        return value
+        if default is not None and name not in self.content:
+            return default
+        return self._typed(name, "true or false", bool)
 
     def number(self, name: str) -> float:
         """A finite number."""
-        value = self.content.get(name)
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise self._expected(name, "a number")
+        value = self._typed(name, "a number", (int, float), lambda v: not isinstance(v, bool))
         if not abs(value) <= sys.float_info.max:  # NaN, infinite, or a JSON integer too large
             raise self._expected(name, "a finite number")
         return float(value)
 
     def integer(self, name: str) -> int:
         """A whole number."""
-        value = self.content.get(name)
-        if type(value) is not int or not -_INT64 <= value < _INT64:
-            raise self._expected(name, "a whole number")
-        return value
-
-    def texts(self, name: str) -> tuple[str, ...]:
-        """A list of texts."""
-        value = self.content.get(name)
-        if not isinstance(value, list) or not all(isinstance(part, str) for part in value):
-            raise self._expected(name, "a list of texts")
-        return tuple(value)
-
-    def numbers(self, name: str) -> tuple[float, ...]:
-        """A list of finite numbers."""
-        value = self.content.get(name)
-        if not isinstance(value, list):
-            raise self._expected(name, "a list of numbers")
-        return tuple(Manifest({name: part}, self.prefix).number(name) for part in value)
-
-    def counts(self, name: str) -> tuple[int, ...]:
-        """A list of whole numbers above 0."""
-        value = self.content.get(name)
-        if not isinstance(value, list) or not all(map(_is_count, value)):
-            raise self._expected(name, "a list of whole numbers above 0")
-        return tuple(value)
+        return self._typed(name, "a whole number", int, _is_integer)
 
     def count(self, name: str) -> int:
         """A whole number above 0."""
-        value = self.content.get(name)
-        if not _is_count(value):
-            raise self._expected(name, "a whole number above 0")
-        return value
+        return self._typed(name, "a whole number above 0", int, _is_count)
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """A list of texts."""
+        return self._list(name, "texts", lambda part: isinstance(part, str))
+
+    def counts(self, name: str) -> tuple[int, ...]:
+        """A list of whole numbers above 0."""
+        return self._list(name, "whole numbers above 0", _is_count)
+
+    def numbers(self, name: str) -> tuple[float, ...]:
+        """A list of finite numbers."""
+        values = self._list(name, "numbers")
+        return tuple(Manifest({name: part}, self.prefix).number(name) for part in values)
 
     def parts(self, name: str) -> list["Manifest"]:
         """A list of objects."""
-        value = self.content.get(name)
-        if not isinstance(value, list):
-            raise self._expected(name, "a list of objects")
-        return [Manifest({name: part}, self.prefix).part(name) for part in value]
+        values = self._list(name, "objects")
+        return [Manifest({name: part}, self.prefix).part(name) for part in values]
 
     def part(self, name: str) -> "Manifest":
         """An object within this one."""
-        value = self.content.get(name)
-        if not isinstance(value, dict):
-            raise self._expected(name, "an object")
-        return Manifest(value, f"{self.prefix}{name}.")
+        return Manifest(self._typed(name, "an object", dict), f"{self.prefix}{name}.")
 
     def check_names(self, known: Collection[str]) -> None:
         """There is no field but these; which of them there are is not checked."""
@@ -115,6 +91,26 @@ class Manifest:
             more = ", ..." if len(unknown) > 3 else ""
             raise ValueError(f"it has unknown fields: {shown}{more}")
 
+    def _list(
+        self, name: str, kind: str, fits: Callable[[Any], bool] = lambda part: True
+    ) -> tuple[Any, ...]:
+        """The parts of a list, if each of them fits."""
+        found = self._typed(name, f"a list of {kind}", list, lambda parts: all(map(fits, parts)))
+        return tuple(found)
+
+    def _typed(
+        self,
+        name: str,
+        kind: str,
+        types: type[_Value] | tuple[type[_Value], ...],
+        fits: Callable[[Any], bool] = lambda value: True,
+    ) -> _Value:
+        """A field of one of these types, if it fits."""
+        value = self.content.get(name)
+        if not isinstance(value, types) or not fits(value):
+            raise self._expected(name, kind)
+        return value
+
     def _expected(self, name: str, kind: str) -> ValueError:
         if name not in self.content:
             return ValueError(f"it has no {self.prefix}{name}, which should be {kind}")
@@ -122,5 +118,9 @@ class Manifest:
         return ValueError(f"its {self.prefix}{name} should be {kind}, got {got!r}")
 
 
-def _is_count(value: JsonValue) -> TypeGuard[int]:
+def _is_integer(value: JsonValue) -> bool:
+    return type(value) is int and -_INT64 <= value < _INT64
+
+
+def _is_count(value: JsonValue) -> bool:
     return type(value) is int and 0 < value < _INT64

@@ -1,11 +1,11 @@
 """Numbers with their provenance, in JSON lines, and the scores behind them."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
-from logging import getLogger
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -17,8 +17,6 @@ from goen.io.files import whole_file
 from goen.io.json_files import json_rows
 from goen.io.manifest import Manifest
 from goen.io.tensors import read_tensors
-
-_log = getLogger(__name__)
 
 _SCORES = (torch.float64, torch.float32, torch.int64, torch.bool)
 Group = Literal["id", "near", "far", "noise"]
@@ -80,9 +78,7 @@ class Origin:
         interval = (numbers.get("auroc_low"), numbers.get("auroc_high"))
         return [
             Result(
-                method=self.method,
-                budget=self.budget,
-                seed=self.seed,
+                **vars(self),
                 dataset=dataset,
                 group=group,
                 metric=metric,
@@ -90,10 +86,6 @@ class Origin:
                 low=interval[0] if metric == "auroc" else None,
                 high=interval[1] if metric == "auroc" else None,
                 seen_in_calibration=seen,
-                fitted_on=self.fitted_on,
-                calibrated_on=self.calibrated_on,
-                network=self.network,
-                seconds=self.seconds,
             )
             for metric, value in numbers.items()
             if metric not in _NOT_METRICS
@@ -113,40 +105,37 @@ def read_results(path: Path) -> list[Result]:
     Raises:
         ArtifactError: no such file, or a line that is not a result; the message names it.
     """
-    if not path.is_file():
-        raise ArtifactError(f"{path} is not there. Has the run finished?")
-    try:
+    with _reading(path):
         return json_rows(path, _result)
-    except (OSError, ValueError) as error:
-        raise ArtifactError(f"{path} is damaged: {error}.") from error
 
 
 def _result(row: Manifest) -> Result:
     """The result in a row; a ``ValueError`` that names a field of another type."""
     row.check_names([field.name for field in fields(Result)])
-    group = row.text("group")
+    return Result(**{field.name: _READERS[field.type](row, field.name) for field in fields(Result)})
+
+
+def _group(row: Manifest, name: str) -> str:
+    group = row.text(name)
     if group not in get_args(Group):
         raise ValueError(f"its group should be one of {', '.join(get_args(Group))}, got {group!r}")
+    return group
 
-    def optional(name: str) -> float | None:
-        return row.number(name) if row.content.get(name, 0) is not None else None
 
-    return Result(
-        method=row.text("method"),
-        budget=row.text("budget"),
-        seed=row.integer("seed"),
-        dataset=row.text("dataset"),
-        group=cast(Group, group),
-        metric=row.text("metric"),
-        value=row.number("value"),
-        low=optional("low"),
-        high=optional("high"),
-        seen_in_calibration=row.flag("seen_in_calibration"),
-        fitted_on=row.texts("fitted_on"),
-        calibrated_on=row.texts("calibrated_on"),
-        network=row.text("network"),
-        seconds=optional("seconds"),
-    )
+def _optional(row: Manifest, name: str) -> float | None:
+    return row.number(name) if row.content.get(name, 0) is not None else None
+
+
+# By the types of the fields of a result.
+_READERS: Mapping[Any, Callable[[Manifest, str], Any]] = {
+    str: Manifest.text,
+    int: Manifest.integer,
+    float: Manifest.number,
+    bool: Manifest.flag,
+    tuple[str, ...]: Manifest.texts,
+    float | None: _optional,
+    Group: _group,
+}
 
 
 def write_scores(path: Path, scores: Mapping[str, Mapping[str, NDArray[Any]]]) -> None:
@@ -188,7 +177,7 @@ def read_mistakes(path: Path) -> dict[str, Mistakes]:
         ArtifactError: no such file, or a damaged one.
     """
     mistakes = {}
-    try:
+    with _reading(path):
         tensors = read_tensors(path)
         names = [key.removeprefix("rows/") for key in tensors if key.startswith("rows/")]
         tensors.check_names([f"{part}/{name}" for name in names for part in ("rows", "images")])
@@ -197,8 +186,6 @@ def read_mistakes(path: Path) -> dict[str, Mistakes]:
             rows = tensors.integers(f"rows/{name}", (count,), low=0)
             images = tensors.of_shape(f"images/{name}", (count, 3, "height", "width"), torch.uint8)
             mistakes[name] = Mistakes(rows.numpy(), images.numpy())
-    except (OSError, ValueError) as error:
-        raise ArtifactError(f"{path} cannot be read: {error}. Has the run finished?") from error
     return mistakes
 
 
@@ -209,9 +196,8 @@ def read_scores(path: Path) -> dict[str, dict[str, NDArray[Any]]]:
         ArtifactError: no such file, or a damaged one.
     """
     scores: dict[str, dict[str, NDArray[Any]]] = {}
-    try:
-        tensors = read_tensors(path)
-        for key, values in tensors.items():
+    with _reading(path):
+        for key, values in read_tensors(path).items():
             dataset, _, name = key.rpartition("/")
             if not dataset or values.dtype not in _SCORES or values.ndim not in (1, 2):
                 raise ValueError(
@@ -219,6 +205,15 @@ def read_scores(path: Path) -> dict[str, dict[str, NDArray[Any]]]:
                     f"one row per image, got {values.dtype} {tuple(values.shape)}"
                 )
             scores.setdefault(dataset, {})[name] = values.numpy()
-    except (OSError, ValueError) as error:
-        raise ArtifactError(f"{path} cannot be read: {error}. Has the run finished?") from error
     return scores
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Read a file of results in this block: what is wrong with it is one error."""
+    if not path.is_file():
+        raise ArtifactError(f"{path} is not there. Has the run finished?")
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"{path} is damaged: {error}.") from error

@@ -1,4 +1,4 @@
-"""One sentence where the system refuses to write: a full disk, a folder without permission."""
+"""One sentence where the system refuses to write, or a file cannot be read."""
 
 import errno
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
-from goen.errors import StorageError
+from goen.errors import DataCorrupt, GoenError, StorageError
 
 
 def check_writable(path: Path) -> None:
@@ -89,3 +89,28 @@ def cannot_write(path: Path, error: OSError) -> StorageError:
     }.get(number, "Choose another folder")
     reason = os.strerror(number).lower()
     return StorageError(f"Cannot write {path}: {reason}. {advice} (GOEN_CACHE moves goen's own).")
+
+
+@contextmanager
+def read_errors(name: str, problem: str = "is broken or cut short") -> Iterator[None]:
+    """Whatever goes wrong with a file that is read becomes a ``DataCorrupt`` that names it.
+
+    Args:
+        name: of the file.
+        problem: what is said of it before the reason, if it is not the system's.
+    """
+    try:
+        yield
+    except GoenError:
+        raise
+    except FileNotFoundError as error:
+        raise DataCorrupt(f"{name} does not exist.") from error
+    except MemoryError as error:
+        raise DataCorrupt(f"{name} needs more memory than there is. Shrink it first.") from error
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno is not None:  # of the system
+            raise DataCorrupt(f"{name} cannot be opened: {error.strerror}.") from error
+        # Decoders let almost any exception out of a broken file (OSError, ValueError, SyntaxError,
+        # struct.error, IndexError, zlib.error ...): to the user they are one thing.
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise DataCorrupt(f"{name} {problem}: {reason}.") from error

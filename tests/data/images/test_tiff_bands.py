@@ -12,7 +12,7 @@ from PIL import Image
 
 from goen.data.images.decoding import MAX_PIXELS, read_image
 from goen.data.images.pixel_format import PixelFormat
-from goen.data.images.tiff_bands import read_tiff
+from goen.data.images.tiff_bands import several_bands
 from goen.errors import DataCorrupt
 
 RNG = np.random.default_rng(0)
@@ -124,7 +124,7 @@ def test_other_values_and_layouts_are_refused() -> None:
     turned = bytearray(content(np.zeros((5, 4, 4), np.uint8), extratags=[(274, 3, 1, 6, True)]))
     with pytest.raises(DataCorrupt, match="stored turned or mirrored"):
         read_image(bytes(turned), pixel_format=PixelFormat(5))
-    assert read_tiff(b"\x89PNG and more") is None
+    assert several_bands(b"\x89PNG and more") is None
 
 
 def test_too_many_values_are_refused_before_they_are_decoded() -> None:

@@ -266,7 +266,7 @@ def test_hostile_npz_files_are_one_kind_of_error(tmp_path: Path) -> None:
         load_set("textures", data_dir=tmp_path)
     with file.open("wb") as stream:
         np.save(stream, np.zeros(3))
-    with pytest.raises(DataCorrupt, match=r"broken, cut short, or no array"):
+    with pytest.raises(DataCorrupt, match="broken or cut short"):
         load_set("textures", data_dir=tmp_path)
     np.savez(file, images=np.zeros((1, 8, 8), np.uint8), labels=np.array([2**40]))
     with pytest.raises(DataCorrupt, match="cannot be a class number"):

@@ -3,7 +3,6 @@ import pytest
 import torch
 
 from goen.data.transforms.fractals import _contractions, _drawn, _points, fractals, mixed
-from goen.errors import UsageError
 
 
 def test_the_same_numbers_give_the_same_images() -> None:
@@ -117,9 +116,3 @@ def test_a_mixture_stays_mostly_the_image() -> None:
     both = image.to(torch.uint8), pattern.to(torch.uint8)
     values = mixed(*both, 1.0, torch.Generator().manual_seed(0))[:, 0, 0, 0].float()
     assert abs(values.mean() - 200) < abs(values.mean() - 60)
-
-
-@pytest.mark.parametrize("wrong", [(0, 32), (1, 1)])
-def test_impossible_images_are_errors(wrong: tuple[int, int]) -> None:
-    with pytest.raises(UsageError, match="Fractals need"):
-        fractals(*wrong, seed=0)

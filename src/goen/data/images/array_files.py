@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from goen.batch import LABEL_NAMES
 from goen.data.images.pixel_format import Bits, PixelFormat, Pixels, to_depth
 from goen.errors import DataCorrupt
 from goen.functional._rows import PIXEL_SLACK
-from goen.io.arrays import StoredArray, array_errors, array_names, open_array, read_arrays
+from goen.io.arrays import StoredArray, array_names, open_array, read_arrays
+from goen.io.storage_errors import read_errors
 
-_LABELS = ("labels", "label")
 _NAMES = "names"
 _IMAGES = "images"
 _TYPES = "uint8, uint16, or floats in [0, 1]"
@@ -135,9 +136,9 @@ def read_labels(file: Path, count: int, name: str) -> tuple[NDArray[Any] | None,
     """
     if file.suffix.lower() != ".npz":
         return None, ()
-    with array_errors(name):
-        found = read_arrays(file, (*_LABELS, _NAMES), _MOST_LABELS)
-    labels = next((found[key] for key in _LABELS if key in found), None)
+    with read_errors(name):
+        found = read_arrays(file, (*LABEL_NAMES, _NAMES), _MOST_LABELS)
+    labels = next((found[key] for key in LABEL_NAMES if key in found), None)
     if labels is not None and (labels.shape != (count,) or labels.dtype.kind not in "iuU"):
         raise DataCorrupt(
             f"{name}: {count} images need as many labels, whole numbers or texts; got "
@@ -169,7 +170,7 @@ def _opened(
     file: Path, name: str, most: int, *, stack: bool = False
 ) -> Iterator[tuple[ArrayHeader, StoredArray]]:
     """The images of a file, and what they are."""
-    with array_errors(name), open_array(file, _images_name(file)) as array:
+    with read_errors(name), open_array(file, _images_name(file)) as array:
         is_stack = len(array.shape) == 4 or (stack and len(array.shape) == 3)
         header = ArrayHeader(array.shape, array.dtype, is_stack)
         _check(header, name, most)
@@ -181,7 +182,7 @@ def _images_name(file: Path) -> str | None:
     if file.suffix.lower() == ".npy":
         return None
     names = array_names(file)
-    images = [name for name in names if name not in (*_LABELS, _NAMES)]
+    images = [name for name in names if name not in (*LABEL_NAMES, _NAMES)]
     if _IMAGES not in images and len(images) != 1:
         found = ", ".join(name[:40] for name in names[:5]) or "nothing"
         raise ValueError(f"it should hold an array called {_IMAGES}; it holds {found}")

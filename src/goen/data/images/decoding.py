@@ -3,7 +3,7 @@
 import io
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
@@ -28,12 +28,14 @@ from goen.data.images.pixel_format import (
     PixelFormat,
     Pixels,
     resize_bands,
+    resize_pillow,
     scaled,
     to_depth,
 )
-from goen.data.images.tiff_bands import TiffBands, check_parts, decode_bands, read_tiff
-from goen.errors import DataCorrupt, GoenError, UsageError
+from goen.data.images.tiff_bands import TiffBands, check_parts, decode_bands, several_bands
+from goen.errors import DataCorrupt, UsageError
 from goen.io.arrays import is_array_file
+from goen.io.storage_errors import read_errors
 
 # An image of more pixels than this is a bomb or a mistake; Pillow refuses still larger ones. The
 # 108-megapixel photographs of phones are below it.
@@ -105,36 +107,16 @@ def read_image(
             return _checked_and_decoded(source, size, name, pixel_format, copy=True)
     if isinstance(source, Path) and is_array_file(source):
         return _read_array(source, size, name, pixel_format)
-    return _read_file(source, size, name, pixel_format, check)
-
-
-def _read_file(
-    source: Path | bytes,
-    size: tuple[int, int] | None,
-    name: str,
-    pixel_format: PixelFormat,
-    check: "Callable[[ImageHeader], None]",
-) -> Pixels:
-    """``read_image`` of a file that is no array, opened once."""
-    tiff = None if _is_plain(pixel_format) else _several_bands(source, name)
-    if tiff is None or tiff.channels != pixel_format.channels:
-        try:
-            with _opened(source, name) as image:
-                check(ImageHeader(image.format or "", *image.size, pixels_at_once(image)))
-                return _checked_and_decoded(image, size, name, pixel_format)
-        except DataCorrupt as error:
-            tiff = _bands_instead(error, source, name)
-    check(ImageHeader("TIFF", tiff.width, tiff.height, tiff.values_at_once))
-    return _read_bands(source, tiff, size, name, pixel_format)
-
-
-def _bands_instead(error: DataCorrupt, source: Path | bytes, name: str) -> TiffBands:
-    """The bands of a file that Pillow does not open; or its error again."""
-    unknown = isinstance(error.__cause__, UnidentifiedImageError)
-    tiff = _several_bands(source, name) if unknown else None
-    if tiff is None:
-        raise error
-    return tiff
+    # Any image can be read as colour or grey; other channels are those that a file has.
+    channels = (
+        None if pixel_format == COLOUR or pixel_format.channels == 1 else pixel_format.channels
+    )
+    with _opened(source, name, channels) as image:
+        if isinstance(image, TiffBands):
+            check(ImageHeader("TIFF", image.width, image.height, image.values_at_once))
+            return _read_bands(source, image, size, name, pixel_format)
+        check(ImageHeader(image.format or "", *image.size, pixels_at_once(image)))
+        return _checked_and_decoded(image, size, name, pixel_format)
 
 
 def _read_array(
@@ -145,21 +127,6 @@ def _read_array(
     with _decoding.hold(values * (header.dtype.itemsize + 2)):
         image = read_array_image(file, pixel_format, name, MAX_PIXELS)
         return resize_image(image, size, name)
-
-
-def _is_plain(pixel_format: PixelFormat) -> bool:
-    """Whether any image can be read so."""
-    return pixel_format == COLOUR or pixel_format.channels == 1
-
-
-def _several_bands(source: Path | bytes, name: str) -> TiffBands | None:
-    """What a TIFF file of more than one band says of itself; ``None`` of other files."""
-    if isinstance(source, Path) and not source.is_file():
-        return None  # whoever opens it gets the reason
-    with _one_error(name), pillow_is_quiet():
-        check_parts(source)
-        tiff = read_tiff(source)
-    return None if tiff is None or tiff.channels == 1 else tiff
 
 
 def _read_bands(
@@ -178,16 +145,11 @@ def _read_bands(
             "is genuine."
         )
     # Pillow's pixels, those without padding, and those of the pixel format.
-    with _one_error(name), pillow_is_quiet(), _decoding.hold(values * 12):
-        found = decode_bands(source, tiff, _grey_values)
+    with _decoding.hold(values * 12):
+        found = decode_bands(source, tiff)
         if found.dtype == np.float32 and not (found.min() >= 0 and found.max() <= 1):
             raise ValueError("its floats should lie in [0, 1]")
         return resize_image(to_depth(found, pixel_format.bits), size, name)
-
-
-def _grey_values(content: bytes) -> NDArray[Any]:
-    with open_image(io.BytesIO(content)) as image:
-        return np.asarray(image)
 
 
 def resize_image(image: Pixels, size: tuple[int, int] | None, name: str) -> Pixels:
@@ -220,19 +182,15 @@ def pixel_formats(file: Path) -> list[PixelFormat]:
     name = str(file)
     if is_array_file(file):
         return read_array_header(file, name, MAX_PIXELS).pixel_formats()
-    tiff = _several_bands(file, name)
-    own = None if tiff is None else PixelFormat(tiff.channels, 8 if tiff.bits == 8 else 16)
-    try:
-        with _opened(file, name) as image:
-            mode = image.mode
-    except DataCorrupt:
-        if own is None:
-            raise
-        return [own]
+    with _opened(file, name) as image:
+        tiff = image if isinstance(image, TiffBands) else several_bands(file)
+        own = None if tiff is None else PixelFormat(tiff.channels, 8 if tiff.bits == 8 else 16)
+        if own is not None and image is tiff:
+            return [own]
+        mode = "" if isinstance(image, TiffBands) else image.mode
     if own is None or own.channels == 3:
-        deep = mode in ("I", "F") or mode.startswith("I;")
         by_mode = {"1": GREY, "L": GREY, "LA": PixelFormat(2), "RGBA": PixelFormat(4)}
-        own = PixelFormat(1, 16) if deep else by_mode.get(mode, COLOUR)
+        own = PixelFormat(1, 16) if _is_deep(mode) else by_mode.get(mode, COLOUR)
     found = [COLOUR, own, PixelFormat(1, own.bits)]
     return list(dict.fromkeys(found))
 
@@ -264,6 +222,8 @@ def read_thumbnail(file: Path, side: int) -> Pixels:
         DataCorrupt: as ``read_image``.
     """
     with _opened(file, str(file)) as image:
+        if isinstance(image, TiffBands):
+            raise _other_channels(str(file), image.channels, COLOUR)
         image.draft(None, (2 * side, 2 * side))
         return _checked_and_decoded(image, None, str(file), side=side)
 
@@ -278,14 +238,8 @@ def read_image_size(file: Path, pixel_format: PixelFormat = COLOUR) -> tuple[int
     """
     if is_array_file(file):
         return read_array_header(file, str(file), MAX_PIXELS).size(pixel_format.channels, str(file))
-    try:
-        with _opened(file, str(file)) as image:
-            return _upright_size(image)
-    except DataCorrupt:
-        tiff = _several_bands(file, str(file))
-        if tiff is None:
-            raise
-        return tiff.height, tiff.width
+    with _opened(file, str(file)) as image:
+        return (image.height, image.width) if isinstance(image, TiffBands) else _upright_size(image)
 
 
 def _upright_size(image: Image.Image) -> tuple[int, int]:
@@ -298,13 +252,26 @@ def _upright_size(image: Image.Image) -> tuple[int, int]:
 
 
 @contextmanager
-def _opened(source: Path | bytes, name: str) -> Iterator[Image.Image]:
-    """The image, opened but not decoded."""
+def _opened(
+    source: Path | bytes, name: str, channels: int | None = None
+) -> Iterator[Image.Image | TiffBands]:
+    """The image, opened but not decoded: the bands of a TIFF file that Pillow does not open.
+
+    Also of one that it opens, if it has so many bands as the ``channels`` that are wanted.
+    """
     with _one_error(name), pillow_is_quiet():
         if isinstance(source, Path) and not stat.S_ISREG(source.stat().st_mode):
             raise DataCorrupt(f"{name} is not a file.")  # to open a pipe would wait for ever
         check_parts(source)
-        with open_image(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
+        image: Image.Image | TiffBands | None = several_bands(source) if channels else None
+        if not isinstance(image, TiffBands) or image.channels != channels:
+            try:
+                image = open_image(io.BytesIO(source) if isinstance(source, bytes) else source)
+            except UnidentifiedImageError:
+                image = several_bands(source)
+                if image is None:
+                    raise
+        with nullcontext(image) if isinstance(image, TiffBands) else image:
             yield image
 
 
@@ -332,30 +299,19 @@ def image_batches(
 @contextmanager
 def _one_error(name: str) -> Iterator[None]:
     """Whatever goes wrong with the image becomes a ``DataCorrupt`` that names it."""
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise DataCorrupt(f"{name} does not exist.") from error
-    except UnidentifiedImageError as error:
-        raise DataCorrupt(
-            f"{name} is not an image that goen reads ({', '.join(FORMATS)}). Convert it to PNG, "
-            "if it is an image."
-        ) from error
-    except Image.DecompressionBombError as error:
-        raise DataCorrupt(
-            f"{name} has more than {MAX_PIXELS:,} pixels, the most that are read. Shrink it first "
-            "if it is genuine."
-        ) from error
-    except GoenError:
-        raise
-    except MemoryError as error:
-        raise DataCorrupt(f"{name} needs more memory than there is. Shrink it first.") from error
-    except Exception as error:
-        if isinstance(error, OSError) and error.errno is not None:  # of the system
-            raise DataCorrupt(f"{name} cannot be opened: {error.strerror}.") from error
-        # Pillow's decoders let almost any exception out of a broken file (OSError, ValueError,
-        # SyntaxError, struct.error, IndexError, zlib.error ...): to the user they are one thing.
-        raise DataCorrupt(f"{name} is broken or cut short: {error}.") from error
+    with read_errors(name):
+        try:
+            yield
+        except UnidentifiedImageError as error:
+            raise DataCorrupt(
+                f"{name} is not an image that goen reads ({', '.join(FORMATS)}). Convert it to "
+                "PNG, if it is an image."
+            ) from error
+        except Image.DecompressionBombError as error:
+            raise DataCorrupt(
+                f"{name} has more than {MAX_PIXELS:,} pixels, the most that are read. Shrink it "
+                "first if it is genuine."
+            ) from error
 
 
 def _checked_and_decoded(
@@ -436,8 +392,7 @@ def _check_between(height: int, width: int, size: tuple[int, int], name: str) ->
 def _as_channels(image: Image.Image, pixel_format: PixelFormat, name: str) -> Pixels:
     """The image ``(C, H, W)`` in a pixel format that is not ``COLOUR``; see ``read_image``."""
     if pixel_format.channels == 1:
-        deep = image.mode in ("I", "F") or image.mode.startswith("I;")
-        if deep:
+        if _is_deep(image.mode):
             return _to_bits(np.asarray(image), image.mode, pixel_format)[None]
         flat = _to_grey_or_rgb(image)
         return to_depth(np.array(flat.convert("L"))[None], pixel_format.bits)
@@ -457,11 +412,7 @@ def _bytes_per_pixel(image: Image.Image) -> int:
 
 def _decoded(image: Image.Image, size: tuple[int, int] | None) -> Pixels:
     flat = _to_grey_or_rgb(image)
-    if size is not None:
-        # One side at a time: Pillow 13 takes the height first where that is faster, Pillow 12 does
-        # not, and what is rounded between the two depends on the order.
-        for step in ((size[1], flat.height), (size[1], size[0])):
-            flat = flat if flat.size == step else flat.resize(step, Image.Resampling.BILINEAR)
+    flat = flat if size is None else resize_pillow(flat, size)
     # Resized first: the channels of a grey image are equal, and one is cheaper than three.
     rgb = flat if flat.mode == "RGB" else flat.convert("RGB")
     return np.ascontiguousarray(np.asarray(rgb).transpose(2, 0, 1))
@@ -470,7 +421,7 @@ def _decoded(image: Image.Image, size: tuple[int, int] | None) -> Pixels:
 def _to_grey_or_rgb(image: Image.Image) -> Image.Image:
     if image.mode in ("RGB", "L") and "transparency" not in image.info:
         return image
-    if image.mode in ("I", "F") or image.mode.startswith("I;"):
+    if _is_deep(image.mode):
         return Image.fromarray(_to_bits(np.asarray(image), image.mode, GREY))
     if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
         rgba = image.convert("RGBA")
@@ -488,15 +439,11 @@ def _to_bits(values: NDArray[Any], mode: str, pixel_format: PixelFormat) -> Pixe
     low, high = float(values.min()), float(values.max())
     if not (np.isfinite(low) and np.isfinite(high)):
         raise ValueError("it holds NaN or infinity")
-    white = _white(low, high, mode)
-    if white is None:
-        return scaled(values, high, pixel_format, low)
-    return scaled(values, white, pixel_format)
+    whites = {"F": (1.0, 255.0, 65535.0), "I": (255.0, 65535.0)}.get(mode, (65535.0,))
+    white = None if low < 0 else next((white for white in whites if high <= white), None)
+    return scaled(values, white or high, pixel_format, None if white else low)
 
 
-def _white(low: float, high: float, mode: str) -> float | None:
-    """The value that stands for white; ``None`` if it is not known. See ``_to_bits``."""
-    if mode.startswith("I;16"):
-        return 65535.0
-    whites = (1.0, 255.0, 65535.0) if mode == "F" else (255.0, 65535.0)
-    return None if low < 0 else next((white for white in whites if high <= white), None)
+def _is_deep(mode: str) -> bool:
+    """Whether the values of this mode of Pillow have more than 8 bits."""
+    return mode in ("I", "F") or mode.startswith("I;")

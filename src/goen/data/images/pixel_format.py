@@ -119,10 +119,17 @@ def resize_bands(image: Pixels, size: tuple[int, int]) -> Pixels:
 def _resized(band: Pixels, size: tuple[int, int]) -> Pixels:
     deep = band.dtype == np.uint16
     image = Image.fromarray(band.astype(np.float32) if deep else np.ascontiguousarray(band))
+    values = np.asarray(resize_pillow(image, size))
+    return values.round().clip(0, 65535).astype(np.uint16) if deep else values
+
+
+def resize_pillow(image: Image.Image, size: tuple[int, int]) -> Image.Image:
+    """An image of Pillow's at this (height, width)."""
+    # One side at a time: Pillow 13 takes the height first where that is faster, Pillow 12 does not,
+    # and what is rounded between the two depends on the order.
     for step in ((size[1], image.height), (size[1], size[0])):
         image = image if image.size == step else image.resize(step, Image.Resampling.BILINEAR)
-    values = np.asarray(image)
-    return values.round().clip(0, 65535).astype(np.uint16) if deep else values
+    return image
 
 
 def for_people(image: Pixels) -> NDArray[np.uint8]:

@@ -8,7 +8,7 @@ that, with its own limits.
 
 import io
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -17,13 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL.TiffImagePlugin import ImageFileDirectory_v2
 
+from goen.data.images.formats import open_image
+
 _WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC = 256, 257, 258, 259, 262
 _STRIPS, _ORIENTATION, _SAMPLES, _ROWS_PER_STRIP, _STRIP_BYTES = 273, 274, 277, 278, 279
 _PLANAR, _PREDICTOR, _TILE_WIDTH, _TILE_HEIGHT, _TILES, _TILE_BYTES = 284, 317, 322, 323, 324, 325
 _FORMAT = 339
 _UNSIGNED, _FLOAT = 1, 3
 _LONG = 4
-Decode = Callable[[bytes], NDArray[Any]]
 
 _MAGIC = {b"II*\0": 8, b"MM\0*": 8, b"II+\0": 16, b"MM\0+": 16}
 # Of a file, which is held in memory. An image of MAX_PIXELS values needs less, uncompressed.
@@ -97,8 +98,8 @@ def _opened(source: Path | bytes) -> BinaryIO:
     return io.BytesIO(source) if isinstance(source, bytes) else source.open("rb")
 
 
-def read_tiff(source: Path | bytes) -> TiffBands | None:
-    """What a TIFF file says of its first image; ``None`` if it is not one.
+def several_bands(source: Path | bytes) -> TiffBands | None:
+    """What a TIFF file of more than one band says of its first image; ``None`` of other files.
 
     Raises:
         Exception: of many kinds, of a file that is broken.
@@ -123,11 +124,9 @@ def read_tiff(source: Path | bytes) -> TiffBands | None:
     sides = (_TILE_WIDTH, _TILE_HEIGHT) if _TILES in tags else ()
     if min(found.channels, found.height, found.width, *(int(tags[side]) for side in sides)) < 1:
         raise ValueError("it has no pixels, or tiles without any")
-    if found.channels > 1 and (found.bits, *kinds) not in (
-        (8, _UNSIGNED),
-        (16, _UNSIGNED),
-        (32, _FLOAT),
-    ):
+    if found.channels == 1:
+        return None
+    if (found.bits, *kinds) not in ((8, _UNSIGNED), (16, _UNSIGNED), (32, _FLOAT)):
         raise ValueError(
             f"its values have {found.bits} bits of SampleFormat {kinds.pop()}; expected unsigned 8 "
             "or 16 bits, or floats of 32 bits in [0, 1]"
@@ -135,7 +134,7 @@ def read_tiff(source: Path | bytes) -> TiffBands | None:
     return found
 
 
-def decode_bands(source: Path | bytes, tiff: TiffBands, decode: Decode) -> NDArray[Any]:
+def decode_bands(source: Path | bytes, tiff: TiffBands) -> NDArray[Any]:
     """The bands ``(C, H, W)``: uint8, uint16 or float32.
 
     The caller has checked that there are not too many values.
@@ -143,7 +142,6 @@ def decode_bands(source: Path | bytes, tiff: TiffBands, decode: Decode) -> NDArr
     Args:
         source: a file, or the content of one.
         tiff: what it says of itself.
-        decode: the values ``(H, W)`` of the content of a grey TIFF file.
 
     Raises:
         Exception: of many kinds, of a file that is broken.
@@ -173,8 +171,9 @@ def decode_bands(source: Path | bytes, tiff: TiffBands, decode: Decode) -> NDArr
     decoded = []
     for start in range(0, len(offsets), share):
         part = slice(start, start + share)
-        grey = decode(_as_grey(content, tiff, together, offsets[part], counts[part]))
-        decoded.append(_pixels(grey, tiff, together))
+        grey = _as_grey(content, tiff, together, offsets[part], counts[part])
+        with open_image(io.BytesIO(grey)) as image:
+            decoded.append(_pixels(np.asarray(image), tiff, together))
     return np.concatenate(decoded)
 
 

@@ -1,12 +1,11 @@
 """Random crop and flip, on whole uint8 batches at once."""
 
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from goen.checks import check_choice, check_number
 from goen.errors import UsageError
 
 Border = Literal["black", "reflect"]
@@ -44,12 +43,6 @@ def random_crop_flip(
         >>> bool((still == batch).all())
         True
     """
-    if images.dtype != torch.uint8 or images.ndim != 4:
-        raise UsageError(
-            f"Augmentation takes uint8 (N, 3, H, W), got {images.dtype} {tuple(images.shape)}."
-        )
-    check_choice("border", border, get_args(Border))
-    check_number("padding", padding, whole=True, at_least=0)
     count, _, height, width = images.shape
     if border == "reflect" and padding >= min(height, width):
         raise UsageError(f"A reflected border of {padding} needs images larger than that.")

@@ -59,7 +59,7 @@ def corrupt(images: Pixels, name: str, severity: int, *, seed: int = 0, start: i
         >>> np.array_equal(whole[1:], corrupt(grey[1:], "fog", 5, seed=7, start=1))
         True
     """
-    _check(images, name, severity, seed, start)
+    _check(images, name, severity)
     apply = CORRUPTIONS[name].apply
     # One Philox key per call, one counter range per image: nothing to hash in the loop.
     entropy = (seed, zlib.crc32(name.encode()), severity)
@@ -93,7 +93,7 @@ def read_cifar10c(folder: Path, name: str, severity: int) -> Pixels:
     return np.asarray(stored).transpose(0, 3, 1, 2)[(severity - 1) * 10_000 :][:10_000]
 
 
-def _check(images: Pixels, name: str, severity: int, seed: int, start: int) -> None:
+def _check(images: Pixels, name: str, severity: int) -> None:
     _check_choice(name, severity)
     if not isinstance(images, np.ndarray) or images.dtype != np.uint8:
         raise UsageError(
@@ -105,8 +105,6 @@ def _check(images: Pixels, name: str, severity: int, seed: int, start: int) -> N
             "Images to corrupt must be (N, 3, H, W) with H and W at least 8, "
             f"got {images.shape}. Put channels second; repeat a grey channel three times."
         )
-    if seed < 0 or start < 0:
-        raise UsageError(f"seed and start must be 0 or more, got seed={seed}, start={start}.")
 
 
 def _check_choice(name: str, severity: int) -> None:

@@ -7,8 +7,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from goen.errors import UsageError
-
 Floats: TypeAlias = NDArray[np.float64]
 
 # Points of a fractal that are drawn, and those before it that have not settled on it.
@@ -38,8 +36,6 @@ def fractals(count: int, side: int, seed: int) -> Tensor:
         >>> fractals(2, 32, seed=0).shape
         torch.Size([2, 3, 32, 32])
     """
-    if count < 1 or side < 2:
-        raise UsageError(f"Fractals need count 1 and side 2 at least, got {count} and {side}.")
     rng = np.random.default_rng(seed)
     maps, weights = _contractions(count, rng)
     choices = rng.random((_POINTS + _UNSETTLED, count))
