@@ -160,7 +160,6 @@ def fit_command(
     else:
         fitted = _fit_images(common, own, train, size, settings, passes)
     gate = replace(fitted.gate, metadata={**fitted.gate.metadata, "factory": model})
-    gate = gate.with_diagnostics(fitted.gate.diagnostics) if fitted.gate.diagnostics else gate
     given = "FILE" if is_tensor_file(train) else "IMAGES"
     following = f"goen score {given} --gate {out} --model {model}"
     _finish(replace(fitted, gate=gate), out, following, overwrite=overwrite)

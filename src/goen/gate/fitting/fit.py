@@ -59,7 +59,7 @@ def fit_gate(
         )
     threshold, diagnostics = calibrate(detector, found, sets.share, false_alarm_rate)
     measured = {"train": train.accuracy if train else None, "held_out": held_out.accuracy}
-    gate = make(
+    return make(
         network=network,
         detector=detector,
         held_out=threshold,
@@ -72,8 +72,8 @@ def fit_gate(
             **{f"{k}_accuracy": value for k, value in measured.items() if value is not None},
         },
         image_hashes={r: image_hashes(stream.digests()) for r, stream in sets.streams.items()},
+        diagnostics=diagnostics,
     )
-    return gate.with_diagnostics(diagnostics)
 
 
 def calibrate(

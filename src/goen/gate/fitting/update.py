@@ -103,6 +103,8 @@ def update_gate(
         held_out=threshold,
         metadata=_metadata(gate, streams, known, found),
         image_hashes=hashes,
+        compiled=None,
+        diagnostics=None,
     )
     before, after = (
         _numbers(one, limit, scores(one), _ood_scores(one, new, found))
