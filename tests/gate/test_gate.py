@@ -172,7 +172,7 @@ def test_invalid_images_are_refused(gate: Gate, images: torch.Tensor, message: s
 
 
 def test_another_size_than_the_fitted_one_is_refused(gate: Gate) -> None:
-    with pytest.raises(UsageError, match="fitted on images of 32×32, got 96×64"):
+    with pytest.raises(UsageError, match=r"of one size, 32×32; got 96×64.*guarantee"):
         gate.predict(torch.zeros(1, 3, 96, 64, dtype=torch.uint8))
 
 
@@ -206,7 +206,7 @@ def test_of_no_images_the_prediction_is_empty(gate: Gate) -> None:
             assert len(p) == 0
             assert (p.label.dtype, p.is_ood.dtype) == (np.int64, np.bool_)
             assert [values.shape for values in p.cues.values()] == [(0,)] * 3
-        with pytest.raises(UsageError, match="fitted on images of 32×32, got 8×8"):
+        with pytest.raises(UsageError, match="of one size, 32×32; got 8×8"):
             one.predict(torch.zeros(0, 3, 8, 8))
 
 

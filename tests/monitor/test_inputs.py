@@ -88,7 +88,7 @@ def test_a_prediction_of_another_gate_is_refused() -> None:
 def test_predictions_of_another_engine_are_of_the_gate(per_class: bool) -> None:
     gate = digit_gate().with_false_alarm_rate(0.3).with_per_class(per_class)
     tolerance = 1e-3 * float(np.std(gate.held_out.scores))  # as far as engines may differ
-    compiled = gate.with_compiled(SimpleNamespace(tolerance=tolerance))
+    compiled = replace(gate, compiled=SimpleNamespace(tolerance=tolerance))  # type: ignore[arg-type]
     labels = np.asarray(gate.held_out.labels)
     some = predicted(gate, np.array(gate.held_out.cues), labels)
     score = gate.held_out.scores + 0.5 * tolerance  # above a held-out score, and equal to it there

@@ -80,8 +80,6 @@ def fit_command(
     gate = fitted.gate
     if model is not None:
         gate = replace(gate, metadata={**gate.metadata, "factory": model})
-        if fitted.gate.diagnostics is not None:
-            gate = gate.with_diagnostics(fitted.gate.diagnostics)
     summary = fit_summary(gate, fitted.ood)
     if not gate.detector.saved:
         print(visible(summary))

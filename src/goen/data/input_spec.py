@@ -78,7 +78,8 @@ class ImageInputs:
         if tuple(images.shape[2:]) != self.size:
             raise UsageError(
                 f"{name}: images are all of one size, {self.height}×{self.width}; got "
-                f"{images.shape[2]}×{images.shape[3]}. Resize them before."
+                f"{images.shape[2]}×{images.shape[3]}. Resize them before: the guarantee of a gate "
+                "holds at one size only."
             )
         return images
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, Self, cast
+from typing import Literal, Self, cast
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from goen.batch import Inputs, count_of, map_parts, take
 from goen.data.images.decoding import are_pil_images, image_batches
 from goen.data.images.pixel_format import PixelFormat
 from goen.data.imageset import ImageSet
-from goen.data.input_spec import ImageInputs, InputsOption, InputSpec, check_images
+from goen.data.input_spec import ImageInputs, InputsOption, InputSpec
 from goen.data.inputs import (
     Arrays,
     Hashes,
@@ -28,7 +28,7 @@ from goen.data.inputs import (
 )
 from goen.detectors import Detector
 from goen.errors import FitError, UsageError
-from goen.extraction import BATCH_SIZE, run_network
+from goen.extraction import BATCH_SIZE, stream
 from goen.features.precomputed import Features, Precomputed, as_features, renamed
 from goen.functional import conformal
 from goen.functional.ranking import Floats
@@ -67,6 +67,8 @@ class BaseGate:
         image_hashes: of the images that fitted the gate, by role (``train``, ``held_out``,
             ``calibration``, ``ood KIND``), so that ``update`` finds an image in a second role;
             empty in gates of ``goen run``.
+        compiled: the network in another engine; see ``with_engine``. It is not saved.
+        diagnostics: what the held-out images of the fit gave, for its report. It is not saved.
     """
 
     network: nn.Module
@@ -78,9 +80,8 @@ class BaseGate:
     metadata: JsonObject = field(default_factory=dict)
     per_class: bool = False
     image_hashes: Mapping[str, Hashes] = field(default_factory=dict)
-    # Of this process alone: the network in another engine, and what the held-out images gave.
-    _compiled: nn.Module | None = field(default=None, init=False, repr=False)
-    diagnostics: FitDiagnostics | None = field(default=None, init=False, repr=False)
+    compiled: nn.Module | None = None
+    diagnostics: FitDiagnostics | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "false_alarm_rate", float(self.false_alarm_rate))
@@ -95,34 +96,15 @@ class BaseGate:
             f"Gate({len(self.classes)} classes, {self.detector}, {len(self.held_out)} "
             f"held-out scores, false_alarm_rate={self.false_alarm_rate:g}"
             f"{', per class' if self.per_class else ''}"
-            f"{f', {self.engine}' if self._compiled else ''})"
+            f"{f', {self.engine}' if self.compiled else ''})"
         )
 
     def __copy__(self) -> Self:
         """The same parts in another gate: as a pickle it would load them again."""
-        return self._with()
+        return replace(self)
 
     def _repr_html_(self) -> str:
         return gate_table(self)
-
-    def _with(self, **changes: Any) -> Self:
-        """The same gate but for these fields, in the same engine."""
-        other = replace(self, **changes)
-        object.__setattr__(other, "_compiled", self._compiled)
-        object.__setattr__(other, "diagnostics", self.diagnostics)
-        return other
-
-    def with_compiled(self, compiled: nn.Module | None) -> Self:
-        """The same gate with its network in this engine; ``None`` is torch."""
-        other = self._with()
-        object.__setattr__(other, "_compiled", compiled)
-        return other
-
-    def with_diagnostics(self, diagnostics: FitDiagnostics) -> Self:
-        """The same gate with what its held-out images gave, for the report of a fit."""
-        other = self._with()
-        object.__setattr__(other, "diagnostics", diagnostics)
-        return other
 
     def with_false_alarm_rate(self, rate: float) -> Self:
         """The same gate at another rate; nothing is fitted again.
@@ -137,7 +119,7 @@ class BaseGate:
                 f"threshold; this gate has {there:,}. Fit it again with more held-out images, or "
                 "allow a higher rate."
             )
-        return self._with(false_alarm_rate=rate)
+        return replace(self, false_alarm_rate=rate)
 
     def with_per_class(self, per_class: bool = True) -> Self:
         """The same gate with the rate guaranteed within every predicted class.
@@ -146,12 +128,12 @@ class BaseGate:
         conformal prediction), so no class has more false alarms than another. Every class needs as
         many held-out images as a whole gate would.
         """
-        return self._with(per_class=per_class)
+        return replace(self, per_class=per_class)
 
     @property
     def engine(self) -> EngineName:
         """What runs the network: ``torch`` or ``onnxruntime``."""
-        return "torch" if self._compiled is None else "onnxruntime"
+        return "torch" if self.compiled is None else "onnxruntime"
 
     @property
     def score_tolerance(self) -> float:
@@ -159,7 +141,7 @@ class BaseGate:
 
         0 in torch; the difference between the engines in another.
         """
-        return 0.0 if self._compiled is None else cast(float, self._compiled.tolerance)
+        return 0.0 if self.compiled is None else cast(float, self.compiled.tolerance)
 
     @property
     def threshold(self) -> float:
@@ -266,7 +248,7 @@ class BaseGate:
     @property
     def _running(self) -> nn.Module:
         """The network in its engine, prepared for the detector."""
-        running = self.network if self._compiled is None else self._compiled
+        running = self.network if self.compiled is None else self.compiled
         return self.detector.prepare_network(running)
 
     @cached_property
@@ -312,30 +294,19 @@ class BaseGate:
         )
 
     def _checked(self, given: Arrays) -> Inputs:
-        batch = tensors(pick_parts(given, self.inputs))
-        if not isinstance(self.inputs, ImageInputs):
-            return self.inputs.check(batch, "inputs")
-        images = check_images(batch, self.inputs.channels)
-        self._check_size(images.shape)
-        return images
+        return self.inputs.check(tensors(pick_parts(given, self.inputs)), "inputs")
 
     def _stream(self, images: Images, batch_size: int) -> Iterator[Outputs]:
         asked: InputsOption = "images" if isinstance(self.inputs, ImageInputs) else "tensors"
-        stream = as_stream(images, "images", batch_size, asked)
-        if stream.images is not None:
-            self._check_size((len(stream.images), *stream.images.image_shape))
-        stream = replace(stream, spec=self.inputs)
-        network, name = self._running, stream.name
-        for outputs, _ in run_network(network, stream, name=name, total=stream.count):
+        checked = replace(as_stream(images, "images", batch_size, asked), spec=self.inputs)
+        for outputs in stream(self._running, checked):
             yield outputs.keep(self.detector.features)
 
-    def _check_size(self, shape: Sequence[int]) -> None:
-        height, width = self.image_size
-        if tuple(shape[2:]) != (height, width):
-            raise UsageError(
-                f"This gate was fitted on images of {height}×{width}, got {shape[2]}×{shape[3]}. "
-                "Resize them: its guarantee holds at that size only."
-            )
+    @property
+    def _images(self) -> ImageInputs:
+        if not isinstance(self.inputs, ImageInputs):
+            raise UsageError(f"This gate takes no images: its inputs are {self.inputs}.")
+        return self.inputs
 
     @property
     def pixel_format(self) -> PixelFormat:
@@ -344,9 +315,7 @@ class BaseGate:
         Raises:
             UsageError: a gate whose inputs are no images.
         """
-        if not isinstance(self.inputs, ImageInputs):
-            raise UsageError(f"This gate takes no images: its inputs are {self.inputs}.")
-        return self.inputs.pixel_format
+        return self._images.pixel_format
 
     @property
     def image_size(self) -> tuple[int, int]:
@@ -355,9 +324,7 @@ class BaseGate:
         Raises:
             UsageError: a gate whose inputs are no images.
         """
-        if not isinstance(self.inputs, ImageInputs):
-            raise UsageError(f"This gate takes no images: its inputs are {self.inputs}.")
-        return self.inputs.size
+        return self._images.size
 
     @full_precision()
     def predict_outputs(self, outputs: Features) -> Prediction:
@@ -372,25 +339,27 @@ class BaseGate:
         Raises:
             UsageError: a feature is missing or of another width.
         """
-        if not isinstance(outputs, Outputs) or isinstance(self.network, Precomputed):
-            outputs = self._as_outputs(outputs)
+        if isinstance(self.network, Precomputed):
+            outputs = self.outputs(renamed(as_features(outputs), self.network.widths))
+        elif not isinstance(outputs, Outputs):
+            parts = {name: torch.as_tensor(part) for name, part in as_features(outputs).items()}
+            if "logits" not in parts:
+                raise UsageError("The outputs of this gate's network are features and logits.")
+            outputs = Outputs(parts.pop("logits"), parts)
         return self._predict(outputs)
 
-    def _as_outputs(self, given: Features) -> Outputs:
-        features = as_features(given)
-        if not isinstance(self.network, Precomputed):
-            if "logits" not in features:
-                raise UsageError("The outputs of this gate's network are features and logits.")
-            parts = {name: torch.as_tensor(part) for name, part in features.items()}
-            return Outputs(parts.pop("logits"), parts)
-        return self.outputs(renamed(features, self.network.widths))
+    @property
+    def held_out_counts(self) -> list[int]:
+        """How many held-out images set the threshold: all, or of each class those of it."""
+        if not self.per_class or self.held_out.labels is None:
+            return [len(self.held_out)]
+        counts = np.bincount(self.held_out.labels, minlength=len(self.classes))
+        return [int(count) for count in counts]
 
     @property
     def num_held_out(self) -> int:
         """The held-out images behind a p-value: all, or the fewest of any class."""
-        if not self.per_class or self.held_out.labels is None:
-            return len(self.held_out)
-        return int(np.bincount(self.held_out.labels, minlength=len(self.classes)).min())
+        return min(self.held_out_counts)
 
     def p_values(self, score: Floats, label: NDArray[np.int64]) -> Floats:
         """Of scores ``(N,)``: against all held-out scores, or those of the same class."""

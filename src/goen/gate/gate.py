@@ -125,7 +125,9 @@ class Gate(BaseGate):
             inputs=inputs,
         )
         loaded = as_loaded(model)
-        names = tuple(() if classes is None else classes) or own_classes(loaded.classes, sets.train)
+        names = tuple(() if classes is None else classes) or own_classes(
+            loaded.classes, sets.streams.get("train")
+        )
         extractor = load_extractor(
             loaded,
             take(sets.first, slice(2)),

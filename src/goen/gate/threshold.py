@@ -1,21 +1,17 @@
 """The held-out ID images of a gate: their scores, the tolerance added to them, the threshold."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
-from goen.batch import Inputs, count_of, map_parts, take
 from goen.detectors import Detector
 from goen.errors import FitError, UsageError
 from goen.functional import conformal
 from goen.functional.ranking import Floats
-from goen.models.placement import placement
-from goen.outputs import Outputs
 
 # Enough to measure the rounding and whether outputs repeat, few enough to cost nothing.
 COMPARED_IMAGES = 8
@@ -147,13 +143,3 @@ def tie_tolerance(scores: Floats, difference: float) -> float:
     """
     largest = float(np.quantile(np.abs(scores), 0.99, method="lower"))
     return 1.5 * max(1.0, largest) * difference + 1e-12
-
-
-def one_by_one(network: nn.Module, inputs: Inputs) -> Iterator[Outputs]:
-    """The outputs of each input passed by itself, on the CPU."""
-    device = placement(network)[0]
-    for row in range(count_of(inputs)):
-        alone = take(inputs, slice(row, row + 1))
-        with torch.no_grad():
-            outputs: Outputs = network(map_parts(lambda part: part.to(device), alone))
-        yield outputs.cpu()

@@ -1,6 +1,7 @@
 import copy
 import logging
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -68,7 +69,7 @@ def test_onnxruntime_gives_the_decisions_of_torch(bundled: tuple[Gate, Gate]) ->
 
 def test_onnxruntime_is_what_answers(bundled: tuple[Gate, Gate]) -> None:
     _, other = bundled
-    session = other._compiled.session  # type: ignore[union-attr]
+    session = other.compiled.session  # type: ignore[union-attr]
     asked = []
 
     class Counted:
@@ -76,7 +77,7 @@ def test_onnxruntime_is_what_answers(bundled: tuple[Gate, Gate]) -> None:
             asked.append(given)
             return session.run(*given)
 
-    counted = other.with_compiled(CompiledNetwork(Counted(), other))
+    counted = replace(other, compiled=CompiledNetwork(Counted(), other))
     counted.predict(pictures()[:2])
     counted.predict(load_set("digits").take(range(4)), batch_size=2)
     assert len(asked) == 3
@@ -92,8 +93,8 @@ def test_what_makes_another_gate_keeps_the_engine(bundled: tuple[Gate, Gate]) ->
     classwise = gate.with_false_alarm_rate(0.2).with_per_class()
     check = other.with_false_alarm_rate(0.2).with_per_class()
     np.testing.assert_array_equal(classwise.predict(images).is_ood, check.predict(images).is_ood)
-    assert other.with_engine("onnxruntime")._compiled is other._compiled
-    assert other.with_engine("torch")._compiled is None
+    assert other.with_engine("onnxruntime").compiled is other.compiled
+    assert other.with_engine("torch").compiled is None
     first, again = gate.predict(images[:3]), other.with_engine("torch").predict(images[:3])
     np.testing.assert_array_equal(first.score, again.score)
 
@@ -240,6 +241,6 @@ def test_a_copy_runs_in_torch(bundled: tuple[Gate, Gate]) -> None:
 
 def test_onnxruntime_has_as_many_threads_as_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    compiled = make_gate().with_engine("onnxruntime")._compiled
+    compiled = make_gate().with_engine("onnxruntime").compiled
     assert isinstance(compiled, CompiledNetwork)
     assert compiled.session.get_session_options().intra_op_num_threads == 3

@@ -6,7 +6,7 @@ from goen.data.inputs import as_stream
 from goen.detectors import KNN, GoenM
 from goen.errors import UsageError
 from goen.features.extractor import FeatureExtractor
-from goen.gate.fitting.passes import fit_detector, gather
+from goen.gate.fitting.passes import gather, run_passes
 from tests.own_model import LAYERS, digits, preprocess, trained
 
 
@@ -17,7 +17,8 @@ def extractor() -> FeatureExtractor:
 @pytest.mark.parametrize("detector", [GoenM(), KNN()], ids=["in parts", "at once"])
 def test_a_pass_over_training_images_fits_what_it_reads(detector: GoenM | KNN) -> None:
     train = digits().train
-    found = fit_detector(extractor(), as_stream(train, "train", 100), detector)
+    found = run_passes(extractor(), detector, {"train": as_stream(train, "train", 100)}).train
+    assert found is not None
     assert found.count == len(train)
     assert found.accuracy > 0.9
     assert detector.features == (LAYERS if isinstance(detector, GoenM) else LAYERS[1:])
@@ -25,7 +26,7 @@ def test_a_pass_over_training_images_fits_what_it_reads(detector: GoenM | KNN) -
 
 def test_training_images_need_labels() -> None:
     with pytest.raises(UsageError, match="train needs integer labels"):
-        fit_detector(extractor(), as_stream(digits().train.read(), "train", 100), KNN())
+        run_passes(extractor(), KNN(), {"train": as_stream(digits().train.read(), "train", 100)})
 
 
 def test_a_pass_keeps_outputs_labels_and_the_first_images_alone() -> None:

@@ -66,14 +66,17 @@ def opened(detector: object, **changes: object) -> FitSets:
 
 
 def test_only_what_needs_calibration_images_gets_them() -> None:
-    assert opened(GoenM()).calibration == 0.6
-    assert opened(TemperatureScaling()).calibration == 0.6
-    assert opened(Goen()).calibration == 0.0
-    assert opened(Goen(), ood=ood()).calibration == 0.6
-    assert opened(Energy()).calibration == 0.0
-    assert opened(GoenM(), calibration=0.3).calibration == 0.3
+    assert opened(GoenM()).share == 0.6
+    assert opened(TemperatureScaling()).share == 0.6
+    assert opened(Goen()).share == 0.0
+    assert opened(Goen(), ood=ood()).share == 0.6
+    assert opened(Energy()).share == 0.0
+    assert opened(GoenM(), calibration=0.3).share == 0.3
     apart = opened(GoenM(), calibration=digits().test)
-    assert [*apart.by_role()] == ["train", "held_out", "calibration"]
+    assert [*apart.streams] == ["train", "held_out", "calibration"]
+    assert apart.share == 0.0
+    with pytest.raises(UsageError, match="does not use OOD images: leave ood out"):
+        opened(Energy(), ood=ood())
     for detector, calibration in ((Energy(), 0.5), (Goen(), digits().test)):
         with pytest.raises(UsageError, match=r"uses no calibration images: leave calibration out"):
             opened(detector, calibration=calibration)
@@ -91,6 +94,6 @@ def test_calibration_images_are_no_other_images() -> None:
 
 
 def test_training_images_may_be_missing_where_nothing_is_learnt() -> None:
-    assert [*opened(Energy(), train=None).by_role()] == ["held_out"]
+    assert [*opened(Energy(), train=None).streams] == ["held_out"]
     with pytest.raises(UsageError, match="learns from training images: give train"):
         opened(GoenM(), train=None)

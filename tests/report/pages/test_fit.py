@@ -177,7 +177,7 @@ def test_without_labels_there_is_no_accuracy(tmp_path: Path) -> None:
 def test_an_accuracy_near_chance_is_a_warning(gate: Gate, tmp_path: Path) -> None:
     assert gate.diagnostics is not None
     wrong = replace(gate.diagnostics, truth=(gate.diagnostics.predicted + 1) % 7)
-    write_fit_page(gate.with_diagnostics(wrong), digits().validation, tmp_path / "report.html")
+    write_fit_page(replace(gate, diagnostics=wrong), digits().validation, tmp_path / "report.html")
     assert (
         '<p class="warn">This accuracy is no better than chance (14.3%)'
         in (tmp_path / "report.html").read_text()

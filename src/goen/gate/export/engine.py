@@ -5,6 +5,7 @@ for every engine. Before an engine is used, its predictions are compared with to
 images, as those of an exported file are.
 """
 
+from dataclasses import replace
 from logging import getLogger
 from typing import Any, Literal, TypeVar, get_args
 
@@ -98,7 +99,7 @@ def compile_network(gate: BaseGate, images: Arrays | None = None) -> CompiledNet
         ArtifactError: predictions differ from torch's.
     """
     require_onnx("The engine onnxruntime")
-    gate = gate.with_compiled(None)
+    gate = replace(gate, compiled=None)
     if gate.detector.needs_gradient:
         raise UsageError(f"{gate.detector} takes gradients of the network, and an engine has none.")
     if isinstance(gate.network, Precomputed):
@@ -123,7 +124,7 @@ def compile_network(gate: BaseGate, images: Arrays | None = None) -> CompiledNet
 
 
 def _runner(gate: BaseGate, session: Any, tolerance: float) -> Runner:
-    compiled = gate.with_compiled(CompiledNetwork(session, gate, tolerance))
+    compiled = replace(gate, compiled=CompiledNetwork(session, gate, tolerance))
 
     def run(batch: Inputs) -> ExportOutputs:
         return as_outputs(compiled.predict(batch))
@@ -149,11 +150,11 @@ def choose_engine(gate: AnyGate, asked: EngineOption, images: Arrays | None = No
     if asked not in get_args(EngineOption):
         raise unknown("engine", asked, get_args(EngineOption))
     if asked == "torch":
-        return gate.with_compiled(None)
+        return replace(gate, compiled=None)
     if gate.engine != "torch":
         return gate
     try:
-        return gate.with_compiled(compile_network(gate, images))
+        return replace(gate, compiled=compile_network(gate, images))
     except GoenError as error:
         if asked == "onnxruntime":
             raise

@@ -19,6 +19,7 @@ that the gate would not flag.
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,7 @@ def write_onnx(
     require_onnx("Exporting")
     import onnx
 
-    gate = gate.with_compiled(None)
+    gate = replace(gate, compiled=None)
     with whole_file(path, overwrite=overwrite) as temporary, _nothing_written():
         names = [*input_names(gate), "threshold"]
         model = convert(_trace(gate, any_size), names, output_names(gate))

@@ -1,7 +1,8 @@
 """Fitting a gate to features somebody already has, with or without a classifier's logits."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,13 +32,6 @@ class GivenFeatures:
     calibration: Features | float | None
     ood: Features | Mapping[str, Features] | None
 
-    @property
-    def known_labels(self) -> Array | None:
-        """Of the held-out rows, if they are given."""
-        if self.held_out_labels is not None:
-            return _whole_numbers("held_out", self.held_out_labels)
-        return self.held_out.labels if isinstance(self.held_out, Outputs) else None
-
 
 def fit_to_features(
     make: Callable[..., AnyGate],
@@ -55,41 +49,41 @@ def fit_to_features(
     network = _network(given.train, training, numbers, classes)
     known = [*network.widths, *([LOGITS] if network.has_logits else [])]
 
-    def stream(name: str, rows: Features, kept: Array | None = None) -> BatchStream:
+    def stream(name: str, rows: Features, labels: Array | None = None) -> BatchStream:
         parts = _checked(name, renamed(as_features(rows), known))
-        return as_stream(parts if kept is None else (parts, kept), name, batch_size, "tensors")
+        return as_stream(parts if labels is None else (parts, labels), name, batch_size, "tensors")
 
     is_classifier = network.has_logits and network.num_classes > 1
     if detector is None:
         detector = GoenM(logit_cues=("entropy",) if is_classifier else ())
-    calibration = given.calibration
+    held_out, calibration, ood = given.held_out, given.calibration, given.ood
+    true_labels: Array | None = held_out.labels if isinstance(held_out, Outputs) else None
+    if given.held_out_labels is not None:
+        true_labels = _whole_numbers("held_out", given.held_out_labels)
+    others: dict[str, Any] = {} if ood is None else {"ood": ood}
+    if isinstance(ood, Mapping) and {*ood} != {*known}:  # with these names it is one kind
+        others = {str(kind): rows for kind, rows in ood.items()}
     sets = FitSets.open(
         detector,
         train,
-        stream("held_out", given.held_out, given.known_labels),
+        stream("held_out", held_out, true_labels),
         calibration
-        if calibration is None or isinstance(calibration, float)
+        if isinstance(calibration, float | None)
         else stream("calibration", calibration),
-        {name: stream(name, parts) for name, parts in _kinds(given.ood, known).items()},
+        {kind: stream(kind, rows) for kind, rows in others.items()},
         false_alarm_rate=false_alarm_rate,
         batch_size=batch_size,
         inputs="tensors",
     )
-    names = classes
-    if (
-        names is None
-        and given.labels is None
-        and network.num_classes == 1
-        and not network.has_logits
-    ):
-        names = ("known",)
+    nothing_known = given.labels is None and network.num_classes == 1 and not network.has_logits
+    default = ("known",) if nothing_known else ()
     return fit_gate(
         make,
         network,
         detector,
         sets,
         false_alarm_rate=false_alarm_rate,
-        classes=names,
+        classes=default if classes is None else classes,
         made_from="features",
     )
 
@@ -118,17 +112,6 @@ def _network(
         parts = tensors(train, rows)
         network.add(parts, torch.as_tensor(labels[rows]))  # type: ignore[arg-type]
     return network
-
-
-def _kinds(
-    ood: Features | Mapping[str, Features] | None, train: Collection[str]
-) -> dict[str, dict[str, Array]]:
-    """Each kind of OOD by its name; a dict with the names of the features is one kind."""
-    if ood is None:
-        return {}
-    if isinstance(ood, Mapping) and {*ood} != {*train}:
-        return {str(name): renamed(as_features(part), train) for name, part in ood.items()}
-    return {"ood": renamed(as_features(ood), train)}  # type: ignore[arg-type]
 
 
 def _checked(name: str, parts: Mapping[str, Array]) -> dict[str, Array]:

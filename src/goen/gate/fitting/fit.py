@@ -1,7 +1,6 @@
 """Fitting a gate: one pass over each set; no image is kept."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from logging import getLogger
 from typing import TypeVar
 
@@ -16,26 +15,15 @@ from goen.features.extractor import FeatureExtractor
 from goen.features.precomputed import Precomputed
 from goen.gate.base import BaseGate
 from goen.gate.diagnostics import FitDiagnostics, is_clearly_above, is_near_chance
-from goen.gate.fitting.passes import (
-    HeldOutPass,
-    TrainingPass,
-    fit_detector,
-    gather,
-    try_network,
-)
+from goen.gate.fitting.passes import HeldOutPass, Passes, TrainingPass, run_passes, try_network
 from goen.gate.fitting.sets import FitSets, describe_stream, split_held_out, warn_of_copies
 from goen.gate.threshold import HeldOut
 from goen.models import ARCHITECTURES, Backbone
 from goen.models.flip_averaging import FlipAveraged
 from goen.models.placement import evaluating, placement
-from goen.outputs import Outputs
 
 # On its own training images; most classifiers that anybody uses are above.
 _LOW_ACCURACY = 0.5
-_NO_OOD = (
-    "No OOD images were given: the gate decides by its p-values, with the same guarantee, and it "
-    "returns no probability."
-)
 _log = getLogger(__name__)
 AnyGate = TypeVar("AnyGate", bound=BaseGate)
 
@@ -47,94 +35,65 @@ def fit_gate(
     sets: FitSets,
     *,
     false_alarm_rate: float,
-    classes: Sequence[str] | None,
+    classes: Sequence[str],
     made_from: str,
 ) -> AnyGate:
     """A gate, an object of ``make``, of this network and a detector that is not fitted yet.
 
     ``made_from`` is where the model comes from, for the manifest.
     """
-    running = detector.prepare_network(network)
-    train: TrainingPass | None = None
     with evaluating(network):
-        outputs = try_network(network, running, sets.first)
-        count = outputs.logits.shape[1]
-        names = name_classes(sets.classes if classes is None else classes, count)
+        outputs = try_network(network, detector.prepare_network(network), sets.first)
+        names = name_classes(classes, outputs.logits.shape[1])
         if not detector.needs_fit:
             detector.fit_training(outputs, torch.zeros(len(outputs), dtype=torch.int64))
-        if sets.train is not None:
-            train = fit_detector(running, sets.train, detector)
-        held_out = gather(running, sets.held_out, detector.features)
-        ood = {kind: gather(running, s, detector.features) for kind, s in sets.ood.items()}
-        calibration: Outputs | float
-        if isinstance(sets.calibration, BatchStream):
-            calibration = gather(running, sets.calibration, detector.features).outputs
-        else:
-            calibration = sets.calibration
-    streams = sets.by_role()
-    require_disjoint_streams(streams)  # of iterables only now all images are known
-    _warn_of_accuracy(train, held_out, count, is_model=not isinstance(network, Precomputed))
-    warn_of_copies(sets.held_out)
-    if not ood and detector.calibrates(with_ood=True):
-        _log.info(_NO_OOD)
-    calibrated = calibrate(
-        detector,
-        held_out,
-        calibration,
-        {kind: found.outputs for kind, found in ood.items()},
-        false_alarm_rate,
-    )
+        found = run_passes(network, detector, sets.streams)
+    require_disjoint_streams(sets.streams)  # of iterables only now all images are known
+    train, held_out = found.train, found.others["held_out"]
+    _warn_of_accuracy(train, held_out, len(names), is_model=not isinstance(network, Precomputed))
+    warn_of_copies(sets.streams["held_out"])
+    if not found.ood and detector.calibrates(with_ood=True):
+        _log.info(
+            "No OOD images were given: the gate decides by its p-values, with the same guarantee, "
+            "and it returns no probability."
+        )
+    threshold, diagnostics = calibrate(detector, found, sets.share, false_alarm_rate)
     measured = {"train": train.accuracy if train else None, "held_out": held_out.accuracy}
-    gate = make(
+    return make(
         network=network,
         detector=detector,
-        held_out=calibrated.held_out,
+        held_out=threshold,
         false_alarm_rate=false_alarm_rate,
         classes=names,
         inputs=sets.spec,
         metadata={
             "model": made_from,
-            "splits": {role: describe_stream(stream) for role, stream in streams.items()},
+            "splits": {role: describe_stream(stream) for role, stream in sets.streams.items()},
             **{f"{k}_accuracy": value for k, value in measured.items() if value is not None},
         },
-        image_hashes={role: image_hashes(stream.digests()) for role, stream in streams.items()},
+        image_hashes={r: image_hashes(stream.digests()) for r, stream in sets.streams.items()},
+        diagnostics=diagnostics,
     )
-    return gate.with_diagnostics(calibrated.diagnostics)
-
-
-@dataclass(frozen=True)
-class Calibrated:
-    """The held-out images under a calibrated detector."""
-
-    held_out: HeldOut
-    diagnostics: FitDiagnostics
 
 
 def calibrate(
-    detector: Detector,
-    held_out: HeldOutPass,
-    calibration: Outputs | float,
-    ood: Mapping[str, Outputs],
-    false_alarm_rate: float,
-) -> Calibrated:
+    detector: Detector, found: Passes, share: float, false_alarm_rate: float
+) -> tuple[HeldOut, FitDiagnostics]:
     """Calibrate the detector, and set the threshold with what is left of the held-out images.
 
     Args:
         detector: fitted.
-        held_out: the held-out images.
-        calibration: other ID images, or the share of the held-out images that calibrates.
-        ood: OOD images by kind.
+        found: the outputs of all sets.
+        share: of the held-out images, those that calibrate.
         false_alarm_rate: of the gate.
     """
+    held_out = found.others["held_out"]
     outputs = held_out.outputs
-    share = calibration if isinstance(calibration, float) else 0.0
     calibrating, rows = split_held_out(len(held_out), share, false_alarm_rate)
-    if isinstance(calibration, Outputs):
-        detector.recalibrate(calibration, ood)
+    if "calibration" in found.others:
+        detector.recalibrate(found.others["calibration"].outputs, found.ood)
     elif share:
-        detector.recalibrate(outputs[calibrating], ood)
-    elif ood:
-        raise UsageError(f"{detector} does not use OOD images: leave ood out.")
+        detector.recalibrate(outputs[calibrating], found.ood)
     cues = detector.cues(outputs)
     predicted = outputs.logits.argmax(dim=1)
     sets_threshold = torch.zeros(len(held_out), dtype=torch.bool)
@@ -147,8 +106,8 @@ def calibrate(
         sets_threshold=sets_threshold.numpy(),
     )
     rounding = held_out.rounding(detector)
-    scores = HeldOut.from_cues(detector, cues[rows], labels=predicted[rows], rounding=rounding)
-    return Calibrated(scores, diagnostics)
+    threshold = HeldOut.from_cues(detector, cues[rows], labels=predicted[rows], rounding=rounding)
+    return threshold, diagnostics
 
 
 def _warn_of_accuracy(
@@ -209,10 +168,9 @@ def gate_network(extractor: FeatureExtractor, flip_averaging: bool, spec: InputS
     return FlipAveraged(network) if flip_averaging else network
 
 
-def name_classes(given: Sequence[str] | None, count: int) -> tuple[str, ...]:
+def name_classes(given: Sequence[str], count: int) -> tuple[str, ...]:
     """The names given, else numbers; as many as there are logits."""
-    names = () if given is None else tuple(map(str, given))
-    names = names or tuple(map(str, range(count)))
+    names = tuple(map(str, given)) or tuple(map(str, range(count)))
     if len(names) != count:
         shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
         raise UsageError(
@@ -222,20 +180,20 @@ def name_classes(given: Sequence[str] | None, count: int) -> tuple[str, ...]:
     return names
 
 
-def own_classes(names: Sequence[str], train: BatchStream | None) -> tuple[str, ...] | None:
-    """The class names of the model's own config; ``None`` where the training set has its own.
+def own_classes(names: Sequence[str], train: BatchStream | None) -> tuple[str, ...]:
+    """The class names of the training set, else those of the model's own config.
 
     Raises:
         UsageError: the set has the same classes in another order, so that its labels are not the
             numbers of the logits.
     """
-    of_set = None if train is None or train.images is None else train.images.classes
-    if not of_set:
-        return tuple(names) or None
-    if {*of_set} == {*names} and tuple(of_set) != tuple(names):
+    if train is None or train.images is None or not train.images.classes:
+        return tuple(names)
+    of_set = train.images.classes
+    if {*of_set} == {*names} and of_set != tuple(names):
         raise UsageError(
-            f"{train and train.name} numbers its classes {', '.join(of_set[:3])}, ..., but the "
-            f"logits of the model are in the order {', '.join(names[:3])}, .... Number them as the "
-            "model does: images.of_classes(names, name)."
+            f"{train.name} numbers its classes {', '.join(of_set[:3])}, ..., but the logits of the "
+            f"model are in the order {', '.join(names[:3])}, .... Number them as the model does: "
+            "images.of_classes(names, name)."
         )
-    return None
+    return of_set

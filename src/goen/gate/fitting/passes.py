@@ -1,20 +1,21 @@
 """Passes of a network over streams of inputs, for fits."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
-from goen.batch import Inputs, map_parts, take
+from goen.batch import Inputs, count_of, map_parts, take
 from goen.data.inputs import BatchStream, first_inputs
 from goen.detectors import Detector
 from goen.errors import UsageError, warn
-from goen.extraction import run_network
+from goen.extraction import stream
 from goen.features.deterministic import check_deterministic
 from goen.features.precomputed import Precomputed
-from goen.gate.threshold import COMPARED_IMAGES, one_by_one
-from goen.models.placement import placement
+from goen.gate.fitting.sets import OOD
+from goen.gate.threshold import COMPARED_IMAGES
+from goen.models.placement import evaluating, placement
 from goen.outputs import Outputs
 
 
@@ -31,35 +32,31 @@ class TrainingPass:
     accuracy: float
 
 
-def fit_detector(
-    network: nn.Module,
-    train: BatchStream,
-    detector: Detector,
-    class_means: Precomputed | None = None,
+def _fit_detector(
+    running: nn.Module, train: BatchStream, detector: Detector, class_means: Precomputed | None
 ) -> TrainingPass:
-    """One pass over the training images: fit the detector, or update a fitted one.
+    """Fit the detector to the training images, or update a fitted one.
 
     A detector that can be updated takes each batch as it comes; any other keeps the features that
-    it reads until the end. The images are added to ``class_means``, if they are given.
+    it reads until the end.
     """
     kept: list[Outputs] = []
     right = count = 0
-    for outputs, labels in run_network(network, train, name=train.name, total=train.count):
+    for outputs in stream(running, train):
+        labels = outputs.labels
         if labels is None:
             raise UsageError(
                 f"{train.name} needs integer labels. Give a pair (images, labels), or batches of "
                 "them."
             )
-        known = labels.cpu()
-        right += int((outputs.logits.argmax(dim=1) == known).sum())
-        count += len(known)
+        right += int((outputs.logits.argmax(dim=1) == labels).sum())
+        count += len(labels)
         if detector.can_update:
-            detector.update(outputs, known)
+            detector.update(outputs, labels)
         elif detector.needs_fit:
-            names = detector.feature_names(outputs)
-            kept.append(Outputs(**vars(outputs.keep(names)) | {"labels": known}))
+            kept.append(outputs.keep(detector.feature_names(outputs)))
         if class_means is not None:
-            class_means.add(outputs.features, known)
+            class_means.add(outputs.features, labels)
     if kept:
         whole = Outputs.concatenate(kept)
         assert whole.labels is not None  # each part has them
@@ -94,13 +91,61 @@ class HeldOutPass:
 def gather(network: nn.Module, images: BatchStream, features: Collection[str]) -> HeldOutPass:
     """One pass over a set; the named features, logits and labels are kept."""
     first, images = first_inputs(images)
-    few = take(first, slice(COMPARED_IMAGES))
-    alone = Outputs.concatenate(part.keep(features) for part in one_by_one(network, few))
-    parts = []
-    for outputs, labels in run_network(network, images, name=images.name, total=images.count):
-        kept = vars(outputs.keep(features))
-        parts.append(Outputs(**kept | {"labels": None if labels is None else labels.cpu()}))
-    return HeldOutPass(Outputs.concatenate(parts), alone)
+    device = placement(network)[0]
+    few = map_parts(lambda part: part[:COMPARED_IMAGES].to(device), first)
+    with torch.no_grad():
+        alone = Outputs.concatenate(
+            network(take(few, slice(row, row + 1))).cpu().keep(features)
+            for row in range(count_of(few))
+        )
+    whole = Outputs.concatenate(part.keep(features) for part in stream(network, images))
+    return HeldOutPass(whole, alone)
+
+
+@dataclass(frozen=True)
+class Passes:
+    """What the passes over the sets of a fit or an update gave.
+
+    Attributes:
+        train: of the training images, if there are any.
+        others: of each other set, by its role.
+    """
+
+    train: TrainingPass | None
+    others: Mapping[str, HeldOutPass]
+
+    @property
+    def ood(self) -> dict[str, Outputs]:
+        """The outputs of each kind of OOD images."""
+        roles = (role for role in self.others if role.startswith(OOD))
+        return {role.removeprefix(OOD): self.others[role].outputs for role in roles}
+
+
+def run_passes(
+    network: nn.Module,
+    detector: Detector,
+    streams: Mapping[str, BatchStream],
+    class_means: Precomputed | None = None,
+) -> Passes:
+    """One pass over each set: training images fit or update the detector, others are kept.
+
+    Args:
+        network: of the gate.
+        detector: is fitted, or updated if it was fitted before.
+        streams: by role.
+        class_means: to which the training images are added, if they are given.
+    """
+    running = detector.prepare_network(network)
+    train, trained = streams.get("train"), None
+    with evaluating(network):
+        if train is not None:
+            trained = _fit_detector(running, train, detector, class_means)
+        others = {
+            role: gather(running, images, detector.features)
+            for role, images in streams.items()
+            if role != "train"
+        }
+    return Passes(trained, others)
 
 
 def try_network(network: nn.Module, running: nn.Module, inputs: Inputs) -> Outputs:

@@ -1,5 +1,6 @@
 """The sets that a gate is fitted on, as streams that are checked to be disjoint."""
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -25,6 +26,8 @@ from goen.io.manifest import JsonObject
 
 CALIBRATION_SHARE = 0.6
 """Of the held-out images, for a detector that needs calibration images and was given none."""
+OOD = "ood "
+"""What the role of OOD images begins with; their kind follows."""
 # The least number of images from which a mean and a spread can be estimated.
 _FEWEST = 6
 # The share of held-out images that may be copies of others without a warning.
@@ -36,20 +39,16 @@ class FitSets:
     """The images a gate is fitted on.
 
     Attributes:
-        train: what the classifier was trained on, with labels; ``None`` for a detector that learns
-            nothing.
-        held_out: ID images it was not trained on.
-        calibration: other ID images that calibrate the detector, or the share of the held-out
-            images that does.
-        ood: each kind of OOD images by its name.
+        streams: by role: ``train``, with labels, if the detector learns from training images;
+            ``held_out``; ``calibration``, if the detector is calibrated with images of its own;
+            ``ood KIND`` for each kind of OOD images.
+        share: of the held-out images, those that calibrate the detector.
         first: two inputs or more.
         spec: what the inputs are.
     """
 
-    train: BatchStream | None
-    held_out: BatchStream
-    calibration: BatchStream | float
-    ood: Mapping[str, BatchStream]
+    streams: Mapping[str, BatchStream]
+    share: float
     first: Inputs
     spec: InputSpec
 
@@ -69,59 +68,35 @@ class FitSets:
         """The sets as streams, checked to be disjoint and enough for the rate.
 
         Raises:
-            UsageError: no training images for a detector that learns from them, or a share that is
-                none.
+            UsageError: no training images for a detector that learns from them, images that it does
+                not use, or a share that is none.
             FitError: too few held-out images for the rate.
             LeakError: an image in two of the sets.
         """
         if train is None and detector.needs_fit:
             raise UsageError(f"{detector} learns from training images: give train.")
-        streams = {} if train is None else {"train": as_stream(train, "train", batch_size, inputs)}
-        streams["held_out"] = as_stream(held_out, "held_out", batch_size, inputs)
-        unlike = ood_streams(ood, batch_size, inputs)
-        share = _share(detector, calibration, with_ood=bool(unlike))
-        if share is None:
-            other = as_stream(calibration, "calibration", batch_size, inputs)  # type: ignore[arg-type]
-            streams["calibration"] = other
-        require_held_out(streams["held_out"].count, share or 0.0, false_alarm_rate)
-        streams |= {f"ood {kind}": stream for kind, stream in unlike.items()}
+        given = {} if train is None else {"train": train}
+        given["held_out"] = held_out
+        unlike = ood_streams(detector, ood, batch_size, inputs)
+        share = 0.0
+        if detector.calibrates(with_ood=bool(unlike)):
+            if calibration is None:
+                share = CALIBRATION_SHARE
+            elif isinstance(calibration, bool | int | float):
+                check_number("calibration", calibration, above=0, below=1)
+                share = float(calibration)
+            else:
+                given["calibration"] = calibration
+        elif calibration is not None:
+            raise UsageError(f"{detector} uses no calibration images: leave calibration out.")
+        streams = {role: as_stream(s, role, batch_size, inputs) for role, s in given.items()}
+        require_held_out(streams["held_out"].count, share, false_alarm_rate)
+        streams |= unlike
         require_disjoint_streams(streams)
         tried = next(iter(streams))
         first, streams[tried] = first_inputs(streams[tried])
         spec = find_input_spec(first, inputs, tried)
-        known = {role: replace(stream, spec=spec) for role, stream in streams.items()}
-        return cls(
-            known.get("train"),
-            known["held_out"],
-            known["calibration"] if share is None else share,
-            {kind: known[f"ood {kind}"] for kind in unlike},
-            first,
-            spec,
-        )
-
-    @property
-    def classes(self) -> tuple[str, ...] | None:
-        """The names of the training set's classes, if it has any."""
-        images = None if self.train is None else self.train.images
-        return None if images is None else images.classes
-
-    def by_role(self) -> dict[str, BatchStream]:
-        """All sets: ``train``, ``held_out``, ``calibration``, ``ood KIND``."""
-        given = {"train": self.train, "held_out": self.held_out, "calibration": self.calibration}
-        roles = {role: stream for role, stream in given.items() if isinstance(stream, BatchStream)}
-        return roles | {f"ood {kind}": stream for kind, stream in self.ood.items()}
-
-
-def _share(detector: Detector, calibration: object, *, with_ood: bool) -> float | None:
-    """The share of the held-out images that calibrates; ``None`` where other images do."""
-    if calibration is None:
-        return CALIBRATION_SHARE if detector.calibrates(with_ood=with_ood) else 0.0
-    if not detector.calibrates(with_ood=with_ood):
-        raise UsageError(f"{detector} uses no calibration images: leave calibration out.")
-    if isinstance(calibration, bool | int | float):
-        check_number("calibration", calibration, above=0, below=1)
-        return float(calibration)
-    return None
+        return cls({role: replace(s, spec=spec) for role, s in streams.items()}, share, first, spec)
 
 
 def split_held_out(count: int, share: float, false_alarm_rate: float) -> tuple[Tensor, Tensor]:
@@ -148,16 +123,14 @@ def _calibrating(count: int, share: float) -> int:
 def require_held_out(count: int | None, share: float, false_alarm_rate: float) -> None:
     """Raise a FitError when so many held-out images cannot guarantee the rate."""
     needed = required_held_out(false_alarm_rate)
-    if count is None:
+
+    def is_enough(images: int) -> bool:
+        calibrating = _calibrating(images, share)
+        return images - calibrating >= needed and (not share or calibrating >= _FEWEST)
+
+    if count is None or is_enough(count):
         return
-    calibrating = _calibrating(count, share)
-    if count - calibrating >= needed and (not share or calibrating >= _FEWEST):
-        return
-    least = needed
-    while share and not (
-        least - _calibrating(least, share) >= needed and _calibrating(least, share) >= _FEWEST
-    ):
-        least += 1
+    least = next(images for images in itertools.count(needed) if is_enough(images))
     split = f": {share:.0%} of them calibrate, and the threshold needs {needed}" if share else ""
     raise FitError(
         f"A false-alarm rate of {false_alarm_rate:g} needs at least {least} held-out images, "
@@ -166,19 +139,25 @@ def require_held_out(count: int | None, share: float, false_alarm_rate: float) -
 
 
 def ood_streams(
+    detector: Detector,
     ood: Images | Mapping[str, Images | BatchStream] | None,
     batch_size: int,
-    inputs: InputsOption = "auto",
+    inputs: InputsOption,
 ) -> dict[str, BatchStream]:
-    """Each kind of OOD images by its name."""
-    if ood is None:
-        return {}
-    if not isinstance(ood, Mapping):
-        one = as_stream(ood, "ood", batch_size, inputs)
-        return {one.name: one}
-    return {
-        str(kind): as_stream(images, str(kind), batch_size, inputs) for kind, images in ood.items()
-    }
+    """Each kind of OOD images by its role, ``ood KIND``.
+
+    Raises:
+        UsageError: a detector that uses none.
+    """
+    if isinstance(ood, Mapping):
+        kinds = [as_stream(part, str(kind), batch_size, inputs) for kind, part in ood.items()]
+        streams = dict(zip(map(str, ood), kinds, strict=True))
+    else:
+        kinds = [] if ood is None else [as_stream(ood, "ood", batch_size, inputs)]
+        streams = {one.name: one for one in kinds}
+    if streams and not detector.calibrates(with_ood=True):
+        raise UsageError(f"{detector} does not use OOD images: leave ood out.")
+    return {OOD + kind: stream for kind, stream in streams.items()}
 
 
 def describe_stream(stream: BatchStream) -> JsonObject:

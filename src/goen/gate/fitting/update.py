@@ -1,7 +1,7 @@
 """Updating a gate: more training images, new held-out images, more kinds of OOD."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
@@ -23,9 +23,10 @@ from goen.errors import LeakError, UsageError
 from goen.features.precomputed import Precomputed
 from goen.gate.base import BaseGate
 from goen.gate.fitting.fit import calibrate
-from goen.gate.fitting.passes import HeldOutPass, fit_detector, gather
+from goen.gate.fitting.passes import Passes, run_passes
 from goen.gate.fitting.sets import (
     CALIBRATION_SHARE,
+    OOD,
     describe_stream,
     ood_streams,
     warn_of_copies,
@@ -33,7 +34,6 @@ from goen.gate.fitting.sets import (
 from goen.gate.threshold import HeldOut
 from goen.io.manifest import JsonObject, JsonValue
 from goen.metrics import ood_metrics
-from goen.models.placement import evaluating
 
 AnyGate = TypeVar("AnyGate", bound=BaseGate)
 
@@ -62,20 +62,6 @@ class UpdateReport(Generic[AnyGate]):
         return "\n".join(lines)
 
 
-@dataclass(frozen=True)
-class _NewSets:
-    """The images of an update; what is not given stays as it was."""
-
-    train: BatchStream | None
-    held_out: BatchStream | None
-    ood: Mapping[str, BatchStream]
-
-    def by_role(self) -> dict[str, BatchStream]:
-        given = {"train": self.train, "held_out": self.held_out}
-        roles = {role: stream for role, stream in given.items() if stream is not None}
-        return roles | {f"ood {kind}": stream for kind, stream in self.ood.items()}
-
-
 def update_gate(
     gate: AnyGate,
     *,
@@ -85,153 +71,129 @@ def update_gate(
     batch_size: int,
 ) -> UpdateReport[AnyGate]:
     """The updated gate and what changed; see ``Gate.update``."""
-
-    def stream(images: Images | None, role: str) -> BatchStream | None:
-        if images is None:
-            return None
-        return replace(as_stream(images, role, batch_size, asked), spec=gate.inputs)
-
     asked: InputsOption = "images" if isinstance(gate.inputs, ImageInputs) else "tensors"
-    kinds = ood_streams(ood, batch_size, asked)
-    if train is None and held_out is None and not kinds:
+    given = {"train": train, "held_out": held_out}
+    streams = {
+        role: as_stream(images, role, batch_size, asked)
+        for role, images in given.items()
+        if images is not None
+    } | ood_streams(gate.detector, ood, batch_size, asked)
+    if not streams:
         raise UsageError("Nothing to update: give train, held_out or ood images.")
-    sets = _NewSets(
-        stream(train, "train"),
-        stream(held_out, "held_out"),
-        {kind: replace(s, spec=gate.inputs) for kind, s in kinds.items()},
-    )
-    _check(gate, sets)
-    return _updated(gate, sets)
-
-
-@dataclass(frozen=True)
-class _Passes:
-    """What the passes over the new sets gave."""
-
-    trained: int
-    held_out: HeldOutPass | None
-    ood: Mapping[str, HeldOutPass]
-
-
-def _updated(gate: AnyGate, sets: _NewSets) -> UpdateReport[AnyGate]:
-    old = gate.detector
-    # More training images move the class means of a network of features, too.
-    new, network = copy.deepcopy(old), gate.network
+    streams = {role: replace(stream, spec=gate.inputs) for role, stream in streams.items()}
+    splits = gate.metadata.get("splits")
+    known = dict(splits) if isinstance(splits, Mapping) else {}
+    _check(gate, streams, known)
+    old, new, network = gate.detector, copy.deepcopy(gate.detector), gate.network
     if isinstance(network, Precomputed):
+        # More training images move the class means of a network of features, too.
         network = copy.deepcopy(network)
-    found = _pass(gate, network, sets, new)
-    require_disjoint_streams(sets.by_role())
-    hashes = _new_hashes(gate, sets)
-    held_out, seen = _recalibrated(gate, new, found)
-    if sets.held_out is not None:
-        warn_of_copies(sets.held_out)
-    metadata = dict(gate.metadata)
-    splits = _splits(gate.metadata)
-    described: dict[str, JsonValue] = {
-        role: describe_stream(stream) for role, stream in sets.by_role().items()
-    }
-    if "train" in described:
-        splits[f"train, added {len(splits)}"] = described.pop("train")
-        metadata.pop("train_accuracy", None)  # of the earlier images alone
-    metadata["splits"] = splits | described
-    if found.held_out is not None:
-        metadata.pop("held_out_accuracy", None)  # of other images
-        accuracy = found.held_out.accuracy
-        metadata |= {} if accuracy is None else {"held_out_accuracy": accuracy}
+        found = run_passes(network, new, streams, network)
+    else:
+        found = run_passes(network, new, streams)
+    require_disjoint_streams(streams)
+    hashes = _new_hashes(gate, streams)
+    threshold, scores = _recalibrated(gate, new, found)
+    if "held_out" in streams:
+        warn_of_copies(streams["held_out"])
     updated = replace(
         gate,
         network=network,
         detector=new,
-        held_out=held_out,
-        metadata=metadata,
+        held_out=threshold,
+        metadata=_metadata(gate, streams, known, found),
         image_hashes=hashes,
+        compiled=None,
+        diagnostics=None,
     )
-    before = _numbers(old, gate.threshold, seen.before, _ood_scores(old, new, found))
-    after = _numbers(new, updated.threshold, seen.after, _ood_scores(new, new, found))
+    before, after = (
+        _numbers(one, limit, scores(one), _ood_scores(one, new, found))
+        for one, limit in ((old, gate.threshold), (new, updated.threshold))
+    )
     return UpdateReport(updated, before, after)
 
 
-def _pass(gate: BaseGate, network: torch.nn.Module, sets: _NewSets, new: Detector) -> _Passes:
-    """One pass over each set; training images are added to the detector."""
-    running = new.prepare_network(network)
-    trained = 0
-    with evaluating(network):
-        if sets.train is not None:
-            means = network if isinstance(network, Precomputed) else None
-            trained = fit_detector(running, sets.train, new, means).count
-        held_out = None
-        if sets.held_out is not None:
-            held_out = gather(running, sets.held_out, gate.detector.features)
-        ood = {kind: gather(running, s, new.features) for kind, s in sets.ood.items()}
-    return _Passes(trained, held_out, ood)
+def _metadata(
+    gate: BaseGate, streams: Mapping[str, BatchStream], splits: JsonObject, found: Passes
+) -> JsonObject:
+    """That of the updated gate: its sets, and the accuracy on the new held-out images."""
+    metadata = dict(gate.metadata)
+    described: dict[str, JsonValue] = {
+        role: describe_stream(stream) for role, stream in streams.items()
+    }
+    if "train" in described:
+        described[f"train, added {len(splits)}"] = described.pop("train")
+        metadata.pop("train_accuracy", None)  # of the earlier images alone
+    metadata["splits"] = {**splits, **described}
+    if "held_out" in found.others:
+        metadata.pop("held_out_accuracy", None)  # of other images
+        accuracy = found.others["held_out"].accuracy
+        metadata |= {} if accuracy is None else {"held_out_accuracy": accuracy}
+    return metadata
 
 
-@dataclass(frozen=True)
-class _Seen:
-    """Scores of the images that set the new threshold, by the old detector and the new."""
+def _recalibrated(
+    gate: BaseGate, new: Detector, found: Passes
+) -> tuple[HeldOut, Callable[[Detector], Tensor]]:
+    """The held-out images of the updated gate, and the scores a detector gives them.
 
-    before: Tensor
-    after: Tensor
-
-
-def _recalibrated(gate: BaseGate, new: Detector, found: _Passes) -> tuple[HeldOut, _Seen]:
-    """The held-out images of the updated gate; calibrates the new detector where that is due."""
-    ood = {kind: part.outputs for kind, part in found.ood.items()}
-    if found.held_out is None:
-        new.recalibrate(None, ood)
-        kept = torch.tensor(gate.held_out.require_cues())
-        labels = gate.held_out.labels
-        rounding = max(part.rounding(new) for part in found.ood.values())
-        held_out = HeldOut.from_cues(
-            new, kept, labels=None if labels is None else torch.tensor(labels), rounding=rounding
-        )
-        return held_out, _Seen(gate.detector.score_cues(kept), new.score_cues(kept))
-    calibrates = new.calibrates(with_ood=bool(ood) or gate.detector.has_probability)
-    again = calibrates and not _calibration_stays(gate, ood)
+    Calibrates the new detector where that is due.
+    """
+    old = gate.detector
+    if "held_out" not in found.others:
+        new.recalibrate(None, found.ood)
+        cues, labels = torch.tensor(gate.held_out.require_cues()), gate.held_out.labels
+        numbers = None if labels is None else torch.tensor(labels)
+        rounding = max(part.rounding(new) for part in found.others.values())
+        threshold = HeldOut.from_cues(new, cues, labels=numbers, rounding=rounding)
+        return threshold, lambda detector: detector.score_cues(cues)
+    calibrates = new.calibrates(with_ood=bool(found.ood) or old.has_probability)
+    again = calibrates and not _calibration_stays(old, with_ood=bool(found.ood))
     share = CALIBRATION_SHARE if again else 0.0
-    calibrated = calibrate(new, found.held_out, share, ood, gate.false_alarm_rate)
-    rows = torch.from_numpy(calibrated.diagnostics.sets_threshold)
-    outputs = found.held_out.outputs[torch.nonzero(rows).flatten()]
-    return calibrated.held_out, _Seen(gate.detector.score(outputs), new.score(outputs))
+    threshold, diagnostics = calibrate(new, found, share, gate.false_alarm_rate)
+    rows = torch.from_numpy(np.flatnonzero(diagnostics.sets_threshold))
+    outputs = found.others["held_out"].outputs[rows]
+    return threshold, lambda detector: detector.score(outputs)
 
 
-def _calibration_stays(gate: BaseGate, ood: Mapping[str, object]) -> bool:
+def _calibration_stays(detector: Detector, *, with_ood: bool) -> bool:
     """Whether new held-out images leave the detector as the old ones calibrated it."""
+    return detector.has_probability and not detector.keeps_calibration and not with_ood
+
+
+def _check(gate: BaseGate, streams: Mapping[str, BatchStream], splits: JsonObject) -> None:
+    """Raise an error unless an update with these sets is possible."""
     detector = gate.detector
-    return detector.has_probability and not detector.keeps_calibration and not ood
-
-
-def _check(gate: BaseGate, sets: _NewSets) -> None:
-    detector, splits = gate.detector, _splits(gate.metadata)
-    kinds = {role.removeprefix("ood ") for role in splits if role.startswith("ood ")}
-    missing = sorted(kinds - {*sets.ood})
-    if sets.train is not None and not detector.can_update:
-        raise UsageError(
-            f"{detector} is fitted on all training images at once: fit the gate again with them."
-        )
-    if sets.train is not None and sets.held_out is None:
-        raise UsageError(
-            "More training images change every distance, and with it the scores of the held-out "
-            "images: give held_out again, the same images or more."
-        )
-    if sets.train is not None and (missing or (detector.has_probability and not sets.ood)):
-        raise UsageError(
-            "More training images change every distance, also those of the OOD images: give each "
-            f"kind again. Missing: {', '.join(missing) or 'all'}."
-        )
-    if sets.ood and not detector.calibrates(with_ood=True):
-        raise UsageError(f"{detector} does not use OOD images: leave ood out.")
-    if sets.ood and not detector.keeps_calibration and (sets.held_out is None or missing):
+    missing = sorted(
+        role.removeprefix(OOD) for role in splits if role.startswith(OOD) and role not in streams
+    )
+    with_ood = any(role.startswith(OOD) for role in streams)
+    if "train" in streams:
+        if not detector.can_update:
+            raise UsageError(
+                f"{detector} is fitted on all training images at once: fit the gate again with "
+                "them."
+            )
+        if "held_out" not in streams:
+            raise UsageError(
+                "More training images change every distance, and with it the scores of the "
+                "held-out images: give held_out again, the same images or more."
+            )
+        if missing or (detector.has_probability and not with_ood):
+            raise UsageError(
+                "More training images change every distance, also those of the OOD images: give "
+                f"each kind again. Missing: {', '.join(missing) or 'all'}."
+            )
+    if with_ood and not detector.keeps_calibration and ("held_out" not in streams or missing):
         raise UsageError(
             f"{detector} keeps nothing of the images that calibrated it: give held_out and every "
             f"kind of OOD images again{': ' if missing else ''}{', '.join(missing)}."
         )
-    roles = sets.by_role()
-    require_disjoint_streams(roles)
-    _new_hashes(gate, sets)
-    for role, stream in roles.items():
+    require_disjoint_streams(streams)
+    _new_hashes(gate, streams)
+    for role, stream in streams.items():
         for other, split in splits.items():
-            stays = other not in roles and other.partition(",")[0] != role
+            stays = other not in streams and other.partition(",")[0] != role
             same = (
                 stream.images is not None
                 and isinstance(split, Mapping)
@@ -244,14 +206,16 @@ def _check(gate: BaseGate, sets: _NewSets) -> None:
                 )
 
 
-def _new_hashes(gate: BaseGate, sets: _NewSets) -> dict[str, Hashes]:
+def _new_hashes(gate: BaseGate, streams: Mapping[str, BatchStream]) -> dict[str, Hashes]:
     """The hashes of the updated gate; a LeakError if an image would have two roles.
 
     Of an iterable only the images read so far are known: called before the pass and after it.
     """
-    roles = {role: image_hashes(stream.digests()) for role, stream in sets.by_role().items()}
+    roles = {role: image_hashes(stream.digests()) for role, stream in streams.items()}
+    with_ood = any(role.startswith(OOD) for role in streams)
     in_use = {"train"}
-    if _calibration_stays(gate, sets.ood) and "calibration" not in gate.image_hashes:
+    stays = _calibration_stays(gate.detector, with_ood=with_ood)
+    if stays and "calibration" not in gate.image_hashes:
         in_use.add("held_out")  # some of them calibrated the detector
     for role, new in roles.items():
         for other, old in gate.image_hashes.items():
@@ -275,15 +239,10 @@ def _new_hashes(gate: BaseGate, sets: _NewSets) -> dict[str, Hashes]:
     return merged
 
 
-def _splits(metadata: JsonObject) -> dict[str, JsonValue]:
-    splits = metadata.get("splits", {})
-    return dict(splits) if isinstance(splits, Mapping) else {}
-
-
-def _ood_scores(detector: Detector, kept_by: Detector, found: _Passes) -> dict[str, Tensor]:
+def _ood_scores(detector: Detector, kept_by: Detector, found: Passes) -> dict[str, Tensor]:
     """The scores of each kind of OOD images that is at hand: those given, and those kept."""
     kept = {kind: detector.score_cues(cues) for kind, cues in kept_by.ood_cues.items()}
-    return kept | {kind: detector.score(part.outputs) for kind, part in found.ood.items()}
+    return kept | {kind: detector.score(outputs) for kind, outputs in found.ood.items()}
 
 
 def _numbers(

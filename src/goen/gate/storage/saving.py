@@ -4,7 +4,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -104,16 +103,8 @@ def _guarantee(gate: BaseGate) -> JsonObject:
             _INTERVAL: [low, high],
         }
 
-    counts = [with_images(count) for count in _guaranteed_by(gate)]
+    counts = [with_images(count) for count in gate.held_out_counts]
     return {"by_class": counts} if gate.per_class else counts[0]
-
-
-def _guaranteed_by(gate: BaseGate) -> list[int]:
-    """The number of held-out images; of each class if the rate is guaranteed per class."""
-    if not gate.per_class or gate.held_out.labels is None:
-        return [len(gate.held_out)]
-    counts = np.bincount(gate.held_out.labels, minlength=len(gate.classes))
-    return [int(count) for count in counts]
 
 
 def load_gate(
@@ -255,7 +246,7 @@ def _image_hashes(tensors: Tensors, manifest: Manifest) -> dict[str, Hashes]:
 
 def _check_guarantee(guarantee: Manifest, gate: BaseGate) -> None:
     """What is written for people about the false-alarm rate belongs to the held-out images."""
-    counts = _guaranteed_by(gate)
+    counts = gate.held_out_counts
     if gate.per_class:
         guarantee.check_names(["by_class"])
     parts = guarantee.parts("by_class") if gate.per_class else [guarantee]
