@@ -25,9 +25,9 @@ from goen.data.images.decoding import read_image
 from goen.data.sets.embedded import noise
 from goen.gate import Gate
 from goen.gate.prediction import ScoreRow
-from goen.serve.bodies import Bodies
 from goen.serve.service import FlaggedImages
 from goen.serve.settings import BatchLimits, Limits, ServeSettings
+from goen.serve.uploads import Bodies
 from tests.gate.storage.test_inputs import gate_of, labelled
 from tests.image_sources import scored_rows
 from tests.monitor.predictions import digit_gate

@@ -17,7 +17,6 @@ from goen.gate.rates import Rates
 from goen.io.manifest import JsonObject, JsonValue
 from goen.scoring.flagged_copies import png_content
 from goen.scoring.rows import all_columns, score_columns, unreadable_row
-from goen.serve.bodies import Bodies
 from goen.serve.guard import Guard
 from goen.serve.inference_protocol import (
     HEADER_LENGTH,
@@ -31,7 +30,7 @@ from goen.serve.inference_protocol import (
 from goen.serve.openapi import describe
 from goen.serve.rejection import Rejected
 from goen.serve.service import ServedGate, Service
-from goen.serve.uploads import Upload, decode_upload, is_multipart, read_multipart
+from goen.serve.uploads import Bodies, Upload, decode_upload, is_multipart, read_multipart
 
 
 def make_app(service: Service) -> Guard:
