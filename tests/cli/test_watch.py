@@ -50,6 +50,10 @@ def digits_and_noise(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def piped(text: str) -> io.TextIOWrapper:
+    return io.TextIOWrapper(io.BytesIO(text.encode()))
+
+
 def events(text: str) -> list[dict]:  # type: ignore[type-arg]
     return [json.loads(line) for line in text.splitlines()]
 
@@ -110,7 +114,7 @@ def test_rows_of_goen_score_give_the_same_as_the_folder(
 ) -> None:
     assert main(["score", str(digits_and_noise), *gate]) == 0
     rows = capsys.readouterr().out
-    monkeypatch.setattr(sys, "stdin", io.StringIO(rows))
+    monkeypatch.setattr(sys, "stdin", piped(rows))
     assert main(["watch", "-", *gate, "--keep-going", "--out", str(tmp_path / "rows")]) == 3
     folder = ["watch", str(digits_and_noise), *gate, "--keep-going", "--once"]
     assert main([*folder, "--out", str(tmp_path / "folder")]) == 3
@@ -126,7 +130,7 @@ def test_bad_input_is_a_sentence_and_code_two(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     command = [*gate, "--out", str(tmp_path / "w")]
-    monkeypatch.setattr(sys, "stdin", io.StringIO("path,label,score\n"))
+    monkeypatch.setattr(sys, "stdin", piped("path,label,score\n"))
     assert main(["watch", "-", *command]) == 2
     assert "Line 1 is not a row of goen score" in capsys.readouterr().err
     assert main(["watch", str(tmp_path / "none"), *command]) == 2
@@ -194,6 +198,6 @@ def test_killed_and_resumed_it_continues_with_the_same_numbers(
         done = subprocess.run(command, stdin=stdin, capture_output=True, text=True)
     assert done.returncode == 3, done.stderr
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "stdin", io.StringIO("".join(lines)))
+        patch.setattr(sys, "stdin", piped("".join(lines)))
         assert main(["watch", "-", *options, "--out", str(tmp_path / "whole")]) == 3
     assert images.read_text() == (tmp_path / "whole" / "images.jsonl").read_text()

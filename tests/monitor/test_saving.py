@@ -190,7 +190,7 @@ monitor = Monitor.from_scores(scores[:200])
 while True:
     start = 200 + monitor.images
     monitor.update(scores[start : start + 37])
-    monitor.save(sys.argv[1])
+    monitor.save(sys.argv[1], overwrite=True)
     print(monitor.images, flush=True)
 """
 

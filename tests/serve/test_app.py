@@ -25,9 +25,9 @@ from goen.data.images.decoding import read_image
 from goen.data.sets.embedded import noise
 from goen.gate import Gate
 from goen.gate.prediction import ScoreRow
-from goen.serve.bodies import Bodies
 from goen.serve.service import FlaggedImages
 from goen.serve.settings import BatchLimits, Limits, ServeSettings
+from goen.serve.uploads import Bodies
 from tests.gate.storage.test_inputs import gate_of, labelled
 from tests.image_sources import scored_rows
 from tests.monitor.predictions import digit_gate
@@ -192,13 +192,13 @@ def test_a_body_is_in_memory_once() -> None:
 def test_a_full_queue_answers_503_at_once() -> None:
     settings = ServeSettings(BatchLimits(capacity=2))
     with running(settings) as small:
-        places = small.service.find(None).queue.reserve(1)
+        queue = small.service.find(None).queue
+        queue.held = 1
         assert small.post("/score", images()[0]).status_code == 200
-        places += small.service.find(None).queue.reserve(1)
+        queue.held = 2
         answer = small.post("/score", images()[0])
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
-        for place in places:
-            place.leave()
+        queue.held = 0
         assert small.post("/score", images()[0]).status_code == 200
 
 

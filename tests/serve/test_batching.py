@@ -1,7 +1,10 @@
 """Batches: what is gathered, who waits for whom, and what happens when there is no room."""
 
+import asyncio
 import threading
-from concurrent.futures import Future
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import pairwise
 
 import numpy as np
@@ -9,15 +12,20 @@ import pytest
 
 from goen.data.imageset import Pixels
 from goen.gate import Prediction
-from goen.serve.batching import BatchQueue, ScoredImage, batch_sizes
+from goen.serve.batching import BatchQueue, batch_sizes
 from goen.serve.rejection import Rejected
 from goen.serve.settings import BatchLimits
 
 SECONDS = 120
+Counted = Callable[[Prediction, float], None]
 
 
 def image(value: int) -> Pixels:
     return np.full((3, 2, 2), value, np.uint8)
+
+
+def makers(*values: int) -> list[Callable[[], Pixels]]:
+    return [lambda value=value: image(value) for value in values]  # type: ignore[misc]
 
 
 def prediction(images: Pixels) -> Prediction:
@@ -42,37 +50,84 @@ class Network:
         return prediction(images)
 
 
-def score(scored: ScoredImage) -> float:
-    return float(scored.prediction.score[scored.place])
+class Slow:
+    """An image whose decoding ends when it is told to."""
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+        self.decoded = threading.Event()
+
+    def __call__(self) -> Pixels:
+        assert self.decoded.wait(SECONDS)
+        return image(self.value)
+
+
+@contextmanager
+def queue_of(
+    predict: Callable[[Pixels], Prediction],
+    limits: BatchLimits,
+    finished: Counted = lambda p, seconds: None,
+) -> Iterator[BatchQueue]:
+    with ThreadPoolExecutor(4) as pool:
+        queue = BatchQueue(predict, limits, pool, finished)
+        yield queue
+        queue.stop()
+    assert queue.held == 0
+
+
+async def scores(queue: BatchQueue, *values: int) -> list[float]:
+    return scores_of(await queue.score(makers(*values)))
+
+
+def scores_of(found: list[tuple[Pixels, Prediction] | Rejected]) -> list[float]:
+    return [float(one[1].score[0]) for one in found if not isinstance(one, Rejected)]
+
+
+async def until(condition: Callable[[], object]) -> None:
+    for _ in range(100 * SECONDS):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it never came true")
+
+
+def run(work: Awaitable[None]) -> None:
+    async def bounded() -> None:
+        await asyncio.wait_for(work, SECONDS)
+
+    asyncio.run(bounded())
 
 
 def test_images_that_come_while_the_network_works_are_the_next_batches() -> None:
     network = Network()
     counted: list[int] = []
-    queue = BatchQueue(network, BatchLimits(4, 0, 100), lambda p, seconds: counted.append(len(p)))
-    queue.start()
-    slots = queue.reserve(8)
-    futures = [slots[0].fill(image(0))]
-    assert network.begun.acquire(timeout=SECONDS)
-    futures += [slot.fill(image(n)) for n, slot in enumerate(slots[1:], 1)]
-    assert queue.held == 8
-    network.free.set()
-    assert [score(future.result(SECONDS)) for future in futures] == list(range(8))
-    queue.stop()
-    assert network.batches == [[0], [1, 2, 3, 4], [5, 6, 7]]
+    limits = BatchLimits(4, 0, 100)
+
+    async def requests() -> None:
+        first = asyncio.create_task(scores(queue, 0))
+        await until(lambda: network.begun.acquire(blocking=False))
+        others = asyncio.create_task(scores(queue, *range(1, 8)))
+        await until(lambda: len(queue._waiting) == 7)
+        assert queue.held == 8
+        network.free.set()
+        assert [*await first, *await others] == list(range(8))
+
+    with queue_of(network, limits, lambda p, seconds: counted.append(len(p))) as queue:
+        run(requests())
+    assert [len(batch) for batch in network.batches] == [1, 4, 3]
+    assert sorted(n for batch in network.batches for n in batch) == list(range(8))
     assert counted == [1, 4, 3]
-    assert queue.held == 0
 
 
 def test_batches_have_few_sizes_and_lose_no_image() -> None:
     network = Network()
-    queue = BatchQueue(network, BatchLimits(20, 0, 100))
-    slots = queue.reserve(50)
-    futures = [slot.fill(image(n)) for n, slot in enumerate(slots)]
     network.free.set()
-    queue.start()
-    assert [score(future.result(SECONDS)) for future in futures] == list(range(50))
-    queue.stop()
+
+    async def requests() -> None:
+        assert await scores(queue, *range(50)) == list(range(50))
+
+    with queue_of(network, BatchLimits(20, 3600, 100)) as queue:
+        run(requests())
     assert [len(batch) for batch in network.batches] == [20, 20, 8, 2]
     for most in (1, 2, 5, 64, 100):
         sizes = batch_sizes(most)
@@ -81,65 +136,94 @@ def test_batches_have_few_sizes_and_lose_no_image() -> None:
 
 
 def test_a_batch_waits_for_images_that_are_being_decoded() -> None:
-    network = Network()
+    network, slow = Network(), Slow(2)
     network.free.set()
-    queue = BatchQueue(network, BatchLimits(2, 3600, 100))
-    queue.start()
-    first, second = queue.reserve(2)
-    futures = [first.fill(image(1))]
-    assert not network.begun.acquire(timeout=0.05)  # it waits, for an hour if need be
-    futures.append(second.fill(image(2)))
-    assert [score(future.result(SECONDS)) for future in futures] == [1, 2]
-    queue.stop()
+
+    async def requests() -> None:
+        work = asyncio.create_task(queue.score([*makers(1), slow]))
+        await asyncio.sleep(0.05)
+        assert not network.batches  # it waits, for an hour if need be
+        slow.decoded.set()
+        assert scores_of(await work) == [1, 2]
+
+    with queue_of(network, BatchLimits(2, 3600, 100)) as queue:
+        run(requests())
     assert network.batches == [[1, 2]]
 
 
-def test_a_batch_does_not_wait_for_a_client_that_left() -> None:
-    network = Network()
+@pytest.mark.parametrize("left", [True, False])
+def test_a_batch_does_not_wait_for_a_client_that_left_or_an_image_that_is_refused(
+    left: bool,
+) -> None:
+    network, slow = Network(), Slow(2)
     network.free.set()
-    queue = BatchQueue(network, BatchLimits(2, 3600, 100))
-    queue.start()
-    first, second = queue.reserve(2)
-    future = first.fill(image(1))
-    second.leave()
-    second.leave()  # again changes nothing
-    assert score(future.result(SECONDS)) == 1
-    assert second.fill(image(2)).cancelled()  # decoded too late: nobody waits for it
-    assert queue.held == 0
-    queue.stop()
+
+    def refused() -> Pixels:
+        slow()
+        raise Rejected("broken_image", "cut short")
+
+    async def requests() -> None:
+        other = asyncio.create_task(queue.score([slow if left else refused]))
+        first = asyncio.create_task(scores(queue, 1))
+        await until(lambda: queue._waiting)
+        assert not network.batches
+        if left:
+            other.cancel()
+        else:
+            slow.decoded.set()
+        assert await first == [1]
+        if not left:
+            (found,) = await other
+            assert isinstance(found, Rejected)
+        slow.decoded.set()  # too late: nobody waits for it
+
+    with queue_of(network, BatchLimits(2, 3600, 100)) as queue:
+        run(requests())
     assert network.batches == [[1]]
 
 
 def test_a_batch_waits_no_longer_than_it_may() -> None:
-    queue = BatchQueue(prediction, BatchLimits(2, 0.01, 100))
-    queue.start()
-    first, second = queue.reserve(2)
-    assert score(first.fill(image(1)).result(SECONDS)) == 1
-    second.leave()
-    queue.stop()
+    slow = Slow(2)
+
+    async def requests() -> None:
+        other = asyncio.create_task(queue.score([slow]))
+        assert await scores(queue, 1) == [1]
+        slow.decoded.set()
+        assert scores_of(await other) == [2]
+
+    with queue_of(prediction, BatchLimits(2, 0.01, 100)) as queue:
+        run(requests())
 
 
 def test_a_full_queue_is_refused_at_once_and_has_room_again() -> None:
-    queue = BatchQueue(prediction, BatchLimits(4, 0, 3))
-    slots = queue.reserve(2)
-    with pytest.raises(Rejected, match="2 images are waiting, and there is room for 3") as refused:
-        queue.reserve(2)
-    assert refused.value.status == 503
-    assert refused.value.headers()["retry-after"] == "1"
-    slots += queue.reserve(1)
-    for slot in slots:
-        slot.leave()
-    assert len(queue.reserve(3)) == 3
+    slow = [Slow(1), Slow(2)]
+
+    async def requests() -> None:
+        held = asyncio.create_task(queue.score(slow))
+        await until(lambda: queue.held == 2)
+        with pytest.raises(Rejected, match="2 images are waiting, and there is room for 3") as full:
+            await scores(queue, 3, 4)
+        assert full.value.status == 503
+        assert full.value.headers["retry-after"] == "1"
+        assert await scores(queue, 3) == [3]
+        for one in slow:
+            one.decoded.set()
+        assert scores_of(await held) == [1, 2]
+        assert await scores(queue, 5, 6, 7) == [5, 6, 7]
+
+    with queue_of(prediction, BatchLimits(4, 0, 3)) as queue:
+        run(requests())
 
 
 def test_more_images_than_there_is_room_for_are_refused_for_good() -> None:
-    queue = BatchQueue(prediction, BatchLimits(1, 0, 3))
-    with pytest.raises(
-        Rejected, match="room for 3 images, got 4; send several requests"
-    ) as refused:
-        queue.reserve(4)
-    assert refused.value.status == 413  # to try again, as after a 503, would not help
-    assert len(queue.reserve(3)) == 3
+    async def requests() -> None:
+        with pytest.raises(Rejected, match="room for 3 images, got 4; send several") as refused:
+            await scores(queue, 1, 2, 3, 4)
+        assert refused.value.status == 413  # to try again, as after a 503, would not help
+        assert await scores(queue, 1, 2, 3) == [1, 2, 3]
+
+    with queue_of(prediction, BatchLimits(1, 0, 3)) as queue:
+        run(requests())
 
 
 def test_an_error_of_the_network_reaches_its_requests_and_the_next_batch_is_scored() -> None:
@@ -148,24 +232,25 @@ def test_an_error_of_the_network_reaches_its_requests_and_the_next_batch_is_scor
             raise MemoryError("too large")
         return prediction(images)
 
-    queue = BatchQueue(fails_once, BatchLimits(1, 0, 10))
-    queue.start()
-    first: Future[ScoredImage] = queue.reserve(1)[0].fill(image(1))
-    assert isinstance(first.exception(SECONDS), MemoryError)
-    assert score(queue.reserve(1)[0].fill(image(2)).result(SECONDS)) == 2
-    queue.stop()
-    assert queue.held == 0
+    async def requests() -> None:
+        with pytest.raises(MemoryError):
+            await scores(queue, 1)
+        assert await scores(queue, 2) == [2]
+
+    with queue_of(fails_once, BatchLimits(1, 0, 10)) as queue:
+        run(requests())
 
 
 def test_an_error_while_counting_does_not_end_the_queue() -> None:
     def count(prediction: Prediction, seconds: float) -> None:
         raise OSError("no space left")
 
-    queue = BatchQueue(prediction, BatchLimits(1, 0, 10), count)
-    queue.start()
-    for value in (1, 2):
-        assert score(queue.reserve(1)[0].fill(image(value)).result(SECONDS)) == value
-    queue.stop()
+    async def requests() -> None:
+        for value in (1, 2):
+            assert await scores(queue, value) == [value]
+
+    with queue_of(prediction, BatchLimits(1, 0, 10), count) as queue:
+        run(requests())
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -180,23 +265,15 @@ def test_a_request_that_is_given_up_does_not_end_the_queue(fails: bool) -> None:
             raise MemoryError("too large")
         return prediction(images)
 
-    queue = BatchQueue(predict, BatchLimits(1, 0, 10), lambda p, seconds: counted.append(len(p)))
-    queue.start()
-    first = queue.reserve(1)[0].fill(image(1))
-    assert begun.wait(SECONDS)
-    assert first.cancel()  # as the end of the service does, after its time to answer
-    free.set()
-    assert score(queue.reserve(1)[0].fill(image(2)).result(SECONDS)) == 2
-    queue.stop()
+    async def requests() -> None:
+        first = asyncio.create_task(scores(queue, 1))
+        await until(begun.is_set)
+        first.cancel()  # as the end of the service does, after its time to answer
+        await until(lambda: queue.held == 0)
+        free.set()
+        assert await scores(queue, 2) == [2]
+
+    limits = BatchLimits(1, 0, 10)
+    with queue_of(predict, limits, lambda p, seconds: counted.append(len(p))) as queue:
+        run(requests())
     assert counted == [1] * (1 if fails else 2)
-    assert queue.held == 0
-
-
-def test_stop_finishes_what_is_in_the_queue() -> None:
-    network = Network()
-    queue = BatchQueue(network, BatchLimits(1, 0, 10))
-    futures = [slot.fill(image(n)) for n, slot in enumerate(queue.reserve(3))]
-    queue.start()
-    network.free.set()
-    queue.stop()
-    assert [score(future.result(0)) for future in futures] == [0, 1, 2]

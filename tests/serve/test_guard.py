@@ -2,14 +2,17 @@
 
 import json
 import logging
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import requests
 
+import goen.serve
 from goen.errors import UsageError
 from goen.serve.guard import REQUESTS, check_origin
-from goen.serve.rejection import Rejected
+from goen.serve.rejection import STATUS, Rejected
 from goen.serve.settings import BatchLimits, Limits, ServeSettings
 from tests.serve.running import SECONDS, Running, running, wait_for
 
@@ -93,6 +96,12 @@ def test_our_own_errors_have_no_traceback_in_the_answer(
         assert found.get("/v2/health/live").status_code == 200
     (record,) = [record for record in caplog.records if record.exc_info]
     assert answer.headers["x-request-id"] in record.getMessage()
+
+
+def test_every_kind_of_rejection_is_known_and_used() -> None:
+    folder = Path(goen.serve.__path__[0])
+    source = "".join(file.read_text("utf-8") for file in folder.glob("*.py"))
+    assert set(re.findall(r'Rejected\(\s*"(\w+)"', source)) == STATUS.keys()
 
 
 LOCAL = ("127.0.0.1", "::1", "localhost")

@@ -20,7 +20,6 @@ from goen.data.sets.embedded import noise
 from goen.gate import Gate
 from goen.gate.export.comparison import as_outputs
 from goen.gate.export.traceable import TraceableGate, output_names
-from goen.serve.batching import ScoredImage
 from goen.serve.inference_protocol import (
     InferRequest,
     fitted_image,
@@ -305,7 +304,7 @@ def test_a_gate_of_bands_takes_its_channels_and_bits() -> None:
 def test_scores_within_the_difference_of_the_engines_are_not_above_a_threshold() -> None:
     gate = digit_gate().with_engine("onnxruntime")
     prediction = gate.predict(images())
-    scored = [ScoredImage(prediction, place) for place in range(len(prediction))]
+    scored = [prediction]
     lowest = float(prediction.score.min())
     line = np.array(lowest - 0.9 * gate.score_tolerance)
     assert not infer_outputs(gate, scored, line)["is_ood"][prediction.score.argmin()]

@@ -1,5 +1,6 @@
 """A service: its monitors over restarts, and the gates that it refuses."""
 
+import asyncio
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,11 +11,12 @@ import numpy as np
 import pytest
 import torch
 
+from goen.data.imageset import Pixels
 from goen.errors import UsageError
 from goen.gate import Gate, HeldOut
 from goen.io.files import MARKER
 from goen.monitor.keeping import KeptMonitor, MonitorSettings
-from goen.serve.service import FlaggedImages, Service, state_file
+from goen.serve.service import FlaggedImages, ServedGate, Service, state_file
 from goen.serve.settings import ServeSettings
 from tests.monitor.predictions import cues_of, digit_gate, predicted, without_cues
 from tests.serve.running import encoded, png
@@ -40,12 +42,16 @@ def test_a_monitor_that_cannot_count_does_not_end_the_service(
 
 def test_a_service_keeps_its_state_and_is_alone_in_its_folder(tmp_path: Path) -> None:
     settings = ServeSettings(state=tmp_path / "state")
-    images = np.zeros((3, *digit_gate().image_size), np.uint8)
+    image = np.zeros((3, *digit_gate().image_size), np.uint8)
+
+    async def score(served: ServedGate, image: Pixels) -> None:
+        for _ in range(3):
+            await served.queue.score([lambda: image])
+
     for expected in (3, 6):
         service = Service({"digits": digit_gate()}, settings)
         with service.running():
-            for slot in service.find(None).queue.reserve(3):
-                slot.fill(images).result(60)
+            asyncio.run(score(service.find(None), image))
         assert state_file(tmp_path / "state", "digits").is_file()
         monitor = service.find(None).monitor
         assert monitor is not None

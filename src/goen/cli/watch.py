@@ -4,8 +4,9 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedIOBase
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import tyro
 from rich.live import Live
@@ -94,7 +95,7 @@ def watch_command(
         _print_events(kept.opened)
         note(str(kept.monitor.guarantee))
         batches = (
-            read_rows(sys.stdin)
+            read_rows(cast(BufferedIOBase, sys.stdin.buffer))
             if source == STDIN
             else _scored(scorer, source, kept, None if once else every)
         )

@@ -1,24 +1,22 @@
 """Where the images of a watch come from: a folder that fills, or rows of ``goen score``."""
 
-import json
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
+from io import BufferedIOBase
 from pathlib import Path
-from queue import Empty, Queue
-from threading import Event, Thread
-from typing import TextIO
 
 from goen.data.images.finding import find_images
 from goen.errors import UsageError
 from goen.io.files import printable_path
 from goen.io.manifest import JsonObject
+from goen.monitor.journal import parse_row
 from goen.scoring.pipeline import DEFAULT_BATCH_SIZE
 
 # A file that was changed less than so many seconds ago may still be written.
 _SETTLED = 1.0
+_READ_BYTES = 1 << 16
 
 
 def check_folder(folder: Path, leave_out: Path | None = None) -> None:
@@ -125,72 +123,38 @@ class _Seen:
         return self.changed <= time.time() - _SETTLED or time.monotonic() - self.since >= _SETTLED
 
 
-def read_rows(stream: TextIO) -> Iterator[list[JsonObject]]:
+def read_rows(stream: BufferedIOBase) -> Iterator[list[JsonObject]]:
     """Rows of JSON lines, as many as have come, at most a batch at a time.
-
-    A thread reads a few batches ahead and no more.
 
     Raises:
         UsageError: a line that is not a JSON object, or a stream that cannot be read further; rows
             before it have been given out.
     """
-    lines: Queue[str | None] = Queue(maxsize=4 * DEFAULT_BATCH_SIZE)
-    failure: list[Exception] = []
-    stopped = Event()
-
-    def read() -> None:
-        try:
-            for line in stream:
-                lines.put(line)
-                if stopped.is_set():
-                    return
-        except Exception as error:
-            failure.append(error)
-        lines.put(None)
-
-    Thread(target=read, daemon=True, name="rows of goen score").start()
-    try:
-        yield from _batches_of(lines)
-    finally:
-        stopped.set()
-        with suppress(Empty):  # the thread may be waiting for a place
-            lines.get_nowait()
-    if failure:
-        raise UsageError(f"The rows cannot be read: {failure[0]}.") from failure[0]
-
-
-def _batches_of(lines: "Queue[str | None]") -> Iterator[list[JsonObject]]:
-    """The rows of the lines until ``None``."""
     number, ended = 0, False
+    rest = bytearray()
     while not ended:
+        try:
+            part = stream.read1(_READ_BYTES)  # waits until something has come, and not for more
+        except OSError as error:
+            raise UsageError(f"The rows cannot be read: {error}.") from error
+        ended = not part
+        rest += part or b"\n"  # the last line may have no end
+        if not ended and b"\n" not in part:
+            continue
+        *lines, rest = rest.split(b"\n")
         batch: list[JsonObject] = []
-        line = lines.get()
-        while True:
-            if line is None:
-                ended = True
-                break
+        for line in lines:
             number += 1
-            if line.strip():
-                try:
-                    batch.append(_row(line))
-                except (ValueError, RecursionError) as error:
-                    if batch:
-                        yield batch
-                    raise UsageError(
-                        f"Line {number} is not a row of goen score: {error}. Expected JSON lines."
-                    ) from error
-            if len(batch) == DEFAULT_BATCH_SIZE:
-                break
             try:
-                line = lines.get_nowait()
-            except Empty:
-                break
+                if line.strip():
+                    batch.append(parse_row(line))
+            except ValueError as error:
+                yield batch
+                raise UsageError(
+                    f"Line {number} is not a row of goen score: {error}. Expected JSON lines."
+                ) from error
+            if len(batch) == DEFAULT_BATCH_SIZE:
+                yield batch
+                batch = []
         if batch:
             yield batch
-
-
-def _row(line: str) -> JsonObject:
-    row = json.loads(line)
-    if not isinstance(row, dict):
-        raise ValueError("it is not a JSON object")
-    return row

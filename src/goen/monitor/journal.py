@@ -145,18 +145,30 @@ def _hash(path: str) -> int:
     return int.from_bytes(digest)
 
 
+def parse_row(line: bytes | bytearray) -> JsonObject:
+    """The JSON object in a line.
+
+    Raises:
+        ValueError: it holds something else.
+    """
+    try:
+        row = json.loads(line)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    if not isinstance(row, dict):
+        raise ValueError("it is not a JSON object")
+    return row
+
+
 def read_json_lines(file: Path) -> Iterator[Manifest]:
     """The objects of a file of JSON lines.
 
     Raises:
         ArtifactError: a line that is none; the message names it.
     """
-    with file.open(encoding="utf-8") as content:
+    with file.open("rb") as content:
         for number, line in enumerate(content, 1):
             try:
-                row = json.loads(line)
-                if not isinstance(row, dict):
-                    raise ValueError("not an object")
-            except (ValueError, RecursionError) as error:
+                yield Manifest(parse_row(line))
+            except ValueError as error:
                 raise ArtifactError(f"{file}, line {number}, is damaged: {error}.") from error
-            yield Manifest(row)

@@ -12,16 +12,18 @@ from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from goen.errors import ArtifactError, UsageError
 from goen.functional.martingales import NUM_BETS, Direction
 from goen.functional.online_conformal import ScoreCounts
 from goen.io.files import whole_file
+from goen.io.json_files import parse_object
 from goen.io.manifest import JsonObject, JsonValue, Manifest
 from goen.io.provenance import versions
+from goen.io.tensors import Tensors, read_tensors, tensor_header
 from goen.monitor.guarantee import Guarantee
 from goen.monitor.inputs import MonitoredGate
 from goen.monitor.monitor import FLAGGED_WINDOW, Monitor
@@ -31,8 +33,6 @@ from goen.monitor.streams import Stream, Streams
 FORM = 1
 _KEY = "goen_monitor"
 _MIXTURE = ("capital", "joined", "gains", "lowest", "since")
-
-Arrays = dict[str, NDArray[Any]]
 
 
 def monitor_bytes(monitor: Monitor, extra: JsonObject | None = None) -> bytes:
@@ -49,7 +49,8 @@ def monitor_bytes(monitor: Monitor, extra: JsonObject | None = None) -> bytes:
         "log_e_value": monitor.streams.log_e_value.tolist(),
         "streams": [asdict(stream) for stream in monitor.streams.streams],
         "change_points": [f and asdict(f) for f in monitor.streams.change_points],
-        "gate": _gate_json(monitor.gate),
+        "gate": monitor.gate
+        and {name: getattr(monitor.gate, name) for name in ("classes", "cues", "has_labels")},
         "extra": extra or {},
     }
     text = json.dumps(manifest, ensure_ascii=False, allow_nan=False)
@@ -62,9 +63,9 @@ def write_monitor(content: bytes, file: Path, *, overwrite: bool = False) -> Non
         temporary.write_bytes(content)
 
 
-def _arrays(monitor: Monitor) -> Arrays:
+def _arrays(monitor: Monitor) -> dict[str, NDArray[Any]]:
     streams = monitor.streams
-    arrays: Arrays = {"flags": monitor.flags}
+    arrays: dict[str, NDArray[Any]] = {"flags": monitor.flags}
     arrays |= {name: getattr(streams.mixture, name) for name in _MIXTURE}
     for number, counts in enumerate(streams.counts):
         arrays[f"values.{number}"], arrays[f"counts.{number}"] = counts.values, counts.counts
@@ -73,16 +74,6 @@ def _arrays(monitor: Monitor) -> Arrays:
         if monitor.gate.held_out_labels is not None:
             arrays["held_out_labels"] = monitor.gate.held_out_labels
     return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-
-
-def _gate_json(gate: MonitoredGate | None) -> JsonObject | None:
-    if gate is None:
-        return None
-    return {
-        "classes": list(gate.classes),
-        "cues": list(gate.cues),
-        "has_labels": gate.has_labels,
-    }
 
 
 def _digest(arrays: Mapping[str, NDArray[Any]]) -> str:
@@ -103,50 +94,41 @@ def load_monitor(file: Path) -> tuple[Monitor, Manifest]:
     if not file.is_file():
         raise ArtifactError(f"{file} is not there, so no monitor can be loaded from it.")
     try:
-        with safe_open(file, framework="numpy") as content:
-            metadata = content.metadata() or {}
-            arrays = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118
-        if _KEY not in metadata:
+        header = Manifest(tensor_header(file))
+        if "__metadata__" not in header or _KEY not in header.part("__metadata__"):
             raise ValueError("it holds something else")
-        manifest = Manifest(json.loads(metadata[_KEY]))
+        manifest = Manifest(parse_object(header.part("__metadata__").text(_KEY).encode()))
         form = manifest.content.get("form")
         if form != FORM:
             raise ArtifactError(
                 f"{file} has form {form}, this goen reads form {FORM}. Use the version of goen "
                 "that saved it, or make a new monitor."
             )
-        if manifest.text("sha256") != _digest(arrays):
+        # Copies: what is read may lie in the file itself.
+        tensors = Tensors({name: tensor.clone() for name, tensor in read_tensors(file).items()})
+        if manifest.text("sha256") != _digest({n: tensor.numpy() for n, tensor in tensors.items()}):
             raise ValueError("its numbers do not have the checksum that was saved with them")
-        return _rebuilt(manifest, arrays), manifest.part("extra")
-    except (
-        OSError,
-        SafetensorError,
-        KeyError,
-        ValueError,
-        TypeError,
-        AttributeError,
-        RecursionError,
-        UsageError,
-    ) as error:
+        return _rebuilt(manifest, tensors), manifest.part("extra")
+    except (OSError, KeyError, ValueError, TypeError, UsageError) as error:
         raise ArtifactError(
             f"{file} is not a monitor that can be loaded: {error}. Restore an earlier copy, or "
             "make a new monitor."
         ) from error
 
 
-def _rebuilt(manifest: Manifest, arrays: Arrays) -> Monitor:
+def _rebuilt(manifest: Manifest, tensors: Tensors) -> Monitor:
     given = manifest.part("guarantee")
     length = given.count("average_run_length") if "average_run_length" in given else None
     chance = given.number("alarm_probability") if "alarm_probability" in given else None
     guarantee = Guarantee(chance, length)
-    streams = _streams(manifest, arrays, guarantee)
-    flags = arrays["flags"]
+    streams = _streams(manifest, tensors, guarantee)
+    flags = tensors["flags"].numpy()
     if flags.dtype != np.bool_ or flags.ndim != 1 or len(flags) > FLAGGED_WINDOW:
         raise ValueError("its flags are not those of a monitor")
-    return Monitor.of_parts(_gate(manifest, arrays), guarantee, streams, flags)
+    return Monitor.of_parts(_gate(manifest, tensors), guarantee, streams, flags)
 
 
-def _streams(manifest: Manifest, arrays: Arrays, guarantee: Guarantee) -> Streams:
+def _streams(manifest: Manifest, tensors: Tensors, guarantee: Guarantee) -> Streams:
     described = [
         Stream(part.text("name"), part.number("weight"), part.number("step"), part.number("origin"))
         for part in manifest.parts("streams")
@@ -156,8 +138,8 @@ def _streams(manifest: Manifest, arrays: Arrays, guarantee: Guarantee) -> Stream
     )
     counts = [
         ScoreCounts(
-            _array(arrays, f"values.{number}", np.float64),
-            _array(arrays, f"counts.{number}", np.int64),
+            tensors.of_shape(f"values.{number}", ("scores",), torch.float64).numpy(),
+            tensors.integers(f"counts.{number}", ("scores",)).numpy(),
         )
         for number in range(len(described))
     ]
@@ -167,21 +149,18 @@ def _streams(manifest: Manifest, arrays: Arrays, guarantee: Guarantee) -> Stream
         raise ValueError("its counts are not those of one stream of images")
     streams = Streams(described, counts, seed=seed, starts=guarantee.starts, images=restarted_at)
     for name in _MIXTURE:
-        kind = np.int64 if name == "since" else np.float64
-        values = _array(arrays, name, kind)
-        if values.shape != (len(described), NUM_BETS) or not np.isfinite(values).all():
-            raise ValueError(f"its {name} is not that of {len(described)} streams")
-        setattr(streams.mixture, name, values)
+        read = tensors.integers if name == "since" else tensors.floats
+        setattr(streams.mixture, name, read(name, (len(described), NUM_BETS)).numpy())
     if not (streams.mixture.joined > 0).all():
         raise ValueError("its stakes should be above 0")
     streams.mixture.images = images
     streams.log_e_value = np.array(manifest.numbers("log_e_value"))
     change_points = manifest.content.get("change_points")
-    if not isinstance(change_points, list) or not len(change_points) == len(described):
-        raise ValueError("its change_points are not one per stream")
-    if len(streams.log_e_value) != len(described):
-        raise ValueError("its log_e_value is not one per stream")
+    if not isinstance(change_points, list):
+        raise ValueError("its change_points are not a list")
     streams.change_points = [_change_point(found) for found in change_points]
+    if not len(streams.log_e_value) == len(streams.change_points) == len(described):
+        raise ValueError("its log_e_value and change_points are not one per stream")
     return streams
 
 
@@ -193,24 +172,20 @@ def _change_point(found: JsonValue) -> ChangePoint | None:
     return ChangePoint(part.count("at"), part.count("since"), known[part.text("direction")])
 
 
-def _gate(manifest: Manifest, arrays: Arrays) -> MonitoredGate | None:
+def _gate(manifest: Manifest, tensors: Tensors) -> MonitoredGate | None:
     if "gate" not in manifest:
         return None
     part = manifest.part("gate")
-    labels = _array(arrays, "held_out_labels", np.int64) if "held_out_labels" in arrays else None
+    labels = None
+    if "held_out_labels" in tensors:
+        labels = tensors.integers("held_out_labels", ("images",)).numpy()
     return MonitoredGate(
         classes=part.texts("classes"),
         cues=part.texts("cues"),
-        held_out_scores=_array(arrays, "held_out_scores", np.float64),
+        held_out_scores=tensors.of_shape("held_out_scores", ("images",), torch.float64).numpy(),
         held_out_labels=labels,
         has_labels=part.flag("has_labels"),
     )
-
-
-def _array(arrays: Arrays, name: str, kind: type[np.generic]) -> NDArray[Any]:
-    if arrays[name].dtype != kind:
-        raise ValueError(f"its {name} should be {kind.__name__}, got {arrays[name].dtype}")
-    return arrays[name]
 
 
 def _whole(manifest: Manifest, name: str) -> int:

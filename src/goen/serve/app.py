@@ -11,13 +11,12 @@ from starlette.routing import Route, Router
 from goen import __version__
 from goen.data.images.data_urls import image_url
 from goen.data.images.pixel_format import Pixels
+from goen.gate import Prediction
 from goen.gate.prediction import ScoreRow
 from goen.gate.rates import Rates
 from goen.io.manifest import JsonObject, JsonValue
 from goen.scoring.flagged_copies import png_content
-from goen.scoring.rows import score_columns
-from goen.serve.batching import ScoredImage
-from goen.serve.bodies import Bodies
+from goen.scoring.rows import all_columns, score_columns, unreadable_row
 from goen.serve.guard import Guard
 from goen.serve.inference_protocol import (
     HEADER_LENGTH,
@@ -31,7 +30,7 @@ from goen.serve.inference_protocol import (
 from goen.serve.openapi import describe
 from goen.serve.rejection import Rejected
 from goen.serve.service import ServedGate, Service
-from goen.serve.uploads import Upload, is_multipart, read_multipart
+from goen.serve.uploads import Bodies, Upload, decode_upload, is_multipart, read_multipart
 
 
 def make_app(service: Service) -> Guard:
@@ -92,11 +91,14 @@ class _Endpoints:
         kind = request.headers.get("content-type", "")
         several = is_multipart(kind)
         limits, in_thread = self.service.settings.limits, self.service.in_thread
+        form = served.gate.pixel_format
         async with self.bodies.read(request) as body:
             uploads = [Upload(body)]
             if several:
                 uploads = await in_thread(partial(read_multipart, kind, body, limits))
-            found = await self.service.score_uploads(served, uploads)
+            found = await served.queue.score(
+                [partial(decode_upload, upload, served.size, limits, form) for upload in uploads]
+            )
             if not several and isinstance(found[0], Rejected):
                 raise found[0]
             seen = request.query_params.get("seen") == "true"
@@ -112,17 +114,19 @@ class _Endpoints:
         self,
         served: ServedGate,
         uploads: Sequence[Upload],
-        found: Sequence[tuple[Pixels, ScoredImage] | Rejected],
+        found: Sequence[tuple[Pixels, Prediction] | Rejected],
         seen: bool,
     ) -> list[ScoreRow]:
-        rows = []
+        """The rows that ``goen score`` would write for these images."""
+        rows: list[ScoreRow] = []
         for upload, one in zip(uploads, found, strict=True):
             if isinstance(one, Rejected):
-                row = _row(served, upload, None) | {"error": str(one)}
-            else:
-                row = _row(served, upload, one[1])
-                if seen:
-                    row["seen"] = image_url(one[0])
+                rows.append({"path": upload.name, **unreadable_row(served.gate, str(one))})
+                continue
+            image, prediction = one
+            row: ScoreRow = {"path": upload.name, **next(prediction.rows())}
+            if seen:
+                row["seen"] = image_url(image)
             if row["is_ood"]:
                 self.service.keep(upload.data)
             rows.append(row)
@@ -139,7 +143,11 @@ class _Endpoints:
             limits, in_thread = self.service.settings.limits, self.service.in_thread
             asked = await in_thread(partial(parse_infer, body, length, gate, limits))
             makers = [partial(fitted_image, image, served.size) for image in asked.images]
-            scored = await self.service.score_images(served, makers)
+            scored = []
+            for one in await served.queue.score(makers):
+                if isinstance(one, Rejected):
+                    raise one
+                scored.append(one[1])
             outputs = await in_thread(partial(infer_outputs, gate, scored, asked.threshold))
             if self.service.kept is not None:
                 await in_thread(partial(self._keep, asked.images[outputs["is_ood"]]))
@@ -227,26 +235,17 @@ class _Endpoints:
         return JSONResponse(describe(self.routes, self.service))
 
 
-def _row(served: ServedGate, upload: Upload, scored: ScoredImage | None) -> ScoreRow:
-    """The row that ``goen score`` would write for this image."""
-    row: ScoreRow = {"path": upload.name}
-    if scored is None:
-        return row | dict.fromkeys(score_columns(served.gate)) | {"error": None}
-    return row | next(scored.prediction.take([scored.place]).rows())
-
-
 def _about(served: ServedGate) -> JsonValue:
     gate, cues = served.gate, served.gate.detector.cue_names
-    columns = score_columns(gate)
     return {
         "name": served.name,
         "engine": gate.engine,
         "classes": list(gate.classes),
         "cues": list(cues),
-        "cue_columns": columns[-len(cues) :] if gate.has_cue_p_values else [],
+        "cue_columns": score_columns(gate)[-len(cues) :] if gate.has_cue_p_values else [],
         "image_size": list(served.size),
         "per_class": gate.per_class,
-        "columns": ["path", *columns, "error"],
+        "columns": all_columns(gate),
         "rates": Rates(gate.false_alarm_rate, gate.num_held_out, {}).to_json(),
         "monitored": served.monitor is not None,
     }

@@ -1,13 +1,12 @@
 """Images of many requests, gathered into batches for one network."""
 
+import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from logging import getLogger
-from threading import Condition, Thread
 
 import numpy as np
 
@@ -17,39 +16,6 @@ from goen.serve.rejection import Rejected
 from goen.serve.settings import BatchLimits
 
 _log = getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class ScoredImage:
-    """One image: its batch's prediction, and its place there."""
-
-    prediction: Prediction
-    place: int
-
-
-class Slot:
-    """A place in a queue for one image, which is yet to be decoded.
-
-    It is filled or left, by whichever thread is first: a client may leave while its image is
-    decoded.
-    """
-
-    def __init__(self, queue: "BatchQueue") -> None:
-        self._queue = [queue]  # taking the one item of a list is atomic
-
-    def fill(self, image: Pixels) -> "Future[ScoredImage]":
-        """Put the image ``(3, H, W)`` into the place; what the gate finds comes later."""
-        try:
-            return self._queue.pop()._put(image)
-        except IndexError:
-            nobody_waits: Future[ScoredImage] = Future()
-            nobody_waits.cancel()
-            return nobody_waits
-
-    def leave(self) -> None:
-        """Give the place back if it was not filled."""
-        with suppress(IndexError):
-            self._queue.pop()._free(1, coming=True)
 
 
 def batch_sizes(most: int) -> list[int]:
@@ -67,118 +33,125 @@ def batch_sizes(most: int) -> list[int]:
 
 
 class BatchQueue:
-    """A bounded queue of images, and a thread that passes them to ``predict`` in batches.
+    """A bounded queue of images that pass through ``predict`` in batches.
 
     A batch begins when the network is free. It takes what has come, and waits only while images
     that were accepted are still being decoded, at most ``limits.wait`` seconds: a single image
-    never waits.
+    never waits. All but decoding and the network itself runs in the event loop.
 
     Args:
         predict: takes images ``(N, 3, H, W)``.
         limits: of batches and of the queue.
+        pool: the threads that decode.
         finished: is told of each batch after its images were answered: the prediction, and the
             seconds that it took.
+
+    Attributes:
+        held: images that were accepted and are not yet answered.
     """
 
     def __init__(
         self,
         predict: Callable[[Pixels], Prediction],
         limits: BatchLimits,
+        pool: Executor,
         finished: Callable[[Prediction, float], None] = lambda prediction, seconds: None,
     ) -> None:
         self.limits = limits
         self.sizes = batch_sizes(limits.most)
-        self._predict, self._finished = predict, finished
-        self._waiting: deque[tuple[Pixels, Future[ScoredImage]]] = deque()
-        self._changed = Condition()
-        self._held = self._coming = 0
-        self._stopping = False
-        self._thread = Thread(target=self._work, name="goen batches", daemon=True)
-
-    def start(self) -> None:
-        """Begin to work."""
-        self._thread.start()
+        self.held = 0
+        self._predict, self._pool, self._finished = predict, pool, finished
+        self._network = ThreadPoolExecutor(1, "goen batches")
+        self._waiting: deque[tuple[Pixels, asyncio.Future[Prediction]]] = deque()
+        self._coming = 0
+        self._changed = asyncio.Event()
+        self._work: asyncio.Task[None] | None = None
 
     def stop(self) -> None:
-        """Finish what is in the queue, and end."""
-        with self._changed:
-            self._stopping = True
-            self._changed.notify_all()
-        self._thread.join()
+        """End, after the batch that is being predicted and counted."""
+        self._network.shutdown()
 
-    @property
-    def held(self) -> int:
-        """Images that were accepted and are not yet answered."""
-        return self._held
+    async def score(
+        self, makers: Sequence[Callable[[], Pixels]]
+    ) -> "list[tuple[Pixels, Prediction] | Rejected]":
+        """The images ``(3, H, W)`` that these return and the gate's prediction of each.
 
-    def reserve(self, count: int) -> list[Slot]:
-        """Places for so many images.
+        In place of an image that is refused: why.
 
         Raises:
-            Rejected: there are not so many, now or ever.
+            Rejected: there is no room for so many images, now or ever.
         """
-        if count > self.limits.capacity:
+        count, capacity = len(makers), self.limits.capacity
+        if count > capacity:
             raise Rejected(
                 "too_many_images",
-                f"There is room for {self.limits.capacity} images, got {count}; send several "
-                "requests.",
+                f"There is room for {capacity} images, got {count}; send several requests.",
             )
-        with self._changed:
-            if self._held + count > self.limits.capacity:
-                raise Rejected(
-                    "busy",
-                    f"{self._held} images are waiting, and there is room for "
-                    f"{self.limits.capacity}. Try again in a second.",
-                )
-            self._held += count
-            self._coming += count
-        return [Slot(self) for _ in range(count)]
-
-    def _put(self, image: Pixels) -> "Future[ScoredImage]":
-        future: Future[ScoredImage] = Future()
-        with self._changed:
-            self._coming -= 1
-            self._waiting.append((image, future))
-            self._changed.notify_all()
-        return future
-
-    def _free(self, count: int, *, coming: bool = False) -> None:
-        with self._changed:
-            self._held -= count
-            if coming:
-                self._coming -= count
-            self._changed.notify_all()
-
-    def _work(self) -> None:
-        while batch := self._next():
-            self._score(batch)
-
-    def _next(self) -> list[tuple[Pixels, "Future[ScoredImage]"]]:
-        """The next batch; empty when there will be none."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._stopping)
-            self._changed.wait_for(
-                lambda: len(self._waiting) >= self.limits.most or not self._coming,
-                timeout=self.limits.wait,
+        if self.held + count > capacity:
+            raise Rejected(
+                "busy",
+                f"{self.held} images are waiting, and there is room for {capacity}. Try again in a "
+                "second.",
             )
-            count = max((n for n in self.sizes if n <= len(self._waiting)), default=0)
-            return [self._waiting.popleft() for _ in range(count)]
-
-    def _score(self, batch: Sequence[tuple[Pixels, "Future[ScoredImage]"]]) -> None:
-        start = time.perf_counter()
+        self.held += count
         try:
-            prediction = self._predict(np.stack([image for image, _ in batch]))
+            return await asyncio.gather(*map(self._score, makers))
+        finally:
+            self.held -= count
+
+    async def _score(self, make: Callable[[], Pixels]) -> tuple[Pixels, Prediction] | Rejected:
+        loop = asyncio.get_running_loop()
+        self._coming += 1
+        try:
+            image = await loop.run_in_executor(self._pool, make)
+        except Rejected as rejected:
+            return rejected
+        finally:
+            self._coming -= 1
+            self._changed.set()
+        answer: asyncio.Future[Prediction] = loop.create_future()
+        self._waiting.append((image, answer))
+        if self._work is None:
+            self._work = loop.create_task(self._score_batches())
+        return image, await answer
+
+    async def _score_batches(self) -> None:
+        """Until no image is waiting."""
+        self._changed = asyncio.Event()  # of the loop that runs now
+        try:
+            while self._waiting:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self.limits.wait):
+                        while self._coming and len(self._waiting) < self.limits.most:
+                            self._changed.clear()
+                            await self._changed.wait()
+                count = max(n for n in self.sizes if n <= len(self._waiting))
+                await self._score_batch([self._waiting.popleft() for _ in range(count)])
+        finally:
+            self._work = None
+
+    async def _score_batch(
+        self, batch: Sequence[tuple[Pixels, "asyncio.Future[Prediction]"]]
+    ) -> None:
+        images, answers = zip(*batch, strict=True)
+        loop = asyncio.get_running_loop()
+        try:
+            found, seconds = await loop.run_in_executor(self._network, self._timed, images)
         except Exception as error:  # of a network that is not goen's: its requests get the error
-            self._free(len(batch))
-            for _, future in batch:
-                if future.set_running_or_notify_cancel():
-                    future.set_exception(error)
+            for answer in answers:
+                if not answer.done():
+                    answer.set_exception(error)
             return
-        seconds = time.perf_counter() - start
-        self._free(len(batch))
-        for place, (_, future) in enumerate(batch):
-            if future.set_running_or_notify_cancel():  # else its request was given up
-                future.set_result(ScoredImage(prediction, place))
+        for place, answer in enumerate(answers):
+            if not answer.done():  # else its request was given up
+                answer.set_result(found.take([place]))
+        self._network.submit(self._count, found, seconds)
+
+    def _timed(self, images: Sequence[Pixels]) -> tuple[Prediction, float]:
+        start = time.perf_counter()
+        return self._predict(np.stack(images)), time.perf_counter() - start
+
+    def _count(self, prediction: Prediction, seconds: float) -> None:
         try:
             self._finished(prediction, seconds)
         except Exception:  # the next batch must be answered in any case

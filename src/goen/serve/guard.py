@@ -8,7 +8,6 @@ import json
 import re
 import secrets
 import time
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from logging import getLogger
 
@@ -18,7 +17,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from goen.serve.rejection import Rejected, RejectionKind
+from goen.serve.rejection import Rejected
 from goen.serve.service import Service
 from goen.serve.settings import ServeSettings
 
@@ -82,25 +81,16 @@ class Guard:
             await self.app(scope, exchange.receive, exchange.send)
         except ClientDisconnect:
             exchange.status = _GONE
-        except Rejected as error:
-            await exchange.reject(error.status, error.kind, str(error), error.headers())
-        except HTTPException as error:
-            kind: RejectionKind = "method" if error.status_code == 405 else "not_found"
-            text = "Nothing is at this address; /openapi.json lists what is."
-            if kind == "method":
-                text = "This address takes another method; see /openapi.json."
-            await exchange.reject(error.status_code, kind, text, error.headers)
-        except Exception:  # ours: logged with its traceback, answered without
-            _log.exception("request %s failed", exchange.id)
-            text = f"Something failed here, not with you; the log has request {exchange.id}."
-            await exchange.reject(500, "internal", text, {"connection": "close"})
+        except Exception as error:
+            await exchange.reject(_rejection(error, exchange.id))
         finally:
             self.answered += 1
-            self._count(scope, exchange)
+            self._count(exchange)
 
-    def _count(self, scope: Scope, exchange: "_Exchange") -> None:
+    def _count(self, exchange: "_Exchange") -> None:
         metrics = self.service.metrics
-        name = endpoint_name(scope)
+        # The function that answered; none if no address fits.
+        name = getattr(exchange.scope.get("endpoint"), "__name__", "none")
         seconds = time.perf_counter() - exchange.start
         metrics.requests.labels(name, str(exchange.status)).inc()
         if exchange.kind:
@@ -108,7 +98,22 @@ class Guard:
         metrics.latency.labels(name).observe(seconds)
         if exchange.images:
             metrics.activity.answered(seconds, exchange.images)
-        REQUESTS.info("%s", exchange.line(scope, seconds))
+        REQUESTS.info("%s", exchange.line(seconds))
+
+
+def _rejection(error: Exception, request: str) -> Rejected:
+    """What a client is told of an error: Starlette's in our words, and nothing of our own ones."""
+    if isinstance(error, Rejected):
+        return error
+    if isinstance(error, HTTPException) and error.status_code == 405:
+        text = "This address takes another method; see /openapi.json."
+        return Rejected("method", text, error.headers)
+    if isinstance(error, HTTPException):
+        return Rejected("not_found", "Nothing is at this address; /openapi.json lists what is.")
+    _log.error("request %s failed", request, exc_info=error)
+    return Rejected(
+        "internal", f"Something failed here, not with you; the log has request {request}."
+    )
 
 
 def check_room(scope: Scope) -> None:
@@ -168,11 +173,6 @@ def _without_port(host: str) -> str:
     return name.strip("[]")
 
 
-def endpoint_name(scope: Scope) -> str:
-    """The function that answers; ``none`` if no address fits."""
-    return getattr(scope.get("endpoint"), "__name__", "none")
-
-
 class _Exchange:
     """One request and its response.
 
@@ -190,6 +190,7 @@ class _Exchange:
     """
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.scope = scope
         headers = dict(scope["headers"])
         given = headers.get(b"x-request-id", b"").decode("latin-1")
         self.id = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
@@ -221,22 +222,20 @@ class _Exchange:
                 headers["connection"] = "close"
         await self._send(message)
 
-    async def reject(
-        self, status: int, kind: str, text: str, headers: Mapping[str, str] | None
-    ) -> None:
+    async def reject(self, error: Rejected) -> None:
         """Answer with an error, unless the answer has begun."""
-        self.kind = kind
+        self.kind = error.kind
         if not self.status:
-            response = JSONResponse({"error": text}, status, headers)
-            await response({"type": "http"}, self.receive, self.send)
+            response = JSONResponse({"error": str(error)}, error.status, error.headers)
+            await response(self.scope, self.receive, self.send)
 
-    def line(self, scope: Scope, seconds: float) -> str:
+    def line(self, seconds: float) -> str:
         """For the log."""
         line: dict[str, str | int | float] = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "request": self.id,
-            "method": scope["method"][:16],
-            "path": scope["path"][:_LONGEST_PATH],
+            "method": self.scope["method"][:16],
+            "path": self.scope["path"][:_LONGEST_PATH],
             "status": self.status,
             "milliseconds": round(1000 * seconds, 1),
         }

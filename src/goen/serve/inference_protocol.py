@@ -19,13 +19,12 @@ from numpy.typing import NDArray
 from goen.data.images.decoding import resize_image
 from goen.data.images.pixel_format import PixelFormat, Pixels
 from goen.errors import DataCorrupt
-from goen.gate import Gate, Prediction
+from goen.gate import Gate, Prediction, concatenate
 from goen.gate.export.comparison import as_outputs
 from goen.gate.export.traceable import output_names
 from goen.io.json_files import parse_object
 from goen.io.limits import JSON_BYTES
 from goen.io.manifest import JsonObject, JsonValue, Manifest
-from goen.serve.batching import ScoredImage
 from goen.serve.rejection import Rejected
 from goen.serve.settings import Limits
 
@@ -265,15 +264,11 @@ def fitted_image(image: Pixels, size: tuple[int, int]) -> Pixels:
 
 
 def infer_outputs(
-    gate: Gate, scored: Sequence[ScoredImage], threshold: NDArray[np.float64] | None
+    gate: Gate, scored: Sequence[Prediction], threshold: NDArray[np.float64] | None
 ) -> Arrays:
     """The outputs of these images, in their order."""
-    rows: list[Prediction] = [one.prediction.take([one.place]) for one in scored]
-    if not rows:
-        shape = (0, gate.pixel_format.channels, *gate.image_size)
-        rows = [gate.predict(np.zeros(shape, np.uint8))]
-    each = [as_outputs(row) for row in rows]
-    found = {name: np.concatenate([row[name] for row in each]) for name in each[0]}
+    none = np.zeros((0, gate.pixel_format.channels, *gate.image_size), np.uint8)
+    found = as_outputs(concatenate([*scored]) if scored else gate.predict(none))
     if threshold is not None:
         line = threshold[found["label"]] if gate.per_class else threshold
         found["is_ood"] = found["score"] - gate.score_tolerance > line

@@ -7,7 +7,7 @@ from importlib import resources
 from starlette.routing import Route
 
 from goen import __version__
-from goen.io.manifest import JsonObject
+from goen.io.manifest import JsonObject, JsonValue
 from goen.scoring.rows import score_columns
 from goen.serve.service import Service
 
@@ -21,7 +21,7 @@ def describe(routes: Sequence[Route], service: Service) -> JsonObject:
     for route in filter(lambda route: route.include_in_schema, routes):
         name, (method,) = route.name, (route.methods or set()) - {"HEAD"}
         answer = name if name in components["responses"] else "answer"
-        operation = {
+        operation: dict[str, JsonValue] = {
             "summary": (route.endpoint.__doc__ or "").strip().rstrip("."),
             "responses": {
                 "200": _component("responses", answer),

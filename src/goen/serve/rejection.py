@@ -1,29 +1,15 @@
 """A request that is not answered as asked: its status, a sentence, and a word for the metrics."""
 
-from typing import Literal
+from collections.abc import Mapping
 
 from goen.errors import GoenError
 
-RejectionKind = Literal[
-    "bad_request",
-    "broken_image",
-    "busy",
-    "forbidden",
-    "method",
-    "not_an_image",
-    "not_found",
-    "slow",
-    "too_large",
-    "too_many_images",
-    "too_many_pixels",
-    "unauthorized",
-]
-
-_STATUS: dict[RejectionKind, int] = {
+STATUS = {
     "bad_request": 400,
     "broken_image": 422,
     "busy": 503,
     "forbidden": 403,
+    "internal": 500,
     "method": 405,
     "not_an_image": 415,
     "not_found": 404,
@@ -33,29 +19,28 @@ _STATUS: dict[RejectionKind, int] = {
     "too_many_pixels": 413,
     "unauthorized": 401,
 }
+"""The kinds of rejections, and the status of each."""
+_HEADERS = {
+    "busy": {"connection": "close", "retry-after": "1"},
+    "internal": {"connection": "close"},
+    "unauthorized": {"www-authenticate": "Bearer"},
+}
 
 
 class Rejected(GoenError):  # noqa: N818  (reads as a sentence in `except Rejected`)
     """Why a request is not answered as asked.
 
+    Attributes:
+        kind: one of ``STATUS``.
+        status: of the HTTP response.
+        headers: of the HTTP response, besides those of every response.
+
     Example:
-        >>> Rejected("busy", "Try again.").headers()
+        >>> Rejected("busy", "Try again.").headers
         {'connection': 'close', 'retry-after': '1'}
     """
 
-    def __init__(self, kind: RejectionKind, message: str) -> None:
+    def __init__(self, kind: str, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
-        self.kind = kind
-
-    @property
-    def status(self) -> int:
-        """Of the HTTP response."""
-        return _STATUS[self.kind]
-
-    def headers(self) -> dict[str, str]:
-        """Of the HTTP response, besides those of every response."""
-        found = {
-            "busy": {"connection": "close", "retry-after": "1"},
-            "unauthorized": {"www-authenticate": "Bearer"},
-        }
-        return found.get(self.kind, {})
+        self.kind, self.status = kind, STATUS[kind]
+        self.headers = headers or _HEADERS.get(kind, {})

@@ -4,10 +4,9 @@ import asyncio
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
-from functools import partial
 from logging import getLogger
 from pathlib import Path
 from threading import Event, Lock, Thread
@@ -15,17 +14,15 @@ from typing import TypeVar
 
 import numpy as np
 
-from goen.data.imageset import Pixels
 from goen.errors import FitError, GoenError, UsageError
 from goen.gate import Gate, Prediction
 from goen.io.files import claim_folder, whole_file
 from goen.io.stages import alone_in
 from goen.monitor.keeping import KeptMonitor, MonitorSettings
-from goen.serve.batching import BatchQueue, ScoredImage, Slot
+from goen.serve.batching import BatchQueue
 from goen.serve.metrics import Metrics
 from goen.serve.rejection import Rejected
 from goen.serve.settings import ServeSettings
-from goen.serve.uploads import Upload, decode_upload
 
 _log = getLogger(__name__)
 _Result = TypeVar("_Result")
@@ -53,10 +50,12 @@ class ServedGate:
             few held-out images.
     """
 
-    def __init__(self, name: str, gate: Gate, settings: ServeSettings, metrics: Metrics) -> None:
+    def __init__(
+        self, name: str, gate: Gate, settings: ServeSettings, metrics: Metrics, pool: Executor
+    ) -> None:
         self.name, self.gate = name, gate
         self.size = gate.image_size  # or an error: images are what is served
-        self.queue = BatchQueue(gate.predict, settings.batches, self._count)
+        self.queue = BatchQueue(gate.predict, settings.batches, pool, self._count)
         self.monitor: KeptMonitor | None = None
         self._metrics = metrics
         self._alarm = False
@@ -176,10 +175,9 @@ class Service:
         state = self.settings.state
         with nullcontext() if state is None else alone_in(state, "service"):
             for name, gate in self._given.items():
-                self.gates[name] = ServedGate(name, gate, self.settings, self.metrics)
+                self.gates[name] = ServedGate(name, gate, self.settings, self.metrics, self.pool)
             for served in self.gates.values():
                 served.warm_up()
-                served.queue.start()
             ticking = Thread(target=self._tick, name="goen ticks", daemon=True)
             ticking.start()
             self.ready.set()
@@ -228,53 +226,6 @@ class Service:
         """What this returns; the loop that answers requests does not wait for it."""
         return await asyncio.get_running_loop().run_in_executor(self.pool, work)
 
-    async def score_uploads(
-        self, served: ServedGate, uploads: Sequence[Upload]
-    ) -> "list[tuple[Pixels, ScoredImage] | Rejected]":
-        """What the network saw of each image and what the gate found, or why it was not scored.
-
-        Raises:
-            Rejected: the queue is full.
-        """
-        size, limits = served.size, self.settings.limits
-        form = served.gate.pixel_format
-        makers = [partial(decode_upload, upload, size, limits, form) for upload in uploads]
-        return await self._score(served, makers)
-
-    async def score_images(
-        self, served: ServedGate, images: Sequence[Callable[[], Pixels]]
-    ) -> list[ScoredImage]:
-        """What the gate finds in images that these functions return, ``(3, H, W)`` each."""
-        found = []
-        for scored in await self._score(served, images):
-            if isinstance(scored, Rejected):
-                raise scored
-            found.append(scored[1])
-        return found
-
-    async def _score(
-        self, served: ServedGate, makers: Sequence[Callable[[], Pixels]]
-    ) -> "list[tuple[Pixels, ScoredImage] | Rejected]":
-        slots = served.queue.reserve(len(makers))
-        try:
-            decoded = await asyncio.gather(
-                *(
-                    self.in_thread(partial(_decode_into, slot, make))
-                    for slot, make in zip(slots, makers, strict=True)
-                )
-            )
-        finally:
-            for slot in slots:
-                slot.leave()
-        found: list[tuple[Pixels, ScoredImage] | Rejected] = []
-        for one in decoded:
-            if isinstance(one, Rejected):
-                found.append(one)
-            else:
-                image, future = one
-                found.append((image, await asyncio.wrap_future(future)))
-        return found
-
     def keep(self, data: bytes) -> None:
         """Keep the content of a flagged image's file, if the service keeps such."""
         if self.kept is None:
@@ -283,15 +234,3 @@ class Service:
             self.kept.keep(data)
         except (GoenError, OSError) as error:  # a full disk must not fail the request
             _log.warning("A flagged image was not kept: %s", error)
-
-
-def _decode_into(
-    slot: Slot, make: Callable[[], Pixels]
-) -> "tuple[Pixels, Future[ScoredImage]] | Rejected":
-    """Decode an image and put it into its place in the queue."""
-    try:
-        image = make()
-    except Rejected as rejected:
-        slot.leave()
-        return rejected
-    return image, slot.fill(image)

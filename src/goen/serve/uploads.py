@@ -1,5 +1,8 @@
-"""Images that clients send: multipart bodies, the checks of an image, and its decoding."""
+"""What clients send: bodies within bounds, their parts, the checks of an image and its decoding."""
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from io import BytesIO
 
@@ -7,12 +10,13 @@ from PIL import Image
 from python_multipart import FormParser
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import Field, File, parse_options_header
+from starlette.requests import Request
 
 from goen.data.images.decoding import ImageHeader, read_image
 from goen.data.images.pixel_format import COLOUR, PixelFormat, Pixels
 from goen.errors import DataCorrupt
 from goen.serve.rejection import Rejected
-from goen.serve.settings import Limits
+from goen.serve.settings import MEGABYTE, Limits
 
 FORMATS = ("BMP", "GIF", "JPEG", "MPO", "PNG", "TIFF", "WEBP")
 """What is decoded, in Pillow's names. A phone's MPO is a JPEG."""
@@ -70,6 +74,60 @@ def decode_upload(
         if not opened:
             raise Rejected("not_an_image", _NO_IMAGE) from error
         raise Rejected("broken_image", str(error)) from error
+
+
+class Bodies:
+    """The bodies that a service holds in memory.
+
+    Starlette's ``max_body_size`` bounds one body, but neither all together nor their time.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.held = 0
+
+    @asynccontextmanager
+    async def read(self, request: Request) -> AsyncIterator[bytes]:
+        """The body, for as long as the block lasts.
+
+        Raises:
+            Rejected: it is too large, comes too slowly, is compressed, or all bodies together are
+                too large.
+            ClientDisconnect: the client left.
+        """
+        if request.headers.get("content-encoding", "identity") != "identity":
+            raise Rejected("bad_request", "Send the body as it is, without a Content-Encoding.")
+        length = request.headers.get("content-length", "0")
+        if not length.isdigit() or int(length) > self.limits.body:  # checked by the parser
+            raise self._too_large()
+        parts: list[bytes] = []
+        taken = 0
+        try:
+            try:
+                async with asyncio.timeout(self.limits.body_seconds):
+                    async for part in request.stream():
+                        taken += len(part)
+                        self.held += len(part)
+                        parts.append(part)
+                        self._check(taken)
+            except TimeoutError as error:
+                seconds = f"{self.limits.body_seconds:g} seconds"
+                raise Rejected("slow", f"The body did not come within {seconds}.") from error
+            body = b"".join(parts)
+            parts.clear()  # else it would be in memory twice
+            yield body
+        finally:
+            self.held -= taken
+
+    def _check(self, taken: int) -> None:
+        if taken > self.limits.body:
+            raise self._too_large()
+        if self.held > self.limits.bodies:
+            raise Rejected("busy", "Too many large requests at once. Try again in a second.")
+
+    def _too_large(self) -> Rejected:
+        most = f"{self.limits.body / MEGABYTE:g} MB"
+        return Rejected("too_large", f"A request has at most {most}. Send a smaller one, or fewer.")
 
 
 def is_multipart(content_type: str) -> bool:
