@@ -1,18 +1,16 @@
 """``goen ablate``: the paper's variants, and each factor by itself where it changes two at once."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from logging import getLogger
 from pathlib import Path
 from typing import Literal
 
+from goen.checks import check_choice
 from goen.data.protocol import Protocol
-from goen.errors import unknown
-from goen.io.manifest import JsonObject
 from goen.io.results import Result, write_results, write_scores
 from goen.io.stages import Stages, alone_in, summarised
-from goen.metrics import holm, paired_auroc_test
-from goen.studies.evaluate import Arrays, GateEvaluation
+from goen.studies.evaluate import Arrays, GateEvaluation, paired_tests, summary_of
 from goen.studies.presets import Budget
 from goen.studies.run import RunConfig, evaluated_run
 
@@ -38,26 +36,18 @@ class Variant:
 
 
 VARIANTS: Mapping[str, Variant] = {
-    "default": Variant("default, with CenterLoss", center_loss=CENTER_LOSS),
+    "default": Variant("default, with CenterLoss", "multi_scale", CENTER_LOSS),
     "no_center_loss": Variant("NoCenterLoss"),
-    "single_scale": Variant(
-        "SingleScale-L4, with CenterLoss", representation="single_scale", center_loss=CENTER_LOSS
-    ),
-    "single_scale_no_center_loss": Variant("SingleScale-L4", representation="single_scale"),
+    "single_scale": Variant("SingleScale-L4, with CenterLoss", "single_scale", CENTER_LOSS),
+    "single_scale_no_center_loss": Variant("SingleScale-L4", "single_scale"),
     "no_svhn": Variant(
-        "NoSVHN (calibrated with noise alone), with CenterLoss",
-        center_loss=CENTER_LOSS,
-        calibration_ood="noise",
+        "NoSVHN (calibrated with noise alone), with CenterLoss", "multi_scale", CENTER_LOSS, "noise"
     ),
     "no_svhn_no_center_loss": Variant(
         "NoSVHN (calibrated with noise alone)", calibration_ood="noise"
     ),
-    "concat": Variant(
-        "concatenation as in the figure, with CenterLoss",
-        representation="concat",
-        center_loss=CENTER_LOSS,
-    ),
-    "concat_no_center_loss": Variant("concatenation as in the figure", representation="concat"),
+    "concat": Variant("concatenation as in the figure, with CenterLoss", "concat", CENTER_LOSS),
+    "concat_no_center_loss": Variant("concatenation as in the figure", "concat"),
 }
 """The paper's four are default, no_center_loss, single_scale and no_svhn."""
 
@@ -87,13 +77,20 @@ class AblateConfig:
     seed: int = 42
     device: str = "auto"
 
+    def chosen(self, known: Collection[str] = VARIANTS, what: str = "variant") -> list[str]:
+        """The variants to train, ``default`` among them."""
+        for name in self.variants:
+            check_choice(what, name, known)
+        wanted = {"default", *(self.variants or known)}
+        return [name for name in known if name in wanted]
+
     def run(self, variant: str) -> RunConfig:
         """The configuration of ``goen run`` for this variant."""
         chosen = VARIANTS[variant]
         return RunConfig(
-            preset=self.preset,
-            budget=self.budget,
-            representation=chosen.representation,
+            self.preset,
+            self.budget,
+            chosen.representation,
             center_loss=chosen.center_loss,
             calibration_ood=chosen.calibration_ood,
             seed=self.seed,
@@ -118,11 +115,7 @@ def ablate(
         stages: finished work, shared between studies; ``stages/`` beside out if not given.
     """
     out = Path(out)
-    for name in config.variants:
-        if name not in VARIANTS:
-            raise unknown("variant", name, VARIANTS)
-    wanted = {"default", *(config.variants or VARIANTS)}
-    variants = [name for name in VARIANTS if name in wanted]
+    variants = config.chosen()
     store = stages or Stages.beside(out)
     with alone_in(out):
         runs: dict[str, GateEvaluation] = {}
@@ -130,24 +123,28 @@ def ablate(
             _log.info(f"variant {name}")
             folder = out / "variants" / name
             runs[name] = evaluated_run(config.run(name), protocol, folder, store)
-        rows = [row for name in variants for row in _rows_of(name)]
-        rows.sort(key=lambda row: row.section != _HEAD)  # those with the head first
+        rows = [_Row(name, name, _HEAD, "goen") for name in variants]
+        rows += [
+            _Row(f"{name}_distance", name, _DISTANCE, "goen_distance")
+            for name in variants
+            if VARIANTS[name].has_own_network
+        ]
         results = [r for row in rows for r in _renamed_results(row, runs[row.variant])]
-        scores = _renamed_scores(rows, runs)
+        scores = {
+            dataset: {row.key: runs[row.variant].scores[dataset][row.method] for row in rows}
+            for dataset in runs["default"].scores
+        }
         keys = [row.key for row in rows]
         twins = {key: _with_center_loss(key) for key in keys if _with_center_loss(key) in keys}
-        results += _tests(keys, twins, scores, results)
-        summary: JsonObject = {
-            "study": "ablate",
-            "data": protocol.name,
-            "config": asdict(config),
-            "titles": {row.key: [VARIANTS[row.variant].title, row.section] for row in rows},
-            "with_center_loss": twins,
-            "uses_ood": [row.key for row in rows if row.section == _HEAD],
-            "skipped": {},
-            "calibration_ood": list(protocol.calibration_ood),
-            "missing": dict(protocol.missing),
-        }
+        results += _tests(twins, scores, results)
+        summary = summary_of(
+            "ablate",
+            asdict(config),
+            protocol,
+            {row.key: (VARIANTS[row.variant].title, row.section) for row in rows},
+            with_center_loss=twins,
+            uses_ood=[row.key for row in rows if row.section == _HEAD],
+        )
         with summarised(out, summary):
             write_results(out / "results.jsonl", results)
             write_scores(out / "scores.safetensors", scores)
@@ -164,13 +161,6 @@ class _Row:
     method: str
 
 
-def _rows_of(variant: str) -> list[_Row]:
-    rows = [_Row(variant, variant, _HEAD, "goen")]
-    if VARIANTS[variant].has_own_network:
-        rows.append(_Row(f"{variant}_distance", variant, _DISTANCE, "goen_distance"))
-    return rows
-
-
 def _renamed_results(row: _Row, run: GateEvaluation) -> list[Result]:
     """The row's results, with its key as the method; the classifier's with the head's."""
     return [
@@ -180,41 +170,17 @@ def _renamed_results(row: _Row, run: GateEvaluation) -> list[Result]:
     ]
 
 
-def _renamed_scores(rows: Sequence[_Row], runs: Mapping[str, GateEvaluation]) -> dict[str, Arrays]:
-    """The scores of every row, by dataset and row."""
-    scores: dict[str, Arrays] = {}
-    for row in rows:
-        for dataset, arrays in runs[row.variant].scores.items():
-            scores.setdefault(dataset, {})[row.key] = arrays[row.method]
-    return scores
-
-
 def _tests(
-    rows: Sequence[str],
-    twins: Mapping[str, str],
-    scores: Mapping[str, Arrays],
-    results: Sequence[Result],
+    twins: Mapping[str, str], scores: Mapping[str, Arrays], results: Sequence[Result]
 ) -> list[Result]:
-    by_key = {(r.method, r.dataset): r for r in results if r.metric == "auroc"}
-
-    def p_value(one: str, other: str, dataset: str) -> float:
-        test, ood = scores["test"], scores[dataset]
-        return paired_auroc_test(
-            id_a=test[one], ood_a=ood[one], id_b=test[other], ood_b=ood[other]
-        ).p_value
-
-    def result(row: str, dataset: str, metric: str, p: float) -> Result:
-        return replace(by_key[row, dataset], metric=metric, value=p, low=None, high=None)
-
     tests: list[Result] = []
-    for dataset in dict.fromkeys(r.dataset for r in by_key.values()):
-        others = [row for row in rows if row != "default"]
-        p_values = [p_value("default", row, dataset) for row in others]
-        for row, p in zip(others, holm(p_values), strict=True):
-            tests.append(result(row, dataset, "p_against_default", p))
+    areas = [r for r in results if r.metric == "auroc"]
+    for dataset in dict.fromkeys(r.dataset for r in areas):
+        here = {r.method: r for r in areas if r.dataset == dataset}
+        others = [r for r in here.values() if r.method != "default"]
+        tests += paired_tests(here["default"], others, scores, "p_against_default")
         for row, with_loss in twins.items():
-            p = p_value(with_loss, row, dataset)
-            tests.append(result(row, dataset, "p_of_center_loss", p))
+            tests += paired_tests(here[with_loss], [here[row]], scores, "p_of_center_loss")
     return tests
 
 

@@ -6,20 +6,26 @@ all methods of ``goen.studies.methods``, with paired tests, on the networks they
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from logging import getLogger
 from pathlib import Path
 
+from goen.checks import check_choice
 from goen.data.protocol import Protocol
-from goen.detectors import Detector
-from goen.detectors.pytorch_ood import pytorch_ood
-from goen.errors import ExtraMissing, UsageError, unknown
-from goen.io.manifest import JsonObject
+from goen.detectors import make_detector
+from goen.errors import ExtraMissing, UsageError
 from goen.io.results import Result, write_results, write_scores
 from goen.io.stages import Stages, alone_in, summarised
-from goen.metrics import holm, paired_auroc_test
-from goen.studies.evaluate import Arrays, evaluation_sets, id_rows, ood_rows
+from goen.studies.evaluate import (
+    Arrays,
+    evaluation_sets,
+    id_rows,
+    ood_rows,
+    paired_tests,
+    summary_of,
+)
 from goen.studies.experiment import Experiment
-from goen.studies.methods import METHODS, FitData, Method
+from goen.studies.methods import METHODS, Method, fit_detector
 from goen.studies.presets import Budget
 
 _log = getLogger(__name__)
@@ -82,37 +88,30 @@ def bench(
     out = Path(out)
     methods, skipped = _chosen(config, extra_methods)
     protocol = _with_sets(protocol, config.sets)
+    store = stages or Stages.beside(out)
     with alone_in(out):
         experiment = Experiment(
-            config.preset,
-            config.budget,
-            config.seed,
-            protocol,
-            stages or Stages.beside(out),
-            config.device,
+            config.preset, config.budget, config.seed, protocol, store, config.device
         )
         named = {*config.methods, *(method.key for method in extra_methods)}
         methods = [m for m in methods if m.key in named or _is_default(m, experiment)]
-        scores: dict[str, Arrays] = {}
+        scores: dict[str, Arrays] = {name: {} for name in evaluation_sets(protocol)}
         results: list[Result] = []
         for method in methods:
-            scores[method.key], rows = _measure(method, experiment)
-            results += rows
+            results += _measure(method, experiment, scores)
         results += _against_the_best(scores, results)
-        summary: JsonObject = {
-            "study": "bench",
-            "data": protocol.name,
-            "config": asdict(config),
-            "recipe": experiment.preset.to_json(),
-            "titles": {method.key: [method.title, method.section] for method in methods},
-            "uses_ood": [method.key for method in methods if method.uses_ood],
-            "skipped": skipped,
-            "calibration_ood": list(protocol.calibration_ood),
-            "missing": dict(protocol.missing),
-        }
+        summary = summary_of(
+            "bench",
+            asdict(config),
+            protocol,
+            {method.key: (method.title, method.section) for method in methods},
+            recipe=experiment.preset.to_json(),
+            uses_ood=[method.key for method in methods if method.uses_ood],
+            skipped=skipped,
+        )
         with summarised(out, summary):
             write_results(out / "results.jsonl", results)
-            write_scores(out / "scores.safetensors", _by_set(scores))
+            write_scores(out / "scores.safetensors", scores)
     return results
 
 
@@ -133,16 +132,19 @@ def _chosen(
     """The methods in the order of the table, and those left out with the reason."""
     _check_keys(extra_methods)
     available = {**METHODS, **{method.key: method for method in extra_methods}}
-    external, skipped = [], {}
+    external: list[Method] = []
+    skipped: dict[str, str] = {}
     for name in config.methods:
-        if name.startswith(_PYTORCH_OOD):
-            try:
-                external.append(_from_pytorch_ood(name.removeprefix(_PYTORCH_OOD)))
-            except ExtraMissing as error:
-                skipped[name] = str(error)
-                _log.warning(f"{name} is left out: {error}")
-        elif name not in available:
-            raise unknown("method", name, available)
+        _, is_external, own = name.partition(_PYTORCH_OOD)
+        if not is_external:
+            check_choice("method", name, available)
+            continue
+        try:
+            fit = partial(fit_detector, make_detector(name))
+            external.append(Method(f"pytorch_ood_{own.lower()}", f"pytorch-ood {own}", fit))
+        except ExtraMissing as error:
+            skipped[name] = str(error)
+            _log.warning(f"{name} is left out: {error}")
     wanted = {*(config.methods or METHODS), *(method.key for method in extra_methods)}
     methods = [method for key, method in available.items() if key in wanted] + external
     if not methods:
@@ -169,37 +171,26 @@ def _check_keys(extra_methods: Sequence[Method]) -> None:
         taken.add(method.key)
 
 
-def _from_pytorch_ood(name: str) -> Method:
-    detector = pytorch_ood(name)
-
-    def fit(data: FitData) -> Detector:
-        return detector.fit(*data["train"])
-
-    return Method(f"pytorch_ood_{name.lower()}", f"pytorch-ood {name}", fit)
-
-
 def _with_sets(protocol: Protocol, names: Sequence[str]) -> Protocol:
     for name in names:
-        if name not in protocol.evaluation:
-            raise unknown("OOD set", name, protocol.evaluation)
+        check_choice("OOD set", name, protocol.evaluation)
     kept = {n: ood for n, ood in protocol.evaluation.items() if n in names or not names}
     return replace(protocol, evaluation=kept)
 
 
-def _measure(method: Method, experiment: Experiment) -> tuple[Arrays, list[Result]]:
-    """The method's scores by set and all its numbers but the comparison with the best."""
+def _measure(method: Method, experiment: Experiment, scores: Mapping[str, Arrays]) -> list[Result]:
+    """All numbers of the method but the comparison with the best; its scores are added by set."""
     protocol = experiment.protocol
     fitted = experiment.fit(method)
-    scored = {n: experiment.score(fitted, s) for n, s in evaluation_sets(protocol).items()}
-    scores = {name: values for name, (values, _) in scored.items()}
-    seconds = (fitted.origin.seconds or 0.0) + sum(taken for _, taken in scored.values())
+    seconds = fitted.origin.seconds or 0.0
+    for name, images in evaluation_sets(protocol).items():
+        scores[name][method.key], taken = experiment.score(fitted, images)
+        seconds += taken
     _log.info(f"{method.title}: {seconds:.2f} s")
     origin = replace(fitted.origin, seconds=seconds)
-    test, _ = experiment.outputs(method.network, protocol.test, method.classification_mode)
-    test = fitted.detector.calibrated(test)
-    seconds = fitted.training_seconds
-    rows = id_rows(origin, test.logits.numpy(), protocol.test, training_seconds=seconds)
-    return scores, rows + ood_rows(origin, scores, protocol, fitted.seen)
+    logits = experiment.class_logits(fitted, protocol.test)
+    rows = id_rows(origin, logits, protocol.test, training_seconds=fitted.training_seconds)
+    return rows + ood_rows(origin, scores, protocol, fitted.seen)
 
 
 def _against_the_best(scores: Mapping[str, Arrays], results: Sequence[Result]) -> list[Result]:
@@ -216,20 +207,5 @@ def _against_the_best(scores: Mapping[str, Arrays], results: Sequence[Result]) -
         here = [r for r in rows if r.dataset == name]
         best = max(here, key=lambda r: r.value)
         others = [r for r in here if r is not best]
-        p_values = [
-            paired_auroc_test(
-                id_a=scores[best.method]["test"],
-                ood_a=scores[best.method][name],
-                id_b=scores[r.method]["test"],
-                ood_b=scores[r.method][name],
-            ).p_value
-            for r in others
-        ]
-        for row, p in zip(others, holm(p_values), strict=True):
-            found.append(replace(row, metric="p_against_best", value=p, low=None, high=None))
+        found += paired_tests(best, others, scores, "p_against_best")
     return found
-
-
-def _by_set(scores: Mapping[str, Arrays]) -> dict[str, Arrays]:
-    names = dict.fromkeys(name for arrays in scores.values() for name in arrays)
-    return {name: {method: scores[method][name] for method in scores} for name in names}

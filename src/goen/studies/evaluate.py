@@ -18,6 +18,7 @@ from goen.functional.cues import normalise
 from goen.functional.gaussian import ClassStatistics
 from goen.gate import Gate
 from goen.io.files import whole_file
+from goen.io.manifest import JsonObject, JsonValue
 from goen.io.provenance import hardware
 from goen.io.results import (
     Mistakes,
@@ -27,7 +28,7 @@ from goen.io.results import (
     write_results,
     write_scores,
 )
-from goen.metrics import id_metrics, ood_calibration, ood_metrics
+from goen.metrics import holm, id_metrics, ood_calibration, ood_metrics, paired_auroc_test
 from goen.outputs import Outputs
 from goen.studies.experiment import Experiment, FittedMethod
 from goen.studies.methods import Network, labels_of
@@ -57,21 +58,73 @@ def id_rows(
 
 
 def ood_rows(
-    origin: Origin, scores: Mapping[str, NDArray[Any]], protocol: Protocol, seen: Collection[str]
+    origin: Origin, scores: Mapping[str, Arrays], protocol: Protocol, seen: Collection[str]
 ) -> list[Result]:
     """Every OOD metric of one method on every OOD set of the protocol.
 
     Args:
         origin: of the numbers.
-        scores: of the ID images (``test``) and of each OOD set, by name.
+        scores: of the ID images (``test``) and of each OOD set, by set and method.
         protocol: the sets.
         seen: the sets of a kind that calibrated the method.
     """
     rows: list[Result] = []
     for name, ood in protocol.evaluation.items():
-        measured = asdict(ood_metrics(scores["test"], scores[name]))
+        measured = asdict(ood_metrics(scores["test"][origin.method], scores[name][origin.method]))
         rows += origin.rows(name, ood.group, measured, seen=name in seen)
     return rows
+
+
+def paired_tests(
+    reference: Result, others: Sequence[Result], scores: Mapping[str, Arrays], metric: str
+) -> list[Result]:
+    """The p-values of differences in AUROC: DeLong's paired test with Holm's correction.
+
+    Args:
+        reference: the AUROC of one method on one set.
+        others: those of others on the same set.
+        scores: by set and method.
+        metric: the name of the p-value, for results like those of the others.
+    """
+    test, ood = scores["test"], scores[reference.dataset]
+    key = reference.method
+    p_values = [
+        paired_auroc_test(
+            id_a=test[key], ood_a=ood[key], id_b=test[r.method], ood_b=ood[r.method]
+        ).p_value
+        for r in others
+    ]
+    return [
+        replace(r, metric=metric, value=p, low=None, high=None)
+        for r, p in zip(others, holm(p_values), strict=True)
+    ]
+
+
+def summary_of(
+    study: str,
+    config: JsonObject,
+    protocol: Protocol,
+    titles: Mapping[str, Sequence[str]],
+    **more: JsonValue,
+) -> JsonObject:
+    """What ``run.json`` of a study holds.
+
+    Args:
+        study: its command.
+        config: the options of the command.
+        protocol: the images.
+        titles: title and table section of each method, in the order of the tables.
+        more: what this study has beside.
+    """
+    return {
+        "study": study,
+        "data": protocol.name,
+        "config": config,
+        "titles": {key: list(title) for key, title in titles.items()},
+        "calibration_ood": list(protocol.calibration_ood),
+        "missing": dict(protocol.missing),
+        **more,
+    }
 
 
 def evaluation_sets(protocol: Protocol) -> dict[str, ImageSet]:
@@ -162,8 +215,7 @@ def _results(
     found = id_rows(classifier, test["logits"], protocol.test)
     found += gate.rows("test", "id", {"false_alarm_rate": test["is_ood"].mean()})
     for f in fitted:
-        by_set = {name: arrays[f.method.key] for name, arrays in scores.items()}
-        found += ood_rows(replace(f.origin, seconds=None), by_set, protocol, f.seen)
+        found += ood_rows(replace(f.origin, seconds=None), scores, protocol, f.seen)
     for name, ood in protocol.evaluation.items():
         flagged = {"flagged": scores[name]["is_ood"].mean()}
         found += gate.rows(name, ood.group, flagged, seen=name in last.seen)

@@ -256,3 +256,9 @@ class Experiment:
         started = time.perf_counter()
         scores = fitted.detector.score(outputs).numpy()
         return scores, time.perf_counter() - started + (0.0 if forward_mode == "plain" else seconds)
+
+    def class_logits(self, fitted: FittedMethod, images: ImageSet) -> NDArray[np.float32]:
+        """The logits of the method's classification of the set."""
+        method = fitted.method
+        outputs, _ = self.outputs(method.network, images, method.classification_mode)
+        return fitted.detector.calibrated(outputs).logits.numpy()

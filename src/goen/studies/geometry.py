@@ -8,16 +8,15 @@ from pathlib import Path
 from torch import Tensor
 
 from goen.data.protocol import Protocol
-from goen.errors import unknown
 from goen.functional.cues import normalise
 from goen.functional.gaussian import ClassStatistics
 from goen.functional.geometry import feature_geometry, nearest_mean_agreement
-from goen.io.manifest import JsonObject
 from goen.io.results import Origin, Result, write_results
 from goen.io.stages import Stages, alone_in, summarised
 from goen.models import Backbone
 from goen.outputs import Outputs
 from goen.studies.ablate import VARIANTS, AblateConfig
+from goen.studies.evaluate import summary_of
 from goen.studies.experiment import AS_PRESET, Experiment
 from goen.studies.methods import labels_of
 from goen.studies.networks import EpochRecord, write_epochs
@@ -44,11 +43,7 @@ def geometry(
     """
     out = Path(out)
     store = stages or Stages.beside(out)
-    for name in config.variants:
-        if name not in NETWORK_VARIANTS:
-            raise unknown("variant with a network of its own", name, NETWORK_VARIANTS)
-    wanted = {"default", *(config.variants or NETWORK_VARIANTS)}
-    variants = [name for name in NETWORK_VARIANTS if name in wanted]
+    variants = config.chosen(NETWORK_VARIANTS, "variant with a network of its own")
     with alone_in(out):
         results: list[Result] = []
         epochs: list[EpochRecord] = []
@@ -69,17 +64,10 @@ def geometry(
             )
             for dataset, images in {"train": protocol.train, "test": protocol.test}.items():
                 outputs, _ = experiment.outputs(AS_PRESET, images)
-                results += _rows(
-                    origin, trained.network, dataset, outputs, labels_of(images.labels)
-                )
-        summary: JsonObject = {
-            "study": "geometry",
-            "data": protocol.name,
-            "config": asdict(config),
-            "titles": {name: [VARIANTS[name].title, ""] for name in variants},
-            "skipped": {},
-            "missing": dict(protocol.missing),
-        }
+                labels = labels_of(images.labels)
+                results += _rows(origin, trained.network, dataset, outputs, labels)
+        titles = {name: (VARIANTS[name].title, "") for name in variants}
+        summary = summary_of("geometry", asdict(config), protocol, titles)
         with summarised(out, summary):
             write_results(out / "results.jsonl", results)
             write_epochs(out / "training.jsonl", epochs)

@@ -2,35 +2,17 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeVar, get_args
+from functools import partial
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
-from goen.detectors import (
-    FDBD,
-    GEN,
-    KNN,
-    ODIN,
-    Detector,
-    Energy,
-    Goen,
-    GoenM,
-    Mahalanobis,
-    MaSF,
-    MaxLogit,
-    MaxSoftmax,
-    MultilayerMahalanobis,
-    ReAct,
-    RelativeMahalanobis,
-    TemperatureScaling,
-    Uncertainty,
-    ViM,
-)
+from goen.checks import check_choice
+from goen.detectors import Detector, Goen, GoenM, MaSF, MultilayerMahalanobis, make_detector
 from goen.detectors._bank import ROWS
 from goen.detectors.calibration_head import HeadConfig
-from goen.detectors.goen_m import LogitCue
-from goen.errors import UsageError, unknown
+from goen.errors import UsageError
 from goen.models import Backbone
 from goen.outputs import Outputs
 
@@ -40,7 +22,6 @@ Network = Literal[
 ]
 Role = Literal["train", "calibration", "ood"]
 ForwardMode = Literal["plain", "perturbed", "flip_averaged", "last_map_max", "last_map_mean_std"]
-_Detector = TypeVar("_Detector", bound=Detector)
 
 
 class Labelled(NamedTuple):
@@ -124,8 +105,7 @@ class Method:
             ("forward mode", ForwardMode, (self.forward_mode,)),
         ):
             for name in names:
-                if name not in get_args(known):
-                    raise unknown(what, name, get_args(known))
+                check_choice(what, name, get_args(known))
 
     @property
     def classification_mode(self) -> ForwardMode:
@@ -138,11 +118,6 @@ class Method:
         return "ood" in self.fits_on
 
 
-def _goen(data: FitData) -> Detector:
-    held_out = data["calibration"].outputs if data.ood else None
-    return Goen(feature="z", head=data.head).fit(*data["train"], held_out=held_out, ood=data.ood)
-
-
 def goen_m_for(network: Backbone, rows: int = ROWS) -> GoenM:
     """goen-m with the cues that were selected for this kind of network; not fitted.
 
@@ -153,119 +128,94 @@ def goen_m_for(network: Backbone, rows: int = ROWS) -> GoenM:
         rows: how many training images to keep.
     """
     if network.config.architecture == "fast_cnn":
-        logit_cues: tuple[LogitCue, ...] = ("entropy", "energy")
-        return GoenM(("block2", "block3.conv1"), rows=rows, logit_cues=logit_cues)
+        layers = ("block2", "block3.conv1")
+        return GoenM(layers, rows=rows, logit_cues=("entropy", "energy"))
     return GoenM(network.two_scales, rows=rows)
 
 
-def _goen_m(data: FitData) -> Detector:
-    return goen_m_for(data.network).fit(
-        *data["train"], held_out=data["calibration"].outputs, ood=data.ood
-    )
+def _make(name: str, data: FitData) -> Detector:
+    """The detector of this name for the network of these outputs; not fitted."""
+    scales = tuple(scale.name for scale in data.network.scales)
+    made: Mapping[str, Callable[[], Detector]] = {
+        "goen": lambda: Goen(feature="z", head=data.head),
+        "goen_m": lambda: goen_m_for(data.network),
+        "masf": lambda: MaSF(feature=scales),
+        "mm_pp": lambda: MultilayerMahalanobis(feature=scales),
+    }
+    return made[name]() if name in made else make_detector(name)
 
 
-def _on_scales(
-    make: Callable[[tuple[str, ...]], _Detector],
-) -> Callable[[FitData], _Detector]:
-    def fit(data: FitData) -> _Detector:
-        scales = tuple(scale.name for scale in data.network.scales)
-        return make(scales).fit(*data["train"])
+def fit_detector(detector: str | Detector, data: FitData) -> Detector:
+    """The detector, fitted on the roles that its method declares.
 
-    return fit
-
-
-def _on(role: Role, make: Callable[[], _Detector]) -> Callable[[FitData], _Detector]:
-    return lambda data: make().fit(*data[role])
+    Without training images it is fitted on those for calibration; without any it needs no fit.
+    """
+    made = _make(detector, data) if isinstance(detector, str) else detector
+    if "train" in data.sets:
+        held_out = data["calibration"].outputs if "calibration" in data.sets else None
+        return made.fit(*data["train"], held_out=held_out, ood=data.ood)
+    return made.fit(*data["calibration"]) if data.sets else made
 
 
-def _nothing(make: Callable[[], _Detector]) -> Callable[[FitData], _Detector]:
-    return lambda data: make()
+def _method(
+    key: str,
+    title: str,
+    section: TableSection,
+    network: Network = "standard",
+    fits_on: tuple[Role, ...] = ("train",),
+    *,
+    detector: str | None = None,
+    forward_mode: ForwardMode = "plain",
+) -> Method:
+    """A method with the detector of this name, or of its own key."""
+    fit = partial(fit_detector, detector or key)
+    return Method(key, title, fit, section, network, fits_on, forward_mode)
 
 
-def _own_uncertainty(key: str, title: str, network: Network) -> Method:
-    """A network that provides its own uncertainty estimate."""
-    return Method(key, title, _nothing(Uncertainty), "predictive", network, ())
-
+# A network that provides its own uncertainty estimate.
+_uncertainty = partial(_method, section="predictive", fits_on=(), detector="uncertainty")
+_davis = partial(_method, section="newer", fits_on=(), detector="energy")
+_goen_m = partial(_method, section="goen", detector="goen_m", fits_on=("train", "calibration"))
 
 _ALL = (
-    Method("max_softmax", "Max softmax", _nothing(MaxSoftmax), "predictive", fits_on=()),
-    Method(
-        "temperature_scaling",
-        "Temperature scaling",
-        _on("calibration", TemperatureScaling),
-        "predictive",
-        fits_on=("calibration",),
-    ),
-    _own_uncertainty("mc_dropout", "MC dropout", "dropout"),
-    _own_uncertainty("deep_ensemble", "Deep ensemble", "ensemble"),
-    _own_uncertainty("evidential", "Evidential", "evidential"),
-    _own_uncertainty("epinet", "EpiNet", "epinet"),
-    _own_uncertainty("mixture_of_experts", "Mixture of experts", "experts"),
-    Method("energy", "Energy", _nothing(Energy), "post-hoc", fits_on=()),
-    Method("odin", "ODIN", _nothing(ODIN), "post-hoc", fits_on=(), forward_mode="perturbed"),
-    Method("mahalanobis", "Mahalanobis", _on("train", Mahalanobis), "post-hoc"),
-    Method("knn", "KNN", _on("train", KNN), "post-hoc"),
-    Method("max_logit", "Max logit", _nothing(MaxLogit), "newer", fits_on=()),
-    Method("gen", "GEN", _nothing(GEN), "newer", fits_on=()),
-    Method(
-        "relative_mahalanobis", "Relative Mahalanobis", _on("train", RelativeMahalanobis), "newer"
-    ),
-    Method(
-        "mahalanobis_pp",
-        "Mahalanobis++",
-        _on("train", lambda: Mahalanobis(normalise=True)),
-        "newer",
-    ),
-    Method("vim", "ViM", _on("train", ViM), "newer"),
-    Method("react", "ReAct", _on("train", ReAct), "newer"),
-    Method("fdbd", "fDBD", _on("train", FDBD), "newer"),
-    Method(
-        "davis",
-        "DAVIS, maximum",
-        _nothing(Energy),
-        "newer",
-        fits_on=(),
-        forward_mode="last_map_max",
-    ),
-    Method(
-        "davis_std",
-        "DAVIS, mean + standard deviation",
-        _nothing(Energy),
-        "newer",
-        fits_on=(),
-        forward_mode="last_map_mean_std",
-    ),
-    Method("masf", "MaSF", _on_scales(lambda s: MaSF(feature=s)), "newer", "goen"),
-    Method(
-        "mm_pp", "MM++", _on_scales(lambda s: MultilayerMahalanobis(feature=s)), "newer", "goen"
-    ),
-    Method("knn_multi_scale", "KNN, multi-scale", _on("train", KNN), "newer", "goen"),
-    Method("goen_distance", "GOEN, distance only", _goen, "goen", "goen"),
-    Method("goen", "GOEN", _goen, "goen", "goen", ("train", "calibration", "ood")),
-    Method(
-        "goen_m_plain",
-        "goen-m, ordinary network",
-        _goen_m,
-        "goen",
-        fits_on=("train", "calibration"),
-    ),
-    Method("goen_m", "goen-m", _goen_m, "goen", "goen", ("train", "calibration")),
-    Method(
+    _method("max_softmax", "Max softmax", "predictive", fits_on=()),
+    _method("temperature_scaling", "Temperature scaling", "predictive", fits_on=("calibration",)),
+    _uncertainty("mc_dropout", "MC dropout", network="dropout"),
+    _uncertainty("deep_ensemble", "Deep ensemble", network="ensemble"),
+    _uncertainty("evidential", "Evidential", network="evidential"),
+    _uncertainty("epinet", "EpiNet", network="epinet"),
+    _uncertainty("mixture_of_experts", "Mixture of experts", network="experts"),
+    _method("energy", "Energy", "post-hoc", fits_on=()),
+    _method("odin", "ODIN", "post-hoc", fits_on=(), forward_mode="perturbed"),
+    _method("mahalanobis", "Mahalanobis", "post-hoc"),
+    _method("knn", "KNN", "post-hoc"),
+    _method("max_logit", "Max logit", "newer", fits_on=()),
+    _method("gen", "GEN", "newer", fits_on=()),
+    _method("relative_mahalanobis", "Relative Mahalanobis", "newer"),
+    _method("mahalanobis_pp", "Mahalanobis++", "newer"),
+    _method("vim", "ViM", "newer"),
+    _method("react", "ReAct", "newer"),
+    _method("fdbd", "fDBD", "newer"),
+    _davis("davis", "DAVIS, maximum", forward_mode="last_map_max"),
+    _davis("davis_std", "DAVIS, mean + standard deviation", forward_mode="last_map_mean_std"),
+    _method("masf", "MaSF", "newer", "goen"),
+    _method("mm_pp", "MM++", "newer", "goen"),
+    _method("knn_multi_scale", "KNN, multi-scale", "newer", "goen", detector="knn"),
+    _method("goen_distance", "GOEN, distance only", "goen", "goen", detector="goen"),
+    _method("goen", "GOEN", "goen", "goen", ("train", "calibration", "ood")),
+    _goen_m("goen_m_plain", "goen-m, ordinary network"),
+    _goen_m("goen_m", "goen-m", network="goen"),
+    _goen_m(
         "goen_m_flip_averaged",
         "goen-m, flip-averaged",
-        _goen_m,
-        "goen",
-        "goen",
-        ("train", "calibration"),
+        network="goen",
         forward_mode="flip_averaged",
     ),
-    Method(
+    _goen_m(
         "goen_m_ood",
         "goen-m, fitted with OOD",
-        _goen_m,
-        "goen",
-        "goen",
-        ("train", "calibration", "ood"),
+        network="goen",
+        fits_on=("train", "calibration", "ood"),
     ),
 )
 

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import numpy as np
 
+from goen.checks import check_choice
 from goen.data.imageset import ImageSet
 from goen.data.protocol import Protocol
 from goen.data.transforms.corruptions import CORRUPTIONS, SEVERITIES, corrupt, read_cifar10c
-from goen.errors import UsageError, unknown
+from goen.errors import UsageError
 from goen.functional.conformal import threshold
 from goen.gate import HeldOut
-from goen.io.manifest import JsonObject
 from goen.io.results import Result, write_results
 from goen.io.stages import Stages, alone_in, summarised
-from goen.studies.evaluate import id_rows
+from goen.studies.evaluate import id_rows, summary_of
 from goen.studies.experiment import Experiment, FittedMethod
 from goen.studies.methods import METHODS
 from goen.studies.presets import Budget
@@ -106,15 +106,13 @@ def robust(
             for f in fitted:
                 results += _measure(experiment, f, images, limits[f.method.key])
             experiment.forget(images)
-        summary: JsonObject = {
-            "study": "robust",
-            "data": protocol.name,
-            "config": {**asdict(config), "cifar10c": str(config.cifar10c or "")},
-            "recipe": experiment.preset.to_json(),
-            "titles": {m.key: [m.title, m.section] for m in methods},
-            "skipped": {},
-            "missing": dict(protocol.missing),
-        }
+        summary = summary_of(
+            "robust",
+            {**asdict(config), "cifar10c": str(config.cifar10c or "")},
+            protocol,
+            {method.key: (method.title, method.section) for method in methods},
+            recipe=experiment.preset.to_json(),
+        )
         with summarised(out, summary):
             write_results(out / "results.jsonl", results)
     return results
@@ -128,11 +126,9 @@ def _check(config: RobustConfig, protocol: Protocol) -> None:
             "--data cifar10."
         )
     for name in config.methods:
-        if name not in METHODS:
-            raise unknown("method", name, METHODS)
+        check_choice("method", name, METHODS)
     for name in config.corruptions:
-        if name not in CORRUPTIONS:
-            raise unknown("corruption", name, CORRUPTIONS)
+        check_choice("corruption", name, CORRUPTIONS)
     if not config.methods or not config.severities:
         raise UsageError("Name at least one method and one severity.")
     for severity in config.severities:
@@ -160,13 +156,9 @@ def _measure(
     experiment: Experiment, fitted: FittedMethod, images: ImageSet, limit: float
 ) -> list[Result]:
     scores, _ = experiment.score(fitted, images)
-    outputs = experiment.outputs(fitted.method.network, images, fitted.method.classification_mode)[
-        0
-    ]
-    outputs = fitted.detector.calibrated(outputs)
     return id_rows(
         fitted.origin,
-        outputs.logits.numpy(),
+        experiment.class_logits(fitted, images),
         images,
         images.name,
         mean_score=scores.mean(),

@@ -11,17 +11,16 @@ from goen.checks import check_choice, check_number
 from goen.data.input_spec import ImageInputs
 from goen.data.inputs import as_stream
 from goen.data.protocol import Protocol
-from goen.detectors import Detector, Goen
-from goen.errors import UsageError, unknown
+from goen.detectors import Goen
+from goen.errors import UsageError
 from goen.functional.conformal import threshold
 from goen.gate import Gate, HeldOut
 from goen.gate.fitting.passes import gather
 from goen.gate.threshold import COMPARED_IMAGES
-from goen.io.manifest import JsonObject
 from goen.io.stages import Stages, alone_in, summarised
 from goen.models import Representation
 from goen.models.flip_averaging import FlipAveraged
-from goen.studies.evaluate import GateEvaluation, evaluate_gate
+from goen.studies.evaluate import GateEvaluation, evaluate_gate, summary_of
 from goen.studies.experiment import AS_PRESET, Experiment, FittedMethod
 from goen.studies.methods import METHODS, Method, labels_of
 from goen.studies.networks import write_epochs
@@ -78,8 +77,7 @@ class RunConfig:
         check_choice("representation", self.representation, representations)
         check_choice("calibration_ood", self.calibration_ood, get_args(CalibrationOod))
         check_number("center_loss", self.center_loss, at_least=0)
-        if self.detector not in METHODS:
-            raise unknown("detector", self.detector, METHODS)
+        check_choice("detector", self.detector, METHODS)
         method = METHODS[self.detector]
         if method.network not in _NETWORKS or method.forward_mode not in _FORWARD_MODES:
             raise UsageError(
@@ -122,51 +120,43 @@ def run(
         out: the run's folder.
         stages: finished work, shared between studies; ``stages/`` beside out if not given.
     """
-    out = Path(out)
-    return evaluated_run(config, protocol, out, stages or Stages.beside(out)).gate
+    return evaluated_run(config, protocol, Path(out), stages).gate
 
 
 def evaluated_run(
-    config: RunConfig, protocol: Protocol, out: Path, stages: Stages
+    config: RunConfig, protocol: Protocol, out: Path, stages: Stages | None
 ) -> GateEvaluation:
     """The same as ``run``, with the results and the scores."""
     with alone_in(out):
-        return _run(config, protocol, out, stages)
-
-
-def _run(config: RunConfig, protocol: Protocol, out: Path, stages: Stages) -> GateEvaluation:
-    experiment = Experiment(
-        config.preset_for(protocol),
-        config.budget,
-        config.seed,
-        config.protocol_for(protocol),
-        stages,
-        config.device,
-    )
-    # Too few held-out images for the rate: an error before training.
-    threshold(np.zeros(len(protocol.held_out)), config.false_alarm_rate)
-    fitted = [experiment.fit(method) for method in _methods(config, experiment.protocol)]
-    detector = fitted[-1].detector
-    gate = _make_gate(config, experiment, fitted[-1])
-    evaluation = evaluate_gate(gate, experiment, fitted)
-    summary: JsonObject = {
-        "study": "run",
-        "data": protocol.name,
-        "config": asdict(config),
-        "titles": {f.method.key: [f.method.title, ""] for f in fitted},
-        "uses_ood": [f.method.key for f in fitted if f.method.uses_ood],
-        "calibration_ood": list(protocol.calibration_ood),
-        "missing": dict(protocol.missing),
-        "threshold": gate.threshold,
-        "condition_number": _condition_number(detector),
-        "held_out": len(protocol.held_out),
-        "metadata": evaluation.gate.metadata,
-    }
-    with summarised(out, summary):
-        evaluation.write(out)
-        write_epochs(out / "training.jsonl", experiment.members(AS_PRESET)[0].epochs)
-        gaps = enumerate(detector.head_gaps_ if isinstance(detector, Goen) else ())
-        write_epochs(out / "head.jsonl", [{"epoch": epoch, "gap": gap} for epoch, gap in gaps])
+        experiment = Experiment(
+            config.preset_for(protocol),
+            config.budget,
+            config.seed,
+            config.protocol_for(protocol),
+            stages or Stages.beside(out),
+            config.device,
+        )
+        # Too few held-out images for the rate: an error before training.
+        threshold(np.zeros(len(protocol.held_out)), config.false_alarm_rate)
+        fitted = [experiment.fit(method) for method in _methods(config, experiment.protocol)]
+        paper = fitted[-1].detector if isinstance(fitted[-1].detector, Goen) else None
+        evaluation = evaluate_gate(_make_gate(config, experiment, fitted[-1]), experiment, fitted)
+        summary = summary_of(
+            "run",
+            asdict(config),
+            protocol,
+            {f.method.key: (f.method.title, "") for f in fitted},
+            uses_ood=[f.method.key for f in fitted if f.method.uses_ood],
+            threshold=evaluation.gate.threshold,
+            condition_number=paper and paper.gaussians_.whitening_.condition_number,
+            held_out=len(protocol.held_out),
+            metadata=evaluation.gate.metadata,
+        )
+        with summarised(out, summary):
+            evaluation.write(out)
+            write_epochs(out / "training.jsonl", experiment.members(AS_PRESET)[0].epochs)
+            gaps = enumerate(paper.head_gaps_ if paper else ())
+            write_epochs(out / "head.jsonl", [{"epoch": epoch, "gap": gap} for epoch, gap in gaps])
     return evaluation
 
 
@@ -176,13 +166,6 @@ def _methods(config: RunConfig, protocol: Protocol) -> list[Method]:
     if config.detector == "goen":
         keys[1:] = ["goen_distance", *(["goen"] if protocol.calibration_ood else [])]
     return [replace(METHODS[key], network=AS_PRESET) for key in dict.fromkeys(keys)]
-
-
-def _condition_number(detector: Detector) -> float | None:
-    """Of the covariance of the paper's detector."""
-    if not isinstance(detector, Goen):
-        return None
-    return detector.gaussians_.whitening_.condition_number
 
 
 def _make_gate(config: RunConfig, experiment: Experiment, fitted: FittedMethod) -> Gate:

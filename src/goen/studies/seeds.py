@@ -6,9 +6,9 @@ from pathlib import Path
 
 from goen.data.protocol import Protocol
 from goen.errors import UsageError
-from goen.io.manifest import JsonObject
 from goen.io.results import Result, write_results
 from goen.io.stages import Stages, alone_in, summarised
+from goen.studies.evaluate import summary_of
 from goen.studies.methods import METHODS
 from goen.studies.presets import SEEDS
 from goen.studies.run import RunConfig, evaluated_run
@@ -48,17 +48,14 @@ def seeds(
             folder = out / "seeds" / str(seed)
             results += evaluated_run(replace(config, seed=seed), protocol, folder, store).results
         methods = dict.fromkeys(r.method for r in results if r.metric == "auroc")
-        summary: JsonObject = {
-            "study": "seeds",
-            "data": protocol.name,
-            "config": asdict(config),
-            "titles": {key: [METHODS[key].title, ""] for key in methods},
-            "uses_ood": [key for key in methods if METHODS[key].uses_ood],
-            "seeds": list(seeds),
-            "skipped": {},
-            "calibration_ood": list(protocol.calibration_ood),
-            "missing": dict(protocol.missing),
-        }
+        summary = summary_of(
+            "seeds",
+            asdict(config),
+            protocol,
+            {key: (METHODS[key].title, "") for key in methods},
+            uses_ood=[key for key in methods if METHODS[key].uses_ood],
+            seeds=list(seeds),
+        )
         with summarised(out, summary):
             write_results(out / "results.jsonl", results)
     return results
