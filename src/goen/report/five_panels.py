@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from goen.report.blocks import Drawing, FigureRow, Paragraph, Section
+from goen.report.blocks import Drawing, Section, text_of
 from goen.report.figures.five_panels import Line, five_panels
 from goen.report.run_folder import Epoch, RunFolder
 
@@ -33,20 +33,11 @@ def five_panel_section(run: RunFolder) -> list[Section]:
     missing = [panel for panel, has in panels.items() if not has]
     if not drawn:
         return []
-    text = (
-        "The five panels of the paper's summary figure: validation accuracy by epoch, the "
-        "convergence of the calibration head, the compactness of the classes, the ablation, and "
-        "the spread over seeds."
-    )
-    if missing:
-        text += (
-            f" Not drawn, for want of further studies: {', '.join(missing)}. goen report RUN "
-            "--with FOLDER ... reads the folders of goen ablate, seeds and geometry."
-        )
+    text = text_of("run.html", "five_panels", missing=missing)
     figure = five_panels(training, calibration, ratios, ablation, seeds)
     alt = f"Panels of the paper's summary figure: {', '.join(drawn)}."
     drawing = Drawing("five-panels", figure, alt, wide=True)
-    return [Section("The paper's five panels", [Paragraph(text), FigureRow.of(drawing)])]
+    return [Section("The paper's five panels", [text, [drawing]])]
 
 
 def _line(epochs: list[Epoch], quantity: str) -> Line:

@@ -4,7 +4,7 @@ import json
 import shlex
 
 from goen.data.protocol import EXTRA_SETS
-from goen.report.blocks import Details, FactTable, PageBlock, Paragraph, Section
+from goen.report.blocks import Details, FactTable, PageBlock, Section
 from goen.report.run_folder import RunFolder
 
 
@@ -30,8 +30,8 @@ def provenance(run: RunFolder) -> Section:
         "figures/ as SVG, PNG and PDF."
     )
     blocks: list[PageBlock] = [
-        Paragraph(text),
-        FactTable(("what", "value"), tuple(rows)),
+        text,
+        FactTable(("what", "value"), rows),
         _splits(run),
     ]
     if summary.recipe:

@@ -1,25 +1,22 @@
 """The report of ``goen robust``: corruptions by severity."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from statistics import fmean
 
 import numpy as np
-from markupsafe import Markup
 from numpy.typing import NDArray
 
 from goen.io.results import Result
 from goen.report.blocks import (
     Drawing,
-    FigureRow,
     Page,
-    PageBlock,
     Paragraph,
-    ResultTable,
     Section,
     bold,
-    listed,
     number_of,
     slug,
+    text_of,
 )
 from goen.report.comparison import left_out_notes
 from goen.report.figures.robust import CROWDED, severity_boxes, severity_map
@@ -27,6 +24,7 @@ from goen.report.run_folder import RunFolder
 from goen.report.summary import Summary
 from goen.report.table import Cell, Row, Table
 
+_text = partial(text_of, "robust.html")
 _MEANINGS = {
     "accuracy": "The share of images classified correctly. Higher is better.",
     "ece": "Expected calibration error of the confidence, in bins of equal width{bins}. Lower is "
@@ -141,37 +139,33 @@ def _by_corruption(results: Sequence[Result], summary: Summary, metric: str) -> 
 
 def robust_page(run: RunFolder, tables: Sequence[Table]) -> Page:
     """Every metric by severity, and maps of corruption by severity."""
-    sections = [
-        Section("By severity", _severity_figures(run)),
-        Section("By corruption", _maps(run)),
-        Section("Tables", list(map(ResultTable, tables))),
-    ]
-    return Page(f"Robustness on {run.summary.data}", _summary(run), sections)
-
-
-def _summary(run: RunFolder) -> list[PageBlock]:
     corruptions, severities = _corruptions(run.results)
-    lowest = []
-    for method in _methods(run):
-        found = [r for r in run.results if (r.method, r.metric) == (method, "accuracy")]
-        if found:
-            low = min(found, key=lambda r: r.value)
-            name, severity = split_name(low.dataset)
-            where = f"{name.replace('_', ' ')}, severity {severity}" if severity else _CLEAN
-            shown = (bold(low.value, ".1%"), run.label(method), where)
-            lowest.append(Markup("{} for {} ({})").format(*shown))
-    lead = Markup("The test images of {} under {} at {} {}. The lowest accuracy is {}.").format(
-        run.summary.data,
-        number_of(len(corruptions), "corruption"),
-        "severity" if len(severities) == 1 else "severities",
-        ", ".join(map(str, severities)),
-        listed(lowest),
+    lead = _text(
+        "lead",
+        data=run.summary.data,
+        corruptions=corruptions,
+        severities=severities,
+        lowest=[low for method in _methods(run) for low in _lowest(run, method)],
     )
-    text = (
-        "A corrupted image still belongs to its class, so flagging it is not an error in itself. "
-        "Ideally a gate flags the images that the classifier gets wrong."
-    )
-    return [Paragraph(lead, "lead"), Paragraph(text)]
+    drawings = _severity_figures(run)
+    sections = [
+        Section("By severity", [_text("by_severity", corruptions=corruptions), drawings]),
+        Section("By corruption", [_text("by_corruption"), _maps(run, corruptions, severities)]),
+        Section("Tables", tables),
+    ]
+    title = f"Robustness on {run.summary.data}"
+    return Page(title, [Paragraph(lead, "lead"), _text("errors")], sections)
+
+
+def _lowest(run: RunFolder, method: str) -> list[str]:
+    """The method's lowest accuracy, and where."""
+    found = [r for r in run.results if (r.method, r.metric) == (method, "accuracy")]
+    if not found:
+        return []
+    low = min(found, key=lambda r: r.value)
+    name, severity = split_name(low.dataset)
+    where = f"{name.replace('_', ' ')}, severity {severity}" if severity else _CLEAN
+    return [bold(low.value, ".1%") + f" for {run.label(method)} ({where})"]
 
 
 def _methods(run: RunFolder) -> list[str]:
@@ -195,7 +189,7 @@ def _values(run: RunFolder, metric: str) -> dict[str, dict[int, list[float]]]:
     return {name: dict(sorted(own.items())) for name, own in joined.items()}
 
 
-def _severity_figures(run: RunFolder) -> list[PageBlock]:
+def _severity_figures(run: RunFolder) -> list[Drawing]:
     drawings = []
     for metric, title in _METRICS.items():
         values = _values(run, metric)
@@ -205,14 +199,7 @@ def _severity_figures(run: RunFolder) -> list[PageBlock]:
             if part:
                 whole = f"{title}, {next(iter(part))}" if len(parts) > 1 else title
                 drawings.append(_severity_figure(metric, whole, part))
-    text = (
-        "Boxes: quartiles over corruptions, whiskers up to 1.5 times the interquartile range. "
-        "Lines: the means."
-    )
-    corruptions = _corruptions(run.results)[0]
-    if len(corruptions) == 1:
-        text = f"The one corruption is {corruptions[0].replace('_', ' ')}."
-    return [Paragraph(text), FigureRow(tuple(drawings))]
+    return drawings
 
 
 def _severity_figure(
@@ -227,8 +214,7 @@ def _severity_figure(
     return Drawing(f"severity-{slug(title)}", figure, alt, wide=len(values) >= CROWDED)
 
 
-def _maps(run: RunFolder) -> list[PageBlock]:
-    corruptions, severities = _corruptions(run.results)
+def _maps(run: RunFolder, corruptions: Sequence[str], severities: Sequence[int]) -> list[Drawing]:
     drawings = []
     for metric in ("accuracy", "flagged"):
         drawn: list[NDArray[np.float64]] = []
@@ -251,5 +237,4 @@ def _maps(run: RunFolder) -> list[PageBlock]:
                     "results.jsonl.",
                 )
             )
-    text = "Methods with equal values everywhere (one network's accuracy) are drawn once."
-    return [Paragraph(text), FigureRow(tuple(drawings))]
+    return drawings

@@ -2,11 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from markupsafe import Markup
-
 from goen.io.results import Result
 from goen.metrics import over_seeds
-from goen.report.blocks import Drawing, FigureRow, Page, Paragraph, ResultTable, Section
+from goen.report.blocks import Drawing, Page, Paragraph, Section, text_of
 from goen.report.comparison import apart_notes, left_out_notes
 from goen.report.figures.bench import seed_points
 from goen.report.run_folder import RunFolder
@@ -83,16 +81,10 @@ def seeds_tables(results: Sequence[Result], summary: Summary) -> list[Table]:
 def seeds_page(run: RunFolder, tables: Sequence[Table]) -> Page:
     """Points per seed with mean and standard deviation; a table of every number."""
     seeds = list(dict.fromkeys(r.seed for r in run.results))
-    lead = Markup(
-        "The same configuration on {}, trained with {} seeds ({}). Data and splits stay the same: "
-        "only the training differs."
-    ).format(run.summary.data, len(seeds), ", ".join(map(str, seeds)))
-    text = (
-        "The standard deviation is that of a sample (n − 1). With few seeds it is itself uncertain."
-    )
+    lead = text_of("seeds.html", "lead", data=run.summary.data, seeds=seeds)
     sections = [
-        Section("Spread over seeds", [Paragraph(text), FigureRow(tuple(_drawings(run)))]),
-        Section("Tables", list(map(ResultTable, tables))),
+        Section("Spread over seeds", [text_of("seeds.html", "spread"), _drawings(run)]),
+        Section("Tables", tables),
     ]
     return Page(f"Seeds on {run.summary.data}", [Paragraph(lead, "lead")], sections)
 
