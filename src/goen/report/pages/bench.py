@@ -117,7 +117,7 @@ def _summary(run: RunFolder, compared: str) -> list[PageBlock]:
         data=run.summary.data,
         budgets=", ".join(dict.fromkeys(r.budget for r in run.results)),
         seeds=", ".join(dict.fromkeys(str(r.seed) for r in run.results)),
-        unseen=[best for name in run.sets if name not in run.seen for best in _best(run, name)],
+        unseen=[best for name in run.unseen for best in _best(run, name)],
         others=[best for name in run.sets if name in run.seen for best in _best(run, name)],
     )
     return [Paragraph(lead, "lead"), _text("caution")]
@@ -125,17 +125,13 @@ def _summary(run: RunFolder, compared: str) -> list[PageBlock]:
 
 def _best(run: RunFolder, name: str) -> list[str]:
     """The highest AUROC on the set among the methods that its kind did not calibrate."""
-    found = [r for r in _aurocs(run, name) if not r.seen_in_calibration]
+    measured = [run.by_key.get((method, name, "auroc")) for method in run.titles]
+    found = [r for r in measured if r is not None and not r.seen_in_calibration]
     if not found:
         return []
     shown = f"{max(r.value for r in found):.4f}"
     methods = [run.label(r.method) for r in found if f"{r.value:.4f}" == shown]
     return [bold(float(shown)) + f" on {name} ({first_of(methods)})"]
-
-
-def _aurocs(run: RunFolder, name: str) -> list[Result]:
-    found = [run.by_key.get((method, name, "auroc")) for method in run.titles]
-    return [r for r in found if r is not None]
 
 
 # -- intervals -----------------------------------------------------------------------------------
@@ -254,13 +250,9 @@ def _legend(run: RunFolder, method: str, name: str) -> str:
 
 def _representatives(run: RunFolder) -> set[str]:
     """Of each section, the method with the highest mean AUROC over the unseen sets."""
-    sets = [name for name in run.sets if name not in run.seen] or list(run.sets)
     best: dict[str, tuple[float, str]] = {}
     for method, (_, section) in run.titles.items():
-        found = [run.by_key.get((method, name, "auroc")) for name in sets]
-        values = [r.value for r in found if r is not None]
-        if len(values) == len(sets):
-            mean = sum(values) / len(values)
-            if section not in best or mean > best[section][0]:
-                best[section] = (mean, method)
+        mean = run.mean_auroc(method)
+        if mean is not None and (section not in best or mean > best[section][0]):
+            best[section] = (mean, method)
     return {method for _, method in best.values()}

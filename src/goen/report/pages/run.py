@@ -53,7 +53,7 @@ def run_tables(results: Sequence[Result], summary: Summary) -> list[Table]:
         ("test (ID)", *comparison.sets),
         (Row("gate", tuple(Cell(r.value, ".1%", seen=r.seen_in_calibration) for r in shares)),),
         ("†: other images of this kind calibrated the gate.", *left_out_notes(summary)),
-        apart=1 + len(comparison.unseen) if comparison.calibration_kinds else None,
+        apart=1 + len(comparison.unseen) if comparison.seen else None,
     )
     return [comparison.auroc(), gate, *comparison.others()]
 

@@ -14,6 +14,7 @@ from goen.data.images.decoding import read_image
 from goen.data.imageset import Pixels
 from goen.errors import DataError
 from goen.functional.ranking import Floats
+from goen.monitor.journal import EVENTS, IMAGES, STATE
 from goen.monitor.state import CLASS, SCORE, change
 from goen.report.blocks import (
     Details,
@@ -27,6 +28,7 @@ from goen.report.blocks import (
     text_of,
 )
 from goen.report.figures.watch import HIGHEST, e_value_lines, flagged_band, image_grid, p_value_map
+from goen.report.run_folder import file_hashes
 from goen.report.table import Cell, Row, Table, share_cell
 from goen.report.watch_folder import WatchFolder
 
@@ -252,7 +254,7 @@ def _provenance(watch: WatchFolder) -> Section:
         ("images", f"{len(watch):,}"),
         ("seed", str(streams.seed)),
         ("streams and their shares", ", ".join(f"{s.name} {s.weight:g}" for s in streams.streams)),
-        *((f"{name}, SHA-256", digest) for name, digest in watch.hashes().items()),
+        *file_hashes(watch.path, (STATE, IMAGES, EVENTS)),
     ]
     events = "\n".join(json.dumps(event.content) for event in watch.events[-200:])
     facts = FactTable(("what", "value"), rows)
