@@ -53,11 +53,11 @@ import numpy as np
 from PIL import Image
 import goen
 from goen.cli.main import main
-from goen.report.page import _environment
+from goen.report.blocks import environment
 
 print(goen.__file__)
 assert goen.load("cifar10-w16").predict(np.zeros((1, 3, 32, 32), np.uint8)).score.shape == (1,)
-assert _environment().get_template("page.html").filename.startswith(sys.argv[1])
+assert environment().get_template("page.html").filename.startswith(sys.argv[1])
 Image.new("RGB", (40, 30)).save("image.png")
 sys.exit(main(["score", "image.png"]))
 """

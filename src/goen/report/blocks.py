@@ -3,9 +3,11 @@
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
 
+import jinja2
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
@@ -18,11 +20,10 @@ _LONGEST_SLUG = 80
 
 @dataclass(frozen=True)
 class Paragraph:
-    """A paragraph in one of the page's styles."""
+    """A paragraph that stands out; any other is a plain text."""
 
-    text: Markup | str
-    style: Literal["lead", "soft", "warn"] = "soft"
-    block: ClassVar[str] = "paragraph"
+    text: str
+    style: Literal["lead", "warn"]
 
 
 @dataclass(frozen=True)
@@ -40,44 +41,16 @@ class Drawing:
     name: str
     figure: Figure
     alt: str
-    caption: Markup | str = ""
+    caption: str = ""
     wide: bool = False
-
-
-@dataclass(frozen=True)
-class FigureRow:
-    """Figures side by side where there is room."""
-
-    drawings: tuple[Drawing, ...]
-    block: ClassVar[str] = "figures"
-
-    @staticmethod
-    def of(*drawings: Drawing) -> "FigureRow":
-        """A row of these figures."""
-        return FigureRow(drawings)
-
-
-@dataclass(frozen=True)
-class ResultTable:
-    """A table of results.
-
-    Attributes:
-        table: itself.
-        has_notes: whether its notes are below it; where tables have the same, one needs them.
-    """
-
-    table: Table
-    has_notes: bool = True
-    block: ClassVar[str] = "results"
 
 
 @dataclass(frozen=True)
 class FactTable:
     """A table of names, versions and hashes rather than results."""
 
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    block: ClassVar[str] = "facts"
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
 
 
 @dataclass(frozen=True)
@@ -86,10 +59,11 @@ class Details:
 
     title: str
     text: str
-    block: ClassVar[str] = "details"
 
 
-PageBlock = Paragraph | FigureRow | Gallery | ResultTable | FactTable | Details
+# Figures in a list are side by side where there is room. Notes that the table before has too are
+# not repeated.
+PageBlock = str | Paragraph | list[Drawing] | Gallery | Table | FactTable | Details
 
 
 @dataclass(frozen=True)
@@ -111,15 +85,36 @@ class Page:
 
     title: str
     summary: Sequence[PageBlock]
-    sections: Sequence[Section] = field(default_factory=tuple)
-
-    def tables(self) -> list[Table]:
-        """All tables of results."""
-        return [block.table for block in self.blocks() if isinstance(block, ResultTable)]
+    sections: Sequence[Section] = ()
 
     def blocks(self) -> list[PageBlock]:
         """All blocks, those of the summary first."""
         return [*self.summary, *(block for section in self.sections for block in section.blocks)]
+
+    def drawings(self) -> list[Drawing]:
+        """All figures."""
+        return [d for block in self.blocks() if isinstance(block, list) for d in block]
+
+
+@cache
+def environment() -> jinja2.Environment:
+    """The templates of the pages and of their texts."""
+    made = jinja2.Environment(
+        loader=jinja2.PackageLoader("goen.report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {"form": format, "listed": listed, "number_of": number_of}
+    made.tests["of_type"] = lambda block, name: type(block).__name__ == name
+    return made
+
+
+def text_of(template: str, name: str, /, **values: object) -> Markup:
+    """A text of a page: this macro of the template with these values, in one line."""
+    macro = getattr(environment().get_template(template).module, name)
+    return Markup(re.sub(r"\s*\n\s*", " ", macro(**values)).strip())
 
 
 def slug(text: str) -> str:

@@ -17,6 +17,7 @@ from goen.gate import Gate, Prediction
 from goen.io.files import printable_path
 from goen.outputs import Outputs
 from goen.progress import bar
+from goen.report.blocks import text_of
 from goen.report.gallery import Card, Neighbour, TrainingImage, neighbour_numbers
 
 NUM_NEIGHBOURS = 3
@@ -121,14 +122,4 @@ def training_images(
 def explain_neighbours(gate: Gate) -> str:
     """Which training images the cards' neighbours are chosen from, for the text of a page."""
     kept, total = gate.detector.num_kept
-    if not kept:
-        return (
-            "This gate keeps no training images, only the Gaussians fitted to them, so no nearest "
-            "training images can be named."
-        )
-    share = f"all {total:,}" if kept == total else f"the {kept:,} that the gate keeps of {total:,}"
-    return (
-        f"The nearest training images are the nearest of {share}, by the distance of their "
-        "features in each layer. They are numbered from 0 in the order of the training set, and "
-        "have the labels they were trained with."
-    )
+    return text_of("score.html", "neighbours", kept=kept, total=total)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from goen.io.results import Result
-from goen.report.summary import Summary, dataset_title
+from goen.report.summary import Study, Summary, dataset_title
 from goen.report.table import Cell, Mark, Row, Table, marked
 
 
@@ -72,42 +72,28 @@ _ONE_SEEN = (
 )
 
 
-def apart_notes(calibration_kinds: Sequence[str], dagger: str = _SEEN) -> tuple[str, ...]:
-    """A table note for the datasets that are set apart, if there are any.
-
-    Args:
-        calibration_kinds: these datasets.
-        dagger: what † means in the table.
-    """
-    if not calibration_kinds:
+def apart_notes(study: Study, dagger: str = _SEEN) -> tuple[str, ...]:
+    """A table note on the datasets that are set apart, if any; ``dagger`` is what † means."""
+    if not study.seen:
         return ()
+    kinds = ", ".join(name for name in study.sets if name in study.seen)
     return (
-        f"Set apart at the right, the calibration kinds: {', '.join(calibration_kinds)}, of which "
-        f"other images may be used to fit a method (outlier exposure). {dagger}",
+        f"Set apart at the right, the calibration kinds: {kinds}, of which other images may be "
+        f"used to fit a method (outlier exposure). {dagger}",
     )
 
 
-class Comparison:
+class Comparison(Study):
     """Tables with a row per method and a column per OOD dataset.
 
     The datasets are in two parts, the same for every row and for every choice of methods: the
     unseen ones lead, and those of a kind that may calibrate a method are set apart.
-
-    Args:
-        results: of the study.
-        summary: of the study; its titles are the rows.
     """
 
-    def __init__(self, results: Sequence[Result], summary: Summary) -> None:
-        self.summary = summary
-        self.by_key = {(r.method, r.dataset, r.metric): r for r in results}
-        self.methods = list(summary.titles)
-        self.groups, seen = summary.unseen_first(results)
-        self.sets = list(self.groups)
-        self.unseen = [name for name in self.sets if name not in seen]
-        self.calibration_kinds = [name for name in self.sets if name in seen]
-        first = results[0]
-        self.where = f"{summary.data}, budget {first.budget}, seed {first.seed}"
+    @property
+    def methods(self) -> list[str]:
+        """The rows."""
+        return list(self.titles)
 
     def table(
         self,
@@ -120,8 +106,8 @@ class Comparison:
         """A table of these columns, a row per method."""
         lines = zip(*columns.values(), strict=True)
         rows = [
-            Row(self.summary.titles[method][0], cells, self.summary.titles[method][1])
-            for method, cells in zip(self.methods, lines, strict=True)
+            Row(label, cells, section)
+            for (label, section), cells in zip(self.titles.values(), lines, strict=True)
         ]
         every = (*notes, *left_out_notes(self.summary))
         return Table(name, f"{title}: {self.where}", tuple(columns), tuple(rows), every, apart)
@@ -152,12 +138,12 @@ class Comparison:
             sharing.setdefault(key, []).append(method)
         columns = [
             marked(
-                [self._cell(methods[0], "test", metric) for methods in sharing.values()],
+                [self.cell(methods[0], ["test"], metric) for methods in sharing.values()],
                 higher_is_better=higher,
             )
             for metric, (_, higher) in _CLASSIFIER.items()
         ]
-        labels = [[self.summary.titles[m][0] for m in methods] for methods in sharing.values()]
+        labels = [[self.titles[m][0] for m in methods] for methods in sharing.values()]
         rows = [
             Row(first_of(titles), cells)
             for titles, cells in zip(labels, zip(*columns, strict=True), strict=True)
@@ -195,26 +181,18 @@ class Comparison:
                 seen=own.seen_in_calibration or base.seen_in_calibration,
             )
 
-        rows = tuple(
-            Row(
-                self.summary.titles[m][0],
-                tuple(cell(m, s) for s in self.sets),
-                self.summary.titles[m][1],
-            )
+        rows = [
+            Row(self.titles[m][0], tuple(cell(m, s) for s in self.sets), self.titles[m][1])
             for m in tested
-        )
+        ]
         note = (
             "≈: no significant difference on the same images (paired DeLong test, "
             f"{_SIGNIFICANCE:.0%}). One seed: `goen seeds` measures the spread over trainings."
         )
-        notes = (
-            note,
-            *apart_notes(self.calibration_kinds, _ONE_SEEN),
-            *left_out_notes(self.summary),
-        )
-        columns = tuple(map(self._column, self.sets))
-        apart = len(self.unseen) if self.unseen and self.calibration_kinds else None
-        return Table(name, f"{title}: {self.where}", columns, rows, notes, apart)
+        notes = (note, *apart_notes(self, _ONE_SEEN), *left_out_notes(self.summary))
+        columns = tuple(dataset_title(*named) for named in self.sets.items())
+        apart = len(self.unseen) if self.unseen and self.seen else None
+        return Table(name, f"{title}: {self.where}", columns, tuple(rows), notes, apart)
 
     def _of_metric(
         self, metric: str, notes: Sequence[str], last: Mapping[str, Sequence[Cell]] | None = None
@@ -225,55 +203,49 @@ class Comparison:
         if averaged and len(self.unseen) > 1:
             leading["mean unseen"] = self.unseen
             notes = (*notes, f"Mean unseen: over {', '.join(self.unseen)}, for every row.")
-        leading |= {self._column(name): [name] for name in self.unseen}
+        columns = {name: dataset_title(name, group) for name, group in self.sets.items()}
+        leading |= {columns[name]: [name] for name in self.unseen}
         for group in ("near", "far"):
-            members = [name for name in self.unseen if self.groups[name] == group]
+            members = [name for name in self.unseen if self.sets[name] == group]
             if averaged and 1 < len(members) < len(self.unseen):
                 leading[f"mean {group}"] = members
-        apart: dict[str, Sequence[str]] = {
-            self._column(name): [name] for name in self.calibration_kinds
-        }
+        kinds = [name for name in self.sets if name in self.seen]
+        apart: dict[str, Sequence[str]] = {columns[name]: [name] for name in kinds}
         if "mean unseen" in leading and len(apart) > 1:  # never the only mean of a table
-            apart["mean calibration kinds"] = self.calibration_kinds
+            apart["mean calibration kinds"] = kinds
         if averaged and set(_PAPER_SETS) <= set(self.sets):
             apart["mean paper's three"] = _PAPER_SETS
-        columns = {title: self._mean(metric, names) for title, names in (leading | apart).items()}
         about = METRICS[metric]
+        cells = {
+            title: marked(
+                [self.cell(method, names, metric) for method in self.methods],
+                higher_is_better=about.higher_is_better,
+            )
+            for title, names in (leading | apart).items()
+        }
         return self.table(
             metric,
             about.title,
-            {**columns, **(last or {})},
+            {**cells, **(last or {})},
             about.meaning,
             *notes,
-            *apart_notes(self.calibration_kinds),
+            *apart_notes(self),
             apart=len(leading) if leading and apart else None,
         )
 
-    def _column(self, name: str) -> str:
-        return dataset_title(name, self.groups[name])
+    def cell(self, method: str, names: Sequence[str], metric: str) -> Cell:
+        """The number on the one dataset, or the mean over several.
 
-    def _mean(self, metric: str, names: Sequence[str]) -> list[Cell]:
-        """One column: the mean over these datasets, or the number of the only one."""
-        cells = [
-            self._cell(method, names[0], metric)
-            if len(names) == 1
-            else self._average(method, names, metric)
-            for method in self.methods
-        ]
-        return marked(cells, higher_is_better=METRICS[metric].higher_is_better)
-
-    def _cell(self, method: str, dataset: str, metric: str) -> Cell:
-        r = self.by_key.get((method, dataset, metric))
-        if r is None:
-            return Cell()
-        return Cell(r.value, low=r.low, high=r.high, seen=r.seen_in_calibration, mark=self._tied(r))
-
-    def _average(self, method: str, names: Sequence[str], metric: str) -> Cell:
-        """Of all these datasets: a method that lacks one has no mean that could be compared."""
+        A method that lacks one has no mean that could be compared.
+        """
         found = [self.by_key.get((method, name, metric)) for name in names]
         there = [r for r in found if r is not None]
         if len(there) < len(found):
             return Cell()
+        if len(there) == 1:
+            [r] = there
+            seen = r.seen_in_calibration
+            return Cell(r.value, low=r.low, high=r.high, seen=seen, mark=self._tied(r))
         seen = any(r.seen_in_calibration for r in there)
         return Cell(fmean(r.value for r in there), seen=seen)
 

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 
-from goen.report.blocks import Drawing, FigureRow, Paragraph, Section
+from goen.io.results import Result
+from goen.report.blocks import Drawing, Section, text_of
 from goen.report.figures.five_panels import Line, five_panels
 from goen.report.run_folder import Epoch, RunFolder
+from goen.report.summary import Study
 
 _RATIO = "inter_intra_ratio"
 
@@ -33,20 +35,11 @@ def five_panel_section(run: RunFolder) -> list[Section]:
     missing = [panel for panel, has in panels.items() if not has]
     if not drawn:
         return []
-    text = (
-        "The five panels of the paper's summary figure: validation accuracy by epoch, the "
-        "convergence of the calibration head, the compactness of the classes, the ablation, and "
-        "the spread over seeds."
-    )
-    if missing:
-        text += (
-            f" Not drawn, for want of further studies: {', '.join(missing)}. goen report RUN "
-            "--with FOLDER ... reads the folders of goen ablate, seeds and geometry."
-        )
+    text = text_of("run.html", "five_panels", missing=missing)
     figure = five_panels(training, calibration, ratios, ablation, seeds)
     alt = f"Panels of the paper's summary figure: {', '.join(drawn)}."
     drawing = Drawing("five-panels", figure, alt, wide=True)
-    return [Section("The paper's five panels", [Paragraph(text), FigureRow.of(drawing)])]
+    return [Section("The paper's five panels", [text, [drawing]])]
 
 
 def _line(epochs: list[Epoch], quantity: str) -> Line:
@@ -65,27 +58,18 @@ def _ratios(by_study: Mapping[str, RunFolder]) -> dict[str, Line]:
 
 
 def _by_variant(run: RunFolder) -> dict[str, float]:
-    return {
-        title: _mean_auroc(run, method, None)
-        for method, (title, _) in run.titles.items()
-        if method in run.summary.uses_ood
+    means = {
+        title: run.mean_auroc(m)
+        for m, (title, _) in run.titles.items()
+        if m in run.summary.uses_ood
     }
+    return {title: mean for title, mean in means.items() if mean is not None}
 
 
 def _by_seed(run: RunFolder) -> dict[str, float]:
-    seeds = list(dict.fromkeys(r.seed for r in run.results))
     method = list(run.titles)[-1]  # the gate's
-    return {str(seed): _mean_auroc(run, method, seed) for seed in seeds}
-
-
-def _mean_auroc(run: RunFolder, method: str, seed: int | None) -> float:
-    """Over the unseen sets alone, or over all where there is no unseen one."""
-    sets = [name for name in run.sets if name not in run.seen] or list(run.sets)
-    values = [
-        r.value
-        for r in run.results
-        if (r.method, r.metric) == (method, "auroc")
-        and r.dataset in sets
-        and seed in (None, r.seed)
-    ]
-    return sum(values) / len(values)
+    by_seed: dict[str, list[Result]] = {}
+    for r in run.results:
+        by_seed.setdefault(str(r.seed), []).append(r)
+    means = {s: Study(results, run.summary).mean_auroc(method) for s, results in by_seed.items()}
+    return {seed: mean for seed, mean in means.items() if mean is not None}

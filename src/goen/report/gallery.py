@@ -8,7 +8,6 @@ numbers.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from goen.gate.rates import Rates
 from goen.io.manifest import JsonObject
@@ -98,7 +97,6 @@ class Gallery:
     rates: Rates | None = None
     training: Mapping[int, TrainingImage] = field(default_factory=dict)
     small: bool = False
-    block: ClassVar[str] = "gallery"
 
     def to_json(self) -> JsonObject:
         """For the script."""

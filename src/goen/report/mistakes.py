@@ -1,12 +1,11 @@
 """The errors of a run's gate, image by image: ID images flagged, OOD images not flagged."""
 
 import numpy as np
-from markupsafe import Markup
 from scipy.special import softmax
 
 from goen.data.images.data_urls import image_url
 from goen.io.results import Mistakes, read_mistakes
-from goen.report.blocks import PageBlock, Paragraph, Section, bold, slug
+from goen.report.blocks import PageBlock, Paragraph, Section, slug, text_of
 from goen.report.gallery import Card, Gallery
 from goen.report.run_folder import RunFolder
 
@@ -23,12 +22,7 @@ def mistakes_section(run: RunFolder, classes: tuple[str, ...]) -> Section:
     if not path.is_file():
         text = "mistakes.safetensors is missing: no images are shown. Run the same command again."
         return Section(title, [Paragraph(text, "warn")])
-    text = (
-        "The most confident errors first: flagged ID images with small p-values, and OOD images "
-        "with large p-values that are not flagged. Each image has the classifier's class with its "
-        "confidence, and its p-value. Choose an image to enlarge it."
-    )
-    blocks: list[PageBlock] = [Paragraph(text)]
+    blocks: list[PageBlock] = [text_of("run.html", "errors")]
     found = read_mistakes(path)
     for name in ("test", *run.sets):
         blocks += _of_set(run, name, found[name], classes)
@@ -38,20 +32,14 @@ def mistakes_section(run: RunFolder, classes: tuple[str, ...]) -> Section:
 def _of_set(
     run: RunFolder, name: str, mistakes: Mistakes, classes: tuple[str, ...]
 ) -> list[PageBlock]:
-    scores = run.scores[name]
-    flagged = scores["is_ood"].astype(bool)
+    flagged = run.scores[name]["is_ood"].astype(bool)
     number = int(flagged.sum() if name == "test" else (~flagged).sum())
-    kind = "ID images flagged" if name == "test" else "OOD images not flagged"
-    text = Markup("{}: {} of {} {}.").format(name, bold(number, ","), f"{len(flagged):,}", kind)
-    if number > len(mistakes.rows):
-        text += f" The {len(mistakes.rows):,} most confident errors are shown."
-    heading = Paragraph(text, "lead")
+    counts = {"number": number, "total": len(flagged), "shown": len(mistakes.rows)}
+    heading = Paragraph(text_of("run.html", "errors_of", name=name, **counts), "lead")
     if not number:
         return [heading]
-    return [
-        heading,
-        Gallery(f"errors-{slug(name)}", _cards(run, name, mistakes), classes, small=True),
-    ]
+    cards = _cards(run, name, mistakes)
+    return [heading, Gallery(f"errors-{slug(name)}", cards, classes, small=True)]
 
 
 def _cards(run: RunFolder, name: str, mistakes: Mistakes) -> list[Card]:

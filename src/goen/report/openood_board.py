@@ -44,40 +44,30 @@ def board_table(comparison: Comparison) -> Table | None:
     """Each method's near and far AUROC beside the board's; ``None`` where a set is missing."""
     if comparison.summary.data != "cifar10" or not {*_NEAR, *_FAR} <= {*comparison.sets}:
         return None
-    near = marked(
-        [_mean(comparison, m, _near_sets(comparison)) for m in comparison.methods],
-        higher_is_better=True,
-    )
-    far = marked(
-        [_mean(comparison, m, [[s] for s in _FAR]) for m in comparison.methods],
-        higher_is_better=True,
+    # Both halves of CIFAR-100 are one part of the mean.
+    halves = [name for name in ("cifar100", _OTHER_HALF) if name in comparison.sets]
+    near, far = (
+        marked([_mean(comparison, m, parts) for m in comparison.methods], higher_is_better=True)
+        for parts in ([halves, ["tiny-imagenet"]], [[name] for name in _FAR])
     )
     ours = [
-        Row(comparison.summary.titles[method][0], cells, "measured here")
+        Row(comparison.titles[method][0], cells, "measured here")
         for method, cells in zip(comparison.methods, zip(near, far, strict=True), strict=True)
     ]
     theirs = [
         Row(title, (Cell(near / 100), Cell(far / 100)), section)
         for section, title, near, far in _BOARD
     ]
-    halves = _WHOLE if _OTHER_HALF in comparison.sets else _HALF
-    seen = "†: other images of a set calibrated the method."
-    notes = (_DIFFERENT, halves, seen)
+    which = _WHOLE if len(halves) > 1 else _HALF
+    notes = (_DIFFERENT, which, "†: other images of a set calibrated the method.")
     title = f"AUROC as the OpenOOD board counts: {comparison.where}"
     return Table("openood", title, ("near", "far"), (*ours, *theirs), notes)
 
 
-def _near_sets(comparison: Comparison) -> list[list[str]]:
-    """The sets of each part of the mean; both halves of CIFAR-100 are one part."""
-    halves = [name for name in ("cifar100", _OTHER_HALF) if name in comparison.sets]
-    return [halves, ["tiny-imagenet"]]
-
-
 def _mean(comparison: Comparison, method: str, parts: Sequence[Sequence[str]]) -> Cell:
     """The mean over the parts, each the mean of its sets; nothing where a set is missing."""
-    found = [[comparison.by_key.get((method, s, "auroc")) for s in part] for part in parts]
-    rows = [[r for r in part if r is not None] for part in found]
-    if any(len(there) < len(part) for there, part in zip(rows, parts, strict=True)):
+    cells = [comparison.cell(method, part, "auroc") for part in parts]
+    values = [cell.value for cell in cells if cell.value is not None]
+    if len(values) < len(cells):
         return Cell()
-    seen = any(r.seen_in_calibration for part in rows for r in part)
-    return Cell(fmean(fmean(r.value for r in part) for part in rows), seen=seen)
+    return Cell(fmean(values), seen=any(cell.seen for cell in cells))

@@ -4,8 +4,8 @@ import json
 import shlex
 
 from goen.data.protocol import EXTRA_SETS
-from goen.report.blocks import Details, FactTable, PageBlock, Paragraph, Section
-from goen.report.run_folder import RunFolder
+from goen.report.blocks import Details, FactTable, PageBlock, Section
+from goen.report.run_folder import RunFolder, file_hashes
 
 
 def provenance(run: RunFolder) -> Section:
@@ -23,15 +23,15 @@ def provenance(run: RunFolder) -> Section:
     ]
     if run.gate is not None:
         rows.append(("gate, SHA-256 of its tensors", run.gate.text("tensors_sha256")))
-    rows += [(f"{name}, SHA-256", digest) for name, digest in run.hashes().items()]
+    rows += file_hashes(run.path, ("results.jsonl", "scores.safetensors", "map.safetensors"))
     text = (
         "Every number in the tables of results is in results.jsonl beside this page, or is a mean "
         "of such numbers. The tables are in tables/ as Markdown, LaTeX and CSV, the figures in "
         "figures/ as SVG, PNG and PDF."
     )
     blocks: list[PageBlock] = [
-        Paragraph(text),
-        FactTable(("what", "value"), tuple(rows)),
+        text,
+        FactTable(("what", "value"), rows),
         _splits(run),
     ]
     if summary.recipe:

@@ -1,7 +1,8 @@
 """What a study records about itself in ``run.json``, read with its types."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from goen.errors import ArtifactError
@@ -94,6 +95,61 @@ class Summary:
             versions=_part(run, "versions").content,
             hardware=_part(run, "hardware").content,
         )
+
+
+@dataclass(frozen=True)
+class Study:
+    """The results of a study, in order, with what it records about itself."""
+
+    results: Sequence[Result]
+    summary: Summary
+
+    @cached_property
+    def by_key(self) -> dict[tuple[str, str, str], Result]:
+        """The results by method, dataset and metric; of several seeds, the last."""
+        return {(r.method, r.dataset, r.metric): r for r in self.results}
+
+    def number(self, method: str, dataset: str, metric: str) -> float:
+        """One number, for the text of a page."""
+        return self.by_key[method, dataset, metric].value
+
+    @property
+    def titles(self) -> Mapping[str, tuple[str, str]]:
+        """The title and the section of each method, in the order of the tables."""
+        return self.summary.titles
+
+    def label(self, method: str) -> str:
+        """The method's title, with its section where two have the same title."""
+        title, section = self.titles.get(method, (method, ""))
+        twins = [t for t, _ in self.titles.values() if t == title]
+        return f"{title} ({section})" if len(twins) > 1 else title
+
+    @property
+    def where(self) -> str:
+        """Data, budget and seed, for the titles of tables."""
+        first = self.results[0]
+        return f"{self.summary.data}, budget {first.budget}, seed {first.seed}"
+
+    @cached_property
+    def sets(self) -> dict[str, str]:
+        """The OOD datasets with their groups: unseen ones first, else in the order of the file."""
+        return self.summary.unseen_first(self.results)[0]
+
+    @cached_property
+    def seen(self) -> frozenset[str]:
+        """The OOD datasets of a kind that may calibrate methods."""
+        return self.summary.unseen_first(self.results)[1]
+
+    @property
+    def unseen(self) -> list[str]:
+        """The others."""
+        return [name for name in self.sets if name not in self.seen]
+
+    def mean_auroc(self, method: str) -> float | None:
+        """Over the unseen sets, or over all where there is no unseen one; if it has them all."""
+        found = [self.by_key.get((method, s, "auroc")) for s in self.unseen or self.sets]
+        values = [r.value for r in found if r is not None]
+        return sum(values) / len(values) if len(values) == len(found) else None
 
 
 def read_summary(folder: Path) -> Summary:

@@ -1,7 +1,6 @@
 """The folder of ``goen watch``, as the report reads it."""
 
 from dataclasses import dataclass
-from hashlib import file_digest
 from pathlib import Path
 
 import numpy as np
@@ -58,14 +57,6 @@ class WatchFolder:
     def begun_after(self) -> int:
         """The images before the present test: those that were seen before the last restart."""
         return self.monitor.streams.restarted_at
-
-    def hashes(self) -> dict[str, str]:
-        """SHA-256 of the files the report is made from."""
-        found = {}
-        for name in (STATE, IMAGES, EVENTS):
-            with (self.path / name).open("rb") as file:
-                found[name] = file_digest(file, "sha256").hexdigest()
-        return found
 
 
 def is_watch(folder: Path) -> bool:

@@ -12,7 +12,6 @@ from goen.report.figures.style import (
     GREY,
     INK,
     PALE,
-    as_svg,
     canvas,
     drawn,
     follow_colour_scheme,
@@ -34,11 +33,11 @@ def figure() -> Figure:
 
 @pytest.fixture
 def svg() -> str:
-    return as_svg(figure())
+    return drawn(figure(), "svg")["svg"].decode()
 
 
 def test_neutral_colours_have_a_dark_twin_and_white_text_stays_white(svg: str) -> None:
-    shown = follow_colour_scheme(svg)
+    shown = follow_colour_scheme(svg.encode()).decode()
     ElementTree.fromstring(shown)  # well-formed
     [style] = [part for part in shown.split("<style>") if part.startswith("@media")]
     rules = style.partition("</style>")[0]
@@ -88,7 +87,7 @@ def test_a_logarithmic_axis_has_plain_numbers(name: Literal["x", "y"]) -> None:
         log_axis(ax, name)
         return figure
 
-    svg = as_svg(logarithmic())
+    svg = drawn(logarithmic(), "svg")["svg"].decode()
     assert "$" not in svg
     assert all(f">{tick}</text>" in svg for tick in ("0.1", "1", "10", "100"))
     [ax] = logarithmic().axes

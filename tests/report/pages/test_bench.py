@@ -11,7 +11,7 @@ import pytest
 from goen.io.results import Group, Origin, Result, read_results
 from goen.metrics import group_averages
 from goen.report import write_report
-from goen.report.blocks import Drawing, FigureRow, Page
+from goen.report.blocks import Drawing, Page
 from goen.report.page import study_tables
 from goen.report.pages.bench import ablate_page, bench_page, bench_tables
 from goen.report.run_folder import RunFolder, read_run
@@ -303,8 +303,7 @@ def test_an_ablation_without_a_pair_to_compare_has_no_table_of_pairs(tmp_path: P
 
 
 def drawings(page: Page) -> dict[str, Drawing]:
-    galleries = [block for block in page.blocks() if isinstance(block, FigureRow)]
-    return {drawing.name: drawing for gallery in galleries for drawing in gallery.drawings}
+    return {drawing.name: drawing for drawing in page.drawings()}
 
 
 def summary_of(run: RunFolder) -> str:

@@ -9,8 +9,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from goen.io.results import read_results
+from goen.report.blocks import text_of
 from goen.report.pages import run
-from goen.report.pages.run import _calibrated_with
 from goen.studies import METHODS
 from tests.report.reading import page_text, plain, results_by_key, tables
 
@@ -99,7 +99,7 @@ def test_the_best_of_each_set_is_bold(folder: Path) -> None:
     ],
 )
 def test_it_is_said_what_calibrated_the_gate(used: list[str], unseen: list[str], text: str) -> None:
-    assert str(_calibrated_with(used, unseen)) == text
+    assert str(text_of("run.html", "calibrated_with", used=used, unseen=unseen)) == text
 
 
 def test_the_first_sentence_says_which_sets_are_of_a_kind_used_in_calibration(
@@ -111,7 +111,7 @@ def test_the_first_sentence_says_which_sets_are_of_a_kind_used_in_calibration(
     used = [r.dataset for r in rows if r.seen_in_calibration]
     unseen = [r.dataset for r in rows if not r.seen_in_calibration]
     assert bool(used) == (folder.name == "run")
-    assert first.endswith(str(_calibrated_with(used, unseen)))
+    assert first.endswith(str(text_of("run.html", "calibrated_with", used=used, unseen=unseen)))
 
 
 def test_the_prevalence_stands_beside_precision(folder: Path) -> None:

@@ -116,24 +116,16 @@ def marker(number: int) -> str:
     return MARKERS[number % len(MARKERS)]
 
 
-def drawn(figure: Figure) -> dict[str, bytes]:
-    """The figure as the content of an SVG, a PNG and a PDF file, the same bytes every time."""
-    return {form: _drawn(figure, form) for form in FORMS}
-
-
-def as_svg(figure: Figure) -> str:
-    """The figure as SVG, the same text every time."""
-    return _drawn(figure, "svg").decode()
-
-
-def _drawn(figure: Figure, form: str) -> bytes:
-    content = io.BytesIO()
+def drawn(figure: Figure, *forms: str) -> dict[str, bytes]:
+    """The figure as the content of files of these forms, or of all; the same bytes every time."""
+    contents = {form: io.BytesIO() for form in forms or FORMS}
     with mpl.rc_context(_STYLE):
-        figure.savefig(content, format=form, dpi=150, metadata=_NO_DATES[form])
-    return content.getvalue()
+        for form, content in contents.items():
+            figure.savefig(content, format=form, dpi=150, metadata=_NO_DATES[form])
+    return {form: content.getvalue() for form, content in contents.items()}
 
 
-def follow_colour_scheme(svg: str) -> str:
+def follow_colour_scheme(svg: bytes) -> bytes:
     """The figure with neutral colours that follow the scheme, light or dark, of its reader.
 
     White and black text stays as it is: it is written on a colour, not on the page.
@@ -146,8 +138,7 @@ def follow_colour_scheme(svg: str) -> str:
         for part in ("fill", "stroke")
     ]
     style = f"<style>@media (prefers-color-scheme: dark) {{ {' '.join(rules)} }}</style>"
-    head, end, rest = svg.partition("</metadata>")
-    return f"{head}{end}{style}{rest}"
+    return svg.replace(b"</metadata>", b"</metadata>" + style.encode(), 1)
 
 
 def wrap_labels(labels: Sequence[str]) -> tuple[list[str], float]:

@@ -1,22 +1,20 @@
 """The reports of ``goen bench`` and ``goen ablate``: methods or variants side by side."""
 
 from collections.abc import Sequence
-
-from markupsafe import Markup
+from functools import partial
 
 from goen.io.results import Result
 from goen.report.blocks import (
     Drawing,
-    FigureRow,
     Page,
     PageBlock,
     Paragraph,
-    ResultTable,
     Section,
     bold,
     listed,
     number_of,
     slug,
+    text_of,
 )
 from goen.report.comparison import METRICS, Comparison, first_of
 from goen.report.figures.bench import Estimate, Scored, forest, roc_by_kind, score_rows
@@ -25,6 +23,8 @@ from goen.report.openood_board import board_table
 from goen.report.run_folder import RunFolder
 from goen.report.summary import Summary
 from goen.report.table import Cell, Table
+
+_text = partial(text_of, "bench.html")
 
 
 def bench_tables(results: Sequence[Result], summary: Summary) -> list[Table]:
@@ -86,7 +86,7 @@ def ablate_page(run: RunFolder, tables: Sequence[Table]) -> Page:
     """The comparison of the variants."""
     variants = {title for title, _ in run.titles.values()}  # each has up to two rows
     scores = listed(list(dict.fromkeys(section for _, section in run.titles.values())))
-    compared = Markup("{} ({})").format(number_of(len(variants), "variant"), scores)
+    compared = f"{number_of(len(variants), 'variant')} (" + scores + ")"
     return comparison_page(run, tables, title="Ablation", compared=compared)
 
 
@@ -100,9 +100,9 @@ def comparison_page(run: RunFolder, tables: Sequence[Table], *, title: str, comp
         compared: what the rows are, with their number.
     """
     sections = [
-        Section("AUROC", [*_auroc_figures(run), *map(ResultTable, tables[:1])]),
+        Section("AUROC", [_text("intervals"), _forests(run), *tables[:1]]),
         *_score_section(run),
-        Section("Other measures", list(map(ResultTable, tables[1:]))),
+        Section("Other measures", tables[1:]),
     ]
     return Page(f"{title} on {run.summary.data}", _summary(run, compared), sections)
 
@@ -111,61 +111,38 @@ def comparison_page(run: RunFolder, tables: Sequence[Table], *, title: str, comp
 
 
 def _summary(run: RunFolder, compared: str) -> list[PageBlock]:
-    budgets = ", ".join(dict.fromkeys(r.budget for r in run.results))
-    seeds = ", ".join(dict.fromkeys(str(r.seed) for r in run.results))
-    lead = Markup("{} on the same images of {}, budget {}, seed {}.").format(
-        compared, run.summary.data, budgets, seeds
+    lead = _text(
+        "lead",
+        compared=compared,
+        data=run.summary.data,
+        budgets=", ".join(dict.fromkeys(r.budget for r in run.results)),
+        seeds=", ".join(dict.fromkeys(str(r.seed) for r in run.results)),
+        unseen=[best for name in run.unseen for best in _best(run, name)],
+        others=[best for name in run.sets if name in run.seen for best in _best(run, name)],
     )
-    unseen = [best for name in run.sets if name not in run.seen for best in _best(run, name)]
-    if unseen:
-        lead += Markup(
-            " On unseen OOD sets, of a kind that calibrates no method, the highest AUROC is {}."
-        ).format(listed(unseen))
-    others = [best for name in run.sets if name in run.seen for best in _best(run, name)]
-    if others:
-        lead += Markup(
-            " On the calibration kinds, of which other images may calibrate a method, the highest "
-            "AUROC of a method without such a calibration is {}."
-        ).format(listed(others))
-    caution = (
-        "Each network was trained once. The intervals are over images and do not include the "
-        "spread over seeds, so a small lead is not a ranking."
-    )
-    return [Paragraph(lead, "lead"), Paragraph(caution)]
+    return [Paragraph(lead, "lead"), _text("caution")]
 
 
-def _best(run: RunFolder, name: str) -> list[Markup]:
+def _best(run: RunFolder, name: str) -> list[str]:
     """The highest AUROC on the set among the methods that its kind did not calibrate."""
-    found = [r for r in _aurocs(run, name) if not r.seen_in_calibration]
+    measured = [run.by_key.get((method, name, "auroc")) for method in run.titles]
+    found = [r for r in measured if r is not None and not r.seen_in_calibration]
     if not found:
         return []
     shown = f"{max(r.value for r in found):.4f}"
     methods = [run.label(r.method) for r in found if f"{r.value:.4f}" == shown]
-    return [Markup("{} on {} ({})").format(bold(float(shown)), name, first_of(methods))]
-
-
-def _aurocs(run: RunFolder, name: str) -> list[Result]:
-    found = [run.by_key.get((method, name, "auroc")) for method in run.titles]
-    return [r for r in found if r is not None]
+    return [bold(float(shown)) + f" on {name} ({first_of(methods)})"]
 
 
 # -- intervals -----------------------------------------------------------------------------------
 
 
-def _auroc_figures(run: RunFolder) -> list[PageBlock]:
-    drawings = [
+def _forests(run: RunFolder) -> list[Drawing]:
+    return [
         _forest(run, name, part, methods)
         for name in run.sets
         for part, methods in _parts(run).items()
     ]
-    text = (
-        "A line is the 95 % interval. Colour and shape of a marker are those of the method's "
-        "section in the tables, on the whole page. Hollow: other images of this kind calibrated "
-        "the method. Dashed: 0.5, a random score. A method below the common range of the figures "
-        "is drawn at its edge, with its number. Unseen sets, of a kind that calibrates no method, "
-        "come first."
-    )
-    return [Paragraph(text), FigureRow(tuple(drawings))]
 
 
 def _kinds(run: RunFolder) -> list[str]:
@@ -220,13 +197,7 @@ def _score_section(run: RunFolder) -> list[Section]:
     if not sets:
         return []
     drawings = [drawing for name in sets for drawing in _score_figures(run, name)]
-    text = (
-        "Coloured: of each section, the method with the highest mean AUROC over the unseen sets, "
-        "the same in every figure. Grey: the others. The legends give AUROC and AUPR, with OOD "
-        "images as the positive class. Beside them the scores of every method: OOD images above "
-        "the line (orange), ID images below it (blue), each method on a scale of its own."
-    )
-    return [Section("ROC curves and scores", [Paragraph(text), FigureRow(tuple(drawings))])]
+    return [Section("ROC curves and scores", [_text("scores"), drawings])]
 
 
 def _score_figures(run: RunFolder, name: str) -> list[Drawing]:
@@ -279,13 +250,9 @@ def _legend(run: RunFolder, method: str, name: str) -> str:
 
 def _representatives(run: RunFolder) -> set[str]:
     """Of each section, the method with the highest mean AUROC over the unseen sets."""
-    sets = [name for name in run.sets if name not in run.seen] or list(run.sets)
     best: dict[str, tuple[float, str]] = {}
     for method, (_, section) in run.titles.items():
-        found = [run.by_key.get((method, name, "auroc")) for name in sets]
-        values = [r.value for r in found if r is not None]
-        if len(values) == len(sets):
-            mean = sum(values) / len(values)
-            if section not in best or mean > best[section][0]:
-                best[section] = (mean, method)
+        mean = run.mean_auroc(method)
+        if mean is not None and (section not in best or mean > best[section][0]):
+            best[section] = (mean, method)
     return {method for _, method in best.values()}

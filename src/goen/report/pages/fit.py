@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-from markupsafe import Markup
 from numpy.typing import NDArray
 from scipy.stats import binomtest
 
@@ -26,14 +26,12 @@ from goen.metrics import ood_metrics
 from goen.report.blocks import (
     Drawing,
     FactTable,
-    FigureRow,
     Page,
     PageBlock,
     Paragraph,
-    ResultTable,
     Section,
-    bold,
     slug,
+    text_of,
 )
 from goen.report.cards import explain_neighbours, make_cards, training_images, with_thumbnails
 from goen.report.figures.scores import histograms
@@ -41,6 +39,7 @@ from goen.report.gallery import Gallery
 from goen.report.page import write_single_page
 from goen.report.table import Cell, Row, Table, share_cell
 
+_text = partial(text_of, "fit.html")
 MOST_SUSPICIOUS = 5
 # Of more classes, those with the most false alarms are listed.
 _MOST_CLASSES = 100
@@ -89,7 +88,10 @@ def write_fit_page(
         _threshold(gate, diagnostics),
         _cues(gate, diagnostics),
         _classes(gate, diagnostics),
-        _suspicious_section(gate, gallery),
+        Section(
+            f"The {len(gallery.cards)} most suspicious held-out images",
+            [_text("suspicious"), gallery, explain_neighbours(gate)],
+        ),
         _origin(gate),
     ]
     metadata = Manifest(gate.metadata)
@@ -103,28 +105,15 @@ def write_fit_page(
 def _summary(gate: Gate, diagnostics: FitDiagnostics) -> list[PageBlock]:
     splits = Manifest(gate.metadata).part("splits")
     number = {role: splits.part(role).number("images") for role in splits.content}
-    lead = Markup("The gate was fitted on {} training images and {} held-out images. ").format(
-        f"{number['train']:,.0f}", f"{number['held_out']:,.0f}"
-    )
+    counted = None
     if diagnostics.truth is not None:
         right = int((diagnostics.predicted == diagnostics.truth).sum())
         counted = binomtest(right, len(diagnostics))
-        low, high = counted.proportion_ci()
-        lead += Markup(
-            "The classifier is right on {} of the held-out images ({:.1%} to {:.1%} with 95 % "
-            "confidence). "
-        ).format(bold(counted.statistic, ".1%"), low, high)
-    lead += Markup("The gate flags at most {} of ID images, on average.").format(
-        Markup("<b>{:.3g}%</b>").format(100 * gate.false_alarm_rate)
-    )
+    lead = _text("lead", images=number, counted=counted, rate=gate.false_alarm_rate)
     blocks: list[PageBlock] = [Paragraph(lead, "lead")]
     accuracy, classes = diagnostics.accuracy, len(gate.classes)
     if accuracy is not None and classes > 1 and is_near_chance(accuracy, len(diagnostics), classes):
-        text = (
-            f"This accuracy is no better than chance ({1 / classes:.1%}). Is the preprocessing "
-            "missing, are the classes in another order than the logits, or are these other weights?"
-        )
-        blocks.append(Paragraph(text, "warn"))
+        blocks.append(Paragraph(_text("near_chance", classes=classes), "warn"))
     return blocks
 
 
@@ -139,11 +128,6 @@ def _threshold(gate: Gate, diagnostics: FitDiagnostics) -> Section:
         ("this gate's rate", f"{low:.4f} to {high:.4f} with 90 % probability"),
         ("lowest rate", f"{1 / (n + 1):.2g} = 1 / {n + 1:,}; a lower one needs more images"),
     ]
-    text = (
-        f"The threshold rests on {n:,} of the held-out images, which were used for nothing else. "
-        "The chosen rate holds on average over such held-out sets; the rate of this one gate "
-        "differs, the less the more images there are."
-    )
     others = diagnostics.scores[~diagnostics.sets_threshold]
     if len(others):
         above = int((others > gate.threshold).sum())
@@ -153,29 +137,22 @@ def _threshold(gate: Gate, diagnostics: FitDiagnostics) -> Section:
             f"{above / len(others):.4f} ({share_low:.4f} to {share_high:.4f} with 95 % confidence)"
         )
         rows.append(("check", check))
-        text += (
-            " The other held-out images calibrated the detector. They did not set the threshold, "
-            "so the share of them above it estimates the rate of this gate, a little too low."
-        )
     by_set = {"held-out (ID)": diagnostics.scores}
     by_set |= {
         f"{kind} (OOD)": gate.detector.score_cues(cues).numpy()
         for kind, cues in gate.detector.ood_cues.items()
     }
+    alt = (
+        f"Histograms of the score of {', '.join(by_set)}, with the threshold at "
+        f"{gate.threshold:.4g}."
+    )
     blocks: list[PageBlock] = [
-        Paragraph(text),
-        FactTable(("false-alarm rate", "value"), tuple(rows)),
-        FigureRow.of(
-            Drawing(
-                "score",
-                histograms("Score", by_set, gate.threshold),
-                f"Histograms of the score of {', '.join(by_set)}, with the threshold at "
-                f"{gate.threshold:.4g}.",
-            )
-        ),
+        _text("threshold", n=n, calibrated=len(others) > 0),
+        FactTable(("false-alarm rate", "value"), rows),
+        [Drawing("score", histograms("Score", by_set, gate.threshold), alt)],
     ]
     if len(by_set) > 1:
-        blocks.append(ResultTable(_ood_table(gate, by_set)))
+        blocks.append(_ood_table(gate, by_set))
     return Section("What the threshold rests on", blocks)
 
 
@@ -218,9 +195,9 @@ def _cues(gate: Gate, diagnostics: FitDiagnostics) -> Section:
                 f"Histograms of the cue {name} of {', '.join(by_set)}.",
             )
         )
-    blocks: list[PageBlock] = [Paragraph(detector.description), FigureRow(tuple(drawings))]
+    blocks: list[PageBlock] = [detector.description, drawings]
     if detector.cue_weights:
-        rows = tuple((name, f"{weight:.3f}") for name, weight in detector.cue_weights.items())
+        rows = [(name, f"{weight:.3f}") for name, weight in detector.cue_weights.items()]
         blocks.append(FactTable(("cue", "weight"), rows))
     return Section("Detector", blocks)
 
@@ -232,29 +209,28 @@ def _classes(gate: Gate, diagnostics: FitDiagnostics) -> Section:
     if len(gate.classes) > _MOST_CLASSES:
         order = np.argsort(-counts, kind="stable")[:_MOST_CLASSES].tolist()
     rows = [_class_row(gate, diagnostics, flagged, label) for label in order]
-    columns = ("held-out images", "flagged", "share", *(("right",) if _knows(diagnostics) else ()))
-    text = (
-        f"Of all {len(diagnostics):,} held-out images {int(flagged.sum()):,} are above the "
-        f"threshold ({flagged.mean():.1%}). The rate is guaranteed for all classes together, not "
-        "for each: a class whose interval lies above the chosen rate has more false alarms than "
-        "the others. About one interval in forty does so by chance."
+    columns = (
+        "held-out images",
+        "flagged",
+        "share",
+        *(() if diagnostics.truth is None else ("right",)),
     )
-    table = Table(
-        "classes",
-        "False alarms by predicted class, on held-out images; intervals of 95 %",
-        columns,
-        tuple(rows),
-        (_per_class_note(gate, diagnostics),),
+    needed = required_held_out(gate.false_alarm_rate)
+    setting = np.bincount(
+        diagnostics.predicted[diagnostics.sets_threshold], minlength=len(gate.classes)
     )
-    blocks: list[PageBlock] = [Paragraph(text), ResultTable(table)]
+    few = int((setting < needed).sum())
+    note = _text("per_class", needed=needed, few=few, classes=len(gate.classes))
+    title = "False alarms by predicted class, on held-out images; intervals of 95 %"
+    blocks: list[PageBlock] = [
+        _text("classes", flagged=int(flagged.sum()), total=len(diagnostics)),
+        Table("classes", title, columns, tuple(rows), (note,)),
+    ]
     if len(gate.classes) > _MOST_CLASSES:
-        left_out = f"The {_MOST_CLASSES} of {len(gate.classes):,} classes with the most are listed."
-        blocks.append(Paragraph(left_out))
+        blocks.append(
+            f"The {_MOST_CLASSES} of {len(gate.classes):,} classes with the most are listed."
+        )
     return Section("False alarms by class", blocks)
-
-
-def _knows(diagnostics: FitDiagnostics) -> bool:
-    return diagnostics.truth is not None
 
 
 def _class_row(
@@ -262,24 +238,11 @@ def _class_row(
 ) -> Row:
     mine = diagnostics.predicted == label
     total, count = int(mine.sum()), int((mine & flagged).sum())
-    right = Cell()
-    if total and diagnostics.truth is not None:
-        right = Cell(float((diagnostics.truth[mine] == label).mean()), ".1%")
-    cells = (Cell(total, ",.0f"), Cell(count, ",.0f"), share_cell(count, total))
-    return Row(gate.classes[label], (*cells, right) if _knows(diagnostics) else cells)
-
-
-def _per_class_note(gate: Gate, diagnostics: FitDiagnostics) -> str:
-    needed = required_held_out(gate.false_alarm_rate)
-    counts = np.bincount(
-        diagnostics.predicted[diagnostics.sets_threshold], minlength=len(gate.classes)
-    )
-    few = int((counts < needed).sum())
-    enough = "All classes have" if not few else f"{few:,} of {len(counts):,} classes have not"
-    return (
-        "goen score --per-class, or gate.with_per_class(), gives each class a threshold of its "
-        f"own; each needs {needed} held-out images that set the threshold. {enough} so many."
-    )
+    cells = [Cell(total, ",.0f"), Cell(count, ",.0f"), share_cell(count, total)]
+    if diagnostics.truth is not None:
+        right = float((diagnostics.truth[mine] == label).mean()) if total else None
+        cells.append(Cell(right, ".1%"))
+    return Row(gate.classes[label], tuple(cells))
 
 
 # -- suspicious images ---------------------------------------------------------------------------
@@ -302,20 +265,6 @@ def _suspicious(
     )
 
 
-def _suspicious_section(gate: Gate, gallery: Gallery) -> Section:
-    text = Markup(
-        "The held-out images with the highest scores. <b>Look at their labels</b>: images like "
-        "these are often labelled wrongly, belong to no class, or are damaged. Correct what is "
-        "wrong and fit again. Do not leave out images only because they score high: the held-out "
-        "images would no longer be like new ID images, and the false-alarm rate would be higher "
-        "than promised."
-    )
-    return Section(
-        f"The {len(gallery.cards)} most suspicious held-out images",
-        [Paragraph(text), gallery, Paragraph(explain_neighbours(gate))],
-    )
-
-
 def _origin(gate: Gate) -> Section:
     splits = Manifest(gate.metadata).part("splits")
     rows = [
@@ -328,4 +277,4 @@ def _origin(gate: Gate) -> Section:
         ("inputs", str(gate.inputs)),
         ("versions", ", ".join(f"{name} {number}" for name, number in versions().items())),
     ]
-    return Section("Origin", [FactTable(("what", "value"), tuple(rows))])
+    return Section("Origin", [FactTable(("what", "value"), rows)])

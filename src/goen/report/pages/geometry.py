@@ -1,26 +1,16 @@
 """The report of ``goen geometry``: the shape of the feature space."""
 
 from collections.abc import Sequence
-
-from markupsafe import Markup
+from functools import partial
 
 from goen.io.results import Result
-from goen.report.blocks import (
-    Drawing,
-    FigureRow,
-    Page,
-    PageBlock,
-    Paragraph,
-    ResultTable,
-    Section,
-    number_of,
-    slug,
-)
+from goen.report.blocks import Drawing, Page, PageBlock, Paragraph, Section, slug, text_of
 from goen.report.figures.geometry import measure_bars, measure_by_epoch
 from goen.report.run_folder import RunFolder
 from goen.report.summary import Summary
 from goen.report.table import Cell, Row, Table
 
+_text = partial(text_of, "geometry.html")
 _MEASURES = {
     "inter_intra_ratio": "inter/intra class ratio",
     "total_top_share": "top component's share of the variance",
@@ -98,25 +88,15 @@ def _column(measure: str) -> str:
 
 def geometry_page(run: RunFolder, tables: Sequence[Table]) -> Page:
     """Bars per variant, lines by epoch, and every number."""
-    variants = list(dict.fromkeys(r.method for r in run.results))
-    lead = Markup(
-        "The geometry of the features of {} trained on {}: how compact the classes are, "
-        "how far apart, how many dimensions carry the variance, and whether the features have "
-        "collapsed."
-    ).format(number_of(len(variants), "variant"), run.summary.data)
-    text = (
-        "The paper argues that CenterLoss compresses the classes and that this harms detection. "
-        "Compare variants with and without it. Raw is the feature itself, unit the feature scaled "
-        "to unit length."
-    )
+    variants = {r.method for r in run.results}
+    lead = _text("lead", variants=len(variants), data=run.summary.data)
     sections = [
         Section("After training", _bars(run)),
         Section("During training", _lines(run)),
-        # The notes, which are the same for all, are below the first.
-        Section("Tables", [ResultTable(t, has_notes=t is tables[0]) for t in tables]),
+        Section("Tables", tables),
     ]
-    summary = [Paragraph(lead, "lead"), Paragraph(text)]
-    return Page(f"Geometry on {run.summary.data}", summary, sections)
+    title = f"Geometry on {run.summary.data}"
+    return Page(title, [Paragraph(lead, "lead"), _text("center_loss")], sections)
 
 
 def split_metric(metric: str) -> tuple[str, str]:
@@ -149,8 +129,7 @@ def _bars(run: RunFolder) -> list[PageBlock]:
             drawings.append(Drawing(f"geometry-{slug(measure)}", figure, f"{title}. {values}."))
     if not drawings:
         return [Paragraph("There are no measurements on training images.", "warn")]
-    text = f"On the training images; features: {', '.join(shown)}. The tables have the others."
-    return [Paragraph(text), FigureRow(tuple(drawings))]
+    return [_text("bars", features=shown), drawings]
 
 
 def _lines(run: RunFolder) -> list[PageBlock]:
@@ -168,4 +147,4 @@ def _lines(run: RunFolder) -> list[PageBlock]:
         drawings.append(Drawing(f"epochs-{slug(measure)}", figure, f"{title} by epoch: {ends}."))
     if not drawings:
         return [Paragraph("Nothing was measured between the epochs of these trainings.", "warn")]
-    return [FigureRow(tuple(drawings))]
+    return [drawings]

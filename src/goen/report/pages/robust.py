@@ -1,52 +1,55 @@
 """The report of ``goen robust``: corruptions by severity."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from statistics import fmean
 
 import numpy as np
-from markupsafe import Markup
 from numpy.typing import NDArray
 
 from goen.io.results import Result
 from goen.report.blocks import (
     Drawing,
-    FigureRow,
     Page,
-    PageBlock,
     Paragraph,
-    ResultTable,
     Section,
     bold,
-    listed,
     number_of,
     slug,
+    text_of,
 )
 from goen.report.comparison import left_out_notes
 from goen.report.figures.robust import CROWDED, severity_boxes, severity_map
 from goen.report.run_folder import RunFolder
-from goen.report.summary import Summary
+from goen.report.summary import Study, Summary
 from goen.report.table import Cell, Row, Table
 
-_MEANINGS = {
-    "accuracy": "The share of images classified correctly. Higher is better.",
-    "ece": "Expected calibration error of the confidence, in bins of equal width{bins}. Lower is "
-    "better.",
-    "nll": "Mean negative log-likelihood of the label, in nats. Lower is better.",
-    "brier": "Squared distance of the probabilities from the label, summed over classes: 0 to 2. "
-    "Lower is better.",
-    "mean_score": "Mean OOD score, higher for more OOD. Each method has a scale of its own: only "
-    "numbers of one row can be compared.",
-    "flagged": "The share of images above the threshold, set on clean held-out images{rate}. A "
-    "corrupted image still belongs to its class: neither high nor low is better in itself.",
-}
+_text = partial(text_of, "robust.html")
 _CLEAN = "clean images: no corruption lowered it"
+# Each metric's title and meaning.
 _METRICS = {
-    "accuracy": "Accuracy",
-    "ece": "ECE",
-    "nll": "NLL",
-    "brier": "Brier score",
-    "mean_score": "Mean score",
-    "flagged": "Share flagged",
+    "accuracy": ("Accuracy", "The share of images classified correctly. Higher is better."),
+    "ece": (
+        "ECE",
+        "Expected calibration error of the confidence, in bins of equal width{bins}. Lower is "
+        "better.",
+    ),
+    "nll": ("NLL", "Mean negative log-likelihood of the label, in nats. Lower is better."),
+    "brier": (
+        "Brier score",
+        "Squared distance of the probabilities from the label, summed over classes: 0 to 2. Lower "
+        "is better.",
+    ),
+    "mean_score": (
+        "Mean score",
+        "Mean OOD score, higher for more OOD. Each method has a scale of its own: only numbers of "
+        "one row can be compared.",
+    ),
+    "flagged": (
+        "Share flagged",
+        "The share of images above the threshold, set on clean held-out images{rate}. A corrupted "
+        "image still belongs to its class: neither high nor low is better in itself.",
+    ),
 }
 
 
@@ -70,14 +73,53 @@ def _corruptions(results: Sequence[Result]) -> tuple[list[str], list[int]]:
 
 def robust_tables(results: Sequence[Result], summary: Summary) -> list[Table]:
     """Each metric by method and severity, the mean over corruptions; two metrics by corruption."""
-    by_severity = [_by_severity(results, summary, metric) for metric in _METRICS]
-    by_corruption = [_by_corruption(results, summary, m) for m in ("accuracy", "flagged")]
+    study = Study(results, summary)
+    corruptions, severities = _corruptions(results)
+    over_corruptions = f"mean over {number_of(len(corruptions), 'corruption')}"
+    if len(corruptions) == 1:
+        over_corruptions = corruptions[0].replace("_", " ")
+    over = f"severity {severities[0]}" if len(severities) == 1 else "mean over severities"
+    by_severity = [
+        Table(
+            metric,
+            f"{title}: {study.where}, {over_corruptions}",
+            ("clean", *(f"severity {severity}" for severity in severities)),
+            tuple(
+                Row(
+                    label,
+                    (
+                        Cell(study.number(method, "clean", metric)),
+                        *(_mean(study, method, metric, corruptions, [s]) for s in severities),
+                    ),
+                )
+                for method, (label, _) in summary.titles.items()
+            ),
+            _notes(results, summary, metric),
+        )
+        for metric, (title, _) in _METRICS.items()
+    ]
+    by_corruption = [
+        Table(
+            f"{metric}_by_corruption",
+            f"{_METRICS[metric][0]} by corruption: {study.where}, {over}",
+            tuple(label for label, _ in summary.titles.values()),
+            tuple(
+                Row(c, tuple(_mean(study, m, metric, [c], severities) for m in summary.titles))
+                for c in corruptions
+            ),
+            _notes(results, summary, metric),
+        )
+        for metric in ("accuracy", "flagged")
+    ]
     return [*by_severity, *by_corruption]
 
 
-def _where(results: Sequence[Result], summary: Summary) -> str:
-    first = results[0]
-    return f"{summary.data}, budget {first.budget}, seed {first.seed}"
+def _mean(
+    study: Study, method: str, metric: str, corruptions: Sequence[str], severities: Sequence[int]
+) -> Cell:
+    """Over all pairs of a corruption and a severity."""
+    datasets = [f"{name}-{severity}" for name in corruptions for severity in severities]
+    return Cell(fmean(study.number(method, dataset, metric) for dataset in datasets))
 
 
 def _notes(results: Sequence[Result], summary: Summary, metric: str) -> tuple[str, ...]:
@@ -86,7 +128,7 @@ def _notes(results: Sequence[Result], summary: Summary, metric: str) -> tuple[st
         r.metric: f"{r.value:,.0f}" for r in results if r.metric in ("num_samples", "num_bins")
     }
     rate = summary.config.get("false_alarm_rate")
-    meaning = _MEANINGS[metric].format(
+    meaning = _METRICS[metric][1].format(
         bins=f" ({counts['num_bins']})" if "num_bins" in counts else "",
         rate=f" for a false-alarm rate of {100 * rate:g} %" if isinstance(rate, float) else "",
     )
@@ -94,84 +136,35 @@ def _notes(results: Sequence[Result], summary: Summary, metric: str) -> tuple[st
     return (" ".join([meaning, *images]), *left_out_notes(summary))
 
 
-def _by_severity(results: Sequence[Result], summary: Summary, metric: str) -> Table:
-    values = {(r.method, r.dataset): r.value for r in results if r.metric == metric}
-    corruptions, severities = _corruptions(results)
-    over = f"mean over {number_of(len(corruptions), 'corruption')}"
-    if len(corruptions) == 1:
-        over = corruptions[0].replace("_", " ")
-    rows = []
-    for method, (label, _) in summary.titles.items():
-        means = [
-            fmean(values[method, f"{name}-{severity}"] for name in corruptions)
-            for severity in severities
-        ]
-        rows.append(Row(label, tuple(map(Cell, [values[method, "clean"], *means]))))
-    return Table(
-        metric,
-        f"{_METRICS[metric]}: {_where(results, summary)}, {over}",
-        ("clean", *(f"severity {severity}" for severity in severities)),
-        tuple(rows),
-        _notes(results, summary, metric),
-    )
-
-
-def _by_corruption(results: Sequence[Result], summary: Summary, metric: str) -> Table:
-    values = {(r.method, r.dataset): r.value for r in results if r.metric == metric}
-    corruptions, severities = _corruptions(results)
-    over = f"severity {severities[0]}" if len(severities) == 1 else "mean over severities"
-    rows = [
-        Row(
-            name,
-            tuple(
-                Cell(fmean(values[method, f"{name}-{severity}"] for severity in severities))
-                for method in summary.titles
-            ),
-        )
-        for name in corruptions
-    ]
-    return Table(
-        f"{metric}_by_corruption",
-        f"{_METRICS[metric]} by corruption: {_where(results, summary)}, {over}",
-        tuple(label for label, _ in summary.titles.values()),
-        tuple(rows),
-        _notes(results, summary, metric),
-    )
-
-
 def robust_page(run: RunFolder, tables: Sequence[Table]) -> Page:
     """Every metric by severity, and maps of corruption by severity."""
-    sections = [
-        Section("By severity", _severity_figures(run)),
-        Section("By corruption", _maps(run)),
-        Section("Tables", list(map(ResultTable, tables))),
-    ]
-    return Page(f"Robustness on {run.summary.data}", _summary(run), sections)
-
-
-def _summary(run: RunFolder) -> list[PageBlock]:
     corruptions, severities = _corruptions(run.results)
-    lowest = []
-    for method in _methods(run):
-        found = [r for r in run.results if (r.method, r.metric) == (method, "accuracy")]
-        if found:
-            low = min(found, key=lambda r: r.value)
-            name, severity = split_name(low.dataset)
-            where = f"{name.replace('_', ' ')}, severity {severity}" if severity else _CLEAN
-            shown = (bold(low.value, ".1%"), run.label(method), where)
-            lowest.append(Markup("{} for {} ({})").format(*shown))
-    lead = Markup("The test images of {} under {} at {} {}. The lowest accuracy is {}.").format(
-        run.summary.data,
-        number_of(len(corruptions), "corruption"),
-        "severity" if len(severities) == 1 else "severities",
-        ", ".join(map(str, severities)),
-        listed(lowest),
+    lead = _text(
+        "lead",
+        data=run.summary.data,
+        corruptions=corruptions,
+        severities=severities,
+        lowest=[low for method in _methods(run) for low in _lowest(run, method)],
     )
-    text = (
-        "A corrupted image still belongs to its class, so flagging it is not an error in itself. "
-        "Ideally a gate flags the images that the classifier gets wrong."
-    )
-    return [Paragraph(lead, "lead"), Paragraph(text)]
+    drawings = _severity_figures(run)
+    sections = [
+        Section("By severity", [_text("by_severity", corruptions=corruptions), drawings]),
+        Section("By corruption", [_text("by_corruption"), _maps(run, corruptions, severities)]),
+        Section("Tables", tables),
+    ]
+    title = f"Robustness on {run.summary.data}"
+    return Page(title, [Paragraph(lead, "lead"), _text("errors")], sections)
+
+
+def _lowest(run: RunFolder, method: str) -> list[str]:
+    """The method's lowest accuracy, and where."""
+    found = [r for r in run.results if (r.method, r.metric) == (method, "accuracy")]
+    if not found:
+        return []
+    low = min(found, key=lambda r: r.value)
+    name, severity = split_name(low.dataset)
+    where = f"{name.replace('_', ' ')}, severity {severity}" if severity else _CLEAN
+    return [bold(low.value, ".1%") + f" for {run.label(method)} ({where})"]
 
 
 def _methods(run: RunFolder) -> list[str]:
@@ -195,9 +188,9 @@ def _values(run: RunFolder, metric: str) -> dict[str, dict[int, list[float]]]:
     return {name: dict(sorted(own.items())) for name, own in joined.items()}
 
 
-def _severity_figures(run: RunFolder) -> list[PageBlock]:
+def _severity_figures(run: RunFolder) -> list[Drawing]:
     drawings = []
-    for metric, title in _METRICS.items():
+    for metric, (title, _) in _METRICS.items():
         values = _values(run, metric)
         # Scores of different methods have different units: each gets a figure of its own.
         parts = [{k: v} for k, v in values.items()] if metric == "mean_score" else [values]
@@ -205,14 +198,7 @@ def _severity_figures(run: RunFolder) -> list[PageBlock]:
             if part:
                 whole = f"{title}, {next(iter(part))}" if len(parts) > 1 else title
                 drawings.append(_severity_figure(metric, whole, part))
-    text = (
-        "Boxes: quartiles over corruptions, whiskers up to 1.5 times the interquartile range. "
-        "Lines: the means."
-    )
-    corruptions = _corruptions(run.results)[0]
-    if len(corruptions) == 1:
-        text = f"The one corruption is {corruptions[0].replace('_', ' ')}."
-    return [Paragraph(text), FigureRow(tuple(drawings))]
+    return drawings
 
 
 def _severity_figure(
@@ -227,8 +213,7 @@ def _severity_figure(
     return Drawing(f"severity-{slug(title)}", figure, alt, wide=len(values) >= CROWDED)
 
 
-def _maps(run: RunFolder) -> list[PageBlock]:
-    corruptions, severities = _corruptions(run.results)
+def _maps(run: RunFolder, corruptions: Sequence[str], severities: Sequence[int]) -> list[Drawing]:
     drawings = []
     for metric in ("accuracy", "flagged"):
         drawn: list[NDArray[np.float64]] = []
@@ -242,7 +227,7 @@ def _maps(run: RunFolder) -> list[PageBlock]:
             if any(np.array_equal(values, other, equal_nan=True) for other in drawn):
                 continue
             drawn.append(values)
-            title = f"{_METRICS[metric]}, {run.label(method)}"
+            title = f"{_METRICS[metric][0]}, {run.label(method)}"
             drawings.append(
                 Drawing(
                     f"map-{metric}-{slug(method)}",
@@ -251,5 +236,4 @@ def _maps(run: RunFolder) -> list[PageBlock]:
                     "results.jsonl.",
                 )
             )
-    text = "Methods with equal values everywhere (one network's accuracy) are drawn once."
-    return [Paragraph(text), FigureRow(tuple(drawings))]
+    return drawings

@@ -1,11 +1,11 @@
 """The report of ``goen run``: what the gate flags, how well, and where it is wrong."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from markupsafe import Markup
 from numpy.typing import NDArray
 from scipy.special import softmax
 
@@ -13,18 +13,7 @@ from goen.io.manifest import Manifest
 from goen.io.results import Result
 from goen.io.tensors import read_tensors
 from goen.metrics import ood_calibration, reliability_curve
-from goen.report.blocks import (
-    Drawing,
-    FigureRow,
-    Page,
-    PageBlock,
-    Paragraph,
-    ResultTable,
-    Section,
-    bold,
-    listed,
-    slug,
-)
+from goen.report.blocks import Drawing, Page, PageBlock, Paragraph, Section, bold, slug, text_of
 from goen.report.comparison import Comparison, left_out_notes
 from goen.report.figures.curves import precision_recall_curves, prevalence_of, roc_curves
 from goen.report.figures.run import (
@@ -37,10 +26,11 @@ from goen.report.figures.scores import flagged_bars, histograms
 from goen.report.five_panels import five_panel_section
 from goen.report.mistakes import mistakes_section
 from goen.report.run_folder import RunFolder
-from goen.report.spread import Spread, recorded_spread
+from goen.report.spread import recorded_spread
 from goen.report.summary import Summary, dataset_title
 from goen.report.table import Cell, Row, Table
 
+_text = partial(text_of, "run.html")
 _CLASSIFIER = {"accuracy": "accuracy", "ece": "ECE (15 bins)", "nll": "NLL", "brier": "Brier score"}
 _PROBABILITY = {
     "ood_ece": "ECE (15 bins)",
@@ -63,7 +53,7 @@ def run_tables(results: Sequence[Result], summary: Summary) -> list[Table]:
         ("test (ID)", *comparison.sets),
         (Row("gate", tuple(Cell(r.value, ".1%", seen=r.seen_in_calibration) for r in shares)),),
         ("†: other images of this kind calibrated the gate.", *left_out_notes(summary)),
-        apart=1 + len(comparison.unseen) if comparison.calibration_kinds else None,
+        apart=1 + len(comparison.unseen) if comparison.seen else None,
     )
     return [comparison.auroc(), gate, *comparison.others()]
 
@@ -130,8 +120,10 @@ def run_page(run: RunFolder, tables: Sequence[Table]) -> Page:
     """Summary, detection, scores, calibration, feature map, errors, training, five panels."""
     if run.gate is None:
         raise ValueError("the manifest of the gate is missing")
+    auroc, *others = tables
+    curves = [drawing for name in run.sets for drawing in _curves(run, name)]
     sections = [
-        _detection(run, {table.name: table for table in tables}),
+        Section("OOD detection", [auroc, _text("curves"), curves, *others]),
         *_other_scores(run),
         _calibration(run),
         *_feature_map(run, run.gate.texts("classes")),
@@ -149,92 +141,46 @@ def _methods(run: RunFolder) -> list[str]:
 
 def _summary(run: RunFolder, gate: Manifest) -> list[PageBlock]:
     rate = gate.number("false_alarm_rate")
-    alarms = run.number("gate", "test", "false_alarm_rate")
+    shares = {"test (ID)": run.number("gate", "test", "false_alarm_rate")}
     flagged = {name: run.number("gate", name, "flagged") for name in run.sets}
     used = [n for n in run.sets if run.by_key["gate", n, "flagged"].seen_in_calibration]
+    lead = _text(
+        "lead",
+        classes=len(gate.texts("classes")),
+        training=run.summary.splits["train"].images,
+        used=used,
+        unseen=[name for name in run.sets if name not in used],
+        accuracy=run.number("classifier", "test", "accuracy"),
+        rate=rate,
+        alarms=shares["test (ID)"],
+        flagged=[bold(share, ".1%") + f" of {name}" for name, share in flagged.items()],
+    )
     guarantee = gate.part("guarantee")
     low, high = guarantee.numbers("of_this_gate_90_percent")
-    lead = Markup(
-        "A classifier of {} classes was trained on {} images, and its gate {}. Its accuracy on the "
-        "test images is {}. The false-alarm rate of the gate is set to {}: it flagged {} of the "
-        "test images (ID). Of the OOD images it flagged {}."
-    ).format(
-        len(gate.texts("classes")),
-        f"{run.summary.splits['train'].images:,}",
-        _calibrated_with(used, [name for name in run.sets if name not in used]),
-        bold(run.number("classifier", "test", "accuracy"), ".1%"),
-        Markup("<b>{:.3g}%</b>").format(100 * rate),
-        bold(alarms, ".1%"),
-        listed([Markup("{} of {}").format(bold(v, ".1%"), n) for n, v in flagged.items()]),
+    text = _text(
+        "guarantee",
+        held_out=int(guarantee.number("held_out_images")),
+        expected=guarantee.number("expected_false_alarm_rate"),
+        low=low,
+        high=high,
     )
-    text = (
-        "The false-alarm rate is guaranteed by split conformal prediction on "
-        f"{int(guarantee.number('held_out_images'))} held-out images, which were used for neither "
-        "training nor calibration nor model selection: averaged over such held-out sets, at most "
-        f"{guarantee.number('expected_false_alarm_rate'):.1%} of ID images are flagged. The rate "
-        f"of this one gate lies between {low:.1%} and {high:.1%} with 90 % probability."
-    )
-    shares = {"test (ID)": alarms} | flagged
-    values = "; ".join(f"{name} {share:.1%}" for name, share in shares.items())
+    blocks: list[PageBlock] = [Paragraph(lead, "lead")]
+    bands = {}
     spread = recorded_spread(gate.part("metadata"))
-    bands = {} if spread is None else {_shown(n): band for n, band in spread.flagged.items()}
-    drawing = Drawing(
-        "flagged", flagged_bars(shares, rate, bands), f"Bars, share flagged of each set: {values}."
-    )
-    score = _histogram(run, _methods(run)[-1], run.summary.threshold)
-    luck = [] if spread is None else [Paragraph(_luck(spread))]
-    return [Paragraph(lead, "lead"), *luck, FigureRow.of(drawing, score), Paragraph(text)]
+    if spread is not None:
+        bands = {"test (ID)" if n == "test" else n: b for n, b in spread.flagged.items()}
+        ranges = [f"{_range(*band)} of {name}" for name, band in bands.items()]
+        blocks.append(_text("luck", spread=spread, ranges=ranges))
+    shares |= flagged
+    values = "; ".join(f"{name} {share:.1%}" for name, share in shares.items())
+    alt = f"Bars, share flagged of each set: {values}."
+    bars = Drawing("flagged", flagged_bars(shares, rate, bands), alt)
+    return [*blocks, [bars, _histogram(run, _methods(run)[-1], run.summary.threshold)], text]
 
 
-def _shown(dataset: str) -> str:
-    return "test (ID)" if dataset == "test" else dataset
-
-
-def _luck(spread: Spread) -> Markup:
-    """How far single trainings of this run are apart."""
-
-    def shares(low: float, high: float) -> str:
-        least, most = f"{low:.1%}", f"{high:.1%}"
-        return least if least == most else f"{least} to {most}"
-
-    ranges = [
-        Markup("{} of {}").format(shares(low, high), _shown(name))
-        for name, (low, high) in spread.flagged.items()
-    ]
-    return Markup(
-        "A single training on so few images is partly luck: {} recorded trainings of this run, "
-        "with {} seeds, gave gates that flagged {} ({}; {})."
-    ).format(spread.trainings, spread.seeds, listed(ranges), spread.versions, spread.recipe)
-
-
-def _calibrated_with(used: Sequence[str], unseen: Sequence[str]) -> Markup:
-    """Which OOD sets are of a kind that calibrated the gate."""
-    if not used:
-        return Markup("was fitted without OOD images: every OOD set here is of an unseen kind")
-    kind = "kind" if len(used) == 1 else "kinds"
-    calibrated = Markup("was calibrated with OOD images of the {} {}").format(kind, listed(used))
-    if not unseen:
-        return calibrated
-    verb = "is of an unseen kind" if len(unseen) == 1 else "are of unseen kinds"
-    return calibrated + Markup("; {} {}").format(listed(unseen), verb)
-
-
-def _detection(run: RunFolder, tables: Mapping[str, Table]) -> Section:
-    drawings = [drawing for name in run.sets for drawing in _curves(run, name)]
-    others = [table for name, table in tables.items() if name != "auroc"]
-    text = (
-        "The legends give AUROC and AUPR, with OOD images as the positive class. Dashed: a random "
-        "score. Its precision is the share of OOD images among the images of the figure."
-    )
-    return Section(
-        "OOD detection",
-        [
-            ResultTable(tables["auroc"]),
-            Paragraph(text),
-            FigureRow(tuple(drawings)),
-            *map(ResultTable, others),
-        ],
-    )
+def _range(low: float, high: float) -> str:
+    least, most = f"{low:.1%}", f"{high:.1%}"
+    return least if least == most else f"{least} to {most}"
 
 
 def _curves(run: RunFolder, name: str) -> list[Drawing]:
@@ -282,31 +228,18 @@ def _histogram(run: RunFolder, method: str, threshold: float | None) -> Drawing:
 
 def _other_scores(run: RunFolder) -> list[Section]:
     """The scores that the gate does not use; the summary shows the one it uses."""
-    others = _methods(run)[:-1]
-    if not others:
-        return []
-    drawings = tuple(_histogram(run, method, None) for method in others)
-    text = (
-        "The same images by scores that the gate does not use. Each histogram is scaled to its "
-        "own height."
-    )
-    return [Section("Other scores", [Paragraph(text), FigureRow(drawings)])]
+    drawings = [_histogram(run, method, None) for method in _methods(run)[:-1]]
+    return [Section("Other scores", [_text("other_scores"), drawings])] if drawings else []
 
 
 def _calibration(run: RunFolder) -> Section:
-    drawings = [*_classifier_reliability(run), *_ood_reliability(run)]
-    blocks: list[PageBlock] = [ResultTable(_classifier_table(run)), FigureRow(tuple(drawings))]
-    if "probability" in run.scores["test"]:
-        text = (
-            "The paper trains its head towards 0.05 for ID and 0.95 for OOD images. The "
-            "probabilities here are rescaled so that 0.05 becomes 0 and 0.95 becomes 1. They hold "
-            "for 50 % OOD images, as in the head's training; the legend gives the share of OOD "
-            "images of each line."
-        )
-        blocks += [Paragraph(text), ResultTable(_probability_table(run))]
+    has_probability = "probability" in run.scores["test"]
+    drawings = [*_classifier_reliability(run), *(_ood_reliability(run) if has_probability else ())]
+    blocks: list[PageBlock] = [_classifier_table(run), drawings]
+    if has_probability:
+        blocks += [_text("probability"), _probability_table(run)]
     else:
-        text = "No head was calibrated with OOD images, so there is no probability of OOD."
-        blocks.append(Paragraph(text))
+        blocks.append(_text("no_probability"))
     return Section("Calibration", blocks)
 
 
@@ -324,8 +257,6 @@ def _classifier_reliability(run: RunFolder) -> list[Drawing]:
 
 def _ood_reliability(run: RunFolder) -> list[Drawing]:
     test = run.scores["test"]
-    if "probability" not in test:
-        return []
     curves, method = {}, _methods(run)[-1]
     for name in run.sets:
         both = np.concatenate([test["probability"], run.scores[name]["probability"]])
@@ -350,38 +281,26 @@ def _feature_map(run: RunFolder, classes: Sequence[str]) -> list[Section]:
     share = saved.floats("share", (2,), low=0.0).numpy()
     # A class without training images has no mean: its row is NaN.
     means = saved.of_shape("classes", (len(classes), 2), torch.float64).numpy()
-    figure = feature_map(points, means, classes, share)
     alt = (
         "Map of the features on the first two principal axes of the training images "
         f"({share.sum():.0%} of their variance): {', '.join(points)}."
     )
-    text = (
-        "Each point is an image: its feature z, scaled to unit length, on the first two principal "
-        "axes of the training images alone. At most 500 images of each set. Sets that overlap on "
-        "these two axes may be separated along the others, which the distance also uses."
-    )
-    drawing = Drawing("feature-map", figure, alt)
-    return [Section("Feature map", [Paragraph(text), FigureRow.of(drawing)])]
+    drawing = Drawing("feature-map", feature_map(points, means, classes, share), alt)
+    return [Section("Feature map", [_text("feature_map"), [drawing]])]
 
 
 def _training(run: RunFolder) -> Section:
     if not run.epochs:
         warning = Paragraph("training.jsonl is missing: no curve is drawn.", "warn")
         return Section("Training", [warning])
-    last = run.epochs[-1].values
-    drawings = [
-        Drawing(
-            f"training-{quantity}",
-            training_curve(
-                title,
-                [e.number for e in run.epochs],
-                [e.values[quantity] for e in run.epochs],
-                [e.values[f"validation_{quantity}"] for e in run.epochs],
-            ),
-            f"{title} over {len(run.epochs)} epochs, ending at {last[quantity]:.4g} on training "
-            f"and {last[f'validation_{quantity}']:.4g} on validation images.",
+    drawings = []
+    for quantity, title in (("accuracy", "Accuracy"), ("loss", "Loss")):
+        training = [e.values[quantity] for e in run.epochs]
+        validation = [e.values[f"validation_{quantity}"] for e in run.epochs]
+        figure = training_curve(title, [e.number for e in run.epochs], training, validation)
+        alt = (
+            f"{title} over {len(run.epochs)} epochs, ending at {training[-1]:.4g} on training "
+            f"and {validation[-1]:.4g} on validation images."
         )
-        for quantity, title in (("accuracy", "Accuracy"), ("loss", "Loss"))
-    ]
-    text = "The training loss uses smoothed labels, the validation loss the labels themselves."
-    return Section("Training", [FigureRow(tuple(drawings)), Paragraph(text)])
+        drawings.append(Drawing(f"training-{quantity}", figure, alt))
+    return Section("Training", [drawings, _text("training")])

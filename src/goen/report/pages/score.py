@@ -3,10 +3,10 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
-from markupsafe import Markup
 
 from goen.data.images.decoding import RESIZE_FILTER
 from goen.data.imageset import ImageSet
@@ -15,7 +15,7 @@ from goen.gate.prediction import ScoreRow
 from goen.gate.rates import Rates
 from goen.io.files import printable
 from goen.io.provenance import versions
-from goen.report.blocks import FactTable, Page, PageBlock, Paragraph, Section, bold
+from goen.report.blocks import FactTable, Page, PageBlock, Paragraph, Section, text_of
 from goen.report.cards import (
     explain_neighbours,
     make_cards,
@@ -26,6 +26,7 @@ from goen.report.gallery import Card, Gallery
 from goen.report.page import write_single_page
 from goen.scoring.pipeline import ScoredBatch
 
+_text = partial(text_of, "score.html")
 # With two small images each, a page of 20 to 30 megabytes.
 MOST_IMAGES = 2_000
 MOST_UNREADABLE = 200
@@ -158,49 +159,29 @@ class ScoreReport:
     def _summary(self) -> list[PageBlock]:
         total, gate = self.images.counts.total(), self.gate
         flagged = sum(n for p, n in self.images.counts.items() if p <= gate.false_alarm_rate)
-        lead = Markup(
-            "The gate {} scored {} images. At its false-alarm rate of {} it flags {} of them as "
-            "out-of-distribution (OOD)."
-        ).format(self.gate_name, f"{total:,}", bold(gate.false_alarm_rate, "g"), bold(flagged, ","))
-        held_out = f"{gate.num_held_out:,} held-out ID images"
-        among, each = "", ""
-        if gate.per_class:
-            held_out = f"at least {held_out} of each class"
-            among, each = " of the same predicted class", "of each predicted class "
-        text = (
-            "The most suspicious images come first. The p-value is the share of in-distribution "
-            f"(ID) images{among} that score at least as high, estimated with {held_out}; an image "
-            "is flagged if its p-value is at most the false-alarm rate. So of ID images "
-            f"{each}at most that rate is flagged, on average over held-out sets. The small image "
-            "in the corner is what the network saw."
+        lead = _text(
+            "lead",
+            gate_name=self.gate_name,
+            total=total,
+            rate=gate.false_alarm_rate,
+            flagged=flagged,
         )
-        blocks: list[PageBlock] = [Paragraph(lead, "lead"), Paragraph(text)]
-        if total > len(self.images.kept):
-            kept, highest = len(self.images.kept), self.images.kept[-1][0].p_value
-            left_out = (
-                f"The {kept:,} most suspicious of {total:,} images are shown. The "
-                f"{total - kept:,} others have p-values of {highest:.2g} or more; they are "
-                "counted, but not shown."
-            )
+        text = _text("p_values", held_out=gate.num_held_out, per_class=gate.per_class)
+        blocks: list[PageBlock] = [Paragraph(lead, "lead"), text]
+        kept = self.images.kept
+        if total > len(kept):
+            left_out = _text("left_out", kept=len(kept), total=total, highest=kept[-1][0].p_value)
             blocks.append(Paragraph(left_out, "warn"))
         return blocks
 
     def _sections(self, gallery: Gallery) -> list[Section]:
-        sections = [Section("Images", [gallery, Paragraph(explain_neighbours(self.gate))])]
-        if self.images.num_unreadable:
-            sections.append(self._unreadable_section())
+        sections = [Section("Images", [gallery, explain_neighbours(self.gate)])]
+        unreadable, total = self.images.unreadable, self.images.num_unreadable
+        if total:
+            text = _text("unreadable", total=total, shown=len(unreadable))
+            table = FactTable(("file", "reason"), unreadable)
+            sections.append(Section("Unreadable files", [text, table]))
         return [*sections, self._origin()]
-
-    def _unreadable_section(self) -> Section:
-        more = self.images.num_unreadable - len(self.images.unreadable)
-        files = (
-            "1 file" if self.images.num_unreadable == 1 else f"{self.images.num_unreadable:,} files"
-        )
-        text = f"{files} could not be read and got no score."
-        if more:
-            text += f" The first {len(self.images.unreadable)} are listed; {more:,} are not."
-        table = FactTable(("file", "reason"), tuple(self.images.unreadable))
-        return Section("Unreadable files", [Paragraph(text), table])
 
     def _origin(self) -> Section:
         gate = self.gate
@@ -217,7 +198,7 @@ class ScoreReport:
             ("images are resized to", f"{size}, {RESIZE_FILTER}"),
             ("versions", ", ".join(f"{name} {number}" for name, number in versions().items())),
         ]
-        return Section("Origin", [FactTable(("what", "value"), tuple(rows))])
+        return Section("Origin", [FactTable(("what", "value"), rows)])
 
 
 def _listed(classes: Sequence[str]) -> str:

@@ -2,11 +2,11 @@
 
 import json
 import math
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-from markupsafe import Markup
 from numpy.typing import NDArray
 from scipy.stats import binomtest
 
@@ -14,29 +14,25 @@ from goen.data.images.decoding import read_image
 from goen.data.imageset import Pixels
 from goen.errors import DataError
 from goen.functional.ranking import Floats
+from goen.monitor.journal import EVENTS, IMAGES, STATE
 from goen.monitor.state import CLASS, SCORE, change
 from goen.report.blocks import (
     Details,
     Drawing,
     FactTable,
-    FigureRow,
     Page,
     PageBlock,
     Paragraph,
-    ResultTable,
     Section,
     slug,
+    text_of,
 )
-from goen.report.figures.watch import (
-    HIGHEST,
-    e_value_lines,
-    flagged_band,
-    image_grid,
-    p_value_map,
-)
+from goen.report.figures.watch import HIGHEST, e_value_lines, flagged_band, image_grid, p_value_map
+from goen.report.run_folder import file_hashes
 from goen.report.table import Cell, Row, Table, share_cell
 from goen.report.watch_folder import WatchFolder
 
+_text = partial(text_of, "watch.html")
 _BINS = 10
 _MOST_WINDOWS, _LEAST_WINDOW = 30, 100
 _EXAMPLES = 12
@@ -49,17 +45,14 @@ def watch_page(watch: WatchFolder) -> Page:
     title = f"Monitor of {watch.gate}: {'ALARM' if watch.state.alarm else 'no alarm'}"
     summary: list[PageBlock] = [
         Paragraph(_lead(watch), "warn" if watch.state.alarm else "lead"),
-        Paragraph(str(watch.monitor.guarantee)),
-        Paragraph(
-            "The null hypothesis is that the images are exchangeable with the gate's held-out "
-            "images. An alarm means that they have changed, not that they are bad."
-        ),
+        str(watch.monitor.guarantee),
+        _text("null_hypothesis"),
     ]
     if not len(watch):
         return Page(title, summary, [_provenance(watch)])
     sections = [
         Section("Log e-values", _log_e_values(watch)),
-        Section("What moved", [ResultTable(_streams_table(watch))]),
+        Section("What moved", [_streams_table(watch)]),
         Section("P-values", _p_values(watch)),
         Section("Share flagged", _flagged(watch)),
         Section("Classes", _classes(watch)),
@@ -83,18 +76,14 @@ def _log_e_values(watch: WatchFolder) -> list[PageBlock]:
     figure = e_value_lines(log_e_values, state.alarm_line, state.since, state.alarm_at)
     ends = "; ".join(f"{name} {values[-1]:.1f}" for name, values in log_e_values.items())
     alt = f"Log e-value of each stream over {len(watch):,} images, at the end: {ends}."
-    caption = (
-        f"An alarm is raised where a line reaches {state.alarm_line:.2f}. Each is the logarithm of "
-        "a betting capital times the stream's share of the false alarms; without a change it "
-        "falls or stays low."
+    edge = HIGHEST * state.alarm_line
+    caption = _text(
+        "e_values",
+        state=state,
+        begun_after=watch.begun_after,
+        edge=edge if watch.log_e_value.max() > edge else None,
     )
-    if state.alarm:
-        caption += " Shaded: from the estimated change to the alarm."
-    if watch.begun_after:
-        caption += f" A new test began after image {watch.begun_after:,}."
-    if watch.log_e_value.max() > HIGHEST * state.alarm_line:
-        caption += f" Log e-values above {HIGHEST * state.alarm_line:.1f} are drawn there."
-    return [FigureRow.of(Drawing("e-values", figure, alt, caption, wide=True))]
+    return [[Drawing("e-values", figure, alt, caption, wide=True)]]
 
 
 def _streams_table(watch: WatchFolder) -> Table:
@@ -160,12 +149,7 @@ def _p_values(watch: WatchFolder) -> list[PageBlock]:
         )
         figure = p_value_map(title, shares, edges.astype(np.float64))
         drawings.append(Drawing(f"p-values-{slug(name)}", figure, alt))
-    text = (
-        "Each image is ranked among the held-out images and all images before it. Without a "
-        "change the p-values are uniform: every cell is near 1. Small p-values belong to high "
-        "scores."
-    )
-    return [Paragraph(text), FigureRow(tuple(drawings))]
+    return [_text("p_values"), drawings]
 
 
 def _density(p_values: Floats) -> Floats:
@@ -187,11 +171,8 @@ def _flagged(watch: WatchFolder) -> list[PageBlock]:
         f"Share flagged by window of {window_size(len(watch)):,} images: "
         f"{', '.join(f'{s:.1%}' for s in shares)}."
     )
-    what = "Band" if len(shares) > 1 else "Bar"
-    caption = f"{what}: 95 % interval of each window (Clopper and Pearson)."
-    if watch.state.since is not None:
-        caption += " Dashed: the estimated change."
-    return [FigureRow.of(Drawing("flagged", figure, alt, caption))]
+    caption = _text("flagged", windows=len(shares), since=watch.state.since)
+    return [[Drawing("flagged", figure, alt, caption)]]
 
 
 def _classes(watch: WatchFolder) -> list[PageBlock]:
@@ -214,7 +195,7 @@ def _classes(watch: WatchFolder) -> list[PageBlock]:
     if CLASS not in watch.names:
         notes.append("This monitor does not follow the predicted class.")
     rows = tuple(Row(name, tuple(_share(part, name) for part in parts.values())) for name in names)
-    return [ResultTable(Table("classes", title, tuple(parts), rows, tuple(notes)))]
+    return [Table("classes", title, tuple(parts), rows, tuple(notes))]
 
 
 def _held_out_labels(watch: WatchFolder) -> NDArray[np.str_]:
@@ -234,7 +215,7 @@ def _images(watch: WatchFolder) -> list[PageBlock]:
     """The images that raised the e-value of the present test most."""
     state, begun = watch.state, watch.begun_after
     if begun == len(watch):
-        return [Paragraph("No images have come since the new test began.")]
+        return ["No images have come since the new test began."]
     name = next(iter(state.moved), SCORE)
     stream = watch.names.index(name)
     before = math.log(watch.monitor.streams.streams[stream].weight)
@@ -246,18 +227,15 @@ def _images(watch: WatchFolder) -> list[PageBlock]:
     p_values = watch.p_values[:, stream]
     cards = [(f"{n + 1:,}: p = {p_values[n]:.2g}", _thumbnail(watch.paths[n])) for n in chosen]
     listed = ", ".join(f"{n + 1:,} ({watch.paths[n] or 'no path'})" for n in chosen)
-    what = "between the estimated change and the alarm" if state.alarm else "so far"
-    text = (
-        f"The images that raised the e-value of {'the score' if name == SCORE else name} most "
-        f"{what}, with their number and p-value."
-    )
+    stream_title = "the score" if name == SCORE else name
+    text = _text("images", stream=stream_title, alarm=state.alarm)
     alt = f"The {len(chosen)} images that raised the e-value most: numbers {listed}."
-    rows = tuple(
+    rows = [
         (f"{n + 1:,}", f"{p_values[n]:.2g}", str(watch.labels[n]), watch.paths[n]) for n in chosen
-    )
+    ]
     return [
-        Paragraph(text),
-        FigureRow.of(Drawing("images", image_grid(cards), alt)),
+        text,
+        [Drawing("images", image_grid(cards), alt)],
         FactTable(("image", "p-value", "predicted class", "path"), rows),
     ]
 
@@ -276,16 +254,8 @@ def _provenance(watch: WatchFolder) -> Section:
         ("images", f"{len(watch):,}"),
         ("seed", str(streams.seed)),
         ("streams and their shares", ", ".join(f"{s.name} {s.weight:g}" for s in streams.streams)),
-        *((f"{name}, SHA-256", digest) for name, digest in watch.hashes().items()),
+        *file_hashes(watch.path, (STATE, IMAGES, EVENTS)),
     ]
     events = "\n".join(json.dumps(event.content) for event in watch.events[-200:])
-    blocks: list[PageBlock] = [
-        Paragraph(
-            Markup("This page is made from {} beside it: a row for every image.").format(
-                "images.jsonl"
-            )
-        ),
-        FactTable(("what", "value"), tuple(rows)),
-        Details("Events", events),
-    ]
-    return Section("Provenance", blocks)
+    facts = FactTable(("what", "value"), rows)
+    return Section("Provenance", [_text("provenance"), facts, Details("Events", events)])
