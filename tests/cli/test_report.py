@@ -1,5 +1,6 @@
 """``goen report`` as a person would type it."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,8 @@ import pytest
 from goen.cli.main import main
 from tests.gate.test_gate import make_gate
 from tests.report.by_hand import bench
+
+KEPT = Path(__file__).parents[2] / "results" / "cifar10"
 
 
 def test_it_prints_where_everything_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -37,3 +40,23 @@ def test_a_study_beside_it_that_is_none_is_reported(
     folder = bench(tmp_path / "bench")
     assert main(["report", str(folder), "--with", str(tmp_path)]) == 2
     assert "Has the run finished?" in capsys.readouterr().err
+
+
+def test_the_papers_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "ablate"
+    folder.mkdir()
+    for kept, name in (("ablate-42.jsonl", "results.jsonl"), ("ablate-42.json", "run.json")):
+        shutil.copy(KEPT / kept, folder / name)
+    baselines = str(KEPT / "baselines-42.jsonl")
+    assert main(["report", "--paper", str(folder), "--with", baselines]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.count("**Table ") == 3
+    assert "| NoCenterLoss | 0.9311 | 0.9372 | 0.9079 | 1.0000 | 0.9483 |" in captured.out
+    assert "| NoCenterLoss | 0.8750 | 0.8676† |" in captured.out
+    assert "*goen, preset short, budget full, seeds 42*" in captured.out
+    assert captured.out.endswith((folder / "paper" / "paper-table-3.md").read_text())
+    assert (folder / "paper" / "paper-table-1.tex").is_file()
+    assert main(["report", "--paper", baselines]) == 0  # a kept file: nothing is written
+    assert sorted(p.name for p in folder.iterdir()) == ["paper", "results.jsonl", "run.json"]
+    assert main(["report", "--paper", str(bench(tmp_path / "bench"))]) == 2
+    assert "The paper's tables are of CIFAR-10" in capsys.readouterr().err

@@ -5,9 +5,12 @@ from typing import Annotated
 
 import tyro
 
+from goen.cli.output.console import note
 from goen.errors import UsageError
 from goen.io.files import folder_kind
 from goen.report import write_report
+from goen.report.paper_tables import paper_tables, read_study
+from goen.report.table import markdown, write_tables
 
 
 def report_command(
@@ -16,22 +19,32 @@ def report_command(
         tuple[Path, ...],
         tyro.conf.arg(name="with", metavar="[FOLDER ...]", help_behavior_hint=""),
     ] = (),
+    paper: bool = False,
 ) -> int:
     """Write the report of a finished run: one self-contained HTML file, figures and tables.
 
     Works for every study and for the folder of goen watch. Writes report.html, figures/ (SVG, PNG,
     PDF) and tables/ (Markdown, LaTeX, CSV) to the folder of the run. Nothing is trained or
-    evaluated again.
+    evaluated again. With --paper it prints Tables 1 to 3 of the GOEN paper instead, in the paper's
+    layout, its numbers above yours.
 
     For example: goen report runs/digits
                  goen report runs/watch
                  goen report runs/digits --with runs/digits-ablate runs/digits-seeds
+                 goen report --paper runs/cifar10-bench --with runs/cifar10-ablate
+                 goen report --paper results/cifar10/ablate-42.jsonl          (kept results)
 
     Args:
         run: the folder of a finished goen run, bench, ablate, seeds, robust or geometry, or of goen
             watch.
-        with_: folders of goen ablate, seeds and geometry, to add the paper's five-panel figure.
+        with_: folders of goen ablate, seeds and geometry, to add the five-panel figure; with
+            --paper, all other studies that fill its tables.
+        paper: print the paper's tables as Markdown, and write them to the folder paper/ of the run
+            (Markdown, LaTeX, CSV). Table 1 is made from goen bench, Table 2 from goen ablate, Table
+            3 from goen seeds, all with --data cifar10.
     """
+    if paper:
+        return _print_paper_tables((run, *with_))
     if folder_kind(run) == "gate":
         raise UsageError(
             f"{run} is a gate, and goen report is for runs. goen fit wrote the page of its gate "
@@ -41,4 +54,14 @@ def report_command(
     print(f"figures: {run / 'figures'} (SVG, PNG, PDF)")
     print(f"tables:  {run / 'tables'} (Markdown, LaTeX, CSV)")
     print(f"report:  {page.resolve()}")
+    return 0
+
+
+def _print_paper_tables(studies: tuple[Path, ...]) -> int:
+    tables = paper_tables(map(read_study, studies))
+    print("\n".join(map(markdown, tables)), end="")
+    if studies[0].is_dir():
+        folder = studies[0] / "paper"
+        write_tables(tables, folder)
+        note(f"tables: {folder} (Markdown, LaTeX, CSV)")
     return 0
