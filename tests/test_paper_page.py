@@ -1,0 +1,105 @@
+"""docs/paper.md names what exists, and quotes its numbers as the kept results have them."""
+
+import importlib
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "paper.md").read_text("utf-8")
+NAMES = sorted(set(re.findall(r"`(goen\.[\w.]+)`", PAGE)))
+PAPERS_SETS = ("svhn", "cifar100", "noise")
+UNSEEN = ("cifar100", "tiny-imagenet", "mnist", "textures", "places")
+
+
+def find(name: str) -> object:
+    """The module, class or function of this name."""
+    parts = name.split(".")
+    for end in range(len(parts), 0, -1):
+        try:
+            found: object = importlib.import_module(".".join(parts[:end]))
+        except ModuleNotFoundError:
+            continue
+        for attribute in parts[end:]:
+            found = getattr(found, attribute)
+        return found
+    raise AssertionError(name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_the_page_names_exists(name: str) -> None:
+    assert find(name) is not None
+
+
+def test_a_name_that_is_gone_is_seen() -> None:
+    assert len(NAMES) > 40
+    with pytest.raises(AttributeError):
+        find("goen.detectors.NoSuchDetector")
+
+
+def rows(kind: str) -> Iterator[dict[str, object]]:
+    for path in sorted((ROOT / "results" / "cifar10").glob(f"{kind}.jsonl")):
+        for line in path.read_text("utf-8").splitlines():
+            yield json.loads(line)
+
+
+def auroc(kind: str, method: str, sets: tuple[str, ...] = PAPERS_SETS) -> str:
+    """The mean over seeds of the mean AUROC over sets, as the page prints it."""
+    found: dict[object, list[float]] = {}
+    for row in rows(kind):
+        if (row["method"], row["metric"]) == (method, "auroc") and row["dataset"] in sets:
+            found.setdefault(row["seed"], []).append(float(str(row["value"])))
+    assert all(len(values) == len(sets) for values in found.values())
+    return f"{fmean(fmean(values) for values in found.values()):.3f}"
+
+
+def claim(start: str) -> str:
+    """The row of the page's first big table that begins so, with rows that continue it."""
+    lines = PAGE.splitlines()
+    first = next(i for i, line in enumerate(lines) if line.startswith(f"| {start}"))
+    last = first + 1
+    while lines[last].startswith("| | "):
+        last += 1
+    return " ".join(lines[first:last])
+
+
+BASELINES, ABLATE, WIDE = "baselines-[0-9]*", "ablate-*", "width-42"
+
+
+@pytest.mark.parametrize(
+    ("start", "kind", "method", "sets"),
+    [
+        ("GOEN beats", BASELINES, "goen", PAPERS_SETS),
+        ("GOEN beats", BASELINES, "knn", PAPERS_SETS),
+        ("GOEN beats", BASELINES, "odin", PAPERS_SETS),
+        ("GOEN beats", BASELINES, "energy", PAPERS_SETS),
+        ("CenterLoss costs", ABLATE, "default", PAPERS_SETS),
+        ("CenterLoss costs", ABLATE, "no_center_loss", PAPERS_SETS),
+        ("CenterLoss costs", WIDE, "default", PAPERS_SETS),
+        ("CenterLoss costs", WIDE, "no_center_loss", PAPERS_SETS),
+        ("CenterLoss hurts", ABLATE, "default_distance", PAPERS_SETS),
+        ("CenterLoss hurts", ABLATE, "no_center_loss_distance", PAPERS_SETS),
+        ("CenterLoss hurts", "ablate-42", "default_distance", PAPERS_SETS),
+        ("CenterLoss hurts", "ablate-42", "no_center_loss_distance", PAPERS_SETS),
+        ("…most of it on SVHN", ABLATE, "no_center_loss", ("svhn",)),
+        ("…most of it on SVHN", ABLATE, "single_scale_no_center_loss", ("svhn",)),
+        ("…most of it on SVHN", ABLATE, "no_center_loss", ("noise",)),
+        ("…most of it on SVHN", ABLATE, "single_scale_no_center_loss", ("noise",)),
+        ("SVHN in the calibration", ABLATE, "no_svhn_no_center_loss", PAPERS_SETS),
+        ("SVHN in the calibration", ABLATE, "no_svhn_no_center_loss", UNSEEN),
+        ("SVHN in the calibration", ABLATE, "no_center_loss", UNSEEN),
+        ("Mahalanobis is better", BASELINES, "goen_distance", PAPERS_SETS),
+        ("Mahalanobis is better", BASELINES, "knn_multi_scale", PAPERS_SETS),
+        ("The calibration head improves", BASELINES, "goen", UNSEEN),
+        ("The calibration head improves", BASELINES, "goen_distance", UNSEEN),
+        ("GOEN is stable", "seeds", "goen", PAPERS_SETS),
+    ],
+)
+def test_numbers_are_those_of_the_kept_results(
+    start: str, kind: str, method: str, sets: tuple[str, ...]
+) -> None:
+    assert auroc(kind, method, sets) in claim(start)
