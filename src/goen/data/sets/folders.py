@@ -37,9 +37,8 @@ def open_image_set(
     if is_array_file(folder) and folder.is_file():
         return prepare_set(stack_file(folder, size, classes, pixel_format), folder.stem)
     if not folder.is_dir():
-        known, _, split = name.partition("/")
-        if known in names():
-            images = load_set(known, split or None)
+        if name.partition("/")[0] in names():
+            images = load_set(name)
             if size is not None and images.image_shape[1:] != size:
                 height, width = images.image_shape[1:]
                 raise UsageError(
