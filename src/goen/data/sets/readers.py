@@ -25,6 +25,7 @@ from goen.data.images.formats import SUFFIXES, open_image
 from goen.data.images.pixel_format import COLOUR, PixelFormat
 from goen.data.imageset import Labels, Pixels
 from goen.errors import DataCorrupt
+from goen.io.files import file_sha256
 
 Chunks = Iterator[tuple[Pixels, Labels]]
 Batches = list[tuple[Pixels, Labels]]
@@ -66,15 +67,6 @@ class Source:
     def of(cls, place: Path, read: Callable[[], Reading], *facts: object) -> "Source":
         """The source at a place, identified by facts that JSON can hold."""
         return cls(hashlib.sha256(json.dumps(facts).encode()).hexdigest(), str(place), read)
-
-
-def hash_files(files: list[Path]) -> str:
-    """The SHA-256 of the files' content, one after the other."""
-    content = hashlib.sha256()
-    for file in files:
-        with file.open("rb") as handle:
-            content.update(hashlib.file_digest(handle, "sha256").digest())
-    return content.hexdigest()
 
 
 def read_files(files: Sequence[Path]) -> Members:
@@ -221,8 +213,6 @@ def class_folders(
             raise DataCorrupt(f"{path} has a class folder {name!r}, which is no text: rename it.")
     by_class = class_files(path, names, skipped)
     files = [file for found in by_class for file in found]
-    if not files:
-        raise DataCorrupt(f"{path} has no class folders with images in them.")
     labels = np.repeat(np.arange(len(names)), [len(found) for found in by_class])
     found = [(str(f.relative_to(path)), f.stat()) for f in files]
     stats = [(name, s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino) for name, s in found]
@@ -333,7 +323,7 @@ def stack_file(
 
         return Reading(int(kept.sum()), (height, width), wanted, chunks, pixel_format)
 
-    facts = [hash_files([path]), classes, size, pixel_format.decoding, RESIZE_FILTER, names]
+    facts = [file_sha256(path), classes, size, pixel_format.decoding, RESIZE_FILTER, names]
     return Source.of(path, read, *facts)
 
 

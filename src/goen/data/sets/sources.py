@@ -17,7 +17,6 @@ from goen.data.sets.readers import (
     Source,
     class_folders,
     class_names,
-    hash_files,
     published,
     read_archive,
     read_files,
@@ -25,6 +24,7 @@ from goen.data.sets.readers import (
 )
 from goen.data.sets.store import cache_folder, prepare_set, prepared
 from goen.errors import DataCorrupt, DataMissing, UsageError, unknown
+from goen.io.files import file_sha256
 
 _NPM = "npm-"  # how the identities of sets from npm begin
 
@@ -233,7 +233,8 @@ def _source(
     place: Path, form: Files, files: list[Path], read: Callable[[], Members], search: Search
 ) -> Source:
     classes = search.known.classes or ()
-    facts = (search.known.name, search.split, form.members, classes, hash_files(files))
+    hashes = [file_sha256(file) for file in files]
+    facts = (search.known.name, search.split, form.members, classes, hashes)
     return Source.of(place, lambda: published(form.decode, read(), classes), *facts)
 
 
