@@ -18,7 +18,7 @@ from hashlib import file_digest
 from pathlib import Path
 
 from goen.errors import UsageError
-from goen.io.storage_errors import making, storage_errors
+from goen.io.storage_errors import storage_errors
 
 MARKER = ".goen"
 """A file in every folder that goen makes; its one line is the kind of the folder."""
@@ -200,7 +200,7 @@ def file_sha256(path: Path) -> str:
 
 def make_folder(path: Path) -> Path:
     """``path``, made with its parents if it is not there."""
-    with storage_errors(path), making(path):
+    with storage_errors(path, making=True):
         path.mkdir(parents=True, exist_ok=True)
     return path
 
@@ -213,7 +213,7 @@ def _temporary_beside(path: Path) -> Iterator[tuple[Path, int]]:
         _remove_stale(path)
         temporary = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns():x}.tmp")
         try:
-            with making(path):
+            with storage_errors(path, making=True):
                 mode = _mode_of_new_files(temporary)
             yield temporary, mode
         finally:
