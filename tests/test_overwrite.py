@@ -186,7 +186,6 @@ _ALLOWED = {
     ("monitor/journal.py", "_cut"): "rows of the journal's own file that were not counted",
     ("report/figures/style.py", "_drawn"): "into memory",
     ("data/images/data_urls.py", "image_url"): "into memory",
-    ("io/stages.py", "_clear"): "the work folder of a finished stage, named by a hash",
     ("monitor/keeping.py", "_record"): "asks the monitor to save itself",
     ("monitor/saving.py", "monitor_bytes"): "into memory",
     ("serve/service.py", "_save"): "asks the monitor to save itself",

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -115,11 +115,10 @@ class ImageSet:
         """The set of these rows, in this order; shares the pixels."""
         wanted = row_numbers(rows)
         known = self.__dict__.get("digests", self.known_digests)
-        return ImageSet(
+        return replace(
+            self,
             name=name or self.name,
-            pixels=self.pixels,
             labels=self.labels[wanted],
-            classes=self.classes,
             rows=wanted if self.rows is None else self.rows[wanted],
             known_digests=None if known is None else known[wanted],
         )
@@ -150,9 +149,7 @@ class ImageSet:
         renumber = np.full(len(self.classes), -1)
         renumber[[self.classes.index(n) for n in names]] = np.arange(len(names))
         kept = self.take(np.flatnonzero(renumber[self.labels] >= 0), name)
-        return ImageSet(
-            name, kept.pixels, renumber[kept.labels], names, kept.rows, kept.known_digests
-        )
+        return replace(kept, labels=renumber[kept.labels], classes=names)
 
     def without(self, *others: "ImageSet") -> "ImageSet":
         """Only the images that none of the others has, byte for byte."""

@@ -3,14 +3,13 @@
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from hashlib import file_digest
 from pathlib import Path
 
 from safetensors.torch import save_file
 from torch import Tensor
 
 from goen.errors import ArtifactError, GoenError, UsageError
-from goen.io.files import whole_folder
+from goen.io.files import file_sha256, whole_folder
 from goen.io.json_files import json_object
 from goen.io.limits import JSON_BYTES
 from goen.io.manifest import JsonObject, Manifest
@@ -52,12 +51,10 @@ def save_artifact(
     with whole_folder(folder, kind, overwrite=overwrite) as temporary:
         plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         save_file(plain, temporary / _TENSORS)
-        with (temporary / _TENSORS).open("rb") as file:
-            digest = file_digest(file, "sha256").hexdigest()
         content = {
             "kind": kind,
             "form": FORM,
-            "tensors_sha256": digest,
+            "tensors_sha256": file_sha256(temporary / _TENSORS),
             "versions": versions(),
             **manifest,
         }
@@ -127,8 +124,7 @@ def _load_checked(path: Path, digest: str) -> Tensors:
     """The tensors in a file with this SHA-256."""
     try:
         check_tensor_file(path)
-        with path.open("rb") as file:
-            found = file_digest(file, "sha256").hexdigest()
+        found = file_sha256(path)
         if found != digest:
             raise ArtifactError(
                 f"{path} does not belong to its manifest (SHA-256 {found[:12]}…, expected "

@@ -14,10 +14,11 @@ import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from hashlib import file_digest
 from pathlib import Path
 
 from goen.errors import UsageError
-from goen.io.storage_errors import making, storage_errors
+from goen.io.storage_errors import storage_errors
 
 MARKER = ".goen"
 """A file in every folder that goen makes; its one line is the kind of the folder."""
@@ -191,9 +192,15 @@ def printable(text: str) -> str:
     return os.fsencode(text).decode("utf-8", "backslashreplace")
 
 
+def file_sha256(path: Path) -> str:
+    """The SHA-256 of a file's content, in hexadecimal digits."""
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
+
+
 def make_folder(path: Path) -> Path:
     """``path``, made with its parents if it is not there."""
-    with storage_errors(path), making(path):
+    with storage_errors(path, making=True):
         path.mkdir(parents=True, exist_ok=True)
     return path
 
@@ -206,7 +213,7 @@ def _temporary_beside(path: Path) -> Iterator[tuple[Path, int]]:
         _remove_stale(path)
         temporary = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns():x}.tmp")
         try:
-            with making(path):
+            with storage_errors(path, making=True):
                 mode = _mode_of_new_files(temporary)
             yield temporary, mode
         finally:

@@ -83,7 +83,8 @@ class Stages:
                 with whole_folder(done, "stage") as temporary:
                     (temporary / "inputs.json").write_text(text + "\n", encoding="utf-8")
                     make(temporary, work)
-            _clear(work)  # left as well if the process was killed just after the stage appeared
+            # Left as well if the process was killed just after the stage appeared.
+            shutil.rmtree(work, ignore_errors=True)
         return done
 
 
@@ -92,18 +93,12 @@ def _turn(lock: Path, title: str) -> Iterator[None]:
     """Hold the lock; when another process has it, log that and wait."""
     held = FileLock(check_lock(lock))
     try:
-        held.acquire(timeout=0)
+        turn = held.acquire(timeout=0)
     except Timeout:
         _log.info(f"{title}: another process is computing it; waiting")
-        held.acquire()
-    try:
+        turn = held.acquire()
+    with turn:
         yield
-    finally:
-        held.release()
-
-
-def _clear(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

@@ -25,15 +25,16 @@ def check_writable(path: Path) -> None:
 
 
 @contextmanager
-def storage_errors(path: Path) -> Iterator[None]:
+def storage_errors(path: Path, *, making: bool = False) -> Iterator[None]:
     """Turn the system's refusal to write into one sentence about ``path``.
 
-    A block may read other files and use the network as well: those errors stay as they are.
+    A block may read other files and use the network as well: those errors stay as they are. One
+    that only makes files or folders may fail as well where /proc and the like allow none.
     """
     try:
         yield
     except OSError as error:
-        if not _is_about_writing(error, path):
+        if not (making and error.errno == errno.ENOENT) and not _is_about_writing(error, path):
             raise
         raise cannot_write(path, error) from error
     except SafetensorError as error:
@@ -60,15 +61,6 @@ def _is_about_writing(error: OSError, path: Path) -> bool:
         return False
     named = Path(os.fsdecode(error.filename)).absolute()
     return named.is_relative_to(path.parent.absolute())
-
-
-@contextmanager
-def making(path: Path) -> Iterator[None]:
-    """Make a file or folder in this block: where /proc and the like allow none, a StorageError."""
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise cannot_write(path, error) from error
 
 
 def cannot_write(path: Path, error: OSError) -> StorageError:

@@ -1,7 +1,7 @@
 """Reading tensors from files that may come from anyone: each with its type, shape and range."""
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
@@ -18,7 +18,7 @@ Shape: TypeAlias = tuple[int | str, ...]
 """Sizes; one that is not known has a name for people, and is at least 1."""
 
 
-class Tensors(Mapping[str, Tensor]):
+class Tensors(dict[str, Tensor]):
     """Tensors by name, read with their type, shape and range, as ``Manifest`` reads fields.
 
     Every method raises a ``ValueError`` that names the tensor, what was expected and what came.
@@ -40,22 +40,13 @@ class Tensors(Mapping[str, Tensor]):
     """
 
     def __init__(self, content: Mapping[str, Tensor], prefix: str = "") -> None:
-        self._content = content
+        super().__init__(content)
         self.prefix = prefix
 
     @classmethod
     def of(cls, content: Mapping[str, Tensor]) -> "Tensors":
         """The same tensors; a ``Tensors`` is returned as it is."""
         return content if isinstance(content, Tensors) else Tensors(content)
-
-    def __getitem__(self, name: str) -> Tensor:
-        return self._content[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._content)
-
-    def __len__(self) -> int:
-        return len(self._content)
 
     def part(self, prefix: str) -> "Tensors":
         """The tensors whose names begin with ``prefix``, without it."""
@@ -80,9 +71,7 @@ class Tensors(Mapping[str, Tensor]):
         self, name: str, shape: Shape, *, low: float = -math.inf, high: float = math.inf
     ) -> Tensor:
         """A tensor of int64 from ``low`` to ``high``."""
-        found = self.of_shape(name, shape, torch.int64)
-        self._check_range(name, found, low, high)
-        return found
+        return self.floats(name, shape, dtype=torch.int64, low=low, high=high)
 
     def check_names(self, known: Collection[str]) -> None:
         """There is no tensor but these; which of them there are is not checked."""

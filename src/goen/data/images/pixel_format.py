@@ -147,6 +147,5 @@ def for_people(image: Pixels) -> NDArray[np.uint8]:
     if PixelFormat(channels, 8 if image.dtype == np.uint8 else 16).is_shown_as_it_is:
         return np.repeat(image, 3, axis=0) if channels == 1 else image[:3]  # type: ignore[return-value]
     mean = image.mean(axis=0, dtype=np.float64)
-    low, high = mean.min(), mean.max()
-    grey = ((mean - low) / ((high - low) or 1.0) * 255).round().astype(np.uint8)
+    grey = scaled(mean, mean.max(), GREY, mean.min())
     return np.repeat(grey[None], 3, axis=0)

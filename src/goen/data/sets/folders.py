@@ -37,9 +37,8 @@ def open_image_set(
     if is_array_file(folder) and folder.is_file():
         return prepare_set(stack_file(folder, size, classes, pixel_format), folder.stem)
     if not folder.is_dir():
-        known, _, split = name.partition("/")
-        if known in names():
-            images = load_set(known, split or None)
+        if name.partition("/")[0] in names():
+            images = load_set(name)
             if size is not None and images.image_shape[1:] != size:
                 height, width = images.image_shape[1:]
                 raise UsageError(
@@ -125,15 +124,12 @@ def _prepared(
 def _warn_of_sizes(files: Sequence[Path], size: tuple[int, int], pixel_format: PixelFormat) -> None:
     """Warn if an image has another size than the first, which all were resized to."""
     for file in files:
-        height, width = read_image_size(file, pixel_format)
-        if (height, width) != size:
+        own = read_image_size(file, pixel_format)
+        if own != size:
             _log.warning(
                 "The images differ in size: %s has %d×%d. All are resized to %d×%d, the size of "
                 "the first. If the classifier was trained on another size, give that: --size.",
-                file,
-                height,
-                width,
-                *size,
+                *(file, *own, *size),
             )
             return
 

@@ -15,10 +15,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from goen.data.images.array_files import read_array_header, read_labels, read_stack
 from goen.data.images.decoding import MAX_PIXELS, RESIZE_FILTER, read_image, resize_image
@@ -27,6 +25,7 @@ from goen.data.images.formats import SUFFIXES, open_image
 from goen.data.images.pixel_format import COLOUR, PixelFormat
 from goen.data.imageset import Labels, Pixels
 from goen.errors import DataCorrupt
+from goen.io.files import file_sha256
 
 Chunks = Iterator[tuple[Pixels, Labels]]
 Batches = list[tuple[Pixels, Labels]]
@@ -68,15 +67,6 @@ class Source:
     def of(cls, place: Path, read: Callable[[], Reading], *facts: object) -> "Source":
         """The source at a place, identified by facts that JSON can hold."""
         return cls(hashlib.sha256(json.dumps(facts).encode()).hexdigest(), str(place), read)
-
-
-def hash_files(files: list[Path]) -> str:
-    """The SHA-256 of the files' content, one after the other."""
-    content = hashlib.sha256()
-    for file in files:
-        with file.open("rb") as handle:
-            content.update(hashlib.file_digest(handle, "sha256").digest())
-    return content.hexdigest()
 
 
 def read_files(files: Sequence[Path]) -> Members:
@@ -221,50 +211,38 @@ def class_folders(
     for name in names:
         if os.fsencode(name) != name.encode("utf-8", "replace"):
             raise DataCorrupt(f"{path} has a class folder {name!r}, which is no text: rename it.")
-    by_class = [
-        (number, file)
-        for number, found in enumerate(class_files(path, names, skipped))
-        for file in found
-    ]
-    if not by_class:
-        raise DataCorrupt(f"{path} has no class folders with images in them.")
-    files = [file for _, file in by_class]
+    by_class = class_files(path, names, skipped)
+    files = [file for found in by_class for file in found]
+    labels = np.repeat(np.arange(len(names)), [len(found) for found in by_class])
     found = [(str(f.relative_to(path)), f.stat()) for f in files]
     stats = [(name, s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino) for name, s in found]
     # The way images are read is part of it: sets prepared otherwise are prepared again.
     facts = (str(path.resolve()), names, size, stats, pixel_format.decoding, RESIZE_FILTER)
-    labels = np.array([number for number, _ in by_class], dtype=np.int64)
 
     def read() -> Reading:
         height, width = size or read_image(files[0], None, pixel_format=pixel_format).shape[1:]
 
         def chunks() -> Chunks:
-            for start in range(0, len(files), _FOLDER_CHUNK):
-                part = files[start : start + _FOLDER_CHUNK]
+            reasons, pixels = [], []
+            for number, file in enumerate(files, 1):
                 try:
-                    pixels = [
-                        read_image(file, (height, width), pixel_format=pixel_format)
-                        for file in part
-                    ]
-                except DataCorrupt as error:
-                    raise _all_unreadable(files[start:], (height, width), pixel_format) from error
-                yield np.stack(pixels), labels[start : start + len(part)]
+                    pixels.append(read_image(file, (height, width), pixel_format=pixel_format))
+                except DataCorrupt as error:  # all of them: nobody mends them one call at a time
+                    reasons.append(str(error))
+                if reasons:
+                    pixels.clear()
+                elif len(pixels) == _FOLDER_CHUNK or number == len(files):
+                    yield np.stack(pixels), labels[number - len(pixels) : number]
+                    pixels.clear()
+            if reasons:
+                raise _unreadable(reasons)
 
         return Reading(len(files), (height, width), names, chunks, pixel_format)
 
     return Source.of(path, read, *facts)
 
 
-def _all_unreadable(
-    files: Sequence[Path], size: tuple[int, int], pixel_format: PixelFormat
-) -> DataCorrupt:
-    """What is wrong with each that cannot be read: nobody wants to mend them one call at a time."""
-    reasons = []
-    for file in files:
-        try:
-            read_image(file, size, pixel_format=pixel_format)
-        except DataCorrupt as error:
-            reasons.append(str(error))
+def _unreadable(reasons: Sequence[str]) -> DataCorrupt:
     if len(reasons) == 1:
         return DataCorrupt(reasons[0])
     more = f" And {len(reasons) - _REASONS:,} others." if len(reasons) > _REASONS else ""
@@ -322,78 +300,52 @@ def stack_file(
 
     def read() -> Reading:
         header = read_array_header(path, str(path), MAX_PIXELS, stack=True)
-        count, own = header.shape[0], header.size(pixel_format.channels, str(path))
-        given, there = (None, ()) if classes == () else read_labels(path, count, str(path))
-        wanted: tuple[str, ...] = (path.stem,)
-        labels = np.zeros(count, np.int64)
-        if given is not None:
-            numbers, known = _class_numbers(given, names or there, str(path))
-            wanted, labels = _renumbered(numbers, known, classes)
-        elif classes != ():
-            raise DataCorrupt(f"{path} has no labels: give an NPZ file with images and labels.")
-        return _stack_reading(path, size or own, wanted, labels, pixel_format)
+        height, width = size or header.size(pixel_format.channels, str(path))
+        there: tuple[str, ...] = (path.stem,)
+        labels = np.zeros(header.shape[0], np.int64)
+        if classes != ():
+            labels, there = _stack_labels(path, len(labels), names)
+        wanted = classes or there
+        numbers = {name: number for number, name in enumerate(wanted)}
+        labels = np.array([numbers.get(name, -1) for name in there])[labels]
+        kept = labels >= 0
+        if not kept.any():
+            raise DataCorrupt(f"{path} has no images of the classes {', '.join(wanted[:10])}.")
 
-    facts = [hash_files([path]), classes, size, pixel_format.decoding, RESIZE_FILTER, names]
+        def chunks() -> Chunks:
+            start = 0
+            for images in read_stack(path, pixel_format, str(path), MAX_PIXELS, _FOLDER_CHUNK):
+                part = slice(start, start + len(images))
+                start = part.stop
+                found = [resize_image(i, (height, width), str(path)) for i in images[kept[part]]]
+                if found:
+                    yield np.stack(found), labels[part][kept[part]]
+
+        return Reading(int(kept.sum()), (height, width), wanted, chunks, pixel_format)
+
+    facts = [file_sha256(path), classes, size, pixel_format.decoding, RESIZE_FILTER, names]
     return Source.of(path, read, *facts)
 
 
-def _stack_reading(
-    path: Path,
-    size: tuple[int, int],
-    classes: tuple[str, ...],
-    labels: Labels,
-    pixel_format: PixelFormat,
-) -> Reading:
-    """The images whose label is not negative."""
-    kept = int((labels >= 0).sum())
-    if not kept:
-        raise DataCorrupt(f"{path} has no images of the classes {', '.join(classes[:10])}.")
-
-    def chunks() -> Chunks:
-        start = 0
-        for images in read_stack(path, pixel_format, str(path), MAX_PIXELS, _FOLDER_CHUNK):
-            part = labels[start : start + len(images)]
-            start += len(images)
-            wanted = images[part >= 0]
-            if len(wanted):
-                resized = np.stack([resize_image(image, size, str(path)) for image in wanted])
-                yield resized, part[part >= 0]
-
-    return Reading(kept, size, classes, chunks, pixel_format)
-
-
-def _class_numbers(
-    labels: NDArray[Any], names: tuple[str, ...], where: str
-) -> tuple[Labels, tuple[str, ...]]:
-    """Labels as numbers, and the names of the classes."""
+def _stack_labels(path: Path, count: int, names: tuple[str, ...]) -> tuple[Labels, tuple[str, ...]]:
+    """The labels of a stack as numbers, and the names of the classes."""
+    labels, there = read_labels(path, count, str(path))
+    if labels is None:
+        raise DataCorrupt(f"{path} has no labels: give an NPZ file with images and labels.")
     if labels.dtype.kind == "U":
-        there, numbers = np.unique(labels, return_inverse=True)
-        return numbers.astype(np.int64), tuple(map(str, there))
-    found = names or _numbered(labels)
-    _check_labels(labels, found, where)
-    return labels.astype(np.int64), found
-
-
-def _renumbered(
-    labels: Labels, there: tuple[str, ...], classes: tuple[str, ...] | None
-) -> tuple[tuple[str, ...], Labels]:
-    """The wanted classes, and labels as their numbers; -1 for other classes."""
-    if not classes:
-        return there, labels
-    places = {name: number for number, name in enumerate(classes)}
-    return classes, np.array([places.get(name, -1) for name in there], np.int64)[labels]
+        texts, numbers = np.unique(labels, return_inverse=True)
+        return numbers, tuple(map(str, texts))
+    if not names and not there and labels.max() >= _MOST_CLASSES:
+        raise DataCorrupt(f"A label of {labels.max()} cannot be a class number; is it a label?")
+    found = names or there or tuple(map(str, range(int(labels.max()) + 1)))
+    _check_labels(labels, found, str(path))
+    return labels, found
 
 
 def class_names(folder: Path) -> tuple[str, ...]:
     """The class folders in a folder, in the order of their names."""
     there = (path.name for path in folder.iterdir() if path.is_dir())
     return tuple(sorted(name for name in there if not name.startswith((".", "_"))))
-
-
-def _numbered(labels: Labels) -> tuple[str, ...]:
-    if labels.max() >= _MOST_CLASSES:
-        raise DataCorrupt(f"A label of {labels.max()} cannot be a class number; is it a label?")
-    return tuple(str(i) for i in range(int(labels.max()) + 1))
 
 
 def _check_labels(labels: Labels, classes: tuple[str, ...], where: str) -> None:

