@@ -91,6 +91,6 @@ def test_a_missing_or_enormous_file_is_a_sentence(
     with pytest.raises(DataCorrupt, match=r"memory://nowhere.png does not exist"):
         read_url("memory://nowhere.png")
     memory.pipe("/1.png", b"12345")
-    monkeypatch.setattr(urls, "_MOST_BYTES", 4)
+    monkeypatch.setattr(urls, "MOST_BYTES", 4)
     with pytest.raises(DataCorrupt, match="larger than 4 bytes"):
         read_url("memory://1.png")

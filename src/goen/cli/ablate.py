@@ -7,7 +7,7 @@ from typing import Annotated
 import tyro
 
 from goen.cli.options.study import StudyOptions, print_study
-from goen.cli.options.types import SomeNames
+from goen.cli.options.types import AsJson, SomeNames
 from goen.studies import AblateConfig, ablate
 
 
@@ -21,7 +21,7 @@ class VariantOptions(AblateConfig):
 def ablate_command(
     config: Annotated[VariantOptions, tyro.conf.arg(name="")] = VariantOptions(),  # noqa: B008
     options: Annotated[StudyOptions, tyro.conf.arg(name="")] = StudyOptions(),  # noqa: B008
-    json_: Annotated[bool, tyro.conf.arg(name="json")] = False,
+    json_: AsJson = False,
 ) -> int:
     """Train variants of GOEN and compare them: the ablation of the paper's Table 2, extended.
 

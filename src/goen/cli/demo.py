@@ -8,13 +8,13 @@ from PIL import Image
 
 from goen.cli.options.study import StudyOptions
 from goen.cli.options.types import OptionalPath
-from goen.cli.output.console import output
 from goen.cli.output.scores import print_scores
 from goen.cli.run import run_command
 from goen.data.images.decoding import read_image
 from goen.data.imageset import Pixels
 from goen.data.sets.embedded import digits, noise
 from goen.gate import DEFAULT_GATE, Gate, bundled_folder, load
+from goen.progress import PipeConsole
 
 
 def demo_command(out: OptionalPath = None) -> int:
@@ -38,7 +38,7 @@ def show_gate(name: str, gate: Gate) -> None:
     """The gate's predictions for a few OOD pictures, as a table and two sentences."""
     pictures = ood_pictures(gate.image_size)
     prediction = gate.predict(np.stack(list(pictures.values())))
-    console = output()
+    console = PipeConsole()
     console.print(
         f"The bundled gate {name} classifies {', '.join(gate.classes)}. None of the pictures below "
         "shows one of these: they are out of distribution (OOD).",

@@ -8,7 +8,7 @@ import tyro
 
 from goen.cli.options.fit_inputs import FitOptions, is_tensor_file
 from goen.cli.options.own_model import ModelOptions
-from goen.cli.options.types import OptionalModel, OptionalPath, Overwrite
+from goen.cli.options.types import OptionalDataset, OptionalModel, OptionalPath, Overwrite
 from goen.cli.output.console import note
 from goen.errors import UsageError
 from goen.escaping import visible
@@ -21,7 +21,7 @@ def fit_command(
     fit: Annotated[FitOptions, tyro.conf.arg(name="")],
     out: Path,
     model: OptionalModel = None,
-    train: Annotated[str | None, tyro.conf.arg(metavar="DATASET", help_behavior_hint="")] = None,
+    train: OptionalDataset = None,
     features: OptionalPath = None,
     options: Annotated[ModelOptions, tyro.conf.arg(name="")] = ModelOptions(),  # noqa: B008
     overwrite: Overwrite = False,

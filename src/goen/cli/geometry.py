@@ -7,13 +7,14 @@ import tyro
 
 from goen.cli.ablate import VariantOptions
 from goen.cli.options.study import StudyOptions, print_study
+from goen.cli.options.types import AsJson
 from goen.studies import geometry
 
 
 def geometry_command(
     config: Annotated[VariantOptions, tyro.conf.arg(name="")] = VariantOptions(),  # noqa: B008
     options: Annotated[StudyOptions, tyro.conf.arg(name="")] = StudyOptions(),  # noqa: B008
-    json_: Annotated[bool, tyro.conf.arg(name="json")] = False,
+    json_: AsJson = False,
 ) -> int:
     """Measure the feature geometry of GOEN's variants, such as the effect of center loss.
 

@@ -133,18 +133,18 @@ def _parse(name: str, module: ModuleType, arguments: Sequence[str]) -> int:
     """Run ``NAME_command`` of the command's module, or one of its ``SUBCOMMANDS``."""
     prog, args = f"goen {name}", list(arguments)
     width = min(shutil.get_terminal_size().columns, _MOST_COLUMNS)
-    if hasattr(module, "SUBCOMMANDS"):
-        for command in module.SUBCOMMANDS.values():
-            command.__doc__ = help_text(str(command.__doc__), width)
-        description = str(module.__doc__).partition(": ")[2]
-        code = tyro.extras.subcommand_cli_from_dict(
-            module.SUBCOMMANDS, prog=prog, args=args, description=description, config=_CONFIG
-        )
-    else:
-        command = getattr(module, f"{name}_command")
+    subcommands = getattr(module, "SUBCOMMANDS", None)
+    commands = subcommands or {name: getattr(module, f"{name}_command")}
+    for command in commands.values():
         command.__doc__ = help_text(str(command.__doc__), width)
-        code = tyro.cli(command, prog=prog, args=args, config=_CONFIG)
-    return int(code)
+    if subcommands is None:
+        return int(tyro.cli(commands[name], prog=prog, args=args, config=_CONFIG))
+    description = str(module.__doc__).partition(": ")[2]
+    return int(
+        tyro.extras.subcommand_cli_from_dict(
+            subcommands, prog=prog, args=args, description=description, config=_CONFIG
+        )
+    )
 
 
 def help_text(docstring: str, width: int) -> str:
@@ -162,18 +162,15 @@ def help_text(docstring: str, width: int) -> str:
             out: a file to write.
     """
     text, heading, arguments = inspect.cleandoc(docstring).partition("\nArgs:\n")
-    paragraphs = (_wrapped(part, width) for part in text.rstrip("\n").split("\n\n"))
+    wrapper = textwrap.TextWrapper(
+        width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
+    paragraphs = (
+        part if part.startswith(_EXAMPLES) else wrapper.fill(" ".join(part.split()))
+        for part in text.rstrip("\n").split("\n\n")
+    )
     joined = re.sub(r"\n {8,}(?=\S)", " ", arguments)
     return "\n\n".join(paragraphs) + ("\n" + heading if heading else "") + joined
-
-
-def _wrapped(paragraph: str, width: int) -> str:
-    if paragraph.startswith(_EXAMPLES):
-        return paragraph
-    words = " ".join(paragraph.split())
-    return textwrap.fill(
-        words, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
-    )
 
 
 def _drop_output() -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 import tyro
 
 from goen.cli.options.study import StudyOptions, print_study
-from goen.cli.options.types import OptionalPath, SomeNames
+from goen.cli.options.types import AsJson, OptionalPath, SomeNames
 from goen.data.transforms.corruptions import SEVERITIES
 from goen.studies import RobustConfig, robust
 
@@ -25,7 +25,7 @@ class RobustOptions(RobustConfig):
 def robust_command(
     config: Annotated[RobustOptions, tyro.conf.arg(name="")] = RobustOptions(),  # noqa: B008
     options: Annotated[StudyOptions, tyro.conf.arg(name="")] = StudyOptions(),  # noqa: B008
-    json_: Annotated[bool, tyro.conf.arg(name="json")] = False,
+    json_: AsJson = False,
 ) -> int:
     """Evaluate methods on test images under fifteen corruptions at five severities.
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import tyro
 
 from goen.cli.options.study import StudyOptions, print_study
+from goen.cli.options.types import AsJson
 from goen.studies import SEEDS, RunConfig
 from goen.studies.seeds import seeds as run_seeds
 
@@ -24,7 +25,7 @@ def seeds_command(
     seeds: Annotated[
         tuple[int, ...], tyro.conf.arg(aliases=("--seed",), metavar="INT ...")
     ] = SEEDS,
-    json_: Annotated[bool, tyro.conf.arg(name="json")] = False,
+    json_: AsJson = False,
 ) -> int:
     """Repeat goen run with several seeds: mean, standard deviation, range, and each seed.
 

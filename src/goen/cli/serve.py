@@ -1,9 +1,8 @@
 """``goen serve``: a gate as an HTTP service, with a page."""
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from logging import ERROR, INFO, StreamHandler, getLogger
+from collections.abc import Sequence
+from logging import ERROR, INFO, StreamHandler
 from pathlib import Path
 from typing import Annotated
 
@@ -12,15 +11,16 @@ import tyro
 from goen.cli.options.model import open_gate
 from goen.cli.options.types import (
     Device,
+    OptionalFolder,
     OptionalFunction,
     OptionalModel,
     OptionalPath,
     OptionalRate,
     several,
 )
-from goen.cli.output.console import note, warn
+from goen.cli.output.console import logged_to, note, warn
 from goen.errors import ExtraMissing, UsageError
-from goen.gate import DEFAULT_GATE, Gate
+from goen.gate import DEFAULT_GATE
 from goen.gate.export.engine import EngineOption
 
 TOKEN = "GOEN_SERVE_TOKEN"
@@ -38,11 +38,9 @@ def serve_command(
     device: Device = "cpu",
     engine: EngineOption = "auto",
     token_file: OptionalPath = None,
-    state: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")] = None,
+    state: OptionalFolder = None,
     restart: bool = False,
-    keep_flagged: Annotated[
-        Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")
-    ] = None,
+    keep_flagged: OptionalFolder = None,
     keep_most: int = 1000,
     alarm_probability: float = 0.01,
     batch_size: int = 64,
@@ -117,21 +115,18 @@ def serve_command(
     named = _named(gates or (DEFAULT_GATE,))
     if len(named) > 1 and (model or preprocess):
         raise UsageError("--model and --preprocess go with one gate.")
-    opened: dict[str, Gate] = {
-        name: open_gate(
-            gate,
-            model,
-            preprocess,
-            false_alarm_rate,
-            per_class=per_class,
-            device=device,
-            engine=engine,
-        )
-        for name, gate in named.items()
-    }
+    settings_of_gate = (model, preprocess, false_alarm_rate, per_class, device, engine)
+    opened = {name: open_gate(gate, *settings_of_gate) for name, gate in named.items()}
     service = Service(opened, settings)
     served = ", ".join(f"{name}: {gate.engine}" for name, gate in opened.items())
-    with open_socket(host, port) as listening, _request_log(quiet):
+    with (
+        open_socket(host, port) as listening,
+        # The line of each request as it is: it is JSON already.
+        logged_to(StreamHandler(), "goen.serve.requests", ERROR if quiet else INFO),
+        # Their warnings are of requests that are malformed, which the client is told.
+        logged_to(StreamHandler(), "uvicorn", ERROR),
+        logged_to(StreamHandler(), "python_multipart", ERROR),
+    ):
         if host not in _LOOPBACK and settings.token is None:
             warn(f"whoever reaches {address(listening)} can use it: there is no token.")
         serve(service, listening, lambda url: note(f"ready: {url}  ({served})"))
@@ -160,31 +155,3 @@ def _token(file: Path | None) -> str | None:
             f"{file} should hold a token: printable ASCII on one line. `openssl rand -hex 32` "
             "makes one."
         ) from error
-
-
-@contextmanager
-def _request_log(quiet: bool) -> Iterator[None]:
-    """Write the line of each request to standard error, as it is: it is JSON already."""
-    with (
-        _written("goen.serve.requests", ERROR if quiet else INFO),
-        # Their warnings are of requests that are malformed, which the client is told.
-        _written("uvicorn", ERROR),
-        _written("python_multipart", ERROR),
-    ):
-        yield
-
-
-@contextmanager
-def _written(name: str, level: int) -> Iterator[None]:
-    """Write the messages of this logger as they are, from this level on; restores it afterwards."""
-    logger = getLogger(name)
-    handler, before, propagate = StreamHandler(), logger.level, logger.propagate
-    logger.addHandler(handler)
-    logger.propagate = False
-    logger.setLevel(level)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(before)
-        logger.propagate = propagate

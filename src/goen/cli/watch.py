@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from io import BufferedIOBase
 from pathlib import Path
 from typing import Annotated, cast
@@ -13,7 +13,13 @@ from rich.live import Live
 from rich.text import Text
 
 from goen.cli.options.model import open_gate
-from goen.cli.options.types import Device, OptionalFunction, OptionalModel, OptionalRate
+from goen.cli.options.types import (
+    Device,
+    OptionalCount,
+    OptionalFunction,
+    OptionalModel,
+    OptionalRate,
+)
 from goen.cli.output.chart import Chart
 from goen.cli.output.console import note, visible_line, warn
 from goen.data.images.pixel_format import COLOUR
@@ -30,8 +36,6 @@ from goen.scoring.shards import FileShard
 ALARM = 3
 """The exit code of ``goen watch`` when there is an alarm."""
 STDIN = Path("-")
-
-OptionalCount = Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="")]
 
 
 def watch_command(
@@ -131,7 +135,10 @@ def _follow(
         note("The alarm was raised before. --restart begins a new test, --keep-going continues.")
         return state
     chart = Chart(state.alarm_line)
-    with _drawing() as draw:
+    console = PipeConsole(stderr=True)
+    # Elsewhere than on a terminal, such as in a log, nothing is drawn.
+    drawing = Live(console=console, auto_refresh=False) if console.is_terminal else nullcontext()
+    with drawing as live:
         for rows in batches:
             if not rows:
                 continue
@@ -139,7 +146,8 @@ def _follow(
             state = kept.state
             chart.add(state.batch.log_e_value.max(axis=1).tolist())
             _print_events(events)
-            draw(chart, state)
+            if live is not None:
+                live.update(Text(f"{chart.drawn(console.width)}\n{_caption(state)}"), refresh=True)
             if state.alarm and not keep_going:
                 break
     return state
@@ -149,27 +157,6 @@ def _print_events(events: list[JsonObject]) -> None:
     for event in events:
         sys.stdout.write(json.dumps(event) + "\n")
     sys.stdout.flush()
-
-
-class _Draw:
-    def __init__(self, live: Live | None) -> None:
-        self._live = live
-
-    def __call__(self, chart: Chart, state: MonitorState) -> None:
-        if self._live is not None:
-            text = chart.drawn(self._live.console.width)
-            self._live.update(Text(f"{text}\n{_caption(state)}"), refresh=True)
-
-
-@contextmanager
-def _drawing() -> Iterator[_Draw]:
-    """Draws on a terminal; elsewhere, such as in a log, nothing."""
-    console = PipeConsole(stderr=True)
-    if not console.is_terminal:
-        yield _Draw(None)
-        return
-    with Live(console=console, auto_refresh=False) as live:
-        yield _Draw(live)
 
 
 def _caption(state: MonitorState) -> str:

@@ -243,7 +243,8 @@ class BaseGate:
         shown = batch if count else take(self.inputs.pattern(), slice(1))
         with evaluating(network), full_precision(), torch.inference_mode():
             outputs: Outputs = network(map_parts(lambda part: part.to(device), shown))
-            return outputs.keep(self.detector.features).cpu()[:count]
+            found = outputs.keep(self.detector.features).cpu()
+            return found if count else found[:0]
 
     @property
     def _running(self) -> nn.Module:

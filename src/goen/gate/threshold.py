@@ -89,7 +89,8 @@ class HeldOut:
 
     def threshold(self, false_alarm_rate: float) -> float:
         """The score above which an image is flagged; a FitError if there are too few images."""
-        return conformal.threshold(self.scores, false_alarm_rate)
+        rank = conformal.threshold_rank(len(self.scores), false_alarm_rate)
+        return float(self.scores[-rank])
 
     def class_thresholds(self, false_alarm_rate: float, classes: Sequence[str]) -> Floats:
         """``(C,)``: the threshold for images of each predicted class.

@@ -101,7 +101,7 @@ class Tensors(dict[str, Tensor]):
     def of_shape(self, name: str, shape: Shape, dtype: torch.dtype) -> Tensor:
         """A tensor of this shape and type, whatever its numbers."""
         expected = ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "")
-        wanted = f"{_plain(dtype)} of shape ({expected})"
+        wanted = f"{dtype} of shape ({expected})".removeprefix("torch.")
         if name not in self:
             raise ValueError(f"it has no tensor {self._shown(name)}, which should be {wanted}")
         found = self[name]
@@ -111,8 +111,8 @@ class Tensors(dict[str, Tensor]):
         )
         if found.dtype != dtype or not fits:
             raise ValueError(
-                f"its tensor {self._shown(name)} should be {wanted}, got {_plain(found.dtype)} "
-                f"{tuple(found.shape)}"
+                f"its tensor {self._shown(name)} should be {wanted}, got "
+                f"{str(found.dtype).removeprefix('torch.')} {tuple(found.shape)}"
             )
         return found
 
@@ -121,7 +121,9 @@ class Tensors(dict[str, Tensor]):
     ) -> None:
         if not values.numel():
             return
-        least, most = (end.item() for end in _wide(values).aminmax())  # NaN if there is one
+        # torch compares floats of these types on every processor; NaN if there is one.
+        narrow = values.is_floating_point() and values.dtype not in (torch.float32, torch.float64)
+        least, most = (end.item() for end in (values.float() if narrow else values).aminmax())
         if low <= least and most <= high and math.isfinite(least) and math.isfinite(most):
             return
         kind = "finite numbers" if values.is_floating_point() else "numbers"
@@ -135,16 +137,6 @@ class Tensors(dict[str, Tensor]):
     def _shown(self, name: str) -> str:
         full = self.prefix + name
         return full if full.isprintable() and len(full) <= 80 else repr(full[:80])
-
-
-def _plain(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
-def _wide(values: Tensor) -> Tensor:
-    """Floats that torch can compare on every processor."""
-    narrow = values.is_floating_point() and values.dtype not in (torch.float32, torch.float64)
-    return values.float() if narrow else values
 
 
 def check_tensor_file(path: Path) -> None:

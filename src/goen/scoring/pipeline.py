@@ -9,12 +9,13 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
+from rich.progress import Progress
 
 from goen.checks import check_number
 from goen.data.feature_files import FEATURES
@@ -147,7 +148,7 @@ class Sink(Protocol):
         """All shards are written: so many."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class ScoreSummary:
     """What was scored.
 
@@ -159,11 +160,38 @@ class ScoreSummary:
         engine: that ran the network.
     """
 
-    counts: RowCounts
-    shards: int
-    kept: int
-    first_error: str | None
-    engine: str
+    counts: RowCounts = field(default_factory=RowCounts)
+    shards: int = 0
+    kept: int = 0
+    first_error: str | None = None
+    engine: str = "torch"
+
+    def missing(self, shards: Iterable[Shard], sink: Sink) -> Iterator[NumberedShard]:
+        """The shards whose rows are not there; counts the others."""
+        for number, shard in enumerate(shards):
+            self.shards = number + 1
+            task = NumberedShard(number, shard)
+            there = sink.finished(task)
+            if there is None:
+                yield task
+            else:
+                self.kept += 1
+                self.counts += there
+
+    def noted(
+        self, scored: ScoredShard, flags: list[bool], observer: Observer | None, shown: Progress
+    ) -> Iterator[list[ScoreRow]]:
+        """The rows as they are; notes which are flagged and what could not be read."""
+        self.engine = scored.engine
+        for rows in scored.batches:
+            shown.advance(shown.task_ids[0], len(rows))
+            flags += [row["is_ood"] is True for row in rows]
+            for row in rows:
+                if row["is_ood"] is None:
+                    self.first_error = self.first_error or str(row["error"])
+                    if observer is not None:
+                        observer.watch_row(row)
+            yield rows
 
 
 def run_here(
@@ -207,75 +235,25 @@ def score(
             f"A shard has a multiple of {settings.batch_size} images (the batch size), so that "
             f"batches are those of one process; got {sources.shard_size}."
         )
-    job = _Job(sources.shards(), sink, observer)
-    if settings.engine == "auto" and job.known < FEWEST_FOR_ONNXRUNTIME:
+    shards = sources.shards()
+    ahead = list(islice(shards, _SHARDS_AHEAD))
+    numbers = [shard.count for shard in ahead]
+    known = sum(number or 0 for number in numbers)
+    total = None if None in numbers or len(ahead) == _SHARDS_AHEAD else known
+    if settings.engine == "auto" and known < FEWEST_FOR_ONNXRUNTIME:
         settings = replace(settings, engine="torch")
-    counts, engine = RowCounts(), "torch"
-    with bar() as progress, closing(run(gate, settings, observer, job.missing())) as scored:
-        bar_task = progress.add_task("scoring", total=job.total, status="inputs")
+    summary = ScoreSummary()
+    tasks = summary.missing(chain(ahead, shards), sink)
+    with bar() as progress, closing(run(gate, settings, observer, tasks)) as scored:
+        progress.add_task("scoring", total=total, status="inputs")
         for done in scored:
             flags: list[bool] = []
-            seen = job.seen(done.batches, flags, lambda count: progress.advance(bar_task, count))
-            counts += sink.write(done.task, seen)
-            engine = done.engine
+            batches = summary.noted(done, flags, observer, progress)
+            summary.counts += sink.write(done.task, batches)
             if after is not None:
                 after(done.task.shard, flags)
-        sink.close(job.shards)
-    return ScoreSummary(job.kept_counts + counts, job.shards, job.kept, job.first_error, engine)
-
-
-class _Job:
-    """The shards of a job and what becomes of them; they are listed a little ahead.
-
-    Attributes:
-        known: inputs of the shards that are listed ahead, as far as their number is known.
-        total: of all inputs, if that is known.
-        shards: that were listed.
-        kept: of these, those whose rows were there already.
-        kept_counts: of their rows.
-        first_error: in a row.
-    """
-
-    def __init__(
-        self, shards: Iterator[Shard], sink: Sink, observer: Observer | None = None
-    ) -> None:
-        ahead = list(islice(shards, _SHARDS_AHEAD))
-        self._shards, self._sink, self._observer = chain(ahead, shards), sink, observer
-        numbers = [shard.count for shard in ahead]
-        self.known = sum(number or 0 for number in numbers)
-        self.total = None if None in numbers or len(ahead) == _SHARDS_AHEAD else self.known
-        self.shards = self.kept = 0
-        self.kept_counts = RowCounts()
-        self.first_error: str | None = None
-
-    def missing(self) -> Iterator[NumberedShard]:
-        """Those whose rows are not there."""
-        for number, shard in enumerate(self._shards):
-            self.shards = number + 1
-            task = NumberedShard(number, shard)
-            there = self._sink.finished(task)
-            if there is None:
-                yield task
-            else:
-                self.kept += 1
-                self.kept_counts += there
-
-    def seen(
-        self,
-        batches: Iterable[list[ScoreRow]],
-        flags: list[bool],
-        advance: Callable[[int], None],
-    ) -> Iterator[list[ScoreRow]]:
-        """The batches as they are; notes what is flagged and what could not be read."""
-        for rows in batches:
-            advance(len(rows))
-            flags += [row["is_ood"] is True for row in rows]
-            for row in rows:
-                if row["is_ood"] is None:
-                    self.first_error = self.first_error or str(row["error"])
-                    if self._observer is not None:
-                        self._observer.watch_row(row)
-            yield rows
+        sink.close(summary.shards)
+    return summary
 
 
 class ShardScorer:

@@ -127,19 +127,17 @@ class _Worker:
 
     def load(self, shared: list[Any]) -> None:
         """Get the gate and the settings ready."""
-        self._ready(shared)
+        if self._scorer is None:
+            self._scorer = ShardScorer(*_import_ray().get(shared[0]))
 
     def score(self, task: NumberedShard, shared: list[Any]) -> _Result:
         """See ``ShardScorer``."""
-        scorer = self._ready(shared)
+        self.load(shared)
+        scorer = self._scorer
+        assert scorer is not None
         rows = [row for batch in scorer.rows(task) for row in batch]
         observed = None if scorer.observer is None else scorer.observer.take()
         return _Result(rows, observed, scorer.gate.engine)
-
-    def _ready(self, shared: list[Any]) -> ShardScorer:
-        if self._scorer is None:
-            self._scorer = ShardScorer(*_import_ray().get(shared[0]))
-        return self._scorer
 
 
 def _scored(
@@ -180,19 +178,15 @@ def _result(ray: ModuleType, done: Any, task: NumberedShard | None) -> Any:
         cause = getattr(error, "cause", None)
         if isinstance(cause, GoenError):
             raise cause from error
-        what = "Starting a worker" if task is None else _named(task)
+        what = "Starting a worker"
+        if task is not None:  # the shard, with its first input
+            what = f"Scoring shard {task.number} ({printable(repr(task.shard)[:200])})"
         lines = str(cause or error).strip().splitlines()
         reason = lines[-1 if cause is None else 0].strip() if lines else type(error).__name__
         raise GoenError(
             f"{what} failed: {reason}. Finished shards are kept in a folder of shards, where the "
             "same command continues."
         ) from error
-
-
-def _named(task: NumberedShard) -> str:
-    """The shard, with its first input."""
-    described = repr(task.shard)
-    return f"Scoring shard {task.number} ({printable(described[:200])})"
 
 
 @contextmanager

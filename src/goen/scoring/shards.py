@@ -5,7 +5,6 @@ be read in another process or on another machine, if what it names can be reache
 """
 
 import os
-import tarfile
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, fields
@@ -25,10 +24,8 @@ from goen.data.images.formats import SUFFIXES
 from goen.data.images.pixel_format import PixelFormat, Pixels
 from goen.errors import DataCorrupt, DataError, UsageError
 from goen.scoring.tar_stream import open_tar, require_end
-from goen.scoring.urls import is_url, open_url, read_url
+from goen.scoring.urls import MOST_BYTES, is_url, open_url, read_url
 
-# The content of an image file is held in memory: more than almost any image needs.
-MOST_BYTES = 1 << 29
 # Of a stack, images that are read at once.
 _IMAGES_AT_ONCE = 128
 
@@ -151,11 +148,15 @@ class TarShard(Described):
     def items(self) -> Iterator[Item]:
         last = "its first member"
         try:
-            with open_place(self.place) as file, open_tar(file) as tar:
+            with open_place(self.place) as stream, open_tar(stream) as tar:
                 for member in tar:
                     last = member.name
-                    if member.isreg() and _is_image(PurePosixPath(last)):
-                        yield content_item(f"{self.place}#{last}", _member(tar, member))
+                    path = PurePosixPath(last)
+                    is_image = path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
+                    if member.isreg() and is_image:
+                        file = tar.extractfile(member) if member.size <= MOST_BYTES else None
+                        content = None if file is None else file.read()
+                        yield content_item(f"{self.place}#{last}", content)
                     tar.members = []  # type: ignore[attr-defined]  # it would remember all of them
                 require_end(tar)
         except Exception as error:  # what tarfile and decompressors raise for damage has no end
@@ -261,14 +262,3 @@ def rest_item(name: str, error: Exception) -> Item:
     if isinstance(error, (ConnectionError, TimeoutError)):
         raise error
     return Item(name, DataCorrupt(f"{name} and what follows cannot be read: {error}."))
-
-
-def _is_image(path: PurePosixPath) -> bool:
-    return path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
-
-
-def _member(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes | None:
-    if member.size > MOST_BYTES:
-        return None
-    file = tar.extractfile(member)
-    return None if file is None else file.read()

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 _ATTEMPTS = 3
 _SECONDS_BETWEEN = 1.0
-# More than the largest picture that is decoded needs in most formats.
-_MOST_BYTES = 1 << 29
+MOST_BYTES = 1 << 29
+"""Of the content of an image file, which is held in memory: more than almost any image needs."""
 _GLOB = ("*", "?", "[")
 
 
@@ -49,7 +49,7 @@ def read_url(url: str) -> bytes:
     for attempt in range(_ATTEMPTS):
         try:
             with open_url(url) as file:
-                content = file.read(_MOST_BYTES + 1)
+                content = file.read(MOST_BYTES + 1)
         except FileNotFoundError as error:
             raise DataCorrupt(f"{url} does not exist.") from error
         except Exception as error:  # each protocol has exceptions of its own
@@ -58,8 +58,8 @@ def read_url(url: str) -> bytes:
                 raise DataCorrupt(f"{url} cannot be opened: {_reason(error)}.") from error
             time.sleep(_SECONDS_BETWEEN * 2**attempt)
         else:
-            if len(content) > _MOST_BYTES:
-                raise DataCorrupt(f"{url} is larger than {_MOST_BYTES:,} bytes, the most read.")
+            if len(content) > MOST_BYTES:
+                raise DataCorrupt(f"{url} is larger than {MOST_BYTES:,} bytes, the most read.")
             return content
     raise AssertionError("the last attempt returns or raises")
 

@@ -3,8 +3,9 @@ import warnings
 
 import pytest
 
-from goen.cli.output.console import log_messages_shown, note, output, visible_line, warn
+from goen.cli.output.console import log_messages_shown, note, visible_line, warn
 from goen.errors import GoenWarning
+from goen.progress import PipeConsole
 
 
 def test_notes_and_warnings_go_to_standard_error_as_they_are(
@@ -12,7 +13,7 @@ def test_notes_and_warnings_go_to_standard_error_as_they_are(
 ) -> None:
     note("[bold] :smile: 7")
     warn("a" * 300)
-    output().print("result")
+    PipeConsole().print("result")
     out, err = capsys.readouterr()
     assert out == "result\n"
     assert err == "[bold] :smile: 7\nwarning: " + "a" * 300 + "\n"

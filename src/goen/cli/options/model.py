@@ -66,7 +66,6 @@ def open_gate(
     model: str | None,
     preprocess: str | None,
     false_alarm_rate: float | None = None,
-    *,
     per_class: bool = False,
     device: str = "cpu",
     engine: EngineOption = "torch",

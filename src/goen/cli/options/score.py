@@ -11,6 +11,8 @@ from tyro.conf import arg
 from goen.cli.options.types import (
     Device,
     OptionalCount,
+    OptionalDataset,
+    OptionalFolder,
     OptionalFunction,
     OptionalModel,
     OptionalName,
@@ -92,9 +94,9 @@ class OutputOptions:
     format_: Annotated[Format | None, arg(name="format", help_behavior_hint="")] = None
     flagged_only: bool = False
     sort: Annotated[str | None, arg(metavar="COLUMN", help_behavior_hint="")] = None
-    copy_flagged: Annotated[Path | None, arg(metavar="FOLDER", help_behavior_hint="")] = None
+    copy_flagged: OptionalFolder = None
     report: OptionalPath = None
-    training_images: Annotated[str | None, arg(metavar="DATASET", help_behavior_hint="")] = None
+    training_images: OptionalDataset = None
     overwrite: Overwrite = False
 
     def __post_init__(self) -> None:

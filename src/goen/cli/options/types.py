@@ -12,6 +12,9 @@ def several(metavar: str) -> object:
 
 
 OptionalPath = Annotated[Path | None, arg(metavar="PATH", help_behavior_hint="")]
+OptionalFolder = Annotated[Path | None, arg(metavar="FOLDER", help_behavior_hint="")]
+OptionalDataset = Annotated[str | None, arg(metavar="DATASET", help_behavior_hint="")]
+AsJson = Annotated[bool, arg(name="json")]
 SomeNames = Annotated[tuple[str, ...], several("NAME")]
 OptionalName = Annotated[str | None, arg(metavar="NAME", help_behavior_hint="")]
 OptionalFunction = Annotated[str | None, arg(metavar="MODULE:FUNCTION", help_behavior_hint="")]

@@ -3,7 +3,6 @@
 The rules of tyro would answer with Python: ``invalid literal for int()``, ``('full', 'paper')``.
 """
 
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -27,34 +26,30 @@ def plain_values(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | Non
         kinds = [each for each in get_args(kind) if each is not NoneType]
         kind = kinds[0] if len(kinds) == 1 else None
     several = get_origin(kind) is tuple and get_args(kind)[1:] == (...,)
-    reader = _reader(get_args(kind)[0] if several else kind)
-    if reader is None:
+    kind = get_args(kind)[0] if several else kind
+    if get_origin(kind) is Literal:
+        metavar = f"{{{','.join(get_args(kind))}}}"
+    elif kind in _KINDS:
+        metavar = kind.__name__.upper()
+    else:
         return None
-    metavar, read = reader
     return PrimitiveConstructorSpec(
         nargs="*" if several else 1,
         metavar=metavar,
-        instance_from_str=lambda texts: tuple(map(read, texts)) if several else read(texts[0]),
+        instance_from_str=lambda texts: (
+            tuple(_read(kind, text) for text in texts) if several else _read(kind, texts[0])
+        ),
         is_instance=lambda value: True,
         str_from_instance=lambda value: [*map(str, value)] if several else [str(value)],
     )
 
 
-def _reader(kind: Any) -> tuple[str, Callable[[str], Any]] | None:
-    """How --help calls such a value, and the function that reads it."""
-    if get_origin(kind) is Literal:
-        choices = get_args(kind)
-        return f"{{{','.join(choices)}}}", lambda text: _choose(choices, text)
-    return (kind.__name__.upper(), lambda text: _convert(kind, text)) if kind in _KINDS else None
-
-
-def _choose(choices: Sequence[str], text: str) -> str:
-    if text not in choices:
-        raise ValueError(f"expected one of {', '.join(choices)}, got {text!r}.")
-    return text
-
-
-def _convert(kind: Any, text: str) -> Any:
+def _read(kind: Any, text: str) -> Any:
+    choices = get_args(kind) if get_origin(kind) is Literal else ()
+    if choices:
+        if text not in choices:
+            raise ValueError(f"expected one of {', '.join(choices)}, got {text!r}.")
+        return text
     try:
         return kind(text)
     except ValueError as error:

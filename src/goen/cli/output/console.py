@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-from rich.console import Console
-
 from goen.errors import GoenWarning
 from goen.escaping import visible
 from goen.progress import PipeConsole
@@ -16,11 +14,6 @@ from goen.progress import PipeConsole
 def visible_line(text: str) -> str:
     """``visible``, on one line: also line breaks and tabs are written out."""
     return visible(text).replace("\n", "\\n").replace("\t", "\\t")
-
-
-def output() -> Console:
-    """The console for results."""
-    return PipeConsole()
 
 
 def note(message: str) -> None:
@@ -66,17 +59,23 @@ def _show_warning(
 @contextmanager
 def log_messages_shown() -> Iterator[None]:
     """Print the library's log messages, from INFO on, and its warnings; restores all afterwards."""
-    logger = logging.getLogger("goen")
-    handler, level, propagate = _Handler(), logger.level, logger.propagate
+    with logged_to(_Handler(), "goen"), warnings.catch_warnings():
+        warnings.simplefilter("always", GoenWarning)
+        warnings.showwarning = _show_warning
+        yield
+
+
+@contextmanager
+def logged_to(handler: logging.Handler, name: str, level: int = logging.INFO) -> Iterator[None]:
+    """Hand the messages of this logger to the handler, from this level on; restores it after."""
+    logger = logging.getLogger(name)
+    before, propagate = logger.level, logger.propagate
     logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
+    logger.setLevel(level)
     logger.propagate = False  # a root handler would print it again
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("always", GoenWarning)
-            warnings.showwarning = _show_warning
-            yield
+        yield
     finally:
         logger.removeHandler(handler)
-        logger.setLevel(level)
+        logger.setLevel(before)
         logger.propagate = propagate

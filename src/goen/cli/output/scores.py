@@ -10,8 +10,9 @@ from textwrap import wrap
 from rich.cells import cell_len, chop_cells
 from rich.text import Text
 
-from goen.cli.output.console import output, visible_line
+from goen.cli.output.console import visible_line
 from goen.gate.prediction import ScoreRow
+from goen.progress import PipeConsole
 from goen.scoring.rows import most_unusual_cue
 
 _COLUMNS = ("image", "class", "confidence", "p-value", "decision", "why")
@@ -26,7 +27,7 @@ def print_scores(rows: Sequence[ScoreRow]) -> None:
 
     The table is as wide as the terminal at most; in a file or a pipe, as wide as it needs to be.
     """
-    console = output()
+    console = PipeConsole()
     read = [row for row in rows if row["is_ood"] is not None]
     cells = [_cells(row) for row in read]
     widths = _widths(cells, console.width if console.is_terminal else None)
@@ -44,7 +45,7 @@ def print_scores(rows: Sequence[ScoreRow]) -> None:
 
 def print_sentence(sentence: str) -> None:
     """Print a line of text below the table; on a terminal, broken between words."""
-    console = output()
+    console = PipeConsole()
     console.print(Text(visible_line(sentence)), soft_wrap=not console.is_terminal)
 
 

@@ -5,7 +5,6 @@ from rich.markup import escape as escape_markup
 from rich.measure import Measurement
 from rich.table import Table as RichTable
 
-from goen.cli.output.console import output
 from goen.escaping import visible
 from goen.progress import PipeConsole
 from goen.report.table import Cell, Table
@@ -19,7 +18,7 @@ def _escape(text: str) -> str:
 
 def print_table(table: Table) -> None:
     """Print the table on standard output, wider than the terminal if it needs to be."""
-    console = output()
+    console = PipeConsole()
     rich = RichTable(
         title=_escape(table.title),
         title_justify="left",

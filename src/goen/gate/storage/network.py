@@ -163,7 +163,9 @@ def build_network(
     network = FlipAveraged(network) if manifest.flag("flip_averaged", False) else network
     outputs = _outputs(network.eval(), inputs)
     recorded = tensors.floats("probe", (len(outputs), "outputs"), dtype=torch.float32)
-    if not _same_outputs(outputs, recorded):
+    found = _side_by_side(outputs)
+    widths = [output.shape[1] for output in found]
+    if recorded.shape[1] != sum(widths) or not agree(found, torch.split(recorded, widths, dim=1)):
         raise ArtifactError(
             "The outputs of the network differ from those recorded when the gate was saved: the "
             "model (or its preprocessing) has the same weights but is built differently. Use the "
@@ -325,13 +327,6 @@ def _preprocess_size(settings: Manifest, name: str) -> int | tuple[int, int] | N
         )
     check_image_size(*sides)
     return sides[0], sides[1]
-
-
-def _same_outputs(outputs: Outputs, expected: Tensor) -> bool:
-    """Whether logits and features are those recorded, each within a share of its own size."""
-    found = _side_by_side(outputs)
-    widths = [output.shape[1] for output in found]
-    return expected.shape[1] == sum(widths) and agree(found, torch.split(expected, widths, dim=1))
 
 
 def agree(found: Sequence[Tensor], expected: Sequence[Tensor]) -> bool:

@@ -182,11 +182,13 @@ def _rebuilt(
     known += [f"image_hashes.{number}" for number in range(len(hashes))]
     tensors.check_names([*known, "probe", *(f"held_out_{name}" for name in _HELD_OUT)])
     network_settings = manifest.part("network")
+    sources = ((metadata, "factory"), (network_settings, "model"))
+    source = next((m.text(name)[:200] for m, name in sources if name in m), "goen run")
     network, outputs = build_network(
         network_settings,
         tensors,
         inputs,
-        Supplied(model, preprocess, _model_source(metadata, network_settings)),
+        Supplied(model, preprocess, source),
     )
     count = outputs.logits.shape[1]
     if len(classes) != count:
@@ -209,14 +211,6 @@ def _rebuilt(
         raise ValueError(f"its threshold is {gate.threshold}, not {manifest.number('threshold')}")
     _check_guarantee(manifest.part("guarantee"), gate)
     return gate
-
-
-def _model_source(metadata: Manifest, network: Manifest) -> str:
-    """Where the code of the model is."""
-    for manifest, name in ((metadata, "factory"), (network, "model")):
-        if name in manifest:
-            return manifest.text(name)[:200]
-    return "goen run"
 
 
 def _held_out(tensors: Tensors, num_classes: int, num_cues: int) -> HeldOut:
