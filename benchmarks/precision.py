@@ -15,7 +15,7 @@ import torch
 
 from goen.data import ImageSet
 from goen.studies.presets import PRESETS
-from goen.training.backbone import _begin, _Loss, _step
+from goen.training.backbone import _begin, _step
 from goen.training.batches import TrainingBatch
 from goen.training.precision import multiplies_bfloat16
 from timing import header, interleave, ratio
@@ -45,7 +45,7 @@ def main() -> None:
                     config = replace(settings.training, precision=precision, learning_rate=1e-3)
                     state = _begin(settings.network, config, train, torch.device("cpu"))
                     actions[precision] = partial(
-                        _step, state, config, _Loss(state, config), batch, 0.5
+                        _step, state.optimiser, state.loss, batch, 0.5, config
                     )
                 taken = interleave(actions, REPEATS)
                 seconds = min(taken["bfloat16"])

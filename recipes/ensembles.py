@@ -29,7 +29,7 @@ from goen.extraction import extract
 from goen.io.provenance import hardware, versions
 from goen.io.stages import Stages
 from goen.metrics import over_seeds
-from goen.models.logit_ensemble import joined
+from goen.models.ensemble import joined
 from goen.outputs import Outputs
 from goen.report.table import Cell, Row, Table
 from goen.studies.methods import labels_of

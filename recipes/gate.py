@@ -26,9 +26,9 @@ from goen.data.input_spec import ImageInputs
 from goen.extraction import extract
 from goen.gate import Gate, HeldOut, measure_rounding
 from goen.io.stages import Stages
+from goen.models.ensemble import LogitEnsemble
 from goen.models.flip_averaging import FlipAveraged
 from goen.models.half_precision import round_to_half
-from goen.models.logit_ensemble import LogitEnsemble
 from goen.studies.methods import goen_m_for, labels_of
 from goen.studies.networks import train
 from goen.studies.presets import choose_preset

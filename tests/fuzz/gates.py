@@ -23,9 +23,9 @@ from goen.extraction import extract
 from goen.features.preprocess import Preprocess
 from goen.gate import Gate, HeldOut
 from goen.models import NetworkConfig, ResNet18
+from goen.models.ensemble import LogitEnsemble
 from goen.models.flip_averaging import FlipAveraged
 from goen.models.half_precision import round_to_half
-from goen.models.logit_ensemble import LogitEnsemble
 from tests.fuzz.case import Broken, Fuzzer
 from tests.fuzz.json_damage import damaged_json
 from tests.fuzz.tensor_damage import damaged_tensors

@@ -13,6 +13,8 @@ from goen.functional.predictive import mutual_information
 from goen.metrics import ood_metrics
 from goen.models.classifiers import (
     CLASSIFIERS,
+    INDEX_SIZE,
+    TRAINING_INDICES,
     Classifier,
     EpiNet,
     Evidential,
@@ -20,7 +22,6 @@ from goen.models.classifiers import (
     MCDropout,
     MixtureOfExperts,
 )
-from goen.models.classifiers.epinet import INDEX_SIZE, TRAINING_INDICES
 
 WIDTH, CLASSES = 48, 5
 KINDS = sorted(CLASSIFIERS)

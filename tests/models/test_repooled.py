@@ -37,6 +37,3 @@ def test_the_fast_network_is_trained_on_maxima_already() -> None:
 def test_what_cannot_be_repooled_is_refused() -> None:
     with pytest.raises(UsageError, match="representation multi_scale"):
         Repooled(ResNet18(NetworkConfig(width=4)), "max")
-    plain = ResNet18(NetworkConfig(width=4, representation="plain"))
-    with pytest.raises(UsageError, match="Unknown pooling 'median'"):
-        Repooled(plain, "median")  # type: ignore[arg-type]

@@ -64,7 +64,7 @@ def train(out: Path) -> None:
 
 
 def gradients(state: backbone.Checkpoint) -> dict[str, torch.Tensor]:
-    return {k: p.grad for k, p in state.parameters().items() if p.grad is not None}
+    return {k: p.grad.clone() for k, p in state.loss.named_parameters() if p.grad is not None}
 
 
 def step(out: Path) -> None:
@@ -75,16 +75,12 @@ def step(out: Path) -> None:
     shares = [next(batches(images, config, 0, rank, 2)) for rank in range(2)]
     found = {"sum": torch.tensor(sum_over_processes(current_rank() + 1, 0.5))}
     for rank, share in enumerate(shares):
-        backbone._Loss(state, config)(share, 0.5)[0].backward()
-        found |= {
-            f"{rank}.{k}": p.grad.clone()
-            for k, p in state.parameters().items()
-            if p.grad is not None
-        }
+        state.loss(share, 0.5)[0].backward()
+        found |= {f"{rank}.{name}": grad for name, grad in gradients(state).items()}
         state.optimiser.zero_grad()
     if current_rank():
         torch.nn.init.zeros_(state.network.conv1.weight)  # type: ignore[union-attr, arg-type]
-    loss_of = parallel(backbone._Loss(state, config))  # it averages as long as it is there
+    loss_of = parallel(state.loss)  # it averages as long as it is there
     loss_of(shares[current_rank()], 0.5)[0].backward()
     found |= {f"both.{name}": grad for name, grad in gradients(state).items()}
     assert broadcast({"sent": current_rank()}) == {"sent": 0}

@@ -24,6 +24,7 @@ from goen.training.backbone import _begin, _look_ahead, _parameter_groups
 from goen.training.batches import TrainingBatch, batches, relative_cost
 from goen.training.checkpoint import Checkpoint
 from goen.training.config import learning_rate
+from goen.training.losses import TrainingLoss
 from tests.training.colours import CONFIG, FAST, NETWORK, same
 
 
@@ -293,9 +294,9 @@ def test_biases_of_batch_norms_learn_faster_and_shrink_as_fast(images: ImageSet)
 
 
 def test_the_decay_of_a_faster_bias_is_divided(images: ImageSet) -> None:
-    network = new_network(NETWORK)
     config = TrainingConfig(weight_decay=0.4, norm_bias_rate=8.0)
-    others, biases = _parameter_groups(network, config)
+    loss = TrainingLoss(new_network(NETWORK), config, torch.device("cpu"))
+    others, biases = _parameter_groups(loss, config)
     assert (others["multiple"], others.get("weight_decay")) == (1.0, None)
     assert (biases["multiple"], biases["weight_decay"]) == (8.0, 0.05)
     assert all(p.ndim == 1 for p in biases["params"])  # type: ignore[attr-defined]

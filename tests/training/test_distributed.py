@@ -96,7 +96,7 @@ def test_a_step_has_the_mean_of_the_gradients_of_all_shares(tmp_path: Path) -> N
     found = result("step", tmp_path / "step", 2)
     assert found.pop("sum").tolist() == [3.0, 1.0]
     names = {name.partition(".")[2] for name in found}
-    assert {"conv1.weight", "centres", "rotations.bias"} <= names
+    assert {"network.conv1.weight", "centres", "rotations.bias"} <= names
     for name in names:
         zero, one, both = (found[f"{which}.{name}"] for which in ("0", "1", "both"))
         assert not torch.equal(zero, one)

@@ -240,29 +240,6 @@ def auroc_interval(counts: Tally, area: float, level: float = 0.95) -> tuple[flo
     return low, high
 
 
-def paired_difference(
-    beats_a: tuple[Floats, Floats], beats_b: tuple[Floats, Floats], level: float = 0.95
-) -> tuple[float, float, float, float]:
-    """AUROC of a minus AUROC of b on the same samples: difference, low, high, p-value.
-
-    ``beats_a`` and ``beats_b`` are ``placements`` of the two methods, samples in one order.
-    DeLong's paired variance is that of the placement differences; the test is two-sided, with
-    Satterthwaite's degrees of freedom. Where there is no variance (the two rank alike, or one
-    sample on a side) the answer comes from ``hoeffding_interval`` and is very cautious.
-    """
-    (ood_a, id_a), (ood_b, id_b) = beats_a, beats_b
-    num_ood, num_id = ood_a.size, id_a.size
-    by_ood, by_id = ood_a - ood_b, id_a - id_b
-    difference = float(np.sum(by_ood)) / (num_id * num_ood)
-    parts = [(0.0, num_ood), (0.0, num_id)]
-    if min(num_id, num_ood) > 1:
-        parts = [
-            (variance_of_mean(by_ood / num_id), num_ood),
-            (variance_of_mean(by_id / num_ood), num_id),
-        ]
-    return difference, *around(difference, parts, level)
-
-
 def variance_of_mean(values: Floats) -> float:
     """Estimated; exactly 0 where the values are all the same, or only one."""
     if values.size == 1 or np.ptp(values) == 0.0:

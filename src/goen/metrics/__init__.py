@@ -9,7 +9,6 @@ from goen.metrics._calibration import (
     ood_calibration,
     reliability_curve,
 )
-from goen.metrics._groups import GroupAverages, SeenUnseen, group_averages
 from goen.metrics._id import IDMetrics, id_metrics
 from goen.metrics._ood import OODMetrics, ood_metrics
 from goen.metrics._uncertainty import (
@@ -26,7 +25,6 @@ from goen.metrics._uncertainty import (
 
 __all__ = [
     "BootstrapIntervals",
-    "GroupAverages",
     "IDMetrics",
     "Interval",
     "OODCalibration",
@@ -34,9 +32,7 @@ __all__ = [
     "OverSeeds",
     "PairedTest",
     "ReliabilityBin",
-    "SeenUnseen",
     "bootstrap",
-    "group_averages",
     "holm",
     "id_metrics",
     "ood_calibration",

@@ -169,20 +169,8 @@ def paired_auroc_test(
         >>> t.p_value > 0.05  # four images cannot tell
         True
     """
-    check_level(level)
-    beats_a, beats_b = _paired_placements(id_a, ood_a, id_b, ood_b)
-    num_ood, num_id = beats_a[0].size, beats_a[1].size
-    difference, low, high, p_value = ranking.paired_difference(beats_a, beats_b, level)
-    return PairedTest(
-        auroc_a=float(beats_a[0].sum()) / (num_id * num_ood),
-        auroc_b=float(beats_b[0].sum()) / (num_id * num_ood),
-        difference=difference,
-        low=low,
-        high=high,
-        p_value=p_value,
-        num_id=num_id,
-        num_ood=num_ood,
-        level=level,
+    return paired_mean_auroc_test(
+        id_a=id_a, ood_a={"": ood_a}, id_b=id_b, ood_b={"": ood_b}, level=level
     )
 
 

@@ -21,7 +21,7 @@ from goen.outputs import LinearClassifier, Outputs
 
 Architecture = Literal["resnet18", "fast_cnn"]
 Representation = Literal["multi_scale", "single_scale", "concat", "plain"]
-REPRESENTATIONS: tuple[Representation, ...] = ("multi_scale", "single_scale", "concat", "plain")
+REPRESENTATIONS: tuple[Representation, ...] = get_args(Representation)
 
 # The paper's figures. Its standard deviation is not CIFAR-10's (0.2470, 0.2435, 0.2616), but it is
 # what the paper trained with.
@@ -163,19 +163,16 @@ class Backbone(nn.Module):
         pooled = channels[self.middle] + last if both else last
         self.projection: nn.Module | None = None
         if self.config.representation in ("multi_scale", "single_scale"):
-            self.projection = nn.Sequential(
-                nn.Linear(pooled, last), nn.BatchNorm1d(last), nn.ReLU()
-            )
+            linear = nn.Linear(pooled, last)
+            self.projection = nn.Sequential(linear, nn.BatchNorm1d(last), nn.ReLU())
             pooled = last
         self.z_width = pooled
         self.classifier = CLASSIFIERS[self.config.classifier](pooled, self.config.num_classes)
 
     def forward(self, images: Tensor) -> Outputs:
         hidden, features = self.encode(images)
-        prediction = self.classifier.predict(hidden)
-        return Outputs(
-            prediction.logits, features, prediction.uncertainty, self.linear_classifier()
-        )
+        logits, uncertainty = self.classifier.predict(hidden)
+        return Outputs(logits, features, uncertainty, self.linear_classifier())
 
     def linear_classifier(self) -> LinearClassifier | None:
         """The classifier, if it is linear and reads z.
@@ -202,12 +199,10 @@ class Backbone(nn.Module):
 
     def _represent(self, middle: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
         """The input of the classifier, and z, the input of the detectors."""
+        both = self.config.representation in ("multi_scale", "concat")
+        hidden = torch.cat([middle, last], 1) if both else last
         if self.config.representation == "concat":
-            apart = [normalize(middle), normalize(last)]
-            return torch.cat([middle, last], 1), torch.cat(apart, 1)
-        hidden = (
-            torch.cat([middle, last], 1) if self.config.representation == "multi_scale" else last
-        )
+            return hidden, torch.cat([normalize(middle), normalize(last)], 1)
         if self.projection is not None:
             hidden = self.projection(hidden)
         return hidden, hidden

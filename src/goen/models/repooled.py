@@ -4,7 +4,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from goen.errors import UsageError, unknown
+from goen.errors import UsageError
 from goen.models.backbone import Backbone
 from goen.models.pooling import pool
 from goen.outputs import Outputs
@@ -32,7 +32,7 @@ class Repooled(nn.Module):
         pooling: ``max``, or ``mean_std``: the mean and :math:`\gamma = 1` standard deviations.
 
     Raises:
-        UsageError: a network with another representation, or an unknown pooling.
+        UsageError: a network with another representation.
 
     Example:
         >>> import torch
@@ -49,8 +49,6 @@ class Repooled(nn.Module):
                 "Only a classifier that reads the last map can read it pooled otherwise, got a "
                 f"network with representation {network.config.representation}."
             )
-        if pooling not in ("max", "mean_std"):
-            raise unknown("pooling", pooling, ("max", "mean_std"))
         self.network = network
         self.pooling = pooling
 

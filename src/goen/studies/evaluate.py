@@ -123,6 +123,7 @@ def summary_of(
         "titles": {key: list(title) for key, title in titles.items()},
         "calibration_ood": list(protocol.calibration_ood),
         "missing": dict(protocol.missing),
+        "skipped": {},
         **more,
     }
 

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.functional import cross_entropy
 
 from goen.data.imageset import ImageSet
@@ -32,13 +33,14 @@ from goen.training.distributed import (
     synchronise_norms,
 )
 from goen.training.forecast import Forecast
-from goen.training.losses import TURNS, logit_norm_loss, rotation_loss
+from goen.training.losses import TrainingLoss, logit_norm_loss
 from goen.training.precision import warn_of_slow_bfloat16
 
 # The paper's: epochs without a better validation loss after which a training stops early.
 PATIENCE = 10
 # Images from which a network computes what it has to know before the first step.
 _PREPARING = 5000
+_SHAPE = ("inter_intra_ratio", "total_top_share", "nc1")
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,12 @@ def train_backbone(
     with _progress(config, train, state.epoch) as show:
         while state.epoch < config.epochs and not _out_of_patience(state, config.patience):
             broadcast(True)
-            row = _run_epoch(state, config, train, validation, show)
+            started = time.perf_counter()
+            found: dict[str, Any] = {
+                **_train_epoch(state, config, train, show),
+                **_measure(state.network, config, validation),
+            }
+            row = EpochRow(epoch=state.epoch, seconds=time.perf_counter() - started, **found)
             _remember(state, row, config.patience or PATIENCE)
             if checkpoint is not None:
                 save_checkpoint(checkpoint, state)
@@ -174,83 +181,65 @@ def _finished(state: Checkpoint, config: TrainingConfig) -> Backbone:
     return state.network.eval()
 
 
-def _run_epoch(
-    state: Checkpoint,
-    config: TrainingConfig,
-    train: ImageSet,
-    validation: ImageSet,
-    show: Callable[[str], None],
-) -> EpochRow:
-    """Train for one epoch, then measure on the validation images."""
-    started = time.perf_counter()
-    loss, accuracy, rate = _train_epoch(state, config, train, show)
-    validation_loss, validation_accuracy, shape = _measure(state.network, config, validation)
-    return EpochRow(
-        epoch=state.epoch,
-        loss=loss,
-        accuracy=accuracy,
-        validation_loss=validation_loss,
-        validation_accuracy=validation_accuracy,
-        learning_rate=rate,
-        seconds=time.perf_counter() - started,
-        **shape,
-    )
-
-
 def _train_epoch(
     state: Checkpoint, config: TrainingConfig, train: ImageSet, show: Callable[[str], None]
-) -> tuple[float, float, float]:
-    # The classifier's randomness (dropout, indices). The numbers that order and augment the images
-    # have a generator of their own, and the same seed here would repeat them.
-    seed = config.seed * 1_000_003 + 500_009 + state.epoch + current_rank() * 10**16
-    with seeded(seed, state.network.mean.device):
-        return _pass(state, train, config, show)
-
-
-def _pass(
-    state: Checkpoint, train: ImageSet, config: TrainingConfig, show: Callable[[str], None]
-) -> tuple[float, float, float]:
+) -> dict[str, float]:
     """Every step of one epoch; its mean loss, its accuracy and the last learning rate."""
     losses, hits, seen, done = 0.0, 0.0, 0.0, 0.0
     step = state.epoch * steps_per_epoch(train, config)
     for parameter in state.network.early_parameters():
         parameter.requires_grad_(state.epoch < config.early_epochs)
-    loss_of = parallel(_Loss(state, config))
-    for batch in batches(train, config, state.epoch, current_rank(), num_processes()):
-        labels = batch.labels
-        done = (state.epoch + batch.done) / config.epochs
-        loss, right = _step(state, config, loss_of, batch, done)
-        step += 1
-        if config.look_ahead and step % config.look_ahead == 0:
-            _look_ahead(state, config, done)
-        losses += loss * len(labels)
-        hits += right
-        seen += len(labels)
-        show(f"loss {losses / seen:.3f} accuracy {hits / seen:.1%}")
-    losses, hits, seen = sum_over_processes(losses, hits, seen)
+    # The classifier's randomness (dropout, indices). The numbers that order and augment the images
+    # have a generator of their own, and the same seed here would repeat them.
+    seed = config.seed * 1_000_003 + 500_009 + state.epoch + current_rank() * 10**16
+    with seeded(seed, state.network.mean.device):
+        loss_of = parallel(state.loss)
+        for batch in batches(train, config, state.epoch, current_rank(), num_processes()):
+            done = (state.epoch + batch.done) / config.epochs
+            loss, right = _step(state.optimiser, loss_of, batch, done, config)
+            step += 1
+            if config.look_ahead and step % config.look_ahead == 0:
+                _look_ahead(state, config, done)
+            losses += loss * len(batch.labels)
+            hits += right
+            seen += len(batch.labels)
+            show(f"loss {losses / seen:.3f} accuracy {hits / seen:.1%}")
+        losses, hits, seen = sum_over_processes(losses, hits, seen)
     if not math.isfinite(losses):
         raise FitError(
             f"Training diverged: the loss of epoch {state.epoch + 1} is not a number. Lower the "
             f"learning rate, which was {config.learning_rate:g}."
         )
-    return losses / seen, hits / seen, learning_rate(config, done)
+    rate = learning_rate(config, done)
+    return {"loss": losses / seen, "accuracy": hits / seen, "learning_rate": rate}
+
+
+def _step(
+    optimiser: torch.optim.SGD,
+    loss_of: nn.Module,
+    batch: TrainingBatch,
+    progress: float,
+    config: TrainingConfig,
+) -> tuple[float, int]:
+    """One step of SGD; the loss and how many labels were right."""
+    for group in optimiser.param_groups:
+        group["lr"] = group["multiple"] * learning_rate(config, progress)
+    loss, right = loss_of(batch, progress)
+    optimiser.zero_grad()
+    loss.backward()
+    optimiser.step()
+    return loss.item(), int(right)
 
 
 def _look_ahead(state: Checkpoint, config: TrainingConfig, progress: float) -> None:
     """Move the average towards the weights, and the weights to the average."""
     decay = 0.95**config.look_ahead * progress**3
     current = state.network.state_dict()
-    if state.average is None:
-        state.average = _floats(state.network)
+    if state.average is None:  # of the weights and of the moments of batch norms
+        state.average = {k: v.clone() for k, v in current.items() if v.is_floating_point()}
     for name, average in state.average.items():
         average.lerp_(current[name], 1 - decay)
         current[name].copy_(average)
-
-
-def _floats(network: Backbone) -> dict[str, Tensor]:
-    """A copy of the weights and of the moments of batch norms."""
-    state = network.state_dict()
-    return {name: values.clone() for name, values in state.items() if values.is_floating_point()}
 
 
 def _begin(
@@ -259,34 +248,24 @@ def _begin(
     _check_possible(network_config, config, train)
     with seeded(config.seed, device):
         network = new_network(network_config)
-        centres = None
-        if config.center_loss:
-            centres = nn.Parameter(torch.randn(len(train.classes), network.z_width, device=device))
-        rotations = None
-        if config.rotation_loss:
-            rotations = nn.Linear(network.z_width, TURNS, device=device)
+        loss = TrainingLoss(network, config, device)
     network.prepare(torch.from_numpy(train.read(slice(0, _PREPARING))))
     network.to(device).train()
-    groups = _parameter_groups(network, config)
-    if centres is not None:
-        # The paper gives the centres no learning rate: they move with the network's, without decay.
-        groups.append({"params": [centres], "weight_decay": 0.0, "multiple": 1.0})
-    if rotations is not None:
-        groups.append({"params": list(rotations.parameters()), "multiple": 1.0})
     optimiser = torch.optim.SGD(
-        groups,
+        _parameter_groups(loss, config),
         config.learning_rate,
         config.momentum,
         weight_decay=config.weight_decay,
         nesterov=config.momentum > 0,  # torch refuses it without momentum
     )
     synchronise_norms(network, device)
-    state = Checkpoint(network, optimiser, centres, rotations)
-    for parameter in state.parameters().values():
-        # Not left to the first step, which takes the gradient's memory layout: another layout adds
-        # in another order, and a resumed training would part from an uninterrupted one by a bit.
-        optimiser.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
-    return state
+    for group in optimiser.param_groups:
+        for parameter in group["params"]:
+            # Not left to the first step, which takes the gradient's memory layout: another layout
+            # adds in another order, and a resumed training would part from an uninterrupted one by
+            # a bit.
+            optimiser.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+    return Checkpoint(loss, optimiser)
 
 
 def _check_sets(train: ImageSet, validation: ImageSet) -> None:
@@ -329,82 +308,32 @@ def _check_possible(network_config: NetworkConfig, config: TrainingConfig, train
         )
 
 
-def _parameter_groups(network: Backbone, config: TrainingConfig) -> list[dict[str, object]]:
+def _parameter_groups(loss: TrainingLoss, config: TrainingConfig) -> list[dict[str, object]]:
     """What is trained: with the learning rate, or with a multiple of it."""
+    network, multiple = loss.network, config.norm_bias_rate
+    biases: set[nn.Parameter] = set()
+    if multiple != 1:
+        norms = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
+        biases = {norm.bias for norm in norms}
     learning = [parameter for parameter in network.parameters() if parameter.requires_grad]
-    multiple = config.norm_bias_rate
-    if multiple == 1:
-        return [{"params": learning, "multiple": 1.0}]
-    norms = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
-    biases = {id(norm.bias) for norm in norms}
-    return [
-        {"params": [p for p in learning if id(p) not in biases], "multiple": 1.0},
-        {
-            "params": [p for p in learning if id(p) in biases],
-            "multiple": multiple,
-            "weight_decay": config.weight_decay / multiple,
-        },
+    groups: list[dict[str, object]] = [
+        {"params": [p for p in learning if p not in biases], "multiple": 1.0}
     ]
-
-
-def _step(
-    state: Checkpoint,
-    config: TrainingConfig,
-    loss_of: nn.Module,
-    batch: TrainingBatch,
-    progress: float,
-) -> tuple[float, int]:
-    """One step of SGD; the loss and how many labels were right."""
-    for group in state.optimiser.param_groups:
-        group["lr"] = group["multiple"] * learning_rate(config, progress)
-    loss, right = loss_of(batch, progress)
-    state.optimiser.zero_grad()
-    loss.backward()
-    state.optimiser.step()
-    return loss.item(), int(right)
-
-
-class _Loss(nn.Module):
-    """The loss of a batch, and how many labels are right: one module, so that DDP can wrap it."""
-
-    def __init__(self, state: Checkpoint, config: TrainingConfig) -> None:
-        super().__init__()
-        self.network, self.centres, self.rotations = state.network, state.centres, state.rotations
-        self.config = config
-
-    def forward(self, batch: TrainingBatch, progress: float) -> tuple[Tensor, Tensor]:
-        config, device = self.config, self.network.mean.device
-        images, labels = batch.images.to(device), batch.labels.to(device)
-        bfloat16 = device.type == "cuda" or config.precision == "bfloat16"
-        with torch.autocast(device.type, torch.bfloat16, enabled=bfloat16):
-            hidden, features = self.network.encode(images)
-        whole = hidden.float()
-        loss, logits = self._classification_loss(whole[: len(labels)], labels, progress)
-        if self.rotations is not None:
-            predicted = self.rotations(whole)
-            rotation = rotation_loss(predicted, batch.turns.to(device), len(labels))
-            loss = loss + config.rotation_loss * rotation
-        if self.centres is not None:
-            z = features["z"].float()[: len(labels)]
-            distance = (z - self.centres[labels]).square().sum(1)
-            loss = loss + config.center_loss * distance.mean()
-        return loss, (logits.argmax(1) == labels).sum()
-
-    def _classification_loss(
-        self, hidden: Tensor, labels: Tensor, progress: float
-    ) -> tuple[Tensor, Tensor]:
-        classifier, smoothing = self.network.classifier, self.config.label_smoothing
-        if not self.config.logit_norm:
-            return classifier.loss(hidden, labels, label_smoothing=smoothing, progress=progress)
-        logits: Tensor = classifier(hidden)
-        temperature = self.config.logit_norm
-        loss = logit_norm_loss(logits, labels, temperature=temperature, label_smoothing=smoothing)
-        return loss, logits
+    if biases:
+        decay = config.weight_decay / multiple
+        own = [p for p in learning if p in biases]
+        groups.append({"params": own, "multiple": multiple, "weight_decay": decay})
+    if loss.centres is not None:
+        # The paper gives the centres no learning rate: they move with the network's, without decay.
+        groups.append({"params": [loss.centres], "weight_decay": 0.0, "multiple": 1.0})
+    if loss.rotations is not None:
+        groups.append({"params": list(loss.rotations.parameters()), "multiple": 1.0})
+    return groups
 
 
 def _measure(
     network: Backbone, config: TrainingConfig, validation: ImageSet
-) -> tuple[float, float, dict[str, float | None]]:
+) -> dict[str, float | None]:
     """Loss, accuracy, and the shape of z, from one pass over the validation images."""
     loss, hits, start = 0.0, 0, 0
     statistics = ClassStatistics(network.config.num_classes, network.z_width)
@@ -420,13 +349,13 @@ def _measure(
         hits += int((logits.argmax(1) == labels).sum())
         statistics.update(outputs.features["z"], labels)
         start += len(outputs)
-    return loss / len(validation), hits / len(validation), _shape(statistics)
-
-
-def _shape(statistics: ClassStatistics) -> dict[str, float | None]:
-    found = asdict(feature_geometry(statistics))
-    measures = {name: found[name] for name in ("inter_intra_ratio", "total_top_share", "nc1")}
-    return {name: value if math.isfinite(value) else None for name, value in measures.items()}
+    shape = feature_geometry(statistics)
+    measures = {name: getattr(shape, name) for name in _SHAPE}
+    return {
+        "validation_loss": loss / len(validation),
+        "validation_accuracy": hits / len(validation),
+        **{name: value if math.isfinite(value) else None for name, value in measures.items()},
+    }
 
 
 def _remember(state: Checkpoint, row: EpochRow, patience: int) -> None:

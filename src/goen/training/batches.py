@@ -12,8 +12,8 @@ from goen.data.imageset import ImageSet
 from goen.data.transforms.augment import cut_out, random_crop_flip
 from goen.data.transforms.fractals import fractals, mixed
 from goen.training.config import TrainingConfig
-from goen.training.losses import TURNS
 
+TURNS = 4
 _FRACTALS = 2000
 
 

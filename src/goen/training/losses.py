@@ -1,9 +1,66 @@
-"""Losses that improve OOD detection without any OOD image."""
+"""The loss of a training, with parts that improve OOD detection without any OOD image."""
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
-TURNS = 4
+from goen.models import Backbone
+from goen.training.batches import TURNS, TrainingBatch
+from goen.training.config import TrainingConfig
+
+
+class TrainingLoss(nn.Module):
+    """The loss of a batch, and how many labels are right: one module, so that DDP can wrap it.
+
+    Args:
+        network: what is trained.
+        config: how.
+        device: where its own parameters are drawn.
+
+    Attributes:
+        centres: of the classes, for the centre loss.
+        rotations: the extra classifier of the rotation loss.
+    """
+
+    def __init__(self, network: Backbone, config: TrainingConfig, device: torch.device) -> None:
+        super().__init__()
+        self.network, self.config = network, config
+        self.centres: nn.Parameter | None = None
+        if config.center_loss:
+            centres = torch.randn(network.config.num_classes, network.z_width, device=device)
+            self.centres = nn.Parameter(centres)
+        self.rotations: nn.Linear | None = None
+        if config.rotation_loss:
+            self.rotations = nn.Linear(network.z_width, TURNS, device=device)
+
+    def forward(self, batch: TrainingBatch, progress: float) -> tuple[Tensor, Tensor]:
+        config, device = self.config, self.network.mean.device
+        images, labels = batch.images.to(device), batch.labels.to(device)
+        bfloat16 = device.type == "cuda" or config.precision == "bfloat16"
+        with torch.autocast(device.type, torch.bfloat16, enabled=bfloat16):
+            hidden, features = self.network.encode(images)
+        whole = hidden.float()
+        loss, logits = self._classification_loss(whole[: len(labels)], labels, progress)
+        if self.rotations is not None:
+            predicted = self.rotations(whole)
+            rotation = rotation_loss(predicted, batch.turns.to(device), len(labels))
+            loss = loss + config.rotation_loss * rotation
+        if self.centres is not None:
+            z = features["z"].float()[: len(labels)]
+            distance = (z - self.centres[labels]).square().sum(1)
+            loss = loss + config.center_loss * distance.mean()
+        return loss, (logits.argmax(1) == labels).sum()
+
+    def _classification_loss(
+        self, hidden: Tensor, labels: Tensor, progress: float
+    ) -> tuple[Tensor, Tensor]:
+        classifier, smoothing = self.network.classifier, self.config.label_smoothing
+        if not self.config.logit_norm:
+            return classifier.loss(hidden, labels, label_smoothing=smoothing, progress=progress)
+        logits: Tensor = classifier(hidden)
+        temperature = self.config.logit_norm
+        loss = logit_norm_loss(logits, labels, temperature=temperature, label_smoothing=smoothing)
+        return loss, logits
 
 
 def logit_norm_loss(

@@ -1,10 +1,8 @@
 """What a processor computes in."""
 
-import warnings
-
 import torch
 
-from goen.errors import GoenWarning
+from goen.errors import warn
 
 # As torch names them: of x86 the first two, of ARM the others.
 _INSTRUCTIONS = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")
@@ -22,10 +20,8 @@ def multiplies_bfloat16() -> bool:
 def warn_of_slow_bfloat16() -> None:
     """Warn where bfloat16 would be emulated."""
     if not multiplies_bfloat16():
-        warnings.warn(
+        warn(
             "This processor has no instructions for bfloat16, so that training in it takes up to "
             "twenty times as long as in float32. Choose precision float32, or a preset that has "
-            "it, such as fast.",
-            GoenWarning,
-            stacklevel=3,
+            "it, such as fast."
         )

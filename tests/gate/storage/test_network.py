@@ -20,9 +20,9 @@ from goen.features.preprocess import Preprocess, PreprocessSound
 from goen.gate import Gate, HeldOut
 from goen.io.artifacts import load_artifact, save_artifact
 from goen.models import NetworkConfig, ResNet18
+from goen.models.ensemble import LogitEnsemble
 from goen.models.flip_averaging import FlipAveraged
 from goen.models.half_precision import round_to_half
-from goen.models.logit_ensemble import LogitEnsemble
 from goen.outputs import Outputs
 from tests.features.test_unwrapping import WRAPPERS
 from tests.own_model import LAYERS, DigitNet, digits, ood, preprocess, trained

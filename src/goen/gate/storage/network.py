@@ -24,9 +24,9 @@ from goen.io.limits import CLASSES, MEMBERS, check_image_size
 from goen.io.manifest import JsonObject, Manifest
 from goen.io.tensors import Tensors
 from goen.models import ARCHITECTURES, Backbone, NetworkConfig, new_network
+from goen.models.ensemble import LogitEnsemble
 from goen.models.flip_averaging import FlipAveraged
 from goen.models.half_precision import as_half, from_half
-from goen.models.logit_ensemble import LogitEnsemble
 from goen.models.placement import evaluating, placement, require_values
 from goen.models.seeding import seeded
 from goen.outputs import Outputs
