@@ -13,7 +13,7 @@ from goen.cli.options.own_settings import OwnSettings
 from goen.data.feature_files import SUFFIXES, FeatureFile, read_features, read_tensor_file
 from goen.data.images.array_files import read_array_header
 from goen.errors import DataCorrupt, UsageError
-from goen.features.pooling import Layout, Tokens
+from goen.features.extractor import OutputSettings
 from goen.gate import Gate
 from goen.gate.fitting.summary import fit_summary
 from goen.io.arrays import is_array_file
@@ -73,13 +73,10 @@ class FitOptions:
             return load(self.calibration)
 
 
-class ExtractorSettings(TypedDict):
+class ExtractorSettings(OutputSettings):
     """Settings of a ``FeatureExtractor``."""
 
     layers: str | tuple[str, ...]
-    logits: str | int | None
-    tokens: Tokens
-    layout: Layout
 
 
 class PassSettings(TypedDict):
