@@ -80,7 +80,7 @@ def test_what_is_not_there_is_said() -> None:
 
 
 def test_without_the_package_the_bridge_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pytorch_ood", None)
+    monkeypatch.setitem(sys.modules, "pytorch_ood.detector", None)
     with pytest.raises(UsageError, match=r"pip install 'goen\[bridge\]'"):
         pytorch_ood("KNN")
 

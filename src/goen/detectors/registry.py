@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from goen.detectors._bank import NearestImages
 from goen.detectors._base import Detector
 from goen.detectors.energy import Energy
 from goen.detectors.fdbd import FDBD
@@ -15,8 +16,8 @@ from goen.detectors.masf import MaSF
 from goen.detectors.max_logit import MaxLogit
 from goen.detectors.max_softmax import MaxSoftmax
 from goen.detectors.multilayer_mahalanobis import MultilayerMahalanobis
-from goen.detectors.odin import ODIN
-from goen.detectors.pytorch_ood import pytorch_ood
+from goen.detectors.odin import ODIN, Perturbed
+from goen.detectors.pytorch_ood import PytorchOod, pytorch_ood
 from goen.detectors.react import ReAct
 from goen.detectors.relative_mahalanobis import RelativeMahalanobis
 from goen.detectors.temperature_scaling import TemperatureScaling
@@ -26,6 +27,33 @@ from goen.errors import UsageError, unknown
 from goen.io.limits import CLASSES
 from goen.io.manifest import JsonObject, Manifest
 from goen.io.tensors import Tensors
+
+__all__ = [
+    "DETECTORS",
+    "FDBD",
+    "GEN",
+    "KNN",
+    "ODIN",
+    "Detector",
+    "Energy",
+    "Goen",
+    "GoenM",
+    "MaSF",
+    "Mahalanobis",
+    "MaxLogit",
+    "MaxSoftmax",
+    "MultilayerMahalanobis",
+    "NearestImages",
+    "Perturbed",
+    "PytorchOod",
+    "ReAct",
+    "RelativeMahalanobis",
+    "TemperatureScaling",
+    "Uncertainty",
+    "ViM",
+    "load_detector",
+    "make_detector",
+]
 
 DETECTORS: Mapping[str, Callable[[], Detector]] = {
     "energy": Energy,

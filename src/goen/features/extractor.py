@@ -1,19 +1,29 @@
 """Any classifier as a network that gives ``Outputs``: its logits, and its layers by name."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from difflib import get_close_matches
 from logging import getLogger
-from typing import Any, TypeGuard, cast, get_args
+from typing import Any, TypedDict, TypeGuard, Unpack, cast, get_args
 
 import torch
 from torch import Tensor, nn
 
 from goen.batch import Inputs, count_of
-from goen.errors import UsageError, unknown
-from goen.features._calling import call_model, explained, input_keyword
-from goen.features._hooks import recording
-from goen.features._returned import batched, describe_output, find_logits, first_float, full
+from goen.checks import check_choice
+from goen.errors import UsageError
+from goen.features._calling import (
+    batched,
+    call_model,
+    describe_output,
+    explained,
+    find_logits,
+    first_float,
+    full,
+    input_keyword,
+    recording,
+)
 from goen.features.layers import LayerTable, choose_layers, list_layers, same_features
 from goen.features.pooling import (
     Layout,
@@ -28,8 +38,7 @@ from goen.features.preprocess import (
     InputPreprocessing,
     Preprocessing,
     TappedInputs,
-    prepare_images,
-    prepare_tensors,
+    prepare,
 )
 from goen.features.unwrapping import match_names, unwrap
 from goen.models.placement import Example, evaluating, example_inputs, placement, require_values
@@ -135,12 +144,9 @@ class FeatureExtractor(nn.Module):
         self.tokens = tokens
         self.layout = layout
         self.training = model.training
-        if tokens not in get_args(Tokens):
-            raise unknown("tokens", tokens, get_args(Tokens))
-        if layout not in get_args(Layout):
-            raise unknown("layout", layout, get_args(Layout))
-        if inputs not in get_args(TappedInputs):
-            raise unknown("inputs", inputs, get_args(TappedInputs))
+        check_choice("tokens", tokens, get_args(Tokens))
+        check_choice("layout", layout, get_args(Layout))
+        check_choice("inputs", inputs, get_args(TappedInputs))
         if len(set(self.layers)) != len(self.layers):
             raise UsageError(f"Each layer is named once, got {', '.join(self.layers)}.")
         self.inputs = inputs
@@ -182,9 +188,10 @@ class FeatureExtractor(nn.Module):
         def record(name: str, _: Any, output: Any) -> None:
             recorded[name].append(self._pooled(name, output, x))
 
-        modules = {name: self._module(name) for name in self.layers}
-        with recording(modules, record):
-            output = self._called(x)
+        modules = {name: self.model.get_submodule(place) for name, place in self._places.items()}
+        own_errors = self.inputs == "images" or torch.compiler.is_compiling()
+        with recording(modules, record), nullcontext() if own_errors else explained(x):
+            output = call_model(self.model, x, self._keyword)
         for name, calls in recorded.items():
             if len(calls) != 1:
                 raise _not_once(name, len(calls))
@@ -203,24 +210,10 @@ class FeatureExtractor(nn.Module):
         module = cast(nn.Linear, self.model.get_submodule(layer))
         return replace(outputs, classifier=LinearClassifier.of(module, feature))
 
-    def _called(self, x: Inputs) -> Any:
-        if self.inputs == "images" or torch.compiler.is_compiling():
-            return call_model(self.model, x, self._keyword)
-        with explained(x):
-            return call_model(self.model, x, self._keyword)
-
     def _prepared(self, inputs: Inputs) -> Inputs:
-        dtype = placement(self.model)[1]
-        if self.inputs == "tensors":
-            if isinstance(inputs, Tensor) and self._keyword is None:
-                self._keyword = input_keyword(self.model)
-            return prepare_tensors(inputs, self.preprocess, dtype)
-        if not isinstance(inputs, Tensor):
-            raise UsageError(f"Images are one tensor (N, C, H, W), got a {type(inputs).__name__}.")
-        return prepare_images(inputs, self.preprocess, dtype)
-
-    def _module(self, name: str) -> nn.Module:
-        return self.model.get_submodule(self._places[name])
+        if self.inputs == "tensors" and isinstance(inputs, Tensor) and self._keyword is None:
+            self._keyword = input_keyword(self.model)
+        return prepare(inputs, self.preprocess, placement(self.model)[1], self.inputs)
 
     def _pooled(self, name: str, output: Any, x: Inputs) -> Tensor:
         found, count = first_float(output), count_of(x)
@@ -251,16 +244,22 @@ class FeatureExtractor(nn.Module):
             raise UsageError(f"Layer {name!r} gives {batched(found.shape[1:])}. {error}") from error
 
 
+class OutputSettings(TypedDict):
+    """Of a feature extractor: where its logits are, and how its layers are pooled."""
+
+    logits: str | int | None
+    tokens: Tokens
+    layout: Layout
+
+
 def as_extractor(
     model: nn.Module,
     layers: str | Sequence[str],
     *,
-    logits: str | int | None,
     preprocess: Preprocessing | InputPreprocessing | None,
-    tokens: Tokens,
-    layout: Layout,
     example: Inputs,
     inputs: TappedInputs = "images",
+    **settings: Unpack[OutputSettings],
 ) -> FeatureExtractor:
     """The model in a feature extractor of these settings, tried on the example.
 
@@ -270,43 +269,35 @@ def as_extractor(
         UsageError: no layers, or settings beside a ``FeatureExtractor``, which has its own.
     """
     model = unwrap(model)
-    if not isinstance(model, FeatureExtractor):
-        if not layers:
+    if isinstance(model, FeatureExtractor):
+        logits, tokens, layout = settings["logits"], settings["tokens"], settings["layout"]
+        if (layers, logits, preprocess, tokens, layout) != ("auto", None, None, "mean", "auto"):
             raise UsageError(
-                "Name the layers to measure, such as layer2 and layer4, or leave them out and goen "
-                f"chooses. {_LISTED}."
+                "A FeatureExtractor holds its own layers, logits, preprocess, tokens and layout: "
+                "give them to goen.FeatureExtractor, not beside it."
             )
-
-        def tap(names: str | Sequence[str]) -> FeatureExtractor:
-            return FeatureExtractor(
-                model,
-                names,
-                logits=logits,
-                preprocess=preprocess,
-                tokens=tokens,
-                layout=layout,
-                example=example,
-                inputs=inputs,
+        if model.inputs != inputs:
+            raise UsageError(
+                f"The FeatureExtractor model takes {model.inputs}, but the inputs are {inputs}. "
+                f"Give inputs={inputs!r} to goen.FeatureExtractor."
             )
+        model._try(example)
+        return model
+    if not layers:
+        raise UsageError(
+            "Name the layers to measure, such as layer2 and layer4, or leave them out and goen "
+            f"chooses. {_LISTED}."
+        )
+    given: Any = {"preprocess": preprocess, "inputs": inputs}
 
-        if layers != "auto":
-            return tap(layers)
-        table = list_layers(
-            model, example, logits=logits, preprocess=preprocess, layout=layout, inputs=inputs
-        )
-        return tap(_choose(tap([info.name for info in table if info.width]), table, example))
-    if (layers, logits, preprocess, tokens, layout) != ("auto", None, None, "mean", "auto"):
-        raise UsageError(
-            "A FeatureExtractor holds its own layers, logits, preprocess, tokens and layout: give "
-            "them to goen.FeatureExtractor, not beside it."
-        )
-    if model.inputs != inputs:
-        raise UsageError(
-            f"The FeatureExtractor model takes {model.inputs}, but the inputs are {inputs}. Give "
-            f"inputs={inputs!r} to goen.FeatureExtractor."
-        )
-    model._try(example)
-    return model
+    def tap(names: Sequence[str]) -> FeatureExtractor:
+        return FeatureExtractor(model, names, example=example, **settings, **given)
+
+    if layers != "auto":
+        return tap(layers)
+    where, layout = settings["logits"], settings["layout"]
+    table = list_layers(model, example, logits=where, layout=layout, **given)
+    return tap(_choose(tap([info.name for info in table if info.width]), table, example))
 
 
 def _choose(extractor: FeatureExtractor, table: LayerTable, example: Inputs) -> tuple[str, ...]:

@@ -67,10 +67,7 @@ def open_hugging_face(folder: Path, *, with_weights: bool = True) -> LoadedModel
         config = _config(transformers, folder)
         auto = _auto_class(transformers, config, folder)
         model = _model(auto, config, folder, with_weights)
-    name = f"hf:{folder}"
-    return LoadedModel(
-        model.eval(), name, _classes(config), cache(lambda: _own_preprocess(folder, name))
-    )
+    return _loaded(model.eval(), folder, config)
 
 
 def describe_hugging_face(model: nn.Module) -> LoadedModel | None:
@@ -85,10 +82,12 @@ def describe_hugging_face(model: nn.Module) -> LoadedModel | None:
     folder = Path(where)
     if not where or not folder.is_dir():
         return LoadedModel(model, classes=_classes(model.config))
+    return _loaded(model, folder, model.config)
+
+
+def _loaded(model: nn.Module, folder: Path, config: Any) -> LoadedModel:
     name = f"hf:{folder}"
-    return LoadedModel(
-        model, name, _classes(model.config), cache(lambda: _own_preprocess(folder, name))
-    )
+    return LoadedModel(model, name, _classes(config), cache(lambda: _own_preprocess(folder, name)))
 
 
 def _config(transformers: ModuleType, folder: Path) -> Any:
@@ -125,32 +124,31 @@ def _auto_class(transformers: ModuleType, config: Any, folder: Path) -> Any:
 
 
 def _model(auto: Any, config: Any, folder: Path, with_weights: bool) -> nn.Module:
-    make = _with_weights if with_weights else _without_weights
     # Said here, and not by the config: it may name a program to download and run.
     try:
-        return make(auto, config, folder, "sdpa")
+        return _made(auto, config, folder if with_weights else None, "sdpa")
     except (ValueError, ImportError):  # a model that has attention of its own only
-        return make(auto, config, folder, "eager")
+        return _made(auto, config, folder if with_weights else None, "eager")
 
 
-def _without_weights(auto: Any, config: Any, _: Path, attention: str) -> nn.Module:
-    made: nn.Module = auto.from_config(
-        config, attn_implementation=attention, dtype=torch.float32, trust_remote_code=False
-    )
-    return made
-
-
-def _with_weights(auto: Any, config: Any, folder: Path, attention: str) -> nn.Module:
+def _made(auto: Any, config: Any, folder: Path | None, attention: str) -> nn.Module:
+    """The model with the weights in the folder, or with random ones."""
+    options = {
+        "attn_implementation": attention,
+        "dtype": torch.float32,
+        "trust_remote_code": False,
+    }
     made: nn.Module
+    if folder is None:
+        made = auto.from_config(config, **options)
+        return made
     made, info = auto.from_pretrained(
         folder,
         config=config,
         local_files_only=True,
-        trust_remote_code=False,
         use_safetensors=True,
-        attn_implementation=attention,
-        dtype=torch.float32,
         output_loading_info=True,
+        **options,
     )
     lacking = sorted(map(str, (*info["missing_keys"], *info["mismatched_keys"])))
     if lacking:

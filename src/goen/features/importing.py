@@ -34,7 +34,7 @@ def missing_library(name: str, extra: str, error: BaseException) -> ExtraMissing
             f"{name} cannot be imported, because torchvision cannot: {reason}. torchvision and "
             "torch must be of one build, both for the CPU or both for CUDA: install torchvision "
             "from where torch came from. transformers works without torchvision as well (pip "
-            "uninstall torchvision); timm does not."
+            "uninstall torchvision); timm and pytorch-ood do not."
         )
     if not _is_absent(chain[-1]):
         return ExtraMissing(f"{name} is installed but cannot be imported: {reason}.")

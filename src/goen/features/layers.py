@@ -9,17 +9,17 @@ from torch import Tensor, nn
 
 from goen.batch import Inputs, count_of
 from goen.errors import UsageError
-from goen.features._calling import call_model, explained, input_keyword
-from goen.features._hooks import recording
-from goen.features._returned import batched, find_logits, first_float
-from goen.features.pooling import Layout, find_channels
-from goen.features.preprocess import (
-    InputPreprocessing,
-    Preprocessing,
-    TappedInputs,
-    prepare_images,
-    prepare_tensors,
+from goen.features._calling import (
+    batched,
+    call_model,
+    explained,
+    find_logits,
+    first_float,
+    input_keyword,
+    recording,
 )
+from goen.features.pooling import Layout, find_channels
+from goen.features.preprocess import InputPreprocessing, Preprocessing, TappedInputs, prepare
 from goen.features.unwrapping import unwrap
 from goen.models.placement import Example, evaluating, example_inputs, placement
 from goen.notebook import html_table
@@ -55,23 +55,24 @@ class LayerTable(list[LayerInfo]):
     """A list of layers that prints as a table."""
 
     def __str__(self) -> str:
-        rows = [("layer", "kind", "output", "width", "depth")]
-        rows += [
-            (i.name, i.kind, batched(i.shape), str(i.width or "?"), str(i.depth)) for i in self
-        ]
-        a, b, c, d, e = (max(len(row[column]) for row in rows) for column in range(5))
+        rows, note = self._rows()
+        a, b, c, d, e = (max(map(len, column)) for column in zip(*rows, strict=True))
         lines = [f"{r[0]:{a}}  {r[1]:{b}}  {r[2]:{c}}  {r[3]:>{d}}  {r[4]:>{e}}" for r in rows]
-        if any(info.width is None for info in self):
-            lines.append(_AMBIGUOUS)
-        return "\n".join(lines)
+        return "\n".join([*lines, *note])
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        rows = [(i.name, i.kind, batched(i.shape), str(i.width or "?"), str(i.depth)) for i in self]
-        columns = ("layer", "kind", "output", "width", "depth")
-        note = _AMBIGUOUS if any(info.width is None for info in self) else ""
-        return html_table(f"{len(self)} layers", columns, rows, note=note, right=columns[3:])
+        (columns, *rows), note = self._rows()
+        title = f"{len(self)} layers"
+        return html_table(title, columns, rows, note="".join(note), right=columns[3:])
+
+    def _rows(self) -> tuple[list[tuple[str, ...]], list[str]]:
+        """The names of the columns and the rows, and a note where there is one to make."""
+        rows: list[tuple[str, ...]] = [("layer", "kind", "output", "width", "depth")]
+        for i in self:
+            rows.append((i.name, i.kind, batched(i.shape), str(i.width or "?"), str(i.depth)))
+        return rows, [_AMBIGUOUS] if any(info.width is None for info in self) else []
 
 
 def list_layers(
@@ -132,7 +133,7 @@ def accepts_images(
     model = unwrap(model)
     with evaluating(model), torch.no_grad():
         try:
-            x = _prepared(example_inputs(shape, model), preprocess, placement(model)[1], "images")
+            x = prepare(example_inputs(shape, model), preprocess, placement(model)[1], "images")
             call_model(model, x, input_keyword(model))
         except Exception:  # a model's own code may raise anything
             return False
@@ -176,7 +177,7 @@ def _watch(
         recorded.append((name, inputs[0] if inputs else None, first_float(output), len(matrices)))
 
     with evaluating(model), torch.no_grad():
-        x = _prepared(example_inputs(example, model), preprocess, placement(model)[1], inputs)
+        x = prepare(example_inputs(example, model), preprocess, placement(model)[1], inputs)
         keyword = input_keyword(model) if isinstance(x, Tensor) else None
         with recording(modules, record), explained(x):
             whole = call_model(model, x, keyword)
@@ -190,19 +191,6 @@ def _watch(
         and gives.shape[0] == count_of(x)
     ]
     return calls, whole, x
-
-
-def _prepared(
-    example: Inputs,
-    preprocess: Preprocessing | InputPreprocessing | None,
-    dtype: torch.dtype,
-    inputs: TappedInputs | Literal["auto"],
-) -> Inputs:
-    if isinstance(example, Tensor) and (
-        inputs == "images" or (inputs == "auto" and example.ndim == 4)
-    ):
-        return prepare_images(example, preprocess, dtype)
-    return prepare_tensors(example, preprocess, dtype)
 
 
 def _worth_a_look(

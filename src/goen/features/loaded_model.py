@@ -10,10 +10,6 @@ from goen.features.preprocess import Preprocess, PreprocessSound
 OwnPreprocess = Preprocess | PreprocessSound
 
 
-def _no_preprocess() -> OwnPreprocess | None:
-    return None
-
-
 @dataclass(frozen=True)
 class LoadedModel:
     """A classifier, its preprocessing and its classes; ``Gate.fit`` and ``goen.load`` take it.
@@ -29,7 +25,7 @@ class LoadedModel:
     model: nn.Module
     name: str = ""
     classes: tuple[str, ...] = ()
-    read_preprocess: Callable[[], OwnPreprocess | None] = _no_preprocess
+    read_preprocess: Callable[[], OwnPreprocess | None] = lambda: None
 
     def preprocess(self, *, images: bool) -> OwnPreprocess | None:
         """Its preprocessing, if that is of images, or of something else.

@@ -175,7 +175,26 @@ def perturbed_by(step: float) -> Iterator[None]:
         _step.reset(before)
 
 
-def prepare_images(images: Tensor, preprocess: Preprocessing | None, dtype: torch.dtype) -> Tensor:
+def prepare(
+    inputs: Inputs,
+    preprocess: Preprocessing | InputPreprocessing | None,
+    dtype: torch.dtype,
+    kind: TappedInputs | Literal["auto"],
+) -> Inputs:
+    """The inputs for a model of this dtype; with ``auto``, one tensor of four axes is images.
+
+    Raises:
+        UsageError: images that are none, or preprocessing that gives no batch of as many.
+    """
+    has_four_axes = isinstance(inputs, Tensor) and inputs.ndim == 4
+    if kind == "tensors" or (kind == "auto" and not has_four_axes):
+        return _prepare_tensors(inputs, preprocess, dtype)
+    if not isinstance(inputs, Tensor):
+        raise UsageError(f"Images are one tensor (N, C, H, W), got a {type(inputs).__name__}.")
+    return _prepare_images(inputs, preprocess, dtype)
+
+
+def _prepare_images(images: Tensor, preprocess: Preprocessing | None, dtype: torch.dtype) -> Tensor:
     """A new tensor of this dtype for the model, from whole-number images or floats in [0, 1].
 
     Preprocessing is done in float32 or better, whatever the model's own precision. The caller's
@@ -201,7 +220,7 @@ def prepare_images(images: Tensor, preprocess: Preprocessing | None, dtype: torc
     return out.to(dtype)
 
 
-def prepare_tensors(
+def _prepare_tensors(
     inputs: Inputs, preprocess: InputPreprocessing | None, dtype: torch.dtype
 ) -> Inputs:
     """The inputs as they are, floats in this dtype; a copy, in case the model works in place.

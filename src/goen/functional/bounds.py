@@ -5,8 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from goen.errors import UsageError
-
 
 def mixture_log_density(distances: Tensor, priors: Tensor) -> Tensor:
     r"""Log density of the mixture at each row, (N,), without the constant of its covariance.
@@ -24,7 +22,8 @@ def mixture_log_density(distances: Tensor, priors: Tensor) -> Tensor:
         >>> mixture_log_density(torch.tensor([[0.0, 0.0]]), torch.tensor([0.5, 0.5])).item()
         0.0
     """
-    return torch.logsumexp(_terms(distances, priors), dim=1)
+    priors = priors.to(distances.device, torch.float64)
+    return torch.logsumexp(priors.log() - distances.to(torch.float64) / 2, dim=1)
 
 
 def log_density_bounds(distances: Tensor, priors: Tensor) -> tuple[Tensor, Tensor]:
@@ -45,19 +44,6 @@ def log_density_bounds(distances: Tensor, priors: Tensor) -> tuple[Tensor, Tenso
         >>> round(low.item(), 4), high.item()  # -1 + log 0.25, -1
         (-2.3863, -1.0)
     """
-    _terms(distances, priors)
     least, nearest = distances.to(torch.float64).min(dim=1)
     high = -least / 2
     return high + priors.to(high).log()[nearest], high
-
-
-def _terms(distances: Tensor, priors: Tensor) -> Tensor:
-    if distances.ndim != 2 or priors.shape != distances.shape[1:]:
-        raise UsageError(
-            f"Expected distances (N, C) and priors (C,), got {tuple(distances.shape)} and "
-            f"{tuple(priors.shape)}."
-        )
-    priors = priors.to(distances.device, torch.float64)
-    if bool((priors < 0).any()) or abs(float(priors.sum()) - 1) > 1e-6:
-        raise UsageError(f"Priors are at least 0 and sum to 1, got {priors.tolist()}.")
-    return priors.log() - distances.to(torch.float64) / 2

@@ -27,19 +27,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from goen.errors import FitError, UsageError
 
-__all__ = [
-    "FalseAlarmInterval",
-    "class_conditional_p_values",
-    "false_alarm_interval",
-    "p_values",
-    "p_values_of_sorted",
-    "required_held_out",
-    "spread",
-    "threshold",
-    "threshold_rank",
-    "with_tolerance",
-]
-
 Numbers: TypeAlias = ArrayLike | torch.Tensor
 # A smaller rate needs more held-out images than any set has, and counting them takes for ever.
 _LEAST_RATE = 1e-12
@@ -226,10 +213,10 @@ def false_alarm_interval(
 
 
 def class_conditional_p_values(
-    scores: Numbers,
-    labels: Numbers,
-    held_out_scores: Numbers,
-    held_out_labels: Numbers,
+    scores: NDArray[np.float64],
+    labels: NDArray[np.int64],
+    held_out_scores: NDArray[np.float64],
+    held_out_labels: NDArray[np.int64],
 ) -> NDArray[np.float64]:
     """Conformal p-value of each score among the held-out scores of its own class (Mondrian).
 
@@ -247,25 +234,23 @@ def class_conditional_p_values(
         FitError: a class among `labels` has no held-out score.
 
     Example:
-        >>> class_conditional_p_values([5.0, 5.0], [0, 1], [1.0, 2.0, 9.0], [0, 0, 1]).tolist()
+        >>> held_out, classes = np.array([1.0, 2.0, 9.0]), np.array([0, 0, 1])
+        >>> new = np.array([5.0, 5.0])
+        >>> class_conditional_p_values(new, np.array([0, 1]), held_out, classes).tolist()
         [0.3333333333333333, 1.0]
     """
-    values, classes = _labelled("scores", scores, "labels", labels)
-    held_out, held_out_classes = _labelled(
-        "held_out_scores", held_out_scores, "held_out_labels", held_out_labels
-    )
-    wanted = np.unique(classes)
-    missing = np.setdiff1d(wanted, held_out_classes)
+    wanted = np.unique(labels)
+    missing = np.setdiff1d(wanted, held_out_labels)
     if missing.size:
         raise FitError(
             f"No held-out scores for class {', '.join(map(str, missing[:10].tolist()))}"
             f"{', ...' if missing.size > 10 else ''} ({missing.size} of {wanted.size} classes). "
             "Hold out more inputs, or use p_values, which needs no classes."
         )
-    out = np.empty(values.shape, dtype=np.float64)
+    out = np.empty(scores.shape, dtype=np.float64)
     for label in wanted:
-        mine = classes == label
-        out[mine] = p_values(values[mine], held_out[held_out_classes == label])
+        mine = labels == label
+        out[mine] = p_values(scores[mine], held_out_scores[held_out_labels == label])
     return out
 
 
@@ -279,21 +264,6 @@ def _numbers(name: str, values: Numbers) -> NDArray[np.float64]:
             f"{bad} of {array.size} {name} are NaN. Leave those inputs out, or find what gave them."
         )
     return array
-
-
-def _labelled(
-    name: str, values: Numbers, label_name: str, labels: Numbers
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    array = _numbers(name, values)
-    classes = np.asarray(labels.cpu() if isinstance(labels, torch.Tensor) else labels)
-    if classes.dtype.kind not in "iu" and classes.size:
-        raise UsageError(f"{label_name} must be integers, got {classes.dtype}.")
-    if array.ndim != 1 or classes.shape != array.shape:
-        raise UsageError(
-            f"Expected {name} and {label_name} of one length, got {array.shape} and "
-            f"{classes.shape}."
-        )
-    return array, classes.astype(np.int64)
 
 
 def _sorted_held_out(held_out_scores: Numbers) -> NDArray[np.float64]:

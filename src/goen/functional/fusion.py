@@ -1,7 +1,6 @@
 """Several cues to one: a logistic regression that may only rise with each of them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -54,59 +53,45 @@ def fuse(
     """
     from scipy.optimize import minimize  # slow to import, and only this needs it
 
-    objective = _objective(id_cues, ood_cues, pull, evenness)
-    columns = objective.rows.shape[1]
+    rows, weight, sign = _weighed(id_cues, ood_cues)
+
+    def value_and_slope(theta: Floats) -> tuple[float, Floats]:
+        w, b = theta[:-1], theta[-1]
+        margin = sign * (rows @ w + b)
+        mean = w.mean()
+        drag = pull * (mean - 1) + evenness * (w - mean)  # the slope of the two pulls
+        value = weight @ np.logaddexp(0, margin) + drag @ (w - 1) / 2
+        # The logistic function of the margin, without overflow on either side.
+        slope = weight * sign * np.exp(-np.logaddexp(0, -margin))
+        return float(value), np.append(slope @ rows + drag, slope.sum())
+
+    columns, largest = rows.shape[1], np.abs(rows).max()
     found = minimize(
-        objective.value_and_slope,
+        value_and_slope,
         np.append(np.ones(columns), 0.0),
         jac=True,
         method="L-BFGS-B",
         bounds=[(0, None)] * columns + [(None, None)],
         options={"maxiter": 2000, "ftol": 1e-14, "gtol": 1e-9},
     )
-    if not np.isfinite(found.fun) or not (found.success or objective.is_flat(found.x)):
+    is_flat = _steepest(found.x, value_and_slope(found.x)[1]) <= _FLAT * max(1.0, largest)
+    if not np.isfinite(found.fun) or not (found.success or is_flat):
         raise FitError(
             f"The weights of the cues did not converge ({found.message.strip(': ')} after "
             f"{found.nit} steps). Cues have a mean near 0 and a standard deviation near 1 on ID "
-            f"images; the largest here is {np.abs(objective.rows).max():.3g}. Standardise them."
+            f"images; the largest here is {largest:.3g}. Standardise them."
         )
     return torch.from_numpy(found.x[:-1].copy()), float(found.x[-1])
 
 
-@dataclass(frozen=True, eq=False)
-class _Objective:
-    """What ``fuse`` minimises: the weighted logistic loss of all rows, and the two pulls."""
-
-    rows: Floats
-    weight: Floats
-    """Of each row in the loss; they sum to 1."""
-    sign: Floats
-    """1 for ID, -1 for OOD."""
-    pull: float
-    evenness: float
-
-    def value_and_slope(self, theta: Floats) -> tuple[float, Floats]:
-        """Of weights and bias ``(K + 1,)``."""
-        w, b = theta[:-1], theta[-1]
-        margin = self.sign * (self.rows @ w + b)
-        mean = w.mean()
-        drag = self.pull * (mean - 1) + self.evenness * (w - mean)  # the slope of the two pulls
-        value = self.weight @ np.logaddexp(0, margin) + drag @ (w - 1) / 2
-        # The logistic function of the margin, without overflow on either side.
-        slope = self.weight * self.sign * np.exp(-np.logaddexp(0, -margin))
-        return float(value), np.append(slope @ self.rows + drag, slope.sum())
-
-    def is_flat(self, theta: Floats) -> bool:
-        """Whether no allowed direction leads down by more than rounding: theta is the optimum."""
-        slope = self.value_and_slope(theta)[1]
-        at_bound = np.append(theta[:-1] <= 0, False)  # from there a weight can only grow
-        down = np.where(at_bound, np.maximum(-slope, 0), np.abs(slope))
-        return bool(down.max() <= _FLAT * max(1.0, np.abs(self.rows).max()))
+def _steepest(theta: Floats, slope: Floats) -> float:
+    """How far the slope leads down at most in an allowed direction: nearly 0 at the optimum."""
+    at_bound = np.append(theta[:-1] <= 0, False)  # from there a weight can only grow
+    return float(np.where(at_bound, np.maximum(-slope, 0), np.abs(slope)).max())
 
 
-def _objective(
-    id_cues: Tensor, ood_cues: Sequence[Tensor], pull: float, evenness: float
-) -> _Objective:
+def _weighed(id_cues: Tensor, ood_cues: Sequence[Tensor]) -> tuple[Floats, Floats, Floats]:
+    """All rows, the weight of each in the loss (they sum to 1), and 1 for ID, -1 for OOD."""
     parts = [part.detach().to("cpu", torch.float64).numpy() for part in (id_cues, *ood_cues)]
     for part in parts:
         if not len(part) or not np.isfinite(part).all():
@@ -114,10 +99,7 @@ def _objective(
                 f"Cues of {len(part)} images cannot be weighed: there must be one image or more, "
                 "and no cue may be NaN or infinite."
             )
-    rows = np.concatenate(parts)
     shares = [0.5] + [0.5 / len(ood_cues)] * len(ood_cues)
-    weight = np.concatenate(
-        [np.full(len(part), share / len(part)) for part, share in zip(parts, shares, strict=True)]
-    )
-    sign = np.where(np.arange(len(rows)) < len(parts[0]), 1.0, -1.0)
-    return _Objective(rows, weight, sign, pull, evenness)
+    weight = [np.full(len(part), s / len(part)) for part, s in zip(parts, shares, strict=True)]
+    sign = np.repeat([1.0, -1.0], [len(id_cues), sum(map(len, ood_cues))])
+    return np.concatenate(parts), np.concatenate(weight), sign
