@@ -16,17 +16,21 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 import goen
+from goen.functional.ranking import Floats
 from goen.gate import Gate, Prediction
-from goen.monitor.inputs import CLASS, SCORE, Observed, held_out_values
+from goen.monitor.inputs import CLASS, SCORE, held_out_values
 from timing import header, interleave, ratio, report
 
 BATCH, REPEATS = 128, 30
 LENGTHS = (0, 10_000, 100_000, 1_000_000)
 
 
-def drawn(gate: Gate, count: int, rng: np.random.Generator) -> Observed:
+def drawn(
+    gate: Gate, count: int, rng: np.random.Generator
+) -> tuple[dict[str, Floats], NDArray[np.bool_]]:
     """Images like the held-out ones."""
     held_out = held_out_values(gate)
     rows = rng.integers(0, len(held_out[SCORE]), count)
@@ -34,7 +38,7 @@ def drawn(gate: Gate, count: int, rng: np.random.Generator) -> Observed:
         name: v[rows] if name == CLASS else v[rows] + 0.05 * v.std() * rng.normal(size=count)
         for name, v in held_out.items()
     }
-    return Observed(values, rng.random(count) < 0.05)
+    return values, rng.random(count) < 0.05
 
 
 def main() -> None:
@@ -46,7 +50,7 @@ def main() -> None:
     prediction: Prediction = gate.predict(images)
     for length in LENGTHS:
         while monitor.images < length:
-            monitor.add(drawn(gate, min(4096, length - monitor.images), rng))
+            monitor.add(*drawn(gate, min(4096, length - monitor.images), rng))
         taken = interleave(
             {
                 "predict": lambda: gate.predict(images),

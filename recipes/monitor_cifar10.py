@@ -27,7 +27,7 @@ from goen.gate import Gate
 from goen.io.provenance import hardware, versions
 from goen.io.stages import Stages
 from goen.monitor import Monitor
-from goen.monitor.inputs import CLASS, SCORE, Observed, held_out_values
+from goen.monitor.inputs import CLASS, SCORE, held_out_values
 from goen.report.table import Cell, Row, Table
 
 OUT = Path(__file__).parents[1] / "results" / "monitor" / "cifar10.jsonl"
@@ -194,7 +194,7 @@ def monitored(monitor: Monitor, stream: Scores) -> Alarm:
     values = {name: stream[name] for name in monitor.streams.names}
     for start in range(0, len(stream[SCORE]), 512):
         part = {name: v[start : start + 512] for name, v in values.items()}
-        state = monitor.add(Observed(part))
+        state = monitor.add(part)
         if state.alarm:
             return Alarm(state.alarm_at, next(iter(state.moved)), state.since)
     return Alarm(None)

@@ -81,7 +81,7 @@ def test_a_link_to_itself_is_given_out_for_its_error(tmp_path: Path) -> None:
 
 def test_without_a_folder_there_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is not a folder"):
-        next(follow_folder(tmp_path / "none", lambda path: True, every=None))
+        check_folder(tmp_path / "none")
 
 
 def test_a_folder_within_that_of_the_watch_is_refused(tmp_path: Path) -> None:

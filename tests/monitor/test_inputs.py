@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from goen.errors import UsageError
+from goen.monitor import Monitor
 from goen.monitor.inputs import MonitoredGate, as_scores, held_out_values
 from goen.monitor.state import CLASS, SCORE
 from tests.monitor.predictions import digit_gate, like_held_out, predicted, without_cues
@@ -15,12 +16,11 @@ from tests.monitor.predictions import digit_gate, like_held_out, predicted, with
 def test_the_numbers_of_a_prediction() -> None:
     gate = digit_gate()
     prediction = like_held_out(gate, 10)
-    observed = MonitoredGate.of(gate).images(prediction)
-    assert list(observed.values) == [SCORE, "early", "late", "entropy", CLASS]
-    assert (observed.values[SCORE] == prediction.score).all()
-    assert (observed.values["late"] == prediction.cues["late"]).all()
-    assert (observed.values[CLASS] == prediction.label).all()
-    assert observed.flagged is prediction.is_ood
+    values = MonitoredGate.of(gate).values(prediction)
+    assert list(values) == [SCORE, "early", "late", "entropy", CLASS]
+    assert (values[SCORE] == prediction.score).all()
+    assert (values["late"] == prediction.cues["late"]).all()
+    assert (values[CLASS] == prediction.label).all()
 
 
 def test_held_out_images_have_no_tolerance_and_belong_together() -> None:
@@ -42,8 +42,8 @@ def test_classes_of_one_name_are_one_class_in_rows_and_predictions_alike() -> No
     rows = json.loads(json.dumps(list(prediction.rows())))
     expected = np.where(prediction.label == 2, 0, prediction.label)
     watched = MonitoredGate.of(gate)
-    for observed in (watched.images(prediction), watched.from_rows(rows)):
-        assert (observed.values[CLASS] == expected).all()
+    for given in (prediction, watched.from_rows(rows)):
+        assert (watched.values(given)[CLASS] == expected).all()
     assert gate.held_out.labels is not None
     assert 2 in gate.held_out.labels
     assert 2 not in held_out_values(gate)[CLASS]
@@ -56,7 +56,7 @@ def test_a_gate_without_labels_is_watched_without_classes() -> None:
     gate = digit_gate()
     bare = replace(gate, held_out=replace(gate.held_out, labels=None))
     assert CLASS not in held_out_values(bare)
-    assert CLASS not in MonitoredGate.of(bare).images(like_held_out(gate, 3)).values
+    assert CLASS not in MonitoredGate.of(bare).values(like_held_out(gate, 3))
 
 
 def test_a_gate_without_cues_is_refused() -> None:
@@ -77,11 +77,11 @@ def test_a_prediction_of_another_gate_is_refused() -> None:
         (replace(prediction, p_value=prediction.p_value[:-1]), "p-values"),
     ):
         with pytest.raises(UsageError, match=f"not of the gate.*{why}"):
-            watched.images(stranger)
+            watched.values(stranger)
     bad = prediction.score.copy()
     bad[3] = np.nan
     with pytest.raises(UsageError, match="NaN"):
-        watched.images(replace(prediction, score=bad))
+        watched.values(replace(prediction, score=bad))
 
 
 @pytest.mark.parametrize("per_class", [False, True])
@@ -94,35 +94,36 @@ def test_predictions_of_another_engine_are_of_the_gate(per_class: bool) -> None:
     score = gate.held_out.scores + 0.5 * tolerance  # above a held-out score, and equal to it there
     p_value = compiled.p_values(score, labels)
     assert (p_value > gate.p_values(score, labels)).any()
-    MonitoredGate.of(gate).images(replace(some, score=score, p_value=p_value))
+    MonitoredGate.of(gate).values(replace(some, score=score, p_value=p_value))
     with pytest.raises(UsageError, match="p-values"):
-        MonitoredGate.of(gate).images(replace(some, score=score + 100 * tolerance, p_value=p_value))
+        MonitoredGate.of(gate).values(replace(some, score=score + 100 * tolerance, p_value=p_value))
     with pytest.raises(UsageError, match="p-values"):
-        MonitoredGate.of(gate).images(replace(some, score=score - 100 * tolerance, p_value=p_value))
+        MonitoredGate.of(gate).values(replace(some, score=score - 100 * tolerance, p_value=p_value))
 
 
 def test_the_same_gate_at_another_rate_is_the_same_gate() -> None:
     gate = digit_gate()
-    MonitoredGate.of(gate).images(like_held_out(gate.with_false_alarm_rate(0.2), 20))
+    MonitoredGate.of(gate).values(like_held_out(gate.with_false_alarm_rate(0.2), 20))
 
 
 def test_a_gate_with_thresholds_per_class_has_its_own_p_values() -> None:
     gate = digit_gate().with_false_alarm_rate(0.3).with_per_class()
     watched = MonitoredGate.of(gate)
-    watched.images(like_held_out(gate, 30))
+    watched.values(like_held_out(gate, 30))
     with pytest.raises(UsageError, match="p-values"):
-        watched.images(like_held_out(digit_gate(), 30))
+        watched.values(like_held_out(digit_gate(), 30))
 
 
 def test_rows_of_goen_score_are_read_as_the_prediction_they_were_written_from() -> None:
     gate = digit_gate()
     prediction = like_held_out(gate, 12)
     lines = [json.dumps(row) for row in prediction.rows()]
-    observed = MonitoredGate.of(gate).from_rows([json.loads(line) for line in lines])
-    expected = MonitoredGate.of(gate).images(prediction)
-    for name, values in expected.values.items():
-        assert (observed.values[name] == values).all()
-    assert (observed.flagged == prediction.is_ood).all()
+    watched = MonitoredGate.of(gate)
+    read = watched.from_rows([json.loads(line) for line in lines])
+    found = watched.values(read)
+    for name, values in watched.values(prediction).items():
+        assert (found[name] == values).all()
+    assert (read.is_ood == prediction.is_ood).all()
 
 
 def test_rows_of_a_gate_with_other_cues_are_said_to_be_that() -> None:
@@ -139,8 +140,8 @@ def test_an_image_that_was_not_finite_is_infinitely_far_out() -> None:
     prediction = predicted(gate, np.full((1, 3), np.inf))
     row = json.loads(json.dumps(next(iter(prediction.rows()))))
     assert row["score"] is None
-    observed = MonitoredGate.of(gate).from_rows([row])
-    assert observed.values[SCORE].tolist() == observed.values["late"].tolist() == [np.inf]
+    read = MonitoredGate.of(gate).from_rows([row])
+    assert read.score.tolist() == read.cues["late"].tolist() == [np.inf]
 
 
 @pytest.mark.parametrize(
@@ -158,7 +159,7 @@ def test_a_row_that_is_none_is_refused(change: dict[str, object], message: str) 
     gate = digit_gate()
     row = next(iter(like_held_out(gate, 1).rows()))
     with pytest.raises(UsageError, match=message):
-        MonitoredGate.of(gate).from_rows([{**row, **change}])  # type: ignore[dict-item]
+        Monitor(gate).update(MonitoredGate.of(gate).from_rows([{**row, **change}]))  # type: ignore[dict-item]
     del row["score"]
     with pytest.raises(UsageError, match="it has no score"):
         MonitoredGate.of(gate).from_rows([row])

@@ -47,7 +47,7 @@ def follow_folder(
     """New pictures below a folder, oldest first, a batch at a time.
 
     Args:
-        folder: is searched with all folders in it.
+        folder: of ``check_folder``; is searched with all folders in it.
         is_new: whether a path, as ``goen score`` writes it, has not been seen; asked before each
             batch.
         every: seconds between two searches, for ever; ``None`` to search once. A file that was
@@ -55,11 +55,7 @@ def follow_folder(
             in the future, as a camera's clock may have it, until it has not changed for a second.
         leave_out: the folder of the watch itself, whose pictures are not meant.
         arrays: whether NPY and NPZ files are pictures, too.
-
-    Raises:
-        UsageError: as ``check_folder``.
     """
-    check_folder(folder, leave_out)
     beside = None if leave_out is None else Path(os.path.realpath(leave_out))
     waiting: dict[Path, _Seen] = {}
     while True:

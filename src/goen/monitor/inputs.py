@@ -19,19 +19,6 @@ from goen.monitor.state import CLASS, SCORE
 Numbers: TypeAlias = conformal.Numbers
 
 
-@dataclass(frozen=True)
-class Observed:
-    """The numbers of B images.
-
-    Attributes:
-        values: by stream, ``(B,)`` each.
-        flagged: whether the gate flagged them; ``None`` without a gate.
-    """
-
-    values: Mapping[str, Floats]
-    flagged: NDArray[np.bool_] | None = None
-
-
 @dataclass(frozen=True, eq=False)
 class MonitoredGate:
     """The gate whose predictions a monitor follows.
@@ -78,8 +65,8 @@ class MonitoredGate:
             np.array_equal(getattr(self, n), getattr(other, n)) for n in arrays
         )
 
-    def images(self, prediction: Prediction) -> Observed:
-        """The numbers of a prediction of this gate.
+    def values(self, prediction: Prediction) -> dict[str, Floats]:
+        """The numbers of a prediction of this gate, by stream, ``(B,)`` each.
 
         Raises:
             UsageError: it is of another gate.
@@ -94,7 +81,7 @@ class MonitoredGate:
         values = {SCORE: score, **prediction.cues}
         if self.has_labels:
             values[CLASS] = class_values(labels, self.classes)
-        return Observed(values, np.asarray(prediction.is_ood))
+        return values
 
     def _check_p_values(self, score: Floats, labels: NDArray[np.int64], p_values: Floats) -> None:
         """The gate's p-value of a score is that of its held-out images: another gate's is not.
@@ -124,8 +111,8 @@ class MonitoredGate:
             "monitor for each gate; nothing was counted."
         )
 
-    def from_rows(self, rows: Sequence[JsonObject]) -> Observed:
-        """The numbers of rows that ``goen score`` wrote with this gate, each of a readable image.
+    def from_rows(self, rows: Sequence[JsonObject]) -> Prediction:
+        """The prediction in rows of ``goen score`` with this gate, each of a readable image.
 
         A score or cue of ``null`` is infinite: the network's outputs were not finite.
 
@@ -158,7 +145,7 @@ class MonitoredGate:
             raise self._other(f"it has no class {error}") from error
         except ValueError as error:
             raise UsageError(f"This is not a row of goen score: {error}.") from error
-        prediction = Prediction(
+        return Prediction(
             label=labels,
             confidence=np.zeros(len(rows)),
             score=score,
@@ -168,7 +155,6 @@ class MonitoredGate:
             cues=cues,
             classes=self.classes,
         )
-        return self.images(prediction)
 
 
 def class_values(labels: NDArray[np.int64], classes: Sequence[str]) -> Floats:

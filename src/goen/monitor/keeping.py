@@ -16,7 +16,7 @@ from goen.gate import Gate, Prediction, concatenate
 from goen.io.manifest import JsonObject
 from goen.io.stages import alone_in
 from goen.monitor.guarantee import Guarantee
-from goen.monitor.inputs import MonitoredGate, Observed
+from goen.monitor.inputs import MonitoredGate
 from goen.monitor.journal import STATE, Journal
 from goen.monitor.monitor import Monitor
 from goen.monitor.saving import load_monitor, monitor_bytes, write_monitor
@@ -204,9 +204,8 @@ class KeptMonitor:
             )
         fresh = journal.fresh(rows)
         readable = [row for row in fresh if row.get("label") is not None]
-        observed: Observed = gate.from_rows(readable)
         before = self.monitor.state
-        state = self.monitor.add(observed)
+        state = self.monitor.update(gate.from_rows(readable))
         events = [
             self._event("unreadable", path=row.get("path"), error=row.get("error"))
             for row in fresh

@@ -8,21 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from goen.errors import UsageError
+from goen.functional.ranking import Floats
 from goen.gate import Gate, Prediction
 from goen.monitor.guarantee import Guarantee
-from goen.monitor.inputs import (
-    MonitoredGate,
-    Numbers,
-    Observed,
-    as_scores,
-    held_out_values,
-)
+from goen.monitor.inputs import MonitoredGate, Numbers, as_scores, held_out_values
 from goen.monitor.state import CLASS, SCORE, Batch, MonitorState, StreamState
 from goen.monitor.streams import Streams, begin, checked_values
 
 FLAGGED_WINDOW = 1000
 """The share flagged is that of so many last images."""
-_NO_FLAGS = np.zeros(0, dtype=np.bool_)
 
 
 class Monitor:
@@ -59,6 +53,10 @@ class Monitor:
         alarm at image 1,038: score has moved since about image 1,001 (higher values)
     """
 
+    gate: MonitoredGate | None
+    flags: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
+    _batch: Batch | None = None
+
     def __init__(
         self,
         gate: Gate,
@@ -72,7 +70,7 @@ class Monitor:
         # Half of the allowed false alarms for the score, the rest in equal parts.
         weights = {name: 0.5 / (len(values) - 1) for name in values} | {SCORE: 0.5}
         streams = begin(values, weights, {CLASS}, seed=seed, starts=guarantee.starts)
-        self._assign(MonitoredGate.of(gate), guarantee, streams, _NO_FLAGS)
+        self.gate, self.guarantee, self.streams = MonitoredGate.of(gate), guarantee, streams
 
     @classmethod
     def from_scores(
@@ -99,31 +97,14 @@ class Monitor:
         weights = {name: 1 / len(values) for name in values}
         guarantee = _guarantee(alarm_probability, average_run_length)
         streams = begin(values, weights, set(), seed=seed, starts=guarantee.starts)
-        return cls.of_parts(None, guarantee, streams, _NO_FLAGS)
+        return cls.of_parts(None, guarantee, streams)
 
     @classmethod
-    def of_parts(
-        cls,
-        gate: MonitoredGate | None,
-        guarantee: Guarantee,
-        streams: Streams,
-        flags: NDArray[np.bool_],
-    ) -> Self:
+    def of_parts(cls, gate: MonitoredGate | None, guarantee: Guarantee, streams: Streams) -> Self:
         """A monitor made of its parts, such as those that were saved."""
         monitor = cls.__new__(cls)
-        monitor._assign(gate, guarantee, streams, flags)
+        monitor.gate, monitor.guarantee, monitor.streams = gate, guarantee, streams
         return monitor
-
-    def _assign(
-        self,
-        gate: MonitoredGate | None,
-        guarantee: Guarantee,
-        streams: Streams,
-        flags: NDArray[np.bool_],
-    ) -> None:
-        self.gate, self.guarantee, self.streams, self.flags = gate, guarantee, streams, flags
-        none = np.zeros((0, len(streams.streams)))
-        self._batch = Batch(none, none)
 
     def __repr__(self) -> str:
         return f"Monitor({', '.join(self.streams.names)}; {self.state})"
@@ -151,26 +132,29 @@ class Monitor:
                     "This monitor was made from scores: give it prediction.score, or make one "
                     "with goen.Monitor(gate)."
                 )
-            return self.add(self.gate.images(images))
+            return self.add(self.gate.values(images), np.asarray(images.is_ood))
         if self.gate is not None:
             raise UsageError(
                 f"This monitor follows a gate's {', '.join(self.streams.names)}: give it what "
                 "gate.predict returned."
             )
-        return self.add(Observed(as_scores(images)))
+        return self.add(as_scores(images))
 
-    def add(self, images: Observed) -> MonitorState:
-        """``update`` with the numbers of each stream."""
-        values = checked_values(images.values, self.streams.names, "scores")
+    def add(
+        self, given: Mapping[str, Floats], flagged: NDArray[np.bool_] | None = None
+    ) -> MonitorState:
+        """``update`` with the numbers of each stream, and whether the gate flagged the images."""
+        values = checked_values(given, self.streams.names, "scores")
         self._batch = self.streams.add(values, self.guarantee.alarm_line)
-        if images.flagged is not None:
-            self.flags = np.concatenate([self.flags, images.flagged])[-FLAGGED_WINDOW:]
+        if flagged is not None:
+            self.flags = np.concatenate([self.flags, flagged])[-FLAGGED_WINDOW:]
         return self.state
 
     @property
     def state(self) -> MonitorState:
         """What is known after the last image."""
         streams = self.streams
+        none = np.zeros((0, len(streams.streams)))
         flagged = low = high = None
         if self.flags.size:
             flagged = float(self.flags.mean())
@@ -190,7 +174,7 @@ class Monitor:
             flagged=flagged,
             flagged_low=low,
             flagged_high=high,
-            batch=self._batch,
+            batch=self._batch or Batch(none, none),
         )
 
     def restart(self) -> None:

@@ -125,7 +125,9 @@ def _rebuilt(manifest: Manifest, tensors: Tensors) -> Monitor:
     flags = tensors["flags"].numpy()
     if flags.dtype != np.bool_ or flags.ndim != 1 or len(flags) > FLAGGED_WINDOW:
         raise ValueError("its flags are not those of a monitor")
-    return Monitor.of_parts(_gate(manifest, tensors), guarantee, streams, flags)
+    monitor = Monitor.of_parts(_gate(manifest, tensors), guarantee, streams)
+    monitor.flags = flags
+    return monitor
 
 
 def _streams(manifest: Manifest, tensors: Tensors, guarantee: Guarantee) -> Streams:

@@ -1,5 +1,6 @@
-"""The HTTP interface: which address is answered by what."""
+"""The HTTP interface: which address is answered by what, and its OpenAPI description."""
 
+import json
 from collections.abc import Sequence
 from functools import partial
 from importlib import resources
@@ -27,7 +28,6 @@ from goen.serve.inference_protocol import (
     model_metadata,
     parse_infer,
 )
-from goen.serve.openapi import describe
 from goen.serve.rejection import Rejected
 from goen.serve.service import ServedGate, Service
 from goen.serve.uploads import Bodies, Upload, decode_upload, is_multipart, read_multipart
@@ -38,17 +38,8 @@ def make_app(service: Service) -> Guard:
     return Guard(Router(_Endpoints(service).routes, redirect_slashes=False), service)
 
 
-def _page_assets() -> dict[str, tuple[bytes, str]]:
-    """The content and type of the page's files by their names in its addresses."""
-    kinds = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
-    files = dict.fromkeys(("serve.html", "serve.css", "serve.js"), "serve")
-    return {
-        name: (
-            resources.files("goen").joinpath(package, "templates", name).read_bytes(),
-            f"{kinds[name.rpartition('.')[2]]}; charset=utf-8",
-        )
-        for name, package in {**files, "rates.js": "report"}.items()
-    }
+def _template(name: str, package: str = "goen.serve") -> bytes:
+    return resources.files(package).joinpath("templates", name).read_bytes()
 
 
 class _Endpoints:
@@ -57,7 +48,12 @@ class _Endpoints:
     def __init__(self, service: Service) -> None:
         self.service = service
         self.bodies = Bodies(service.settings.limits)
-        self.assets = _page_assets()
+        self.assets = {
+            "serve.html": (_template("serve.html"), "text/html"),
+            "serve.css": (_template("serve.css"), "text/css"),
+            "serve.js": (_template("serve.js"), "text/javascript"),
+            "rates.js": (_template("rates.js", "goen.report"), "text/javascript"),
+        }
         model = "/v2/models/{gate}"
         versions = f"{model}/versions/{{version}}"
         get, post = ["GET"], ["POST"]
@@ -208,22 +204,24 @@ class _Endpoints:
     async def gates(self, request: Request) -> Response:
         """The gates, their classes and cues, and the limits."""
         limits = self.service.settings.limits
-        found: JsonObject = {
-            "version": __version__,
-            "limits": {"body": limits.body, "images": limits.images},
-            "gates": [_about(served) for served in self.service.gates.values()],
-        }
-        return JSONResponse(found)
+        return JSONResponse(
+            {
+                "version": __version__,
+                "limits": {"body": limits.body, "images": limits.images},
+                "gates": [_about(served) for served in self.service.gates.values()],
+            }
+        )
 
     async def monitor(self, request: Request) -> Response:
         """Log e-values of the monitor, share flagged, latency."""
         served = self._gate(request)
-        found: JsonObject = {
-            "monitor": None if served.monitor is None else served.monitor.to_json(),
-            "activity": list(self.service.metrics.activity.moments),
-            "waiting": served.queue.held,
-        }
-        return JSONResponse(found)
+        return JSONResponse(
+            {
+                "monitor": served.monitor and served.monitor.to_json(),
+                "activity": list(self.service.metrics.activity.moments),
+                "waiting": served.queue.held,
+            }
+        )
 
     async def metrics(self, request: Request) -> Response:
         """Counts in Prometheus' text format."""
@@ -232,7 +230,7 @@ class _Endpoints:
 
     async def openapi(self, request: Request) -> Response:
         """This description."""
-        return JSONResponse(describe(self.routes, self.service))
+        return JSONResponse(_described(self.routes, self.service))
 
 
 def _about(served: ServedGate) -> JsonValue:
@@ -249,3 +247,40 @@ def _about(served: ServedGate) -> JsonValue:
         "rates": Rates(gate.false_alarm_rate, gate.num_held_out, {}).to_json(),
         "monitored": served.monitor is not None,
     }
+
+
+def _described(routes: Sequence[Route], service: Service) -> JsonObject:
+    """What every address takes and returns; a summary is the docstring of who answers there."""
+    found = json.loads(_template("openapi.json"))
+    components = found["components"]
+    found["info"]["version"] = __version__
+    for route in filter(lambda route: route.include_in_schema, routes):
+        name, (method,) = route.name, (route.methods or set()) - {"HEAD"}
+        answer = name if name in components["responses"] else "answer"
+        operation: dict[str, JsonValue] = {
+            "summary": (route.endpoint.__doc__ or "").strip().rstrip("."),
+            "responses": {
+                "200": _component("responses", answer),
+                "4XX": _component("responses", "refused"),
+                "503": _component("responses", "busy"),
+            },
+        }
+        parameters = [*route.param_convertors, *(["seen"] if name == "score" else [])]
+        if parameters:
+            operation["parameters"] = [_component("parameters", p) for p in parameters]
+        if name in components["requestBodies"]:
+            operation["requestBody"] = _component("requestBodies", name)
+        found["paths"][route.path] = {method.lower(): operation}
+    components["parameters"]["gate"]["schema"]["enum"] = list(service.gates)
+    row = components["schemas"]["Row"]["properties"]
+    for served in service.gates.values():
+        for column in score_columns(served.gate):
+            row.setdefault(column, {"type": "number", "nullable": True})
+    if service.settings.token is not None:
+        found["security"] = [{"token": []}]
+        components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    return found  # type: ignore[no-any-return]
+
+
+def _component(kind: str, name: str) -> JsonObject:
+    return {"$ref": f"#/components/{kind}/{name}"}

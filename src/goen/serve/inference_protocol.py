@@ -32,7 +32,7 @@ HEADER_LENGTH = "inference-header-content-length"
 VERSION = "1"
 _IMAGES, _THRESHOLD = "images", "threshold"
 _TYPES = {"label": "INT64", "is_ood": "BOOL"}
-_NUMPY = {"INT64": np.dtype("<i8"), "FP64": np.dtype("<f8"), "BOOL": np.dtype(np.bool_)}
+_NUMPY = {"INT64": "<i8", "FP64": "<f8", "BOOL": "?", "UINT8": "<u1", "UINT16": "<u2"}
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -54,33 +54,27 @@ class InferRequest:
     outputs: Mapping[str, bool]
 
 
+def _tensor(name: str, datatype: str, shape: Sequence[int]) -> dict[str, JsonValue]:
+    return {"name": name, "datatype": datatype, "shape": list(shape)}
+
+
 def model_metadata(name: str, gate: Gate) -> JsonObject:
     """What a gate takes and returns; dimensions of -1 vary."""
-    per_cue = len(gate.detector.cue_names)
+    form, per_cue = gate.pixel_format, len(gate.detector.cue_names)
     return {
         "name": name,
         "versions": [VERSION],
         "platform": "goen",
         "inputs": [
+            _tensor(_IMAGES, f"UINT{form.bits}", [-1, form.channels, -1, -1]),
             {
-                "name": _IMAGES,
-                "datatype": _datatype(gate.pixel_format),
-                "shape": [-1, gate.pixel_format.channels, -1, -1],
-            },
-            {
-                "name": _THRESHOLD,
-                "datatype": "FP64",
-                "shape": [len(gate.classes)] if gate.per_class else [],
+                **_tensor(_THRESHOLD, "FP64", [len(gate.classes)] if gate.per_class else []),
                 "parameters": {"optional": True},
             },
         ],
         "outputs": [
-            {
-                "name": output,
-                "datatype": _TYPES.get(output, "FP64"),
-                "shape": [-1, per_cue] if output.startswith("cue") else [-1],
-            }
-            for output in output_names(gate)
+            _tensor(name, _TYPES.get(name, "FP64"), [-1, per_cue] if "cue" in name else [-1])
+            for name in output_names(gate)
         ],
         "parameters": {
             "classes": list(gate.classes),
@@ -130,37 +124,38 @@ def _split(body: bytes, header_length: str | None) -> tuple[bytes, bytes]:
     return body[: int(header_length)], body[int(header_length) :]
 
 
-def _datatype(form: PixelFormat) -> str:
-    return f"UINT{form.bits}"
-
-
 def _inputs(
     request: Manifest, binary: bytes, limits: Limits, form: PixelFormat
 ) -> dict[str, NDArray[Any]]:
+    known = {_IMAGES: f"UINT{form.bits}", _THRESHOLD: "FP64"}
     found: dict[str, NDArray[Any]] = {}
     for tensor in request.parts("inputs"):
         name, datatype = tensor.text("name"), tensor.text("datatype")
-        known = {_IMAGES: _datatype(form), _THRESHOLD: "FP64"}
         if name not in known or name in found:
             raise ValueError(f"it has an unknown input, or one twice: {name[:80]!r}")
         if datatype != known[name]:
             raise ValueError(f"{name} should have the datatype {known[name]}, got {datatype[:20]}")
         shape = _shape(tensor, name, limits, form.channels)
-        dtype = form.dtype.newbyteorder("<") if name == _IMAGES else np.dtype("<f8")
-        size = _binary_size(tensor)
-        if size is None:
+        dtype = np.dtype(_NUMPY[datatype])
+        parameters = _parameters(tensor)
+        if "binary_data_size" not in parameters:
             found[name] = _from_json(tensor, name, shape, dtype)
             continue
-        if size != math.prod(shape) * dtype.itemsize or size > len(binary):
+        size, needed = parameters.integer("binary_data_size"), math.prod(shape) * dtype.itemsize
+        if size != needed or size > len(binary):
             raise ValueError(
-                f"{name} of shape {list(shape)} has {math.prod(shape) * dtype.itemsize} bytes; "
-                f"its binary_data_size is {size}, and {len(binary)} bytes are left"
+                f"{name} of shape {list(shape)} has {needed} bytes; its binary_data_size is "
+                f"{size}, and {len(binary)} bytes are left"
             )
         found[name] = np.frombuffer(binary[:size], dtype).reshape(shape)
         binary = binary[size:]
     if binary:
         raise ValueError(f"{len(binary)} bytes of binary data belong to no input")
     return found
+
+
+def _parameters(part: Manifest) -> Manifest:
+    return part.part("parameters") if "parameters" in part else Manifest({})
 
 
 def _shape(tensor: Manifest, name: str, limits: Limits, channels: int) -> tuple[int, ...]:
@@ -189,13 +184,6 @@ def _shape(tensor: Manifest, name: str, limits: Limits, channels: int) -> tuple[
     return shape
 
 
-def _binary_size(tensor: Manifest) -> int | None:
-    if "parameters" not in tensor:
-        return None
-    parameters = tensor.part("parameters")
-    return parameters.integer("binary_data_size") if "binary_data_size" in parameters else None
-
-
 def _from_json(
     tensor: Manifest, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]
 ) -> NDArray[Any]:
@@ -207,19 +195,17 @@ def _from_json(
     values = np.array(data, dtype=object)
     if values.size != math.prod(shape):
         raise ValueError(f"{name} of shape {list(shape)} has {values.size} numbers in its data")
-    kinds = set(map(type, values.flat))
-    if name == _IMAGES and not kinds <= {int}:
-        raise ValueError(f"{name} should hold whole numbers")
-    if not kinds <= {int, float}:
-        raise ValueError(f"{name} should hold numbers")
+    whole = dtype.kind == "u"
+    if not set(map(type, values.flat)) <= ({int} if whole else {int, float}):
+        raise ValueError(f"{name} should hold {'whole ' if whole else ''}numbers")
     try:
-        numbers = values.astype(np.int64 if name == _IMAGES else np.float64)
+        numbers = values.astype(np.int64 if whole else np.float64)
     except OverflowError as error:
         raise ValueError(f"{name} holds a number that is too large") from error
-    white = 255 if dtype.itemsize == 1 else 65535
-    if name == _IMAGES and numbers.size and not (numbers.min() >= 0 and numbers.max() <= white):
-        raise ValueError(f"{name} should hold numbers from 0 to {white}")
-    return numbers.astype(dtype).reshape(shape)
+    found = numbers.astype(dtype)
+    if whole and not np.array_equal(found, numbers):
+        raise ValueError(f"{name} should hold numbers from 0 to {np.iinfo(dtype).max}")
+    return found.reshape(shape)
 
 
 def _checked_threshold(given: NDArray[np.float64] | None, gate: Gate) -> NDArray[np.float64] | None:
@@ -234,9 +220,7 @@ def _checked_threshold(given: NDArray[np.float64] | None, gate: Gate) -> NDArray
 def _wanted(request: Manifest, gate: Gate) -> dict[str, bool]:
     """The outputs that are asked for, and whether each is binary; all if none are named."""
     known = output_names(gate)
-    whole = False
-    if "parameters" in request:
-        whole = request.part("parameters").flag("binary_data_output", False)
+    whole = _parameters(request).flag("binary_data_output", False)
     if "outputs" not in request:
         return dict.fromkeys(known, whole)
     wanted = {}
@@ -244,10 +228,7 @@ def _wanted(request: Manifest, gate: Gate) -> dict[str, bool]:
         name = output.text("name")
         if name not in known:
             raise ValueError(f"it asks for an unknown output {name[:80]!r}; known: {known}")
-        binary = whole
-        if "parameters" in output:
-            binary = output.part("parameters").flag("binary_data", whole)
-        wanted[name] = binary
+        wanted[name] = _parameters(output).flag("binary_data", whole)
     return wanted
 
 
@@ -282,9 +263,7 @@ def infer_response(name: str, request: InferRequest, outputs: Arrays) -> tuple[b
     for output, is_binary in request.outputs.items():
         datatype = _TYPES.get(output, "FP64")
         values = outputs[output].astype(_NUMPY[datatype])
-        about: dict[str, JsonValue] = {
-            "name": output, "datatype": datatype, "shape": list(values.shape),
-        }  # fmt: skip
+        about = _tensor(output, datatype, values.shape)
         if is_binary:
             about["parameters"] = {"binary_data_size": values.nbytes}
             binary.append(values.tobytes())

@@ -3,6 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from prometheus_client import (
@@ -31,37 +32,27 @@ class Metrics:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
-        into = self.registry
-        self.requests = Counter(
-            "goen_requests", "Requests answered.", ["endpoint", "status"], registry=into
-        )
-        self.rejected = Counter(
-            "goen_errors", "Requests not answered as asked.", ["kind"], registry=into
-        )
-        self.latency = Histogram(
-            "goen_request_seconds",
-            "From the headers of a request to its answer.",
-            ["endpoint"],
-            buckets=_SECONDS,
-            registry=into,
-        )
-        self.images = Counter("goen_images", "Images scored.", ["gate", "decision"], registry=into)
-        self.batches = Histogram(
-            "goen_batch_images", "Images in a batch.", ["gate"], buckets=_IMAGES, registry=into
-        )
-        self.predicting = Histogram(
-            "goen_batch_seconds", "Time of a batch.", ["gate"], buckets=_SECONDS, registry=into
-        )
-        self.engines = Gauge(
-            "goen_engine", "1 for what runs the network.", ["gate", "engine"], registry=into
-        )
+        counter = partial(Counter, registry=self.registry)
+        histogram = partial(Histogram, registry=self.registry)
+        self._gauge = partial(Gauge, registry=self.registry)
+        self.requests = counter("goen_requests", "Requests answered.", ["endpoint", "status"])
+        self.rejected = counter("goen_errors", "Requests not answered as asked.", ["kind"])
+        waited = "From the headers of a request to its answer."
+        self.latency = histogram("goen_request_seconds", waited, ["endpoint"], buckets=_SECONDS)
+        self.images = counter("goen_images", "Images scored.", ["gate", "decision"])
+        in_batch = "Images in a batch."
+        self.batches = histogram("goen_batch_images", in_batch, ["gate"], buckets=_IMAGES)
+        took = "Time of a batch."
+        self.predicting = histogram("goen_batch_seconds", took, ["gate"], buckets=_SECONDS)
+        runs = "1 for what runs the network."
+        self.engines = self._gauge("goen_engine", runs, ["gate", "engine"])
         self.activity = Activity()
         self._gauges: dict[str, Gauge] = {}
 
     def gauge(self, name: str, about: str, gate: str, value: Callable[[], float]) -> None:
         """A number of a gate that is read when somebody asks for it."""
         if name not in self._gauges:
-            self._gauges[name] = Gauge(name, about, ["gate"], registry=self.registry)
+            self._gauges[name] = self._gauge(name, about, ["gate"])
         self._gauges[name].labels(gate).set_function(value)
 
     def text(self) -> bytes:
