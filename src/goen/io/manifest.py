@@ -86,9 +86,16 @@ class Manifest:
             raise self._expected(name, "a list of whole numbers above 0")
         return tuple(value)
 
-    def count(self, name: str) -> int:
-        """A whole number above 0."""
-        value = self.content.get(name)
+    def size(self, name: str) -> tuple[int, int]:
+        """A height and a width."""
+        sides = self.counts(name)
+        if len(sides) != 2:
+            raise self._expected(name, "a height and a width")
+        return sides[0], sides[1]
+
+    def count(self, name: str, default: int | None = None) -> int:
+        """A whole number above 0; ``default`` where it is missing."""
+        value = self.content.get(name, default)
         if not _is_count(value):
             raise self._expected(name, "a whole number above 0")
         return value
