@@ -1,7 +1,7 @@
 """Predictions: what a gate returns for images."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 Shown: TypeAlias = ImageSet | Tensor | NDArray[Any] | Sequence[Image.Image]
 _THUMBNAIL = 96
+_ARRAYS = (
+    *("label", "confidence", "score", "p_value", "probability", "is_ood"),
+    *("cues", "cue_p_values"),
+)
 
 ScoreRow = dict[str, str | float | bool | None]
 """One image in a table: values by column."""
@@ -67,21 +71,7 @@ class Prediction:
     def take(self, rows: Sequence[int]) -> "Prediction":
         """The prediction for these images, in this order."""
         wanted = row_numbers(rows)
-
-        def by_name(values: Mapping[str, Floats]) -> dict[str, Floats]:
-            return {name: column[wanted] for name, column in values.items()}
-
-        return replace(
-            self,
-            label=self.label[wanted],
-            confidence=self.confidence[wanted],
-            score=self.score[wanted],
-            p_value=self.p_value[wanted],
-            probability=None if self.probability is None else self.probability[wanted],
-            is_ood=self.is_ood[wanted],
-            cues=by_name(self.cues),
-            cue_p_values=by_name(self.cue_p_values),
-        )
+        return _combined([self], lambda arrays: arrays[0][wanted])
 
     def to_pandas(self) -> "pandas.DataFrame":
         """A row per image, with the columns of ``goen score``: class name, score, p-values, cues.
@@ -233,26 +223,21 @@ def concatenate(parts: list[Prediction]) -> Prediction:
     if not parts:
         raise DataError("Cannot concatenate: there are no batches.")
 
-    def joined(name: str) -> NDArray[Any]:
-        return np.concatenate([getattr(part, name) for part in parts])
+    return _combined(parts, np.concatenate)
 
-    def by_name(name: str) -> dict[str, Floats]:
-        held = [getattr(part, name) for part in parts]
-        return {cue: np.concatenate([values[cue] for values in held]) for cue in held[0]}
 
-    first = parts[0]
-    return Prediction(
-        label=joined("label"),
-        confidence=joined("confidence"),
-        score=joined("score"),
-        p_value=joined("p_value"),
-        probability=None if first.probability is None else joined("probability"),
-        is_ood=joined("is_ood"),
-        cues=by_name("cues"),
-        classes=first.classes,
-        cue_p_values=by_name("cue_p_values"),
-        num_held_out=first.num_held_out,
-    )
+def _combined(
+    parts: Sequence[Prediction], combine: Callable[[list[NDArray[Any]]], NDArray[Any]]
+) -> Prediction:
+    """The first prediction with each of its arrays made from those of all."""
+
+    def made(name: str) -> Any:
+        values = [getattr(part, name) for part in parts]
+        if isinstance(values[0], Mapping):
+            return {cue: combine([arrays[cue] for arrays in values]) for cue in values[0]}
+        return None if values[0] is None else combine(values)
+
+    return replace(parts[0], **{name: made(name) for name in _ARRAYS})
 
 
 def row_columns(cues: Sequence[str], explained: Sequence[str], *, probability: bool) -> list[str]:
@@ -316,38 +301,37 @@ class PredictionTable:
         self._thumbnails = [] if images is None else [_thumbnail(images, row) for row in rows]
 
     def _repr_html_(self) -> str:
-        found = self.prediction
-        columns = ["", *(["image"] if self._thumbnails else []), "class", "confidence", "p-value"]
-        columns += ["P(OOD)"] if found.probability is not None else []
-        columns += ["decision", *self._cue_columns()]
-        flagged = int(found.is_ood.sum())
-        note = cut(len(self.rows), len(found), "images")
-        bars = "A longer bar is more unusual." if self.rows else ""
+        found = self.prediction.take(self.rows)
+        least = None if found.num_held_out is None else 1 / (found.num_held_out + 1)
+
+        def bars(p_values: Floats) -> list[Cell]:
+            return [p_value_bar(float(p), least) for p in p_values]
+
+        columns: list[tuple[str, Sequence[Cell]]] = [("", [str(row) for row in self.rows])]
+        if self._thumbnails:
+            columns.append(("image", [picture(url) for url in self._thumbnails]))
+        decided = zip(found.p_value, found.is_ood, strict=True)
+        columns += [
+            ("class", [found.classes[label] for label in found.label]),
+            ("confidence", [f"{value:.3f}" for value in found.confidence]),
+            ("p-value", [p_value_bar(float(p), least, flagged=bool(ood)) for p, ood in decided]),
+        ]
+        if found.probability is not None:
+            columns.append(("P(OOD)", [f"{value:.3f}" for value in found.probability]))
+        columns.append(("decision", [flag(bool(is_ood)) for is_ood in found.is_ood]))
+        explained = [(f"p of {name}", bars(p)) for name, p in found.cue_p_values.items()]
+        values = [(name, [f"{v:.3g}" for v in cue]) for name, cue in found.cues.items()]
+        columns += explained or values
+        names, cells = zip(*columns, strict=True)
+        total, flagged = len(self.prediction), int(self.prediction.is_ood.sum())
+        meaning = "A longer bar is more unusual." if self.rows else ""
         return html_table(
-            f"{len(found):,} images, {flagged:,} flagged",
-            columns,
-            [self._cells(place, row) for place, row in enumerate(self.rows)],
-            note=f"{note} {bars}".strip(),
+            f"{total:,} images, {flagged:,} flagged",
+            names,
+            zip(*cells, strict=True),
+            note=f"{cut(len(self.rows), total, 'images')} {meaning}".strip(),
             right=("", "confidence", "P(OOD)"),
         )
-
-    def _cue_columns(self) -> list[str]:
-        p_values = self.prediction.cue_p_values
-        return [f"p of {name}" for name in p_values] or [*self.prediction.cues]
-
-    def _cells(self, place: int, row: int) -> list[Cell]:
-        found = self.prediction
-        least = None if found.num_held_out is None else 1 / (found.num_held_out + 1)
-        flagged = bool(found.is_ood[row])
-        cells: list[Cell] = [str(row)]
-        cells += [picture(self._thumbnails[place])] if self._thumbnails else []
-        cells += [found.classes[found.label[row]], f"{found.confidence[row]:.3f}"]
-        cells += [p_value_bar(float(found.p_value[row]), least, flagged=flagged)]
-        if found.probability is not None:
-            cells.append(f"{found.probability[row]:.3f}")
-        cells.append(flag(flagged))
-        bars: list[Cell] = [p_value_bar(float(p[row]), least) for p in found.cue_p_values.values()]
-        return [*cells, *(bars or [f"{cue[row]:.3g}" for cue in found.cues.values()])]
 
 
 def most_suspicious(prediction: Prediction) -> list[int]:

@@ -57,8 +57,10 @@ class Manifest:
         """A whole number."""
         return self._typed(name, "a whole number", int, _is_integer)
 
-    def count(self, name: str) -> int:
-        """A whole number above 0."""
+    def count(self, name: str, default: int | None = None) -> int:
+        """A whole number above 0; ``default`` where it is missing."""
+        if default is not None and name not in self.content:
+            return default
         return self._typed(name, "a whole number above 0", int, _is_count)
 
     def texts(self, name: str) -> tuple[str, ...]:
@@ -68,6 +70,13 @@ class Manifest:
     def counts(self, name: str) -> tuple[int, ...]:
         """A list of whole numbers above 0."""
         return self._list(name, "whole numbers above 0", _is_count)
+
+    def size(self, name: str) -> tuple[int, int]:
+        """A height and a width."""
+        sides = self.counts(name)
+        if len(sides) != 2:
+            raise self._expected(name, "a height and a width")
+        return sides[0], sides[1]
 
     def numbers(self, name: str) -> tuple[float, ...]:
         """A list of finite numbers."""

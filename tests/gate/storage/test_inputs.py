@@ -383,9 +383,11 @@ def test_a_forged_manifest_is_refused(fields: dict, message: str) -> None:
 
 
 def test_inputs_that_could_not_be_loaded_are_not_saved() -> None:
-    check_inputs(TensorInputs("tensor", {"": TensorPart("float", (1 << 24,))}))
+    check_inputs(TensorInputs("tensor", {"": TensorPart("float", (1 << 24,))}), Manifest({}))
     with pytest.raises(UsageError, match="at most 16,777,216 values, got tensors float"):
-        check_inputs(TensorInputs("tensor", {"": TensorPart("float", (1 + (1 << 24),))}))
+        check_inputs(
+            TensorInputs("tensor", {"": TensorPart("float", (1 + (1 << 24),))}), Manifest({})
+        )
     assert count_of(TensorInputs("tensor", {"": TensorPart("float", (3,))}).pattern()) == 2
 
 

@@ -258,7 +258,7 @@ def forge(folder: Path, **fields: object) -> None:
     [
         (1, "two or more networks of the same settings, got 1"),
         (3, r"it has no tensor network\.members\.2\."),
-        (10**9, "at most 16 members, got 1000000000"),
+        (10**9, "at most 16 networks, got 1000000000"),
         (0, "its network.members should be a whole number above 0"),
         ("2", "its network.members should be a whole number above 0"),
     ],

@@ -7,7 +7,7 @@ from goen.data.images.decoding import RESIZE_FILTER
 from goen.data.images.pixel_format import COLOUR, Bits
 from goen.data.input_spec import Dtype, Form, ImageInputs, InputSpec, TensorInputs, TensorPart
 from goen.errors import UsageError
-from goen.io.limits import INPUT_VALUES, check_image_size
+from goen.io.limits import INPUT_VALUES, MEMBERS, check_image_size
 from goen.io.manifest import JsonObject, JsonValue, Manifest
 
 FIELDS = ("image_size", "channels", "bits", "image_reading", "inputs")
@@ -35,16 +35,21 @@ def inputs_manifest(inputs: InputSpec) -> JsonObject:
     return {"inputs": {"form": inputs.form, "parts": parts}}
 
 
-def check_inputs(inputs: InputSpec, network_width: int = 0, members: int = 1) -> None:
+def check_inputs(inputs: InputSpec, network: Manifest) -> None:
     """Raise a ``UsageError`` unless a gate with such inputs can be saved and loaded.
 
     Args:
         inputs: of the gate.
-        network_width: of goen's own network; 0 for another.
-        members: how many of it there are.
+        network: its description; goen's own have a width, ensembles a number of members.
     """
+    members = network.count("members", 1)
+    if members > MEMBERS:
+        raise UsageError(
+            f"A gate can have an ensemble of at most {MEMBERS} networks, got {members}."
+        )
     if isinstance(inputs, ImageInputs):
-        check_image_size(inputs.height, inputs.width, network_width, members)
+        width = network.count("width") if "width" in network else 0
+        check_image_size(*inputs.size, width, members)
         values = inputs.channels * inputs.height * inputs.width
     else:
         values = sum(math.prod(part.sizes) for part in inputs.parts.values())
@@ -62,19 +67,16 @@ def read_inputs(manifest: Manifest) -> InputSpec:
     inputs = _tensors(manifest.part("inputs")) if "inputs" in manifest else _images(manifest)
     if isinstance(inputs, ImageInputs):
         _check_image_reading(manifest, inputs)
-    check_inputs(inputs)
+    check_inputs(inputs, manifest.part("network") if "network" in manifest else Manifest({}))
     return inputs
 
 
 def _images(manifest: Manifest) -> ImageInputs:
-    sides = manifest.counts("image_size")
-    if len(sides) != 2:
-        raise ValueError(f"its image_size should be a height and a width, got {sides[:80]}")
-    channels = manifest.count("channels") if "channels" in manifest else COLOUR.channels
-    bits = manifest.count("bits") if "bits" in manifest else COLOUR.bits
+    bits = manifest.count("bits", COLOUR.bits)
     if bits not in (8, 16):
         raise ValueError(f"its images should have 8 or 16 bits, got {bits}")
-    return ImageInputs(channels, *sides, bits=cast(Bits, bits))
+    channels = manifest.count("channels", COLOUR.channels)
+    return ImageInputs(channels, *manifest.size("image_size"), bits=cast(Bits, bits))
 
 
 def _tensors(manifest: Manifest) -> TensorInputs:

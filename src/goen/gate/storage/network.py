@@ -1,6 +1,5 @@
 """A gate's network on disk: rebuilt from settings, or from a model that the user supplies."""
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import cast
 
@@ -20,7 +19,7 @@ from goen.features.preprocess import (
     PreprocessSound,
 )
 from goen.features.unwrapping import match_names, unwrap
-from goen.io.limits import CLASSES, MEMBERS, check_image_size
+from goen.io.limits import CLASSES, check_image_size
 from goen.io.manifest import JsonObject, Manifest
 from goen.io.tensors import Tensors
 from goen.models import ARCHITECTURES, Backbone, NetworkConfig, new_network
@@ -53,11 +52,6 @@ def network_manifest(network: nn.Module) -> JsonObject:
         settings = network.config.to_json()
         return {"kind": settings.pop("architecture", "resnet18"), **settings}
     if isinstance(network, LogitEnsemble):
-        if len(network.members) > MEMBERS:
-            raise UsageError(
-                f"A gate can have an ensemble of at most {MEMBERS} networks, got "
-                f"{len(network.members)}."
-            )
         first = cast(Backbone, network.members[0])
         return {**network_manifest(first), "members": len(network.members)}
     if isinstance(network, Precomputed):
@@ -91,14 +85,6 @@ def network_manifest(network: nn.Module) -> JsonObject:
     }
 
 
-def own_size(network: nn.Module) -> tuple[int, int]:
-    """The width of goen's own network, 0 of another, and how many of it there are."""
-    inner = network.network if isinstance(network, FlipAveraged) else network
-    if isinstance(inner, LogitEnsemble):
-        return inner.config.width, len(inner.members)
-    return (inner.config.width if isinstance(inner, Backbone) else 0), 1
-
-
 def network_tensors(network: nn.Module, inputs: InputSpec) -> dict[str, Tensor]:
     """The weights, and the outputs for two inputs of a fixed pattern, to compare with later."""
     inner = network.network if isinstance(network, FlipAveraged) else network
@@ -115,12 +101,7 @@ def network_tensors(network: nn.Module, inputs: InputSpec) -> dict[str, Tensor]:
                 "network.float() before the gate is fitted."
             )
         tensors[f"network.{name}"] = as_half(kept) if own else kept
-    return {**tensors, "probe": torch.cat(record_outputs(network, inputs), dim=1)}
-
-
-def record_outputs(network: nn.Module, inputs: InputSpec) -> tuple[Tensor, ...]:
-    """Logits and features for two inputs of a fixed pattern, float32 on the CPU."""
-    return _side_by_side(_outputs(network, inputs))
+    return {**tensors, "probe": torch.cat(_side_by_side(_outputs(network, inputs)), dim=1)}
 
 
 @dataclass(frozen=True)
@@ -163,9 +144,7 @@ def build_network(
     network = FlipAveraged(network) if manifest.flag("flip_averaged", False) else network
     outputs = _outputs(network.eval(), inputs)
     recorded = tensors.floats("probe", (len(outputs), "outputs"), dtype=torch.float32)
-    found = _side_by_side(outputs)
-    widths = [output.shape[1] for output in found]
-    if recorded.shape[1] != sum(widths) or not agree(found, torch.split(recorded, widths, dim=1)):
+    if not _same_outputs(outputs, recorded):
         raise ArtifactError(
             "The outputs of the network differ from those recorded when the gate was saved: the "
             "model (or its preprocessing) has the same weights but is built differently. Use the "
@@ -182,10 +161,6 @@ def _own_network(
     manifest.check_names([*names, "members"])
     if not isinstance(inputs, ImageInputs) or inputs.channels != 3:
         raise ValueError(f"its network takes colour images, its inputs should not be {inputs}")
-    members = manifest.count("members") if "members" in manifest else 1
-    if members > MEMBERS:
-        raise ValueError(f"its network should have at most {MEMBERS} members, got {members}")
-    check_image_size(*inputs.size, manifest.count("width"), members)
     mean, std = manifest.numbers("mean"), manifest.numbers("std")
     if not len(mean) == len(std) == 3 or min(std) <= 0:
         raise ValueError(
@@ -204,7 +179,7 @@ def _own_network(
     config = NetworkConfig.from_json(settings)
 
     def build() -> Backbone | LogitEnsemble:
-        networks = [new_network(config) for _ in range(members)]
+        networks = [new_network(config) for _ in range(manifest.count("members", 1))]
         # float32 also where torch's default type is float64.
         return (LogitEnsemble(networks) if "members" in manifest else networks[0]).float()
 
@@ -320,24 +295,23 @@ def _preprocess_size(settings: Manifest, name: str) -> int | tuple[int, int] | N
         side = settings.count(name)
         check_image_size(side, side)
         return side
-    sides = settings.counts(name)
-    if len(sides) != 2:
-        raise ValueError(
-            f"its {settings.prefix}{name} should be a height and a width, got {list(sides)[:80]}"
-        )
+    sides = settings.size(name)
     check_image_size(*sides)
-    return sides[0], sides[1]
+    return sides
 
 
-def agree(found: Sequence[Tensor], expected: Sequence[Tensor]) -> bool:
-    """Whether recorded outputs are those expected, each within a share of its own size."""
-    if [output.shape for output in found] != [output.shape for output in expected]:
+def _same_outputs(outputs: Outputs, expected: Tensor) -> bool:
+    """Whether logits and features are those recorded, each within a share of its own size."""
+    found = _side_by_side(outputs)
+    widths = [output.shape[1] for output in found]
+    if expected.shape[1] != sum(widths):
         return False
-    pairs = zip(found, expected, strict=True)
+    pairs = zip(found, torch.split(expected, widths, dim=1), strict=True)
     return all(bool((a - b).abs().max() <= _SAME * b.abs().max()) for a, b in pairs)
 
 
 def _side_by_side(outputs: Outputs) -> tuple[Tensor, ...]:
+    """Logits and features, float32 on the CPU."""
     return tuple(o.float().cpu() for o in (outputs.logits, *outputs.features.values()))
 
 
