@@ -17,8 +17,8 @@ from goen.gate import Gate, Prediction
 from goen.io.files import printable_path
 from goen.outputs import Outputs
 from goen.progress import bar
-from goen.report.blocks import text_of
 from goen.report.gallery import Card, Neighbour, TrainingImage, neighbour_numbers
+from goen.report.texts import text_of
 
 NUM_NEIGHBOURS = 3
 _THUMBNAIL_SIDE = 160

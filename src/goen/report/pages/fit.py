@@ -23,21 +23,13 @@ from goen.io.files import printable_path
 from goen.io.manifest import Manifest
 from goen.io.provenance import versions
 from goen.metrics import ood_metrics
-from goen.report.blocks import (
-    Drawing,
-    FactTable,
-    Page,
-    PageBlock,
-    Paragraph,
-    Section,
-    slug,
-    text_of,
-)
+from goen.report.blocks import Drawing, FactTable, Page, PageBlock, Paragraph, Section
 from goen.report.cards import explain_neighbours, make_cards, training_images, with_thumbnails
 from goen.report.figures.scores import histograms
 from goen.report.gallery import Gallery
 from goen.report.page import write_single_page
 from goen.report.table import Cell, Row, Table, share_cell
+from goen.report.texts import slug, text_of
 
 _text = partial(text_of, "fit.html")
 MOST_SUSPICIOUS = 5

@@ -14,7 +14,7 @@ from goen.gate import Gate
 from goen.gate.prediction import ScoreRow
 from goen.io.files import printable
 from goen.io.provenance import versions
-from goen.report.blocks import FactTable, Page, PageBlock, Paragraph, Section, text_of
+from goen.report.blocks import FactTable, Page, PageBlock, Paragraph, Section
 from goen.report.cards import (
     explain_neighbours,
     make_cards,
@@ -23,6 +23,7 @@ from goen.report.cards import (
 )
 from goen.report.gallery import Card, Gallery, Rates
 from goen.report.page import write_single_page
+from goen.report.texts import text_of
 from goen.scoring.pipeline import ScoredBatch
 
 _text = partial(text_of, "score.html")
