@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 import jinja2
@@ -109,3 +109,13 @@ def number_of(number: int, noun: str) -> str:
         ('1 variant', '15 corruptions')
     """
     return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def named(values: Mapping[str, object], between: str = " ") -> str:
+    """Versions, or the parts of a machine, in one line.
+
+    Example:
+        >>> named({"python": "3.11", "torch": "2.13"})
+        'python 3.11, torch 2.13'
+    """
+    return ", ".join(f"{name}{between}{value}" for name, value in values.items())
