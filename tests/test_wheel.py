@@ -53,7 +53,7 @@ import numpy as np
 from PIL import Image
 import goen
 from goen.cli.main import main
-from goen.report.blocks import environment
+from goen.report.texts import environment
 
 print(goen.__file__)
 assert goen.load("cifar10-w16").predict(np.zeros((1, 3, 32, 32), np.uint8)).score.shape == (1,)

@@ -1,4 +1,4 @@
-from goen.report.blocks import slug
+from goen.report.texts import slug
 
 
 def test_names_in_any_script_and_of_any_length_have_files_of_their_own() -> None:

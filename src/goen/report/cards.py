@@ -17,8 +17,8 @@ from goen.gate import Gate, Prediction
 from goen.io.files import printable_path
 from goen.outputs import Outputs
 from goen.progress import bar
-from goen.report.blocks import text_of
-from goen.report.gallery import Card, Neighbour, TrainingImage, neighbour_numbers
+from goen.report.gallery import Card, Gallery, Neighbour, Rates, TrainingImage, neighbour_numbers
+from goen.report.texts import text_of
 
 NUM_NEIGHBOURS = 3
 _THUMBNAIL_SIDE = 160
@@ -117,6 +117,37 @@ def training_images(
         name = printable_path(files[number]) if files else ""
         found[number] = TrainingImage(name, image_url(training.read([number])[0], _SIDE))
     return found
+
+
+def gate_gallery(
+    name: str,
+    gate: Gate,
+    cards: Sequence[Card],
+    files: Sequence[Path],
+    training: ImageSet | None,
+    training_files: Sequence[Path],
+    rates: Rates | None = None,
+) -> Gallery:
+    """The cards of a gate's images with thumbnails, and the training images nearest to them.
+
+    Args:
+        name: of the gallery.
+        gate: made their predictions.
+        cards: of ``make_cards``.
+        files: that their images were read from; empty if there are none.
+        training: all training images, if they are at hand.
+        training_files: of them; empty if they have none.
+        rates: for the reader to choose from, if any.
+    """
+    return Gallery(
+        name,
+        cards=with_thumbnails(cards, files) if files else cards,
+        classes=gate.classes,
+        cues=gate.detector.cue_names if gate.has_cue_p_values else (),
+        layers=gate.detector.features if gate.detector.num_kept[0] else (),
+        rates=rates,
+        training={} if training is None else training_images(cards, training, training_files),
+    )
 
 
 def explain_neighbours(gate: Gate) -> str:

@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 
 from goen.io.results import Result
-from goen.report.blocks import Drawing, Section, text_of
+from goen.report.blocks import Drawing, Section
 from goen.report.figures.five_panels import Line, five_panels
 from goen.report.run_folder import Epoch, RunFolder
 from goen.report.summary import Study
+from goen.report.texts import text_of
 
 _RATIO = "inter_intra_ratio"
 

@@ -5,9 +5,10 @@ from scipy.special import softmax
 
 from goen.data.images.data_urls import image_url
 from goen.io.results import Mistakes, read_mistakes
-from goen.report.blocks import PageBlock, Paragraph, Section, slug, text_of
+from goen.report.blocks import PageBlock, Paragraph, Section
 from goen.report.gallery import Card, Gallery
 from goen.report.run_folder import RunFolder
+from goen.report.texts import slug, text_of
 
 
 def mistakes_section(run: RunFolder, classes: tuple[str, ...]) -> Section:

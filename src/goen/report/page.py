@@ -17,7 +17,7 @@ from goen.io.files import check_free, whole_file, whole_folder
 from goen.io.results import Result
 from goen.io.stages import RUN
 from goen.monitor.keeping import WATCH
-from goen.report.blocks import Page, environment
+from goen.report.blocks import Page
 from goen.report.figures.style import DARK_PAPER, drawn, follow_colour_scheme
 from goen.report.gallery import Gallery
 from goen.report.pages.bench import ablate_page, ablate_tables, bench_page, bench_tables
@@ -30,6 +30,7 @@ from goen.report.provenance import provenance
 from goen.report.run_folder import RunFolder, read_run
 from goen.report.summary import Summary
 from goen.report.table import Table, write_tables
+from goen.report.texts import environment
 from goen.report.watch_folder import is_watch, read_watch
 
 REPORTS: Mapping[

@@ -6,20 +6,19 @@ import shlex
 from goen.data.protocol import EXTRA_SETS
 from goen.report.blocks import Details, FactTable, PageBlock, Section
 from goen.report.run_folder import RunFolder, file_hashes
+from goen.report.texts import named
 
 
 def provenance(run: RunFolder) -> Section:
     """Where the numbers come from; what was not recorded is named."""
     summary = run.summary
-    versions = ", ".join(f"{name} {version}" for name, version in summary.versions.items())
-    hardware = ", ".join(f"{name}: {value}" for name, value in summary.hardware.items())
     rows = [
         ("command with every option", command(run)),
         ("training budget", ", ".join(dict.fromkeys(r.budget for r in run.results))),
         ("seeds", ", ".join(dict.fromkeys(str(r.seed) for r in run.results))),
         ("networks", ", ".join(dict.fromkeys(r.network for r in run.results))),
-        ("versions", versions or "not recorded"),
-        ("hardware", hardware or "not recorded"),
+        ("versions", named(summary.versions) or "not recorded"),
+        ("hardware", named(summary.hardware, ": ") or "not recorded"),
     ]
     if run.gate is not None:
         rows.append(("gate, SHA-256 of its tensors", run.gate.text("tensors_sha256")))

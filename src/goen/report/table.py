@@ -1,13 +1,13 @@
 """A table as a value, and its file formats: Markdown, LaTeX and CSV."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from goen.escaping import csv_line, visible
+from goen.escaping import csv_line
 from goen.io.files import whole_folder
+from goen.report.texts import environment
 
 Mark = Literal["", "best", "tied"]
 
@@ -135,117 +135,32 @@ def marked(cells: Sequence[Cell], *, higher_is_better: bool) -> list[Cell]:
     return [replace(cell, mark=mark) if wins(cell) else cell for cell in cells]
 
 
-def _markdown(text: str) -> str:
-    """The text in one line of a cell, without a tag or the end of the cell."""
-    plain = visible(" ".join(text.split())).replace("|", r"\|")
-    return re.sub(r"<(?=[a-zA-Z/!?])", "&lt;", plain)
-
-
 def markdown(table: Table) -> str:
     """The table in GitHub's Markdown; an empty column separates what is set apart."""
-
-    def written(cell: Cell) -> str:
-        text = _markdown(cell.formatted)
-        text = f"**{text}**" if cell.mark == "best" else text
-        text = f"≈ {text}" if cell.mark == "tied" else text
-        text = f"{text}†" if cell.seen else text
-        return f"{text} ({cell.interval})" if cell.interval else text
-
-    def line(first: str, others: Sequence[str]) -> str:
-        cells = list(others)
-        if table.apart is not None:
-            cells.insert(table.apart, "")
-        return "|" + "".join(f" {cell} |" if cell else " |" for cell in (first, *cells))
-
-    width = len(table.columns) + (table.apart is not None)
-    lines = [f"**{_markdown(table.title)}**", "", line("", list(map(_markdown, table.columns)))]
-    lines.append(f"|---|{'---:|' * width}")
-    for section, rows in table.sections():
-        if section:
-            lines.append(line(f"*{_markdown(section)}*", [""] * len(table.columns)))
-        lines += [line(_markdown(row.label), list(map(written, row.cells))) for row in rows]
-    notes = [text for note in table.notes for text in ("", _markdown(note))]
-    return "\n".join([*lines, *notes]) + "\n"
-
-
-_LATEX = {
-    "&": r"\&",
-    "%": r"\%",
-    "_": r"\_",
-    "#": r"\#",
-    "$": r"\$",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "\\": r"\textbackslash{}",
-    "≈": r"$\approx$",
-    "†": r"$^\dagger$",
-    "±": r"$\pm$",
-}
-
-
-def _latex(text: str) -> str:
-    plain = visible(" ".join(text.split()))  # an empty line would end the paragraph
-    return "".join(_LATEX.get(character, character) for character in plain)
+    return environment().get_template("table.md").render(table=table)
 
 
 def latex(table: Table) -> str:
     """The table for LaTeX with booktabs."""
-
-    def written(cell: Cell) -> str:
-        text = _latex(cell.formatted)
-        text = rf"\textbf{{{text}}}" if cell.mark == "best" else text
-        text = rf"$\approx$ {text}" if cell.mark == "tied" else text
-        text = rf"{text}$^\dagger$" if cell.seen else text
-        return rf"{text} {{\scriptsize {cell.interval}}}" if cell.interval else text
-
-    width = len(table.columns)
-    together = width if table.apart is None else table.apart
-    alignment = "|".join("r" * number for number in (together, width - together) if number)
-    lines = [
-        r"% needs \usepackage{booktabs}",
-        r"\begin{table}",
-        rf"\caption{{{_latex(table.title)}. {' '.join(map(_latex, table.notes))}}}",
-        rf"\begin{{tabular}}{{l{alignment}}}",
-        r"\toprule",
-        f" & {' & '.join(map(_latex, table.columns))} " + r"\\",
-    ]
-    for section, rows in table.sections():
-        lines.append(r"\midrule")
-        if section:
-            lines.append(rf"\multicolumn{{{width + 1}}}{{l}}{{\emph{{{_latex(section)}}}}} \\")
-        for row in rows:
-            lines.append(f"{_latex(row.label)} & {' & '.join(map(written, row.cells))} " + r"\\")
-    lines += [r"\bottomrule", r"\end{tabular}", r"\end{table}"]
-    return "\n".join(lines) + "\n"
-
-
-# Attributes of cells that have columns of their own in CSV, and the names of these.
-_FURTHER = {"spread": "spread", "low": "low", "high": "high", "seen": "calibrated"}
-
-
-def _further(cells: Sequence[Cell]) -> list[str]:
-    """Those that a cell of this column has."""
-    names = [n for n in ("spread", "low", "high") if any(getattr(c, n) is not None for c in cells)]
-    if any(cell.seen for cell in cells):
-        names.append("seen")
-    return names
+    return environment().get_template("table.tex").render(table=table)
 
 
 def as_csv(table: Table) -> str:
     """The table as CSV with unrounded numbers; intervals, spreads and † have their own columns."""
-    cells = list(zip(*(row.cells for row in table.rows), strict=True))
-    extras = list(map(_further, cells))
-    header = ["section", "row"]
-    for column, names in zip(table.columns, extras, strict=True):
-        header += [column, *(f"{column} {_FURTHER[name]}" for name in names)]
-    lines: list[list[object]] = [[*header]]
-    for row in table.rows:
-        line: list[object] = [row.section, row.label]
-        for cell, names in zip(row.cells, extras, strict=True):
-            line += [cell.text or cell.value, *(getattr(cell, name) for name in names)]
-        lines.append(line)
+    lines: list[list[object]] = [["section", "row"]]
+    lines += [[row.section, row.label] for row in table.rows]
+    for number, column in enumerate(table.columns):
+        cells = [row.cells[number] for row in table.rows]
+        further: dict[str, list[object]] = {column: [cell.text or cell.value for cell in cells]}
+        for name in ("spread", "low", "high"):
+            values = [getattr(cell, name) for cell in cells]
+            if any(value is not None for value in values):
+                further[f"{column} {name}"] = values
+        if any(cell.seen for cell in cells):
+            further[f"{column} calibrated"] = [cell.seen for cell in cells]
+        for title, values in further.items():
+            for line, value in zip(lines, [title, *values], strict=True):
+                line.append(value)
     return "".join(map(csv_line, lines))
 
 

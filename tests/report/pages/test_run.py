@@ -9,8 +9,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from goen.io.results import read_results
-from goen.report.blocks import text_of
 from goen.report.pages import run
+from goen.report.texts import text_of
 from goen.studies import METHODS
 from tests.report.reading import page_text, plain, results_by_key, tables
 

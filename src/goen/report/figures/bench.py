@@ -18,12 +18,12 @@ from goen.report.figures.style import (
     INK,
     ORANGE,
     PALE,
-    canvas,
     goen_style,
     label_rows,
     legend_entry,
     line_style,
     marker,
+    single_axes,
     wrap_labels,
 )
 
@@ -65,8 +65,7 @@ def forest(title: str, estimates: Sequence[Estimate], kinds: Sequence[str]) -> F
         kinds: the names of the sections, by number.
     """
     labels = [e.label for e in estimates]
-    figure = canvas(wrap_labels(labels)[1] * len(labels) + 1.3)
-    ax = figure.subplots()
+    figure, ax = single_axes(wrap_labels(labels)[1] * len(labels) + 1.3)
     ax.axvline(0.5, color=GREY, linewidth=1, linestyle="--")
     for place, estimate in enumerate(estimates):
         _draw_estimate(ax, place, estimate)
@@ -127,8 +126,7 @@ class Scored:
 def roc_by_kind(title: str, methods: Sequence[Scored]) -> Figure:
     """ROC curves: in colour those with a legend, in grey behind them all others."""
     legends = {m.legend: textwrap.wrap(m.legend, _LEGEND) for m in methods if m.legend}
-    figure = canvas(4.9 + 0.15 * sum(len(lines) - 1 for lines in legends.values()))
-    ax = figure.subplots()
+    figure, ax = single_axes(4.9 + 0.15 * sum(len(lines) - 1 for lines in legends.values()))
     ax.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--")
     for method in methods:
         alarms, found = roc(method.id, method.ood)
@@ -149,8 +147,7 @@ def roc_by_kind(title: str, methods: Sequence[Scored]) -> Figure:
 def score_rows(title: str, methods: Sequence[Scored]) -> Figure:
     """A row per method: its scores of OOD images above a line, of ID images below it."""
     labels = [method.label for method in methods]
-    figure = canvas(max(0.29, wrap_labels(labels)[1]) * len(labels) + 1.0)
-    ax = figure.subplots()
+    figure, ax = single_axes(max(0.29, wrap_labels(labels)[1]) * len(labels) + 1.0)
     for place, method in enumerate(methods):
         edges = np.linspace(*_shown_range(method), _BINS + 1)
         for scores, colour, side in ((method.ood, ORANGE, -1), (method.id, BLUE, 1)):
@@ -182,8 +179,7 @@ def _shown_range(method: Scored) -> tuple[float, float]:
 @goen_style
 def seed_points(title: str, quantity: str, by_row: Mapping[str, Sequence[float]]) -> Figure:
     """A line per row: a point per seed, a bar for the mean, a band of one standard deviation."""
-    figure = canvas(max(0.45, wrap_labels(list(by_row))[1]) * len(by_row) + 1.1)
-    ax = figure.subplots()
+    figure, ax = single_axes(max(0.45, wrap_labels(list(by_row))[1]) * len(by_row) + 1.1)
     for place, values in enumerate(by_row.values()):
         mean, spread = float(np.mean(values)), float(np.std(values, ddof=1))
         ax.plot([mean - spread, mean + spread], [place] * 2, color=BLUE, linewidth=9, alpha=0.3)

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from goen.functional.ranking import tally
-from goen.report.figures.style import GREY, INK, canvas, goen_style, line_style
+from goen.report.figures.style import GREY, INK, goen_style, line_style, single_axes
 
 ByMethod = Mapping[str, NDArray[Any]]
 Curve = tuple[NDArray[np.float64], NDArray[np.float64]]
@@ -59,11 +59,10 @@ def roc_curves(
         ood_scores: the same.
         gate: the (false-alarm rate, detection rate) at the threshold.
     """
-    figure = canvas(4.3)
-    ax = figure.subplots()
+    figure, ax = single_axes(4.3)
     for number, method in enumerate(id_scores):
-        alarms, found = roc(id_scores[method], ood_scores[method])
-        ax.plot(alarms, found, label=method, linewidth=1.8, **line_style(number))
+        curve = roc(id_scores[method], ood_scores[method])
+        ax.plot(*curve, label=method, linewidth=1.8, **line_style(number))
     ax.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--")
     if gate is not None:
         ax.plot(*gate, "o", color=INK, markersize=7, label="the gate's threshold", clip_on=False)
@@ -76,11 +75,10 @@ def roc_curves(
 @goen_style
 def precision_recall_curves(name: str, id_scores: ByMethod, ood_scores: ByMethod) -> Figure:
     """Precision against recall of each method on one set, with the prevalence as a line."""
-    figure = canvas(4.3)
-    ax = figure.subplots()
+    figure, ax = single_axes(4.3)
     for number, method in enumerate(id_scores):
-        recall, precision = precision_recall(id_scores[method], ood_scores[method])
-        ax.plot(recall, precision, label=method, linewidth=1.8, **line_style(number))
+        curve = precision_recall(id_scores[method], ood_scores[method])
+        ax.plot(*curve, label=method, linewidth=1.8, **line_style(number))
     first = next(iter(id_scores))
     prevalence = prevalence_of(id_scores[first], ood_scores[first])
     ax.axhline(prevalence, color=GREY, linewidth=1, linestyle="--")

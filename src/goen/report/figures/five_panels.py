@@ -7,15 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from goen.report.figures.style import (
-    GREEN,
-    canvas,
-    epoch_axis,
-    goen_style,
-    label_rows,
-    line_style,
-    marker,
-)
+from goen.report.figures.style import GREEN, canvas, draw_epochs, goen_style, label_rows
 
 Line = Sequence[tuple[int, float]]
 """A value by epoch, counted from 1."""
@@ -47,7 +39,9 @@ def five_panels(
     figure = canvas(3.0 * rows, 10 * columns / 3)
     axes = iter(figure.subplots(rows, columns, squeeze=False).flat)
     for (title, (panel, quantity)), ax in zip(drawn.items(), axes, strict=False):
-        _lines(ax, panel)
+        draw_epochs(ax, panel)
+        if len(panel) > 1:
+            ax.legend(fontsize=7)
         ax.set(title=title, ylabel=quantity)
     for (title, values), ax in zip(bars.items(), axes, strict=False):
         _bars(ax, values)
@@ -55,16 +49,6 @@ def five_panels(
     for spare in axes:
         spare.set_visible(False)
     return figure
-
-
-def _lines(ax: Axes, lines: Mapping[str, Line]) -> None:
-    for number, (name, line) in enumerate(lines.items()):
-        epochs, values = zip(*line, strict=True)
-        few = marker(number) if len(epochs) < 30 else None
-        ax.plot(epochs, values, marker=few, markersize=4, label=name, **line_style(number))
-    epoch_axis(ax)
-    if len(lines) > 1:
-        ax.legend(fontsize=7)
 
 
 def _bars(ax: Axes, values: Bars) -> None:

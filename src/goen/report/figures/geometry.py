@@ -8,13 +8,11 @@ from matplotlib.figure import Figure
 from goen.report.figures.style import (
     COLOURS,
     GREY,
-    canvas,
-    epoch_axis,
+    draw_epochs,
     goen_style,
     label_rows,
-    line_style,
     log_axis,
-    marker,
+    single_axes,
     wrap_labels,
 )
 
@@ -31,8 +29,7 @@ def measure_bars(title: str, by_variant: Mapping[str, Mapping[str, float]]) -> F
     """
     features = list(dict.fromkeys(f for values in by_variant.values() for f in values))
     row = max(0.17 * (len(features) + 1), wrap_labels(list(by_variant))[1])
-    figure = canvas(row * len(by_variant) + 1.2)
-    ax = figure.subplots()
+    figure, ax = single_axes(row * len(by_variant) + 1.2)
     finite = [v for values in by_variant.values() for v in values.values() if math.isfinite(v)]
     # Values from 10 to a million would leave all but one bar without length.
     if finite and min(finite) > 0 and max(finite) / min(finite) > 50:
@@ -63,13 +60,8 @@ def measure_bars(title: str, by_variant: Mapping[str, Mapping[str, float]]) -> F
 @goen_style
 def measure_by_epoch(title: str, by_variant: Mapping[str, Sequence[tuple[int, float]]]) -> Figure:
     """One measure by epoch, a line per variant."""
-    figure = canvas(3.6)
-    ax = figure.subplots()
-    for number, (name, points) in enumerate(by_variant.items()):
-        epochs, values = zip(*points, strict=True)
-        few = marker(number) if len(epochs) < 30 else None
-        ax.plot(epochs, values, label=name, marker=few, markersize=4, **line_style(number))
-    epoch_axis(ax)
+    figure, ax = single_axes(3.6)
+    draw_epochs(ax, by_variant)
     ax.set(title=title)
     if len(by_variant) > 1:
         figure.legend(loc="outside lower center", ncols=2, fontsize=8)

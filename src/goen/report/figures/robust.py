@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from goen.escaping import drawable
-from goen.report.figures.style import COLOURS, WIDTH, canvas, goen_style, line_style, marker
+from goen.report.figures.style import COLOURS, WIDTH, goen_style, line_style, marker, single_axes
 
 # The number of methods whose boxes need more than a phone's width.
 CROWDED = 4
@@ -23,8 +23,7 @@ def severity_boxes(title: str, methods: Mapping[str, BySeverity]) -> Figure:
         title: of the figure: the metric.
         methods: the values over corruptions by severity; severity 0 is the clean set.
     """
-    figure = canvas(3.6, WIDTH if len(methods) < CROWDED else 1.5 * WIDTH)
-    ax = figure.subplots()
+    figure, ax = single_axes(3.6, WIDTH if len(methods) < CROWDED else 1.5 * WIDTH)
     severities = sorted({s for values in methods.values() for s in values})
     width = 0.8 / len(methods)
     has_boxes = any(len(v) > 1 for values in methods.values() for v in values.values())
@@ -69,8 +68,7 @@ def severity_map(
     title: str, corruptions: Sequence[str], severities: Sequence[int], values: NDArray[np.float64]
 ) -> Figure:
     """A cell per corruption and severity, its number in it; NaN is shown as n/a."""
-    figure = canvas(0.3 * len(corruptions) + 1.0)
-    ax = figure.subplots()
+    figure, ax = single_axes(0.3 * len(corruptions) + 1.0)
     palette = colormaps["cividis"]
     ax.imshow(np.ma.masked_invalid(values), cmap=palette, vmin=0, vmax=1, aspect="auto")
     for row, column in np.ndindex(values.shape):

@@ -20,6 +20,7 @@ from goen.report.figures.style import (
     line_style,
     log_axis,
     marker,
+    single_axes,
 )
 
 
@@ -28,8 +29,7 @@ def training_curve(
     title: str, epochs: Sequence[int], training: Sequence[float], validation: Sequence[float]
 ) -> Figure:
     """Accuracy or loss by epoch, on training and on validation images."""
-    figure = canvas(3.0)
-    ax = figure.subplots()
+    figure, ax = single_axes(3.0)
     ax.plot(epochs, training, "--", color=GREY, label="training", linewidth=1.8)
     ax.plot(epochs, validation, color=BLUE, label="validation", linewidth=1.8)
     values = [*training, *validation]
@@ -64,8 +64,7 @@ def classifier_reliability(bins: Bins, ece: float) -> Figure:
 @goen_style
 def ood_reliability(by_set: Mapping[str, Bins]) -> Figure:
     """Share of OOD against the predicted probability; the larger a point, the more images."""
-    figure = canvas(4.4)
-    ax = figure.subplots()
+    figure, ax = single_axes(4.4)
     for number, (name, bins) in enumerate(by_set.items()):
         x, y = [b.mean_predicted for b in bins], [b.observed for b in bins]
         style = line_style(number)
@@ -106,8 +105,7 @@ def feature_map(
         classes: their names.
         share: of the variance that each axis shows.
     """
-    figure = canvas(4.8)
-    ax = figure.subplots()
+    figure, ax = single_axes(4.8)
     for number, (name, where) in enumerate(points.items()):
         ax.scatter(
             where[:, 0],

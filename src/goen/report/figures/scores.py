@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from goen.report.figures.style import BLUE, GREY, INK, ORANGE, canvas, goen_style
+from goen.report.figures.style import BLUE, GREY, INK, ORANGE, canvas, goen_style, single_axes
 
 BySet = Mapping[str, NDArray[Any]]
 
@@ -47,8 +47,7 @@ def flagged_bars(
         rate: the false-alarm rate.
         bands: the range over other trainings, where it is known.
     """
-    figure = canvas(0.42 * len(shares) + 0.8)
-    ax = figure.subplots()
+    figure, ax = single_axes(0.42 * len(shares) + 0.8)
     ax.barh(list(shares), list(shares.values()), color=[BLUE] + [ORANGE] * (len(shares) - 1))
     for place, share in enumerate(shares.values()):
         inside = share > 0.85

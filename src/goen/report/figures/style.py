@@ -2,7 +2,7 @@
 
 import io
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any, Literal, ParamSpec, TypedDict
 
@@ -96,6 +96,12 @@ def canvas(height: float, width: float = WIDTH) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
+def single_axes(height: float, width: float = WIDTH) -> tuple[Figure, Axes]:
+    """A figure of this size in inches, and its only axes."""
+    figure = canvas(height, width)
+    return figure, figure.subplots()
+
+
 class LineStyle(TypedDict):
     """Matplotlib's arguments for the style of a line."""
 
@@ -175,6 +181,15 @@ def epoch_axis(ax: Axes) -> None:
     """Label the x axis with whole epochs."""
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_xlabel("epoch")
+
+
+def draw_epochs(ax: Axes, lines: Mapping[str, Sequence[tuple[int, float]]]) -> None:
+    """A line per name through its (epoch, value) pairs; markers where there are few."""
+    for number, (name, line) in enumerate(lines.items()):
+        epochs, values = zip(*line, strict=True)
+        few = marker(number) if len(epochs) < 30 else None
+        ax.plot(epochs, values, marker=few, markersize=4, label=name, **line_style(number))
+    epoch_axis(ax)
 
 
 def legend_entry(label: str, number: int) -> Line2D:

@@ -18,6 +18,7 @@ from goen.report.figures.style import (
     canvas,
     goen_style,
     line_style,
+    single_axes,
 )
 
 _MOST_POINTS = 600
@@ -48,8 +49,7 @@ def e_value_lines(
 
     Values far above the line, or far below 0, are drawn at the edge.
     """
-    figure = canvas(3.6, WIDE)
-    ax = figure.subplots()
+    figure, ax = single_axes(3.6, WIDE)
     lowest = max(min(float(values.min()) for values in log_e_value.values()), -10.0)
     highest = min(max(float(values.max()) for values in log_e_value.values()), HIGHEST * alarm_line)
     for number, (name, values) in enumerate(log_e_value.items()):
@@ -72,8 +72,7 @@ def e_value_lines(
 @goen_style
 def p_value_map(title: str, shares: Floats, edges: Floats) -> Figure:
     """A column per window and a row per tenth of (0, 1): how many p-values, where 1 is uniform."""
-    figure = canvas(2.6)
-    ax = figure.subplots()
+    figure, ax = single_axes(2.6)
     bins = shares.shape[1]
     mesh = ax.pcolormesh(
         edges, np.linspace(0, 1, bins + 1), shares.T, cmap=colormaps["cividis"], vmin=0, vmax=3
@@ -92,8 +91,7 @@ def flagged_band(
     centres: Floats, share: Floats, low: Floats, high: Floats, since: int | None
 ) -> Figure:
     """The share flagged in each window, with its interval."""
-    figure = canvas(2.6)
-    ax = figure.subplots()
+    figure, ax = single_axes(2.6)
     if len(centres) == 1:  # a band of one window would have no width
         reach = [share - low, high - share]
         ax.errorbar(centres, share, reach, color=BLUE, marker="o", markersize=4, capsize=6)

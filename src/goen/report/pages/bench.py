@@ -4,18 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from goen.io.results import Result
-from goen.report.blocks import (
-    Drawing,
-    Page,
-    PageBlock,
-    Paragraph,
-    Section,
-    bold,
-    listed,
-    number_of,
-    slug,
-    text_of,
-)
+from goen.report.blocks import Drawing, Page, PageBlock, Paragraph, Section
 from goen.report.comparison import METRICS, Comparison, first_of
 from goen.report.figures.bench import Estimate, Scored, forest, roc_by_kind, score_rows
 from goen.report.figures.curves import prevalence_of
@@ -23,6 +12,7 @@ from goen.report.openood_board import board_table
 from goen.report.run_folder import RunFolder
 from goen.report.summary import Summary
 from goen.report.table import Cell, Table
+from goen.report.texts import bold, listed, named, number_of, slug, text_of
 
 _text = partial(text_of, "bench.html")
 
@@ -46,8 +36,7 @@ def _cost(comparison: Comparison) -> Table:
         "training s": [Cell(r.value, ".0f") for r in rows],
         "fit and score s": [Cell(r.seconds, ".2f") for r in rows],
     }
-    hardware = comparison.summary.hardware.items()
-    machine = ", ".join(f"{name} {value}" for name, value in hardware) or "not recorded"
+    machine = named(comparison.summary.hardware) or "not recorded"
     note = (
         "Seconds. Training counts in full for every method, also where several share one network: "
         f"it is the cost of using that one method. The machine: {machine}."

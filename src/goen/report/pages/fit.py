@@ -1,7 +1,6 @@
 """The page of ``goen fit``: what the gate's threshold rests on, its cues, and its false alarms."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -23,21 +22,13 @@ from goen.io.files import printable_path
 from goen.io.manifest import Manifest
 from goen.io.provenance import versions
 from goen.metrics import ood_metrics
-from goen.report.blocks import (
-    Drawing,
-    FactTable,
-    Page,
-    PageBlock,
-    Paragraph,
-    Section,
-    slug,
-    text_of,
-)
-from goen.report.cards import explain_neighbours, make_cards, training_images, with_thumbnails
+from goen.report.blocks import Drawing, FactTable, Page, PageBlock, Paragraph, Section
+from goen.report.cards import explain_neighbours, gate_gallery, make_cards
 from goen.report.figures.scores import histograms
-from goen.report.gallery import Gallery
+from goen.report.gallery import Card
 from goen.report.page import write_single_page
 from goen.report.table import Cell, Row, Table, share_cell
+from goen.report.texts import named, slug, text_of
 
 _text = partial(text_of, "fit.html")
 MOST_SUSPICIOUS = 5
@@ -80,16 +71,16 @@ def write_fit_page(
             f"This gate was fitted with {len(diagnostics):,} held-out images, got "
             f"{len(held_out):,}."
         )
-    gallery = _suspicious(gate, diagnostics, held_out, files)
-    if training is not None:
-        shown = training_images(gallery.cards, training, training_files)
-        gallery = replace(gallery, training=shown)
+    rows = diagnostics.most_suspicious(MOST_SUSPICIOUS)
+    cards = _suspicious_cards(gate, diagnostics, held_out, files, rows)
+    suspicious = [files[i] for i in rows] if files else ()
+    gallery = gate_gallery("suspicious", gate, cards, suspicious, training, training_files)
     sections = [
         _threshold(gate, diagnostics),
         _cues(gate, diagnostics),
         _classes(gate, diagnostics),
         Section(
-            f"The {len(gallery.cards)} most suspicious held-out images",
+            f"The {len(cards)} most suspicious held-out images",
             [_text("suspicious"), gallery, explain_neighbours(gate)],
         ),
         _origin(gate),
@@ -248,21 +239,18 @@ def _class_row(
 # -- suspicious images ---------------------------------------------------------------------------
 
 
-def _suspicious(
-    gate: Gate, diagnostics: FitDiagnostics, held_out: ImageSet, files: Sequence[Path]
-) -> Gallery:
-    rows = diagnostics.most_suspicious(MOST_SUSPICIOUS)
+def _suspicious_cards(
+    gate: Gate,
+    diagnostics: FitDiagnostics,
+    held_out: ImageSet,
+    files: Sequence[Path],
+    rows: NDArray[np.int64],
+) -> list[Card]:
     images = held_out.read(rows)
     outputs = gate.outputs(images)
-    prediction = gate.predict_outputs(outputs)
     names = [printable_path(files[i]) if files else f"{held_out.name}/#{i}" for i in rows]
     truth = None if diagnostics.truth is None else diagnostics.truth[rows].tolist()
-    cards = make_cards(gate, images, names, outputs, prediction, truth)
-    if files:
-        cards = with_thumbnails(cards, [files[i] for i in rows])
-    return Gallery(
-        "suspicious", cards, gate.classes, gate.detector.cue_names, gate.detector.features
-    )
+    return make_cards(gate, images, names, outputs, gate.predict_outputs(outputs), truth)
 
 
 def _origin(gate: Gate) -> Section:
@@ -275,6 +263,6 @@ def _origin(gate: Gate) -> Section:
     rows += [
         ("layers", ", ".join(gate.detector.features)),
         ("inputs", str(gate.inputs)),
-        ("versions", ", ".join(f"{name} {number}" for name, number in versions().items())),
+        ("versions", named(versions())),
     ]
     return Section("Origin", [FactTable(("what", "value"), rows)])

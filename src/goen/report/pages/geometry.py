@@ -4,19 +4,18 @@ from collections.abc import Sequence
 from functools import partial
 
 from goen.io.results import Result
-from goen.report.blocks import Drawing, Page, PageBlock, Paragraph, Section, slug, text_of
+from goen.report.blocks import Drawing, Page, PageBlock, Paragraph, Section
 from goen.report.figures.geometry import measure_bars, measure_by_epoch
 from goen.report.run_folder import RunFolder
 from goen.report.summary import Summary
 from goen.report.table import Cell, Row, Table
+from goen.report.texts import slug, text_of
 
 _text = partial(text_of, "geometry.html")
 _MEASURES = {
     "inter_intra_ratio": "inter/intra class ratio",
     "total_top_share": "top component's share of the variance",
-    "top_component_share": "top component's share of the variance",
     "condition_number": "condition number",
-    "condition_number_normalised": "condition number, normalised",
     "condition_number_ridged": "condition number with the ridge",
     "total_effective_rank": "effective rank",
     "nc1": "NC1: spread within classes (0 = collapsed)",

@@ -8,48 +8,35 @@ import numpy as np
 from numpy.typing import NDArray
 
 from goen.io.results import Result
-from goen.report.blocks import (
-    Drawing,
-    Page,
-    Paragraph,
-    Section,
-    bold,
-    number_of,
-    slug,
-    text_of,
-)
+from goen.report.blocks import Drawing, Page, Paragraph, Section
 from goen.report.comparison import left_out_notes
 from goen.report.figures.robust import CROWDED, severity_boxes, severity_map
 from goen.report.run_folder import RunFolder
 from goen.report.summary import Study, Summary
 from goen.report.table import Cell, Row, Table
+from goen.report.texts import bold, number_of, slug, text_of
 
 _text = partial(text_of, "robust.html")
 _CLEAN = "clean images: no corruption lowered it"
-# Each metric's title and meaning.
 _METRICS = {
-    "accuracy": ("Accuracy", "The share of images classified correctly. Higher is better."),
-    "ece": (
-        "ECE",
-        "Expected calibration error of the confidence, in bins of equal width{bins}. Lower is "
-        "better.",
-    ),
-    "nll": ("NLL", "Mean negative log-likelihood of the label, in nats. Lower is better."),
-    "brier": (
-        "Brier score",
-        "Squared distance of the probabilities from the label, summed over classes: 0 to 2. Lower "
-        "is better.",
-    ),
-    "mean_score": (
-        "Mean score",
-        "Mean OOD score, higher for more OOD. Each method has a scale of its own: only numbers of "
-        "one row can be compared.",
-    ),
-    "flagged": (
-        "Share flagged",
-        "The share of images above the threshold, set on clean held-out images{rate}. A corrupted "
-        "image still belongs to its class: neither high nor low is better in itself.",
-    ),
+    "accuracy": "Accuracy",
+    "ece": "ECE",
+    "nll": "NLL",
+    "brier": "Brier score",
+    "mean_score": "Mean score",
+    "flagged": "Share flagged",
+}
+_MEANINGS = {
+    "accuracy": "The share of images classified correctly. Higher is better.",
+    "ece": "Expected calibration error of the confidence, in bins of equal width{bins}. Lower is "
+    "better.",
+    "nll": "Mean negative log-likelihood of the label, in nats. Lower is better.",
+    "brier": "Squared distance of the probabilities from the label, summed over classes: 0 to 2. "
+    "Lower is better.",
+    "mean_score": "Mean OOD score, higher for more OOD. Each method has a scale of its own: only "
+    "numbers of one row can be compared.",
+    "flagged": "The share of images above the threshold, set on clean held-out images{rate}. A "
+    "corrupted image still belongs to its class: neither high nor low is better in itself.",
 }
 
 
@@ -96,12 +83,12 @@ def robust_tables(results: Sequence[Result], summary: Summary) -> list[Table]:
             ),
             _notes(results, summary, metric),
         )
-        for metric, (title, _) in _METRICS.items()
+        for metric, title in _METRICS.items()
     ]
     by_corruption = [
         Table(
             f"{metric}_by_corruption",
-            f"{_METRICS[metric][0]} by corruption: {study.where}, {over}",
+            f"{_METRICS[metric]} by corruption: {study.where}, {over}",
             tuple(label for label, _ in summary.titles.values()),
             tuple(
                 Row(c, tuple(_mean(study, m, metric, [c], severities) for m in summary.titles))
@@ -128,7 +115,7 @@ def _notes(results: Sequence[Result], summary: Summary, metric: str) -> tuple[st
         r.metric: f"{r.value:,.0f}" for r in results if r.metric in ("num_samples", "num_bins")
     }
     rate = summary.config.get("false_alarm_rate")
-    meaning = _METRICS[metric][1].format(
+    meaning = _MEANINGS[metric].format(
         bins=f" ({counts['num_bins']})" if "num_bins" in counts else "",
         rate=f" for a false-alarm rate of {100 * rate:g} %" if isinstance(rate, float) else "",
     )
@@ -190,7 +177,7 @@ def _values(run: RunFolder, metric: str) -> dict[str, dict[int, list[float]]]:
 
 def _severity_figures(run: RunFolder) -> list[Drawing]:
     drawings = []
-    for metric, (title, _) in _METRICS.items():
+    for metric, title in _METRICS.items():
         values = _values(run, metric)
         # Scores of different methods have different units: each gets a figure of its own.
         parts = [{k: v} for k, v in values.items()] if metric == "mean_score" else [values]
@@ -227,7 +214,7 @@ def _maps(run: RunFolder, corruptions: Sequence[str], severities: Sequence[int])
             if any(np.array_equal(values, other, equal_nan=True) for other in drawn):
                 continue
             drawn.append(values)
-            title = f"{_METRICS[metric][0]}, {run.label(method)}"
+            title = f"{_METRICS[metric]}, {run.label(method)}"
             drawings.append(
                 Drawing(
                     f"map-{metric}-{slug(method)}",

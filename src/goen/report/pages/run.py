@@ -1,6 +1,6 @@
 """The report of ``goen run``: what the gate flags, how well, and where it is wrong."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,7 +13,7 @@ from goen.io.manifest import Manifest
 from goen.io.results import Result
 from goen.io.tensors import read_tensors
 from goen.metrics import ood_calibration, reliability_curve
-from goen.report.blocks import Drawing, Page, PageBlock, Paragraph, Section, bold, slug, text_of
+from goen.report.blocks import Drawing, Page, PageBlock, Paragraph, Section
 from goen.report.comparison import Comparison, left_out_notes
 from goen.report.figures.curves import precision_recall_curves, prevalence_of, roc_curves
 from goen.report.figures.run import (
@@ -29,6 +29,7 @@ from goen.report.run_folder import RunFolder
 from goen.report.spread import recorded_spread
 from goen.report.summary import Summary, dataset_title
 from goen.report.table import Cell, Row, Table
+from goen.report.texts import bold, slug, text_of
 
 _text = partial(text_of, "run.html")
 _CLASSIFIER = {"accuracy": "accuracy", "ece": "ECE (15 bins)", "nll": "NLL", "brier": "Brier score"}
@@ -58,59 +59,24 @@ def run_tables(results: Sequence[Result], summary: Summary) -> list[Table]:
     return [comparison.auroc(), gate, *comparison.others()]
 
 
-def _pivot(
-    name: str,
-    title: str,
-    results: Iterable[Result],
-    *,
-    row: Callable[[Result], str],
-    column: Callable[[Result], str],
+def _table(
+    run: RunFolder, name: str, title: str, rows: Mapping[str, str], metrics: Mapping[str, str]
 ) -> Table:
-    """A table with one result per cell; a cell that no result fills is ``n/a``.
-
-    Args:
-        name: of its files.
-        title: above it.
-        results: one per cell.
-        row: the row of a result.
-        column: the column of a result.
-    """
-    found = {(row(r), column(r)): r for r in results}
-    rows = list(dict.fromkeys(key[0] for key in found))
-    columns = list(dict.fromkeys(key[1] for key in found))
-    notes = ("n/a: not measured.",) if len(found) < len(rows) * len(columns) else ()
-    lines = [Row(label, tuple(_cell(found.get((label, c))) for c in columns)) for label in rows]
-    return Table(name, title, tuple(columns), tuple(lines), notes)
-
-
-def _cell(result: Result | None) -> Cell:
-    if result is None:
-        return Cell()
-    return Cell(result.value, low=result.low, high=result.high, seen=result.seen_in_calibration)
-
-
-def _classifier_table(run: RunFolder) -> Table:
-    return _pivot(
-        "classifier",
-        "The classifier on the test images",
-        [r for r in run.results if r.method == "classifier" and r.metric in _CLASSIFIER],
-        row=lambda r: r.dataset,
-        column=lambda r: _CLASSIFIER[r.metric],
+    """A table of these metrics, by title, with a row per dataset; what was measured of them."""
+    method = "classifier" if name == "classifier" else _methods(run)[-1]
+    found = {
+        (r.dataset, r.metric): Cell(r.value, low=r.low, high=r.high, seen=r.seen_in_calibration)
+        for r in run.results
+        if r.method == method and r.dataset in rows
+    }
+    measured = [metric for metric in metrics if any(key[1] == metric for key in found)]
+    lines = tuple(
+        Row(label, tuple(found.get((dataset, m), Cell()) for m in measured))
+        for dataset, label in rows.items()
     )
-
-
-def _is_probability(result: Result, dataset: str) -> bool:
-    return result.dataset == dataset and result.metric in _PROBABILITY
-
-
-def _probability_table(run: RunFolder) -> Table:
-    return _pivot(
-        "ood_probability",
-        "Calibration of the probability of OOD, at this share of OOD",
-        [r for name in run.sets for r in run.results if _is_probability(r, name)],
-        row=lambda r: dataset_title(r.dataset, r.group),
-        column=lambda r: _PROBABILITY[r.metric],
-    )
+    missing = any(cell.missing for line in lines for cell in line.cells)
+    notes = ("n/a: not measured.",) if missing else ()
+    return Table(name, title, tuple(metrics[m] for m in measured), lines, notes)
 
 
 # -- page ----------------------------------------------------------------------------------------
@@ -235,9 +201,14 @@ def _other_scores(run: RunFolder) -> list[Section]:
 def _calibration(run: RunFolder) -> Section:
     has_probability = "probability" in run.scores["test"]
     drawings = [*_classifier_reliability(run), *(_ood_reliability(run) if has_probability else ())]
-    blocks: list[PageBlock] = [_classifier_table(run), drawings]
+    title = "The classifier on the test images"
+    classifier = _table(run, "classifier", title, {"test": "test"}, _CLASSIFIER)
+    blocks: list[PageBlock] = [classifier, drawings]
     if has_probability:
-        blocks += [_text("probability"), _probability_table(run)]
+        title = "Calibration of the probability of OOD, at this share of OOD"
+        sets = {name: dataset_title(name, group) for name, group in run.sets.items()}
+        probability = _table(run, "ood_probability", title, sets, _PROBABILITY)
+        blocks += [_text("probability"), probability]
     else:
         blocks.append(_text("no_probability"))
     return Section("Calibration", blocks)

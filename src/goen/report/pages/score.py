@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -15,15 +14,11 @@ from goen.gate.prediction import ScoreRow
 from goen.gate.rates import Rates
 from goen.io.files import printable
 from goen.io.provenance import versions
-from goen.report.blocks import FactTable, Page, PageBlock, Paragraph, Section, text_of
-from goen.report.cards import (
-    explain_neighbours,
-    make_cards,
-    training_images,
-    with_thumbnails,
-)
-from goen.report.gallery import Card, Gallery
+from goen.report.blocks import FactTable, Page, PageBlock, Paragraph, Section
+from goen.report.cards import explain_neighbours, gate_gallery, make_cards
+from goen.report.gallery import Card
 from goen.report.page import write_single_page
+from goen.report.texts import named, text_of
 from goen.scoring.pipeline import ScoredBatch
 
 _text = partial(text_of, "score.html")
@@ -33,24 +28,9 @@ MOST_UNREADABLE = 200
 _MOST_CLASSES = 50
 
 
-@dataclass(frozen=True, order=True)
-class _Rank:
-    """The place of an image in the gallery: lowest p-value, highest score, first in the list."""
-
-    p_value: float
-    minus_score: float
-    place: tuple[int, int]
-
-
+# The place of an image in the gallery: p-value, score times -1, and place in the list of inputs.
+_Rank = tuple[float, float, tuple[int, int]]
 _Kept = tuple[_Rank, Path, Card]
-
-
-@dataclass(frozen=True)
-class _Taken:
-    """What a process has seen of some shards."""
-
-    kept: list[_Kept]
-    counts: Counter[float]
 
 
 class SuspiciousImages:
@@ -72,7 +52,7 @@ class SuspiciousImages:
         """Keep what is among the most suspicious."""
         p, score = batch.prediction.p_value.tolist(), batch.prediction.score.tolist()
         shard, first = batch.place
-        ranks = [_Rank(p[i], -score[i], (shard, first + i)) for i in range(len(p))]
+        ranks = [(p[i], -score[i], (shard, first + i)) for i in range(len(p))]
         worst = self.kept[-1][0] if len(self.kept) == self.most else None
         rows = [i for i, rank in enumerate(ranks) if worst is None or rank < worst]
         rows = sorted(rows, key=ranks.__getitem__)[: self.most]
@@ -84,7 +64,7 @@ class SuspiciousImages:
             batch.prediction.take(rows),
         )
         new = [(ranks[i], Path(batch.names[i]), card) for i, card in zip(rows, cards, strict=True)]
-        self.merge(_Taken(new, Counter(p)))
+        self.merge((new, Counter(p)))
 
     def watch_row(self, row: ScoreRow) -> None:
         """Keep the row of a file that could not be read."""
@@ -93,17 +73,18 @@ class SuspiciousImages:
             path, error = str(row["path"]), str(row["error"])
             self.unreadable.append((path, error.removeprefix(path).strip()))
 
-    def take(self) -> _Taken:
+    def take(self) -> tuple[list[_Kept], Counter[float]]:
         """What was kept since the last call; what is worse than it stays left out."""
         new = [one for one in self.kept if one[0] not in self._taken]
-        taken = _Taken(new, self.counts)
-        self._taken, self.counts = {rank for rank, _, _ in self.kept}, Counter()
-        return taken
+        counts, self.counts = self.counts, Counter()
+        self._taken = {rank for rank, _, _ in self.kept}
+        return new, counts
 
-    def merge(self, taken: _Taken) -> None:
+    def merge(self, taken: tuple[list[_Kept], Counter[float]]) -> None:
         """Add what another process has taken."""
-        self.counts.update(taken.counts)
-        self.kept = sorted([*self.kept, *taken.kept], key=lambda kept: kept[0])[: self.most]
+        new, counts = taken
+        self.counts.update(counts)
+        self.kept = sorted([*self.kept, *new], key=lambda kept: kept[0])[: self.most]
 
 
 class ScoreReport:
@@ -137,23 +118,23 @@ class ScoreReport:
 
     def write(self, path: Path, *, overwrite: bool = False) -> None:
         """Write the page."""
-        cards = with_thumbnails(
-            [card for _, _, card in self.images.kept], [file for _, file, _ in self.images.kept]
+        gate, images = self.gate, self.images
+        gallery = gate_gallery(
+            "scored-images",
+            gate,
+            [card for _, _, card in images.kept],
+            [file for _, file, _ in images.kept],
+            self.training,
+            self.training_files,
+            Rates(gate.false_alarm_rate, gate.num_held_out, images.counts),
         )
-        images = {}
-        if self.training is not None:
-            images = training_images(cards, self.training, self.training_files)
-        kept, _ = self.gate.detector.num_kept
-        gallery = Gallery(
-            name="scored-images",
-            cards=cards,
-            classes=self.gate.classes,
-            cues=self.gate.detector.cue_names if self.gate.has_cue_p_values else (),
-            layers=self.gate.detector.features if kept else (),
-            rates=Rates(self.gate.false_alarm_rate, self.gate.num_held_out, self.images.counts),
-            training=images,
-        )
-        page = Page("Scored images", self._summary(), self._sections(gallery))
+        sections = [Section("Images", [gallery, explain_neighbours(gate)])]
+        if images.num_unreadable:
+            shown = len(images.unreadable)
+            text = _text("unreadable", total=images.num_unreadable, shown=shown)
+            table = FactTable(("file", "reason"), images.unreadable)
+            sections.append(Section("Unreadable files", [text, table]))
+        page = Page("Scored images", self._summary(), [*sections, self._origin()])
         write_single_page(page, path, overwrite=overwrite)
 
     def _summary(self) -> list[PageBlock]:
@@ -170,18 +151,9 @@ class ScoreReport:
         blocks: list[PageBlock] = [Paragraph(lead, "lead"), text]
         kept = self.images.kept
         if total > len(kept):
-            left_out = _text("left_out", kept=len(kept), total=total, highest=kept[-1][0].p_value)
+            left_out = _text("left_out", kept=len(kept), total=total, highest=kept[-1][0][0])
             blocks.append(Paragraph(left_out, "warn"))
         return blocks
-
-    def _sections(self, gallery: Gallery) -> list[Section]:
-        sections = [Section("Images", [gallery, explain_neighbours(self.gate)])]
-        unreadable, total = self.images.unreadable, self.images.num_unreadable
-        if total:
-            text = _text("unreadable", total=total, shown=len(unreadable))
-            table = FactTable(("file", "reason"), unreadable)
-            sections.append(Section("Unreadable files", [text, table]))
-        return [*sections, self._origin()]
 
     def _origin(self) -> Section:
         gate = self.gate
@@ -196,7 +168,7 @@ class ScoreReport:
             ("thresholds", "one per predicted class" if gate.per_class else "one"),
             ("images are read as", form),
             ("images are resized to", f"{size}, {RESIZE_FILTER}"),
-            ("versions", ", ".join(f"{name} {number}" for name, number in versions().items())),
+            ("versions", named(versions())),
         ]
         return Section("Origin", [FactTable(("what", "value"), rows)])
 

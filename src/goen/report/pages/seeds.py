@@ -4,12 +4,13 @@ from collections.abc import Sequence
 
 from goen.io.results import Result
 from goen.metrics import over_seeds
-from goen.report.blocks import Drawing, Page, Paragraph, Section, text_of
+from goen.report.blocks import Drawing, Page, Paragraph, Section
 from goen.report.comparison import apart_notes, left_out_notes
 from goen.report.figures.bench import seed_points
 from goen.report.run_folder import RunFolder
 from goen.report.summary import Study, Summary
 from goen.report.table import Cell, Row, Table
+from goen.report.texts import text_of
 
 _DRAWN = {
     "auroc": "AUROC",

@@ -16,20 +16,11 @@ from goen.errors import DataError
 from goen.functional.ranking import Floats
 from goen.monitor.journal import EVENTS, IMAGES, STATE
 from goen.monitor.state import CLASS, SCORE, change
-from goen.report.blocks import (
-    Details,
-    Drawing,
-    FactTable,
-    Page,
-    PageBlock,
-    Paragraph,
-    Section,
-    slug,
-    text_of,
-)
+from goen.report.blocks import Details, Drawing, FactTable, Page, PageBlock, Paragraph, Section
 from goen.report.figures.watch import HIGHEST, e_value_lines, flagged_band, image_grid, p_value_map
 from goen.report.run_folder import file_hashes
 from goen.report.table import Cell, Row, Table, share_cell
+from goen.report.texts import slug, text_of
 from goen.report.watch_folder import WatchFolder
 
 _text = partial(text_of, "watch.html")
