@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 
 from goen.errors import ArtifactError, UsageError
 from goen.monitor import Monitor
-from goen.monitor.saving import load_monitor, monitor_bytes, write_monitor
+from goen.monitor.saving import load_parts, monitor_bytes, write_monitor
 from tests.monitor.predictions import digit_gate, like_held_out
 
 
@@ -72,8 +72,8 @@ def test_nothing_is_replaced_unless_asked(tmp_path: Path) -> None:
 
 def test_what_is_saved_beside_it_comes_back(tmp_path: Path) -> None:
     monitor, file = example(tmp_path)
-    write_monitor(monitor_bytes(monitor, {"bytes": 17}), file, overwrite=True)
-    assert load_monitor(file)[1].count("bytes") == 17
+    write_monitor(monitor_bytes(monitor.parts, {"bytes": 17}), file, overwrite=True)
+    assert load_parts(file)[1].count("bytes") == 17
 
 
 # -- damage ----------------------------------------------------------------------------------

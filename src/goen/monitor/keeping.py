@@ -19,7 +19,7 @@ from goen.monitor.guarantee import Guarantee
 from goen.monitor.inputs import MonitoredGate
 from goen.monitor.journal import STATE, Journal
 from goen.monitor.monitor import Monitor
-from goen.monitor.saving import load_monitor, monitor_bytes, write_monitor
+from goen.monitor.saving import load_parts, monitor_bytes, write_monitor
 from goen.monitor.state import MonitorState, change
 
 WATCH = "watch"
@@ -121,7 +121,8 @@ class KeptMonitor:
             self._record([], self.opened)
 
     def _resume(self, file: Path, gate: Gate, settings: MonitorSettings) -> None:
-        self.monitor, extra = load_monitor(file)
+        parts, extra = load_parts(file)
+        self.monitor = Monitor.of_parts(parts)
         settings.check(self.monitor, gate, file)
         try:
             self.history = [point.content for point in extra.parts("history")]
@@ -175,7 +176,7 @@ class KeptMonitor:
             if self.file is None or not self._unsaved:
                 return
             journal = {} if self.journal is None else {"journal": self.journal.to_json()}
-            content = monitor_bytes(self.monitor, {"history": self.history, **journal})
+            content = monitor_bytes(self.monitor.parts, {"history": self.history, **journal})
             self._unsaved = False
         try:
             write_monitor(content, self.file, overwrite=True)

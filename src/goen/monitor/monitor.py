@@ -12,11 +12,18 @@ from goen.functional.ranking import Floats
 from goen.gate import Gate, Prediction
 from goen.monitor.guarantee import Guarantee
 from goen.monitor.inputs import MonitoredGate, Numbers, as_scores, held_out_values
-from goen.monitor.state import CLASS, SCORE, Batch, MonitorState, StreamState
-from goen.monitor.streams import Streams, begin, checked_values
+from goen.monitor.saving import MonitorParts, load_parts, monitor_bytes, write_monitor
+from goen.monitor.state import (
+    CLASS,
+    FLAGGED_WINDOW,
+    SCORE,
+    Batch,
+    MonitorState,
+    StreamState,
+)
+from goen.monitor.streams import begin, checked_values
 
-FLAGGED_WINDOW = 1000
-"""The share flagged is that of so many last images."""
+_NO_FLAGS = np.zeros(0, dtype=np.bool_)
 
 
 class Monitor:
@@ -54,7 +61,6 @@ class Monitor:
     """
 
     gate: MonitoredGate | None
-    flags: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
     _batch: Batch | None = None
 
     def __init__(
@@ -70,7 +76,8 @@ class Monitor:
         # Half of the allowed false alarms for the score, the rest in equal parts.
         weights = {name: 0.5 / (len(values) - 1) for name in values} | {SCORE: 0.5}
         streams = begin(values, weights, {CLASS}, seed=seed, starts=guarantee.starts)
-        self.gate, self.guarantee, self.streams = MonitoredGate.of(gate), guarantee, streams
+        self.gate, self.guarantee = MonitoredGate.of(gate), guarantee
+        self.streams, self.flags = streams, _NO_FLAGS
 
     @classmethod
     def from_scores(
@@ -97,14 +104,19 @@ class Monitor:
         weights = {name: 1 / len(values) for name in values}
         guarantee = _guarantee(alarm_probability, average_run_length)
         streams = begin(values, weights, set(), seed=seed, starts=guarantee.starts)
-        return cls.of_parts(None, guarantee, streams)
+        return cls.of_parts(MonitorParts(None, guarantee, streams, _NO_FLAGS))
 
     @classmethod
-    def of_parts(cls, gate: MonitoredGate | None, guarantee: Guarantee, streams: Streams) -> Self:
+    def of_parts(cls, parts: MonitorParts) -> Self:
         """A monitor made of its parts, such as those that were saved."""
         monitor = cls.__new__(cls)
-        monitor.gate, monitor.guarantee, monitor.streams = gate, guarantee, streams
+        monitor.gate, monitor.guarantee, monitor.streams, monitor.flags = parts
         return monitor
+
+    @property
+    def parts(self) -> MonitorParts:
+        """What is saved of it."""
+        return MonitorParts(self.gate, self.guarantee, self.streams, self.flags)
 
     def __repr__(self) -> str:
         return f"Monitor({', '.join(self.streams.names)}; {self.state})"
@@ -192,23 +204,16 @@ class Monitor:
         Raises:
             UsageError: a file is there, and ``overwrite`` is not set.
         """
-        from goen.monitor.saving import (  # it makes monitors, so it imports this module
-            monitor_bytes,
-            write_monitor,
-        )
-
-        write_monitor(monitor_bytes(self), Path(file), overwrite=overwrite)
+        write_monitor(monitor_bytes(self.parts), Path(file), overwrite=overwrite)
 
     @classmethod
-    def load(cls, file: Path | str) -> "Monitor":
+    def load(cls, file: Path | str) -> Self:
         """The monitor that was saved in this file; it continues with the same numbers.
 
         Raises:
             ArtifactError: there is none, or it is damaged or of another version.
         """
-        from goen.monitor.saving import load_monitor  # it makes monitors, so it imports this module
-
-        return load_monitor(Path(file))[0]
+        return cls.of_parts(load_parts(Path(file))[0])
 
 
 def _guarantee(alarm_probability: float | None, average_run_length: int | None) -> Guarantee:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -26,8 +26,7 @@ from goen.io.provenance import versions
 from goen.io.tensors import Tensors, read_tensors, tensor_header
 from goen.monitor.guarantee import Guarantee
 from goen.monitor.inputs import MonitoredGate
-from goen.monitor.monitor import FLAGGED_WINDOW, Monitor
-from goen.monitor.state import ChangePoint
+from goen.monitor.state import FLAGGED_WINDOW, ChangePoint
 from goen.monitor.streams import Stream, Streams
 
 FORM = 1
@@ -35,7 +34,16 @@ _KEY = "goen_monitor"
 _MIXTURE = ("capital", "joined", "gains", "lowest", "since")
 
 
-def monitor_bytes(monitor: Monitor, extra: JsonObject | None = None) -> bytes:
+class MonitorParts(NamedTuple):
+    """What a monitor consists of; its attributes have the same names."""
+
+    gate: MonitoredGate | None
+    guarantee: Guarantee
+    streams: Streams
+    flags: NDArray[np.bool_]
+
+
+def monitor_bytes(monitor: MonitorParts, extra: JsonObject | None = None) -> bytes:
     """The content of a file with this monitor, and ``extra`` with it."""
     arrays = _arrays(monitor)
     manifest = {
@@ -63,7 +71,7 @@ def write_monitor(content: bytes, file: Path, *, overwrite: bool = False) -> Non
         temporary.write_bytes(content)
 
 
-def _arrays(monitor: Monitor) -> dict[str, NDArray[Any]]:
+def _arrays(monitor: MonitorParts) -> dict[str, NDArray[Any]]:
     streams = monitor.streams
     arrays: dict[str, NDArray[Any]] = {"flags": monitor.flags}
     arrays |= {name: getattr(streams.mixture, name) for name in _MIXTURE}
@@ -85,7 +93,7 @@ def _digest(arrays: Mapping[str, NDArray[Any]]) -> str:
     return digest.hexdigest()
 
 
-def load_monitor(file: Path) -> tuple[Monitor, Manifest]:
+def load_parts(file: Path) -> tuple[MonitorParts, Manifest]:
     """The saved monitor and what was saved with it.
 
     Raises:
@@ -116,7 +124,7 @@ def load_monitor(file: Path) -> tuple[Monitor, Manifest]:
         ) from error
 
 
-def _rebuilt(manifest: Manifest, tensors: Tensors) -> Monitor:
+def _rebuilt(manifest: Manifest, tensors: Tensors) -> MonitorParts:
     given = manifest.part("guarantee")
     length = given.count("average_run_length") if "average_run_length" in given else None
     chance = given.number("alarm_probability") if "alarm_probability" in given else None
@@ -125,9 +133,7 @@ def _rebuilt(manifest: Manifest, tensors: Tensors) -> Monitor:
     flags = tensors["flags"].numpy()
     if flags.dtype != np.bool_ or flags.ndim != 1 or len(flags) > FLAGGED_WINDOW:
         raise ValueError("its flags are not those of a monitor")
-    monitor = Monitor.of_parts(_gate(manifest, tensors), guarantee, streams)
-    monitor.flags = flags
-    return monitor
+    return MonitorParts(_gate(manifest, tensors), guarantee, streams, flags)
 
 
 def _streams(manifest: Manifest, tensors: Tensors, guarantee: Guarantee) -> Streams:

@@ -9,6 +9,8 @@ from goen.functional.ranking import Floats
 SCORE = "score"
 CLASS = "predicted class"
 """The names of two streams; the others are called as the cues that they follow."""
+FLAGGED_WINDOW = 1000
+"""The share flagged is that of so many last images."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from goen.functional.ranking import Floats
 from goen.io.manifest import Manifest
 from goen.monitor import Monitor, MonitorState
 from goen.monitor.journal import EVENTS, IMAGES, STATE, read_json_lines
-from goen.monitor.saving import load_monitor
+from goen.monitor.saving import load_parts
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,8 @@ def read_watch(folder: Path) -> WatchFolder:
     Raises:
         ArtifactError: something in it is missing or damaged.
     """
-    monitor, extra = load_monitor(folder / STATE)
+    parts, extra = load_parts(folder / STATE)
+    monitor = Monitor.of_parts(parts)
     names = monitor.streams.names
     count = monitor.images
     p_values, log_e_value = np.empty((count, len(names))), np.empty((count, len(names)))
