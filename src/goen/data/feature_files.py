@@ -203,7 +203,8 @@ def read_tensor_file(file: Path) -> FeatureFile:
         named = _CLASSES in arrays and arrays[_CLASSES].dtype.kind == "U"
         classes = tuple(map(str, arrays.pop(_CLASSES))) if named else ()
         classifier = _classifier(arrays)
-    return FeatureFile(_checked(file, arrays, labels), labels, classifier, classes)
+    _check(file, arrays, labels)
+    return FeatureFile(arrays, labels, classifier, classes)
 
 
 def _classifier(arrays: dict[str, NDArray[Any]]) -> LinearClassifier | None:
@@ -259,19 +260,15 @@ def _as_numpy(values: Tensor) -> NDArray[Any]:
 
 def _read_parquet(file: Path) -> dict[str, NDArray[Any]]:
     try:
-        import pyarrow as pa
         import pyarrow.parquet as pq
+        from pyarrow.types import is_fixed_size_list, is_large_list, is_list
     except ImportError as error:
         raise ExtraMissing("Parquet needs pyarrow: pip install 'goen[parquet]'.") from error
     arrays: dict[str, NDArray[Any]] = {}
-    try:
-        table = pq.read_table(file)
-    except pa.ArrowException as error:
-        raise ValueError(str(error)) from error
+    table = pq.read_table(file)
     for name in table.column_names:
         column = table[name].combine_chunks()
-        kinds = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-        if any(is_kind(column.type) for is_kind in kinds):
+        if any(of(column.type) for of in (is_list, is_large_list, is_fixed_size_list)):
             rows = column.to_numpy(zero_copy_only=False)
             arrays[name] = np.stack(rows) if len(rows) else np.zeros((0, 0))
         elif name in LABEL_NAMES:
@@ -279,22 +276,19 @@ def _read_parquet(file: Path) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-def _checked(
-    file: Path, arrays: Mapping[str, NDArray[Any]], labels: NDArray[Any] | None
-) -> dict[str, NDArray[Any]]:
+def _check(file: Path, arrays: Mapping[str, NDArray[Any]], labels: NDArray[Any] | None) -> None:
+    """Raise a ``DataCorrupt`` unless there are numbers, as many rows of each as labels."""
     if not arrays:
         raise DataCorrupt(f"{file} holds no features: arrays (N, D), or columns of lists.")
-    counts = {name: len(array) for name, array in arrays.items() if array.ndim}
+    counts = {} if labels is None else {"labels": labels.size}
     for name, array in arrays.items():
         if not array.ndim or array.dtype.kind not in "fiub":
             raise DataCorrupt(
                 f"{file}: {name} should be an array (N, ...) of numbers, got {array.shape} of "
                 f"{array.dtype}."
             )
-    if labels is not None:
-        if labels.ndim != 1 or labels.dtype.kind not in "iuUS":
-            raise DataCorrupt(f"{file}: labels are whole numbers or names, got {labels.dtype}.")
-        counts["labels"] = len(labels)
+        counts[name] = len(array)
+    if labels is not None and (labels.ndim != 1 or labels.dtype.kind not in "iuU"):
+        raise DataCorrupt(f"{file}: labels are whole numbers or names, got {labels.dtype}.")
     if len({*counts.values()}) > 1 or not min(counts.values()):
         raise DataCorrupt(f"{file}: as many rows of each, one or more; got {counts}.")
-    return dict(arrays)
