@@ -33,7 +33,7 @@ from goen.scoring.sinks import RowSink
 from goen.scoring.sources import Sources
 from tests.gate.test_gate import make_gate
 from tests.image_sources import Seen, encoded, scored_rows, write_folder, write_parquet, write_tar
-from tests.scoring.test_job import score_job
+from tests.scoring.test_score_folder import score_job
 from tests.scoring.test_scorer import check_scored, contents
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'goen[ray]'")

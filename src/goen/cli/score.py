@@ -15,6 +15,7 @@ from goen.cli.output.scores import print_scores, print_sentence
 from goen.data.images.finding import describe_skipped
 from goen.errors import UsageError, unknown
 from goen.escaping import visible
+from goen.gate import Gate
 from goen.gate.prediction import ScoreRow
 from goen.progress import shown
 from goen.scoring.flagged_copies import FlaggedCopies
@@ -155,14 +156,9 @@ def _print_summary(
         f"engine: {summary.engine}"
     )
     if row_format == "table":
-        more = ", ..." if len(gate.classes) > _MOST_CLASSES else ""
-        each = ", and of each predicted class of them," if gate.per_class else ""
         print()
         print_sentence(sentence)
-        print_sentence(
-            f"The gate {name} classifies {', '.join(gate.classes[:_MOST_CLASSES])}{more}. Of "
-            f"images of these{each} it flags at most {gate.false_alarm_rate:.1%} on average."
-        )
+        print_sentence(_about(name, gate))
         return
     note(sentence)
     if output.target is None:
@@ -174,3 +170,12 @@ def _print_summary(
         kept = f", {summary.kept:,} of them from before" if summary.kept else ""
         shards = f": {'1 shard' if summary.shards == 1 else f'{summary.shards:,} shards'}{kept}"
     note(f"written to {output.target}{shards}")
+
+
+def _about(name: str, gate: Gate) -> str:
+    more = ", ..." if len(gate.classes) > _MOST_CLASSES else ""
+    each = ", and of each predicted class of them," if gate.per_class else ""
+    return (
+        f"The gate {name} classifies {', '.join(gate.classes[:_MOST_CLASSES])}{more}. Of images "
+        f"of these{each} it flags at most {gate.false_alarm_rate:.1%} on average."
+    )
