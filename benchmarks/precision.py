@@ -44,9 +44,7 @@ def main() -> None:
                 for precision in ("float32", "bfloat16"):
                     config = replace(settings.training, precision=precision, learning_rate=1e-3)
                     state = _begin(settings.network, config, train, torch.device("cpu"))
-                    actions[precision] = partial(
-                        _step, state.optimiser, state.loss, batch, 0.5, config
-                    )
+                    actions[precision] = partial(_step, state, state.loss, batch, 0.5)
                 taken = interleave(actions, REPEATS)
                 seconds = min(taken["bfloat16"])
                 print(

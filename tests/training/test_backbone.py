@@ -296,7 +296,7 @@ def test_biases_of_batch_norms_learn_faster_and_shrink_as_fast(images: ImageSet)
 def test_the_decay_of_a_faster_bias_is_divided(images: ImageSet) -> None:
     config = TrainingConfig(weight_decay=0.4, norm_bias_rate=8.0)
     loss = TrainingLoss(new_network(NETWORK), config, torch.device("cpu"))
-    others, biases = _parameter_groups(loss, config)
+    others, biases = _parameter_groups(loss)
     assert (others["multiple"], others.get("weight_decay")) == (1.0, None)
     assert (biases["multiple"], biases["weight_decay"]) == (8.0, 0.05)
     assert all(p.ndim == 1 for p in biases["params"])  # type: ignore[attr-defined]
@@ -307,12 +307,12 @@ def test_look_ahead_by_hand(images: ImageSet) -> None:
     torch.manual_seed(0)
     state = _begin(NETWORK, FAST, images, torch.device("cpu"))
     first = {k: v.clone() for k, v in state.network.state_dict().items()}
-    _look_ahead(state, FAST, 0.1)
+    _look_ahead(state, 0.1)
     assert all(torch.equal(v, first[k]) for k, v in state.network.state_dict().items())
     with torch.no_grad():
         state.network.bn1.weight += 1.0  # type: ignore[union-attr,operator]
         state.network.bn1.running_mean += 2.0  # type: ignore[union-attr,operator]
-    _look_ahead(state, FAST, 0.5)
+    _look_ahead(state, 0.5)
     # The average keeps 0.95^3 * 0.5^3 of itself, and the network becomes the average.
     kept = 0.95**3 * 0.125
     now = state.network.state_dict()
@@ -327,8 +327,8 @@ def test_after_look_ahead_the_network_is_the_average(
 ) -> None:
     averages: list[dict[str, torch.Tensor]] = []
 
-    def watched(state: Checkpoint, config: TrainingConfig, progress: float) -> None:
-        _look_ahead(state, config, progress)
+    def watched(state: Checkpoint, progress: float) -> None:
+        _look_ahead(state, progress)
         assert state.average is not None
         averages.append({name: values.clone() for name, values in state.average.items()})
 

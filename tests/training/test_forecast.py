@@ -18,7 +18,7 @@ def test_the_first_step_is_not_measured_and_later_epochs_cost_as_they_are(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     # 100 s for the first step, then 2, 1, 3, 2 and 2 s: 2 s a step.
-    clock = ticking(0.0, 100.0, 10.0)
+    clock = ticking(100.0, 10.0)
     forecast = Forecast([9.0, 9.0, 16.0], 88, clock=lambda: next(clock))
     with caplog.at_level(logging.INFO, "goen"):
         for _ in range(50):

@@ -100,14 +100,14 @@ def train_backbone(
         settings = [network_config.to_json(), config.to_json(), *images]
         state.settings = json.dumps(settings, sort_keys=True)
         load_checkpoint(checkpoint, state)
-    _announce(state, config, train)
+    _announce(state, train)
     with _progress(config, train, state.epoch) as show:
         while state.epoch < config.epochs and not _out_of_patience(state, config.patience):
             broadcast(True)
             started = time.perf_counter()
             found: dict[str, Any] = {
-                **_train_epoch(state, config, train, show),
-                **_measure(state.network, config, validation),
+                **_train_epoch(state, train, show),
+                **_measure(state, validation),
             }
             row = EpochRow(epoch=state.epoch, seconds=time.perf_counter() - started, **found)
             _remember(state, row, config.patience or PATIENCE)
@@ -116,7 +116,7 @@ def train_backbone(
             if on_epoch is not None:
                 on_epoch(row)
     broadcast(False)
-    return _finished(state, config), [EpochRow(**row) for row in state.history]
+    return _finished(state), [EpochRow(**row) for row in state.history]
 
 
 @contextmanager
@@ -139,14 +139,14 @@ def _progress(
         yield show
 
 
-def _announce(state: Checkpoint, config: TrainingConfig, train: ImageSet) -> None:
+def _announce(state: Checkpoint, train: ImageSet) -> None:
     """Send the other processes all that they need; ``parallel`` sends the weights."""
     if num_processes() > 1:
-        network = state.network
+        network, images = state.network, train.fingerprint
         momenta = [momentum.cpu() for momentum in state.momenta().values()]
         average = {name: values.cpu() for name, values in (state.average or {}).items()}
         place = network.mean.device.type
-        broadcast((network.config, config, train.fingerprint, place, state.epoch, momenta, average))
+        broadcast((network.config, state.config, images, place, state.epoch, momenta, average))
 
 
 def help_training(train: ImageSet) -> None:
@@ -168,23 +168,24 @@ def help_training(train: ImageSet) -> None:
             own.copy_(sent)
         state.average = {name: values.to(place) for name, values in average.items()} or None
         while broadcast():
-            _train_epoch(state, config, train, lambda _: None)
+            _train_epoch(state, train, lambda _: None)
             state.epoch += 1
 
 
-def _finished(state: Checkpoint, config: TrainingConfig) -> Backbone:
+def _finished(state: Checkpoint) -> Backbone:
     """The network that the training ends with: the average, the best, or the last."""
     if state.average is not None:
         state.network.load_state_dict(state.average, strict=False)
-    if config.patience is not None and state.best is not None:
+    if state.config.patience is not None and state.best is not None:
         state.network.load_state_dict(state.best)
     return state.network.eval()
 
 
 def _train_epoch(
-    state: Checkpoint, config: TrainingConfig, train: ImageSet, show: Callable[[str], None]
+    state: Checkpoint, train: ImageSet, show: Callable[[str], None]
 ) -> dict[str, float]:
     """Every step of one epoch; its mean loss, its accuracy and the last learning rate."""
+    config = state.config
     losses, hits, seen, done = 0.0, 0.0, 0.0, 0.0
     step = state.epoch * steps_per_epoch(train, config)
     for parameter in state.network.early_parameters():
@@ -196,10 +197,10 @@ def _train_epoch(
         loss_of = parallel(state.loss)
         for batch in batches(train, config, state.epoch, current_rank(), num_processes()):
             done = (state.epoch + batch.done) / config.epochs
-            loss, right = _step(state.optimiser, loss_of, batch, done, config)
+            loss, right = _step(state, loss_of, batch, done)
             step += 1
             if config.look_ahead and step % config.look_ahead == 0:
-                _look_ahead(state, config, done)
+                _look_ahead(state, done)
             losses += loss * len(batch.labels)
             hits += right
             seen += len(batch.labels)
@@ -215,25 +216,21 @@ def _train_epoch(
 
 
 def _step(
-    optimiser: torch.optim.SGD,
-    loss_of: nn.Module,
-    batch: TrainingBatch,
-    progress: float,
-    config: TrainingConfig,
+    state: Checkpoint, loss_of: nn.Module, batch: TrainingBatch, progress: float
 ) -> tuple[float, int]:
     """One step of SGD; the loss and how many labels were right."""
-    for group in optimiser.param_groups:
-        group["lr"] = group["multiple"] * learning_rate(config, progress)
+    for group in state.optimiser.param_groups:
+        group["lr"] = group["multiple"] * learning_rate(state.config, progress)
     loss, right = loss_of(batch, progress)
-    optimiser.zero_grad()
+    state.optimiser.zero_grad()
     loss.backward()
-    optimiser.step()
+    state.optimiser.step()
     return loss.item(), int(right)
 
 
-def _look_ahead(state: Checkpoint, config: TrainingConfig, progress: float) -> None:
+def _look_ahead(state: Checkpoint, progress: float) -> None:
     """Move the average towards the weights, and the weights to the average."""
-    decay = 0.95**config.look_ahead * progress**3
+    decay = 0.95**state.config.look_ahead * progress**3
     current = state.network.state_dict()
     if state.average is None:  # of the weights and of the moments of batch norms
         state.average = {k: v.clone() for k, v in current.items() if v.is_floating_point()}
@@ -252,7 +249,7 @@ def _begin(
     network.prepare(torch.from_numpy(train.read(slice(0, _PREPARING))))
     network.to(device).train()
     optimiser = torch.optim.SGD(
-        _parameter_groups(loss, config),
+        _parameter_groups(loss),
         config.learning_rate,
         config.momentum,
         weight_decay=config.weight_decay,
@@ -308,9 +305,10 @@ def _check_possible(network_config: NetworkConfig, config: TrainingConfig, train
         )
 
 
-def _parameter_groups(loss: TrainingLoss, config: TrainingConfig) -> list[dict[str, object]]:
+def _parameter_groups(loss: TrainingLoss) -> list[dict[str, object]]:
     """What is trained: with the learning rate, or with a multiple of it."""
-    network, multiple = loss.network, config.norm_bias_rate
+    network, config = loss.network, loss.config
+    multiple = config.norm_bias_rate
     biases: set[nn.Parameter] = set()
     if multiple != 1:
         norms = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
@@ -331,18 +329,17 @@ def _parameter_groups(loss: TrainingLoss, config: TrainingConfig) -> list[dict[s
     return groups
 
 
-def _measure(
-    network: Backbone, config: TrainingConfig, validation: ImageSet
-) -> dict[str, float | None]:
+def _measure(state: Checkpoint, validation: ImageSet) -> dict[str, float | None]:
     """Loss, accuracy, and the shape of z, from one pass over the validation images."""
+    network, temperature = state.network, state.config.logit_norm
     loss, hits, start = 0.0, 0, 0
     statistics = ClassStatistics(network.config.num_classes, network.z_width)
     for outputs in stream(network, validation):
         labels = torch.from_numpy(validation.labels[start : start + len(outputs)])
         logits = outputs.logits
-        if config.logit_norm:
+        if temperature:
             # The cross-entropy of logits depends on their length, which this training leaves free.
-            mean = logit_norm_loss(logits, labels, temperature=config.logit_norm)
+            mean = logit_norm_loss(logits, labels, temperature=temperature)
             loss += mean.item() * len(outputs)
         else:
             loss += cross_entropy(logits, labels, reduction="sum").item()

@@ -15,6 +15,7 @@ from goen.io.files import whole_file
 from goen.io.manifest import Manifest
 from goen.io.tensors import Tensors
 from goen.models import Backbone
+from goen.training.config import TrainingConfig
 from goen.training.losses import TrainingLoss
 
 # What a checkpoint holds beside the weights that are trained.
@@ -40,6 +41,10 @@ class Checkpoint:
     @property
     def network(self) -> Backbone:
         return self.loss.network
+
+    @property
+    def config(self) -> TrainingConfig:
+        return self.loss.config
 
     def momenta(self) -> dict[str, Tensor]:
         """The momentum of each parameter that the optimiser moves, by its name."""

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from logging import getLogger
 
 _log = getLogger(__name__)
@@ -11,17 +12,19 @@ _WARM_UP = 1
 _MEASURED = 5
 
 
+@dataclass
 class Forecast:
     """Logs the time a training will take, once, after its first steps.
 
-    Args:
+    Attributes:
         costs: of a step in each epoch that is left, in any unit; the first is that of the steps
             that are measured. A convolutional network's is the number of pixels.
         steps_per_epoch: of each.
         clock: seconds since any moment.
+        seconds: the forecast, once it is known.
 
     Example:
-        >>> times = iter([0.0, 2.0, 7.0])
+        >>> times = iter([2.0, 7.0])
         >>> forecast = Forecast([1.0, 4.0], 60, clock=lambda: next(times))
         >>> for _ in range(6):
         ...     forecast.step()
@@ -29,32 +32,26 @@ class Forecast:
         300.0
     """
 
-    def __init__(
-        self,
-        costs: Sequence[float],
-        steps_per_epoch: int,
-        clock: Callable[[], float] = time.perf_counter,
-    ) -> None:
-        self._costs = costs
-        self._steps_per_epoch = steps_per_epoch
-        self._clock = clock
-        self._started = clock()
-        self._steps = 0
-        self.seconds: float | None = None
+    costs: Sequence[float]
+    steps_per_epoch: int
+    clock: Callable[[], float] = time.perf_counter
+    seconds: float | None = None
+    _steps: int = 0
+    _started: float = 0.0
 
     def step(self) -> None:
         """To be called after each step."""
-        if self.seconds is not None or self._steps_per_epoch < _WARM_UP + _MEASURED:
+        if self.seconds is not None or self.steps_per_epoch < _WARM_UP + _MEASURED:
             return
         self._steps += 1
         if self._steps == _WARM_UP:
-            self._started = self._clock()
+            self._started = self.clock()
         elif self._steps == _WARM_UP + _MEASURED:
-            each = (self._clock() - self._started) / _MEASURED
-            total = sum(self._costs) / self._costs[0] * self._steps_per_epoch
+            each = (self.clock() - self._started) / _MEASURED
+            total = sum(self.costs) / self.costs[0] * self.steps_per_epoch
             self.seconds = each * total
             _log.info(
-                f"training: about {readable(self.seconds)} for {len(self._costs)} epochs, by the "
+                f"training: about {readable(self.seconds)} for {len(self.costs)} epochs, by the "
                 f"first {_MEASURED} steps; validation adds a little"
             )
 
