@@ -67,7 +67,10 @@ def extract(
     spec, few = find_input_spec(first, asked, batches.name), take(first, slice(2))
     if not own and _returns_outputs(network, few):
         if (layers, logits, preprocess, tokens, layout) != ("auto", None, None, "mean", "auto"):
-            raise _has_its_own_features(network)
+            raise UsageError(
+                f"{type(network).__name__} returns goen.Outputs, with logits and features of its "
+                "own: layers, logits, preprocess, tokens and layout are settings for other models."
+            )
     else:
         network = load_extractor(
             opened,
@@ -110,13 +113,6 @@ def load_extractor(
             inputs="images" if images else "tensors",
             **settings,
         )
-
-
-def _has_its_own_features(network: nn.Module) -> UsageError:
-    return UsageError(
-        f"{type(network).__name__} returns goen.Outputs, with logits and features of its own: "
-        "layers, logits, preprocess, tokens and layout are settings for other models."
-    )
 
 
 def _copied(classifier: LinearClassifier | None) -> LinearClassifier | None:

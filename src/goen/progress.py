@@ -73,17 +73,15 @@ def bar() -> Progress:
     )
 
 
-@contextmanager
-def download_bar(description: str) -> Iterator[Progress]:
-    """A bar in bytes, with speed and time left."""
-    with _progress(
+def download_bar(description: str) -> Progress:
+    """A bar in bytes, with speed and time left, to use as a context."""
+    return _progress(
         TextColumn(description, markup=False),
         BarColumn(),
         DownloadColumn(),
         TransferSpeedColumn(),
         TimeRemainingColumn(),
-    ) as progress:
-        yield progress
+    )
 
 
 @contextmanager

@@ -226,7 +226,7 @@ def test_a_loaded_detector_is_the_same_to_the_last_bit(ood: bool) -> None:
     again = loaded.probability(score)
     assert (probability is None and again is None) or torch.equal(probability, again)
     assert str(loaded) == str(detector)
-    assert loaded.ood_cues.keys() == detector.ood_cues.keys()
+    assert loaded.ood_cues_.keys() == detector.ood_cues_.keys()
     for classes, late in ((CLASSES, 5), (CLASSES + 1, 4)):
         with pytest.raises(ValueError, match="another network"):
             GoenM().load_state(detector.state(), {"early": 6, "late": late}, classes)

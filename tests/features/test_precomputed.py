@@ -50,7 +50,10 @@ def test_chunks_add_up_to_the_same_bytes_in_any_order() -> None:
         ({"a": torch.rand(2, 3)}, r"a has shape \(N, 2\), got \(2, 3\)"),
         ({"a": torch.rand(2)}, r"a has shape \(N, 2\), got \(2,\)"),
         ({"a": torch.rand(2, 2)}, "logits"),
-        ({"a": torch.rand(2, 2), "logits": torch.rand(2, 5)}, r"Logits have shape \(N, 4\)"),
+        (
+            {"a": torch.rand(2, 2), "logits": torch.rand(2, 5)},
+            r"logits has shape \(N, 4\)",
+        ),
     ],
 )
 def test_other_features_are_refused(inputs: dict[str, torch.Tensor], message: str) -> None:

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
+from types import MappingProxyType
 from typing import ClassVar, NamedTuple, Self, final
 
 import torch
@@ -150,9 +151,10 @@ class Detector(ABC):
         return (1,) * len(self.cue_names)
 
     @property
+    @final
     def has_probability(self) -> bool:
         """Whether OOD images took part in the fit, so that ``probability`` is known."""
-        return False
+        return self.probability(torch.zeros(0, dtype=torch.float64)) is not None
 
     def probability(self, score: Tensor) -> Tensor | None:
         """P(OOD) of scores ``(N,)`` at 50 % prevalence; ``None`` without OOD images in the fit."""
@@ -239,10 +241,8 @@ class Detector(ABC):
     keeps_calibration: ClassVar[bool] = False
     """Whether ``recalibrate`` needs only what is new."""
 
-    @property
-    def ood_cues(self) -> Mapping[str, Tensor]:
-        """The cues of the OOD images that it was calibrated with, as far as they are kept."""
-        return {}
+    ood_cues_: Mapping[str, Tensor] = MappingProxyType({})
+    """The cues of the OOD images that it was calibrated with, as far as they are kept."""
 
     def recalibrate(self, held_out: Outputs | None, ood: Mapping[str, Outputs]) -> None:
         """Calibrate again; with ``keeps_calibration`` what is not given stays as it was."""

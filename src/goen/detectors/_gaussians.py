@@ -27,6 +27,9 @@ _SHRINKAGES = ("none", "oas", "ledoit_wolf")
 class ClassGaussians:
     """Class means and one covariance of a feature, and the distance to the nearest class.
 
+    Attributes:
+        statistics: what was fitted.
+
     Args:
         feature: which of the outputs' features to measure.
         unit_length: divide every feature vector by its length first.
@@ -59,14 +62,13 @@ class ClassGaussians:
         self.ridge = ridge
         self.relative_ridge = relative_ridge
         self.shrinkage = shrinkage
-        self.statistics_: ClassStatistics | None = None
         self._whitening: Whitening | None = None
         self._means: Tensor | None = None
         self._share = 0.0
 
     def fit(self, outputs: Outputs, labels: Tensor) -> Self:
         """Forget everything and fit these outputs."""
-        self.statistics_ = None
+        vars(self).pop("statistics", None)
         for block in blocks(len(outputs)):
             self._add(outputs[block], labels[block])
         if self.shrinkage == "ledoit_wolf":
@@ -82,10 +84,10 @@ class ClassGaussians:
 
     def _add(self, outputs: Outputs, labels: Tensor) -> Self:
         rows = self.rows(outputs)
-        if self.statistics_ is None:
+        if not hasattr(self, "statistics"):
             classes = outputs.logits.shape[1]
-            self.statistics_ = ClassStatistics(classes, rows.shape[1], device=rows.device)
-        self.statistics_.update(rows, labels)
+            self.statistics = ClassStatistics(classes, rows.shape[1], device=rows.device)
+        self.statistics.update(rows, labels)
         self._whitening = self._means = None
         return self
 
@@ -93,12 +95,6 @@ class ClassGaussians:
         """The feature vectors as they are measured, ``(N, D)``."""
         rows = outputs.feature(self.feature)
         return normalise(rows) if self.unit_length else rows
-
-    @property
-    def statistics(self) -> ClassStatistics:
-        """What was fitted."""
-        assert self.statistics_ is not None, "not fitted"
-        return self.statistics_
 
     @property
     def absolute_ridge(self) -> float:
@@ -147,9 +143,8 @@ class ClassGaussians:
         tensors.integers("counts", (classes,), low=0, high=_MOST_ROWS)
         tensors.floats("mean_low", (classes, width))
         tensors.floats("within_scatter", (width, width))
-        share = float(tensors.floats("shrinkage", (1,), low=0.0, high=1.0))
-        self.statistics_ = ClassStatistics.from_state({name: tensors[name] for name in known})
-        self._share = share
+        self._share = float(tensors.floats("shrinkage", (1,), low=0.0, high=1.0))
+        self.statistics = ClassStatistics.from_state({name: tensors[name] for name in known})
         self._whitening = self._means = None
         return self
 

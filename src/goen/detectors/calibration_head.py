@@ -39,7 +39,7 @@ class CalibrationHead(nn.Module):
         return out
 
 
-def load_head(state: Mapping[str, Tensor], cues: int = 3) -> CalibrationHead:
+def load_head(state: Mapping[str, Tensor]) -> CalibrationHead:
     """The head with the weights of this state dictionary, in evaluation mode.
 
     Raises:
@@ -48,7 +48,7 @@ def load_head(state: Mapping[str, Tensor], cues: int = 3) -> CalibrationHead:
     tensors = Tensors.of(state)
     # The weights that it begins with are drawn.
     with seeded(0), torch.device("cpu"):
-        head = CalibrationHead(cues)
+        head = CalibrationHead()
     tensors.check_like(head.state_dict(), largest=HEAD_WEIGHT)
     head.load_state_dict(tensors)
     return head.eval()
@@ -95,6 +95,9 @@ class HeadConfig:
         check_seed(self.seed)
 
 
+# The caller may have turned gradients off; weights made in inference mode could not be trained.
+@torch.inference_mode(False)
+@torch.enable_grad()
 def train_head(
     id_cues: Tensor, ood_cues: Mapping[str, Tensor], config: HeadConfig
 ) -> tuple[CalibrationHead, list[float]]:
@@ -119,14 +122,6 @@ def train_head(
     for name, cues in {"ID images": id_cues, **ood_cues}.items():
         if not bool(torch.isfinite(cues).all()):
             raise FitError(f"Cues of {name} are NaN or infinite. Check the images and the network.")
-    # The caller may have turned gradients off; weights made in inference mode could not be trained.
-    with torch.inference_mode(False), torch.enable_grad():
-        return _train(id_cues, ood_cues, config)
-
-
-def _train(
-    id_cues: Tensor, ood_cues: Mapping[str, Tensor], config: HeadConfig
-) -> tuple[CalibrationHead, list[float]]:
     rng = np.random.default_rng(config.seed)
     fit_id, measure_id = _divide(id_cues.float(), config.held_out, rng, "ID images")
     divided = {

@@ -116,10 +116,6 @@ class Goen(Detector):
     def cue_directions(self) -> tuple[int, ...]:
         return (1, -1, 1)
 
-    @property
-    def has_probability(self) -> bool:
-        return self.head_ is not None
-
     def _cues(self, outputs: Outputs) -> Tensor:
         """The paper's m = [log(distance + 1), largest similarity, entropy], ``(N, 3)`` float64."""
         unit = self.gaussians_.rows(outputs)

@@ -1,12 +1,10 @@
 """goen-m: a cue per layer and some of the classifier, fused so that the score rises with each.
 
-A further cue of the logits is an entry in ``_LOGIT_CUES``.
+A further cue of the logits is an entry in ``_LOGIT_CUES`` and its range in ``_cue_ends``.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
 from typing import ClassVar, Literal, Self, cast, final
 
 import numpy as np
@@ -30,17 +28,9 @@ _CUE_TOLERANCE = 1e-6
 _LARGEST_ENERGY = 1e30
 
 
-@dataclass(frozen=True)
-class _OfLogits:
-    """A cue of the logits: its formula, and its range by the number of classes."""
-
-    measure: Callable[[Tensor], Tensor]
-    ends: Callable[[int], tuple[float, float]]
-
-
-_LOGIT_CUES: Mapping[str, _OfLogits] = {
-    "entropy": _OfLogits(entropy, lambda classes: (0.0, math.log(classes))),
-    "energy": _OfLogits(energy_score, lambda classes: (-_LARGEST_ENERGY, _LARGEST_ENERGY)),
+_LOGIT_CUES: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "entropy": entropy,
+    "energy": energy_score,
 }
 
 
@@ -83,7 +73,6 @@ class GoenM(Detector):
     can_update = True
     bank_: Bank
     id_cues_: Tensor | None = None
-    ood_cues_: Mapping[str, Tensor] = MappingProxyType({})
     mean_: Tensor
     std_: Tensor
     weights_: Tensor
@@ -129,10 +118,6 @@ class GoenM(Detector):
         return (*self.features, *self.logit_cues)
 
     @property
-    def has_probability(self) -> bool:
-        return bool(self.ood_cues_)
-
-    @property
     def cue_weights(self) -> Mapping[str, float]:
         return dict(zip(self.cue_names, self.weights_.tolist(), strict=True))
 
@@ -149,7 +134,7 @@ class GoenM(Detector):
     def _cues(self, outputs: Outputs) -> Tensor:
         """The distance in each layer, then the cues of the logits, ``(N, K)`` float64."""
         # The logits first: the distances read the whole bank, and leave little in the caches.
-        uncertainty = [_LOGIT_CUES[name].measure(outputs.logits) for name in self.logit_cues]
+        uncertainty = [_LOGIT_CUES[name](outputs.logits) for name in self.logit_cues]
         distances = [self.bank_.distance(outputs, layer) for layer in self.features]
         return torch.stack([*distances, *uncertainty], dim=1)
 
@@ -158,10 +143,6 @@ class GoenM(Detector):
         self.calibrate_cues(self.cues(held_out), ood_cues)
 
     keeps_calibration = True
-
-    @property
-    def ood_cues(self) -> Mapping[str, Tensor]:
-        return self.ood_cues_
 
     def recalibrate(self, held_out: Outputs | None, ood: Mapping[str, Outputs]) -> None:
         id_cues = self.id_cues_ if held_out is None else self.cues(held_out)
@@ -258,8 +239,11 @@ class GoenM(Detector):
 
     def _cue_ends(self) -> list[tuple[float, float]]:
         """The least and the largest value of each cue; unit vectors are at most 2 apart."""
-        of_logits = [_LOGIT_CUES[name].ends(self.num_classes_) for name in self.logit_cues]
-        return [*((0.0, 2.0) for _ in self.features), *of_logits]
+        ends = {
+            "entropy": (0.0, math.log(self.num_classes_)),
+            "energy": (-_LARGEST_ENERGY, _LARGEST_ENERGY),
+        }
+        return [*((0.0, 2.0) for _ in self.features), *(ends[name] for name in self.logit_cues)]
 
     def _saved_cues(self, tensors: Tensors, name: str) -> Tensor:
         """The tensor of this name, each column in the range of its cue."""

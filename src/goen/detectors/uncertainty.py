@@ -35,9 +35,4 @@ class Uncertainty(Detector):
                 "one (MC dropout, ensemble, evidential, EpiNet, mixture of experts), or a detector "
                 "that does without, such as MaxSoftmax."
             )
-        if outputs.uncertainty.shape != outputs.logits.shape[:1]:
-            raise UsageError(
-                f"Expected one uncertainty per image, ({len(outputs)},), "
-                f"got {tuple(outputs.uncertainty.shape)}."
-            )
         return outputs.uncertainty

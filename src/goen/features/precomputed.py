@@ -87,28 +87,12 @@ class Precomputed(nn.Module):
         return self
 
     def forward(self, inputs: dict[str, Tensor]) -> Outputs:
-        features = {name: self._feature(inputs, name) for name in self.widths}
+        features = {name: _rows_of(inputs, name, width) for name, width in self.widths.items()}
         if not self.has_logits:
             return Outputs(self._nearness(features[self.last]), features)
-        if LOGITS not in inputs:
-            raise unknown("feature", LOGITS, inputs)
-        logits = inputs[LOGITS]
-        if logits.ndim != 2 or logits.shape[1] != self.num_classes:
-            raise UsageError(
-                f"Logits have shape (N, {self.num_classes}), got {tuple(logits.shape)}."
-            )
+        logits = _rows_of(inputs, LOGITS, self.num_classes)
         traced = torch.compiler.is_compiling()
-        return Outputs(logits.float(), features, classifier=None if traced else self.classifier)
-
-    def _feature(self, inputs: Mapping[str, Tensor], name: str) -> Tensor:
-        if name not in inputs:
-            raise unknown("feature", name, inputs)
-        values = inputs[name]
-        if values.ndim != 2 or values.shape[1] != self.widths[name]:
-            raise UsageError(
-                f"The feature {name} has shape (N, {self.widths[name]}), got {tuple(values.shape)}."
-            )
-        return values.float()
+        return Outputs(logits, features, classifier=None if traced else self.classifier)
 
     def _nearness(self, features: Tensor) -> Tensor:
         counted = self.counts.clamp_min(1).to(torch.float64)
@@ -118,6 +102,15 @@ class Precomputed(nn.Module):
         variance = (within / (self.counts.sum() * means.shape[1])).clamp_min(1e-12)
         logits = (_unit(features) @ means.T - lengths / 2) / variance
         return torch.where(self.counts > 0, logits, _NEVER).float()
+
+
+def _rows_of(inputs: Mapping[str, Tensor], name: str, width: int) -> Tensor:
+    if name not in inputs:
+        raise unknown("feature", name, inputs)
+    values = inputs[name]
+    if values.ndim != 2 or values.shape[1] != width:
+        raise UsageError(f"The feature {name} has shape (N, {width}), got {tuple(values.shape)}.")
+    return values.float()
 
 
 def _unit(features: Tensor) -> Tensor:

@@ -241,7 +241,7 @@ def _new_hashes(gate: BaseGate, streams: Mapping[str, BatchStream]) -> dict[str,
 
 def _ood_scores(detector: Detector, kept_by: Detector, found: Passes) -> dict[str, Tensor]:
     """The scores of each kind of OOD images that is at hand: those given, and those kept."""
-    kept = {kind: detector.score_cues(cues) for kind, cues in kept_by.ood_cues.items()}
+    kept = {kind: detector.score_cues(cues) for kind, cues in kept_by.ood_cues_.items()}
     return kept | {kind: detector.score(outputs) for kind, outputs in found.ood.items()}
 
 

@@ -131,7 +131,7 @@ def _threshold(gate: Gate, diagnostics: FitDiagnostics) -> Section:
     by_set = {"held-out (ID)": diagnostics.scores}
     by_set |= {
         f"{kind} (OOD)": gate.detector.score_cues(cues).numpy()
-        for kind, cues in gate.detector.ood_cues.items()
+        for kind, cues in gate.detector.ood_cues_.items()
     }
     alt = (
         f"Histograms of the score of {', '.join(by_set)}, with the threshold at "
@@ -176,7 +176,7 @@ def _cues(gate: Gate, diagnostics: FitDiagnostics) -> Section:
     detector, drawings = gate.detector, []
     for column, name in enumerate(detector.cue_names):
         by_set = {"held-out (ID)": diagnostics.cues[:, column]}
-        for kind, cues in detector.ood_cues.items():
+        for kind, cues in detector.ood_cues_.items():
             by_set[f"{kind} (OOD)"] = cues[:, column].numpy()
         quantity = _QUANTITIES.get(name, "distance" if name in detector.features else "score")
         drawings.append(
