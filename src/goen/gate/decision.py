@@ -58,7 +58,6 @@ class Decided(NamedTuple):
         cues: ``(N, K)``.
         cue_p_values: ``(N, K)``, if the reference has cues.
         probability: ``(N,)``, if the detector has it.
-        finite: ``(N,)``, which images have finite outputs; ``None`` if all have.
     """
 
     label: Tensor
@@ -69,7 +68,6 @@ class Decided(NamedTuple):
     cues: Tensor
     cue_p_values: Tensor | None
     probability: Tensor | None
-    finite: Tensor | None
 
 
 def decide(
@@ -87,7 +85,7 @@ def decide(
         threshold: ``()``, or ``(C,)`` where images are compared within a class; scores above it are
             flagged.
     """
-    finite = _finite_rows(outputs, detector)
+    finite = finite_rows(outputs, detector)
     if finite is not None:
         outputs = _with_zeros(outputs, finite)
     cues = detector.cues(outputs)
@@ -113,7 +111,6 @@ def decide(
         cues=cues,
         cue_p_values=cue_p_values(reference, unusual) if reference.cues else None,
         probability=probability,
-        finite=finite,
     )
 
 
@@ -137,7 +134,7 @@ def _p_values(ordered: Tensor, values: Tensor) -> Tensor:
     return (1 + count_at_least(ordered, values)) / (ordered.shape[0] + 1)
 
 
-def _finite_rows(outputs: Outputs, detector: Detector) -> Tensor | None:
+def finite_rows(outputs: Outputs, detector: Detector) -> Tensor | None:
     """Which images have finite logits and features; ``None`` if all have."""
     parts = [outputs.logits, *(outputs.features[name] for name in detector.features)]
     tracing = torch.compiler.is_compiling()

@@ -9,7 +9,7 @@ from torch import nn
 
 from goen.batch import take
 from goen.data.input_spec import ImageInputs, InputsOption
-from goen.data.inputs import Array, Arrays, Images
+from goen.data.inputs import Array, Images
 from goen.detectors import Detector, make_detector
 from goen.extraction import load_extractor
 from goen.features.extractor import FeatureExtractor
@@ -19,12 +19,12 @@ from goen.features.pooling import Layout, Tokens
 from goen.features.precomputed import Features
 from goen.features.preprocess import InputPreprocessing, Preprocessing
 from goen.gate.base import BaseGate
-from goen.gate.export.engine import EngineOption, choose_engine
+from goen.gate.export.engine import choose_engine
 from goen.gate.export.onnx import write_onnx
 from goen.gate.fitting.features import GivenFeatures, fit_to_features
 from goen.gate.fitting.fit import fit_gate, gate_network, own_classes
 from goen.gate.fitting.sets import FitSets
-from goen.gate.fitting.update import UpdateReport, update_gate
+from goen.gate.fitting.update import update_gate
 from goen.gate.storage.pickling import Pickled, gate_contents, read_contents
 from goen.gate.storage.saving import load_gate, save_gate
 from goen.models.placement import full_precision
@@ -145,7 +145,6 @@ class Gate(BaseGate):
                 gate_network(extractor, flip_averaging, sets.spec),
                 chosen,
                 sets,
-                false_alarm_rate=false_alarm_rate,
                 classes=names,
                 made_from=f"{kind.__module__}:{kind.__qualname__}",
             )
@@ -204,110 +203,11 @@ class Gate(BaseGate):
                 batch_size=batch_size,
             )
 
-    def update(
-        self,
-        *,
-        train: Images | None = None,
-        held_out: Images | None = None,
-        ood: Images | Mapping[str, Images] | None = None,
-        batch_size: int = 128,
-    ) -> "UpdateReport[Self]":
-        """What the update changed, and the updated gate in it. This gate stays as it is.
-
-        Every gate can have new held-out images. More training images need a detector that can be
-        fitted in parts (goen-m, GOEN); new kinds of OOD images, one that keeps what it was
-        calibrated with (goen-m).
-
-        Args:
-            train: more ID images, with labels. The result equals a fit on all of them, old and
-                new. All distances change, so ``held_out`` and every kind of OOD must be given
-                again.
-            held_out: ID images that replace the previous held-out images.
-            ood: new kinds of OOD; the previous ones are kept. A kind of the same name is replaced.
-            batch_size: as for ``fit``.
-
-        Raises:
-            UsageError: images missing that are needed again, or a detector that cannot be updated.
-        """
-        with full_precision():
-            return update_gate(self, train=train, held_out=held_out, ood=ood, batch_size=batch_size)
-
-    def with_engine(self, engine: EngineOption, images: Arrays | None = None) -> Self:
-        """The same gate with its network run by another engine.
-
-        onnxruntime is up to twice as fast as torch on a CPU (``pip install 'goen[onnx]'``). To
-        convert the network takes seconds, once. Everything behind the network stays as it is.
-        Before the engine is used, its predictions are compared with torch's, on images that come
-        with goen. Scores differ in the sixth digit; those that are as close as that to a held-out
-        score count as equal to it, so that no image is flagged for the difference.
-
-        The weights are those of this moment, the number of threads that of ``torch``. ``save``,
-        ``update`` and exports use the model itself; a gate that was updated, copied or sent to
-        another process runs in torch again.
-
-        Args:
-            engine: ``torch``, ``onnxruntime``, or ``auto``: onnxruntime if it is installed and
-                predicts as torch does, else torch, and the reason is logged.
-            images: to compare on, uint8 and of the gate's size; by default images embedded in goen.
-                A gate of other inputs needs some of them.
-
-        Raises:
-            UsageError: onnxruntime is missing, or cannot run this model.
-            ArtifactError: its predictions differ from torch's.
-        """
-        return choose_engine(self, engine, images)
-
-    def save(self, folder: Path | str, *, overwrite: bool = False) -> None:
-        """Write the gate as a folder, whole or not at all.
-
-        Args:
-            folder: becomes the gate.
-            overwrite: replace a folder that goen made, if one is there.
-
-        Raises:
-            UsageError: something is there, or the detector cannot be saved.
-        """
-        with full_precision():
-            save_gate(self, Path(folder), overwrite=overwrite)
-
-    def export(
-        self,
-        path: Path | str,
-        images: Arrays | None = None,
-        *,
-        tolerance: float | None = None,
-        any_size: bool = True,
-        overwrite: bool = False,
-    ) -> None:
-        """Write the gate as one ONNX file that runs without goen, compared with the gate first.
-
-        Args:
-            path: a ``.onnx`` file.
-            images: ``(N, C, H, W)`` of the gate's size and bits to compare on; by default, images
-                made up by goen. A gate of other inputs needs some of them, one of features does
-                not.
-            tolerance: the largest difference allowed between scores, cues, confidences and
-                probabilities: absolute up to 1, relative above. By default 1e-4 for confidences and
-                probabilities, for scores a thousandth of the interquartile range of the held-out
-                scores, at least 1e-5, and for cues a hundredth of their standard deviation, at
-                least 1e-4. Decisions must be equal in any case.
-            any_size: whether images of 8 bits of any height and width are taken, and resized as
-                ``goen.read_image`` does; else only images of the gate's size.
-            overwrite: replace the file if it exists.
-
-        Raises:
-            UsageError: onnx, onnxscript or onnxruntime is missing, ONNX does not support the model
-                or the detector, or something exists at the path.
-            ArtifactError: the file's outputs differ from the gate's.
-        """
-        write_onnx(
-            self,
-            Path(path),
-            images,
-            tolerance=tolerance,
-            any_size=any_size,
-            overwrite=overwrite,
-        )
+    # Functions of their own modules, which document them.
+    update = update_gate
+    with_engine = choose_engine
+    save = save_gate
+    export = write_onnx
 
     def __reduce__(self) -> "tuple[Callable[..., Gate], Pickled]":
         """For pickles: checked bytes and the user's own model."""

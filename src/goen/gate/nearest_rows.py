@@ -8,6 +8,7 @@ import torch
 from goen.checks import check_number
 from goen.detectors import Detector
 from goen.errors import UsageError
+from goen.gate.decision import finite_rows
 from goen.outputs import Outputs
 
 
@@ -42,10 +43,9 @@ def nearest_rows(
     check_number("count", count, whole=True, at_least=1)
     if not detector.num_kept[0]:
         raise UsageError(f"{detector} keeps no training images; goen_m does.")
-    parts = [outputs.logits, *(outputs.features[name] for name in detector.features)]
-    finite = torch.stack([torch.isfinite(part).all(dim=1) for part in parts]).all(dim=0)
-    found: list[NearestImages] = [dict.fromkeys(detector.features, ()) for _ in finite]
-    places = torch.nonzero(finite).flatten()
+    finite = finite_rows(outputs, detector)
+    places = torch.arange(len(outputs)) if finite is None else torch.nonzero(finite).flatten()
+    found: list[NearestImages] = [dict.fromkeys(detector.features, ()) for _ in range(len(outputs))]
     for layer, near in detector.nearest(outputs[places], count).items():
         columns = (near.numbers.tolist(), near.labels.tolist(), near.distances.tolist())
         for place, *row in zip(places.tolist(), *columns, strict=True):

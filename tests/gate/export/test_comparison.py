@@ -3,16 +3,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
 from goen.data.imageset import Pixels
 from goen.errors import ArtifactError
+from goen.gate.decision import cue_p_values
 from goen.gate.export.comparison import (
     ExportOutputs,
     as_outputs,
-    check_decisions,
+    compare_with_gate,
     input_pairs,
-    measure_differences,
 )
 from goen.gate.threshold import engine_tolerance
 from tests.gate.export.test_onnx import GATES, own_gate
@@ -51,11 +52,9 @@ def test_every_output_is_compared(
         found = honest(batch)
         return {**found, name: change(found[name])}
 
-    slack = measure_differences(gate, honest, pairs)
-    assert slack < 1e-9
-    check_decisions(gate, honest, pairs, slack)
+    assert compare_with_gate(gate, lambda _: honest, pairs) < 1e-9
     with pytest.raises(ArtifactError, match=message):
-        check_decisions(gate, wrong, pairs, measure_differences(gate, wrong, pairs))
+        compare_with_gate(gate, lambda _: wrong, pairs)
 
 
 def test_images_of_other_sizes_are_compared_where_the_file_resizes() -> None:
@@ -72,9 +71,9 @@ def test_images_of_other_sizes_are_compared_where_the_file_resizes() -> None:
         rows, columns = (np.arange(32) * side // 32 for side in batch.shape[2:])
         return as_outputs(gate.predict(batch[:, :, rows][:, :, :, columns]))
 
-    measure_differences(gate, resizes_otherwise, fixed)
+    compare_with_gate(gate, lambda _: resizes_otherwise, fixed)
     with pytest.raises(ArtifactError, match="differs from the gate's"):
-        measure_differences(gate, resizes_otherwise, pairs)
+        compare_with_gate(gate, lambda _: resizes_otherwise, pairs)
 
 
 def test_a_single_image_and_a_gate_without_known_cues_are_enough() -> None:
@@ -92,9 +91,9 @@ def test_a_single_image_and_a_gate_without_known_cues_are_enough() -> None:
     same = [(own, own) for _, own in pairs]
     # No spread of the cues is known, so their tolerance is ten times that of the score.
     most = 10 * engine_tolerance(gate.held_out.scores)
-    measure_differences(gate, further(0.99 * most), same)
+    compare_with_gate(gate, lambda _: further(0.99 * most), same)
     with pytest.raises(ArtifactError, match="cues differs"):
-        measure_differences(gate, further(2 * most), same)
+        compare_with_gate(gate, lambda _: further(2 * most), same)
 
 
 def test_the_tolerance_of_a_cue_follows_its_spread() -> None:
@@ -106,10 +105,12 @@ def test_the_tolerance_of_a_cue_follows_its_spread() -> None:
     def run(share: float) -> Callable[[Pixels], ExportOutputs]:
         def changed(batch: Pixels) -> ExportOutputs:
             found = as_outputs(gate.predict(batch))
-            return {**found, "cues": found["cues"] + share * most}
+            cues = found["cues"] + share * most
+            p_values = cue_p_values(gate.reference, torch.from_numpy(cues)).numpy()
+            return {**found, "cues": cues, "cue_p_values": p_values}
 
         return changed
 
-    measure_differences(gate, run(0.99), pairs)
+    compare_with_gate(gate, lambda _: run(0.99), pairs)
     with pytest.raises(ArtifactError, match="cues differs"):
-        measure_differences(gate, run(-2.0), pairs)
+        compare_with_gate(gate, lambda _: run(-2.0), pairs)

@@ -14,7 +14,7 @@ import goen
 from goen.data import load_set
 from goen.errors import ArtifactError, ExtraMissing, UsageError
 from goen.gate import Gate, Prediction
-from goen.gate.export import engine
+from goen.gate.export import conversion
 from goen.gate.export.engine import CompiledNetwork
 from goen.outputs import Outputs
 from tests.gate.export.test_onnx import GATES, Branching, one_count, own_gate
@@ -212,8 +212,8 @@ def test_gates_that_no_engine_runs() -> None:
 def test_a_gate_on_another_device_stays_in_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     gate = make_gate()
     elsewhere = (torch.device("meta"), torch.float32)
-    monkeypatch.setattr(engine, "placement", lambda network: elsewhere)
-    with pytest.raises(UsageError, match="for the CPU"):
+    monkeypatch.setattr(conversion, "placement", lambda network: elsewhere)
+    with pytest.raises(UsageError, match="is on meta, ONNX is on the CPU"):
         gate.with_engine("onnxruntime")
 
 

@@ -145,16 +145,41 @@ def _cue_tolerances(gate: BaseGate) -> NDArray[np.float64]:
     return np.maximum(10 * TOLERANCE, 1e-2 * spread)
 
 
-def measure_differences(
-    gate: BaseGate, run: Runner, pairs: InputPairs, tolerance: float | None = None
+def compare_with_gate(
+    gate: BaseGate,
+    run_with: Callable[[float], Runner],
+    pairs: InputPairs,
+    tolerance: float | None = None,
+) -> float:
+    """By how much scores of the exported gate may differ from the gate's and count as equal.
+
+    Args:
+        gate: as it was fitted, in torch.
+        run_with: runs the exported gate where scores count as equal that differ by so much.
+        pairs: what to compare on.
+        tolerance: the largest difference allowed; see ``Gate.export``.
+
+    Raises:
+        ArtifactError: an output differs by more than the tolerance, a label or a decision differs,
+            or a p-value by more than ties explain.
+    """
+    expected = as_outputs(concatenate([gate.predict(own) for _, own in pairs]))
+
+    def outputs(run: Runner) -> ExportOutputs:
+        found = [run(given) for given, _ in pairs]
+        return {name: np.concatenate([part[name] for part in found]) for name in expected}
+
+    ties = _measure_differences(gate, expected, outputs(run_with(0.0)), tolerance)
+    _check_decisions(gate, expected, outputs(run_with(ties)), ties)
+    return ties
+
+
+def _measure_differences(
+    gate: BaseGate, expected: ExportOutputs, found: ExportOutputs, tolerance: float | None
 ) -> float:
     """1.5 times the largest difference between scores of the exported gate and the gate.
 
     Of scores as large as held-out scores: differences are taken relative above 1.
-
-    Raises:
-        ArtifactError: scores, cues, confidences or probabilities differ by more than the tolerance,
-            or labels differ.
     """
     limits: dict[str, float | NDArray[np.float64]] = {
         "score": engine_tolerance(gate.held_out.scores),
@@ -162,16 +187,17 @@ def measure_differences(
         "confidence": _PROBABILITY_TOLERANCE,
         "probability": _PROBABILITY_TOLERANCE,
     }
-    expected, found = _both(gate, run, pairs)
     finite = np.isfinite(expected["score"])
     if not np.array_equal(np.isfinite(found["score"]), finite):
         raise ArtifactError(
             "The exported gate's score is finite where the gate's is not, or the other way round."
         )
+    differences = {}
     for name in (name for name in limits if name in expected):
         most = limits[name] if tolerance is None else tolerance
         own = expected[name][finite]
         difference = np.abs(found[name][finite] - own) / np.maximum(1, np.abs(own))
+        differences[name] = float(difference.max(initial=0.0))
         if not (difference <= most).all():
             worst = np.argmax(difference / np.maximum(most, np.finfo(np.float64).tiny))
             limit = np.broadcast_to(most, difference.shape).flat[worst]
@@ -184,18 +210,13 @@ def measure_differences(
             )
     if not np.array_equal(found["label"], expected["label"]):
         raise ArtifactError("The exported gate's label differs from the gate's.")
-    own = expected["score"][finite]
-    relative = np.abs(found["score"][finite] - own) / np.maximum(1, np.abs(own))
-    return tie_tolerance(gate.held_out.scores, float(relative.max(initial=0.0)))
+    return tie_tolerance(gate.held_out.scores, differences["score"])
 
 
-def check_decisions(gate: BaseGate, run: Runner, pairs: InputPairs, tolerance: float) -> None:
-    """Compare the p-values and decisions of an exported gate with the gate's own.
-
-    Raises:
-        ArtifactError: a decision differs, or a p-value by more than ties explain.
-    """
-    expected, found = _both(gate, run, pairs)
+def _check_decisions(
+    gate: BaseGate, expected: ExportOutputs, found: ExportOutputs, tolerance: float
+) -> None:
+    """Compare the p-values and decisions of an exported gate with the gate's own."""
     # A p-value counts held-out scores; those closer than the tolerance may count or not.
     low, high = (
         gate.p_values(expected["score"] + step, expected["label"])
@@ -217,13 +238,6 @@ def _cue_p_values(gate: BaseGate, cues: NDArray[np.float64]) -> NDArray[np.float
     unusual = torch.from_numpy(cues * np.array(gate.detector.cue_directions))
     unusual = torch.where(torch.isfinite(unusual), unusual, torch.inf)
     return cue_p_values(gate.reference, unusual).numpy()
-
-
-def _both(gate: BaseGate, run: Runner, pairs: InputPairs) -> tuple[ExportOutputs, ExportOutputs]:
-    """The outputs of the gate, and of the exported gate."""
-    expected = as_outputs(concatenate([gate.predict(own) for _, own in pairs]))
-    found = [run(given) for given, _ in pairs]
-    return expected, {name: np.concatenate([part[name] for part in found]) for name in expected}
 
 
 def as_outputs(prediction: Prediction) -> ExportOutputs:

@@ -69,7 +69,7 @@ def trace(
     """
     device, _ = placement(network)
     if device.type != "cpu":
-        raise UsageError(f"The gate's model is on {device}: model.cpu() before exporting it.")
+        raise UsageError(f"The gate's model is on {device}, ONNX is on the CPU: model.cpu() first.")
     with (
         spinner("tracing the gate"),
         evaluating(network),

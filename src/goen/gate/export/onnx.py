@@ -17,8 +17,6 @@ that the gate would not flag.
 """
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,9 +32,8 @@ from goen.gate.base import BaseGate
 from goen.gate.export.comparison import (
     ExportOutputs,
     Runner,
-    check_decisions,
+    compare_with_gate,
     input_pairs,
-    measure_differences,
 )
 from goen.gate.export.conversion import (
     convert,
@@ -63,14 +60,34 @@ MADE_BY = "goen"
 
 def write_onnx(
     gate: BaseGate,
-    path: Path,
-    images: Arrays | None,
+    path: Path | str,
+    images: Arrays | None = None,
     *,
-    tolerance: float | None,
-    any_size: bool,
-    overwrite: bool,
+    tolerance: float | None = None,
+    any_size: bool = True,
+    overwrite: bool = False,
 ) -> None:
-    """Write the gate as one ONNX file; see ``Gate.export``."""
+    """Write the gate as one ONNX file that runs without goen, compared with the gate first.
+
+    Args:
+        path: a ``.onnx`` file.
+        images: ``(N, C, H, W)`` of the gate's size and bits to compare on; by default, images
+            made up by goen. A gate of other inputs needs some of them, one of features does
+            not.
+        tolerance: the largest difference allowed between scores, cues, confidences and
+            probabilities: absolute up to 1, relative above. By default 1e-4 for confidences and
+            probabilities, for scores a thousandth of the interquartile range of the held-out
+            scores, at least 1e-5, and for cues a hundredth of their standard deviation, at
+            least 1e-4. Decisions must be equal in any case.
+        any_size: whether images of 8 bits of any height and width are taken, and resized as
+            ``goen.read_image`` does; else only images of the gate's size.
+        overwrite: replace the file if it exists.
+
+    Raises:
+        UsageError: onnx, onnxscript or onnxruntime is missing, ONNX does not support the model
+            or the detector, or something exists at the path.
+        ArtifactError: the file's outputs differ from the gate's.
+    """
     detector = gate.detector
     if detector.needs_gradient or not detector.saved:
         reason = "takes gradients of the network" if detector.saved else "is not goen's own"
@@ -79,7 +96,7 @@ def write_onnx(
     import onnx
 
     gate = replace(gate, compiled=None)
-    with whole_file(path, overwrite=overwrite) as temporary, _nothing_written():
+    with whole_file(Path(path), overwrite=overwrite) as temporary:
         names = [*input_names(gate), "threshold"]
         model = convert(_trace(gate, any_size), names, output_names(gate))
         _set_inputs(gate, model.graph, onnx.numpy_helper)
@@ -87,24 +104,18 @@ def write_onnx(
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
             model.metadata_props.add(key=key, value=text)
         pairs = input_pairs(gate, images, any_size=any_size and takes_8_bit_images(gate))
-        with spinner("comparing with the gate"):
-            onnx.save(model, temporary)
-            run = _onnx_runner(temporary, gate)
-            found = measure_differences(gate, run, pairs, tolerance)
-            (place,) = (part for part in model.graph.initializer if part.name == "tolerance")
+        (place,) = (part for part in model.graph.initializer if part.name == "tolerance")
+
+        def with_tolerance(found: float) -> Runner:
             place.CopyFrom(onnx.numpy_helper.from_array(np.array(found), "tolerance"))
             onnx.save(model, temporary)
-            run = _onnx_runner(temporary, gate)
-            check_decisions(gate, run, pairs, found)
+            return _onnx_runner(temporary, gate)
 
-
-@contextmanager
-def _nothing_written() -> Iterator[None]:
-    """Add to an error of the comparison what became of the file."""
-    try:
-        yield
-    except ArtifactError as error:
-        raise ArtifactError(f"{error} Nothing was written.") from error
+        try:
+            with spinner("comparing with the gate"):
+                compare_with_gate(gate, with_tolerance, pairs, tolerance)
+        except ArtifactError as error:
+            raise ArtifactError(f"{error} Nothing was written.") from error
 
 
 def _onnx_runner(path: Path, gate: BaseGate) -> Runner:

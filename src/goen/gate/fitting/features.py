@@ -77,15 +77,8 @@ def fit_to_features(
     )
     nothing_known = given.labels is None and network.num_classes == 1 and not network.has_logits
     default = ("known",) if nothing_known else ()
-    return fit_gate(
-        make,
-        network,
-        detector,
-        sets,
-        false_alarm_rate=false_alarm_rate,
-        classes=default if classes is None else classes,
-        made_from="features",
-    )
+    names = default if classes is None else classes
+    return fit_gate(make, network, detector, sets, classes=names, made_from="features")
 
 
 def _network(

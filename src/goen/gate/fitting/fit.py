@@ -34,7 +34,6 @@ def fit_gate(
     detector: Detector,
     sets: FitSets,
     *,
-    false_alarm_rate: float,
     classes: Sequence[str],
     made_from: str,
 ) -> AnyGate:
@@ -57,13 +56,13 @@ def fit_gate(
             "No OOD images were given: the gate decides by its p-values, with the same guarantee, "
             "and it returns no probability."
         )
-    threshold, diagnostics = calibrate(detector, found, sets.share, false_alarm_rate)
+    threshold, diagnostics = calibrate(detector, found, sets.share, sets.false_alarm_rate)
     measured = {"train": train.accuracy if train else None, "held_out": held_out.accuracy}
     return make(
         network=network,
         detector=detector,
         held_out=threshold,
-        false_alarm_rate=false_alarm_rate,
+        false_alarm_rate=sets.false_alarm_rate,
         classes=names,
         inputs=sets.spec,
         metadata={

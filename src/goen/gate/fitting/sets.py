@@ -43,12 +43,14 @@ class FitSets:
             ``held_out``; ``calibration``, if the detector is calibrated with images of its own;
             ``ood KIND`` for each kind of OOD images.
         share: of the held-out images, those that calibrate the detector.
+        false_alarm_rate: of ID images, for which the held-out images are enough.
         first: two inputs or more.
         spec: what the inputs are.
     """
 
     streams: Mapping[str, BatchStream]
     share: float
+    false_alarm_rate: float
     first: Inputs
     spec: InputSpec
 
@@ -96,7 +98,8 @@ class FitSets:
         tried = next(iter(streams))
         first, streams[tried] = first_inputs(streams[tried])
         spec = find_input_spec(first, inputs, tried)
-        return cls({role: replace(s, spec=spec) for role, s in streams.items()}, share, first, spec)
+        streams = {role: replace(stream, spec=spec) for role, stream in streams.items()}
+        return cls(streams, share, false_alarm_rate, first, spec)
 
 
 def split_held_out(count: int, share: float, false_alarm_rate: float) -> tuple[Tensor, Tensor]:

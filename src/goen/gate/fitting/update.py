@@ -34,6 +34,7 @@ from goen.gate.fitting.sets import (
 from goen.gate.threshold import HeldOut
 from goen.io.manifest import JsonObject, JsonValue
 from goen.metrics import ood_metrics
+from goen.models.placement import full_precision
 
 AnyGate = TypeVar("AnyGate", bound=BaseGate)
 
@@ -62,15 +63,32 @@ class UpdateReport(Generic[AnyGate]):
         return "\n".join(lines)
 
 
+@full_precision()
 def update_gate(
     gate: AnyGate,
     *,
-    train: Images | None,
-    held_out: Images | None,
-    ood: Images | Mapping[str, Images] | None,
-    batch_size: int,
+    train: Images | None = None,
+    held_out: Images | None = None,
+    ood: Images | Mapping[str, Images] | None = None,
+    batch_size: int = 128,
 ) -> UpdateReport[AnyGate]:
-    """The updated gate and what changed; see ``Gate.update``."""
+    """What the update changed, and the updated gate in it. This gate stays as it is.
+
+    Every gate can have new held-out images. More training images need a detector that can be
+    fitted in parts (goen-m, GOEN); new kinds of OOD images, one that keeps what it was
+    calibrated with (goen-m).
+
+    Args:
+        train: more ID images, with labels. The result equals a fit on all of them, old and
+            new. All distances change, so ``held_out`` and every kind of OOD must be given
+            again.
+        held_out: ID images that replace the previous held-out images.
+        ood: new kinds of OOD; the previous ones are kept. A kind of the same name is replaced.
+        batch_size: as for ``fit``.
+
+    Raises:
+        UsageError: images missing that are needed again, or a detector that cannot be updated.
+    """
     asked: InputsOption = "images" if isinstance(gate.inputs, ImageInputs) else "tensors"
     given = {"train": train, "held_out": held_out}
     streams = {

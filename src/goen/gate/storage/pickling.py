@@ -16,7 +16,6 @@ from goen.gate.base import BaseGate
 from goen.gate.storage.saving import AnyGate, load_gate, save_gate
 from goen.io.artifacts import artifact_files
 from goen.models.flip_averaging import FlipAveraged
-from goen.models.placement import full_precision
 
 Pickled = tuple[dict[str, bytes], nn.Module | None, Preprocessing | None]
 
@@ -38,7 +37,7 @@ def gate_contents(gate: BaseGate) -> Pickled:
 
 def gate_files(gate: BaseGate) -> dict[str, bytes]:
     """The content of each file of the saved gate, by name."""
-    with TemporaryDirectory(prefix="goen-") as folder, full_precision():
+    with TemporaryDirectory(prefix="goen-") as folder:
         save_gate(gate, Path(folder, "gate"))
         return {path.name: path.read_bytes() for path in artifact_files(Path(folder, "gate"))}
 

@@ -60,8 +60,17 @@ _WRONG = (
 )
 
 
-def save_gate(gate: BaseGate, folder: Path, *, overwrite: bool = False) -> None:
-    """Write the gate as a folder, whole or not at all."""
+@full_precision()
+def save_gate(gate: BaseGate, folder: Path | str, *, overwrite: bool = False) -> None:
+    """Write the gate as a folder, whole or not at all.
+
+    Args:
+        folder: becomes the gate.
+        overwrite: replace a folder that goen made, if one is there.
+
+    Raises:
+        UsageError: something is there, or the detector cannot be saved.
+    """
     if not gate.detector.saved:
         raise UsageError(
             f"{gate.detector} keeps its state in another library, so a gate with it cannot be "
@@ -90,7 +99,7 @@ def save_gate(gate: BaseGate, folder: Path, *, overwrite: bool = False) -> None:
         "image_hashes": list(gate.image_hashes),
         "metadata": dict(gate.metadata),
     }
-    artifacts.save_artifact(folder, "gate", tensors, manifest, overwrite=overwrite)
+    artifacts.save_artifact(Path(folder), "gate", tensors, manifest, overwrite=overwrite)
 
 
 def _guarantee(gate: BaseGate) -> JsonObject:
