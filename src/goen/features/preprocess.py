@@ -191,10 +191,10 @@ def prepare(
         return _prepare_tensors(inputs, preprocess, dtype)
     if not isinstance(inputs, Tensor):
         raise UsageError(f"Images are one tensor (N, C, H, W), got a {type(inputs).__name__}.")
-    return _prepare_images(inputs, preprocess, dtype)
+    return prepare_images(inputs, preprocess, dtype)
 
 
-def _prepare_images(images: Tensor, preprocess: Preprocessing | None, dtype: torch.dtype) -> Tensor:
+def prepare_images(images: Tensor, preprocess: Preprocessing | None, dtype: torch.dtype) -> Tensor:
     """A new tensor of this dtype for the model, from whole-number images or floats in [0, 1].
 
     Preprocessing is done in float32 or better, whatever the model's own precision. The caller's

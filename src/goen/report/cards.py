@@ -17,7 +17,8 @@ from goen.gate import Gate, Prediction
 from goen.io.files import printable_path
 from goen.outputs import Outputs
 from goen.progress import bar
-from goen.report.gallery import Card, Gallery, Neighbour, Rates, TrainingImage, neighbour_numbers
+from goen.gate.rates import Rates
+from goen.report.gallery import Card, Gallery, Neighbour, TrainingImage, neighbour_numbers
 from goen.report.texts import text_of
 
 NUM_NEIGHBOURS = 3
