@@ -14,10 +14,10 @@ from goen.data.images.pixel_format import Pixels
 from goen.data.imageset import ImageSet
 from goen.errors import DataError
 from goen.gate import Gate, Prediction
+from goen.gate.rates import Rates
 from goen.io.files import printable_path
 from goen.outputs import Outputs
 from goen.progress import bar
-from goen.gate.rates import Rates
 from goen.report.gallery import Card, Gallery, Neighbour, TrainingImage, neighbour_numbers
 from goen.report.texts import text_of
 

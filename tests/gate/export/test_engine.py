@@ -14,7 +14,7 @@ import goen
 from goen.data import load_set
 from goen.errors import ArtifactError, ExtraMissing, UsageError
 from goen.gate import Gate, Prediction
-from goen.gate.export import conversion
+from goen.gate.export import conversion, engine
 from goen.gate.export.engine import CompiledNetwork
 from goen.outputs import Outputs
 from tests.gate.export.test_onnx import GATES, Branching, one_count, own_gate
