@@ -40,11 +40,14 @@ def test_the_five_panels_take_what_lies_beside(
 
 def test_panels_without_data_are_hidden() -> None:
     line = [(1, 0.5), (2, 0.6)]
-    figure = five_panels(line, [], {}, {}, {"42": 0.9, "7": 0.8})
+    none: dict[str, float] = {}
+    lines = {"training": {"": line}, "calibration": {}, "compactness": {}}
+    figure = five_panels(lines, {"ablation": none, "seeds": {"42": 0.9, "7": 0.8}})
     shown = [ax for ax in figure.axes if ax.get_visible()]
     assert [ax.get_title(loc="left") for ax in shown] == ["a  Training", "e  Seeds"]
     assert all(ax.has_data() for ax in shown)
-    four = five_panels(line, line, {"one": line}, {}, {"42": 0.9})
+    lines = {"training": {"": line}, "calibration": {"": line}, "compactness": {"one": line}}
+    four = five_panels(lines, {"ablation": none, "seeds": {"42": 0.9}})
     assert len([ax for ax in four.axes if ax.get_visible()]) == 4
 
 

@@ -20,24 +20,21 @@ def five_panel_section(run: RunFolder) -> list[Section]:
     by_study: dict[str, RunFolder] = {}
     for other in (run, *run.beside):
         by_study.setdefault(other.summary.study, other)
-    training = _line(run.epochs, "validation_accuracy")
-    calibration = _line(run.head_epochs, "gap")
-    ratios = _ratios(by_study)
-    ablation = _by_variant(by_study["ablate"]) if "ablate" in by_study else {}
-    seeds = _by_seed(by_study["seeds"]) if "seeds" in by_study else {}
-    panels = {
-        "training": bool(training),
-        "calibration": bool(calibration),
-        "compactness": bool(ratios),
-        "ablation": bool(ablation),
-        "seeds": bool(seeds),
+    lines = {
+        "training": _by_name({"": _line(run.epochs, "validation_accuracy")}),
+        "calibration": _by_name({"": _line(run.head_epochs, "gap")}),
+        "compactness": _ratios(by_study),
     }
-    drawn = [panel for panel, has in panels.items() if has]
-    missing = [panel for panel, has in panels.items() if not has]
+    bars = {
+        "ablation": _by_variant(by_study["ablate"]) if "ablate" in by_study else {},
+        "seeds": _by_seed(by_study["seeds"]) if "seeds" in by_study else {},
+    }
+    panels: dict[str, object] = {**lines, **bars}
+    drawn = [name for name, panel in panels.items() if panel]
     if not drawn:
         return []
-    text = text_of("run.html", "five_panels", missing=missing)
-    figure = five_panels(training, calibration, ratios, ablation, seeds)
+    text = text_of("run.html", "five_panels", missing=[n for n in panels if n not in drawn])
+    figure = five_panels(lines, bars)
     alt = f"Panels of the paper's summary figure: {', '.join(drawn)}."
     drawing = Drawing("five-panels", figure, alt, wide=True)
     return [Section("The paper's five panels", [text, [drawing]])]
@@ -54,7 +51,11 @@ def _ratios(by_study: Mapping[str, RunFolder]) -> dict[str, Line]:
     for epoch in source.epochs:
         name = source.label(epoch.variant) if epoch.variant else ""
         by_variant.setdefault(name, []).append(epoch)
-    lines = {name: _line(epochs, _RATIO) for name, epochs in by_variant.items()}
+    return _by_name({name: _line(epochs, _RATIO) for name, epochs in by_variant.items()})
+
+
+def _by_name(lines: Mapping[str, Line]) -> dict[str, Line]:
+    """Those that have points."""
     return {name: line for name, line in lines.items() if line}
 
 

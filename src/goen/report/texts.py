@@ -20,14 +20,7 @@ def _markdown(text: str) -> str:
     return re.sub(r"<(?=[a-zA-Z/!?])", "&lt;", plain)
 
 
-_LATEX = {
-    "&": r"\&",
-    "%": r"\%",
-    "_": r"\_",
-    "#": r"\#",
-    "$": r"\$",
-    "{": r"\{",
-    "}": r"\}",
+_LATEX = {character: f"\\{character}" for character in "&%_#${}"} | {
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     "\\": r"\textbackslash{}",
@@ -47,7 +40,7 @@ def environment() -> jinja2.Environment:
     """The templates of pages, of their texts and of tables."""
     made = jinja2.Environment(
         loader=jinja2.PackageLoader("goen.report"),
-        autoescape=lambda name: name is None or name.endswith(".html"),
+        autoescape=jinja2.select_autoescape(),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

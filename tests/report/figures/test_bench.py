@@ -1,5 +1,6 @@
 """Figures that compare methods: what is drawn, and where."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -10,8 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import StepPatch
 
+from goen.io.results import Origin, Result
 from goen.report.figures.bench import (
-    Estimate,
     Scored,
     _shown_range,
     forest,
@@ -25,13 +26,27 @@ from goen.report.figures.style import BLUE, COLOURS, ORANGE, PALE
 KINDS = ("first", "second")
 
 
+def estimate(
+    label: str,
+    kind: int,
+    value: float,
+    low: float | None = None,
+    high: float | None = None,
+    *,
+    seen: bool = False,
+) -> tuple[str, int, Result]:
+    """A method and its AUROC on a set."""
+    [auroc] = Origin(label, "full", 0, "net", ()).rows("a set", "near", {"auroc": value}, seen=seen)
+    return label, kind, replace(auroc, low=low, high=high)
+
+
 def lines(figure: Figure) -> list[Line2D]:
     return list(figure.axes[0].get_lines())
 
 
 def test_every_figure_has_one_range_and_a_dashed_line_at_a_half() -> None:
     for values in ((0.98, 0.99), (0.45, 0.9), (0.02, 0.7)):
-        estimates = [Estimate(f"m{i}", i, v, v - 0.01, v + 0.005) for i, v in enumerate(values)]
+        estimates = [estimate(f"m{i}", i, v, v - 0.01, v + 0.005) for i, v in enumerate(values)]
         figure = forest("a set", estimates, KINDS)
         assert figure.axes[0].get_xlim() == (0.4, 1.01)
         dashed = [line for line in lines(figure) if line.get_linestyle() == "--"]
@@ -39,14 +54,14 @@ def test_every_figure_has_one_range_and_a_dashed_line_at_a_half() -> None:
 
 
 def test_a_value_below_the_range_is_written_at_its_edge() -> None:
-    figure = forest("a set", [Estimate("low", 0, 0.0213, 0.01, 0.03)], KINDS)
+    figure = forest("a set", [estimate("low", 0, 0.0213, 0.01, 0.03)], KINDS)
     [arrow] = [line for line in lines(figure) if line.get_marker() == "<"]
     assert list(arrow.get_xdata()) == [0.4]
     assert "0.02" in [text.get_text() for text in figure.axes[0].texts]
 
 
 def test_colour_and_marker_are_those_of_the_section_and_seen_is_hollow() -> None:
-    estimates = [Estimate("a", 0, 0.8), Estimate("b", 1, 0.8), Estimate("c", 1, 0.8, seen=True)]
+    estimates = [estimate("a", 0, 0.8), estimate("b", 1, 0.8), estimate("c", 1, 0.8, seen=True)]
     figure = forest("a set", estimates, KINDS)
     points = [line for line in lines(figure) if line.get_marker() not in ("None", "")]
     assert [to_hex(p.get_color()) for p in points] == [

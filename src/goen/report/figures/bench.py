@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from goen.io.results import Result
 from goen.report.figures.curves import roc
 from goen.report.figures.style import (
     BLUE,
@@ -20,7 +22,6 @@ from goen.report.figures.style import (
     PALE,
     goen_style,
     label_rows,
-    legend_entry,
     line_style,
     marker,
     single_axes,
@@ -34,73 +35,56 @@ _BINS = 60
 _LEGEND = 54
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """A value with its interval, of one method on one dataset; ``None`` if not measured.
-
-    Attributes:
-        label: of the method.
-        kind: the number of its section, which gives colour and marker.
-        value: the AUROC.
-        low: lower end of its interval.
-        high: upper end.
-        seen: whether other images of this kind calibrated the method.
-    """
-
-    label: str
-    kind: int
-    value: float | None
-    low: float | None = None
-    high: float | None = None
-    seen: bool = False
-
-
 @goen_style
-def forest(title: str, estimates: Sequence[Estimate], kinds: Sequence[str]) -> Figure:
+def forest(
+    title: str, methods: Sequence[tuple[str, int, Result | None]], kinds: Sequence[str]
+) -> Figure:
     """A line per method: its AUROC and its interval; hollow where calibrated with this kind.
 
     Args:
         title: of the figure.
-        estimates: from top to bottom.
-        kinds: the names of the sections, by number.
+        methods: from top to bottom: label, number of the section, AUROC if it was measured.
+        kinds: the names of the sections, by number, which gives colour and marker.
     """
-    labels = [e.label for e in estimates]
+    labels = [label for label, _, _ in methods]
     figure, ax = single_axes(wrap_labels(labels)[1] * len(labels) + 1.3)
     ax.axvline(0.5, color=GREY, linewidth=1, linestyle="--")
-    for place, estimate in enumerate(estimates):
-        _draw_estimate(ax, place, estimate)
+    for place, (_, kind, auroc) in enumerate(methods):
+        _draw_estimate(ax, place, kind, auroc)
     label_rows(ax, labels)
     # A title longer than the axes would be cut at the edge of the figure.
     ax.set_title(title, loc="right")
     ax.set(xlabel="AUROC; dashed: a random score", xlim=(_LOWEST, 1.01))
     ax.set_xticks(np.linspace(_LOWEST, 1, 7))
-    used = sorted({e.kind for e in estimates})
+    used = sorted({kind for _, kind, _ in methods})
     if len(used) > 1:
-        entries = [legend_entry(kinds[number], number) for number in used]
+        entries = [
+            Line2D([], [], marker=marker(number), label=kinds[number], **line_style(number))
+            for number in used
+        ]
         for entry in entries:
             entry.set_linestyle("none")
         figure.legend(handles=entries, loc="outside lower center", ncols=len(used))
     return figure
 
 
-def _draw_estimate(ax: Axes, place: int, estimate: Estimate) -> None:
-    if estimate.value is None:
+def _draw_estimate(ax: Axes, place: int, kind: int, auroc: Result | None) -> None:
+    if auroc is None:
         right = ax.get_yaxis_transform()
         style: dict[str, Any] = {"va": "center", "color": GREY, "fontsize": 9}
         ax.text(1, place, "not measured", transform=right, ha="right", **style)
         return
-    colour = line_style(estimate.kind)["color"]
-    if estimate.value < _LOWEST:
+    colour = line_style(kind)["color"]
+    if auroc.value < _LOWEST:
         ax.plot(_LOWEST, place, "<", color=colour, markersize=7, clip_on=False)
-        text = f"{estimate.value:.2f}"
+        text = f"{auroc.value:.2f}"
         ax.text(_LOWEST + 0.02, place, text, va="center", color=INK, fontsize=9)
         return
-    if estimate.low is not None and estimate.high is not None:
-        ends = [max(estimate.low, _LOWEST), estimate.high]
+    if auroc.low is not None and auroc.high is not None:
+        ends = [max(auroc.low, _LOWEST), auroc.high]
         ax.plot(ends, [place, place], color=colour, linewidth=2)
-    fill = "white" if estimate.seen else colour
-    mark = marker(estimate.kind)
-    ax.plot(estimate.value, place, mark, color=colour, markerfacecolor=fill, markersize=6)
+    fill = "white" if auroc.seen_in_calibration else colour
+    ax.plot(auroc.value, place, marker(kind), color=colour, markerfacecolor=fill, markersize=6)
 
 
 @dataclass(frozen=True, eq=False)

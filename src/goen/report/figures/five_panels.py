@@ -14,39 +14,36 @@ Line = Sequence[tuple[int, float]]
 Bars = Mapping[str, float]
 
 
+_QUANTITIES = {
+    "training": "validation accuracy",
+    "calibration": "mean u(OOD) − mean u(ID)",
+    "compactness": "inter/intra class ratio",
+}
+
+
 @goen_style
-def five_panels(
-    training: Line, calibration: Line, ratios: Mapping[str, Line], ablation: Bars, seeds: Bars
-) -> Figure:
+def five_panels(lines: Mapping[str, Mapping[str, Line]], bars: Mapping[str, Bars]) -> Figure:
     """Training, calibration, compactness, ablation, seeds; a panel without data is left out.
 
     Args:
-        training: validation accuracy by epoch.
-        calibration: the head's mean score of OOD minus that of ID images, by epoch.
-        ratios: of the distances between and within classes, by variant and epoch.
-        ablation: mean AUROC over unseen sets by variant.
-        seeds: mean AUROC over unseen sets by seed.
+        lines: by panel (training, calibration, compactness), those of each variant.
+        bars: by panel (ablation, seeds), the mean AUROC over unseen sets of each variant or seed.
     """
-    lines: dict[str, tuple[Mapping[str, Line], str]] = {
-        "a  Training": ({"": training}, "validation accuracy"),
-        "b  Calibration": ({"": calibration}, "mean u(OOD) − mean u(ID)"),
-        "c  Compactness": (ratios, "inter/intra class ratio"),
-    }
-    drawn = {title: panel for title, panel in lines.items() if any(panel[0].values())}
-    bars = {title: b for title, b in (("d  Ablation", ablation), ("e  Seeds", seeds)) if b}
-    columns = min(3, len(drawn) + len(bars))
-    rows = math.ceil((len(drawn) + len(bars)) / 3)
+    letters = dict(zip([*lines, *bars], "abcde", strict=True))
+    panels = [name for name, panel in {**lines, **bars}.items() if panel]
+    columns, rows = min(3, len(panels)), math.ceil(len(panels) / 3)
     figure = canvas(3.0 * rows, 10 * columns / 3)
-    axes = iter(figure.subplots(rows, columns, squeeze=False).flat)
-    for (title, (panel, quantity)), ax in zip(drawn.items(), axes, strict=False):
-        draw_epochs(ax, panel)
-        if len(panel) > 1:
-            ax.legend(fontsize=7)
-        ax.set(title=title, ylabel=quantity)
-    for (title, values), ax in zip(bars.items(), axes, strict=False):
-        _bars(ax, values)
-        ax.set(title=title)
-    for spare in axes:
+    axes = figure.subplots(rows, columns, squeeze=False).flat
+    for name, ax in zip(panels, axes, strict=False):
+        if name in lines:
+            draw_epochs(ax, lines[name])
+            ax.set(ylabel=_QUANTITIES[name])
+            if len(lines[name]) > 1:
+                ax.legend(fontsize=7)
+        else:
+            _bars(ax, bars[name])
+        ax.set(title=f"{letters[name]}  {name.capitalize()}")
+    for spare in axes[len(panels) :]:
         spare.set_visible(False)
     return figure
 

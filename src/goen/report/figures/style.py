@@ -9,7 +9,6 @@ from typing import Any, Literal, ParamSpec, TypedDict
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
@@ -190,8 +189,3 @@ def draw_epochs(ax: Axes, lines: Mapping[str, Sequence[tuple[int, float]]]) -> N
         few = marker(number) if len(epochs) < 30 else None
         ax.plot(epochs, values, marker=few, markersize=4, label=name, **line_style(number))
     epoch_axis(ax)
-
-
-def legend_entry(label: str, number: int) -> Line2D:
-    """The legend entry of the series with this number."""
-    return Line2D([], [], marker=marker(number), label=label, **line_style(number))

@@ -6,7 +6,7 @@ from functools import partial
 from goen.io.results import Result
 from goen.report.blocks import Drawing, Page, PageBlock, Paragraph, Section
 from goen.report.comparison import METRICS, Comparison, first_of
-from goen.report.figures.bench import Estimate, Scored, forest, roc_by_kind, score_rows
+from goen.report.figures.bench import Scored, forest, roc_by_kind, score_rows
 from goen.report.figures.curves import prevalence_of
 from goen.report.openood_board import board_table
 from goen.report.run_folder import RunFolder
@@ -150,24 +150,17 @@ def _parts(run: RunFolder) -> dict[str, list[str]]:
 
 def _forest(run: RunFolder, name: str, part: str, methods: Sequence[str]) -> Drawing:
     kinds = _kinds(run)
-    estimates = []
+    rows = []
     for method in methods:
         label, section = run.titles[method]
-        r = run.by_key.get((method, name, "auroc"))
-        kind = kinds.index(section)
-        estimates.append(
-            Estimate(label, kind, None)
-            if r is None
-            else Estimate(label, kind, r.value, r.low, r.high, r.seen_in_calibration)
-        )
+        rows.append((label, kinds.index(section), run.by_key.get((method, name, "auroc"))))
     title = f"{_titled(run, name)}, {part}" if part else _titled(run, name)
     values = "; ".join(
-        f"{e.label} {'not measured' if e.value is None else format(e.value, '.4f')}"
-        for e in estimates
+        f"{label} {'not measured' if r is None else format(r.value, '.4f')}" for label, _, r in rows
     )
     alt = f"AUROC with 95 % intervals on {title}: {values}."
     file = f"auroc-{slug(name)}{f'-{slug(part)}' * bool(part)}"
-    return Drawing(file, forest(title, estimates, kinds), alt)
+    return Drawing(file, forest(title, rows, kinds), alt)
 
 
 def _titled(run: RunFolder, name: str) -> str:
