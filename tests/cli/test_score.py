@@ -514,7 +514,10 @@ def test_a_report_shows_the_pictures_and_leaves_the_rows_as_they_are(
     assert len(gallery["cards"]) == 4
     for card in gallery["cards"]:
         row = by_path[card["name"]]
-        assert (card["p"], gallery["classes"][card["label"]]) == (row["p_value"], row["label"])
+        assert (card["p_value"], gallery["classes"][card["label"]]) == (
+            row["p_value"],
+            row["label"],
+        )
     assert gallery["rates"]["chosen"] == 0.05
     text = page.read_text()
     assert "1 file could not be read and got no score." in text

@@ -29,7 +29,7 @@ def test_numbers_reach_the_script_exactly() -> None:
     cards = [Card("a", "", 0, 1 / 3, value) for value in p]
     gallery = Gallery("w", cards, ("a",), rates=Rates(0.1, 120, dict.fromkeys(p, 2)))
     data = json.loads(json.dumps(gallery.to_json()))
-    assert [card["p"] for card in data["cards"]] == p
+    assert [card["p_value"] for card in data["cards"]] == p
     assert data["rates"]["counts"] == [[value, 2] for value in p]
     assert data["cards"][0]["confidence"] == 1 / 3
 
@@ -46,10 +46,10 @@ def test_the_script_gets_everything_of_a_tile() -> None:
             "seen": "data:,",
             "label": 1,
             "confidence": 0.75,
-            "p": 0.1,
+            "p_value": 0.1,
             "thumbnail": "data:,t",
             "truth": 0,
-            "cues": [0.2, 0.1, 1.0],
+            "cue_p_values": [0.2, 0.1, 1.0],
             "nearest": [[[7, 1, 0.25], [3, 0, 0.5]], [[7, 1, 0.125]]],
             "note": "a note",
         }

@@ -41,7 +41,7 @@ def test_every_error_is_there_with_its_class_and_p_value(folder: Path) -> None:
         assert [card["name"] for card in cards] == [f"{name}/#{i}" for i in rows]
         for card, i in zip(cards, rows, strict=True):
             assert card["seen"] == image_url(images.read([i])[0])
-            assert (card["label"], card["p"]) == (scores["label"][i], scores["p_value"][i])
+            assert (card["label"], card["p_value"]) == (scores["label"][i], scores["p_value"][i])
             logits = scores["logits"][i].astype(np.float64)
             expected = 1 / np.exp(logits - logits.max()).sum()
             assert card["confidence"] == pytest.approx(expected)

@@ -8,13 +8,12 @@ numbers.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from goen.gate.rates import Rates
-from goen.io.manifest import JsonObject
 
 
-@dataclass(frozen=True)
-class Neighbour:
+class Neighbour(NamedTuple):
     """A training image near a card's: its number among the training images, label, distance."""
 
     number: int
@@ -50,24 +49,7 @@ class Card:
     nearest: tuple[tuple[Neighbour, ...], ...] = ()
     note: str = ""
 
-    def to_json(self) -> JsonObject:
-        """For the script; numbers are exact."""
-        return {
-            "name": self.name,
-            "seen": self.seen,
-            "label": self.label,
-            "confidence": self.confidence,
-            "p": self.p_value,
-            "thumbnail": self.thumbnail,
-            "truth": self.truth,
-            "cues": list(self.cue_p_values),
-            "nearest": [[[n.number, n.label, n.distance] for n in near] for near in self.nearest],
-            "note": self.note,
-        }
 
-
-@dataclass(frozen=True)
-class TrainingImage:
     """A training image: its name, and itself as a data URL."""
 
     name: str
@@ -98,15 +80,15 @@ class Gallery:
     training: Mapping[int, TrainingImage] = field(default_factory=dict)
     small: bool = False
 
-    def to_json(self) -> JsonObject:
-        """For the script."""
+    def to_json(self) -> dict[str, Any]:
+        """For the script; numbers are exact."""
         return {
-            "cards": [card.to_json() for card in self.cards],
-            "classes": list(self.classes),
-            "cues": list(self.cues),
-            "layers": list(self.layers),
+            "cards": [vars(card) for card in self.cards],
+            "classes": self.classes,
+            "cues": self.cues,
+            "layers": self.layers,
             "rates": None if self.rates is None else self.rates.to_json(),
-            "training": {str(k): [t.name, t.image] for k, t in self.training.items()},
+            "training": self.training,
         }
 
 

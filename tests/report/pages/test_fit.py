@@ -118,7 +118,7 @@ def test_the_suspicious_images_are_those_with_the_highest_scores(gate: Gate, pag
     for card, i in zip(gallery["cards"], rows, strict=True):
         assert card["seen"] == image_url(held_out.read([i])[0])
         assert (card["label"], card["truth"]) == (prediction.label[i], held_out.labels[i])
-        assert card["p"] == prediction.p_value[i]
+        assert card["p_value"] == prediction.p_value[i]
         assert [len(near) for near in card["nearest"]] == [3, 3]
     assert gallery["rates"] is None
     numbers = {n[0] for card in gallery["cards"] for near in card["nearest"] for n in near}

@@ -33,7 +33,7 @@ def rates(num_held_out: int) -> list[float]:
 def test_the_decision_at_every_rate_is_the_gates(page: Scored) -> None:
     gallery = galleries(page.page)["scored-images"]
     prediction = page.gate.predict(page.images)
-    p = {card["name"]: card["p"] for card in gallery["cards"]}
+    p = {card["name"]: card["p_value"] for card in gallery["cards"]}
     assert len(p) == len(page.files) == 150
     for rate in rates(120):
         strict = page.gate.with_false_alarm_rate(rate)
@@ -56,7 +56,7 @@ def test_with_a_threshold_per_class_too(page: Scored, tmp_path: Path) -> None:
     ) in (tmp_path / "page.html").read_text("utf-8")
     gallery = galleries(tmp_path / "page.html")["scored-images"]
     assert gallery["rates"]["held_out"] == gate.num_held_out < 120
-    p = {card["name"]: card["p"] for card in gallery["cards"]}
+    p = {card["name"]: card["p_value"] for card in gallery["cards"]}
     for rate in gallery["rates"]["choices"]:
         expected = gate.with_false_alarm_rate(rate).predict(page.images).is_ood
         assert [p[str(file)] <= rate for file in page.files] == expected.tolist()
@@ -112,7 +112,7 @@ def test_what_is_left_out_is_counted_and_stated(page: Scored, tmp_path: Path) ->
     assert [t["name"] for t in gallery["cards"]] == [t["name"] for t in whole["cards"][:shown]]
     assert gallery["rates"] == whole["rates"]
     text = (tmp_path / "page.html").read_text()
-    highest = whole["cards"][shown - 1]["p"]
+    highest = whole["cards"][shown - 1]["p_value"]
     assert "The 12 most suspicious of 150 images are shown. The 138 others" in text
     assert f"p-values of {highest:.2g} or more" in text
 

@@ -28,7 +28,7 @@
 
     // The same comparison of the same numbers as in Gate.predict.
     isFlagged(card) {
-      return card.p <= this.rate;
+      return card.p_value <= this.rate;
     }
 
     // Of all images, those that are not on the page included.
@@ -75,7 +75,7 @@
         selects.push(select("truth", "any label", this.classes, (card) => [card.truth]));
       }
       if (this.cues.length) {
-        selects.push(select("cue", "any deciding cue", this.cues, (card) => decidingCues(card.cues)));
+        selects.push(select("cue", "any deciding cue", this.cues, (card) => decidingCues(card.cue_p_values)));
       }
       return make("div", { className: "filters" }, search, ...selects);
     }
@@ -114,7 +114,7 @@
         (decision === ALL || (decision === "flagged") === this.isFlagged(card)) &&
         (label === ALL || card.label === Number(label)) &&
         (truth === ALL || card.truth === Number(truth)) &&
-        (cue === ALL || decidingCues(card.cues).includes(Number(cue)))
+        (cue === ALL || decidingCues(card.cue_p_values).includes(Number(cue)))
       );
     }
 
@@ -178,14 +178,14 @@
     }
 
     pLine(card) {
-      const cues = card.cues.length ? decidingCues(card.cues).map((cue) => this.cues[cue]) : [];
-      return make("span", {}, [`p = ${short(card.p)}`, ...cues].join(", "));
+      const cues = card.cue_p_values.length ? decidingCues(card.cue_p_values).map((cue) => this.cues[cue]) : [];
+      return make("span", {}, [`p = ${short(card.p_value)}`, ...cues].join(", "));
     }
 
     // The neighbours in the layer that decided, else in the last layer.
     nearest(card) {
       if (!card.nearest.length) return [];
-      const layers = decidingCues(card.cues).map((cue) => this.layers.indexOf(this.cues[cue]));
+      const layers = decidingCues(card.cue_p_values).map((cue) => this.layers.indexOf(this.cues[cue]));
       return card.nearest[layers.find((layer) => layer >= 0) ?? card.nearest.length - 1];
     }
 
@@ -271,9 +271,9 @@
       const confidence = `confidence ${percent(card.confidence, 1)}`;
       const facts = [["predicted class", `${this.classes[card.label]}, ${confidence}`]];
       if (card.truth !== null) facts.push(["labelled", this.classes[card.truth]]);
-      facts.push(["p-value", short(card.p)]);
+      facts.push(["p-value", short(card.p_value)]);
       if (this.rates) facts.push(["decision", this.isFlagged(card) ? "flagged" : "passed"]);
-      for (const [cue, p] of card.cues.entries()) facts.push([this.cues[cue], `p = ${short(p)}`]);
+      for (const [cue, p] of card.cue_p_values.entries()) facts.push([this.cues[cue], `p = ${short(p)}`]);
       if (card.note) facts.push(["note", card.note]);
       const rows = facts.map(([what, value]) =>
         make("div", {}, make("dt", { textContent: what }), make("dd", { textContent: value })),
