@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from goen.report import write_report
-from goen.report.figures.five_panels import five_panels
-from goen.report.five_panels import five_panel_section
+from goen.report.five_panels import five_panel_section, five_panels
 from goen.report.run_folder import read_run
 from tests.report.by_hand import ablate, bench, geometry, seeds
 from tests.report.reading import page_text

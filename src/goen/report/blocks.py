@@ -1,7 +1,7 @@
 """What a page is made of: sections of paragraphs, figures, images and tables."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from matplotlib.figure import Figure
@@ -74,11 +74,12 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """A report: its title, its summary, its sections."""
+    """A report: its title, its summary, its sections, and what is missing, with the reason."""
 
     title: str
     summary: Sequence[PageBlock]
     sections: Sequence[Section] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     def blocks(self) -> list[PageBlock]:
         """All blocks, those of the summary first."""

@@ -50,6 +50,7 @@ class Card:
     note: str = ""
 
 
+class TrainingImage(NamedTuple):
     """A training image: its name, and itself as a data URL."""
 
     name: str

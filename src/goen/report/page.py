@@ -25,13 +25,12 @@ from goen.report.pages.geometry import geometry_page, geometry_tables
 from goen.report.pages.robust import robust_page, robust_tables
 from goen.report.pages.run import run_page, run_tables
 from goen.report.pages.seeds import seeds_page, seeds_tables
-from goen.report.pages.watch import watch_page
+from goen.report.pages.watch import is_watch, read_watch, watch_page
 from goen.report.provenance import provenance
 from goen.report.run_folder import RunFolder, read_run
 from goen.report.summary import Summary
 from goen.report.table import Table, write_tables
 from goen.report.texts import environment
-from goen.report.watch_folder import is_watch, read_watch
 
 REPORTS: Mapping[
     str,
@@ -74,7 +73,7 @@ class Report:
 def write_page(folder: Path, beside: Sequence[Path] = ()) -> Report:
     """See ``goen.report.write_report``."""
     if is_watch(folder):
-        return Report(_write_folder(folder, watch_page(read_watch(folder)), {}), (), ())
+        return Report(_write_folder(folder, watch_page(read_watch(folder))), (), ())
     run = read_run(folder, beside)
     study = run.summary.study
     if study not in REPORTS:
@@ -85,17 +84,18 @@ def write_page(folder: Path, beside: Sequence[Path] = ()) -> Report:
     try:
         tables = study_tables(run.results, run.summary)
         page = REPORTS[study][1](run, tables)
-        page = replace(page, sections=[*page.sections, provenance(run)])
+        sections = [*page.sections, provenance(run)]
+        page = replace(page, sections=sections, left_out=run.summary.left_out)
     except (LookupError, TypeError, ValueError, AttributeError, SafetensorError) as error:
         raise ArtifactError(
             f"{folder} cannot be reported: something in it is missing or damaged "
             f"({type(error).__name__}: {error}). Run the same command again: it repeats only what "
             "is not finished."
         ) from error
-    return Report(_write_folder(folder, page, run.summary.left_out), run.results, tables)
+    return Report(_write_folder(folder, page), run.results, tables)
 
 
-def _write_folder(folder: Path, page: Page, left_out: Mapping[str, str]) -> Path:
+def _write_folder(folder: Path, page: Page) -> Path:
     """Write figures, tables and page into the folder, in place of earlier ones."""
     check_free(folder, WATCH if is_watch(folder) else RUN, overwrite=True)
     figures = {drawing.name: drawn(drawing.figure) for drawing in page.drawings()}
@@ -106,31 +106,23 @@ def _write_folder(folder: Path, page: Page, left_out: Mapping[str, str]) -> Path
     write_tables([b for b in page.blocks() if isinstance(b, Table)], folder / "tables")
     path = folder / "report.html"
     svgs = {name: contents["svg"] for name, contents in figures.items()}
-    _write(page, svgs, path, left_out, overwrite=True)
+    _write(page, svgs, path, overwrite=True)
     return path
 
 
 def write_single_page(page: Page, path: Path, *, overwrite: bool = False) -> None:
     """Write a page that is one file, with its figures in it."""
     svgs = {drawing.name: drawn(drawing.figure, "svg")["svg"] for drawing in page.drawings()}
-    _write(page, svgs, path, {}, overwrite=overwrite)
+    _write(page, svgs, path, overwrite=overwrite)
 
 
-def _write(
-    page: Page,
-    svgs: Mapping[str, bytes],
-    path: Path,
-    left_out: Mapping[str, str],
-    *,
-    overwrite: bool,
-) -> None:
+def _write(page: Page, svgs: Mapping[str, bytes], path: Path, *, overwrite: bool) -> None:
     """Write the HTML.
 
     Args:
         page: what it shows.
         svgs: its figures, by name.
         path: of the file.
-        left_out: what is missing, with the reason.
         overwrite: whether a file there may be replaced.
     """
     has_gallery = any(isinstance(block, Gallery) for block in page.blocks())
@@ -145,7 +137,6 @@ def _write(
             style=Markup(_template("gallery.css") if has_gallery else ""),
             dark_paper=DARK_PAPER,
             page=page,
-            left_out=left_out,
             urls={n: data_url(follow_colour_scheme(s), "svg+xml") for n, s in svgs.items()},
         )
     )

@@ -6,7 +6,7 @@ import shlex
 from goen.data.protocol import EXTRA_SETS
 from goen.report.blocks import Details, FactTable, PageBlock, Section
 from goen.report.run_folder import RunFolder, file_hashes
-from goen.report.texts import named
+from goen.report.texts import named, text_of
 
 
 def provenance(run: RunFolder) -> Section:
@@ -23,16 +23,8 @@ def provenance(run: RunFolder) -> Section:
     if run.gate is not None:
         rows.append(("gate, SHA-256 of its tensors", run.gate.text("tensors_sha256")))
     rows += file_hashes(run.path, ("results.jsonl", "scores.safetensors", "map.safetensors"))
-    text = (
-        "Every number in the tables of results is in results.jsonl beside this page, or is a mean "
-        "of such numbers. The tables are in tables/ as Markdown, LaTeX and CSV, the figures in "
-        "figures/ as SVG, PNG and PDF."
-    )
-    blocks: list[PageBlock] = [
-        text,
-        FactTable(("what", "value"), rows),
-        _splits(run),
-    ]
+    text, facts = text_of("provenance.html", "files"), FactTable(("what", "value"), rows)
+    blocks: list[PageBlock] = [text, facts, _splits(run)]
     if summary.recipe:
         blocks.append(Details("All settings", json.dumps(summary.recipe, indent=2)))
     return Section("Provenance", blocks)
@@ -42,18 +34,17 @@ def _splits(run: RunFolder) -> FactTable:
     """Every split that fitted, calibrated or chose something, with the hash of its content."""
     if run.summary.splits:
         splits = run.summary.splits.items()
-        named = [(role, f"{s.images:,}", s.name, s.fingerprint) for role, s in splits]
-        return FactTable(("role", "images", "set", "content"), tuple(named))
+        rows = [(role, f"{s.images:,}", s.name, s.fingerprint) for role, s in splits]
+        return FactTable(("role", "images", "set", "content"), rows)
     used: dict[str, set[str]] = {}
     for r in run.results:
         for role, identities in (("fitted", r.fitted_on), ("calibrated", r.calibrated_on)):
             for identity in identities:
                 used.setdefault(identity, set()).add(role)
-    rows = [
-        (" and ".join(sorted(roles)), *identity.rpartition(":")[::2])
-        for identity, roles in used.items()
-    ]
-    return FactTable(("role", "set", "content"), tuple(rows))
+    return FactTable(
+        ("role", "set", "content"),
+        [(" and ".join(sorted(roles)), *name.rpartition(":")[::2]) for name, roles in used.items()],
+    )
 
 
 def command(run: RunFolder) -> str:

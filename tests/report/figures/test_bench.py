@@ -20,7 +20,7 @@ from goen.report.figures.bench import (
     score_rows,
     seed_points,
 )
-from goen.report.figures.curves import roc
+from goen.report.figures.scores import roc
 from goen.report.figures.style import BLUE, COLOURS, ORANGE, PALE
 
 KINDS = ("first", "second")

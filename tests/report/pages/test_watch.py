@@ -15,7 +15,7 @@ from goen.monitor import Monitor
 from goen.monitor.keeping import MonitorSettings, open_monitor_folder
 from goen.report import write_report
 from goen.report.figures.watch import flagged_band
-from goen.report.watch_folder import WatchFolder, is_watch, read_watch
+from goen.report.pages.watch import WatchFolder, is_watch, read_watch
 from tests.monitor.predictions import digit_gate
 from tests.monitor.test_journal import score_rows
 from tests.report.browser import CHROMIUM, WIDTHS, chromium, look_at

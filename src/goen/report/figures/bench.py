@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from goen.io.results import Result
-from goen.report.figures.curves import roc
+from goen.report.figures.scores import roc
 from goen.report.figures.style import (
     BLUE,
     GREY,

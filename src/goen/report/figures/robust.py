@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib import colormaps
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from goen.escaping import drawable
-from goen.report.figures.style import COLOURS, WIDTH, goen_style, line_style, marker, single_axes
+from goen.report.figures.style import WIDTH, goen_style, line_style, marker, single_axes
 
 # The number of methods whose boxes need more than a phone's width.
 CROWDED = 4
@@ -45,7 +46,7 @@ def severity_boxes(title: str, methods: Mapping[str, BySeverity]) -> Figure:
                 medianprops={"color": "black"},
             )
             for box in parts["boxes"]:
-                box.set(facecolor=(*_rgb(style["color"]), 0.25), edgecolor=style["color"])
+                box.set(facecolor=to_rgba(style["color"], 0.25), edgecolor=style["color"])
             for line in (*parts["whiskers"], *parts["caps"]):
                 line.set(color=style["color"])
     ax.set_xticks(severities, ["clean" if s == 0 else str(s) for s in severities])
@@ -55,12 +56,6 @@ def severity_boxes(title: str, methods: Mapping[str, BySeverity]) -> Figure:
         columns = 1 if max(map(len, methods)) > 25 else 2  # long names side by side are cut off
         figure.legend(loc="outside lower center", ncols=columns)
     return figure
-
-
-def _rgb(colour: str) -> tuple[float, float, float]:
-    assert colour in COLOURS
-    red, green, blue = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
-    return red, green, blue
 
 
 @goen_style

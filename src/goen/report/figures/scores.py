@@ -1,4 +1,7 @@
-"""Distributions of scores, and the share of each set that is flagged."""
+"""Distributions of scores, the share of each set that is flagged, ROC and precision-recall curves.
+
+OOD is the positive class.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,14 +10,27 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from goen.report.figures.style import BLUE, GREY, INK, ORANGE, canvas, goen_style, single_axes
+from goen.functional.ranking import tally
+from goen.report.figures.style import (
+    BLUE,
+    GREY,
+    INK,
+    ORANGE,
+    canvas,
+    goen_style,
+    line_style,
+    single_axes,
+)
 
-BySet = Mapping[str, NDArray[Any]]
+Scores = Mapping[str, NDArray[Any]]
+Curve = tuple[NDArray[np.float64], NDArray[np.float64]]
+# Enough for a smooth line; the numbers come from the metrics, never from a thinned curve.
+_POINTS = 400
 
 
 @goen_style
 def histograms(
-    title: str, scores: BySet, threshold: float | None, quantity: str = "score"
+    title: str, scores: Scores, threshold: float | None, quantity: str = "score"
 ) -> Figure:
     """A histogram per set, the first ID, with the threshold across all of them."""
     figure = canvas(0.85 * len(scores) + 0.9)
@@ -69,3 +85,87 @@ def flagged_bars(
     ax.set(xlim=(0, 1), xlabel=label)
     ax.xaxis.set_major_formatter(lambda x, _: f"{x:.0%}")
     return figure
+
+
+def roc(id_scores: NDArray[Any], ood_scores: NDArray[Any]) -> Curve:
+    """False-alarm rate and detection rate, threshold by threshold from the highest score down.
+
+    Example:
+        >>> alarms, found = roc(np.array([0.0, 2.0]), np.array([1.0, 3.0]))
+        >>> alarms.tolist(), found.tolist()
+        ([0.0, 0.0, 0.5, 0.5, 1.0], [0.0, 0.5, 0.5, 1.0, 1.0])
+    """
+    counts = tally(np.asarray(id_scores, np.float64), np.asarray(ood_scores, np.float64))
+    found, alarms = counts.ood_first()
+    return _thinned(alarms / counts.num_id, found / counts.num_ood)
+
+
+def precision_recall(id_scores: NDArray[Any], ood_scores: NDArray[Any]) -> Curve:
+    """Recall and precision, threshold by threshold from the highest score down.
+
+    Example:
+        >>> recall, precision = precision_recall(np.array([0.0, 2.0]), np.array([1.0, 3.0]))
+        >>> recall.tolist(), precision.round(2).tolist()
+        ([0.5, 0.5, 1.0, 1.0], [1.0, 0.5, 0.67, 0.5])
+    """
+    counts = tally(np.asarray(id_scores, np.float64), np.asarray(ood_scores, np.float64))
+    found, alarms = (side[1:] for side in counts.ood_first())  # where something is flagged
+    return _thinned(found / counts.num_ood, found / (found + alarms))
+
+
+def _thinned(x: NDArray[np.float64], y: NDArray[np.float64]) -> Curve:
+    kept = np.unique(np.linspace(0, len(x) - 1, min(len(x), _POINTS)).round().astype(int))
+    return x[kept], y[kept]
+
+
+@goen_style
+def roc_curves(
+    name: str,
+    labels: Mapping[str, str],
+    id_scores: Scores,
+    ood_scores: Scores,
+    gate: tuple[float, float],
+) -> Figure:
+    """Detection rate against false-alarm rate of each method on one set.
+
+    Args:
+        name: of the set.
+        labels: of the methods in the legend.
+        id_scores: by method.
+        ood_scores: the same.
+        gate: the (false-alarm rate, detection rate) at the threshold.
+    """
+    figure, ax = single_axes(4.3)
+    for number, (method, label) in enumerate(labels.items()):
+        curve = roc(id_scores[method], ood_scores[method])
+        ax.plot(*curve, label=label, linewidth=1.8, **line_style(number))
+    ax.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--")
+    ax.plot(*gate, "o", color=INK, markersize=7, label="the gate's threshold", clip_on=False)
+    ax.set(xlabel="share of ID flagged", ylabel="share of OOD flagged", title=f"ROC: {name}")
+    ax.set(xlim=(-0.01, 1), ylim=(0, 1.01))
+    figure.legend(loc="outside lower center", ncols=2)
+    return figure
+
+
+@goen_style
+def precision_recall_curves(
+    name: str, labels: Mapping[str, str], id_scores: Scores, ood_scores: Scores
+) -> Figure:
+    """Precision against recall of each method on one set, with the prevalence as a line."""
+    figure, ax = single_axes(4.3)
+    for number, (method, label) in enumerate(labels.items()):
+        curve = precision_recall(id_scores[method], ood_scores[method])
+        ax.plot(*curve, label=label, linewidth=1.8, **line_style(number))
+    first = next(iter(labels))
+    prevalence = prevalence_of(id_scores[first], ood_scores[first])
+    ax.axhline(prevalence, color=GREY, linewidth=1, linestyle="--")
+    ax.text(0.01, prevalence - 0.01, f"prevalence {prevalence:.1%}", va="top", fontsize=9)
+    ax.set(xlabel="recall: share of OOD flagged", ylabel="precision: share of flagged that is OOD")
+    ax.set(title=f"Precision and recall: {name}", xlim=(0, 1.01), ylim=(0, 1.01))
+    figure.legend(loc="outside lower center", ncols=2)
+    return figure
+
+
+def prevalence_of(id_scores: NDArray[Any], ood_scores: NDArray[Any]) -> float:
+    """The share of OOD in both together."""
+    return len(ood_scores) / (len(id_scores) + len(ood_scores))

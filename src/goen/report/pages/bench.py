@@ -7,7 +7,7 @@ from goen.io.results import Result
 from goen.report.blocks import Drawing, Page, PageBlock, Paragraph, Section
 from goen.report.comparison import METRICS, Comparison, first_of
 from goen.report.figures.bench import Scored, forest, roc_by_kind, score_rows
-from goen.report.figures.curves import prevalence_of
+from goen.report.figures.scores import prevalence_of
 from goen.report.openood_board import board_table
 from goen.report.run_folder import RunFolder
 from goen.report.summary import Summary

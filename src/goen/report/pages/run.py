@@ -2,29 +2,33 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.special import softmax
 
+from goen.data.images.data_urls import image_url
 from goen.io.manifest import Manifest
-from goen.io.results import Result
+from goen.io.results import Mistakes, Result, read_mistakes
 from goen.io.tensors import read_tensors
 from goen.metrics import ood_calibration, reliability_curve
 from goen.report.blocks import Drawing, Page, PageBlock, Paragraph, Section
 from goen.report.comparison import Comparison, left_out_notes
-from goen.report.figures.curves import precision_recall_curves, prevalence_of, roc_curves
 from goen.report.figures.run import (
     classifier_reliability,
     feature_map,
     ood_reliability,
     training_curve,
 )
-from goen.report.figures.scores import flagged_bars, histograms
+from goen.report.figures.scores import (
+    flagged_bars,
+    histograms,
+    precision_recall_curves,
+    prevalence_of,
+    roc_curves,
+)
 from goen.report.five_panels import five_panel_section
-from goen.report.mistakes import mistakes_section
+from goen.report.gallery import Card, Gallery
 from goen.report.run_folder import RunFolder
 from goen.report.spread import recorded_spread
 from goen.report.summary import Summary, dataset_title
@@ -93,7 +97,7 @@ def run_page(run: RunFolder, tables: Sequence[Table]) -> Page:
         *_other_scores(run),
         _calibration(run),
         *_feature_map(run, run.gate.texts("classes")),
-        mistakes_section(run, run.gate.texts("classes")),
+        _errors(run, run.gate.texts("classes")),
         _training(run),
         *five_panel_section(run),
     ]
@@ -162,23 +166,17 @@ def _curves(run: RunFolder, name: str) -> list[Drawing]:
     return [
         Drawing(
             f"roc-{slug(name)}",
-            roc_curves(name, _renamed(auroc, id_scores), _renamed(auroc, ood_scores), gate),
+            roc_curves(name, auroc, id_scores, ood_scores, gate),
             f"ROC curves on {name}. AUROC: {'; '.join(auroc.values())}. The gate flags "
             f"{gate[1]:.1%} of it and {gate[0]:.1%} of the ID images.",
         ),
         Drawing(
             f"precision-recall-{slug(name)}",
-            precision_recall_curves(name, _renamed(aupr, id_scores), _renamed(aupr, ood_scores)),
+            precision_recall_curves(name, aupr, id_scores, ood_scores),
             f"Precision-recall curves on {name}, of which {share:.1%} are OOD. "
             f"AUPR: {'; '.join(aupr.values())}.",
         ),
     ]
-
-
-def _renamed(
-    labels: Mapping[str, str], scores: Mapping[str, NDArray[Any]]
-) -> dict[str, NDArray[Any]]:
-    return {label: scores[method] for method, label in labels.items()}
 
 
 def _histogram(run: RunFolder, method: str, threshold: float | None) -> Drawing:
@@ -258,6 +256,54 @@ def _feature_map(run: RunFolder, classes: Sequence[str]) -> list[Section]:
     )
     drawing = Drawing("feature-map", feature_map(points, means, classes, share), alt)
     return [Section("Feature map", [_text("feature_map"), [drawing]])]
+
+
+def _errors(run: RunFolder, classes: tuple[str, ...]) -> Section:
+    """A gallery of errors for each set that has any.
+
+    Args:
+        run: of ``goen run``.
+        classes: of its gate.
+    """
+    title = "Errors of the gate"
+    path = run.path / "mistakes.safetensors"
+    if not path.is_file():
+        text = "mistakes.safetensors is missing: no images are shown. Run the same command again."
+        return Section(title, [Paragraph(text, "warn")])
+    blocks: list[PageBlock] = [_text("errors")]
+    found = read_mistakes(path)
+    for name in ("test", *run.sets):
+        blocks += _errors_of(run, name, found[name], classes)
+    return Section(title, blocks)
+
+
+def _errors_of(
+    run: RunFolder, name: str, mistakes: Mistakes, classes: tuple[str, ...]
+) -> list[PageBlock]:
+    flagged = run.scores[name]["is_ood"].astype(bool)
+    number = int(flagged.sum() if name == "test" else (~flagged).sum())
+    counts = {"number": number, "total": len(flagged), "shown": len(mistakes.rows)}
+    heading = Paragraph(_text("errors_of", name=name, **counts), "lead")
+    if not number:
+        return [heading]
+    cards = _error_cards(run, name, mistakes)
+    return [heading, Gallery(f"errors-{slug(name)}", cards, classes, small=True)]
+
+
+def _error_cards(run: RunFolder, name: str, mistakes: Mistakes) -> list[Card]:
+    scores, rows = run.scores[name], mistakes.rows
+    probabilities = softmax(scores["logits"][rows].astype(np.float64), axis=1)
+    return [
+        Card(
+            name=f"{name}/#{row}",
+            seen=image_url(mistakes.images[i]),
+            label=int(scores["label"][row]),
+            confidence=float(probabilities[i].max()),
+            p_value=float(scores["p_value"][row]),
+            truth=int(scores["truth"][row]) if "truth" in scores else None,
+        )
+        for i, row in enumerate(rows.tolist())
+    ]
 
 
 def _training(run: RunFolder) -> Section:

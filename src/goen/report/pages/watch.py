@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -12,16 +13,18 @@ from scipy.stats import binomtest
 
 from goen.data.images.decoding import read_image
 from goen.data.imageset import Pixels
-from goen.errors import DataError
+from goen.errors import ArtifactError, DataError
 from goen.functional.ranking import Floats
-from goen.monitor.journal import EVENTS, IMAGES, STATE
+from goen.io.manifest import Manifest
+from goen.monitor import Monitor, MonitorState
+from goen.monitor.journal import EVENTS, IMAGES, STATE, read_json_lines
+from goen.monitor.saving import load_parts
 from goen.monitor.state import CLASS, SCORE, change
 from goen.report.blocks import Details, Drawing, FactTable, Page, PageBlock, Paragraph, Section
 from goen.report.figures.watch import HIGHEST, e_value_lines, flagged_band, image_grid, p_value_map
 from goen.report.run_folder import file_hashes
 from goen.report.table import Cell, Row, Table, share_cell
 from goen.report.texts import slug, text_of
-from goen.report.watch_folder import WatchFolder
 
 _text = partial(text_of, "watch.html")
 _BINS = 10
@@ -31,11 +34,94 @@ _MOST_CLASSES = 30
 _THUMBNAIL = (96, 96)
 
 
+@dataclass(frozen=True)
+class WatchFolder:
+    """What the folder of ``goen watch`` holds; arrays of N images, J streams.
+
+    Attributes:
+        path: the folder.
+        monitor: as it was saved.
+        gate: the name of its gate.
+        paths: of the images; empty where a row had none.
+        labels: the predicted classes.
+        flagged: whether the gate flagged them.
+        p_values: ``(N, J)``.
+        log_e_value: ``(N, J)``, after each image.
+        events: events.jsonl.
+    """
+
+    path: Path
+    monitor: Monitor
+    gate: str
+    paths: list[str]
+    labels: NDArray[np.str_]
+    flagged: NDArray[np.bool_]
+    p_values: Floats
+    log_e_value: Floats
+    events: list[Manifest]
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the streams, in the order of the columns."""
+        return self.monitor.streams.names
+
+    @property
+    def state(self) -> MonitorState:
+        """What the monitor knows."""
+        return self.monitor.state
+
+    @property
+    def begun_after(self) -> int:
+        """The images before the present test: those that were seen before the last restart."""
+        return self.monitor.streams.restarted_at
+
+
+def is_watch(folder: Path) -> bool:
+    """Whether ``goen watch`` worked in this folder."""
+    return (folder / STATE).is_file()
+
+
+def read_watch(folder: Path) -> WatchFolder:
+    """The watch in this folder; rows of a batch that was not finished are left out.
+
+    Raises:
+        ArtifactError: something in it is missing or damaged.
+    """
+    parts, extra = load_parts(folder / STATE)
+    monitor = Monitor.of_parts(parts)
+    names = monitor.streams.names
+    count = monitor.images
+    p_values, log_e_value = np.empty((count, len(names))), np.empty((count, len(names)))
+    flagged = np.zeros(count, dtype=bool)
+    paths, labels = [], []
+    try:
+        for number, row in zip(range(count), read_json_lines(folder / IMAGES), strict=False):
+            p, values = row.part("p"), row.part("log_e_value")
+            p_values[number] = [p.number(name) for name in names]
+            log_e_value[number] = [values.number(name) for name in names]
+            flagged[number] = row.flag("is_ood")
+            paths.append(row.text("path") if "path" in row else "")
+            labels.append(row.text("label"))
+        if len(paths) < count:
+            raise ValueError(f"{IMAGES} has {len(paths)} rows for {count} images")
+        gate = extra.part("journal").text("gate")
+        events = list(read_json_lines(folder / EVENTS))
+    except (ValueError, OSError) as error:
+        raise ArtifactError(f"{folder} does not hold a whole monitor: {error}.") from error
+    return WatchFolder(
+        folder, monitor, gate, paths, np.array(labels, dtype=np.str_), flagged, p_values,
+        log_e_value, events,
+    )  # fmt: skip
+
+
 def watch_page(watch: WatchFolder) -> Page:
     """The page of ``goen watch``."""
     title = f"Monitor of {watch.gate}: {'ALARM' if watch.state.alarm else 'no alarm'}"
     summary: list[PageBlock] = [
-        Paragraph(_lead(watch), "warn" if watch.state.alarm else "lead"),
+        Paragraph(_text("lead", state=watch.state), "warn" if watch.state.alarm else "lead"),
         str(watch.monitor.guarantee),
         _text("null_hypothesis"),
     ]
@@ -51,14 +137,6 @@ def watch_page(watch: WatchFolder) -> Page:
         _provenance(watch),
     ]
     return Page(title, summary, sections)
-
-
-def _lead(watch: WatchFolder) -> str:
-    state = watch.state
-    text = f"{str(state)[0].upper()}{str(state)[1:]}."
-    if state.alarm:
-        text += f" {state.images:,} images were seen in all."
-    return text
 
 
 def _log_e_values(watch: WatchFolder) -> list[PageBlock]:
@@ -91,13 +169,7 @@ def _streams_table(watch: WatchFolder) -> Table:
             cells += [Cell(found.at, ",.0f"), Cell(found.since, ",.0f")]
             cells.append(Cell(text=change(name, found)))
         rows.append(Row(name, tuple(cells)))
-    columns = (
-        "log e-value",
-        "highest",
-        "moved: found at image",
-        "since about image",
-        "change",
-    )
+    columns = ("log e-value", "highest", "moved: found at image", "since about image", "change")
     notes = (
         f"A stream has moved where its log e-value has reached {watch.state.alarm_line:.2f}. The "
         "guarantee holds for all streams together.",
@@ -132,7 +204,12 @@ def _p_values(watch: WatchFolder) -> list[PageBlock]:
     drawings = []
     for name in (SCORE, *moved):
         values = watch.p_values[:, watch.names.index(name)]
-        shares = np.stack([_density(values[a:b]) for a, b in pairwise(edges)])
+        shares = np.stack(
+            [
+                np.histogram(values[a:b], _BINS, range=(0, 1))[0] * _BINS / (b - a)
+                for a, b in pairwise(edges)
+            ]
+        )
         title = f"P-values of {'the score' if name == SCORE else name}"
         alt = (
             f"{title} by window of {window_size(len(watch)):,} images. In the last window, from 0 "
@@ -141,11 +218,6 @@ def _p_values(watch: WatchFolder) -> list[PageBlock]:
         figure = p_value_map(title, shares, edges.astype(np.float64))
         drawings.append(Drawing(f"p-values-{slug(name)}", figure, alt))
     return [_text("p_values"), drawings]
-
-
-def _density(p_values: Floats) -> Floats:
-    counts, _ = np.histogram(p_values, bins=_BINS, range=(0, 1))
-    return np.asarray(counts * _BINS / max(len(p_values), 1), dtype=np.float64)
 
 
 def _flagged(watch: WatchFolder) -> list[PageBlock]:
@@ -185,7 +257,10 @@ def _classes(watch: WatchFolder) -> list[PageBlock]:
         names = names[:_MOST_CLASSES]
     if CLASS not in watch.names:
         notes.append("This monitor does not follow the predicted class.")
-    rows = tuple(Row(name, tuple(_share(part, name) for part in parts.values())) for name in names)
+    rows = tuple(
+        Row(name, tuple(share_cell(int((p == name).sum()), len(p)) for p in parts.values()))
+        for name in names
+    )
     return [Table("classes", title, tuple(parts), rows, tuple(notes))]
 
 
@@ -196,10 +271,6 @@ def _held_out_labels(watch: WatchFolder) -> NDArray[np.str_]:
     names = np.array(watch.monitor.gate.classes)[seen.values.astype(np.int64)]
     watched = np.array([np.sum(watch.labels == name) for name in names], dtype=np.int64)
     return np.repeat(names, np.maximum(seen.counts - watched, 0))
-
-
-def _share(labels: NDArray[np.str_], name: str) -> Cell:
-    return share_cell(int((labels == name).sum()), len(labels))
 
 
 def _images(watch: WatchFolder) -> list[PageBlock]:
