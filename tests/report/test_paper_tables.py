@@ -8,8 +8,8 @@ import pytest
 
 from goen.errors import ArtifactError, UsageError
 from goen.io.results import Origin, Result, write_results
-from goen.report.paper_tables import Study, paper_tables, read_study
-from goen.report.summary import Summary
+from goen.report.paper_tables import paper_tables, read_study
+from goen.report.summary import Study, Summary
 from goen.report.table import Table, latex, markdown
 
 SETS = {"svhn": "far", "cifar100": "near", "noise": "noise"}
@@ -27,9 +27,8 @@ def results_of(method: str, seed: int, aurocs: tuple[float, ...], **right: float
 
 def study(command: str, results: list[Result], **config: Any) -> Study:
     settings = {"preset": "short", "budget": "full", **config}
-    return Study(
-        Summary.from_json({"study": command, "data": "cifar10", "config": settings}), results
-    )
+    content = {"study": command, "data": "cifar10", "config": settings}
+    return Study(results, Summary.from_json(content))
 
 
 def row(table: Table, label: str, section: str = "") -> dict[str, str]:

@@ -9,7 +9,7 @@ from statistics import fmean, stdev
 from goen.errors import ArtifactError, UsageError
 from goen.io.json_files import json_object
 from goen.io.results import Result, read_results
-from goen.report.summary import Summary
+from goen.report.summary import Study, Summary
 from goen.report.table import Cell, Row, Table, marked
 
 _PAPER = "the paper"
@@ -83,29 +83,6 @@ _NOTES = (
 )
 
 
-@dataclass(frozen=True)
-class Study:
-    """The numbers of a finished study.
-
-    Attributes:
-        summary: what it records about itself.
-        results: its numbers.
-    """
-
-    summary: Summary
-    results: Sequence[Result]
-
-    @property
-    def scale(self) -> str:
-        """The settings that decide which numbers may stand side by side."""
-        config = self.summary.config
-        preset = "cpu" if config.get("preset") == "auto" else config.get("preset")
-        center_loss = ""
-        if self.summary.study == "seeds":  # Table 3 is of the paper's default, which has it
-            center_loss = f", {'with' if config.get('center_loss') else 'without'} CenterLoss"
-        return f"goen, preset {preset}, budget {config.get('budget')}{center_loss}"
-
-
 def read_study(path: Path) -> Study:
     """The study in a run's folder, or in a file ``NAME.jsonl`` that has ``NAME.json`` beside it.
 
@@ -116,7 +93,8 @@ def read_study(path: Path) -> Study:
     names = (path / "results.jsonl", path / "run.json")
     results, summary = names if path.is_dir() else (path, path.with_suffix(".json"))
     try:
-        study = Study(Summary.from_json(json_object(summary)), read_results(results))
+        recorded = Summary.from_json(json_object(summary))
+        study = Study(read_results(results), recorded)
     except (OSError, ValueError) as error:
         raise ArtifactError(f"{path} does not hold a finished study: {error}.") from error
     if study.summary.data != "cifar10":
@@ -141,12 +119,21 @@ def paper_tables(studies: Iterable[Study]) -> list[Table]:
                 f"goen {study.summary.study}."
             )
         scales = by_command[study.summary.study]
-        scales.setdefault(study.scale, []).extend(study.results)
+        scales.setdefault(_scale(study.summary), []).extend(study.results)
     return [
         _table_1(by_command["bench"]),
         _table_2(by_command["ablate"]),
         _table_3(by_command["seeds"]),
     ]
+
+
+def _scale(summary: Summary) -> str:
+    """The settings that decide which numbers may stand side by side."""
+    preset = "cpu" if summary.config.get("preset") == "auto" else summary.config.get("preset")
+    center_loss = ""
+    if summary.study == "seeds":  # Table 3 is of the paper's default, which has it
+        center_loss = f", {'with' if summary.config.get('center_loss') else 'without'} CenterLoss"
+    return f"goen, preset {preset}, budget {summary.config.get('budget')}{center_loss}"
 
 
 @dataclass

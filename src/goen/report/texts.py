@@ -4,11 +4,14 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
+from typing import TYPE_CHECKING
 
-import jinja2
 from markupsafe import Markup
 
 from goen.escaping import visible
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 # Names of files have at most 255 bytes, and two of these may be in one.
 _LONGEST_SLUG = 80
@@ -36,8 +39,10 @@ def _latex(text: str) -> str:
 
 
 @cache
-def environment() -> jinja2.Environment:
+def environment() -> "Environment":
     """The templates of pages, of their texts and of tables."""
+    import jinja2  # not before there is something to write
+
     made = jinja2.Environment(
         loader=jinja2.PackageLoader("goen.report"),
         autoescape=jinja2.select_autoescape(),
