@@ -1,1 +1,1 @@
-"""One page per study or command."""
+"""One page per study or command: results in, a list of sections out; texts in ``templates/``."""
