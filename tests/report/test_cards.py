@@ -70,11 +70,11 @@ def test_a_gate_without_a_bank_or_p_values_of_cues_has_tiles_too() -> None:
 
 def test_the_choice_of_neighbours_is_stated(gate: Gate) -> None:
     assert "the nearest of all 664," in explain_neighbours(gate)
-    gate.detector.bank_._seen, before = 70_000, gate.detector.bank_._seen  # type: ignore[attr-defined]
+    gate.detector.bank_.num_seen, before = 70_000, gate.detector.bank_.num_seen  # type: ignore[attr-defined]
     try:
         assert "of the 664 that the gate keeps of 70,000," in explain_neighbours(gate)
     finally:
-        gate.detector.bank_._seen = before  # type: ignore[attr-defined]
+        gate.detector.bank_.num_seen = before  # type: ignore[attr-defined]
 
 
 def test_training_images_are_those_of_the_numbers(gate: Gate) -> None:

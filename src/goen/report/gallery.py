@@ -8,9 +8,10 @@ numbers.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from goen.gate.rates import Rates
+from goen.io.manifest import JsonObject
 
 
 class Neighbour(NamedTuple):
@@ -81,7 +82,7 @@ class Gallery:
     training: Mapping[int, TrainingImage] = field(default_factory=dict)
     small: bool = False
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """For the script; numbers are exact."""
         return {
             "cards": [vars(card) for card in self.cards],
@@ -89,7 +90,7 @@ class Gallery:
             "cues": self.cues,
             "layers": self.layers,
             "rates": None if self.rates is None else self.rates.to_json(),
-            "training": self.training,
+            "training": {str(number): image for number, image in self.training.items()},
         }
 
 
