@@ -108,10 +108,8 @@ def read_image(
     if isinstance(source, Path) and is_array_file(source):
         return _read_array(source, size, name, pixel_format)
     # Any image can be read as colour or grey; other channels are those that a file has.
-    channels = (
-        None if pixel_format == COLOUR or pixel_format.channels == 1 else pixel_format.channels
-    )
-    with _opened(source, name, channels) as image:
+    is_plain = pixel_format == COLOUR or pixel_format.channels == 1
+    with _opened(source, name, None if is_plain else pixel_format.channels) as image:
         if isinstance(image, TiffBands):
             check(ImageHeader("TIFF", image.width, image.height, image.values_at_once))
             return _read_bands(source, image, size, name, pixel_format)
@@ -183,12 +181,12 @@ def pixel_formats(file: Path) -> list[PixelFormat]:
     if is_array_file(file):
         return read_array_header(file, name, MAX_PIXELS).pixel_formats()
     with _opened(file, name) as image:
-        tiff = image if isinstance(image, TiffBands) else several_bands(file)
-        own = None if tiff is None else PixelFormat(tiff.channels, 8 if tiff.bits == 8 else 16)
-        if own is not None and image is tiff:
-            return [own]
-        mode = "" if isinstance(image, TiffBands) else image.mode
-    if own is None or own.channels == 3:
+        if isinstance(image, TiffBands):
+            return [image.pixel_format]
+        mode, tiff = image.mode, several_bands(file)
+    if tiff is not None and tiff.channels != 3:
+        own = tiff.pixel_format
+    else:
         by_mode = {"1": GREY, "L": GREY, "LA": PixelFormat(2), "RGBA": PixelFormat(4)}
         own = PixelFormat(1, 16) if _is_deep(mode) else by_mode.get(mode, COLOUR)
     found = [COLOUR, own, PixelFormat(1, own.bits)]
@@ -277,11 +275,9 @@ def _opened(
 
 def are_pil_images(value: object) -> TypeGuard[Sequence[Image.Image]]:
     """Whether this is a list or tuple of images of Pillow, and not empty."""
-    return (
-        isinstance(value, (list, tuple))
-        and len(value) > 0
-        and all(isinstance(item, Image.Image) for item in value)
-    )
+    if not isinstance(value, (list, tuple)) or not value:
+        return False
+    return all(isinstance(item, Image.Image) for item in value)
 
 
 def image_batches(

