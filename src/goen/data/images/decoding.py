@@ -5,6 +5,7 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from threading import Condition
 from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
@@ -12,7 +13,6 @@ from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from goen.data.images.array_files import read_array_header, read_array_image
-from goen.data.images.byte_budget import ByteBudget
 from goen.data.images.formats import (
     FORMATS,
     IMAGE_SIDES,
@@ -47,7 +47,6 @@ MAX_SCANS = 200
 MAX_RUN_LENGTH_PIXELS = 10_000_000
 # What all threads together may hold in memory while they decode. A larger image is decoded alone.
 DECODING_BYTES = 1 << 29
-_decoding = ByteBudget(DECODING_BYTES)
 
 RESIZE_FILTER = "bilinear-antialiased"
 """How images are resized, in manifests; ``read_image`` says what it means."""
@@ -56,6 +55,40 @@ RESIZE_FILTER = "bilinear-antialiased"
 _QUARTER_TURNS = (5, 6, 7, 8)
 # Modes of Pillow whose bands are channels as they are.
 _CHANNEL_MODES = {2: "LA", 4: "RGBA"}
+
+
+class ByteBudget:
+    """A number of bytes that threads share: each holds what it needs, or waits.
+
+    A thread that needs more than there is waits until it is alone.
+
+    Example:
+        >>> budget = ByteBudget(10)
+        >>> with budget.hold(8):
+        ...     budget.used
+        8
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+        self._changed = Condition()
+
+    @contextmanager
+    def hold(self, needed: int) -> Iterator[None]:
+        """Hold so many bytes within this block."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self.used or self.used + needed <= self.limit)
+            self.used += needed
+        try:
+            yield
+        finally:
+            with self._changed:
+                self.used -= needed
+                self._changed.notify_all()
+
+
+_decoding = ByteBudget(DECODING_BYTES)
 
 
 def read_image(
