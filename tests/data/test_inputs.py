@@ -127,6 +127,8 @@ def test_what_holds_no_images_is_refused_at_once(value: object, message: str) ->
         ([pixels(), pixels(), np.zeros((2, 3, 9, 8), np.uint8)], "all of one size, 8×8; got 9×8"),
         ([(pixels(), LABELS[:4])], "10 images come with 10 labels"),
         ([{"images": "a.png"}], "got a dict"),
+        ([torch.tensor(1.0)], "got a Tensor"),
+        ((pixels(), torch.tensor(1)), "got a Tensor"),
         ([(torch.zeros(3, 8, 8), 1)], "one image at a time"),
     ],
 )

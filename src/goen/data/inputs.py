@@ -166,7 +166,7 @@ def check_batch_size(size: int) -> None:
 
 
 def _is_array(value: object) -> TypeGuard[Array]:
-    return isinstance(value, (Tensor, np.ndarray))
+    return isinstance(value, (Tensor, np.ndarray)) and value.ndim > 0
 
 
 def _count(value: Iterable[Any]) -> int | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from logging import getLogger
 from pathlib import Path
 from typing import Literal
@@ -176,52 +176,39 @@ def _cifar10(data_dir: str | Path | None, download: bool, extra: tuple[str, ...]
     for name in extra:
         if name not in EXTRA_SETS:
             raise unknown("extra set", name, EXTRA_SETS)
-    training = load_set("cifar10", "train", data_dir=data_dir, download=download)
-    test = load_set("cifar10", "test", data_dir=data_dir, download=download)
+    load = partial(load_set, data_dir=data_dir, download=download)
+    training, test = load("cifar10", "train"), load("cifar10", "test")
     parts = _cifar10_parts(training)
-    calibration: dict[str, ImageSet] = {}
-    evaluation: dict[str, OodSet] = {}
+    found: dict[str, ImageSet] = {}
     missing: dict[str, str] = {}
-
-    def attempt(name: str) -> ImageSet | None:
+    for name in ("svhn", "cifar100", *(n for n in extra if n != CIFAR100_REST)):
         try:
-            return load_set(
-                name,
-                "test" if name in ("svhn", "cifar100") else None,
-                data_dir=data_dir,
-                download=download,
-            )
+            found[name] = load(name, "test" if name == "cifar100" else None)
         except DataMissing as error:
             missing[name] = str(error)
             _log.warning("%s It is left out.", error)
-            return None
 
-    svhn = attempt("svhn")
-    if svhn is not None:
-        halves = svhn.split({"calibration": 5_000, "evaluation": 21_032}, SPLIT_SEED)
-        calibration["svhn"] = halves["calibration"]
-        evaluation["svhn"] = OodSet(halves["evaluation"], "far")
-    cifar100 = attempt("cifar100")
-    fifty = tuple(c for group in CIFAR100_UNLIKE_CIFAR10.values() for c in group)
-    if cifar100 is not None:
-        unlike = cifar100.of_classes(fifty, "cifar100/test (50 classes)")
-        evaluation["cifar100"] = OodSet(unlike, "near")
     side = training.image_shape[1]
-    calibration["noise"] = noise(2_000, SPLIT_SEED, stream=1, side=side)
+    calibration = {"noise": noise(2_000, SPLIT_SEED, stream=1, side=side)}
+    evaluation: dict[str, OodSet] = {}
+    if "svhn" in found:
+        halves = found["svhn"].split({"calibration": 5_000, "evaluation": 21_032}, SPLIT_SEED)
+        calibration = {"svhn": halves["calibration"], **calibration}
+        evaluation["svhn"] = OodSet(halves["evaluation"], "far")
+    if "cifar100" in found:
+        every = found["cifar100"]
+        fifty = tuple(c for group in CIFAR100_UNLIKE_CIFAR10.values() for c in group)
+        rest = tuple(c for c in every.classes if c not in fifty)
+        unlike = every.of_classes(fifty, "cifar100/test (50 classes)")
+        evaluation["cifar100"] = OodSet(unlike, "near")
+        found[CIFAR100_REST] = every.of_classes(rest, "cifar100/test (the other 50 classes)")
+    elif CIFAR100_REST in extra:
+        missing[CIFAR100_REST] = missing["cifar100"]
     evaluation["noise"] = OodSet(noise(5_000, SPLIT_SEED, stream=0, side=side), "noise")
-    for name in extra:
-        images: ImageSet | None
-        if name != CIFAR100_REST:
-            images = attempt(name)
-        elif cifar100 is not None:
-            # CIFAR-10 has some of them as well: a bus among the automobiles, a cow among the dogs.
-            rest = tuple(c for c in cifar100.classes if c not in fifty)
-            images = cifar100.of_classes(rest, "cifar100/test (the other 50 classes)")
-            images = images.without(training, test)
-        else:
-            images, missing[name] = None, missing["cifar100"]
-        if images is not None:
-            evaluation[name] = OodSet(images, EXTRA_SETS[name])
+    for name in filter(found.__contains__, extra):
+        # CIFAR-10 has some of them as well: a bus among the automobiles, a cow among the dogs.
+        images = found[name].without(training, test) if name == CIFAR100_REST else found[name]
+        evaluation[name] = OodSet(images, EXTRA_SETS[name])
     return Protocol(
         "cifar10", parts["train"], parts["validation"], test, calibration, evaluation, missing
     )

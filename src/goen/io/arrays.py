@@ -3,7 +3,7 @@
 import math
 import stat
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,19 +105,23 @@ def _parsed(stream: IO[bytes], size: int) -> StoredArray:
 
 
 def read_arrays(
-    file: Path, names: Iterable[str] | None = None, most: int = TENSOR_BYTES
+    file: Path, names: Collection[str] | None = None, most: int = TENSOR_BYTES
 ) -> dict[str, NDArray[Any]]:
     """The arrays of an NPZ file by name: those of ``names`` that are there, or all.
 
     Raises:
         ValueError: as ``open_array``, or more than ``most`` bytes together.
     """
-    there = array_names(file)
     found = {}
-    for name in there if names is None else [name for name in names if name in there]:
-        with open_array(file, name) as array:
-            most -= array.num_bytes
-            if most < 0:
-                raise ValueError(f"{name} is {array.dtype} of shape {array.shape}: too large")
-            found[name] = array.read()
+    with zipfile.ZipFile(file) as archive:
+        for member in archive.infolist():
+            name = member.filename.removesuffix(".npy")
+            if name == member.filename or (names is not None and name not in names):
+                continue
+            with archive.open(member) as stream:
+                array = _parsed(stream, member.file_size)
+                most -= array.num_bytes
+                if most < 0:
+                    raise ValueError(f"{name} is {array.dtype} of shape {array.shape}: too large")
+                found[name] = array.read()
     return found

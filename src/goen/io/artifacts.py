@@ -14,7 +14,7 @@ from goen.io.json_files import json_object
 from goen.io.limits import JSON_BYTES
 from goen.io.manifest import JsonObject, Manifest
 from goen.io.provenance import versions
-from goen.io.tensors import Tensors, check_tensor_file, read_tensors
+from goen.io.tensors import Tensors, read_tensors
 
 FORM = 2
 _TENSORS, _MANIFEST = "tensors.safetensors", "manifest.json"
@@ -85,8 +85,11 @@ def load_artifact(folder: Path, kind: str) -> tuple[Tensors, Manifest]:
     Raises:
         ArtifactError: it is not there, not whole, of another kind or of another version's form.
     """
-    manifest = read_manifest(folder, kind)
-    return _load_checked(folder / _TENSORS, manifest.text("tensors_sha256")), manifest
+    manifest, path = read_manifest(folder, kind), folder / _TENSORS
+    try:
+        return read_tensors(path, manifest.text("tensors_sha256")), manifest
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"{path} cannot be read: {error}.") from error
 
 
 def read_manifest(folder: Path, kind: str) -> Manifest:
@@ -118,21 +121,6 @@ def read_manifest(folder: Path, kind: str) -> Manifest:
             f"goen {saved_by.get('goen', 'of unknown version')[:80]}: use that, or make it again."
         )
     return manifest
-
-
-def _load_checked(path: Path, digest: str) -> Tensors:
-    """The tensors in a file with this SHA-256."""
-    try:
-        check_tensor_file(path)
-        found = file_sha256(path)
-        if found != digest:
-            raise ArtifactError(
-                f"{path} does not belong to its manifest (SHA-256 {found[:12]}…, expected "
-                f"{digest[:12]}…). It is damaged or was exchanged; copy the folder again."
-            )
-        return read_tensors(path)
-    except (OSError, ValueError) as error:
-        raise ArtifactError(f"{path} cannot be read: {error}.") from error
 
 
 @contextmanager

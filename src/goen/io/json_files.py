@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
@@ -71,7 +71,7 @@ def parse_object(data: bytes) -> JsonObject:
         raise ValueError(too_deep) from error
     if not isinstance(found, dict):
         raise ValueError("it is not a JSON object")
-    if _depth(found) > JSON_DEPTH:
+    if _is_deeper(found, JSON_DEPTH):
         raise ValueError(too_deep)
     if b"\\u" in data:  # only an escape can make text that UTF-8 has no form for
         try:
@@ -90,13 +90,9 @@ def _object(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
     return found
 
 
-def _depth(content: JsonObject) -> int:
-    """How many objects and lists lie within each other."""
-    depth = 0
-    level: list[Iterable[JsonValue]] = [content.values()]
-    while level:
-        depth += 1
-        children = [child for values in level for child in values]
-        level = [c.values() for c in children if isinstance(c, dict)]
-        level += [c for c in children if isinstance(c, list)]
-    return depth
+def _is_deeper(value: JsonValue, levels: int) -> bool:
+    """Whether more than so many objects and lists lie within each other."""
+    if not isinstance(value, dict | list):
+        return False
+    parts = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(_is_deeper(part, levels - 1) for part in parts)

@@ -10,6 +10,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from goen.io.files import file_sha256
 from goen.io.json_files import parse_object
 from goen.io.limits import JSON_BYTES, TENSOR_BYTES
 from goen.io.manifest import JsonObject
@@ -139,15 +140,6 @@ class Tensors(dict[str, Tensor]):
         return full if full.isprintable() and len(full) <= 80 else repr(full[:80])
 
 
-def check_tensor_file(path: Path) -> None:
-    """Raise a ``ValueError`` unless this is a file that is not larger than goen reads."""
-    if not path.is_file():
-        raise ValueError(f"{path.name} is missing, or not a file")
-    size = path.stat().st_size
-    if size > TENSOR_BYTES:
-        raise ValueError(f"{path.name} has {size:,} bytes, more than {TENSOR_BYTES:,}")
-
-
 def tensor_header(path: Path) -> JsonObject:
     """The header of a safetensors file: the type, shape and place of each tensor, and metadata.
 
@@ -161,14 +153,23 @@ def tensor_header(path: Path) -> JsonObject:
         return parse_object(file.read(length))
 
 
-def read_tensors(path: Path) -> Tensors:
-    """The tensors in a safetensors file.
+def read_tensors(path: Path, sha256: str | None = None) -> Tensors:
+    """The tensors in a safetensors file, whose content has this hash if one is given.
 
     Raises:
         OSError: it cannot be opened.
-        ValueError: it is damaged, not such a file, or larger than goen reads.
+        ValueError: it is damaged, not such a file, of another hash, or larger than goen reads.
     """
-    check_tensor_file(path)
+    if not path.is_file():
+        raise ValueError(f"{path.name} is missing, or not a file")
+    size = path.stat().st_size
+    if size > TENSOR_BYTES:
+        raise ValueError(f"{path.name} has {size:,} bytes, more than {TENSOR_BYTES:,}")
+    if sha256 is not None and (found := file_sha256(path)) != sha256:
+        raise ValueError(
+            f"it does not belong to its manifest (SHA-256 {found[:12]}…, expected {sha256[:12]}…): "
+            "it is damaged or was exchanged; copy the folder again"
+        )
     tensor_header(path)
     try:
         return Tensors(load_file(path))

@@ -1,8 +1,11 @@
 import io
 import tracemalloc
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from threading import Lock
+from time import sleep
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,6 +15,7 @@ from PIL.PngImagePlugin import PngImageFile
 
 import goen
 from goen.data.images.decoding import (
+    ByteBudget,
     ImageHeader,
     are_pil_images,
     image_batches,
@@ -378,3 +382,21 @@ def test_a_narrow_array_is_refused_before_it_is_resized(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.zeros((1, 500_000, 1), np.uint8))
     with pytest.raises(DataCorrupt, match="too narrow for its height to be resized to a width"):
         read_image(tmp_path / "a.npy", (1000, 1000), pixel_format=GREY)
+
+
+def test_large_images_are_decoded_one_at_a_time() -> None:
+    budget, most, lock = ByteBudget(10), [0], Lock()
+
+    def decode(needed: int) -> None:
+        with budget.hold(needed):
+            with lock:
+                most[0] = max(most[0], budget.used)
+            sleep(0.002)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(decode, [3, 4, 25, 2, 9, 1, 30, 5] * 5))
+    assert budget.used == 0
+    assert most[0] == 30  # alone; never 30 and anything else
+    with pytest.raises(KeyError), budget.hold(7):
+        raise KeyError
+    assert budget.used == 0

@@ -5,6 +5,7 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from threading import Condition
 from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
@@ -12,7 +13,6 @@ from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from goen.data.images.array_files import read_array_header, read_array_image
-from goen.data.images.byte_budget import ByteBudget
 from goen.data.images.formats import (
     FORMATS,
     IMAGE_SIDES,
@@ -47,7 +47,6 @@ MAX_SCANS = 200
 MAX_RUN_LENGTH_PIXELS = 10_000_000
 # What all threads together may hold in memory while they decode. A larger image is decoded alone.
 DECODING_BYTES = 1 << 29
-_decoding = ByteBudget(DECODING_BYTES)
 
 RESIZE_FILTER = "bilinear-antialiased"
 """How images are resized, in manifests; ``read_image`` says what it means."""
@@ -56,6 +55,40 @@ RESIZE_FILTER = "bilinear-antialiased"
 _QUARTER_TURNS = (5, 6, 7, 8)
 # Modes of Pillow whose bands are channels as they are.
 _CHANNEL_MODES = {2: "LA", 4: "RGBA"}
+
+
+class ByteBudget:
+    """A number of bytes that threads share: each holds what it needs, or waits.
+
+    A thread that needs more than there is waits until it is alone.
+
+    Example:
+        >>> budget = ByteBudget(10)
+        >>> with budget.hold(8):
+        ...     budget.used
+        8
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+        self._changed = Condition()
+
+    @contextmanager
+    def hold(self, needed: int) -> Iterator[None]:
+        """Hold so many bytes within this block."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self.used or self.used + needed <= self.limit)
+            self.used += needed
+        try:
+            yield
+        finally:
+            with self._changed:
+                self.used -= needed
+                self._changed.notify_all()
+
+
+_decoding = ByteBudget(DECODING_BYTES)
 
 
 def read_image(
@@ -108,10 +141,8 @@ def read_image(
     if isinstance(source, Path) and is_array_file(source):
         return _read_array(source, size, name, pixel_format)
     # Any image can be read as colour or grey; other channels are those that a file has.
-    channels = (
-        None if pixel_format == COLOUR or pixel_format.channels == 1 else pixel_format.channels
-    )
-    with _opened(source, name, channels) as image:
+    is_plain = pixel_format == COLOUR or pixel_format.channels == 1
+    with _opened(source, name, None if is_plain else pixel_format.channels) as image:
         if isinstance(image, TiffBands):
             check(ImageHeader("TIFF", image.width, image.height, image.values_at_once))
             return _read_bands(source, image, size, name, pixel_format)
@@ -183,12 +214,12 @@ def pixel_formats(file: Path) -> list[PixelFormat]:
     if is_array_file(file):
         return read_array_header(file, name, MAX_PIXELS).pixel_formats()
     with _opened(file, name) as image:
-        tiff = image if isinstance(image, TiffBands) else several_bands(file)
-        own = None if tiff is None else PixelFormat(tiff.channels, 8 if tiff.bits == 8 else 16)
-        if own is not None and image is tiff:
-            return [own]
-        mode = "" if isinstance(image, TiffBands) else image.mode
-    if own is None or own.channels == 3:
+        if isinstance(image, TiffBands):
+            return [image.pixel_format]
+        mode, tiff = image.mode, several_bands(file)
+    if tiff is not None and tiff.channels != 3:
+        own = tiff.pixel_format
+    else:
         by_mode = {"1": GREY, "L": GREY, "LA": PixelFormat(2), "RGBA": PixelFormat(4)}
         own = PixelFormat(1, 16) if _is_deep(mode) else by_mode.get(mode, COLOUR)
     found = [COLOUR, own, PixelFormat(1, own.bits)]
@@ -277,11 +308,9 @@ def _opened(
 
 def are_pil_images(value: object) -> TypeGuard[Sequence[Image.Image]]:
     """Whether this is a list or tuple of images of Pillow, and not empty."""
-    return (
-        isinstance(value, (list, tuple))
-        and len(value) > 0
-        and all(isinstance(item, Image.Image) for item in value)
-    )
+    if not isinstance(value, (list, tuple)) or not value:
+        return False
+    return all(isinstance(item, Image.Image) for item in value)
 
 
 def image_batches(

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from PIL.TiffImagePlugin import ImageFileDirectory_v2
 
 from goen.data.images.formats import open_image
+from goen.data.images.pixel_format import PixelFormat
 
 _WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC = 256, 257, 258, 259, 262
 _STRIPS, _ORIENTATION, _SAMPLES, _ROWS_PER_STRIP, _STRIP_BYTES = 273, 274, 277, 278, 279
@@ -57,6 +58,11 @@ class TiffBands:
         across, whole = _widths(self)
         down = int(self.tags[_TILE_HEIGHT]) if _TILES in self.tags else 1
         return self.channels * max(whole * self.height, across * down)
+
+    @property
+    def pixel_format(self) -> PixelFormat:
+        """Channels and bits as it is read: floats as 16 bits."""
+        return PixelFormat(self.channels, 8 if self.bits == 8 else 16)
 
     def numbers(self, tag: int) -> tuple[int, ...]:
         """All values of a tag."""

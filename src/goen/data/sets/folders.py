@@ -53,7 +53,22 @@ def open_image_set(
     folder = folder.resolve()
     if classes == ():
         # All images below the folder, as one class of its own name.
-        return _prepared(folder, folder.parent, size, (folder.name,), pixel_format)
+        above, classes = folder.parent, (folder.name,)
+    else:
+        above = folder
+        _check_class_folders(folder, classes)
+    skipped = Counter[str]()
+    source = class_folders(above, size, classes, skipped, pixel_format)
+    if skipped:
+        _log.info("%s: %s", folder, describe_skipped(skipped))
+    images = prepare_set(source, folder.name)
+    if size is None:
+        _warn_of_sizes(image_files(str(above), images), images.image_shape[1:], pixel_format)
+    return images
+
+
+def _check_class_folders(folder: Path, classes: tuple[str, ...] | None) -> None:
+    """Raise a UsageError if there are none; warn of images and folders that are left out."""
     there = class_names(folder)
     if not there:
         raise UsageError(
@@ -63,14 +78,10 @@ def open_image_set(
     loose = sum(1 for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
     if loose:
         _log.warning("%s: images outside of class folders are left out: %d", folder, loose)
-    others = [name for name in there if classes and name not in classes]
+    others = ", ".join([name for name in there if classes and name not in classes][:10])
     if others:
-        _log.warning(
-            "%s: these folders are not among the classes and are left out: %s",
-            folder,
-            ", ".join(others[:10]),
-        )
-    return _prepared(folder, folder, size, classes, pixel_format)
+        sentence = "%s: these folders are not among the classes and are left out: %s"
+        _log.warning(sentence, folder, others)
 
 
 def pixel_formats_of_set(name: str, classes: tuple[str, ...] = ()) -> list[PixelFormat]:
@@ -101,24 +112,6 @@ def _first_file(name: str, classes: tuple[str, ...]) -> Path | None:
     if not folder.is_dir() or not (classes := classes or class_names(folder)):
         return None
     return class_files(folder, classes)[0][0]
-
-
-def _prepared(
-    folder: Path,
-    above: Path,
-    size: tuple[int, int] | None,
-    classes: tuple[str, ...] | None,
-    pixel_format: PixelFormat,
-) -> ImageSet:
-    """The images in the class folders of ``above``; how many other files are there is logged."""
-    skipped = Counter[str]()
-    source = class_folders(above, size, classes, skipped, pixel_format)
-    if skipped:
-        _log.info("%s: %s", folder, describe_skipped(skipped))
-    images = prepare_set(source, folder.name)
-    if size is None:
-        _warn_of_sizes(image_files(str(above), images), images.image_shape[1:], pixel_format)
-    return images
 
 
 def _warn_of_sizes(files: Sequence[Path], size: tuple[int, int], pixel_format: PixelFormat) -> None:

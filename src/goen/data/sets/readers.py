@@ -306,8 +306,9 @@ def stack_file(
         if classes != ():
             labels, there = _stack_labels(path, len(labels), names)
         wanted = classes or there
-        numbers = {name: number for number, name in enumerate(wanted)}
-        labels = np.array([numbers.get(name, -1) for name in there])[labels]
+        if classes:
+            numbers = {name: number for number, name in enumerate(classes)}
+            labels = np.array([numbers.get(name, -1) for name in there])[labels]
         kept = labels >= 0
         if not kept.any():
             raise DataCorrupt(f"{path} has no images of the classes {', '.join(wanted[:10])}.")

