@@ -214,6 +214,26 @@ class Explanation:
         )
 
 
+class TrainingRow(NamedTuple):
+    """One training image.
+
+    Attributes:
+        row: its number among all training images in their order, from 0.
+        label: the class number it was trained with.
+        name: of that class.
+        distance: between unit vectors of the layer's features, Euclidean.
+    """
+
+    row: int
+    label: int
+    name: str
+    distance: float
+
+
+NearestImages = dict[str, tuple[TrainingRow, ...]]
+"""The training images nearest to one image, in each layer, the nearest first."""
+
+
 def concatenate(parts: list[Prediction]) -> Prediction:
     """The predictions of several batches as one.
 

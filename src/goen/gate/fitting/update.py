@@ -89,16 +89,7 @@ def update_gate(
     Raises:
         UsageError: images missing that are needed again, or a detector that cannot be updated.
     """
-    asked: InputsOption = "images" if isinstance(gate.inputs, ImageInputs) else "tensors"
-    given = {"train": train, "held_out": held_out}
-    streams = {
-        role: as_stream(images, role, batch_size, asked)
-        for role, images in given.items()
-        if images is not None
-    } | ood_streams(gate.detector, ood, batch_size, asked)
-    if not streams:
-        raise UsageError("Nothing to update: give train, held_out or ood images.")
-    streams = {role: replace(stream, spec=gate.inputs) for role, stream in streams.items()}
+    streams = _open(gate, {"train": train, "held_out": held_out}, ood, batch_size)
     splits = gate.metadata.get("splits")
     known = dict(splits) if isinstance(splits, Mapping) else {}
     _check(gate, streams, known)
@@ -129,6 +120,24 @@ def update_gate(
         for one, limit in ((old, gate.threshold), (new, updated.threshold))
     )
     return UpdateReport(updated, before, after)
+
+
+def _open(
+    gate: BaseGate,
+    given: Mapping[str, Images | None],
+    ood: Images | Mapping[str, Images] | None,
+    batch_size: int,
+) -> dict[str, BatchStream]:
+    """The sets by role, as streams of the gate's inputs."""
+    asked: InputsOption = "images" if isinstance(gate.inputs, ImageInputs) else "tensors"
+    streams = {
+        role: as_stream(images, role, batch_size, asked)
+        for role, images in given.items()
+        if images is not None
+    } | ood_streams(gate.detector, ood, batch_size, asked)
+    if not streams:
+        raise UsageError("Nothing to update: give train, held_out or ood images.")
+    return {role: replace(stream, spec=gate.inputs) for role, stream in streams.items()}
 
 
 def _metadata(
