@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal, Self, cast
+from typing import Literal, Self, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -41,6 +41,8 @@ from goen.models.placement import evaluating, full_precision, placement
 from goen.notebook import html_table, wide
 from goen.outputs import Outputs
 
+AnyImages: TypeAlias = Images | Arrays | Image.Image | Sequence[Image.Image]
+"""Whatever ``Gate.fit`` takes, one image, or images of Pillow."""
 EngineName = Literal["torch", "onnxruntime"]
 _MOST_CLASSES = 10
 
@@ -178,12 +180,7 @@ class BaseGate:
         """
         return self.held_out.class_thresholds(self.false_alarm_rate, self.classes)
 
-    def predict(
-        self,
-        images: Images | Arrays | Image.Image | Sequence[Image.Image],
-        *,
-        batch_size: int = BATCH_SIZE,
-    ) -> Prediction:
+    def predict(self, images: AnyImages, *, batch_size: int = BATCH_SIZE) -> Prediction:
         """Label, score, p-value, probability and decision for each image.
 
         Args:
@@ -202,11 +199,7 @@ class BaseGate:
         return concatenate([self._predict(part) for part in self._batches(images, batch_size)])
 
     def nearest(
-        self,
-        images: Images | Arrays | Image.Image | Sequence[Image.Image],
-        count: int = 3,
-        *,
-        batch_size: int = BATCH_SIZE,
+        self, images: AnyImages, count: int = 3, *, batch_size: int = BATCH_SIZE
     ) -> list[NearestImages]:
         """The training images nearest to each image in each layer, the nearest first.
 
@@ -243,9 +236,7 @@ class BaseGate:
                 )
         return found
 
-    def _batches(
-        self, images: Images | Arrays | Image.Image | Sequence[Image.Image], batch_size: int
-    ) -> Iterator[Outputs]:
+    def _batches(self, images: AnyImages, batch_size: int) -> Iterator[Outputs]:
         """The outputs of the network for images in any form."""
         check_batch_size(batch_size)
         if is_batch(images, self.inputs):

@@ -164,9 +164,9 @@ class Prediction:
         # fractions that differ, differ by far more than this tolerance.
         tolerance = 1 + 8 * np.finfo(np.float64).eps
         found: NDArray[np.bool_] = false_discovery_control(self.p_value) <= float(q) * tolerance
-        possible = self.num_held_out is None or len(self) <= q * (self.num_held_out + 1)
-        if not possible and self.num_held_out is not None and not found.any():
-            needed = math.ceil(len(self) / (q * (self.num_held_out + 1)))
+        power = math.inf if self.num_held_out is None else q * (self.num_held_out + 1)
+        if len(self) > power and not found.any():
+            needed = math.ceil(len(self) / power)
             enough = math.ceil(len(self) / q) - 1
             warn(
                 f"With {self.num_held_out} held-out images and a batch of {len(self)}, a "

@@ -35,6 +35,7 @@ from goen.gate.threshold import HeldOut
 from goen.io.manifest import JsonObject, JsonValue
 from goen.metrics import ood_metrics
 from goen.models.placement import full_precision
+from goen.outputs import Outputs
 
 AnyGate = TypeVar("AnyGate", bound=BaseGate)
 
@@ -116,7 +117,7 @@ def update_gate(
         diagnostics=None,
     )
     before, after = (
-        _numbers(one, limit, scores(one), _ood_scores(one, new, found))
+        _numbers(one, limit, scores(one), new.ood_cues_, found.ood)
         for one, limit in ((old, gate.threshold), (new, updated.threshold))
     )
     return UpdateReport(updated, before, after)
@@ -266,17 +267,25 @@ def _new_hashes(gate: BaseGate, streams: Mapping[str, BatchStream]) -> dict[str,
     return merged
 
 
-def _ood_scores(detector: Detector, kept_by: Detector, found: Passes) -> dict[str, Tensor]:
-    """The scores of each kind of OOD images that is at hand: those given, and those kept."""
-    kept = {kind: detector.score_cues(cues) for kind, cues in kept_by.ood_cues_.items()}
-    return kept | {kind: detector.score(outputs) for kind, outputs in found.ood.items()}
-
-
 def _numbers(
-    detector: Detector, threshold: float, scores: Tensor, ood: Mapping[str, Tensor]
+    detector: Detector,
+    threshold: float,
+    scores: Tensor,
+    kept: Mapping[str, Tensor],
+    given: Mapping[str, Outputs],
 ) -> dict[str, float]:
-    """Shares flagged and AUROCs of a detector with its threshold."""
+    """Shares flagged and AUROCs of a detector with its threshold.
+
+    Args:
+        detector: old or new.
+        threshold: its own.
+        scores: of held-out images.
+        kept: cues of the kinds of OOD images that the updated detector keeps.
+        given: outputs of the kinds that were given.
+    """
     numbers = {"flagged/held_out": float((scores > threshold).double().mean())}
+    ood = {kind: detector.score_cues(cues) for kind, cues in kept.items()}
+    ood |= {kind: detector.score(outputs) for kind, outputs in given.items()}
     for kind, other in ood.items():
         numbers[f"auroc/{kind}"] = ood_metrics(scores.numpy(), other.numpy()).auroc
         numbers[f"flagged/{kind}"] = float((other > threshold).double().mean())
