@@ -12,7 +12,8 @@ from goen.errors import FitError, GoenWarning, UsageError
 from goen.functional import conformal
 from goen.gate import Gate, HeldOut
 from goen.gate.fitting.passes import gather
-from tests.own_model import LAYERS, DigitNet, digits, preprocess, trained
+from goen.gate.threshold import is_near_chance
+from tests.own_model import LAYERS, DigitNet, digits, ood, preprocess, trained
 
 
 def fit(model: DigitNet | None = None, held_out: object = None) -> Gate:
@@ -41,8 +42,7 @@ def test_scores_and_labels_stay_together(gate: Gate) -> None:
 
 def test_the_tolerance_is_that_of_conformal_prediction(gate: Gate) -> None:
     scores = np.array([4.0, 1.0, 3.0, 2.0])
-    held_out = HeldOut.from_scores(scores, 0.25)
-    assert held_out.scores.tolist() == np.sort(conformal.with_tolerance(scores, 0.25)).tolist()
+    held_out = HeldOut(conformal.with_tolerance(scores, 0.25))
     assert held_out.threshold(0.4) == conformal.threshold(
         conformal.with_tolerance(scores, 0.25), 0.4
     )
@@ -112,3 +112,59 @@ def test_ties_are_ties_alone_and_in_a_batch(seed: int) -> None:
     for found in (alone, *together):
         assert not found.is_ood.any()
         assert (found.p_value > 0.05).all()
+
+
+# -- diagnostics of a fit ------------------------------------------------------------------------
+
+
+def test_it_has_what_predict_gives_for_every_held_out_image(gate: Gate) -> None:
+    diagnostics, held_out = gate.diagnostics, digits().validation
+    assert diagnostics is not None
+    predicted = gate.predict(held_out)
+    assert np.allclose(diagnostics.scores, predicted.score, atol=1e-5)
+    assert np.allclose(diagnostics.cues, np.stack(list(predicted.cues.values()), 1), atol=1e-5)
+    assert (diagnostics.predicted == predicted.label).all()
+    assert diagnostics.truth is not None
+    assert (diagnostics.truth == held_out.labels).all()
+    assert diagnostics.accuracy == np.mean(predicted.label == held_out.labels)
+    assert len(diagnostics) == len(held_out) == 300
+
+
+def test_it_knows_which_images_set_the_threshold(gate: Gate) -> None:
+    diagnostics = gate.diagnostics
+    assert diagnostics is not None
+    assert diagnostics.sets_threshold.sum() == 120
+    own = np.sort(diagnostics.scores[diagnostics.sets_threshold])
+    # The gate's held-out scores are these, increased by a tolerance.
+    assert np.ptp(gate.held_out.scores - own - 1e-7 * np.abs(own)) < 1e-12
+    assert isinstance(gate.held_out, HeldOut)
+
+
+def test_the_most_suspicious_have_the_highest_scores(gate: Gate) -> None:
+    diagnostics = gate.diagnostics
+    assert diagnostics is not None
+    rows = diagnostics.most_suspicious(5)
+    assert diagnostics.scores[rows].tolist() == sorted(diagnostics.scores)[:-6:-1]
+
+
+def test_it_is_kept_at_another_rate_and_dropped_by_an_update(gate: Gate) -> None:
+    assert gate.with_false_alarm_rate(0.1).diagnostics is gate.diagnostics
+    updated = gate.update(ood=ood()).gate
+    assert updated.diagnostics is None
+
+
+def test_labels_that_are_not_given_are_not_known() -> None:
+    p = digits()
+    unlabelled = Gate.fit(
+        trained(), p.train, p.validation.read(), layers=LAYERS, preprocess=preprocess
+    )
+    assert unlabelled.diagnostics is not None
+    assert unlabelled.diagnostics.truth is unlabelled.diagnostics.accuracy is None
+
+
+def test_chance_is_three_standard_deviations_wide() -> None:
+    # Two classes, 100 images: a standard deviation is 0.05.
+    assert is_near_chance(0.64, 100, 2)
+    assert not is_near_chance(0.66, 100, 2)
+    assert is_near_chance(0.1, 100, 2)
+    assert not is_near_chance(1.0, 100, 1)

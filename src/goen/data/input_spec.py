@@ -168,10 +168,13 @@ class TensorInputs:
 
     def pattern(self) -> Inputs:
         """Two inputs of a fixed pattern."""
-        made = {name: part.pattern() for name, part in self.parts.items()}
+        return self.formed({name: part.pattern() for name, part in self.parts.items()})
+
+    def formed(self, parts: dict[str, Tensor]) -> Inputs:
+        """These parts, in their order, as the model takes them."""
         if self.form == "dict":
-            return made
-        return made[""] if self.form == "tensor" else tuple(made.values())
+            return parts
+        return parts[""] if self.form == "tensor" else tuple(parts.values())
 
 
 InputSpec: TypeAlias = ImageInputs | TensorInputs

@@ -1,6 +1,7 @@
 """Adapters: a gate as an estimator of scikit-learn, and as a detector of pytorch-ood."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self, final
 
 import numpy as np
@@ -19,6 +20,7 @@ from goen.gate import Gate
 # scikit-learn has no types, and calls its arrays X.
 # ruff: noqa: N803
 @final
+@dataclass(eq=False, repr=False)
 class GateEstimator(BaseEstimator):  # type: ignore[misc]
     """A gate as an outlier detector of scikit-learn.
 
@@ -38,24 +40,14 @@ class GateEstimator(BaseEstimator):  # type: ignore[misc]
         ood: as for ``Gate.fit``.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        layers: str | Sequence[str] = "auto",
-        *,
-        false_alarm_rate: float = 0.05,
-        held_out_share: float = 0.3,
-        image_shape: tuple[int, int, int] | None = None,
-        preprocess: Preprocessing | None = None,
-        ood: Images | Mapping[str, Images] | None = None,
-    ) -> None:
-        self.model = model
-        self.layers = layers
-        self.false_alarm_rate = false_alarm_rate
-        self.held_out_share = held_out_share
-        self.image_shape = image_shape
-        self.preprocess = preprocess
-        self.ood = ood
+    model: nn.Module
+    layers: str | Sequence[str] = "auto"
+    _: KW_ONLY
+    false_alarm_rate: float = 0.05
+    held_out_share: float = 0.3
+    image_shape: tuple[int, int, int] | None = None
+    preprocess: Preprocessing | None = None
+    ood: Images | Mapping[str, Images] | None = None
 
     def fit(self, X: NDArray[Any], y: NDArray[np.int64] | None = None) -> Self:
         """Fit the gate; ``y`` are the class numbers of the images ``X``."""
@@ -100,6 +92,7 @@ class GateEstimator(BaseEstimator):  # type: ignore[misc]
 
 
 @final
+@dataclass(eq=False)
 class GateDetector:
     """A gate as a detector of pytorch-ood: ``predict(x)`` returns scores, higher for more OOD.
 
@@ -107,8 +100,7 @@ class GateDetector:
         gate: fitted. ``detector.gate.predict(x).is_ood`` are its decisions.
     """
 
-    def __init__(self, gate: Gate) -> None:
-        self.gate = gate
+    gate: Gate
 
     def fit(self, *_: object, **__: object) -> Self:
         """Does nothing: a gate is fitted by ``Gate.fit``."""

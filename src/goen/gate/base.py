@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal, Self, cast
+from typing import Literal, Self, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from goen.batch import Inputs, count_of, map_parts, take
+from goen.checks import check_number
 from goen.data.images.decoding import are_pil_images, image_batches
 from goen.data.images.pixel_format import PixelFormat
 from goen.data.imageset import ImageSet
@@ -32,16 +33,16 @@ from goen.extraction import BATCH_SIZE, stream
 from goen.features.precomputed import Features, Precomputed, as_features, renamed
 from goen.functional import conformal
 from goen.functional.ranking import Floats
-from goen.gate.decision import Reference, compare, decide
-from goen.gate.diagnostics import FitDiagnostics
-from goen.gate.nearest_rows import NearestImages, nearest_rows
-from goen.gate.prediction import Prediction, concatenate
-from goen.gate.threshold import HeldOut
+from goen.gate.decision import Reference, compare, decide, finite_rows
+from goen.gate.prediction import NearestImages, Prediction, TrainingRow, concatenate
+from goen.gate.threshold import FitDiagnostics, HeldOut
 from goen.io.manifest import JsonObject
 from goen.models.placement import evaluating, full_precision, placement
 from goen.notebook import html_table, wide
 from goen.outputs import Outputs
 
+AnyImages: TypeAlias = Images | Arrays | Image.Image | Sequence[Image.Image]
+"""Whatever ``Gate.fit`` takes, one image, or images of Pillow."""
 EngineName = Literal["torch", "onnxruntime"]
 _MOST_CLASSES = 10
 
@@ -104,7 +105,29 @@ class BaseGate:
         return replace(self)
 
     def _repr_html_(self) -> str:
-        return gate_table(self)
+        """What the gate takes, what it was fitted on, and what it guarantees.
+
+        A gate may come from anyone: nothing of its metadata is taken for granted.
+        """
+        low, mean, high = conformal.false_alarm_interval(self.num_held_out, self.false_alarm_rate)
+        more = ", ..." if len(self.classes) > _MOST_CLASSES else ""
+        each = " within every predicted class" if self.per_class else ""
+        rows = [
+            ("inputs", str(self.inputs)),
+            (f"{len(self.classes):,} classes", ", ".join(self.classes[:_MOST_CLASSES]) + more),
+            ("detector", str(self.detector)),
+            ("cues", ", ".join(self.detector.cue_names)),
+            ("false-alarm rate", f"at most {self.false_alarm_rate:g}{each}, on average"),
+            ("this gate's rate", f"{mean:.3f}, or {low:.3f} to {high:.3f} with 90 % probability"),
+            ("held-out images", f"{len(self.held_out):,} set the threshold, {self.threshold:.4g}"),
+        ]
+        kept, total = self.detector.num_kept
+        if kept:
+            rows.append(("training images", f"{kept:,} of {total:,} are kept"))
+        accuracy = self.metadata.get("held_out_accuracy")
+        if isinstance(accuracy, float):
+            rows.append(("accuracy", f"{accuracy:.3f} on held-out images"))
+        return html_table("Gate", ("", ""), [(name, wide(value)) for name, value in rows])
 
     def with_false_alarm_rate(self, rate: float) -> Self:
         """The same gate at another rate; nothing is fitted again.
@@ -157,12 +180,7 @@ class BaseGate:
         """
         return self.held_out.class_thresholds(self.false_alarm_rate, self.classes)
 
-    def predict(
-        self,
-        images: Images | Arrays | Image.Image | Sequence[Image.Image],
-        *,
-        batch_size: int = BATCH_SIZE,
-    ) -> Prediction:
+    def predict(self, images: AnyImages, *, batch_size: int = BATCH_SIZE) -> Prediction:
         """Label, score, p-value, probability and decision for each image.
 
         Args:
@@ -181,11 +199,7 @@ class BaseGate:
         return concatenate([self._predict(part) for part in self._batches(images, batch_size)])
 
     def nearest(
-        self,
-        images: Images | Arrays | Image.Image | Sequence[Image.Image],
-        count: int = 3,
-        *,
-        batch_size: int = BATCH_SIZE,
+        self, images: AnyImages, count: int = 3, *, batch_size: int = BATCH_SIZE
     ) -> list[NearestImages]:
         """The training images nearest to each image in each layer, the nearest first.
 
@@ -199,14 +213,30 @@ class BaseGate:
         Raises:
             UsageError: images as in ``predict``, or a detector that keeps no training images.
         """
-        found: list[NearestImages] = []
-        for outputs in self._batches(images, batch_size):
-            found += nearest_rows(self.detector, outputs, count, self.classes)
+        check_number("count", count, whole=True, at_least=1)
+        if not self.detector.num_kept[0]:
+            raise UsageError(f"{self.detector} keeps no training images; goen_m does.")
+        return [
+            near
+            for outputs in self._batches(images, batch_size)
+            for near in self._nearest(outputs, count)
+        ]
+
+    def _nearest(self, outputs: Outputs, count: int) -> list[NearestImages]:
+        """Those of each image; none of an image for which the network's outputs are not finite."""
+        finite, features = finite_rows(outputs, self.detector), self.detector.features
+        places = torch.arange(len(outputs)) if finite is None else torch.nonzero(finite).flatten()
+        found: list[NearestImages] = [dict.fromkeys(features, ()) for _ in range(len(outputs))]
+        for layer, near in self.detector.nearest(outputs[places], count).items():
+            columns = (near.numbers.tolist(), near.labels.tolist(), near.distances.tolist())
+            for place, *row in zip(places.tolist(), *columns, strict=True):
+                found[place][layer] = tuple(
+                    TrainingRow(number, label, self.classes[label], distance)
+                    for number, label, distance in zip(*row, strict=True)
+                )
         return found
 
-    def _batches(
-        self, images: Images | Arrays | Image.Image | Sequence[Image.Image], batch_size: int
-    ) -> Iterator[Outputs]:
+    def _batches(self, images: AnyImages, batch_size: int) -> Iterator[Outputs]:
         """The outputs of the network for images in any form."""
         check_batch_size(batch_size)
         if is_batch(images, self.inputs):
@@ -219,8 +249,11 @@ class BaseGate:
         given = [images] if isinstance(images, Image.Image) else images
         if are_pil_images(given):
             given = image_batches(given, self.image_size, batch_size, self.pixel_format)
+        asked: InputsOption = "images" if isinstance(self.inputs, ImageInputs) else "tensors"
         # The type checker cannot tell that images of Pillow are batches by now.
-        yield from self._stream(cast(Images, given), batch_size)
+        batches = as_stream(cast(Images, given), "images", batch_size, asked)
+        for outputs in stream(self._running, replace(batches, spec=self.inputs)):
+            yield outputs.keep(self.detector.features)
 
     def outputs(self, images: Arrays) -> Outputs:
         """What the detector reads of the network's outputs for a batch, on the CPU.
@@ -297,12 +330,6 @@ class BaseGate:
     def _checked(self, given: Arrays) -> Inputs:
         return self.inputs.check(tensors(pick_parts(given, self.inputs)), "inputs")
 
-    def _stream(self, images: Images, batch_size: int) -> Iterator[Outputs]:
-        asked: InputsOption = "images" if isinstance(self.inputs, ImageInputs) else "tensors"
-        checked = replace(as_stream(images, "images", batch_size, asked), spec=self.inputs)
-        for outputs in stream(self._running, checked):
-            yield outputs.keep(self.detector.features)
-
     @property
     def _images(self) -> ImageInputs:
         if not isinstance(self.inputs, ImageInputs):
@@ -372,29 +399,3 @@ def _read_only(values: Hashes) -> Hashes:
     view = values.view()
     view.flags.writeable = False
     return view
-
-
-def gate_table(gate: BaseGate) -> str:
-    """What a gate takes, what it was fitted on, and what it guarantees, as HTML.
-
-    A gate may come from anyone: nothing of its metadata is taken for granted.
-    """
-    low, mean, high = conformal.false_alarm_interval(gate.num_held_out, gate.false_alarm_rate)
-    more = ", ..." if len(gate.classes) > _MOST_CLASSES else ""
-    each = " within every predicted class" if gate.per_class else ""
-    rows = [
-        ("inputs", str(gate.inputs)),
-        (f"{len(gate.classes):,} classes", ", ".join(gate.classes[:_MOST_CLASSES]) + more),
-        ("detector", str(gate.detector)),
-        ("cues", ", ".join(gate.detector.cue_names)),
-        ("false-alarm rate", f"at most {gate.false_alarm_rate:g}{each}, on average"),
-        ("this gate's rate", f"{mean:.3f}, or {low:.3f} to {high:.3f} with 90 % probability"),
-        ("held-out images", f"{len(gate.held_out):,} set the threshold, {gate.threshold:.4g}"),
-    ]
-    kept, total = gate.detector.num_kept
-    if kept:
-        rows.append(("training images", f"{kept:,} of {total:,} are kept"))
-    accuracy = gate.metadata.get("held_out_accuracy")
-    if isinstance(accuracy, float):
-        rows.append(("accuracy", f"{accuracy:.3f} on held-out images"))
-    return html_table("Gate", ("", ""), [(name, wide(value)) for name, value in rows])

@@ -164,9 +164,9 @@ class Prediction:
         # fractions that differ, differ by far more than this tolerance.
         tolerance = 1 + 8 * np.finfo(np.float64).eps
         found: NDArray[np.bool_] = false_discovery_control(self.p_value) <= float(q) * tolerance
-        possible = self.num_held_out is None or len(self) <= q * (self.num_held_out + 1)
-        if not possible and self.num_held_out is not None and not found.any():
-            needed = math.ceil(len(self) / (q * (self.num_held_out + 1)))
+        power = math.inf if self.num_held_out is None else q * (self.num_held_out + 1)
+        if len(self) > power and not found.any():
+            needed = math.ceil(len(self) / power)
             enough = math.ceil(len(self) / q) - 1
             warn(
                 f"With {self.num_held_out} held-out images and a batch of {len(self)}, a "
@@ -212,6 +212,26 @@ class Explanation:
             f"{name}: {value:.2g}" if p_value is None else f"{name}: p = {p_value:.2g}"
             for name, value, p_value in self.cues
         )
+
+
+class TrainingRow(NamedTuple):
+    """One training image.
+
+    Attributes:
+        row: its number among all training images in their order, from 0.
+        label: the class number it was trained with.
+        name: of that class.
+        distance: between unit vectors of the layer's features, Euclidean.
+    """
+
+    row: int
+    label: int
+    name: str
+    distance: float
+
+
+NearestImages = dict[str, tuple[TrainingRow, ...]]
+"""The training images nearest to one image, in each layer, the nearest first."""
 
 
 def concatenate(parts: list[Prediction]) -> Prediction:

@@ -1,5 +1,9 @@
-"""The held-out ID images of a gate: their scores, the tolerance added to them, the threshold."""
+"""The held-out ID images of a gate: their scores, the tolerance added to them, the threshold.
 
+And what they gave image by image, for the report of a fit.
+"""
+
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -53,36 +57,11 @@ class HeldOut:
             detector: fitted and calibrated.
             cues: of images that were used neither to fit nor to calibrate nor to select anything.
             labels: the classifier's labels of the same images.
-            rounding: see ``from_scores``.
-        """
-        numbers = None if labels is None else labels.numpy()
-        return cls.from_scores(
-            detector.score_cues(cues).numpy(), rounding, labels=numbers, cues=cues.numpy()
-        )
-
-    @classmethod
-    def from_scores(
-        cls,
-        scores: Floats,
-        rounding: float = 0.0,
-        *,
-        labels: NDArray[np.int64] | None = None,
-        cues: Floats | None = None,
-    ) -> Self:
-        """Scores ``(n,)`` of any detector, increased by a tolerance above numerical noise.
-
-        Args:
-            scores: of images that were used neither to fit nor to calibrate nor to select anything.
             rounding: the largest difference measured between scores of an image alone and in a
                 batch.
-            labels: the classifier's labels of the same images.
-            cues: of the same images, ``(n, K)``.
-
-        Example:
-            >>> HeldOut.from_scores(np.array([1.0, 2.0, 3.0, 4.0])).threshold(0.4) > 3
-            True
         """
-        return cls(conformal.with_tolerance(scores, rounding), labels, cues)
+        scores = conformal.with_tolerance(detector.score_cues(cues).numpy(), rounding)
+        return cls(scores, None if labels is None else labels.numpy(), cues.numpy())
 
     def __len__(self) -> int:
         return len(self.scores)
@@ -121,6 +100,63 @@ class HeldOut:
         if self.cues is None:
             raise UsageError("This gate was saved without its held-out cues: give held_out again.")
         return self.cues
+
+
+@dataclass(frozen=True, eq=False)
+class FitDiagnostics:
+    """The N held-out images of a fit, in their order.
+
+    A gate has it when ``Gate.fit`` returns it; it is not saved.
+
+    Attributes:
+        scores: ``(N,)``, the images' own, without the tolerance added to ``HeldOut.scores``.
+        cues: ``(N, K)``.
+        predicted: ``(N,)``, the classifier's labels.
+        truth: ``(N,)``, the true labels, if all images have one.
+        sets_threshold: ``(N,)``, which images set the threshold; the others calibrate the detector.
+    """
+
+    scores: Floats
+    cues: Floats
+    predicted: NDArray[np.int64]
+    truth: NDArray[np.int64] | None
+    sets_threshold: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    @property
+    def accuracy(self) -> float | None:
+        """Of the classifier on these images, if all have a label."""
+        return None if self.truth is None else float((self.predicted == self.truth).mean())
+
+    def most_suspicious(self, count: int) -> NDArray[np.int64]:
+        """The numbers of the ``count`` images with the highest scores, highest first."""
+        return np.argsort(-self.scores, kind="stable")[:count]
+
+
+def is_clearly_above(share: float, count: int, other: float, other_count: int) -> bool:
+    """Whether a share of ``count`` images is above another: by five sigma of their difference.
+
+    Example:
+        >>> is_clearly_above(0.995, 600, 0.68, 4000), is_clearly_above(0.70, 600, 0.68, 4000)
+        (True, False)
+    """
+    pooled = (share * count + other * other_count) / (count + other_count)
+    return share - other > 5 * math.sqrt(pooled * (1 - pooled) * (1 / count + 1 / other_count))
+
+
+def is_near_chance(accuracy: float, count: int, num_classes: int) -> bool:
+    """Whether an accuracy on ``count`` images is not clearly better than chance: three sigma.
+
+    Of one class every answer is right.
+
+    Example:
+        >>> is_near_chance(0.12, 1000, 10), is_near_chance(0.15, 1000, 10)
+        (True, False)
+    """
+    chance = 1 / num_classes
+    return num_classes > 1 and accuracy <= chance + 3 * math.sqrt(chance * (1 - chance) / count)
 
 
 def engine_tolerance(scores: Floats) -> float:

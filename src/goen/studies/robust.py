@@ -12,8 +12,7 @@ from goen.data.imageset import ImageSet
 from goen.data.protocol import Protocol
 from goen.data.transforms.corruptions import CORRUPTIONS, SEVERITIES, corrupt, read_cifar10c
 from goen.errors import UsageError
-from goen.functional.conformal import threshold
-from goen.gate import HeldOut
+from goen.functional.conformal import threshold, with_tolerance
 from goen.io.results import Result, write_results
 from goen.io.stages import Stages, alone_in, summarised
 from goen.studies.evaluate import id_rows, summary_of
@@ -95,8 +94,8 @@ def robust(
         threshold(np.zeros(len(protocol.held_out)), config.false_alarm_rate)
         fitted = [experiment.fit(method) for method in methods]
         limits = {
-            f.method.key: HeldOut.from_scores(experiment.score(f, protocol.held_out)[0]).threshold(
-                config.false_alarm_rate
+            f.method.key: threshold(
+                with_tolerance(experiment.score(f, protocol.held_out)[0]), config.false_alarm_rate
             )
             for f in fitted
         }

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from goen.batch import Inputs, count_of, parts_of, take
 from goen.data import load_set
@@ -60,24 +59,19 @@ def input_pairs(
 
 def _given(gate: BaseGate, images: Arrays) -> Inputs:
     """As the exported gate takes them: images of its bits, float32, int64 or bool tensors."""
-    batch = gate.inputs.check(tensors(images), "images")
-    if isinstance(gate.inputs, ImageInputs):
-        dtype = torch.uint8 if gate.inputs.bits == 8 else torch.uint16
-        if not isinstance(batch, Tensor) or batch.dtype != dtype:
-            kind = f"uint{gate.inputs.bits}"
-            raise UsageError(f"This exported gate takes {kind} images: give such to compare on.")
-        return batch
-    return exported_types(batch, gate.inputs)
+    given = tensors(images)
+    if isinstance(gate.inputs, TensorInputs):
+        return exported_types(gate.inputs.check(given, "images"), gate.inputs)
+    batch, kind = gate.inputs.check(given, "images"), f"uint{gate.inputs.bits}"
+    if batch.dtype != getattr(torch, kind):
+        raise UsageError(f"This exported gate takes {kind} images: give such to compare on.")
+    return batch
 
 
 def exported_types(batch: Inputs, inputs: TensorInputs) -> Inputs:
     """The inputs in the types of an exported gate: float32, int64 or bool."""
-    parts = {
-        name: parts_of(batch)[name].to(_DTYPES[part.dtype]) for name, part in inputs.parts.items()
-    }
-    if inputs.form == "dict":
-        return parts
-    return parts[""] if inputs.form == "tensor" else tuple(parts.values())
+    given = parts_of(batch)
+    return inputs.formed({k: given[k].to(_DTYPES[part.dtype]) for k, part in inputs.parts.items()})
 
 
 def _made_up(gate: BaseGate) -> Inputs:

@@ -18,7 +18,7 @@ from goen.data.input_spec import ImageInputs, InputSpec
 from goen.data.inputs import Arrays
 from goen.errors import ArtifactError, GoenError, UsageError
 from goen.features.precomputed import Precomputed
-from goen.features.preprocess import prepare_images
+from goen.features.preprocess import prepare
 from goen.gate.base import BaseGate
 from goen.gate.export.comparison import (
     ExportOutputs,
@@ -61,8 +61,7 @@ class CompiledNetwork(nn.Module):
 
     def forward(self, inputs: Inputs) -> Outputs:
         if isinstance(self._inputs, ImageInputs):
-            assert isinstance(inputs, Tensor)  # the gate has checked them
-            given: Inputs = prepare_images(inputs, None, torch.float32)
+            given = prepare(inputs, None, torch.float32, "images")
         else:
             given = exported_types(inputs, self._inputs)
         arrays = (part.numpy() for part in parts_of(given).values())
@@ -130,7 +129,7 @@ def _example(gate: BaseGate) -> tuple[Inputs, Any]:
     """Two inputs, and which of their axes may have any length."""
     if not isinstance(gate.inputs, ImageInputs):
         return tensor_example(gate.inputs)
-    images = prepare_images(gate.inputs.pattern(), None, torch.float32)
+    images = prepare(gate.inputs.pattern(), None, torch.float32, "images")
     return images, {0: torch.export.Dim("count")}
 
 

@@ -14,10 +14,9 @@ from goen.errors import UsageError, warn
 from goen.features.extractor import FeatureExtractor
 from goen.features.precomputed import Precomputed
 from goen.gate.base import BaseGate
-from goen.gate.diagnostics import FitDiagnostics, is_clearly_above, is_near_chance
 from goen.gate.fitting.passes import HeldOutPass, Passes, TrainingPass, run_passes, try_network
 from goen.gate.fitting.sets import FitSets, describe_stream, split_held_out, warn_of_copies
-from goen.gate.threshold import HeldOut
+from goen.gate.threshold import FitDiagnostics, HeldOut, is_clearly_above, is_near_chance
 from goen.models import ARCHITECTURES, Backbone
 from goen.models.flip_averaging import FlipAveraged
 from goen.models.placement import evaluating, placement

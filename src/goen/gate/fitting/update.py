@@ -35,6 +35,7 @@ from goen.gate.threshold import HeldOut
 from goen.io.manifest import JsonObject, JsonValue
 from goen.metrics import ood_metrics
 from goen.models.placement import full_precision
+from goen.outputs import Outputs
 
 AnyGate = TypeVar("AnyGate", bound=BaseGate)
 
@@ -89,16 +90,7 @@ def update_gate(
     Raises:
         UsageError: images missing that are needed again, or a detector that cannot be updated.
     """
-    asked: InputsOption = "images" if isinstance(gate.inputs, ImageInputs) else "tensors"
-    given = {"train": train, "held_out": held_out}
-    streams = {
-        role: as_stream(images, role, batch_size, asked)
-        for role, images in given.items()
-        if images is not None
-    } | ood_streams(gate.detector, ood, batch_size, asked)
-    if not streams:
-        raise UsageError("Nothing to update: give train, held_out or ood images.")
-    streams = {role: replace(stream, spec=gate.inputs) for role, stream in streams.items()}
+    streams = _open(gate, {"train": train, "held_out": held_out}, ood, batch_size)
     splits = gate.metadata.get("splits")
     known = dict(splits) if isinstance(splits, Mapping) else {}
     _check(gate, streams, known)
@@ -125,10 +117,28 @@ def update_gate(
         diagnostics=None,
     )
     before, after = (
-        _numbers(one, limit, scores(one), _ood_scores(one, new, found))
+        _numbers(one, limit, scores(one), new.ood_cues_, found.ood)
         for one, limit in ((old, gate.threshold), (new, updated.threshold))
     )
     return UpdateReport(updated, before, after)
+
+
+def _open(
+    gate: BaseGate,
+    given: Mapping[str, Images | None],
+    ood: Images | Mapping[str, Images] | None,
+    batch_size: int,
+) -> dict[str, BatchStream]:
+    """The sets by role, as streams of the gate's inputs."""
+    asked: InputsOption = "images" if isinstance(gate.inputs, ImageInputs) else "tensors"
+    streams = {
+        role: as_stream(images, role, batch_size, asked)
+        for role, images in given.items()
+        if images is not None
+    } | ood_streams(gate.detector, ood, batch_size, asked)
+    if not streams:
+        raise UsageError("Nothing to update: give train, held_out or ood images.")
+    return {role: replace(stream, spec=gate.inputs) for role, stream in streams.items()}
 
 
 def _metadata(
@@ -257,17 +267,25 @@ def _new_hashes(gate: BaseGate, streams: Mapping[str, BatchStream]) -> dict[str,
     return merged
 
 
-def _ood_scores(detector: Detector, kept_by: Detector, found: Passes) -> dict[str, Tensor]:
-    """The scores of each kind of OOD images that is at hand: those given, and those kept."""
-    kept = {kind: detector.score_cues(cues) for kind, cues in kept_by.ood_cues_.items()}
-    return kept | {kind: detector.score(outputs) for kind, outputs in found.ood.items()}
-
-
 def _numbers(
-    detector: Detector, threshold: float, scores: Tensor, ood: Mapping[str, Tensor]
+    detector: Detector,
+    threshold: float,
+    scores: Tensor,
+    kept: Mapping[str, Tensor],
+    given: Mapping[str, Outputs],
 ) -> dict[str, float]:
-    """Shares flagged and AUROCs of a detector with its threshold."""
+    """Shares flagged and AUROCs of a detector with its threshold.
+
+    Args:
+        detector: old or new.
+        threshold: its own.
+        scores: of held-out images.
+        kept: cues of the kinds of OOD images that the updated detector keeps.
+        given: outputs of the kinds that were given.
+    """
     numbers = {"flagged/held_out": float((scores > threshold).double().mean())}
+    ood = {kind: detector.score_cues(cues) for kind, cues in kept.items()}
+    ood |= {kind: detector.score(outputs) for kind, outputs in given.items()}
     for kind, other in ood.items():
         numbers[f"auroc/{kind}"] = ood_metrics(scores.numpy(), other.numpy()).auroc
         numbers[f"flagged/{kind}"] = float((other > threshold).double().mean())

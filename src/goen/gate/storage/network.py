@@ -195,18 +195,15 @@ def _own_network(
 
 def _precomputed(manifest: Manifest, weights: Tensors, inputs: InputSpec) -> Precomputed:
     manifest.check_names(["kind", "features", "widths", "num_classes", "logits"])
-    names, widths = manifest.texts("features"), manifest.counts("widths")
+    widths = dict(zip(manifest.texts("features"), manifest.counts("widths"), strict=True))
     num_classes, has_logits = manifest.count("num_classes"), manifest.flag("logits")
-    logits = {LOGITS: num_classes} if has_logits else {}
-    sizes = {name: (width,) for name, width in zip(names, widths, strict=True)}
-    sizes |= {name: (width,) for name, width in logits.items()}
+    parts = {**widths, LOGITS: num_classes} if has_logits else widths
+    sizes = {name: (width,) for name, width in parts.items()}
     found = {} if isinstance(inputs, ImageInputs) else inputs.parts
     if {name: part.sizes for name, part in found.items()} != sizes or num_classes > CLASSES:
         raise ValueError(f"its network takes features {sizes}, its inputs should not be {inputs}")
     with torch.device("meta"):  # shapes without memory
-        made = Precomputed(
-            dict(zip(names, widths, strict=True)), num_classes, has_logits=has_logits
-        )
+        made = Precomputed(widths, num_classes, has_logits=has_logits)
     weights.check_like(made.state_dict())
     made = made.to_empty(device="cpu")
     made.load_state_dict(weights)

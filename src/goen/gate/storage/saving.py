@@ -188,15 +188,11 @@ def _rebuilt(
     known = [name for name in tensors if name.startswith(("network.", "detector."))]
     known += [f"image_hashes.{number}" for number in range(len(hashes))]
     tensors.check_names([*known, "probe", *(f"held_out_{name}" for name in _HELD_OUT)])
-    network_settings = manifest.part("network")
-    sources = ((metadata, "factory"), (network_settings, "model"))
+    settings = manifest.part("network")
+    sources = ((metadata, "factory"), (settings, "model"))
     source = next((m.text(name)[:200] for m, name in sources if name in m), "goen run")
-    network, outputs = build_network(
-        network_settings,
-        tensors,
-        inputs,
-        Supplied(model, preprocess, source),
-    )
+    supplied = Supplied(model, preprocess, source)
+    network, outputs = build_network(settings, tensors, inputs, supplied)
     count = outputs.logits.shape[1]
     if len(classes) != count:
         raise ValueError(f"{len(classes)} class names for {count} classes")

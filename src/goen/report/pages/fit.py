@@ -17,7 +17,7 @@ from goen.functional.conformal import (
 )
 from goen.functional.ranking import Floats
 from goen.gate import Gate
-from goen.gate.diagnostics import FitDiagnostics, is_near_chance
+from goen.gate.threshold import FitDiagnostics, is_near_chance
 from goen.io.files import printable_path
 from goen.io.manifest import Manifest
 from goen.io.provenance import versions
