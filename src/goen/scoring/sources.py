@@ -101,7 +101,8 @@ class Sources:
             UsageError: nothing to score, a URL or folder that cannot be listed, or no column of
                 images.
         """
-        arrays = not takes_tensors(self.gate) and self.gate.pixel_format != COLOUR
+        inputs = self.gate.inputs
+        arrays = isinstance(inputs, ImageInputs) and inputs.pixel_format != COLOUR
         found = self._shards(arrays)
         first = next(found, None)
         if first is None and not arrays and STANDARD_INPUT not in self.given:

@@ -74,7 +74,7 @@ class GateOptions:
             model = open_architecture(self.model, count_saved_classes(name))
         elif self.model is not None:
             model = make_model(self.model).model
-        return load(name, model, find_preprocess(self.preprocess))
+        return load(name, model, find_preprocess(self.preprocess) if self.preprocess else None)
 
 
 @dataclass(frozen=True)
@@ -98,10 +98,8 @@ class RateOptions(GateOptions):
         return gate.with_per_class() if self.per_class else gate
 
 
-def find_preprocess(name: str | None) -> Preprocessing | None:
-    """The function ``pkg.module:function``, if one was named."""
-    if name is None:
-        return None
+def find_preprocess(name: str) -> Preprocessing:
+    """The function ``pkg.module:function``."""
     function = _find("--preprocess", name)
     if not callable(function):
         raise UsageError(f"--preprocess {name} is a {type(function).__name__}, not a function.")
