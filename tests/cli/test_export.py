@@ -23,7 +23,7 @@ def test_export_replaces_no_weights_and_reports_it_before_anything_is_traced(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("goen.cli.export.open_gate", lambda *_, **__: pytest.fail("it has begun"))
+    monkeypatch.setattr("goen.cli.options.model.load", lambda *_: pytest.fail("it has begun"))
     weights = tmp_path / name
     torch.save(trained().state_dict(), weights)
     before = weights.read_bytes()

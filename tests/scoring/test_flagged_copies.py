@@ -9,8 +9,7 @@ from goen.data.images.decoding import read_image
 from goen.errors import UsageError
 from goen.io.files import MARKER
 from goen.scoring.flagged_copies import FlaggedCopies
-from goen.scoring.parquet_shards import ParquetShard
-from goen.scoring.shards import FileShard, StackShard, TarShard
+from goen.scoring.shards import FileShard, ParquetShard, StackShard, TarShard
 from tests.image_sources import encoded, write_parquet, write_tar
 from tests.own_model import digits
 

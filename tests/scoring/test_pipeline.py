@@ -19,10 +19,9 @@ from goen.gate import Gate
 from goen.gate.prediction import NOT_FINITE, ScoreRow
 from goen.outputs import Outputs
 from goen.scoring import pipeline
-from goen.scoring.parquet_shards import ParquetShard
 from goen.scoring.pipeline import NumberedShard, ScoreSettings, ShardScorer, score
 from goen.scoring.rows import RowCounts, all_columns
-from goen.scoring.shards import FileShard, Item, Shard, TarShard
+from goen.scoring.shards import FileShard, Item, ParquetShard, Shard, TarShard
 from goen.scoring.sinks import RowFormat, RowSink, open_writer
 from goen.scoring.sources import Sources
 from tests.gate.test_gate import make_gate

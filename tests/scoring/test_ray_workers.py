@@ -26,7 +26,7 @@ from goen.scoring.pipeline import (
     ScoreSettings,
     score,
 )
-from goen.scoring.ray_workers import RayWorkers, connected, ray_run
+from goen.scoring.ray_workers import RayWorkers, connected
 from goen.scoring.rows import RowCounts
 from goen.scoring.shards import FileShard, Item
 from goen.scoring.sinks import RowSink
@@ -113,7 +113,7 @@ def test_two_workers_write_what_one_process_does(
     gate: Gate, places: list[str], whole: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "scores"
-    summary = score_job(gate, places, out, SETTINGS, ray_run(WORKERS))
+    summary = score_job(gate, places, out, SETTINGS, WORKERS)
     assert (summary.counts.scored, summary.counts.unreadable) == (276, 4)
     assert content(out) == content(whole)
 
@@ -126,7 +126,7 @@ def test_rows_come_in_order_and_observers_see_what_workers_see(
     expected = scored_rows(gate, *places, batch_size=8, observer=here)
     sources = Sources(places, gate, 16)
     sink = RowSink(rows.append)
-    run = ray_run(WORKERS)
+    run = WORKERS
     summary = score(gate, sources, sink, SETTINGS, run=run, observer=seen)
     assert rows == expected
     assert (summary.engine, summary.counts) == ("torch", RowCounts.of(expected))
@@ -158,7 +158,7 @@ def test_a_worker_that_is_killed_changes_nothing(
     gate: Gate, places: list[str], whole: Path, tmp_path: Path
 ) -> None:
     killed: list[int] = []
-    run = killing(ray_run(WORKERS), killed)
+    run = killing(WORKERS, killed)
     score_job(gate, places, tmp_path / "scores", SETTINGS, run)
     assert len(killed) == 1
     assert content(tmp_path / "scores") == content(whole)
@@ -175,7 +175,7 @@ def test_what_kills_every_worker_is_an_error_that_names_the_shard(
     monkeypatch.setattr(ray_workers, "_RETRIES", 0)
     tasks = iter([NumberedShard(7, Deadly(("a.png",)))])
     with pytest.raises(GoenError, match=r"Scoring shard 7 \(.*a\.png.*\) failed: .*continues"):
-        list(ray_run(RayWorkers(1))(gate, SETTINGS, None, tasks))
+        list(RayWorkers(1)(gate, SETTINGS, None, tasks))
 
 
 @pytest.mark.usefixtures("running")
@@ -186,9 +186,9 @@ def test_errors_of_a_worker_reach_the_user_as_they_are(gate: Gate) -> None:
 
     tasks = [NumberedShard(3, Failing(("a.png",)))]
     with pytest.raises(GoenError, match=r"Scoring shard 3 \(.*\) failed: the column is gone"):
-        list(ray_run(RayWorkers(1))(gate, SETTINGS, None, iter(tasks)))
+        list(RayWorkers(1)(gate, SETTINGS, None, iter(tasks)))
     with pytest.raises(UsageError, match="nonsense"):
-        list(ray_run(RayWorkers(1))(gate, ScoreSettings(device="nonsense"), None, iter(tasks)))
+        list(RayWorkers(1)(gate, ScoreSettings(device="nonsense"), None, iter(tasks)))
 
 
 @pytest.mark.usefixtures("running")
@@ -197,7 +197,7 @@ def test_a_gpu_that_is_not_there_is_an_error_and_not_waited_for(gate: Gate) -> N
         pytest.skip("there is a GPU")
     tasks = iter([NumberedShard(0, FileShard(("a.png",)))])
     with pytest.raises(UsageError, match="no GPU for --device cuda"):
-        list(ray_run(RayWorkers(1))(gate, ScoreSettings(device="cuda"), None, tasks))
+        list(RayWorkers(1)(gate, ScoreSettings(device="cuda"), None, tasks))
 
 
 def listening() -> set[str]:
@@ -295,12 +295,12 @@ def test_without_ray_a_sentence_says_what_to_install(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ExtraMissing, match=r"pip install 'goen\[ray\]'.*Without --workers"):
-        ray_run(WORKERS)
+        RayWorkers(2)
 
 
 def test_no_worker_is_started_if_all_shards_are_there(gate: Gate) -> None:
     before = worker_processes() if ray.is_initialized() else []  # of earlier tests, about to end
-    assert list(ray_run(WORKERS)(gate, SETTINGS, None, iter(()))) == []
+    assert list(WORKERS(gate, SETTINGS, None, iter(()))) == []
     assert not ray.is_initialized() or {*worker_processes()} <= {*before}
 
 

@@ -10,9 +10,9 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from goen.errors import UsageError
 from goen.gate import Gate
-from goen.scoring.parquet_shards import ParquetShard
 from goen.scoring.shards import (
     FileShard,
+    ParquetShard,
     Shard,
     StackShard,
     TarShard,

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import tyro
 
-from goen.cli.options.study import StudyOptions, print_study
-from goen.cli.options.types import AsJson, SomeNames
+from goen.cli.options.study import TableOptions, print_study
+from goen.cli.options.types import SomeNames
 from goen.studies import AblateConfig, ablate
 
 
@@ -20,8 +20,7 @@ class VariantOptions(AblateConfig):
 
 def ablate_command(
     config: Annotated[VariantOptions, tyro.conf.arg(name="")] = VariantOptions(),  # noqa: B008
-    options: Annotated[StudyOptions, tyro.conf.arg(name="")] = StudyOptions(),  # noqa: B008
-    json_: AsJson = False,
+    options: Annotated[TableOptions, tyro.conf.arg(name="")] = TableOptions(),  # noqa: B008
 ) -> int:
     """Train variants of GOEN and compare them: the ablation of the paper's Table 2, extended.
 
@@ -36,6 +35,5 @@ def ablate_command(
     Args:
         config: variants and training.
         options: datasets and folders.
-        json_: print the results as JSON lines instead of tables.
     """
-    return print_study(options, "ablate", partial(ablate, config), as_json=json_)
+    return print_study(options, "ablate", partial(ablate, config))

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import tyro
 
-from goen.cli.options.study import StudyOptions, print_study
-from goen.cli.options.types import AsJson, SomeNames
+from goen.cli.options.study import TableOptions, print_study
+from goen.cli.options.types import SomeNames
 from goen.studies import BenchConfig, bench
 
 
@@ -21,8 +21,7 @@ class BenchOptions(BenchConfig):
 
 def bench_command(
     config: Annotated[BenchOptions, tyro.conf.arg(name="")] = BenchOptions(),  # noqa: B008  (frozen)
-    options: Annotated[StudyOptions, tyro.conf.arg(name="")] = StudyOptions(),  # noqa: B008
-    json_: AsJson = False,
+    options: Annotated[TableOptions, tyro.conf.arg(name="")] = TableOptions(),  # noqa: B008
 ) -> int:
     """Compare OOD detection methods: train the networks, score all datasets, print the tables.
 
@@ -38,6 +37,5 @@ def bench_command(
     Args:
         config: methods, datasets and training.
         options: datasets and folders.
-        json_: print the results as JSON lines instead of tables.
     """
-    return print_study(options, "bench", partial(bench, config), as_json=json_)
+    return print_study(options, "bench", partial(bench, config))

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import tyro
 
-from goen.cli.options.model import open_gate
-from goen.cli.options.types import AsJson, OptionalFunction, OptionalModel, OptionalPath
+from goen.cli.options.model import GateOptions
+from goen.cli.options.types import AsJson, OptionalPath
 from goen.cli.output.console import note
 from goen.cli.output.table import print_table
 from goen.data.protocol import EXTRA_SETS, protocol
@@ -23,8 +23,7 @@ _METRICS = {"auroc": "AUROC", "fpr95_ood_positive": "FPR95"}
 def check_command(
     gate: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[GATE]")] = DEFAULT_GATE,
     data_dir: OptionalPath = None,
-    model: OptionalModel = None,
-    preprocess: OptionalFunction = None,
+    options: Annotated[GateOptions, tyro.conf.arg(name="")] = GateOptions(),  # noqa: B008
     json_: AsJson = False,
 ) -> int:
     """Evaluate a gate for CIFAR-10 on this machine and compare with its published numbers.
@@ -38,12 +37,10 @@ def check_command(
     Args:
         gate: the name of a bundled gate, or the folder of a gate with a published.json.
         data_dir: a folder of datasets (default: the environment variable GOEN_DATA).
-        model: the --model of goen fit, for a gate made by it: MODULE:FUNCTION, hf:FOLDER or
-            timm:NAME.
-        preprocess: the preprocessing function, if the gate was fitted with one.
+        options: the gate's own model.
         json_: print the comparison as JSON lines instead of a table.
     """
-    loaded = open_gate(gate, model, preprocess)
+    loaded = options.open(gate)
     published = read_published(gate_folder(gate))
     wanted = {row.dataset for row in published}
     extra = tuple(name for name in EXTRA_SETS if name in wanted)

@@ -21,7 +21,6 @@ from goen.data.sets.catalogue import KNOWN, Known
 from goen.data.sets.embedded import EMBEDDED
 from goen.data.sets.sources import data_folder, find, load_set, names
 from goen.errors import DataError, UsageError, unknown
-from goen.io.files import check_free
 from goen.progress import PipeConsole
 
 Names = Annotated[tuple[str, ...], tyro.conf.Positional, several("NAME")]
@@ -166,7 +165,6 @@ def show_sets(
             images = load_set(name, each, data_dir=data_dir)
             ending = f"-{corruption}.png" if corruption else ".png"
             path = out / (images.name.replace("/", "-") + ending)
-            check_free(path, overwrite=overwrite)
             shown = _corruption_sheet(images, corruption) if corruption else class_sheet(images)
             save_png(shown, path, overwrite=overwrite)
             print(path)

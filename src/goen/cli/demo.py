@@ -8,13 +8,12 @@ from PIL import Image
 
 from goen.cli.options.study import StudyOptions
 from goen.cli.options.types import OptionalPath
-from goen.cli.output.scores import print_scores
+from goen.cli.output.scores import print_scores, print_sentence
 from goen.cli.run import run_command
 from goen.data.images.decoding import read_image
 from goen.data.imageset import Pixels
 from goen.data.sets.embedded import digits, noise
 from goen.gate import DEFAULT_GATE, Gate, bundled_folder, load
-from goen.progress import PipeConsole
 
 
 def demo_command(out: OptionalPath = None) -> int:
@@ -38,24 +37,20 @@ def show_gate(name: str, gate: Gate) -> None:
     """The gate's predictions for a few OOD pictures, as a table and two sentences."""
     pictures = ood_pictures(gate.image_size)
     prediction = gate.predict(np.stack(list(pictures.values())))
-    console = PipeConsole()
-    console.print(
+    print_sentence(
         f"The bundled gate {name} classifies {', '.join(gate.classes)}. None of the pictures below "
-        "shows one of these: they are out of distribution (OOD).",
-        highlight=False,
-        markup=False,
+        "shows one of these: they are out of distribution (OOD)."
     )
-    console.print()
+    print()
     rows = zip(pictures, prediction.rows(), strict=True)
     print_scores([{"path": name, **row} for name, row in rows])
-    console.print()
-    console.print(
+    print()
+    print_sentence(
         f"{prediction.is_ood.sum()} of {len(prediction)} OOD pictures flagged. Of in-distribution "
         f"pictures it flags at most {gate.false_alarm_rate:.1%} on average: the false-alarm rate. "
-        "For your own pictures: goen score PICTURES\n",
-        highlight=False,
-        markup=False,
+        "For your own pictures: goen score PICTURES"
     )
+    print()
 
 
 def ood_pictures(size: tuple[int, int]) -> dict[str, Pixels]:

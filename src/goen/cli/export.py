@@ -6,14 +6,8 @@ from typing import Annotated
 import numpy as np
 import tyro
 
-from goen.cli.options.model import open_gate
-from goen.cli.options.types import (
-    OptionalFunction,
-    OptionalModel,
-    OptionalPath,
-    OptionalRate,
-    Overwrite,
-)
+from goen.cli.options.model import RateOptions
+from goen.cli.options.types import OptionalPath, OptionalRate, Overwrite
 from goen.cli.output.console import note
 from goen.data.feature_files import read_tensor_file
 from goen.data.images.finding import describe_skipped
@@ -27,11 +21,8 @@ from goen.scoring.sources import Sources, takes_tensors
 def export_command(
     gate: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="GATE")],
     out: Path,
-    model: OptionalModel = None,
-    preprocess: OptionalFunction = None,
     images: OptionalPath = None,
-    false_alarm_rate: OptionalRate = None,
-    per_class: bool = False,
+    options: Annotated[RateOptions, tyro.conf.arg(name="")] = RateOptions(),  # noqa: B008
     tolerance: OptionalRate = None,
     fixed_size: bool = False,
     overwrite: Overwrite = False,
@@ -51,13 +42,9 @@ def export_command(
     Args:
         gate: the folder of a gate or of a run, or the name of a bundled gate.
         out: the ONNX file to write.
-        model: the --model of goen fit, for a gate made by it: MODULE:FUNCTION, hf:FOLDER or
-            timm:NAME.
-        preprocess: the preprocessing function, if the gate was fitted with one.
         images: images to compare on (default: images embedded in goen). A gate of sound or text
             needs a file of some of its inputs (.npz, .safetensors).
-        false_alarm_rate: of the exported threshold (default: the gate's).
-        per_class: guarantee the rate within every predicted class.
+        options: the gate's own model, and the rate of the exported threshold.
         tolerance: the largest difference allowed between the scores of file and gate, relative for
             scores above 1 (default: a thousandth of the held-out scores' interquartile range).
         fixed_size: take images of the gate's size only, for engines that need fixed sizes.
@@ -66,7 +53,7 @@ def export_command(
         raise UsageError(f"--out is an ONNX file, such as gate.onnx; got {out}.")
     check_free(out, overwrite=overwrite)
     check_writable(out)
-    loaded = open_gate(gate, model, preprocess, false_alarm_rate, per_class=per_class)
+    loaded = options.open(gate)
     given: Arrays | None = None
     if images is not None and takes_tensors(loaded):
         given = read_tensor_file(images).inputs()

@@ -6,15 +6,13 @@ from typing import Annotated
 import tyro
 
 from goen.cli.ablate import VariantOptions
-from goen.cli.options.study import StudyOptions, print_study
-from goen.cli.options.types import AsJson
+from goen.cli.options.study import TableOptions, print_study
 from goen.studies import geometry
 
 
 def geometry_command(
     config: Annotated[VariantOptions, tyro.conf.arg(name="")] = VariantOptions(),  # noqa: B008
-    options: Annotated[StudyOptions, tyro.conf.arg(name="")] = StudyOptions(),  # noqa: B008
-    json_: AsJson = False,
+    options: Annotated[TableOptions, tyro.conf.arg(name="")] = TableOptions(),  # noqa: B008
 ) -> int:
     """Measure the feature geometry of GOEN's variants, such as the effect of center loss.
 
@@ -28,6 +26,5 @@ def geometry_command(
     Args:
         config: variants and training.
         options: datasets and folders.
-        json_: print the results as JSON lines instead of tables.
     """
-    return print_study(options, "geometry", partial(geometry, config), as_json=json_)
+    return print_study(options, "geometry", partial(geometry, config))

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import tyro
 
-from goen.cli.options.study import StudyOptions, print_study
-from goen.cli.options.types import AsJson, OptionalPath, SomeNames
+from goen.cli.options.study import TableOptions, print_study
+from goen.cli.options.types import OptionalPath, SomeNames
 from goen.data.transforms.corruptions import SEVERITIES
 from goen.studies import RobustConfig, robust
 
@@ -24,8 +24,7 @@ class RobustOptions(RobustConfig):
 
 def robust_command(
     config: Annotated[RobustOptions, tyro.conf.arg(name="")] = RobustOptions(),  # noqa: B008
-    options: Annotated[StudyOptions, tyro.conf.arg(name="")] = StudyOptions(),  # noqa: B008
-    json_: AsJson = False,
+    options: Annotated[TableOptions, tyro.conf.arg(name="")] = TableOptions(),  # noqa: B008
 ) -> int:
     """Evaluate methods on test images under fifteen corruptions at five severities.
 
@@ -39,6 +38,5 @@ def robust_command(
     Args:
         config: methods, corruptions and severities.
         options: datasets and folders.
-        json_: print the results as JSON lines instead of tables.
     """
-    return print_study(options, "robust", partial(robust, config), as_json=json_)
+    return print_study(options, "robust", partial(robust, config))

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from goen.cli.options.model import open_gate
-from goen.cli.options.score import GIVEN, Format, GateOptions, OutputOptions, WorkerOptions
+from goen.cli.options.score import GIVEN, Format, OutputOptions, ScoringGateOptions, WorkerOptions
 from goen.cli.options.types import several
 from goen.cli.output.console import note
 from goen.cli.output.scores import print_scores, print_sentence
@@ -30,7 +29,7 @@ _MOST_CLASSES = 10
 
 def score_command(
     paths: Annotated[tuple[str, ...], tyro.conf.Positional, several("PATH")],
-    gate: Annotated[GateOptions, tyro.conf.arg(name="")] = GateOptions(),  # noqa: B008  (frozen)
+    gate: Annotated[ScoringGateOptions, tyro.conf.arg(name="")] = ScoringGateOptions(),  # noqa: B008  (frozen)
     output: Annotated[OutputOptions, tyro.conf.arg(name="")] = OutputOptions(),  # noqa: B008
     workers: Annotated[WorkerOptions, tyro.conf.arg(name="")] = WorkerOptions(),  # noqa: B008
 ) -> int:
@@ -69,8 +68,7 @@ def score_command(
     check_given(paths)
     output = output if workers.workers is None else output.for_workers()
     row_format, settings, run = output.row_format, workers.settings(gate, output), workers.run()
-    rate, per_class = gate.false_alarm_rate, gate.per_class
-    loaded = open_gate(gate.gate, gate.model, gate.preprocess, rate, per_class=per_class)
+    loaded = gate.open(gate.gate)
     if takes_tensors(loaded) and (output.copy_flagged or output.report):
         raise UsageError(f"--copy-flagged and --report are for images, not {loaded.inputs}.")
     if "-" in paths and sys.stdin.isatty():

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import tyro
 
-from goen.cli.options.study import StudyOptions, print_study
-from goen.cli.options.types import AsJson
+from goen.cli.options.study import TableOptions, print_study
 from goen.studies import SEEDS, RunConfig
 from goen.studies.seeds import seeds as run_seeds
 
@@ -21,11 +20,10 @@ class RepeatedRunOptions(RunConfig):
 
 def seeds_command(
     config: Annotated[RepeatedRunOptions, tyro.conf.arg(name="")] = RepeatedRunOptions(),  # noqa: B008
-    options: Annotated[StudyOptions, tyro.conf.arg(name="")] = StudyOptions(),  # noqa: B008
+    options: Annotated[TableOptions, tyro.conf.arg(name="")] = TableOptions(),  # noqa: B008
     seeds: Annotated[
         tuple[int, ...], tyro.conf.arg(aliases=("--seed",), metavar="INT ...")
     ] = SEEDS,
-    json_: AsJson = False,
 ) -> int:
     """Repeat goen run with several seeds: mean, standard deviation, range, and each seed.
 
@@ -39,6 +37,5 @@ def seeds_command(
         config: as for goen run.
         options: datasets and folders.
         seeds: random seeds of training and calibration, at least two; --seed is the same option.
-        json_: print the results as JSON lines instead of tables.
     """
-    return print_study(options, "seeds", partial(run_seeds, config, seeds=seeds), as_json=json_)
+    return print_study(options, "seeds", partial(run_seeds, config, seeds=seeds))

@@ -8,20 +8,13 @@ from typing import Annotated
 
 import tyro
 
-from goen.cli.options.model import open_gate
-from goen.cli.options.types import (
-    Device,
-    OptionalFolder,
-    OptionalFunction,
-    OptionalModel,
-    OptionalPath,
-    OptionalRate,
-    several,
-)
+from goen.cli.options.model import RateOptions
+from goen.cli.options.types import Device, OptionalFolder, OptionalPath, several
 from goen.cli.output.console import logged_to, note, warn
 from goen.errors import ExtraMissing, UsageError
 from goen.gate import DEFAULT_GATE
 from goen.gate.export.engine import EngineOption
+from goen.models.placement import find_device
 
 TOKEN = "GOEN_SERVE_TOKEN"
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -31,10 +24,7 @@ def serve_command(
     gates: Annotated[tuple[str, ...], tyro.conf.Positional, several("[NAME=]GATE")] = (),
     host: str = "127.0.0.1",
     port: int = 8000,
-    model: OptionalModel = None,
-    preprocess: OptionalFunction = None,
-    false_alarm_rate: OptionalRate = None,
-    per_class: bool = False,
+    options: Annotated[RateOptions, tyro.conf.arg(name="")] = RateOptions(),  # noqa: B008
     device: Device = "cpu",
     engine: EngineOption = "auto",
     token_file: OptionalPath = None,
@@ -69,11 +59,7 @@ def serve_command(
             that of the gate in addresses. The first is the one that /score means.
         host: Address to listen on. By default only programs on this machine can connect.
         port: Port to listen on; 0 takes a free one.
-        model: The --model of goen fit, for a gate made by it: MODULE:FUNCTION, hf:FOLDER or
-            timm:NAME.
-        preprocess: Preprocessing function, if the gate was fitted with one.
-        false_alarm_rate: Share of ID images that may be flagged (default: the gate's).
-        per_class: Guarantee the rate within every predicted class.
+        options: The gate's own model and its false-alarm rate.
         device: Device of the network: cpu, or cuda (cuda:1 is the second GPU).
         engine: Engine of the network: onnxruntime, which is up to twice as fast on a CPU
             (goen[onnx]), torch, or auto: onnxruntime where it is installed and predicts as torch
@@ -113,10 +99,13 @@ def serve_command(
         alarm_probability=alarm_probability,
     )
     named = _named(gates or (DEFAULT_GATE,))
-    if len(named) > 1 and (model or preprocess):
+    if len(named) > 1 and (options.model or options.preprocess):
         raise UsageError("--model and --preprocess go with one gate.")
-    settings_of_gate = (model, preprocess, false_alarm_rate, per_class, device, engine)
-    opened = {name: open_gate(gate, *settings_of_gate) for name, gate in named.items()}
+    place = find_device(device)
+    opened = {name: options.open(gate) for name, gate in named.items()}
+    for name, gate in opened.items():
+        gate.network.to(place)
+        opened[name] = gate.with_engine(engine)
     service = Service(opened, settings)
     served = ", ".join(f"{name}: {gate.engine}" for name, gate in opened.items())
     with (

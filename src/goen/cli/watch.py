@@ -12,14 +12,8 @@ import tyro
 from rich.live import Live
 from rich.text import Text
 
-from goen.cli.options.model import open_gate
-from goen.cli.options.types import (
-    Device,
-    OptionalCount,
-    OptionalFunction,
-    OptionalModel,
-    OptionalRate,
-)
+from goen.cli.options.model import GateOptions
+from goen.cli.options.types import Device, OptionalCount, OptionalRate
 from goen.cli.output.chart import Chart
 from goen.cli.output.console import note, visible_line, warn
 from goen.data.images.pixel_format import COLOUR
@@ -49,8 +43,7 @@ def watch_command(
     keep_going: bool = False,
     restart: bool = False,
     every: float = 2.0,
-    model: OptionalModel = None,
-    preprocess: OptionalFunction = None,
+    options: Annotated[GateOptions, tyro.conf.arg(name="")] = GateOptions(),  # noqa: B008
     device: Device = "cpu",
 ) -> int:
     """Follow a stream of images, and raise an alarm when they have changed.
@@ -81,16 +74,14 @@ def watch_command(
         keep_going: Continue after an alarm.
         restart: Restart the test after an alarm, and with it the guarantee.
         every: Seconds between two searches of the folder.
-        model: The --model of goen fit, for a gate made by it: MODULE:FUNCTION, hf:FOLDER or
-            timm:NAME.
-        preprocess: Preprocessing function, if the gate was fitted with one.
+        options: The gate's own model.
         device: Device of the network: cpu, or cuda (cuda:1 is the second GPU).
     """
     if not 0 < every < 1e6:
         raise UsageError(f"--every is a number of seconds above 0, got {every}.")
     if source != STDIN:
         check_folder(source, out)
-    loaded = open_gate(gate, model, preprocess)
+    loaded = options.open(gate)
     scorer = ShardScorer(loaded, ScoreSettings(device=device))
     if source != STDIN:
         loaded.pixel_format  # noqa: B018  (a gate that takes no images is an error now)

@@ -79,12 +79,8 @@ class FlaggedCopies:
         try:
             if isinstance(content, Path):
                 self._check_elsewhere(self.folder, str(content))
-                with (
-                    content.open("rb") as source,
-                    whole_file(self.folder / self._name(content.name)) as temporary,
-                    temporary.open("wb") as target,
-                ):
-                    shutil.copyfileobj(source, target)
+                with whole_file(self.folder / self._name(content.name)) as temporary:
+                    shutil.copyfile(content, temporary)
             else:
                 encoded = _encoded(item)
                 name = Path(item.name).name

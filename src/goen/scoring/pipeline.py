@@ -20,6 +20,7 @@ from rich.progress import Progress
 from goen.checks import check_number
 from goen.data.feature_files import FEATURES
 from goen.data.images.pixel_format import Pixels
+from goen.data.input_spec import ImageInputs
 from goen.data.inputs import check_batch_size
 from goen.errors import DataError, UsageError
 from goen.features.precomputed import Precomputed
@@ -32,7 +33,7 @@ from goen.outputs import Outputs
 from goen.progress import bar
 from goen.scoring.rows import RowCounts, rows_of_read, unreadable_row
 from goen.scoring.shards import Item, Shard, TensorRow, TensorShard
-from goen.scoring.sources import Sources, takes_tensors
+from goen.scoring.sources import Sources
 
 DEFAULT_BATCH_SIZE = 128
 FEWEST_FOR_ONNXRUNTIME = 5000
@@ -274,7 +275,7 @@ class ShardScorer:
             torch.set_num_threads(settings.threads)
         self.gate = gate if settings.engine == gate.engine else gate.with_engine(settings.engine)
         self.observer = observer
-        self._tensors = takes_tensors(gate)
+        self._images = gate.inputs if isinstance(gate.inputs, ImageInputs) else None
         of_features = isinstance(gate.network, Precomputed)
         self._batch_size = _ROWS_OF_FEATURES if of_features else settings.batch_size
 
@@ -308,7 +309,7 @@ class ShardScorer:
     def _predict(
         self, names: Sequence[str], inputs: Sequence[Any], place: tuple[int, int]
     ) -> Prediction:
-        if self._tensors:
+        if self._images is None:
             return self._predict_tensors(inputs)
         images: Pixels = np.stack(inputs)
         outputs = self.gate.run(torch.from_numpy(images))
@@ -340,7 +341,7 @@ class ShardScorer:
         read: list[Read] = []
         waiting: list[Item] = []
         held = 0
-        apply = map if self._tensors else pool.map
+        apply = map if self._images is None else pool.map
         for item in islice(items, self._batch_size):
             names.append(item.name)
             waiting.append(item)
@@ -352,9 +353,9 @@ class ShardScorer:
 
     def _decoded(self, item: Item) -> Read:
         try:
-            if self._tensors:
+            if self._images is None:
                 return item.row()
-            return item.read(self.gate.image_size, self.gate.pixel_format)
+            return item.read(self._images.size, self._images.pixel_format)
         except DataError as error:
             return printable(str(error))
 

@@ -19,7 +19,6 @@ from collections import deque
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 from logging import getLogger
 from types import ModuleType
@@ -32,7 +31,6 @@ from goen.io.files import printable
 from goen.scoring.pipeline import (
     NumberedShard,
     Observer,
-    Run,
     ScoredShard,
     ScoreSettings,
     ShardScorer,
@@ -51,11 +49,14 @@ _OBJECT_STORE = 1 << 28
 
 @dataclass(frozen=True)
 class RayWorkers:
-    """The processes that score.
+    """The processes that score; a ``run`` for ``goen.scoring.pipeline.score``.
 
     Attributes:
         count: of workers.
         cluster: the address of a Ray cluster; a Ray of this machine is started if not given.
+
+    Raises:
+        ExtraMissing: Ray is not installed.
     """
 
     count: int
@@ -64,51 +65,38 @@ class RayWorkers:
     def __post_init__(self) -> None:
         if self.count < 1:
             raise UsageError(f"There should be 1 worker or more, got {self.count}.")
+        _import_ray()
 
-
-def ray_run(workers: RayWorkers) -> Run:
-    """Scores shards with these workers; for ``goen.scoring.pipeline.score``.
-
-    Raises:
-        ExtraMissing: Ray is not installed.
-    """
-    _import_ray()
-    return partial(_run, workers)
-
-
-def _run(
-    workers: RayWorkers,
-    gate: Gate,
-    settings: ScoreSettings,
-    observer: Observer | None,
-    tasks: Iterator[NumberedShard],
-) -> Generator[ScoredShard, None, None]:
-    first = next(tasks, None)
-    if first is None:
-        return  # all shards are there: no worker is needed
-    ray = _import_ray()
-    threads = settings.threads or 1
-    with connected(workers, threads):
-        gpus = int((settings.device or "").startswith("cuda"))
-        if gpus > ray.cluster_resources().get("GPU", 0):
-            raise UsageError(f"Ray finds no GPU for --device {settings.device}.")
-        actor = ray.remote(
-            num_cpus=threads,
-            num_gpus=gpus,
-            max_restarts=-1,
-            max_task_retries=_RETRIES,
-        )(_Worker)
-        made = [actor.remote() for _ in range(workers.count)]
-        try:
-            # In a list, or Ray would unpickle the gate for every shard.
-            shared = [ray.put((gate, settings, observer))]
-            for task, result in _scored(ray, made, chain([first], tasks), shared):
-                if observer is not None:
-                    observer.merge(result.observed)
-                yield ScoredShard(task, [result.rows], result.engine)
-        finally:
-            for one in made:
-                ray.kill(one)
+    def __call__(
+        self,
+        gate: Gate,
+        settings: ScoreSettings,
+        observer: Observer | None,
+        tasks: Iterator[NumberedShard],
+    ) -> Generator[ScoredShard, None, None]:
+        """Score the shards, in their order."""
+        first = next(tasks, None)
+        if first is None:
+            return  # all shards are there: no worker is needed
+        ray = _import_ray()
+        threads = settings.threads or 1
+        with connected(self, threads):
+            gpus = int((settings.device or "").startswith("cuda"))
+            if gpus > ray.cluster_resources().get("GPU", 0):
+                raise UsageError(f"Ray finds no GPU for --device {settings.device}.")
+            needs = {"num_cpus": threads, "num_gpus": gpus}
+            actor = ray.remote(max_restarts=-1, max_task_retries=_RETRIES, **needs)(_Worker)
+            made = [actor.remote() for _ in range(self.count)]
+            try:
+                # In a list, or Ray would unpickle the gate for every shard.
+                shared = [ray.put((gate, settings, observer))]
+                for task, result in _scored(ray, made, chain([first], tasks), shared):
+                    if observer is not None:
+                        observer.merge(result.observed)
+                    yield ScoredShard(task, [result.rows], result.engine)
+            finally:
+                for one in made:
+                    ray.kill(one)
 
 
 class _Result(NamedTuple):

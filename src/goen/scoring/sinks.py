@@ -127,7 +127,6 @@ def stream_writer(
 
 def _text(file: TextIO, form: RowFormat, names: Sequence[str]) -> Write:
     ascii_only = "utf" not in (file.encoding or "utf-8").lower()
-
     is_terminal = file.isatty()
 
     def write(row: ScoreRow) -> None:

@@ -28,7 +28,6 @@ from goen.features.precomputed import Precomputed
 from goen.gate.gate import Gate
 from goen.io.arrays import ARRAY_SUFFIXES
 from goen.io.files import is_folder, printable
-from goen.scoring.parquet_shards import parquet_shards
 from goen.scoring.shards import (
     FileShard,
     Shard,
@@ -37,6 +36,7 @@ from goen.scoring.shards import (
     TensorShard,
     UnreadableShard,
     open_place,
+    parquet_shards,
 )
 from goen.scoring.urls import find_urls, is_url
 
@@ -86,6 +86,10 @@ class Sources:
     stdin: BinaryIO | None = None
     output: Path | None = None
     skipped: Counter[str] = field(default_factory=Counter)
+    # Files that are named, which are not found in a folder again, and folders that were entered.
+    _passed: set[str] = field(default_factory=set, init=False, repr=False)
+    _entered: bool = field(default=False, init=False, repr=False)
+    _arrays: bool = field(default=False, init=False, repr=False)
 
     def shards(self) -> Iterator[Shard]:
         """The shards, in the order in which they are given; always the same for the same files.
@@ -97,7 +101,8 @@ class Sources:
             UsageError: nothing to score, a URL or folder that cannot be listed, or no column of
                 images.
         """
-        arrays = not takes_tensors(self.gate) and self.gate.pixel_format != COLOUR
+        inputs = self.gate.inputs
+        arrays = isinstance(inputs, ImageInputs) and inputs.pixel_format != COLOUR
         found = self._shards(arrays)
         first = next(found, None)
         if first is None and not arrays and STANDARD_INPUT not in self.given:
@@ -119,7 +124,7 @@ class Sources:
 
     def _shards(self, arrays: bool) -> Iterator[Shard]:
         files: list[str] = []
-        for found in _Listing(self, arrays).found():
+        for found in self._found(arrays):
             if isinstance(found, str):
                 files.append(found)
             if files and (len(files) == self.shard_size or not isinstance(found, str)):
@@ -130,22 +135,14 @@ class Sources:
         if files:
             yield FileShard(tuple(files))
 
-
-class _Listing:
-    """One pass over what is given: image files, and shards of other files."""
-
-    def __init__(self, sources: Sources, arrays: bool) -> None:
-        self.sources, self.arrays = sources, arrays
-        self.tensors = takes_tensors(sources.gate)
-        # Of files that are named, which are not found in a folder again, and of folders entered.
-        named = (p for p in sources.given if p != STANDARD_INPUT and not is_url(p))
-        self.passed = {str(Path(p).absolute()) for p in named if not is_folder(Path(p))}
-        self.entered = False
-
-    def found(self) -> Iterator[str | Shard]:
-        for place in self.sources.given:
-            if place == STANDARD_INPUT and self.sources.stdin is not None:
-                yield from self._listed(self.sources.stdin)
+    def _found(self, arrays: bool) -> Iterator[str | Shard]:
+        """One pass over what is given: image files, and shards of other files."""
+        named = (p for p in self.given if p != STANDARD_INPUT and not is_url(p))
+        self._passed = {str(Path(p).absolute()) for p in named if not is_folder(Path(p))}
+        self._entered, self._arrays = False, arrays
+        for place in self.given:
+            if place == STANDARD_INPUT and self.stdin is not None:
+                yield from self._listed(self.stdin)
             elif _is_named(place, _LISTS):
                 try:
                     with open_place(place) as file:
@@ -161,10 +158,10 @@ class _Listing:
         for place in read_list(file):
             path = Path(place)
             found_before = (
-                self.entered
+                self._entered
                 and not (is_url(place) or is_folder(path) or path.name.startswith("."))
-                and os.path.realpath(path.parent) in self.passed
-                and looks_like_image(path, arrays=self.arrays)
+                and os.path.realpath(path.parent) in self._passed
+                and looks_like_image(path, arrays=self._arrays)
             )
             if not found_before:
                 yield from self._within(place)
@@ -180,12 +177,11 @@ class _Listing:
                     yield from self._file(found)
             return
         files: Iterable[Path] = [Path(place)]
-        if is_folder(Path(place)) and self.tensors:
+        if is_folder(Path(place)) and takes_tensors(self.gate):
             files = self._tensor_files(Path(place))
         elif is_folder(Path(place)):
-            self.entered = True
-            skipped = self.sources.skipped
-            files = find_images(Path(place), skipped, self.passed, arrays=self.arrays)
+            self._entered = True
+            files = find_images(Path(place), self.skipped, self._passed, arrays=self._arrays)
         for file in files:
             yield from self._file(str(file))
 
@@ -195,20 +191,19 @@ class _Listing:
                 if file.suffix in TENSOR_SUFFIXES:
                     yield file
                 else:
-                    self.sources.skipped[file.suffix.lower() or "no ending"] += 1
+                    self.skipped[file.suffix.lower() or "no ending"] += 1
 
     def _file(self, place: str) -> Iterator[str | Shard]:
-        sources = self.sources
-        if sources.output is not None:
-            _check_not_written(place, sources.output)
-        if self.tensors:
-            yield TensorShard(place, isinstance(sources.gate.network, Precomputed))
+        if self.output is not None:
+            _check_not_written(place, self.output)
+        if takes_tensors(self.gate):
+            yield TensorShard(place, isinstance(self.gate.network, Precomputed))
         elif _is_named(place, _TARS):
             yield TarShard(place)
         elif _is_named(place, _PARQUET):
-            yield from parquet_shards(place, sources.column, sources.shard_size)
+            yield from parquet_shards(place, self.column, self.shard_size)
         elif is_stack(place):
-            wanted = sources.gate.pixel_format
+            wanted = self.gate.pixel_format
             yield StackShard(place, wanted.channels, wanted.bits)
         else:
             yield place

@@ -9,7 +9,7 @@ import gzip
 import io
 import lzma
 import tarfile
-from typing import Any, BinaryIO, Protocol, Self
+from typing import BinaryIO, Protocol, Self
 
 # Reads at the end of a file before it counts as cut short; an intact tar needs two or three.
 _READS_AT_END = 100
@@ -24,7 +24,7 @@ def open_tar(file: BinaryIO) -> tarfile.TarFile:
     Args:
         file: read from where it is; it need not be seekable.
     """
-    plain = _CutShort(_decompressed(io.BufferedReader(_Unbuffered(file))))
+    plain = _CutShort(_decompressed(io.BufferedReader(file)))  # type: ignore[arg-type]
     return tarfile.open(fileobj=plain, mode="r|", tarinfo=_Member)  # type: ignore[call-overload, no-any-return]
 
 
@@ -82,21 +82,6 @@ class Readable(Protocol):
     """What is needed of a file here."""
 
     def read(self, size: int = -1, /) -> bytes: ...
-
-
-class _Unbuffered(io.RawIOBase):
-    """A file of any kind below a buffer."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        content = self._file.read(len(buffer))
-        buffer[: len(content)] = content
-        return len(content)
 
 
 class _CutShort:

@@ -10,7 +10,7 @@ from torch import nn
 
 import goen
 from goen.cli.main import main
-from goen.cli.options.model import make_model, open_gate
+from goen.cli.options.model import GateOptions, make_model
 from goen.errors import ExtraMissing, UsageError
 from goen.gate import Gate
 from tests.torchvision_import import import_torchvision
@@ -27,10 +27,10 @@ def test_a_gate_of_timm_is_opened_with_as_many_classes_as_it_has(tmp_path: Path)
     labels = np.arange(60) % 4
     gate = Gate.fit(model, (images[:60], labels), images[60:], layers=("layer2", "layer4"))
     gate.save(tmp_path / "gate")
-    opened = open_gate(str(tmp_path / "gate"), "timm:test_resnet", None)
+    opened = GateOptions(model="timm:test_resnet").open(str(tmp_path / "gate"))
     assert np.allclose(opened.predict(images).score, gate.predict(images).score, atol=1e-5)
     with pytest.raises(goen.errors.ArtifactError, match="no saved gate is there"):
-        open_gate(str(tmp_path / "nothing"), "timm:test_resnet", None)
+        GateOptions(model="timm:test_resnet").open(str(tmp_path / "nothing"))
 
 
 @pytest.mark.xdist_group("transformers")

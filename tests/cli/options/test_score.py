@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from goen.cli.options.score import GateOptions, OutputOptions, WorkerOptions, default_threads
+from goen.cli.options.score import OutputOptions, ScoringGateOptions, WorkerOptions, default_threads
 from goen.scoring.pipeline import run_here
 
 
@@ -29,11 +29,11 @@ def test_a_name_stands_for_a_file_or_a_folder(tmp_path: Path) -> None:
 
 
 def test_the_engine_is_torch_where_rows_may_be_of_several_processes() -> None:
-    gate, here = GateOptions(), WorkerOptions()
+    gate, here = ScoringGateOptions(), WorkerOptions()
     assert here.settings(gate, OutputOptions(out="a.csv")).engine == "auto"
     assert here.settings(gate, OutputOptions(out="a/")).engine == "torch"
     assert WorkerOptions(workers=2).settings(gate, OutputOptions()).engine == "torch"
-    asked = GateOptions(engine="onnxruntime")
+    asked = ScoringGateOptions(engine="onnxruntime")
     assert WorkerOptions(workers=2).settings(asked, OutputOptions()).engine == "onnxruntime"
     assert here.settings(gate, OutputOptions()).threads is None
     assert here.run() is WorkerOptions(workers=1).run() is run_here

@@ -160,7 +160,7 @@ def test_seeds_may_also_be_called_seed(
 ) -> None:
     given: list[tuple[int, ...]] = []
 
-    def study(options: StudyOptions, name: str, run: Any, *, as_json: bool) -> int:
+    def study(options: StudyOptions, name: str, run: Any) -> int:
         given.append(run.keywords["seeds"])
         return 0
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from goen.errors import DataCorrupt, UsageError
 from goen.gate import Gate
 from goen.io.arrays import is_array_file
 
+Loaded = TypeVar("Loaded")
 # What a file with several arrays calls a stack of images.
 _IMAGES = "images"
 
@@ -76,7 +77,7 @@ class FitOptions:
     false_alarm_rate: float = 0.05
     flip_averaging: bool = False
 
-    def by_kind(self, load: Callable[[str], Any]) -> dict[str, Any]:
+    def by_kind(self, load: Callable[[str], Loaded]) -> dict[str, Loaded]:
         """Each OOD dataset by a unique name: the last part of a folder's path, if it is unique."""
         short = [Path(name).resolve().name if Path(name).is_dir() else name for name in self.ood]
         names = short if len({*short}) == len(self.ood) else self.ood
@@ -84,7 +85,7 @@ class FitOptions:
             raise UsageError(f"--ood must name each dataset once, got {' '.join(self.ood)}.")
         return {kind: load(name) for kind, name in zip(names, self.ood, strict=True)}
 
-    def calibrating(self, load: Callable[[str], Any]) -> Any:
+    def calibrating(self, load: Callable[[str], Loaded]) -> Loaded | float | None:
         """The share, or the dataset."""
         if self.calibration is None:
             return None
@@ -116,58 +117,51 @@ class FitOptions:
 
     def fit_model(self, own: OwnModel, train: str) -> Fitted:
         """A gate for a model and datasets of images, or files of its inputs by name."""
-        if is_tensor_file(train):
-            return self._fit_tensors(own, train)
-        from goen.report.pages.fit import write_fit_page  # it imports Matplotlib: a second
+        page: Callable[..., None] | None = None
+        images = not is_tensor_file(train)
+        training: Any
+        load: Callable[[str], Any] = _read_unlabelled
+        labelled = load
+        if images:
+            from goen.report.pages.fit import write_fit_page  # it imports Matplotlib: a second
 
-        training, pixel_format = own.open_images(train)
-        open_set = partial(open_image_set, size=training.image_shape[1:], pixel_format=pixel_format)
-        held_out = open_set(self.held_out, classes=training.classes)
-        ood = self.by_kind(lambda name: open_set(name, classes=()))
+            training, pixel_format = own.open_images(train)
+            names, size = training.classes, training.image_shape[1:]
+            load = partial(open_image_set, size=size, pixel_format=pixel_format, classes=())
+            labelled = partial(load, classes=names)
+            held_out = labelled(self.held_out)
+            page = partial(
+                write_fit_page,
+                held_out=held_out,
+                files=image_files(self.held_out, held_out),
+                training=training,
+                training_files=image_files(train, training),
+            )
+        else:
+            training, names = read_inputs(own, train)
+            if not isinstance(training, tuple):
+                raise UsageError(
+                    f"{train} has no labels: add an array labels, of class numbers or names."
+                )
+            held_out, _ = read_inputs(own, self.held_out, names)
+        ood = self.by_kind(load)
         gate = Gate.fit(
             own.loaded.model,
             training,
             held_out,
             detector=self.detector,
-            calibration=self.calibrating(lambda name: open_set(name, classes=training.classes)),
+            calibration=self.calibrating(labelled),
             ood=ood or None,
-            false_alarm_rate=self.false_alarm_rate,
-            classes=training.classes,
-            flip_averaging=self.flip_averaging,
-            **own.extraction(images=True),
-        )
-        page = partial(
-            write_fit_page,
-            held_out=held_out,
-            files=image_files(self.held_out, held_out),
-            training=training,
-            training_files=image_files(train, training),
-        )
-        return Fitted(gate, ood, page)
-
-    def _fit_tensors(self, own: OwnModel, train: str) -> Fitted:
-        training, names = read_inputs(own, train)
-        if not isinstance(training, tuple):
-            raise UsageError(
-                f"{train} has no labels: add an array labels, of class numbers or names."
-            )
-
-        def unlabelled(name: str) -> Any:
-            return read_tensor_file(Path(name)).inputs()
-
-        gate = Gate.fit(
-            own.loaded.model,
-            training,
-            read_inputs(own, self.held_out, names)[0],
-            detector=self.detector,
-            calibration=self.calibrating(unlabelled),
-            ood=self.by_kind(unlabelled) or None,
             false_alarm_rate=self.false_alarm_rate,
             classes=names or None,
             flip_averaging=self.flip_averaging,
-            **own.extraction(images=False),
+            **own.extraction(images=images),
         )
-        return Fitted(gate)
+        return Fitted(gate, ood if images else {}, page)
+
+
+def _read_unlabelled(name: str) -> Any:
+    return read_tensor_file(Path(name)).inputs()
 
 
 def read_inputs(

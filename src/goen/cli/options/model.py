@@ -2,11 +2,13 @@
 
 import importlib
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
 from torch import nn
 
+from goen.cli.options.types import OptionalFunction, OptionalModel, OptionalRate
 from goen.errors import UsageError
 from goen.features.importing import missing_library
 from goen.features.loaded_model import LoadedModel
@@ -15,9 +17,7 @@ from goen.features.preprocess import Preprocessing
 from goen.features.torchvision_weights import describe_torchvision
 from goen.features.weights import load_weights
 from goen.gate import Gate, load
-from goen.gate.export.engine import EngineOption
 from goen.gate.storage.saving import count_saved_classes
-from goen.models.placement import find_device
 
 
 def make_model(name: str, weights: Path | None = None) -> LoadedModel:
@@ -54,36 +54,52 @@ def _called(made: object, name: str) -> nn.Module:
     return model
 
 
-def _model_of_gate(name: str, gate: str) -> nn.Module:
-    """The model for a gate, which has its own weights."""
-    if is_library_model(name):
-        return open_architecture(name, count_saved_classes(gate))
-    return make_model(name).model
+@dataclass(frozen=True)
+class GateOptions:
+    """A gate's own model.
+
+    Attributes:
+        model: the --model of goen fit, for a gate made by it: MODULE:FUNCTION, hf:FOLDER or
+            timm:NAME.
+        preprocess: the preprocessing function, if the gate was fitted with one.
+    """
+
+    model: OptionalModel = None
+    preprocess: OptionalFunction = None
+
+    def open(self, name: str) -> Gate:
+        """The gate of this name or folder, on the CPU."""
+        model = None
+        if self.model is not None and is_library_model(self.model):
+            model = open_architecture(self.model, count_saved_classes(name))
+        elif self.model is not None:
+            model = make_model(self.model).model
+        return load(name, model, find_preprocess(self.preprocess) if self.preprocess else None)
 
 
-def open_gate(
-    name: str,
-    model: str | None,
-    preprocess: str | None,
-    false_alarm_rate: float | None = None,
-    per_class: bool = False,
-    device: str = "cpu",
-    engine: EngineOption = "torch",
-) -> Gate:
-    """The gate of this name or folder, with the user's model and preprocessing if given."""
-    place = find_device(device)
-    gate = load(name, _model_of_gate(model, name) if model else None, find_preprocess(preprocess))
-    gate.network.to(place)
-    if false_alarm_rate is not None:
-        gate = gate.with_false_alarm_rate(false_alarm_rate)
-    gate = gate.with_per_class() if per_class else gate
-    return gate if engine == gate.engine else gate.with_engine(engine)
+@dataclass(frozen=True)
+class RateOptions(GateOptions):
+    """A gate's own model, and its false-alarm rate.
+
+    Attributes:
+        false_alarm_rate: upper bound on the probability that an ID image is flagged (default: the
+            gate's).
+        per_class: one threshold per predicted class; needs enough held-out images of each.
+    """
+
+    false_alarm_rate: OptionalRate = None
+    per_class: bool = False
+
+    def open(self, name: str) -> Gate:
+        """The gate at this rate."""
+        gate = super().open(name)
+        if self.false_alarm_rate is not None:
+            gate = gate.with_false_alarm_rate(self.false_alarm_rate)
+        return gate.with_per_class() if self.per_class else gate
 
 
-def find_preprocess(name: str | None) -> Preprocessing | None:
-    """The function ``pkg.module:function``, if one was named."""
-    if name is None:
-        return None
+def find_preprocess(name: str) -> Preprocessing:
+    """The function ``pkg.module:function``."""
     function = _find("--preprocess", name)
     if not callable(function):
         raise UsageError(f"--preprocess {name} is a {type(function).__name__}, not a function.")

@@ -97,7 +97,8 @@ class OwnModel:
     @cached_property
     def function(self) -> Preprocessing | None:
         """The one of --preprocess."""
-        return find_preprocess(self.options.preprocess)
+        name = self.options.preprocess
+        return None if name is None else find_preprocess(name)
 
     def preprocess(self, *, images: bool) -> Preprocessing | InputPreprocessing | None:
         """The preprocessing of images, or of other inputs.

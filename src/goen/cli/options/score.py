@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import arg
 
+from goen.cli.options.model import RateOptions
 from goen.cli.options.types import (
     Device,
     OptionalCount,
     OptionalDataset,
     OptionalFolder,
-    OptionalFunction,
-    OptionalModel,
     OptionalName,
     OptionalPath,
-    OptionalRate,
     Overwrite,
 )
 from goen.data.sets.folders import image_files
@@ -39,17 +37,11 @@ GIVEN = "given"
 
 
 @dataclass(frozen=True)
-class GateOptions:
+class ScoringGateOptions(RateOptions):
     """The gate and how it runs.
 
     Attributes:
         gate: the folder of a gate (goen fit) or of a run (goen run), or the name of a bundled gate.
-        false_alarm_rate: upper bound on the probability that an ID image is flagged (default: the
-            gate's).
-        per_class: one threshold per predicted class; needs enough held-out images of each.
-        model: the --model of goen fit, for a gate made by it: MODULE:FUNCTION, hf:FOLDER or
-            timm:NAME.
-        preprocess: the preprocessing function, if the gate was fitted with one.
         batch_size: images per forward pass.
         device: where the network runs: cpu, or cuda (cuda:1 is the second GPU).
         engine: what runs the network: torch, or onnxruntime, which is up to twice as fast on a CPU
@@ -59,10 +51,6 @@ class GateOptions:
     """
 
     gate: str = DEFAULT_GATE
-    false_alarm_rate: OptionalRate = None
-    per_class: bool = False
-    model: OptionalModel = None
-    preprocess: OptionalFunction = None
     batch_size: int = DEFAULT_BATCH_SIZE
     device: Device = "cpu"
     engine: EngineOption = "auto"
@@ -187,9 +175,9 @@ class WorkerOptions:
             raise UsageError("--cluster goes with --workers N.")
         if self.are_here:
             return run_here
-        from goen.scoring.ray_workers import RayWorkers, ray_run  # not needed in one process
+        from goen.scoring.ray_workers import RayWorkers  # not needed in one process
 
-        return ray_run(RayWorkers(self.workers or 0, self.cluster))
+        return RayWorkers(self.workers or 0, self.cluster)
 
     def images_per_shard(self, batch_size: int) -> int:
         """As asked for, or whole batches."""
@@ -197,7 +185,7 @@ class WorkerOptions:
             return self.shard_size
         return max(1, DEFAULT_SHARD_SIZE // batch_size) * batch_size
 
-    def settings(self, gate: GateOptions, output: OutputOptions) -> ScoreSettings:
+    def settings(self, gate: ScoringGateOptions, output: OutputOptions) -> ScoreSettings:
         """How shards are scored."""
         engine = gate.engine
         if engine == "auto" and (output.in_folder or not self.are_here):

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from goen.cli.options.types import OptionalPath, SomeNames
+from goen.cli.options.types import AsJson, OptionalPath, SomeNames
 from goen.cli.output.table import print_table
 from goen.data.protocol import Protocol, protocol
 from goen.io.files import check_free
@@ -76,18 +76,25 @@ def run_study(
     return write_page(folder)
 
 
+@dataclass(frozen=True)
+class TableOptions(StudyOptions):
+    """Datasets and folders of a study whose tables are printed.
+
+    Attributes:
+        json_: print the results as JSON lines instead of tables.
+    """
+
+    json_: AsJson = False
+
+
 def print_study(
-    options: StudyOptions,
-    name: str,
-    study: Callable[[Protocol, Path, Stages], object],
-    *,
-    as_json: bool,
+    options: TableOptions, name: str, study: Callable[[Protocol, Path, Stages], object]
 ) -> int:
     """Run the study, and print its tables, or its results as JSON."""
     report = run_study(options, name, study)
     if report is None:
         return 0
-    if as_json:
+    if options.json_:
         for result in report.results:
             sys.stdout.write(json.dumps(asdict(result), ensure_ascii=False) + "\n")
         return 0

@@ -48,7 +48,7 @@ class Chart:
         high = self.alarm_line
         heights = [(min(value, high) - low) / (high - low) * rows for value in columns]
         lines = []
-        for row in range(rows - 1, -1, -1):
+        for row in reversed(range(rows)):
             parts = [min(max(int((height - row) * 8 + 0.5), 0), 8) for height in heights]
             empty = "·" if row == rows - 1 else " "
             text = "".join(_BLOCKS[part] if part else empty for part in parts)

@@ -78,19 +78,15 @@ def _total(widths: Collection[int]) -> int:
 
 def _lines(texts: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
     """The row as one line, or as several where a text is wider than its column."""
-    columns = zip(_COLUMNS, texts, widths, strict=True)
-    broken = [_broken(name, text, width) for name, text, width in columns]
+    broken = []
+    for name, text, width in zip(_COLUMNS, texts, widths, strict=True):
+        # A path is broken anywhere, other texts between words if they are not too wide.
+        words = wrap(text, width, break_long_words=False, break_on_hyphens=False)
+        lines = [text] if name == "image" else words
+        broken.append([part for line in lines for part in chop_cells(line, width)])
     for parts in zip_longest(*broken, fillvalue=""):
         padded = []
         for name, part, width in zip(_COLUMNS, parts, widths, strict=True):
             space = " " * (width - cell_len(part))
             padded.append(space + part if name in _TO_THE_RIGHT else part + space)
         yield _GAP.join(padded).rstrip()
-
-
-def _broken(name: str, text: str, width: int) -> list[str]:
-    """A path is broken anywhere, other texts between words if they are not too wide."""
-    lines = [text]
-    if name != "image":
-        lines = wrap(text, width, break_long_words=False, break_on_hyphens=False)
-    return [part for line in lines for part in chop_cells(line, width)]
