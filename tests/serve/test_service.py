@@ -113,17 +113,20 @@ SUFFIXES = {"BMP": "bmp", "GIF": "gif", "JPEG": "jpg", "PNG": "png", "TIFF": "ti
 def test_images_are_kept_as_they_came(form: str, suffix: str, tmp_path: Path) -> None:
     kept = FlaggedImages(tmp_path / "new" / "folder", 10)
     data = encoded(IMAGE, form)
-    name = kept.keep(data)
-    assert name.endswith(f".{suffix}")
-    assert (tmp_path / "new" / "folder" / name).read_bytes() == data
+    kept.keep(data)
+    (file,) = (tmp_path / "new" / "folder").glob("flagged-*")
+    assert file.suffix == f".{suffix}"
+    assert file.read_bytes() == data
 
 
 def test_the_oldest_are_removed_and_other_files_stay(tmp_path: Path) -> None:
     kept = FlaggedImages(tmp_path, 2)
     (tmp_path / "mine.png").write_bytes(b"mine")
     (tmp_path / "flagged-mine.png").write_bytes(b"mine")
-    names = [kept.keep(png(IMAGE)) for _ in range(3)]
-    again = FlaggedImages(tmp_path, 2)  # those of an earlier service count
-    names += [again.keep(png(IMAGE))]
-    left = sorted(file.name for file in tmp_path.iterdir())
-    assert left == sorted([*names[2:], "mine.png", "flagged-mine.png", MARKER])
+    for number in range(3):
+        kept.keep(png(IMAGE + np.uint8(number)))
+    FlaggedImages(tmp_path, 2).keep(png(IMAGE + np.uint8(3)))  # those of an earlier service count
+    left = sorted(tmp_path.glob("flagged-2*"))
+    assert [file.read_bytes() for file in left] == [png(IMAGE + np.uint8(n)) for n in (2, 3)]
+    others = {file.name for file in tmp_path.iterdir()} - {file.name for file in left}
+    assert others == {"mine.png", "flagged-mine.png", MARKER}

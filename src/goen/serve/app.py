@@ -23,6 +23,7 @@ from goen.serve.inference_protocol import (
     HEADER_LENGTH,
     VERSION,
     fitted_image,
+    gate_metadata,
     infer_outputs,
     infer_response,
     model_metadata,
@@ -123,8 +124,8 @@ class _Endpoints:
             row: ScoreRow = {"path": upload.name, **next(prediction.rows())}
             if seen:
                 row["seen"] = image_url(image)
-            if row["is_ood"]:
-                self.service.keep(upload.data)
+            if row["is_ood"] and self.service.kept is not None:
+                self.service.kept.keep(upload.data)
             rows.append(row)
         return rows
 
@@ -156,8 +157,9 @@ class _Endpoints:
         return Response(content, media_type="application/octet-stream", headers=headers)
 
     def _keep(self, flagged: Pixels) -> None:
+        assert self.service.kept is not None
         for image in flagged:
-            self.service.keep(png_content(image))
+            self.service.kept.keep(png_content(image))
 
     async def server(self, request: Request) -> Response:
         """Open Inference Protocol: the server."""
@@ -237,11 +239,8 @@ def _about(served: ServedGate) -> JsonValue:
     gate, cues = served.gate, served.gate.detector.cue_names
     return {
         "name": served.name,
-        "engine": gate.engine,
-        "classes": list(gate.classes),
-        "cues": list(cues),
-        "cue_columns": score_columns(gate)[-len(cues) :] if gate.has_cue_p_values else [],
-        "image_size": list(served.size),
+        **gate_metadata(gate),
+        "cue_columns": [f"p_{cue}" for cue in cues] if gate.has_cue_p_values else [],
         "per_class": gate.per_class,
         "columns": all_columns(gate),
         "rates": Rates(gate.false_alarm_rate, gate.num_held_out, {}).to_json(),

@@ -76,14 +76,19 @@ def model_metadata(name: str, gate: Gate) -> JsonObject:
             _tensor(name, _TYPES.get(name, "FP64"), [-1, per_cue] if "cue" in name else [-1])
             for name in output_names(gate)
         ],
-        "parameters": {
-            "classes": list(gate.classes),
-            "cues": list(gate.detector.cue_names),
-            "image_size": list(gate.image_size),
-            "false_alarm_rate": gate.false_alarm_rate,
-            "num_held_out": gate.num_held_out,
-            "engine": gate.engine,
-        },
+        "parameters": gate_metadata(gate),
+    }
+
+
+def gate_metadata(gate: Gate) -> JsonObject:
+    """What clients may want to know of a gate besides its tensors."""
+    return {
+        "classes": list(gate.classes),
+        "cues": list(gate.detector.cue_names),
+        "image_size": list(gate.image_size),
+        "false_alarm_rate": gate.false_alarm_rate,
+        "num_held_out": gate.num_held_out,
+        "engine": gate.engine,
     }
 
 
