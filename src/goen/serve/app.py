@@ -150,11 +150,7 @@ class _Endpoints:
                 await in_thread(partial(self._keep, asked.images[outputs["is_ood"]]))
         exchange = request.scope["exchange"]
         exchange.images, exchange.flagged = len(scored), int(outputs["is_ood"].sum())
-        content, length_of_json = infer_response(served.name, asked, outputs)
-        if length_of_json is None:
-            return Response(content, media_type="application/json")
-        headers = {HEADER_LENGTH: str(length_of_json)}
-        return Response(content, media_type="application/octet-stream", headers=headers)
+        return infer_response(served.name, asked, outputs)
 
     def _keep(self, flagged: Pixels) -> None:
         assert self.service.kept is not None

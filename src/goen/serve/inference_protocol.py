@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from starlette.responses import Response
 
 from goen.data.images.decoding import resize_image
 from goen.data.images.pixel_format import PixelFormat, Pixels
@@ -261,8 +262,8 @@ def infer_outputs(
     return found
 
 
-def infer_response(name: str, request: InferRequest, outputs: Arrays) -> tuple[bytes, int | None]:
-    """The body, and the length of its JSON if binary data follows."""
+def infer_response(name: str, request: InferRequest, outputs: Arrays) -> Response:
+    """The answer: JSON, after which binary tensors follow if they were asked for."""
     described: list[JsonValue] = []
     binary = []
     for output, is_binary in request.outputs.items():
@@ -281,5 +282,7 @@ def infer_response(name: str, request: InferRequest, outputs: Arrays) -> tuple[b
         body["id"] = request.id
     header = json.dumps({**body, "outputs": described}).encode()
     if not any(request.outputs.values()):
-        return header, None
-    return header + b"".join(binary), len(header)
+        return Response(header, media_type="application/json")
+    length = {HEADER_LENGTH: str(len(header))}
+    content = header + b"".join(binary)
+    return Response(content, media_type="application/octet-stream", headers=length)
