@@ -40,6 +40,23 @@ def test_a_monitor_that_cannot_count_does_not_end_the_service(
             assert said == times
 
 
+def test_an_alarm_is_logged_once_even_if_the_disk_is_full(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(self: KeptMonitor) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(KeptMonitor, "save", full)
+    with (service := Service({"a": digit_gate()})).running():
+        monitor = service.find("a").monitor
+        assert monitor is not None
+        monitor.add(predicted(digit_gate(), cues_of(40) + 9))
+        for _ in range(2):
+            service._save()
+    assert caplog.text.count("gate a: alarm at image") == 1
+    assert "was not saved: [Errno 28]" in caplog.text
+
+
 def test_a_service_keeps_its_state_and_is_alone_in_its_folder(tmp_path: Path) -> None:
     settings = ServeSettings(state=tmp_path / "state")
     image = np.zeros((3, *digit_gate().image_size), np.uint8)

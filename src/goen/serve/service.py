@@ -95,14 +95,14 @@ class ServedGate:
             self.monitor.add(prediction)
 
     def save(self) -> None:
-        """Keep the state of the monitor, and log its alarm, once."""
+        """Log an alarm of the monitor, once, and keep its state."""
         if self.monitor is None:
             return
-        self.monitor.save()
         state = self.monitor.state
-        if state.alarm and not self._alarm:
+        if state.alarm and not self._alarm:  # said even if the disk is full
             _log.warning("gate %s: %s", self.name, state)
         self._alarm = state.alarm
+        self.monitor.save()
 
     def warm_up(self) -> None:
         """The first pass of each size is slow: memory is allocated, kernels are chosen."""
