@@ -247,25 +247,21 @@ def _about(served: ServedGate) -> JsonValue:
 def _described(routes: Sequence[Route], service: Service) -> JsonObject:
     """What every address takes and returns; a summary is the docstring of who answers there."""
     found = json.loads(_template("openapi.json"))
-    components = found["components"]
     found["info"]["version"] = __version__
+    operations, components = found.pop("operations"), found["components"]
+    errors = {"4XX": _component("responses/refused"), "503": _component("responses/busy")}
     for route in filter(lambda route: route.include_in_schema, routes):
-        name, (method,) = route.name, (route.methods or set()) - {"HEAD"}
-        answer = name if name in components["responses"] else "answer"
-        operation: dict[str, JsonValue] = {
-            "summary": (route.endpoint.__doc__ or "").strip().rstrip("."),
-            "responses": {
-                "200": _component("responses", answer),
-                "4XX": _component("responses", "refused"),
-                "503": _component("responses", "busy"),
-            },
+        known = operations.get(route.name, operations["other"])
+        in_path = [_component(f"parameters/{name}") for name in route.param_convertors]
+        (method,) = (route.methods or set()) - {"HEAD"}
+        found["paths"][route.path] = {
+            method.lower(): {
+                **known,
+                "summary": (route.endpoint.__doc__ or "").rstrip("."),
+                "parameters": [*in_path, *known.get("parameters", [])],
+                "responses": {**known["responses"], **errors},
+            }
         }
-        parameters = [*route.param_convertors, *(["seen"] if name == "score" else [])]
-        if parameters:
-            operation["parameters"] = [_component("parameters", p) for p in parameters]
-        if name in components["requestBodies"]:
-            operation["requestBody"] = _component("requestBodies", name)
-        found["paths"][route.path] = {method.lower(): operation}
     components["parameters"]["gate"]["schema"]["enum"] = list(service.gates)
     row = components["schemas"]["Row"]["properties"]
     for served in service.gates.values():
@@ -277,5 +273,5 @@ def _described(routes: Sequence[Route], service: Service) -> JsonObject:
     return found  # type: ignore[no-any-return]
 
 
-def _component(kind: str, name: str) -> JsonObject:
-    return {"$ref": f"#/components/{kind}/{name}"}
+def _component(name: str) -> JsonObject:
+    return {"$ref": f"#/components/{name}"}

@@ -70,19 +70,15 @@ class ServedGate:
         self._make_gauges()
 
     def _make_gauges(self) -> None:
-        self._metrics.engines.labels(self.name, self.gate.engine).set(1)
-        gauge = self._metrics.gauge
-        held = "Images accepted and not yet answered."
-        gauge("goen_queue_images", held, self.name, lambda: self.queue.held)
-        if (monitor := self.monitor) is None:
-            return
-        share = "Share flagged among the last 1,000 images."
-        gauge("goen_flagged_share", share, self.name, lambda: monitor.state.flagged or 0.0)
-        largest = "Largest log e-value of the monitor."
-        gauge("goen_log_e_value", largest, self.name, lambda: monitor.state.log_e_value)
-        line = "Log e-value at which the alarm is raised."
-        gauge("goen_alarm_line", line, self.name, lambda: monitor.state.alarm_line)
-        gauge("goen_alarm", "1 after an alarm.", self.name, lambda: float(monitor.state.alarm))
+        """Numbers that are read when somebody asks for them."""
+        name, metrics = self.name, self._metrics
+        metrics.engines.labels(name, self.gate.engine).set(1)
+        metrics.held.labels(name).set_function(lambda: self.queue.held)
+        if (monitor := self.monitor) is not None:
+            metrics.flagged_share.labels(name).set_function(lambda: monitor.state.flagged or 0.0)
+            metrics.log_e_value.labels(name).set_function(lambda: monitor.state.log_e_value)
+            metrics.alarm_line.labels(name).set_function(lambda: monitor.state.alarm_line)
+            metrics.alarm.labels(name).set_function(lambda: float(monitor.state.alarm))
 
     def _count(self, prediction: Prediction, seconds: float) -> None:
         """After each batch, in the thread of its queue."""
