@@ -8,7 +8,7 @@ import torch
 
 from goen.errors import UsageError
 from goen.monitor import Monitor
-from goen.monitor.inputs import MonitoredGate, as_scores, held_out_values
+from goen.monitor.inputs import MonitoredGate, checked_scores, held_out_values
 from goen.monitor.state import CLASS, SCORE
 from tests.monitor.predictions import digit_gate, like_held_out, predicted, without_cues
 
@@ -173,11 +173,27 @@ def test_a_cue_with_a_name_of_the_monitors_own_is_refused(monkeypatch: pytest.Mo
 
 
 def test_scores_may_be_a_number_a_list_a_tensor_or_named() -> None:
-    assert as_scores(2)[SCORE].tolist() == [2.0]
-    assert as_scores([1, 2])[SCORE].tolist() == [1.0, 2.0]
-    assert as_scores(torch.tensor([1.0, 2.0]))[SCORE].tolist() == [1.0, 2.0]
-    assert {k: v.tolist() for k, v in as_scores({"a": [1], "b": 2}).items()} == {"a": [1], "b": [2]}
+    for given in ([1, 2], torch.tensor([1.0, 2.0]), {SCORE: (1, 2)}):
+        assert checked_scores(given, "scores")[SCORE].tolist() == [1.0, 2.0]
+    assert checked_scores(2, "scores")[SCORE].tolist() == [2.0]
+    found = checked_scores({"a": [1], "b": 2}, "scores")
+    assert {name: values.tolist() for name, values in found.items()} == {"a": [1], "b": [2]}
     with pytest.raises(UsageError, match="Expected scores"):
-        as_scores("high")
+        checked_scores("high", "scores")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="a name that is text, got 0"):
-        as_scores({0: [1]})  # type: ignore[dict-item]
+        checked_scores({0: [1]}, "scores")  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"a": np.zeros(2)}, "Expected scores for a, b, got a"),
+        ({"a": np.zeros(2), "b": np.zeros(2), "c": np.zeros(2)}, "got a, b, c"),
+        ({"a": np.zeros(2), "b": np.zeros(3)}, "same number of scores"),
+        ({"a": np.zeros((2, 1)), "b": np.zeros(2)}, r"shape \(N,\)"),
+        ({"a": np.zeros(2), "b": np.array([0, np.nan])}, r"1 of 2 scores \(b\) are NaN"),
+    ],
+)
+def test_bad_numbers_are_refused(given: dict[str, np.ndarray], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        checked_scores(given, "scores", ("a", "b"))

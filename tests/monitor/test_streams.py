@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from goen.errors import FitError, UsageError
+from goen.errors import FitError
 from goen.functional.online_conformal import uniforms
-from goen.monitor.streams import Stream, Streams, _grid, begin, checked_values
+from goen.monitor.streams import Stream, Streams, _grid, begin
 
 LINE = np.log(20)
 
@@ -138,18 +138,3 @@ def test_weights_lower_the_evidence_of_each_stream() -> None:
 def test_a_stream_has_a_weight_and_cells(weight: float, step: float, origin: float) -> None:
     with pytest.raises(ValueError, match="has weight"):
         Stream("s", weight, step, origin)
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"a": np.zeros(2)}, "Expected scores for a, b, got a"),
-        ({"a": np.zeros(2), "b": np.zeros(2), "c": np.zeros(2)}, "got a, b, c"),
-        ({"a": np.zeros(2), "b": np.zeros(3)}, "same number of scores"),
-        ({"a": np.zeros((2, 1)), "b": np.zeros(2)}, r"shape \(N,\)"),
-        ({"a": np.zeros(2), "b": np.array([0, np.nan])}, r"1 of 2 scores \(b\) are NaN"),
-    ],
-)
-def test_bad_numbers_are_refused(given: dict[str, np.ndarray], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        checked_values(given, ("a", "b"), "scores")

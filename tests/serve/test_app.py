@@ -25,7 +25,7 @@ from goen.data.images.decoding import read_image
 from goen.data.sets.embedded import noise
 from goen.gate import Gate
 from goen.gate.prediction import ScoreRow
-from goen.serve.service import FlaggedImages
+from goen.serve import service
 from goen.serve.settings import BatchLimits, Limits, ServeSettings
 from goen.serve.uploads import Bodies
 from tests.gate.storage.test_inputs import gate_of, labelled
@@ -336,10 +336,10 @@ def test_flagged_images_are_kept_only_if_asked(tmp_path: Path) -> None:
 def test_an_image_that_cannot_be_kept_is_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def stale(*_: object) -> str:
+    def stale(*_: object) -> None:
         raise OSError(errno.ESTALE, "Stale file handle")
 
-    monkeypatch.setattr(FlaggedImages, "keep", stale)
+    monkeypatch.setattr(service, "whole_file", stale)
     with running(ServeSettings(keep_flagged=tmp_path)) as keeping:
         answer = keeping.post("/score", png(noise(1, 0, stream=0).read()[0]))
     assert (answer.status_code, answer.json()["is_ood"]) == (200, True)

@@ -21,6 +21,7 @@ from goen.gate import Gate
 from goen.gate.export.comparison import as_outputs
 from goen.gate.export.traceable import TraceableGate, output_names
 from goen.serve.inference_protocol import (
+    HEADER_LENGTH,
     InferRequest,
     fitted_image,
     infer_outputs,
@@ -244,13 +245,14 @@ def test_an_infinite_score_is_null_in_json_and_infinite_in_binary_data() -> None
     outputs = {"score": np.array([np.inf, 1.5])}
     for binary in (False, True):
         asked = InferRequest(None, images(), None, {"score": binary})
-        body, length = infer_response("digits", asked, outputs)
+        answer = infer_response("digits", asked, outputs)
+        length = answer.headers.get(HEADER_LENGTH)
         if binary:
             assert length is not None
-            assert np.frombuffer(body[length:], "<f8").tolist() == [np.inf, 1.5]
+            assert np.frombuffer(answer.body[int(length) :], "<f8").tolist() == [np.inf, 1.5]
         else:
             assert length is None
-            assert json.loads(body)["outputs"][0]["data"] == [None, 1.5]
+            assert json.loads(answer.body)["outputs"][0]["data"] == [None, 1.5]
 
 
 @pytest.mark.parametrize("keeps", [False, True])

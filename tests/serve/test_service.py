@@ -40,6 +40,23 @@ def test_a_monitor_that_cannot_count_does_not_end_the_service(
             assert said == times
 
 
+def test_an_alarm_is_logged_once_even_if_the_disk_is_full(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(self: KeptMonitor) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(KeptMonitor, "save", full)
+    with (service := Service({"a": digit_gate()})).running():
+        monitor = service.find("a").monitor
+        assert monitor is not None
+        monitor.add(predicted(digit_gate(), cues_of(40) + 9))
+        for _ in range(2):
+            service._save()
+    assert caplog.text.count("gate a: alarm at image") == 1
+    assert "was not saved: [Errno 28]" in caplog.text
+
+
 def test_a_service_keeps_its_state_and_is_alone_in_its_folder(tmp_path: Path) -> None:
     settings = ServeSettings(state=tmp_path / "state")
     image = np.zeros((3, *digit_gate().image_size), np.uint8)
@@ -113,17 +130,20 @@ SUFFIXES = {"BMP": "bmp", "GIF": "gif", "JPEG": "jpg", "PNG": "png", "TIFF": "ti
 def test_images_are_kept_as_they_came(form: str, suffix: str, tmp_path: Path) -> None:
     kept = FlaggedImages(tmp_path / "new" / "folder", 10)
     data = encoded(IMAGE, form)
-    name = kept.keep(data)
-    assert name.endswith(f".{suffix}")
-    assert (tmp_path / "new" / "folder" / name).read_bytes() == data
+    kept.keep(data)
+    (file,) = (tmp_path / "new" / "folder").glob("flagged-*")
+    assert file.suffix == f".{suffix}"
+    assert file.read_bytes() == data
 
 
 def test_the_oldest_are_removed_and_other_files_stay(tmp_path: Path) -> None:
     kept = FlaggedImages(tmp_path, 2)
     (tmp_path / "mine.png").write_bytes(b"mine")
     (tmp_path / "flagged-mine.png").write_bytes(b"mine")
-    names = [kept.keep(png(IMAGE)) for _ in range(3)]
-    again = FlaggedImages(tmp_path, 2)  # those of an earlier service count
-    names += [again.keep(png(IMAGE))]
-    left = sorted(file.name for file in tmp_path.iterdir())
-    assert left == sorted([*names[2:], "mine.png", "flagged-mine.png", MARKER])
+    for number in range(3):
+        kept.keep(png(IMAGE + np.uint8(number)))
+    FlaggedImages(tmp_path, 2).keep(png(IMAGE + np.uint8(3)))  # those of an earlier service count
+    left = sorted(tmp_path.glob("flagged-2*"))
+    assert [file.read_bytes() for file in left] == [png(IMAGE + np.uint8(n)) for n in (2, 3)]
+    others = {file.name for file in tmp_path.iterdir()} - {file.name for file in left}
+    assert others == {"mine.png", "flagged-mine.png", MARKER}

@@ -3,7 +3,6 @@
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from io import BufferedIOBase
 from pathlib import Path
 
@@ -57,7 +56,7 @@ def follow_folder(
         arrays: whether NPY and NPZ files are pictures, too.
     """
     beside = None if leave_out is None else Path(os.path.realpath(leave_out))
-    waiting: dict[Path, _Seen] = {}
+    waiting: dict[Path, tuple[tuple[float, int], float]] = {}
     while True:
         found, before = [], waiting
         waiting = {}
@@ -67,14 +66,18 @@ def follow_folder(
             # Not Path.resolve, which raises for a link to itself.
             if beside is not None and beside in Path(os.path.realpath(file)).parents:
                 continue
-            seen = _Seen.now(file, before.get(file))
+            seen = _date_and_size(file)
             if seen is None:
                 continue
-            if every is None or seen.is_settled():
-                found.append((seen.changed, str(file), file))
+            # Since when it is so, by a clock that is never set.
+            earlier, since = before.get(file, (None, 0.0))
+            since = since if seen == earlier else time.monotonic()
+            is_old = seen[0] <= time.time() - _SETTLED or time.monotonic() - since >= _SETTLED
+            if every is None or is_old:
+                found.append((seen[0], str(file), file))
             else:
-                waiting[file] = seen
-        ordered = [file for _, _, file in sorted(found, key=lambda item: item[:2])]
+                waiting[file] = (seen, since)
+        ordered = [file for _, _, file in sorted(found)]
         for start in range(0, len(ordered), DEFAULT_BATCH_SIZE):
             yield ordered[start : start + DEFAULT_BATCH_SIZE]
         if every is None:
@@ -84,39 +87,15 @@ def follow_folder(
             time.sleep(every)
 
 
-@dataclass(frozen=True)
-class _Seen:
-    """A file as it was found.
-
-    Attributes:
-        changed: its date.
-        size: in bytes.
-        since: when it was first found so, by a clock that is never set.
-    """
-
-    changed: float
-    size: int
-    since: float
-
-    @classmethod
-    def now(cls, file: Path, before: "_Seen | None") -> "_Seen | None":
-        """The file as it is; ``None`` if it has gone."""
-        try:
-            status = file.stat()
-        except FileNotFoundError:
-            return None
-        except OSError:  # whoever scores it gets the reason
-            return cls(0.0, 0, time.monotonic())
-        if before is not None and (before.changed, before.size) == (
-            status.st_mtime,
-            status.st_size,
-        ):
-            return before
-        return cls(status.st_mtime, status.st_size, time.monotonic())
-
-    def is_settled(self) -> bool:
-        """Whether nobody is writing to it any more."""
-        return self.changed <= time.time() - _SETTLED or time.monotonic() - self.since >= _SETTLED
+def _date_and_size(file: Path) -> tuple[float, int] | None:
+    """``None`` of a file that has gone."""
+    try:
+        status = file.stat()
+    except FileNotFoundError:
+        return None
+    except OSError:  # whoever scores it gets the reason
+        return 0.0, 0
+    return status.st_mtime, status.st_size
 
 
 def read_rows(stream: BufferedIOBase) -> Iterator[list[JsonObject]]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -10,13 +9,12 @@ from numpy.typing import NDArray
 
 from goen.errors import UsageError
 from goen.functional import conformal
+from goen.functional.conformal import Numbers
 from goen.functional.ranking import Floats
 from goen.gate import Gate, Prediction
 from goen.gate.threshold import engine_tolerance, tie_tolerance
 from goen.io.manifest import JsonObject, Manifest
 from goen.monitor.state import CLASS, SCORE
-
-Numbers: TypeAlias = conformal.Numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,10 +199,24 @@ def held_out_values(gate: Gate) -> dict[str, Floats]:
     return values
 
 
-def as_scores(given: Numbers | Mapping[str, Numbers]) -> dict[str, Floats]:
-    """Scores ``(N,)`` or one number, or several streams of them by name, as float64 arrays."""
+def checked_scores(
+    given: Numbers | Mapping[str, Numbers], what: str, names: Sequence[str] | None = None
+) -> dict[str, Floats]:
+    """Scores ``(N,)`` or one number, or several streams of them by name, as float64 arrays.
+
+    Args:
+        given: the scores.
+        what: they are, for error messages.
+        names: of the streams; any if none are given.
+
+    Raises:
+        UsageError: a stream is missing or unknown, or has NaN or another length or shape.
+    """
     named = given if isinstance(given, Mapping) else {SCORE: given}
-    arrays = {}
+    if names is not None and set(named) != set(names):
+        got = ", ".join(map(str, named)) or "none"
+        raise UsageError(f"Expected {what} for {', '.join(names)}, got {got}.")
+    arrays: dict[str, Floats] = {}
     for name, values in named.items():
         if not isinstance(name, str):
             raise UsageError(f"A stream of scores has a name that is text, got {name!r}.")
@@ -214,4 +226,16 @@ def as_scores(given: Numbers | Mapping[str, Numbers]) -> dict[str, Floats]:
             arrays[name] = np.atleast_1d(np.asarray(values, dtype=np.float64))
         except (TypeError, ValueError) as error:
             raise UsageError(f"Expected scores (N,), got {type(values).__name__}.") from error
+        if arrays[name].ndim != 1:
+            shape = arrays[name].shape
+            raise UsageError(f"Expected {what} of shape (N,), got {shape} for {name}.")
+        bad = int(np.isnan(arrays[name]).sum())
+        if bad:
+            raise UsageError(
+                f"{bad} of {arrays[name].size} {what} ({name}) are NaN. Leave those images out, "
+                "or find what gave them; nothing was counted."
+            )
+    sizes = {name: len(values) for name, values in arrays.items()}
+    if len(set(sizes.values())) > 1:
+        raise UsageError(f"Every stream needs the same number of {what}, got {sizes}.")
     return arrays

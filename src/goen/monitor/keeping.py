@@ -15,12 +15,11 @@ from goen.errors import ArtifactError, UsageError
 from goen.gate import Gate, Prediction, concatenate
 from goen.io.manifest import JsonObject
 from goen.io.stages import alone_in
-from goen.monitor.guarantee import Guarantee
 from goen.monitor.inputs import MonitoredGate
 from goen.monitor.journal import STATE, Journal
 from goen.monitor.monitor import Monitor
 from goen.monitor.saving import load_parts, monitor_bytes, write_monitor
-from goen.monitor.state import MonitorState, change
+from goen.monitor.state import Guarantee, MonitorState, change
 
 WATCH = "watch"
 """The kind of the folder of ``goen watch``."""

@@ -8,20 +8,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from goen.errors import UsageError
-from goen.functional.ranking import Floats
+from goen.functional.conformal import Numbers
 from goen.gate import Gate, Prediction
-from goen.monitor.guarantee import Guarantee
-from goen.monitor.inputs import MonitoredGate, Numbers, as_scores, held_out_values
+from goen.monitor.inputs import MonitoredGate, checked_scores, held_out_values
 from goen.monitor.saving import MonitorParts, load_parts, monitor_bytes, write_monitor
 from goen.monitor.state import (
     CLASS,
     FLAGGED_WINDOW,
     SCORE,
     Batch,
+    Guarantee,
     MonitorState,
     StreamState,
 )
-from goen.monitor.streams import begin, checked_values
+from goen.monitor.streams import begin
 
 _NO_FLAGS = np.zeros(0, dtype=np.bool_)
 
@@ -97,10 +97,9 @@ class Monitor:
             seed: see ``Monitor``.
             average_run_length: see ``Monitor``.
         """
-        given = as_scores(held_out_scores)
-        if not given:
+        values = checked_scores(held_out_scores, "held-out scores")
+        if not values:
             raise UsageError("Name at least one stream of held-out scores.")
-        values = checked_values(given, tuple(given), "held-out scores")
         weights = {name: 1 / len(values) for name in values}
         guarantee = _guarantee(alarm_probability, average_run_length)
         streams = begin(values, weights, set(), seed=seed, starts=guarantee.starts)
@@ -150,13 +149,13 @@ class Monitor:
                 f"This monitor follows a gate's {', '.join(self.streams.names)}: give it what "
                 "gate.predict returned."
             )
-        return self.add(as_scores(images))
+        return self.add(images)
 
     def add(
-        self, given: Mapping[str, Floats], flagged: NDArray[np.bool_] | None = None
+        self, given: Numbers | Mapping[str, Numbers], flagged: NDArray[np.bool_] | None = None
     ) -> MonitorState:
         """``update`` with the numbers of each stream, and whether the gate flagged the images."""
-        values = checked_values(given, self.streams.names, "scores")
+        values = checked_scores(given, "scores", self.streams.names)
         self._batch = self.streams.add(values, self.guarantee.alarm_line)
         if flagged is not None:
             self.flags = np.concatenate([self.flags, flagged])[-FLAGGED_WINDOW:]

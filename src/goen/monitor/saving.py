@@ -24,9 +24,8 @@ from goen.io.json_files import parse_object
 from goen.io.manifest import JsonObject, JsonValue, Manifest
 from goen.io.provenance import versions
 from goen.io.tensors import Tensors, read_tensors, tensor_header
-from goen.monitor.guarantee import Guarantee
 from goen.monitor.inputs import MonitoredGate
-from goen.monitor.state import FLAGGED_WINDOW, ChangePoint
+from goen.monitor.state import FLAGGED_WINDOW, ChangePoint, Guarantee
 from goen.monitor.streams import Stream, Streams
 
 FORM = 1

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from goen.errors import FitError, UsageError
+from goen.errors import FitError
 from goen.functional.martingales import DIRECTIONS, Path, StartMixture, Starts, log_bets
 from goen.functional.online_conformal import ScoreCounts, smoothed_p_values, uniforms
 from goen.functional.ranking import Floats
@@ -181,31 +181,3 @@ def _grid(values: Floats) -> tuple[float, float]:
         return 0.0, 0.0
     step = 2.0 ** math.floor(math.log2(spread / _RESOLUTION))
     return step, float(finite[np.diff(finite).argmin()])
-
-
-def checked_values(
-    given: Mapping[str, Floats], names: Sequence[str], what: str
-) -> dict[str, Floats]:
-    """The numbers of each stream, all of one length, without NaN; nothing else may be given.
-
-    Raises:
-        UsageError: a stream is missing or unknown, or has NaN or another length.
-    """
-    if set(given) != set(names):
-        raise UsageError(
-            f"Expected {what} for {', '.join(names)}, got {', '.join(given) or 'none'}."
-        )
-    arrays = {name: np.asarray(given[name], dtype=np.float64) for name in names}
-    for name, values in arrays.items():
-        if values.ndim != 1:
-            raise UsageError(f"Expected {what} of shape (N,), got {values.shape} for {name}.")
-        bad = int(np.isnan(values).sum())
-        if bad:
-            raise UsageError(
-                f"{bad} of {values.size} {what} ({name}) are NaN. Leave those images out, or find "
-                "what gave them; nothing was counted."
-            )
-    sizes = {name: len(values) for name, values in arrays.items()}
-    if len(set(sizes.values())) > 1:
-        raise UsageError(f"Every stream needs the same number of {what}, got {sizes}.")
-    return arrays

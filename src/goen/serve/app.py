@@ -23,6 +23,7 @@ from goen.serve.inference_protocol import (
     HEADER_LENGTH,
     VERSION,
     fitted_image,
+    gate_metadata,
     infer_outputs,
     infer_response,
     model_metadata,
@@ -123,8 +124,8 @@ class _Endpoints:
             row: ScoreRow = {"path": upload.name, **next(prediction.rows())}
             if seen:
                 row["seen"] = image_url(image)
-            if row["is_ood"]:
-                self.service.keep(upload.data)
+            if row["is_ood"] and self.service.kept is not None:
+                self.service.kept.keep(upload.data)
             rows.append(row)
         return rows
 
@@ -149,15 +150,12 @@ class _Endpoints:
                 await in_thread(partial(self._keep, asked.images[outputs["is_ood"]]))
         exchange = request.scope["exchange"]
         exchange.images, exchange.flagged = len(scored), int(outputs["is_ood"].sum())
-        content, length_of_json = infer_response(served.name, asked, outputs)
-        if length_of_json is None:
-            return Response(content, media_type="application/json")
-        headers = {HEADER_LENGTH: str(length_of_json)}
-        return Response(content, media_type="application/octet-stream", headers=headers)
+        return infer_response(served.name, asked, outputs)
 
     def _keep(self, flagged: Pixels) -> None:
+        assert self.service.kept is not None
         for image in flagged:
-            self.service.keep(png_content(image))
+            self.service.kept.keep(png_content(image))
 
     async def server(self, request: Request) -> Response:
         """Open Inference Protocol: the server."""
@@ -237,11 +235,8 @@ def _about(served: ServedGate) -> JsonValue:
     gate, cues = served.gate, served.gate.detector.cue_names
     return {
         "name": served.name,
-        "engine": gate.engine,
-        "classes": list(gate.classes),
-        "cues": list(cues),
-        "cue_columns": score_columns(gate)[-len(cues) :] if gate.has_cue_p_values else [],
-        "image_size": list(served.size),
+        **gate_metadata(gate),
+        "cue_columns": [f"p_{cue}" for cue in cues] if gate.has_cue_p_values else [],
         "per_class": gate.per_class,
         "columns": all_columns(gate),
         "rates": Rates(gate.false_alarm_rate, gate.num_held_out, {}).to_json(),
@@ -252,25 +247,21 @@ def _about(served: ServedGate) -> JsonValue:
 def _described(routes: Sequence[Route], service: Service) -> JsonObject:
     """What every address takes and returns; a summary is the docstring of who answers there."""
     found = json.loads(_template("openapi.json"))
-    components = found["components"]
     found["info"]["version"] = __version__
+    operations, components = found.pop("operations"), found["components"]
+    errors = {"4XX": _component("responses/refused"), "503": _component("responses/busy")}
     for route in filter(lambda route: route.include_in_schema, routes):
-        name, (method,) = route.name, (route.methods or set()) - {"HEAD"}
-        answer = name if name in components["responses"] else "answer"
-        operation: dict[str, JsonValue] = {
-            "summary": (route.endpoint.__doc__ or "").strip().rstrip("."),
-            "responses": {
-                "200": _component("responses", answer),
-                "4XX": _component("responses", "refused"),
-                "503": _component("responses", "busy"),
-            },
+        known = operations.get(route.name, operations["other"])
+        in_path = [_component(f"parameters/{name}") for name in route.param_convertors]
+        (method,) = (route.methods or set()) - {"HEAD"}
+        found["paths"][route.path] = {
+            method.lower(): {
+                **known,
+                "summary": (route.endpoint.__doc__ or "").rstrip("."),
+                "parameters": [*in_path, *known.get("parameters", [])],
+                "responses": {**known["responses"], **errors},
+            }
         }
-        parameters = [*route.param_convertors, *(["seen"] if name == "score" else [])]
-        if parameters:
-            operation["parameters"] = [_component("parameters", p) for p in parameters]
-        if name in components["requestBodies"]:
-            operation["requestBody"] = _component("requestBodies", name)
-        found["paths"][route.path] = {method.lower(): operation}
     components["parameters"]["gate"]["schema"]["enum"] = list(service.gates)
     row = components["schemas"]["Row"]["properties"]
     for served in service.gates.values():
@@ -282,5 +273,5 @@ def _described(routes: Sequence[Route], service: Service) -> JsonObject:
     return found  # type: ignore[no-any-return]
 
 
-def _component(kind: str, name: str) -> JsonObject:
-    return {"$ref": f"#/components/{kind}/{name}"}
+def _component(name: str) -> JsonObject:
+    return {"$ref": f"#/components/{name}"}

@@ -137,14 +137,15 @@ class BatchQueue:
         loop = asyncio.get_running_loop()
         try:
             found, seconds = await loop.run_in_executor(self._network, self._timed, images)
+            each = [found.take([place]) for place in range(len(batch))]
         except Exception as error:  # of a network that is not goen's: its requests get the error
             for answer in answers:
                 if not answer.done():
                     answer.set_exception(error)
             return
-        for place, answer in enumerate(answers):
+        for answer, one in zip(answers, each, strict=True):
             if not answer.done():  # else its request was given up
-                answer.set_result(found.take([place]))
+                answer.set_result(one)
         self._network.submit(self._count, found, seconds)
 
     def _timed(self, images: Sequence[Pixels]) -> tuple[Prediction, float]:

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from starlette.responses import Response
 
 from goen.data.images.decoding import resize_image
 from goen.data.images.pixel_format import PixelFormat, Pixels
@@ -76,14 +77,19 @@ def model_metadata(name: str, gate: Gate) -> JsonObject:
             _tensor(name, _TYPES.get(name, "FP64"), [-1, per_cue] if "cue" in name else [-1])
             for name in output_names(gate)
         ],
-        "parameters": {
-            "classes": list(gate.classes),
-            "cues": list(gate.detector.cue_names),
-            "image_size": list(gate.image_size),
-            "false_alarm_rate": gate.false_alarm_rate,
-            "num_held_out": gate.num_held_out,
-            "engine": gate.engine,
-        },
+        "parameters": gate_metadata(gate),
+    }
+
+
+def gate_metadata(gate: Gate) -> JsonObject:
+    """What clients may want to know of a gate besides its tensors."""
+    return {
+        "classes": list(gate.classes),
+        "cues": list(gate.detector.cue_names),
+        "image_size": list(gate.image_size),
+        "false_alarm_rate": gate.false_alarm_rate,
+        "num_held_out": gate.num_held_out,
+        "engine": gate.engine,
     }
 
 
@@ -256,8 +262,8 @@ def infer_outputs(
     return found
 
 
-def infer_response(name: str, request: InferRequest, outputs: Arrays) -> tuple[bytes, int | None]:
-    """The body, and the length of its JSON if binary data follows."""
+def infer_response(name: str, request: InferRequest, outputs: Arrays) -> Response:
+    """The answer: JSON, after which binary tensors follow if they were asked for."""
     described: list[JsonValue] = []
     binary = []
     for output, is_binary in request.outputs.items():
@@ -276,5 +282,7 @@ def infer_response(name: str, request: InferRequest, outputs: Arrays) -> tuple[b
         body["id"] = request.id
     header = json.dumps({**body, "outputs": described}).encode()
     if not any(request.outputs.values()):
-        return header, None
-    return header + b"".join(binary), len(header)
+        return Response(header, media_type="application/json")
+    length = {HEADER_LENGTH: str(len(header))}
+    content = header + b"".join(binary)
+    return Response(content, media_type="application/octet-stream", headers=length)

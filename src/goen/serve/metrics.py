@@ -2,7 +2,6 @@
 
 import time
 from collections import deque
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -34,7 +33,7 @@ class Metrics:
         PlatformCollector(registry=self.registry)
         counter = partial(Counter, registry=self.registry)
         histogram = partial(Histogram, registry=self.registry)
-        self._gauge = partial(Gauge, registry=self.registry)
+        gauge = partial(Gauge, registry=self.registry)
         self.requests = counter("goen_requests", "Requests answered.", ["endpoint", "status"])
         self.rejected = counter("goen_errors", "Requests not answered as asked.", ["kind"])
         waited = "From the headers of a request to its answer."
@@ -45,15 +44,17 @@ class Metrics:
         took = "Time of a batch."
         self.predicting = histogram("goen_batch_seconds", took, ["gate"], buckets=_SECONDS)
         runs = "1 for what runs the network."
-        self.engines = self._gauge("goen_engine", runs, ["gate", "engine"])
+        self.engines = gauge("goen_engine", runs, ["gate", "engine"])
+        held = "Images accepted and not yet answered."
+        self.held = gauge("goen_queue_images", held, ["gate"])
+        share = "Share flagged among the last 1,000 images."
+        self.flagged_share = gauge("goen_flagged_share", share, ["gate"])
+        largest = "Largest log e-value of the monitor."
+        self.log_e_value = gauge("goen_log_e_value", largest, ["gate"])
+        line = "Log e-value at which the alarm is raised."
+        self.alarm_line = gauge("goen_alarm_line", line, ["gate"])
+        self.alarm = gauge("goen_alarm", "1 after an alarm.", ["gate"])
         self.activity = Activity()
-        self._gauges: dict[str, Gauge] = {}
-
-    def gauge(self, name: str, about: str, gate: str, value: Callable[[], float]) -> None:
-        """A number of a gate that is read when somebody asks for it."""
-        if name not in self._gauges:
-            self._gauges[name] = self._gauge(name, about, ["gate"])
-        self._gauges[name].labels(gate).set_function(value)
 
     def text(self) -> bytes:
         """In Prometheus' text format."""

@@ -70,19 +70,15 @@ class ServedGate:
         self._make_gauges()
 
     def _make_gauges(self) -> None:
-        self._metrics.engines.labels(self.name, self.gate.engine).set(1)
-        gauge = self._metrics.gauge
-        held = "Images accepted and not yet answered."
-        gauge("goen_queue_images", held, self.name, lambda: self.queue.held)
-        if (monitor := self.monitor) is None:
-            return
-        share = "Share flagged among the last 1,000 images."
-        gauge("goen_flagged_share", share, self.name, lambda: monitor.state.flagged or 0.0)
-        largest = "Largest log e-value of the monitor."
-        gauge("goen_log_e_value", largest, self.name, lambda: monitor.state.log_e_value)
-        line = "Log e-value at which the alarm is raised."
-        gauge("goen_alarm_line", line, self.name, lambda: monitor.state.alarm_line)
-        gauge("goen_alarm", "1 after an alarm.", self.name, lambda: float(monitor.state.alarm))
+        """Numbers that are read when somebody asks for them."""
+        name, metrics = self.name, self._metrics
+        metrics.engines.labels(name, self.gate.engine).set(1)
+        metrics.held.labels(name).set_function(lambda: self.queue.held)
+        if (monitor := self.monitor) is not None:
+            metrics.flagged_share.labels(name).set_function(lambda: monitor.state.flagged or 0.0)
+            metrics.log_e_value.labels(name).set_function(lambda: monitor.state.log_e_value)
+            metrics.alarm_line.labels(name).set_function(lambda: monitor.state.alarm_line)
+            metrics.alarm.labels(name).set_function(lambda: float(monitor.state.alarm))
 
     def _count(self, prediction: Prediction, seconds: float) -> None:
         """After each batch, in the thread of its queue."""
@@ -94,13 +90,15 @@ class ServedGate:
         if self.monitor is not None:
             self.monitor.add(prediction)
 
-    def warn_of_alarm(self) -> None:
-        """Log an alarm of the monitor, once."""
-        if self.monitor is not None and not self._alarm:
-            state = self.monitor.state
-            self._alarm = state.alarm
-            if state.alarm:
-                _log.warning("gate %s: %s", self.name, state)
+    def save(self) -> None:
+        """Log an alarm of the monitor, once, and keep its state."""
+        if self.monitor is None:
+            return
+        state = self.monitor.state
+        if state.alarm and not self._alarm:  # said even if the disk is full
+            _log.warning("gate %s: %s", self.name, state)
+        self._alarm = state.alarm
+        self.monitor.save()
 
     def warm_up(self) -> None:
         """The first pass of each size is slow: memory is allocated, kernels are chosen."""
@@ -123,20 +121,22 @@ class FlaggedImages:
         self._number = 0
         self._kept = sorted(p.name for p in folder.iterdir() if _KEPT_NAME.fullmatch(p.name))
 
-    def keep(self, data: bytes) -> str:
-        """Write the content of an image file that was decoded; its name here."""
+    def keep(self, data: bytes) -> None:
+        """Write the content of an image file that was decoded."""
         suffix = next((s for magic, s in _SUFFIXES.items() if data.startswith(magic)), "tif")
         with self._lock:
             now = time.time_ns()
             when = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now // 10**9))
             self._number = (self._number + 1) % 10**6
             name = f"flagged-{when}-{now % 10**9:09d}-{self._number:06d}.{suffix}"
-            with whole_file(self.folder / name) as temporary:
-                temporary.write_bytes(data)
-            self._kept.append(name)
-            while len(self._kept) > self.most:
-                (self.folder / self._kept.pop(0)).unlink(missing_ok=True)
-            return name
+            try:
+                with whole_file(self.folder / name) as temporary:
+                    temporary.write_bytes(data)
+                self._kept.append(name)
+                while len(self._kept) > self.most:
+                    (self.folder / self._kept.pop(0)).unlink(missing_ok=True)
+            except (GoenError, OSError) as error:  # a full disk must not fail the request
+                _log.warning("A flagged image was not kept: %s", error)
 
 
 class Service:
@@ -195,20 +195,16 @@ class Service:
     def _tick(self) -> None:
         while not self._stopped.wait(_TICK_SECONDS):
             self.metrics.activity.tick(sum(g.queue.held for g in self.gates.values()))
-            for served in self.gates.values():
-                try:
-                    served.warn_of_alarm()
-                except GoenError as error:  # the other gates, and later images, go on
-                    _log.warning("The monitor of %s could not count: %s", served.name, error)
             self._save()
 
     def _save(self) -> None:
         for served in self.gates.values():
-            if served.monitor is not None:
-                try:
-                    served.monitor.save()
-                except (GoenError, OSError) as error:  # a full disk must not end the service
-                    _log.warning("The monitor of %s was not saved: %s", served.name, error)
+            try:
+                served.save()
+            except (GoenError, OSError) as error:  # a full disk must not end the service
+                _log.warning(
+                    "The monitor of %s could not count, or was not saved: %s", served.name, error
+                )
 
     def find(self, name: str | None) -> ServedGate:
         """The gate of this name; the first if no name is given.
@@ -225,12 +221,3 @@ class Service:
     async def in_thread(self, work: Callable[[], _Result]) -> _Result:
         """What this returns; the loop that answers requests does not wait for it."""
         return await asyncio.get_running_loop().run_in_executor(self.pool, work)
-
-    def keep(self, data: bytes) -> None:
-        """Keep the content of a flagged image's file, if the service keeps such."""
-        if self.kept is None:
-            return
-        try:
-            self.kept.keep(data)
-        except (GoenError, OSError) as error:  # a full disk must not fail the request
-            _log.warning("A flagged image was not kept: %s", error)

@@ -6,7 +6,7 @@ from pathlib import Path
 from goen.checks import check_number
 from goen.data.images.decoding import MAX_PIXELS
 from goen.errors import UsageError
-from goen.monitor.guarantee import Guarantee
+from goen.monitor.state import Guarantee
 
 MEGABYTE = 1 << 20
 

@@ -109,7 +109,11 @@ class Bodies:
                         taken += len(part)
                         self.held += len(part)
                         parts.append(part)
-                        self._check(taken)
+                        if taken > self.limits.body:
+                            raise self._too_large()
+                        if self.held > self.limits.bodies:
+                            text = "Too many large requests at once. Try again in a second."
+                            raise Rejected("busy", text)
             except TimeoutError as error:
                 seconds = f"{self.limits.body_seconds:g} seconds"
                 raise Rejected("slow", f"The body did not come within {seconds}.") from error
@@ -118,12 +122,6 @@ class Bodies:
             yield body
         finally:
             self.held -= taken
-
-    def _check(self, taken: int) -> None:
-        if taken > self.limits.body:
-            raise self._too_large()
-        if self.held > self.limits.bodies:
-            raise Rejected("busy", "Too many large requests at once. Try again in a second.")
 
     def _too_large(self) -> Rejected:
         most = f"{self.limits.body / MEGABYTE:g} MB"
