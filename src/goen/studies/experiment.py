@@ -172,10 +172,6 @@ class Experiment:
             self._outputs[key] = (whole, sum(seconds for _, seconds in passes))
         return self._outputs[key]
 
-    def of_method(self, method: Method, images: ImageSet) -> Outputs:
-        """The outputs for the set that the method scores."""
-        return self.outputs(method.network, images, method.forward_mode)[0]
-
     def forget(self, images: ImageSet) -> None:
         """Free the outputs for this set; the finished stages still hold them."""
         for key in [key for key in self._outputs if key[1] == images.fingerprint]:
@@ -184,34 +180,30 @@ class Experiment:
     def _pass(
         self, trained: Trained, network: Network, images: ImageSet, forward_mode: ForwardMode
     ) -> tuple[Outputs, float]:
-        kind = "standard" if network == "ensemble" else network
-        features = _features(kind, trained.network)
+        features = _features("standard" if network == "ensemble" else network, trained.network)
         module: nn.Module = trained.network
         key = trained.key
         if forward_mode == "perturbed":
             module = perturbed = Perturbed(trained.network)
-            key = f"{key} perturbed {perturbed.epsilon} {perturbed.temperature}"
+            key += f" perturbed {perturbed.epsilon} {perturbed.temperature}"
             features = (PERTURBED,)
         elif forward_mode == "last_map_max":
             module, key, features = Repooled(trained.network, "max"), f"{key} {forward_mode}", ()
         elif forward_mode == "last_map_mean_std":
-            module = Repooled(trained.network, "mean_std")
-            key, features = f"{key} {forward_mode} {GAMMA}", ()
+            module, features = Repooled(trained.network, "mean_std"), ()
+            key += f" {forward_mode} {GAMMA}"
         elif forward_mode == "flip_averaged":
-            module, key = FlipAveraged(trained.network), f"{key} flip_averaged"
+            module, key = FlipAveraged(module), f"{key} {forward_mode}"
         whole, seconds = outputs(module, key, images, self._stages, features=features)
-        if forward_mode in ("plain", "flip_averaged") and "z" in features:
+        if "z" in features:
             whole = replace(whole, classifier=trained.network.linear_classifier())
         return whole, seconds
 
     def fit(self, method: Method) -> FittedMethod:
         """The method, fitted on the data that it declares and nothing else."""
         members = self.members(method.network)
-        used = {
-            role: images
-            for role, images in self._to_fit.items()
-            if role.partition(":")[0] in method.fits_on
-        }
+        roles = self._to_fit.items()
+        used = {role: s for role, s in roles if role.partition(":")[0] in method.fits_on}
         sets = {
             role: Labelled(
                 self.outputs(method.network, images, method.forward_mode)[0],
