@@ -324,8 +324,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
     if given.ndim != 1 or not ((given >= 0) & (given <= 1)).all():  # NaN is neither
         raise UsageError(f"p_values must be a list of numbers in [0, 1], got {given.tolist()}.")
     order = np.argsort(given, kind="stable")
-    factors = np.arange(len(order), 0, -1)
-    raised = np.maximum.accumulate(given[order] * factors)
-    corrected = np.empty(len(order))
-    corrected[order] = np.minimum(raised, 1.0)
-    return [float(p) for p in corrected]
+    raised = np.maximum.accumulate(given[order] * np.arange(len(order), 0, -1))
+    corrected: list[float] = np.minimum(raised, 1.0)[np.argsort(order)].tolist()
+    return corrected

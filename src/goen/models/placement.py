@@ -73,13 +73,10 @@ def full_precision() -> Iterator[None]:
     Under autocast distances would be computed in 16 bits, and a gate would be compared with
     held-out scores that were computed otherwise.
     """
-    casting = [kind for kind in _CASTING if torch.is_autocast_enabled(kind)]
-    if not casting:
-        yield
-        return
     with ExitStack() as stack:
-        for kind in casting:
-            stack.enter_context(torch.autocast(kind, enabled=False))
+        for kind in _CASTING:
+            if torch.is_autocast_enabled(kind):
+                stack.enter_context(torch.autocast(kind, enabled=False))
         yield
 
 

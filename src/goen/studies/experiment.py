@@ -34,7 +34,7 @@ from goen.studies.methods import (
     goen_m_for,
     labels_of,
 )
-from goen.studies.networks import Trained, all_features, outputs, train
+from goen.studies.networks import Trained, outputs, train
 from goen.studies.presets import SEEDS, Budget, Preset, choose_preset
 
 _log = getLogger(__name__)
@@ -58,7 +58,7 @@ _PAPER_EPOCHS = 100 / 40
 def _features(network: Network, backbone: Backbone) -> tuple[str, ...]:
     """Those that a method of this network reads."""
     if network in ("goen", AS_PRESET):
-        return all_features(backbone)
+        return (*(scale.name for scale in backbone.scales), "z")
     if network != "standard":
         return ()
     return (*dict.fromkeys((*backbone.two_scales, *(goen_m_for(backbone).layers or ()))), "z")
@@ -199,6 +199,17 @@ class Experiment:
             whole = replace(whole, classifier=trained.network.linear_classifier())
         return whole, seconds
 
+    def origin(self, key: str, network: Network) -> Origin:
+        """What the numbers of this method by this network come from."""
+        members = self.members(network)
+        return Origin(
+            method=key,
+            budget=self.budget,
+            seed=self.seed,
+            network="+".join(member.key for member in members),
+            fitted_on=tuple(images.identity for images in members[0].trained_on),
+        )
+
     def fit(self, method: Method) -> FittedMethod:
         """The method, fitted on the data that it declares and nothing else."""
         members = self.members(method.network)
@@ -222,12 +233,8 @@ class Experiment:
                 f"{type(detector).__name__}. Let it return what detector.fit(...) returns, of a "
                 "subclass of goen.detectors.Detector."
             )
-        origin = Origin(
-            method=method.key,
-            budget=self.budget,
-            seed=self.seed,
-            network="+".join(member.key for member in members),
-            fitted_on=tuple(images.identity for images in members[0].trained_on),
+        origin = replace(
+            self.origin(method.key, method.network),
             calibrated_on=tuple(used[role].identity for role in used if role != "train"),
             seconds=seconds,
         )
@@ -252,5 +259,7 @@ class Experiment:
     def class_logits(self, fitted: FittedMethod, images: ImageSet) -> NDArray[np.float32]:
         """The logits of the method's classification of the set."""
         method = fitted.method
-        outputs, _ = self.outputs(method.network, images, method.classification_mode)
+        # Only flip averaging is for labels, too.
+        mode = method.forward_mode if method.forward_mode == "flip_averaged" else "plain"
+        outputs, _ = self.outputs(method.network, images, mode)
         return fitted.detector.calibrated(outputs).logits.numpy()
