@@ -22,9 +22,7 @@ import tyro
 from sets import EXTRA
 
 from goen.data import protocol
-from goen.data.input_spec import ImageInputs
 from goen.extraction import extract
-from goen.gate import Gate, HeldOut, measure_rounding
 from goen.io.stages import Stages
 from goen.models.ensemble import LogitEnsemble
 from goen.models.flip_averaging import FlipAveraged
@@ -33,6 +31,7 @@ from goen.studies.methods import goen_m_for, labels_of
 from goen.studies.networks import train
 from goen.studies.presets import choose_preset
 from goen.studies.published import measure_gate, publish
+from goen.studies.run import gate_of
 
 ROOT = Path(__file__).parents[1]
 BUNDLED = ROOT / "src" / "goen" / "gate" / "bundled"
@@ -124,26 +123,16 @@ def main(
     # Not Gate.fit, which splits the held-out images itself: the calibration images were used to
     # select goen-m, so none of them may set the threshold.
     detector.fit(fitted_on, labels_of(p.train.labels), held_out=calibration)
-    labels = held_out.logits.argmax(dim=1)
-    rounding = measure_rounding(network, detector, p.held_out)
-    cues = detector.cues(held_out)
-    gate = Gate(
-        network=network,
-        detector=detector,
-        held_out=HeldOut.from_cues(detector, cues, labels=labels, rounding=rounding),
-        false_alarm_rate=0.05,
-        classes=p.train.classes,
-        inputs=ImageInputs(*p.train.image_shape),
-        facts={
-            "recipe": {
-                "network": preset.network.to_json(),
-                "training": preset.training.to_json(),
-                "seeds": list(seeds),
-            },
-            "network": "+".join(each.key for each in trained),
-            "splits": {role: images.to_json() for role, images in sets.items()},
+    metadata = {
+        "recipe": {
+            "network": preset.network.to_json(),
+            "training": preset.training.to_json(),
+            "seeds": list(seeds),
         },
-    )
+        "network": "+".join(each.key for each in trained),
+        "splits": {role: images.to_json() for role, images in sets.items()},
+    }
+    gate = gate_of(network, detector, p.held_out, held_out, 0.05, metadata)
     bundled = recipe.bundled and seed == SEED
     folder = BUNDLED / name if bundled else OTHER_SEEDS / f"{name}-{seed}"
     folder.mkdir(parents=True, exist_ok=True)

@@ -321,5 +321,5 @@ def test_what_cannot_be_ranked_is_a_clear_error(id_scores, ood_scores, message):
 
 @pytest.mark.parametrize("level", [0.0, 1.0, 95, float("nan")])
 def test_a_level_outside_zero_to_one_is_an_error(level):
-    with pytest.raises(UsageError, match="level must lie between 0 and 1"):
+    with pytest.raises(UsageError, match="level must be a number, above 0 and below 1"):
         ood_metrics([0.0], [1.0], level=level)

@@ -132,9 +132,6 @@ def test_other_networks_are_refused() -> None:
         LogitEnsemble([])
     with pytest.raises(UsageError, match="got 2 of 2 settings"):
         LogitEnsemble([member(0), member(1, num_classes=3)])
-    pair = LogitEnsemble([member(0), member(1)])
-    with pytest.raises(UsageError, match="of goen's own, got FlipAveraged, LogitEnsemble"):
-        LogitEnsemble([pair, FlipAveraged(member(2))])  # type: ignore[list-item]
     dropout = [member(seed, classifier="dropout") for seed in range(2)]
     with pytest.raises(UsageError, match="classifier dropout have their own uncertainty"):
         LogitEnsemble(dropout)

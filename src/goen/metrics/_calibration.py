@@ -95,13 +95,13 @@ def ood_calibration(
         >>> c.ece, c.brier, len(c.curve)  # (2 x 0.25 + 2 x 0.25) / 4
         (0.25, 0.1875, 2)
     """
-    check_number("num_bins", num_bins, whole=True, at_least=1)
     p = as_unit_interval(probability, "probability")
     y = as_booleans(is_ood, "is_ood", p.size)
+    curve = reliability_curve(p, y, num_bins=num_bins)
     return OODCalibration(
         ece=calibration.calibration_error(p, y, calibration.equal_width_edges(num_bins)),
         brier=float(((p - y) ** 2).mean()),
         prevalence=float(y.mean()),
-        curve=reliability_curve(p, y, num_bins=num_bins),
+        curve=curve,
         num_samples=p.size,
     )

@@ -9,7 +9,7 @@ from scipy import special
 from goen.checks import check_number
 from goen.errors import UsageError
 from goen.functional import calibration
-from goen.metrics._inputs import as_labels, as_logits, as_probabilities
+from goen.metrics._inputs import Floats, Integers, as_labels, as_logits, as_probabilities
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def id_metrics(
 
 def _classified(
     probabilities: npt.ArrayLike | None, logits: npt.ArrayLike | None
-) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+) -> tuple[Integers, Floats, Floats]:
     """The predicted classes ``(N,)``, the probabilities ``(N, C)`` and their logarithms."""
     if logits is not None and probabilities is None:
         raw = as_logits(logits)

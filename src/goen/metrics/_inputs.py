@@ -119,8 +119,3 @@ def as_booleans(values: npt.ArrayLike, name: str, size: int) -> Floats:
     if array.dtype.kind != "b" and not np.isin(array, (0, 1)).all():
         raise UsageError(f"{name} must be True and False (or 1 and 0), got other values.")
     return array.astype(np.float64)
-
-
-def check_level(level: float) -> None:
-    if not 0.0 < level < 1.0:
-        raise UsageError(f"level must lie between 0 and 1, such as 0.95, got {level}.")

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from goen.checks import check_number
 from goen.functional import ranking
-from goen.metrics._inputs import as_floats, check_level
-
-Floats = npt.NDArray[np.float64]
+from goen.metrics._inputs import Floats, as_floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +80,7 @@ def ood_metrics(
         >>> ood_metrics([1.0], [0.0]).auroc
         0.0
     """
-    check_level(level)
+    check_number("level", level, above=0, below=1)
     counts = ranking.tally(as_floats(id_scores, "id_scores"), as_floats(ood_scores, "ood_scores"))
     area = float(ranking.auroc(counts))
     low, high = ranking.auroc_interval(counts, area, level)

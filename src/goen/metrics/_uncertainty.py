@@ -14,7 +14,7 @@ from scipy import special
 from goen.checks import check_number
 from goen.errors import UsageError
 from goen.functional import ranking
-from goen.metrics._inputs import as_array, as_floats, check_level
+from goen.metrics._inputs import as_array, as_floats
 from goen.metrics._ood import curve_metrics
 
 _Placements = tuple[ranking.Floats, ranking.Floats]
@@ -84,7 +84,7 @@ def bootstrap(
         >>> b.fpr95_ood_positive
         Interval(estimate=0.25, low=0.0, high=0.75)
     """
-    check_level(level)
+    check_number("level", level, above=0, below=1)
     check_number("num_resamples", num_resamples, whole=True, at_least=1)
     counts = ranking.tally(as_floats(id_scores, "id_scores"), as_floats(ood_scores, "ood_scores"))
     estimates, _ = curve_metrics(counts)
@@ -204,7 +204,7 @@ def paired_mean_auroc_test(
         >>> paired_mean_auroc_test(id_a=known, ood_a=far, id_b=known, ood_b=near).difference
         0.46875
     """
-    check_level(level)
+    check_number("level", level, above=0, below=1)
     if not ood_a or set(ood_a) != set(ood_b):
         raise UsageError(
             f"Both methods need scores of the same sets, one or more; got {sorted(ood_a)} and "
@@ -293,7 +293,7 @@ def over_seeds(values: Iterable[float], *, level: float = 0.95) -> OverSeeds:
         >>> round(s.mean, 4), round(s.sd, 4), round(s.low, 4), round(s.high, 4), s.num_seeds
         (0.93, 0.01, 0.9052, 0.9548, 3)
     """
-    check_level(level)
+    check_number("level", level, above=0, below=1)
     runs = as_floats(list(values), "values")
     if not np.isfinite(runs).all():
         raise UsageError("values must be finite, got an infinite one. Aggregate it apart.")
@@ -324,8 +324,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
     if given.ndim != 1 or not ((given >= 0) & (given <= 1)).all():  # NaN is neither
         raise UsageError(f"p_values must be a list of numbers in [0, 1], got {given.tolist()}.")
     order = np.argsort(given, kind="stable")
-    factors = np.arange(len(order), 0, -1)
-    raised = np.maximum.accumulate(given[order] * factors)
-    corrected = np.empty(len(order))
-    corrected[order] = np.minimum(raised, 1.0)
-    return [float(p) for p in corrected]
+    raised = np.maximum.accumulate(given[order] * np.arange(len(order), 0, -1))
+    corrected: list[float] = np.minimum(raised, 1.0)[np.argsort(order)].tolist()
+    return corrected

@@ -205,4 +205,5 @@ class Backbone(nn.Module):
             return hidden, torch.cat([normalize(middle), normalize(last)], 1)
         if self.projection is not None:
             hidden = self.projection(hidden)
-        return hidden, hidden
+        scale = self.classifier_scale
+        return (hidden if scale == 1 else hidden * scale), hidden

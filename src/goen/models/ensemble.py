@@ -50,7 +50,7 @@ class LogitEnsemble(nn.Module):
         members: two or more, with linear classifiers.
 
     Raises:
-        UsageError: fewer than two, not goen's own, different settings, or another classifier.
+        UsageError: fewer than two, different settings, or another classifier.
 
     Example:
         >>> from goen.models import NetworkConfig, ResNet18
@@ -65,9 +65,6 @@ class LogitEnsemble(nn.Module):
 
     def __init__(self, members: Sequence[Backbone]) -> None:
         super().__init__()
-        if not all(isinstance(member, Backbone) for member in members):
-            kinds = ", ".join(sorted({type(member).__name__ for member in members}))
-            raise UsageError(f"An ensemble joins networks of goen's own, got {kinds}.")
         if len(members) < 2 or any(other.config != members[0].config for other in members):
             raise UsageError(
                 "An ensemble joins two or more networks of the same settings, got "

@@ -109,10 +109,6 @@ class FastCNN(Backbone):
         """The bias of the whitening: without it no gradient has to reach the first block."""
         return [self.whitening.get_parameter("bias")]
 
-    def _represent(self, middle: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
-        hidden, z = super()._represent(middle, last)
-        return (hidden if self.classifier_scale == 1 else hidden * self.classifier_scale), z
-
 
 def _batch_norm(channels: int) -> nn.BatchNorm2d:
     norm = nn.BatchNorm2d(channels, eps=1e-12, momentum=0.4)

@@ -37,33 +37,24 @@ def evaluating(network: nn.Module) -> Iterator[None]:
         # A network that is in evaluation mode, and that nobody will put back into another, needs
         # nothing; to enter each part would take longer than a light network takes for an image.
         ready = not _in_use and not any(part.training for part in parts)
+        for part in () if ready else parts:
+            users, mode = _in_use.get(part, (0, part.training))
+            _in_use[part] = (users + 1, mode)
         if not ready:
-            _enter(network, parts)
+            network.eval()
     try:
         yield
     finally:
         with _lock:
-            if not ready:
-                _leave(parts)
-            for part in parts:  # as it was found, even if its own forward pass changed it
+            for part in parts:
                 if ready and part.training and part not in _in_use:
-                    part.training = False
-
-
-def _enter(network: nn.Module, parts: Sequence[nn.Module]) -> None:
-    for part in parts:
-        users, mode = _in_use.get(part, (0, part.training))
-        _in_use[part] = (users + 1, mode)
-    network.eval()
-
-
-def _leave(parts: Sequence[nn.Module]) -> None:
-    for part in parts:
-        users, mode = _in_use.pop(part)
-        if users > 1:
-            _in_use[part] = (users - 1, mode)
-        else:
-            part.training = mode
+                    part.training = False  # as it was found, even if its own forward changed it
+                elif not ready:
+                    users, mode = _in_use.pop(part)
+                    if users > 1:
+                        _in_use[part] = (users - 1, mode)
+                    else:
+                        part.training = mode
 
 
 @contextmanager
@@ -73,13 +64,10 @@ def full_precision() -> Iterator[None]:
     Under autocast distances would be computed in 16 bits, and a gate would be compared with
     held-out scores that were computed otherwise.
     """
-    casting = [kind for kind in _CASTING if torch.is_autocast_enabled(kind)]
-    if not casting:
-        yield
-        return
     with ExitStack() as stack:
-        for kind in casting:
-            stack.enter_context(torch.autocast(kind, enabled=False))
+        for kind in _CASTING:
+            if torch.is_autocast_enabled(kind):
+                stack.enter_context(torch.autocast(kind, enabled=False))
         yield
 
 

@@ -17,7 +17,7 @@ from goen.studies.run import RunConfig, evaluated_run
 _log = getLogger(__name__)
 
 CENTER_LOSS = 0.01
-_HEAD, _DISTANCE = "with the calibrated head", "distance alone"
+_SECTIONS = {"goen": "with the calibrated head", "goen_distance": "distance alone"}
 
 
 @dataclass(frozen=True)
@@ -123,51 +123,39 @@ def ablate(
             _log.info(f"variant {name}")
             folder = out / "variants" / name
             runs[name] = evaluated_run(config.run(name), protocol, folder, store)
-        rows = [_Row(name, name, _HEAD, "goen") for name in variants]
-        rows += [
-            _Row(f"{name}_distance", name, _DISTANCE, "goen_distance")
-            for name in variants
-            if VARIANTS[name].has_own_network
+        # By the key of the row: the variant, and the method of its run.
+        rows = {name: (name, "goen") for name in variants}
+        alone = [name for name in variants if VARIANTS[name].has_own_network]
+        rows |= {f"{name}_distance": (name, "goen_distance") for name in alone}
+        results = [
+            replace(r, method=key)
+            for key, (variant, method) in rows.items()
+            for r in runs[variant].results
+            if r.method == method or (r.method == "classifier" and method == "goen")
         ]
-        results = [r for row in rows for r in _renamed_results(row, runs[row.variant])]
         scores = {
-            dataset: {row.key: runs[row.variant].scores[dataset][row.method] for row in rows}
+            dataset: {
+                key: runs[name].scores[dataset][method] for key, (name, method) in rows.items()
+            }
             for dataset in runs["default"].scores
         }
-        keys = [row.key for row in rows]
-        twins = {key: _with_center_loss(key) for key in keys if _with_center_loss(key) in keys}
+        twins = {key: _with_center_loss(key) for key in rows if _with_center_loss(key) in rows}
         results += _tests(twins, scores, results)
         summary = summary_of(
             "ablate",
             asdict(config),
             protocol,
-            {row.key: (VARIANTS[row.variant].title, row.section) for row in rows},
+            {
+                key: (VARIANTS[name].title, _SECTIONS[method])
+                for key, (name, method) in rows.items()
+            },
             with_center_loss=twins,
-            uses_ood=[row.key for row in rows if row.section == _HEAD],
+            uses_ood=[key for key, (_, method) in rows.items() if method == "goen"],
         )
         with summarised(out, summary):
             write_results(out / "results.jsonl", results)
             write_scores(out / "scores.safetensors", scores)
     return results
-
-
-@dataclass(frozen=True)
-class _Row:
-    """A row of the ablation's tables: one method of one variant's run."""
-
-    key: str
-    variant: str
-    section: str
-    method: str
-
-
-def _renamed_results(row: _Row, run: GateEvaluation) -> list[Result]:
-    """The row's results, with its key as the method; the classifier's with the head's."""
-    return [
-        replace(r, method=row.key)
-        for r in run.results
-        if r.method == row.method or (r.method == "classifier" and row.section == _HEAD)
-    ]
 
 
 def _tests(

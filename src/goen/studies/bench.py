@@ -87,7 +87,10 @@ def bench(
     """
     out = Path(out)
     methods, skipped = _chosen(config, extra_methods)
-    protocol = _with_sets(protocol, config.sets)
+    for name in config.sets:
+        check_choice("OOD set", name, protocol.evaluation)
+    chosen = {n: o for n, o in protocol.evaluation.items() if n in config.sets or not config.sets}
+    protocol = replace(protocol, evaluation=chosen)
     store = stages or Stages.beside(out)
     with alone_in(out):
         experiment = Experiment(
@@ -169,13 +172,6 @@ def _check_keys(extra_methods: Sequence[Method]) -> None:
                 "results are told apart by their key. Give it another."
             )
         taken.add(method.key)
-
-
-def _with_sets(protocol: Protocol, names: Sequence[str]) -> Protocol:
-    for name in names:
-        check_choice("OOD set", name, protocol.evaluation)
-    kept = {n: ood for n, ood in protocol.evaluation.items() if n in names or not names}
-    return replace(protocol, evaluation=kept)
 
 
 def _measure(method: Method, experiment: Experiment, scores: Mapping[str, Arrays]) -> list[Result]:

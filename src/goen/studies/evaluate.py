@@ -174,9 +174,10 @@ def evaluate_gate(
     """
     sets = evaluation_sets(experiment.protocol)
     _log.info(f"scoring {len(sets)} sets, {sum(len(images) for images in sets.values()):,} images")
+    own = fitted[-1].method
     scores = {
         name: {f.method.key: experiment.score(f, images)[0] for f in fitted}
-        | _gate_arrays(gate, experiment.of_method(fitted[-1].method, images))
+        | _gate_arrays(gate, experiment.outputs(own.network, images, own.forward_mode)[0])
         for name, images in sets.items()
     }
     scores["test"]["truth"] = np.asarray(experiment.protocol.test.labels)
@@ -184,7 +185,7 @@ def evaluate_gate(
     kept = ("auroc", "accuracy", "false_alarm_rate", "flagged")
     metrics = {f"{r.method}/{r.dataset}/{r.metric}": r.value for r in results if r.metric in kept}
     metadata = {**gate.metadata, "metrics": metrics, "hardware": hardware()}
-    points = _feature_map(experiment, fitted[-1].method.network, sets)
+    points = _feature_map(experiment, own.network, sets)
     return GateEvaluation(replace(gate, metadata=metadata), sets, results, scores, points)
 
 

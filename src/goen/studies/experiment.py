@@ -34,7 +34,7 @@ from goen.studies.methods import (
     goen_m_for,
     labels_of,
 )
-from goen.studies.networks import Trained, all_features, outputs, train
+from goen.studies.networks import Trained, outputs, train
 from goen.studies.presets import SEEDS, Budget, Preset, choose_preset
 
 _log = getLogger(__name__)
@@ -58,7 +58,7 @@ _PAPER_EPOCHS = 100 / 40
 def _features(network: Network, backbone: Backbone) -> tuple[str, ...]:
     """Those that a method of this network reads."""
     if network in ("goen", AS_PRESET):
-        return all_features(backbone)
+        return (*(scale.name for scale in backbone.scales), "z")
     if network != "standard":
         return ()
     return (*dict.fromkeys((*backbone.two_scales, *(goen_m_for(backbone).layers or ()))), "z")
@@ -172,10 +172,6 @@ class Experiment:
             self._outputs[key] = (whole, sum(seconds for _, seconds in passes))
         return self._outputs[key]
 
-    def of_method(self, method: Method, images: ImageSet) -> Outputs:
-        """The outputs for the set that the method scores."""
-        return self.outputs(method.network, images, method.forward_mode)[0]
-
     def forget(self, images: ImageSet) -> None:
         """Free the outputs for this set; the finished stages still hold them."""
         for key in [key for key in self._outputs if key[1] == images.fingerprint]:
@@ -184,34 +180,41 @@ class Experiment:
     def _pass(
         self, trained: Trained, network: Network, images: ImageSet, forward_mode: ForwardMode
     ) -> tuple[Outputs, float]:
-        kind = "standard" if network == "ensemble" else network
-        features = _features(kind, trained.network)
+        features = _features("standard" if network == "ensemble" else network, trained.network)
         module: nn.Module = trained.network
         key = trained.key
         if forward_mode == "perturbed":
             module = perturbed = Perturbed(trained.network)
-            key = f"{key} perturbed {perturbed.epsilon} {perturbed.temperature}"
+            key += f" perturbed {perturbed.epsilon} {perturbed.temperature}"
             features = (PERTURBED,)
         elif forward_mode == "last_map_max":
             module, key, features = Repooled(trained.network, "max"), f"{key} {forward_mode}", ()
         elif forward_mode == "last_map_mean_std":
-            module = Repooled(trained.network, "mean_std")
-            key, features = f"{key} {forward_mode} {GAMMA}", ()
+            module, features = Repooled(trained.network, "mean_std"), ()
+            key += f" {forward_mode} {GAMMA}"
         elif forward_mode == "flip_averaged":
-            module, key = FlipAveraged(trained.network), f"{key} flip_averaged"
+            module, key = FlipAveraged(module), f"{key} {forward_mode}"
         whole, seconds = outputs(module, key, images, self._stages, features=features)
-        if forward_mode in ("plain", "flip_averaged") and "z" in features:
+        if "z" in features:
             whole = replace(whole, classifier=trained.network.linear_classifier())
         return whole, seconds
+
+    def origin(self, key: str, network: Network) -> Origin:
+        """What the numbers of this method by this network come from."""
+        members = self.members(network)
+        return Origin(
+            method=key,
+            budget=self.budget,
+            seed=self.seed,
+            network="+".join(member.key for member in members),
+            fitted_on=tuple(images.identity for images in members[0].trained_on),
+        )
 
     def fit(self, method: Method) -> FittedMethod:
         """The method, fitted on the data that it declares and nothing else."""
         members = self.members(method.network)
-        used = {
-            role: images
-            for role, images in self._to_fit.items()
-            if role.partition(":")[0] in method.fits_on
-        }
+        roles = self._to_fit.items()
+        used = {role: s for role, s in roles if role.partition(":")[0] in method.fits_on}
         sets = {
             role: Labelled(
                 self.outputs(method.network, images, method.forward_mode)[0],
@@ -230,12 +233,8 @@ class Experiment:
                 f"{type(detector).__name__}. Let it return what detector.fit(...) returns, of a "
                 "subclass of goen.detectors.Detector."
             )
-        origin = Origin(
-            method=method.key,
-            budget=self.budget,
-            seed=self.seed,
-            network="+".join(member.key for member in members),
-            fitted_on=tuple(images.identity for images in members[0].trained_on),
+        origin = replace(
+            self.origin(method.key, method.network),
             calibrated_on=tuple(used[role].identity for role in used if role != "train"),
             seconds=seconds,
         )
@@ -260,5 +259,7 @@ class Experiment:
     def class_logits(self, fitted: FittedMethod, images: ImageSet) -> NDArray[np.float32]:
         """The logits of the method's classification of the set."""
         method = fitted.method
-        outputs, _ = self.outputs(method.network, images, method.classification_mode)
+        # Only flip averaging is for labels, too.
+        mode = method.forward_mode if method.forward_mode == "flip_averaged" else "plain"
+        outputs, _ = self.outputs(method.network, images, mode)
         return fitted.detector.calibrated(outputs).logits.numpy()

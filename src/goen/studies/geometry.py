@@ -55,13 +55,7 @@ def geometry(
             )
             (trained,) = experiment.members(AS_PRESET)
             epochs += [{"variant": name, **row} for row in trained.epochs]
-            origin = Origin(
-                method=name,
-                budget=config.budget,
-                seed=config.seed,
-                network=trained.key,
-                fitted_on=tuple(images.identity for images in trained.trained_on),
-            )
+            origin = experiment.origin(name, AS_PRESET)
             for dataset, images in {"train": protocol.train, "test": protocol.test}.items():
                 outputs, _ = experiment.outputs(AS_PRESET, images)
                 labels = labels_of(images.labels)

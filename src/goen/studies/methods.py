@@ -108,11 +108,6 @@ class Method:
                 check_choice(what, name, get_args(known))
 
     @property
-    def classification_mode(self) -> ForwardMode:
-        """That which accuracy is measured on; only flip averaging is for labels, too."""
-        return self.forward_mode if self.forward_mode == "flip_averaged" else "plain"
-
-    @property
     def uses_ood(self) -> bool:
         """Whether it is fitted with OOD images."""
         return "ood" in self.fits_on

@@ -96,14 +96,9 @@ def train(
         weights = read_tensors(folder / "network.safetensors")
         weights.check_like(model.state_dict(), largest=None)  # a training may have diverged
         model.load_state_dict(weights)
-        epochs = read_epochs(folder / "training.jsonl")
+        epochs = json_rows(folder / "training.jsonl", lambda row: row.content)
     stopped_on = () if training.patience is None else (validation,)
     return Trained(model.to(device).eval(), folder.name, epochs, (images, *stopped_on))
-
-
-def all_features(network: Backbone) -> tuple[str, ...]:
-    """Every feature of the network: those of its scales, and z."""
-    return (*(scale.name for scale in network.scales), "z")
 
 
 def outputs(
@@ -165,11 +160,6 @@ def write_epochs(path: Path, rows: list[EpochRecord]) -> None:
     """Records as JSON lines, whole or not at all."""
     with whole_file(path) as temporary:
         temporary.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
-def read_epochs(path: Path) -> list[EpochRecord]:
-    """What ``write_epochs`` wrote; a ``ValueError`` if it is damaged."""
-    return json_rows(path, lambda row: row.content)
 
 
 def _note_epoch(row: EpochRow) -> None:

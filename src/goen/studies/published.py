@@ -9,12 +9,13 @@ from typing import Literal
 from goen.data.imageset import ImageSet
 from goen.data.protocol import Protocol
 from goen.errors import ArtifactError, UsageError
-from goen.gate import Gate, Prediction
+from goen.gate import Gate
 from goen.io.files import whole_file
 from goen.io.json_files import json_object
 from goen.io.manifest import Manifest
 from goen.io.provenance import hardware, versions
 from goen.metrics import ood_metrics
+from goen.studies.evaluate import evaluation_sets
 
 PUBLISHED = "published.json"
 TEST = "test"
@@ -71,18 +72,22 @@ def measure_gate(gate: Gate, protocol: Protocol) -> list[Measured]:
     """
     _check_fits(gate, protocol.test)
     test = gate.predict(protocol.test)
-    right = float((test.label == protocol.test.labels).mean())
-    rows = [
-        _row(TEST, protocol.test, "accuracy", right),
-        _row(TEST, protocol.test, "flagged", _flagged(test)),
-    ]
-    for name, ood in protocol.evaluation.items():
-        other = gate.predict(ood.images)
-        m = ood_metrics(test.score, other.score)
+    rows: list[Measured] = []
+    for name, images in evaluation_sets(protocol).items():
+        found = test if name == TEST else gate.predict(images)
+        numbers: dict[str, tuple[float, ...]] = {}
+        if name == TEST:
+            numbers["accuracy"] = ((test.label == images.labels).mean(),)
+        else:
+            m = ood_metrics(test.score, found.score)
+            numbers = {
+                "auroc": (m.auroc, m.auroc_low, m.auroc_high),
+                "fpr95_ood_positive": (m.fpr95_ood_positive,),
+            }
+        numbers["flagged"] = (found.is_ood.mean(),)
         rows += [
-            _row(name, ood.images, "auroc", m.auroc, m.auroc_low, m.auroc_high),
-            _row(name, ood.images, "fpr95_ood_positive", m.fpr95_ood_positive),
-            _row(name, ood.images, "flagged", _flagged(other)),
+            Measured(name, len(images), images.fingerprint, metric, *map(float, ends))
+            for metric, ends in numbers.items()
         ]
     return rows
 
@@ -97,21 +102,6 @@ def _check_fits(gate: Gate, test: ImageSet) -> None:
         raise UsageError(
             f"This gate is for {mine}, but {test.name} has {theirs}: it cannot be evaluated on it."
         )
-
-
-def _row(
-    dataset: str,
-    images: ImageSet,
-    metric: str,
-    value: float,
-    low: float | None = None,
-    high: float | None = None,
-) -> Measured:
-    return Measured(dataset, len(images), images.fingerprint, metric, value, low, high)
-
-
-def _flagged(prediction: Prediction) -> float:
-    return float(prediction.is_ood.mean())
 
 
 def publish(rows: Iterable[Measured], folder: Path) -> Path:
@@ -148,9 +138,7 @@ def read_published(folder: Path) -> list[Measured]:
 
 
 def _read(row: Manifest) -> Measured:
-    unknown = sorted({*row.content} - {field.name for field in fields(Measured)})
-    if unknown:
-        raise ValueError(f"unknown fields {', '.join(unknown)}")
+    row.check_names([field.name for field in fields(Measured)])
     return Measured(
         row.text("dataset"),
         row.count("images"),
@@ -176,25 +164,26 @@ def compare(published: Sequence[Measured], measured: Sequence[Measured]) -> list
         >>> compare(published, here)[0].verdict
         'differs'
     """
-    files = _fingerprints(published), _fingerprints(measured)
+    files = [{r.dataset: r.fingerprint for r in rows} for rows in (published, measured)]
     rest = {(row.dataset, row.metric): row for row in measured}
     rows = []
     for row in published:
+        what = (row.dataset, row.images, row.metric)
         here = rest.pop((row.dataset, row.metric), None)
         if here is None:
-            rows.append(_compared(row, row.value, None, "not here"))
+            rows.append(Compared(*what, row.value, None, None, "not here"))
             continue
         # These two compare OOD images with the test images: either may be other files.
         both = row.metric in ("auroc", "fpr95_ood_positive")
         sets = {row.dataset, TEST} if both else {row.dataset}
         same = all(files[0].get(name) == files[1].get(name) for name in sets)
-        verdict = _verdict(here.value - row.value, same, row)
-        rows.append(_compared(row, row.value, here.value, verdict))
-    return rows + [_compared(row, None, row.value, "not published") for row in rest.values()]
-
-
-def _fingerprints(rows: Iterable[Measured]) -> dict[str, str]:
-    return {row.dataset: row.fingerprint for row in rows}
+        difference = here.value - row.value
+        verdict = _verdict(difference, same, row)
+        rows.append(Compared(*what, row.value, here.value, difference, verdict))
+    for row in rest.values():
+        what = (row.dataset, row.images, row.metric)
+        rows.append(Compared(*what, None, row.value, None, "not published"))
+    return rows
 
 
 def _verdict(difference: float, same: bool, row: Measured) -> Verdict:
@@ -205,10 +194,3 @@ def _verdict(difference: float, same: bool, row: Measured) -> Verdict:
     if not round(abs(difference), 12) <= round(most, 12):
         return "differs"
     return "agrees" if same else "agrees (other files)"
-
-
-def _compared(
-    row: Measured, published: float | None, here: float | None, verdict: Verdict
-) -> Compared:
-    difference = None if published is None or here is None else here - published
-    return Compared(row.dataset, row.images, row.metric, published, here, difference, verdict)

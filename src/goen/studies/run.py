@@ -8,18 +8,21 @@ import numpy as np
 from torch import nn
 
 from goen.checks import check_choice, check_number
+from goen.data.imageset import ImageSet
 from goen.data.input_spec import ImageInputs
 from goen.data.inputs import as_stream
 from goen.data.protocol import Protocol
-from goen.detectors import Goen
+from goen.detectors import Detector, Goen
 from goen.errors import UsageError
 from goen.functional.conformal import threshold
 from goen.gate import Gate, HeldOut
 from goen.gate.fitting.passes import gather
 from goen.gate.threshold import COMPARED_IMAGES
+from goen.io.manifest import JsonObject
 from goen.io.stages import Stages, alone_in, summarised
 from goen.models import Representation
 from goen.models.flip_averaging import FlipAveraged
+from goen.outputs import Outputs
 from goen.studies.evaluate import GateEvaluation, evaluate_gate, summary_of
 from goen.studies.experiment import AS_PRESET, Experiment, FittedMethod
 from goen.studies.methods import METHODS, Method, labels_of
@@ -169,7 +172,7 @@ def _methods(config: RunConfig, protocol: Protocol) -> list[Method]:
 
 
 def _make_gate(config: RunConfig, experiment: Experiment, fitted: FittedMethod) -> Gate:
-    """The gate of a fitted detector, with its threshold from the held-out images."""
+    """The gate of a fitted method."""
     protocol, detector = experiment.protocol, fitted.detector
     network: nn.Module = experiment.members(AS_PRESET)[0].network
     if fitted.method.forward_mode == "flip_averaged":
@@ -177,15 +180,42 @@ def _make_gate(config: RunConfig, experiment: Experiment, fitted: FittedMethod) 
     outputs = experiment.outputs(AS_PRESET, protocol.held_out, fitted.method.forward_mode)[0]
     if not detector.is_fitted or detector.widths_ is None:
         detector.fit_training(outputs, labels_of(protocol.held_out.labels))  # its classes alone
-    few = protocol.held_out.take(range(min(COMPARED_IMAGES, len(protocol.held_out))))
-    running = detector.prepare_network(network)
-    tried = gather(running, as_stream(few, few.name, len(few)), detector.features)
     used = {
         "train": protocol.train,
         "calibration": protocol.calibration_id,
         "held-out": protocol.held_out,
         **{f"calibration OOD {n}": images for n, images in protocol.calibration_ood.items()},
     }
+    metadata: JsonObject = {
+        "recipe": experiment.preset.to_json(),
+        "run": asdict(config),
+        "splits": {role: images.to_json() for role, images in used.items()},
+    }
+    rate = config.false_alarm_rate
+    return gate_of(network, detector, protocol.held_out, outputs, rate, metadata)
+
+
+def gate_of(
+    network: nn.Module,
+    detector: Detector,
+    held_out: ImageSet,
+    outputs: Outputs,
+    false_alarm_rate: float,
+    metadata: JsonObject,
+) -> Gate:
+    """The gate of a fitted detector, with its threshold from the held-out images.
+
+    Args:
+        network: of the gate.
+        detector: fitted.
+        held_out: images that neither trained nor calibrated anything.
+        outputs: of the network that the detector scores, for these images.
+        false_alarm_rate: upper bound on the probability that an ID image is flagged.
+        metadata: of the gate.
+    """
+    few = held_out.take(range(min(COMPARED_IMAGES, len(held_out))))
+    running = detector.prepare_network(network)
+    tried = gather(running, as_stream(few, few.name, len(few)), detector.features)
     return Gate(
         network=network,
         detector=detector,
@@ -195,12 +225,8 @@ def _make_gate(config: RunConfig, experiment: Experiment, fitted: FittedMethod) 
             labels=outputs.logits.argmax(dim=1),
             rounding=tried.rounding(detector),
         ),
-        false_alarm_rate=config.false_alarm_rate,
-        classes=protocol.train.classes,
-        inputs=ImageInputs(*protocol.train.image_shape),
-        metadata={
-            "recipe": experiment.preset.to_json(),
-            "run": asdict(config),
-            "splits": {role: images.to_json() for role, images in used.items()},
-        },
+        false_alarm_rate=false_alarm_rate,
+        classes=held_out.classes,
+        inputs=ImageInputs(*held_out.image_shape),
+        metadata=metadata,
     )

@@ -15,6 +15,7 @@ from goen.training.config import TrainingConfig
 
 TURNS = 4
 _FRACTALS = 2000
+_drawn_once = lru_cache(maxsize=1)(fractals)
 
 
 class TrainingBatch(NamedTuple):
@@ -51,7 +52,7 @@ def batches(
     patterns = None
     if config.fractals:
         height, width = train.image_shape[-2:]
-        patterns = _drawn_once(max(height, width), config.seed)[:, :, :height, :width]
+        patterns = _drawn_once(_FRACTALS, max(height, width), config.seed)[:, :, :height, :width]
     for number, start in enumerate(starts):
         rows = order[start : start + size][rank::processes][: size // processes]
         images = torch.from_numpy(train.read(rows))
@@ -77,11 +78,6 @@ def batches(
             images, turns = _with_rotated(images, config.rotated, generator)
         labels = torch.from_numpy(train.labels[rows])
         yield TrainingBatch(images, labels, turns, number / len(starts))
-
-
-@lru_cache(maxsize=1)
-def _drawn_once(side: int, seed: int) -> Tensor:
-    return fractals(_FRACTALS, side, seed)
 
 
 def _with_rotated(
