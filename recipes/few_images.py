@@ -24,9 +24,12 @@ from torch import Tensor
 
 from goen.detectors import Mahalanobis, RelativeMahalanobis
 from goen.detectors._bank import Bank
-from goen.detectors._gaussians import ClassGaussians
+from goen.detectors._gaussians import mean_variance
 from goen.errors import FitError
+from goen.functional.covariance import ledoit_wolf_shrinkage, oas_shrinkage, tied_covariance
 from goen.functional.cues import normalise
+from goen.functional.gaussian import ClassStatistics
+from goen.functional.whitening import whitener
 from goen.gate import Gate
 from goen.io.provenance import hardware, versions
 from goen.metrics import ood_metrics, over_seeds
@@ -171,9 +174,15 @@ def distances(train: Rows, labels: Integers) -> dict[str, Callable[[], Distance]
         return small.distance(_outputs(rows), "x")
 
     def tied(shrinkage: str) -> Distance:
-        gaussians = ClassGaussians("x", ridge=1e-6, relative_ridge=True, shrinkage=shrinkage)
-        gaussians.fit(outputs, numbers).whitening_  # noqa: B018  (computed now, or an error)
-        return lambda rows: gaussians.distance(_outputs(rows))
+        fitted = normalise(torch.from_numpy(train))
+        statistics = ClassStatistics(CLASSES, fitted.shape[1]).update(fitted, numbers)
+        if shrinkage == "oas":
+            share = oas_shrinkage(statistics)
+        else:
+            share = ledoit_wolf_shrinkage(statistics, [(fitted, numbers)])
+        cov = tied_covariance(statistics, 1e-6 * mean_variance(statistics), shrinkage=share)
+        whitening = whitener(statistics.means_, cov)
+        return lambda rows: whitening.nearest(normalise(torch.from_numpy(rows))).distance
 
     def detector(kind: type[Mahalanobis | RelativeMahalanobis], ridge: float) -> Distance:
         fitted = kind(normalise=True, ridge=ridge).fit(outputs, numbers)

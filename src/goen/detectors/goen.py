@@ -7,8 +7,9 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
+from goen.checks import check_choice, check_number
 from goen.detectors._base import Detector
-from goen.detectors._gaussians import ClassGaussians
+from goen.detectors._gaussians import labelled_rows
 from goen.detectors.calibration_head import (
     CalibrationHead,
     HeadConfig,
@@ -17,11 +18,18 @@ from goen.detectors.calibration_head import (
     train_head,
 )
 from goen.errors import UsageError
-from goen.functional.cues import entropy, log_distance, max_inner_product
+from goen.functional._rows import blocks
+from goen.functional.covariance import ledoit_wolf_shrinkage, oas_shrinkage, tied_covariance
+from goen.functional.cues import entropy, log_distance, max_inner_product, normalise
+from goen.functional.gaussian import ClassStatistics
+from goen.functional.whitening import Whitening, whitener
+from goen.io.limits import CLASSES
 from goen.io.manifest import JsonValue, Manifest
 from goen.io.tensors import Tensors
 from goen.outputs import Outputs
 
+# Training images of one class: so many that their sums are exact in float64.
+_MOST_ROWS = 2**53 // CLASSES
 CUES = ("log_distance", "similarity", "entropy")
 
 
@@ -40,7 +48,9 @@ class Goen(Detector):
     Args:
         feature: which of the outputs' features to measure; the last if not given.
         ridge: added to the diagonal of the covariance of the unit vectors.
-        shrinkage: ``none``, ``oas`` or ``ledoit_wolf``; see ``ClassGaussians``.
+        shrinkage: ``none``, or towards a multiple of the identity by the share that ``oas`` (Chen
+            et al. 2010) or ``ledoit_wolf`` (2004) finds. Ledoit and Wolf's needs the features
+            twice, so there is no ``update`` with it.
         head: how the calibration head is trained.
 
     Example:
@@ -51,7 +61,8 @@ class Goen(Detector):
     """
 
     name: ClassVar[str] = "goen"
-    gaussians_: ClassGaussians
+    statistics_: ClassStatistics
+    share_: float = 0.0
     head_: CalibrationHead | None = None
     head_gaps_: tuple[float, ...] = ()
     """How far apart the head's mean u of OOD and ID images were, after each epoch of its training;
@@ -69,7 +80,8 @@ class Goen(Detector):
         self.ridge = ridge
         self.shrinkage = shrinkage
         self.head = head
-        ClassGaussians("", ridge=ridge, shrinkage=shrinkage)  # valid, or an error now
+        check_number("ridge", ridge, at_least=0)
+        check_choice("shrinkage", shrinkage, ("none", "oas", "ledoit_wolf"))
         self.can_update = shrinkage != "ledoit_wolf"
 
     @classmethod
@@ -85,15 +97,37 @@ class Goen(Detector):
     def _set_apart(self, outputs: Outputs, labels: Tensor) -> tuple[Outputs, Tensor, Outputs]:
         raise UsageError("The calibration head needs held_out ID images beside the OOD images.")
 
-    def _new(self, feature: str) -> ClassGaussians:
-        return ClassGaussians(feature, ridge=self.ridge, shrinkage=self.shrinkage)
-
     def _fit(self, outputs: Outputs, labels: Tensor) -> None:
-        self.gaussians_ = self._new(self.feature_name(outputs)).fit(outputs, labels)
+        for block in blocks(len(outputs)):
+            self._add(outputs[block], labels[block])
+        if self.shrinkage == "ledoit_wolf":
+            rows = labelled_rows(outputs, labels, self._unit_rows)
+            self.share_ = ledoit_wolf_shrinkage(self.statistics_, rows)
+
+    def _add(self, outputs: Outputs, labels: Tensor) -> None:
+        unit = self._unit_rows(outputs)
+        if not hasattr(self, "statistics_"):
+            self.statistics_ = ClassStatistics(self.num_classes_, unit.shape[1], device=unit.device)
+        self.statistics_.update(unit, labels)
+        vars(self).pop("_whitening", None)
+        self.head_, self.head_gaps_ = None, ()
+
+    def _unit_rows(self, outputs: Outputs) -> Tensor:
+        return normalise(self.feature_rows(outputs))
 
     def _prepare(self) -> None:
-        gaussians = self.gaussians_
-        gaussians.whitening_, gaussians.means_  # noqa: B018  (computed when first asked for)
+        self.whitening_  # noqa: B018  (computed when first asked for)
+
+    @property
+    def whitening_(self) -> Whitening:
+        """The fitted distance, computed when first asked for after an update."""
+        if not hasattr(self, "_whitening"):
+            means = self.statistics_.means_
+            share = oas_shrinkage(self.statistics_) if self.shrinkage == "oas" else self.share_
+            cov = tied_covariance(self.statistics_, self.ridge, shrinkage=share)
+            self._means = means[~torch.isnan(means).all(dim=1)]
+            self._whitening = whitener(means, cov)
+        return self._whitening
 
     def _calibrate(self, held_out: Outputs, ood: Mapping[str, Outputs]) -> None:
         self.head_, self.head_gaps_ = None, ()
@@ -101,12 +135,6 @@ class Goen(Detector):
             cues = {name: self.cues(images) for name, images in ood.items()}
             self.head_, gaps = train_head(self.cues(held_out), cues, self.head)
             self.head_gaps_ = tuple(gaps)
-
-    def _add(self, outputs: Outputs, labels: Tensor) -> None:
-        if not hasattr(self, "gaussians_"):
-            self.gaussians_ = self._new(self.feature_name(outputs))
-        self.gaussians_.update(outputs, labels)
-        self.head_, self.head_gaps_ = None, ()
 
     @property
     def cue_names(self) -> tuple[str, ...]:
@@ -118,10 +146,10 @@ class Goen(Detector):
 
     def _cues(self, outputs: Outputs) -> Tensor:
         """The paper's m = [log(distance + 1), largest similarity, entropy], ``(N, 3)`` float64."""
-        unit = self.gaussians_.rows(outputs)
+        unit = self._unit_rows(outputs)
         columns = [
-            log_distance(self.gaussians_.whitening_.nearest(unit).distance),
-            max_inner_product(unit, self.gaussians_.means_),
+            log_distance(self.whitening_.nearest(unit).distance),
+            max_inner_product(unit, self._means),
             entropy(outputs.logits),
         ]
         return torch.stack(columns, dim=1)
@@ -143,7 +171,8 @@ class Goen(Detector):
 
     def state(self) -> dict[str, Tensor]:
         """The statistics and the head's weights."""
-        state = {f"density.{k}": v for k, v in self.gaussians_.state().items()}
+        state = {f"density.{k}": v for k, v in self.statistics_.state().items()}
+        state["density.shrinkage"] = torch.tensor([self.share_], dtype=torch.float64, device="cpu")
         head = {} if self.head_ is None else self.head_.state_dict()
         return state | {f"head.{k}": v for k, v in head.items()}
 
@@ -151,12 +180,17 @@ class Goen(Detector):
         density, head = tensors.part("density."), tensors.part("head.")
         known = [*(f"density.{name}" for name in density), *(f"head.{name}" for name in head)]
         tensors.check_names(known)
-        (feature,) = self.features
-        self.gaussians_ = gaussians = self._new(feature).load_state(density)
-        statistics = gaussians.statistics
-        if (statistics.num_classes, statistics.dim) != (self.num_classes_, self.features_width):
-            raise ValueError("its class Gaussians were fitted on another network")
+        (width,) = (self.widths_ or {}).values()
+        shape, longest = (self.num_classes_, width), 1 + 1e-6
+        density.check_names(["counts", "mean_high", "mean_low", "within_scatter", "shrinkage"])
+        density.floats("mean_high", shape, low=-longest, high=longest)
+        density.integers("counts", shape[:1], low=0, high=_MOST_ROWS)
+        density.floats("mean_low", shape)
+        density.floats("within_scatter", (width, width))
+        self.share_ = float(density.floats("shrinkage", (1,), low=0.0, high=1.0))
+        self.statistics_ = ClassStatistics.from_state(density)
+        vars(self).pop("_whitening", None)
         # No unit vector is farther than this from a mean of unit vectors.
-        if not math.isfinite(4 * float(gaussians.whitening_.precision_chol.square().sum())):
+        if not math.isfinite(4 * float(self.whitening_.precision_chol.square().sum())):
             raise ValueError("its class Gaussians are too narrow: distances would be infinite")
         self.head_ = load_head(head) if head else None

@@ -4,8 +4,15 @@ from typing import ClassVar, final
 
 from torch import Tensor
 
-from goen.detectors._gaussians import GaussianDetector, load_whitening, whitening_tensors
-from goen.functional.whitening import Whitening
+from goen.detectors._gaussians import (
+    GaussianDetector,
+    class_statistics,
+    load_whitening,
+    mean_variance,
+    whitening_tensors,
+)
+from goen.functional.covariance import tied_covariance
+from goen.functional.whitening import Whitening, whitener
 from goen.io.tensors import Tensors
 from goen.outputs import Outputs
 
@@ -41,7 +48,9 @@ class Mahalanobis(GaussianDetector):
     whitening_: Whitening
 
     def _fit(self, outputs: Outputs, labels: Tensor) -> None:
-        self.whitening_ = self._gaussians(outputs).fit(outputs, labels).whitening_
+        statistics = class_statistics(outputs, labels, self._rows)
+        cov = tied_covariance(statistics, self.ridge * mean_variance(statistics))
+        self.whitening_ = whitener(statistics.means_, cov)
 
     def state(self) -> dict[str, Tensor]:
         return whitening_tensors(self.whitening_)

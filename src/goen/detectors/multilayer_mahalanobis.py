@@ -1,6 +1,7 @@
 """The Mahalanobis distance in several layers at once."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import ClassVar, final
 
 import torch
@@ -9,6 +10,8 @@ from torch import Tensor
 from goen.checks import check_number
 from goen.detectors._base import Detector
 from goen.detectors._gaussians import (
+    class_statistics,
+    labelled_rows,
     load_whitening,
     mean_variance,
     whitening_tensors,
@@ -72,14 +75,14 @@ class MultilayerMahalanobis(Detector):
 
     def _fit(self, outputs: Outputs, labels: Tensor) -> None:
         names = self.feature_names(outputs)
-        alone = torch.ones(1, dtype=torch.float64, device="cpu")
-        densities = [
-            _entropy_density(_statistics(outputs, labels, (name,), alone)) for name in names
-        ]
-        self.layers_, self.weights_ = _select(alone.new_tensor(densities), self.num_layers)
-        weights, chosen = self.weights_, self._chosen()
-        statistics = _statistics(outputs, labels, chosen, weights)
-        share = ledoit_wolf_shrinkage(statistics, _blocks(outputs, labels, chosen, weights))
+        alone = [partial(_side_by_side, names=(name,), weights=(1.0,)) for name in names]
+        densities = [_entropy_density(class_statistics(outputs, labels, read)) for read in alone]
+        self.layers_, self.weights_ = _select(
+            torch.tensor(densities, dtype=torch.float64, device="cpu"), self.num_layers
+        )
+        read = partial(_side_by_side, names=self._chosen(), weights=self.weights_.tolist())
+        statistics = class_statistics(outputs, labels, read)
+        share = ledoit_wolf_shrinkage(statistics, labelled_rows(outputs, labels, read))
         cov = tied_covariance(statistics, 0.0, shrinkage=share)
         self.whitening_ = whitener(statistics.means_, cov)
 
@@ -123,23 +126,6 @@ def _side_by_side(outputs: Outputs, names: Sequence[str], weights: Sequence[floa
         for name, weight in zip(names, weights, strict=True)
     ]
     return torch.cat(parts, dim=1)
-
-
-def _blocks(
-    outputs: Outputs, labels: Tensor, names: tuple[str, ...], weights: Tensor
-) -> Iterator[tuple[Tensor, Tensor]]:
-    for block in blocks(len(outputs)):
-        yield _side_by_side(outputs[block], names, weights.tolist()), labels[block]
-
-
-def _statistics(
-    outputs: Outputs, labels: Tensor, names: tuple[str, ...], weights: Tensor
-) -> ClassStatistics:
-    width = sum(outputs.feature(name).shape[1] for name in names)
-    statistics = ClassStatistics(outputs.logits.shape[1], width, device=outputs.logits.device)
-    for rows, of_rows in _blocks(outputs, labels, names, weights):
-        statistics.update(rows, of_rows)
-    return statistics
 
 
 def _entropy_density(statistics: ClassStatistics) -> float:

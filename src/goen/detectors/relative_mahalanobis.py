@@ -4,8 +4,14 @@ from typing import ClassVar, final
 
 from torch import Tensor
 
-from goen.detectors._gaussians import GaussianDetector, load_whitening, whitening_tensors
-from goen.functional.covariance import total_covariance
+from goen.detectors._gaussians import (
+    GaussianDetector,
+    class_statistics,
+    load_whitening,
+    mean_variance,
+    whitening_tensors,
+)
+from goen.functional.covariance import tied_covariance, total_covariance
 from goen.functional.whitening import Whitening, whitener
 from goen.io.tensors import Tensors
 from goen.outputs import Outputs
@@ -42,10 +48,10 @@ class RelativeMahalanobis(GaussianDetector):
     background_: Whitening
 
     def _fit(self, outputs: Outputs, labels: Tensor) -> None:
-        gaussians = self._gaussians(outputs).fit(outputs, labels)
-        statistics = gaussians.statistics
-        self.whitening_ = gaussians.whitening_
-        background = total_covariance(statistics, gaussians.absolute_ridge)
+        statistics = class_statistics(outputs, labels, self._rows)
+        ridge = self.ridge * mean_variance(statistics)
+        self.whitening_ = whitener(statistics.means_, tied_covariance(statistics, ridge))
+        background = total_covariance(statistics, ridge)
         self.background_ = whitener(statistics.total_mean_[None], background)
 
     def state(self) -> dict[str, Tensor]:

@@ -1,12 +1,17 @@
-"""Models of other libraries by name: ``hf:FOLDER`` and ``timm:NAME``."""
+"""Models of other libraries by name (``hf:``, ``timm:``), and what they say about themselves."""
 
-from pathlib import Path
+import sys
+from functools import cache, partial
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 from torch import nn
 
 from goen.errors import UsageError
 from goen.features.hugging_face import describe_hugging_face, open_hugging_face
-from goen.features.loaded_model import LoadedModel
+from goen.features.image_config import report_approximation
+from goen.features.loaded_model import LoadedModel, OwnPreprocess
+from goen.features.preprocess import Preprocess
 from goen.features.timm_models import open_timm
 from goen.features.unwrapping import unwrap
 
@@ -78,3 +83,37 @@ def as_loaded(model: nn.Module | LoadedModel) -> LoadedModel:
         return model
     inner = unwrap(model)
     return describe_hugging_face(inner) or LoadedModel(inner)
+
+
+def describe_torchvision(model: nn.Module, factory: object, weights: Path) -> LoadedModel | None:
+    """The model with the preprocessing and classes of its weights; ``None`` if they are others.
+
+    Weights are known by the name of their file, which torchvision ends in a part of their hash,
+    such as ``resnet18-f37072fd.pth``: another training of the same network may need another
+    preprocessing.
+
+    Args:
+        model: made by the factory, with these weights.
+        factory: a function of ``torchvision.models``.
+        weights: the file.
+    """
+    models = sys.modules.get("torchvision.models")
+    if models is None or not str(getattr(factory, "__module__", "")).startswith(models.__name__):
+        return None
+    try:
+        published = list(models.get_model_weights(factory))
+    except (AttributeError, ValueError):  # an older torchvision, or a function that is no model
+        return None
+    for entry in published:
+        if PurePosixPath(entry.url).stem == weights.stem:
+            classes = tuple(map(str, entry.meta.get("categories", ())))
+            read = cache(partial(_preprocess, entry))
+            return LoadedModel(model, f"torchvision {entry}", classes, read)
+    return None
+
+
+def _preprocess(entry: Any) -> OwnPreprocess:
+    steps = entry.transforms()
+    (side,), (crop,) = steps.resize_size, steps.crop_size
+    report_approximation(f"torchvision {entry}", str(steps.interpolation.value), proportional=True)
+    return Preprocess(tuple(steps.mean), tuple(steps.std), side, crop)

@@ -151,7 +151,7 @@ def evaluated_run(
             {f.method.key: (f.method.title, "") for f in fitted},
             uses_ood=[f.method.key for f in fitted if f.method.uses_ood],
             threshold=evaluation.gate.threshold,
-            condition_number=paper and paper.gaussians_.whitening_.condition_number,
+            condition_number=paper and paper.whitening_.condition_number,
             held_out=len(protocol.held_out),
             metadata=evaluation.gate.metadata,
         )

@@ -384,7 +384,7 @@ def of_a_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (
             "detector.density.mean_high",
             lambda t: t[0],
-            r"mean_high should be .*\(classes, features\)",
+            r"mean_high should be .*\(7, 16\)",
         ),
         ("detector.density.mean_low", put(INF), "mean_low should hold finite numbers, got inf"),
         ("detector.density.within_scatter", put(NAN), "within_scatter should hold finite"),

@@ -12,9 +12,14 @@ from goen.cli.options.types import OptionalFunction, OptionalModel, OptionalRate
 from goen.errors import UsageError
 from goen.features.importing import missing_library
 from goen.features.loaded_model import LoadedModel
-from goen.features.loading import as_loaded, is_library_model, load_model, open_architecture
+from goen.features.loading import (
+    as_loaded,
+    describe_torchvision,
+    is_library_model,
+    load_model,
+    open_architecture,
+)
 from goen.features.preprocess import Preprocessing
-from goen.features.torchvision_weights import describe_torchvision
 from goen.features.weights import load_weights
 from goen.gate import Gate, load
 from goen.gate.storage.saving import count_saved_classes
