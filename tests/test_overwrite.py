@@ -184,7 +184,7 @@ _ALLOWED = {
     ("monitor/journal.py", "begin"): "rows without a state, in the monitor's own folder",
     ("monitor/journal.py", "_append"): "at the end of the journal's own file",
     ("monitor/journal.py", "_cut"): "rows of the journal's own file that were not counted",
-    ("report/figures/style.py", "_drawn"): "into memory",
+    ("report/figures/style.py", "drawn"): "into memory",
     ("data/images/data_urls.py", "image_url"): "into memory",
     ("monitor/keeping.py", "_record"): "asks the monitor to save itself",
     ("monitor/saving.py", "monitor_bytes"): "into memory",

@@ -178,6 +178,7 @@ OF_MANY_FILES = {
     "test_layers.py": "imports between all files",
     "test_main_module.py": "__main__.py",
     "test_mutants.py": "tests/mutants.py",
+    "test_paper_page.py": "docs/paper.md",
     "test_processor.py": "tests/processor.py",
     "test_process_state.py": "the state of the process around every public call",
     "test_overwrite.py": "every function that writes",
