@@ -288,11 +288,8 @@ class BaseGate:
     @cached_property
     def reference(self) -> Reference:
         """The held-out images as tensors."""
-        held_out = self.held_out
-        labels = torch.tensor(held_out.labels) if self.per_class else None
-        cues = None if held_out.cues is None else torch.tensor(held_out.cues)
-        scores = torch.tensor(held_out.scores)
-        return Reference.of(self.detector, scores, labels, cues, self.score_tolerance)
+        per_class, tolerance = self.per_class, self.score_tolerance
+        return Reference.of(self.detector, self.held_out, per_class=per_class, tolerance=tolerance)
 
     @property
     def has_cue_p_values(self) -> bool:

@@ -9,6 +9,7 @@ from torch import Tensor
 from goen.detectors import Detector
 from goen.functional._rows import sums_are_finite
 from goen.functional.combination import count_at_least
+from goen.gate.threshold import HeldOut
 from goen.outputs import Outputs
 
 
@@ -31,19 +32,16 @@ class Reference:
 
     @classmethod
     def of(
-        cls,
-        detector: Detector,
-        scores: Tensor,
-        labels: Tensor | None,
-        cues: Tensor | None,
-        tolerance: float,
+        cls, detector: Detector, held_out: HeldOut, *, per_class: bool, tolerance: float
     ) -> "Reference":
-        """Of held-out scores, and their cues ``(n, K)`` in any order."""
-        columns: tuple[Tensor, ...] = ()
-        if cues is not None:
-            upwards = cues * cues.new_tensor(detector.cue_directions)
-            columns = tuple(column.sort().values for column in upwards.unbind(dim=1))
-        return cls(scores, labels, columns, scores.new_tensor(tolerance))
+        """These held-out images, in double precision."""
+        scores = torch.tensor(held_out.scores)
+        labels = torch.tensor(held_out.labels) if per_class else None
+        cues: tuple[Tensor, ...] = ()
+        if held_out.cues is not None:
+            upwards = torch.tensor(held_out.cues) * scores.new_tensor(detector.cue_directions)
+            cues = tuple(column.sort().values for column in upwards.unbind(dim=1))
+        return cls(scores, labels, cues, scores.new_tensor(tolerance))
 
 
 class Decided(NamedTuple):
