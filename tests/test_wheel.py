@@ -41,7 +41,9 @@ NEEDED = {
     "goen/serve/templates/serve.js",
 }
 # `goen demo` reads photographs of scikit-learn and Matplotlib: the wheel needs none of its own.
-SUFFIXES = {".goen", ".py", ".typed", ".html", ".css", ".js", ".md", ".json", ".safetensors"}
+SUFFIXES = {
+    *(".goen", ".py", ".typed", ".html", ".css", ".js", ".md", ".tex", ".json", ".safetensors"),
+}
 IN_THE_SDIST = {
     *("src", "tests", "docs", "recipes", "results", "benchmarks"),
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile"),
