@@ -30,15 +30,7 @@ NEEDED = {
     "goen/gate/bundled/cifar10-w16/tensors.safetensors",
     "goen/py.typed",
     "goen/report/recorded/digits.json",
-    "goen/report/templates/page.html",
-    "goen/report/templates/page.js",
-    "goen/report/templates/rates.js",
-    "goen/report/templates/gallery.css",
-    "goen/report/templates/gallery.js",
-    "goen/serve/templates/openapi.json",
-    "goen/serve/templates/serve.css",
-    "goen/serve/templates/serve.html",
-    "goen/serve/templates/serve.js",
+    *(p.relative_to(ROOT / "src").as_posix() for p in (ROOT / "src").glob("goen/*/templates/*")),
 }
 # `goen demo` reads photographs of scikit-learn and Matplotlib: the wheel needs none of its own.
 SUFFIXES = {
