@@ -29,8 +29,8 @@ from onnxruntime.quantization.shape_inference import quant_pre_process
 import goen
 from goen.data import ImageSet, load_set
 from goen.gate import Gate, Prediction
+from goen.gate.engine import CompiledNetwork, _example, _PlainNetwork
 from goen.gate.export.conversion import convert, open_session, trace
-from goen.gate.export.engine import CompiledNetwork, _example, _PlainNetwork
 from goen.metrics import ood_metrics
 from goen.models.flip_averaging import FlipAveraged
 

@@ -13,7 +13,7 @@ from goen.cli.options.types import Device, OptionalFolder, OptionalPath, several
 from goen.cli.output.console import logged_to, note, warn
 from goen.errors import ExtraMissing, UsageError
 from goen.gate import DEFAULT_GATE
-from goen.gate.export.engine import EngineOption
+from goen.gate.engine import EngineOption
 from goen.models.placement import find_device
 
 TOKEN = "GOEN_SERVE_TOKEN"

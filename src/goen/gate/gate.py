@@ -19,7 +19,7 @@ from goen.features.pooling import Layout, Tokens
 from goen.features.precomputed import Features
 from goen.features.preprocess import InputPreprocessing, Preprocessing
 from goen.gate.base import BaseGate
-from goen.gate.export.engine import choose_engine
+from goen.gate.engine import choose_engine
 from goen.gate.export.onnx import write_onnx
 from goen.gate.fitting.features import GivenFeatures, fit_to_features
 from goen.gate.fitting.fit import fit_gate, gate_network, own_classes

@@ -24,7 +24,7 @@ from goen.data.input_spec import ImageInputs
 from goen.data.inputs import check_batch_size
 from goen.errors import DataError, UsageError
 from goen.features.precomputed import Precomputed
-from goen.gate.export.engine import EngineOption
+from goen.gate.engine import EngineOption
 from goen.gate.gate import Gate
 from goen.gate.prediction import Prediction, ScoreRow
 from goen.io.files import printable

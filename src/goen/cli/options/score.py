@@ -21,7 +21,7 @@ from goen.cli.options.types import (
 from goen.data.sets.folders import image_files
 from goen.errors import UsageError
 from goen.gate import DEFAULT_GATE, Gate
-from goen.gate.export.engine import EngineOption
+from goen.gate.engine import EngineOption
 from goen.io.files import check_free, is_folder
 from goen.io.storage_errors import check_writable
 from goen.scoring.pipeline import DEFAULT_BATCH_SIZE, Run, ScoreSettings, run_here

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 import goen
 from goen.data import load_set
 from goen.errors import ArtifactError, ExtraMissing, UsageError
-from goen.gate import Gate, Prediction
-from goen.gate.export import conversion, engine
-from goen.gate.export.engine import CompiledNetwork
+from goen.gate import Gate, Prediction, engine
+from goen.gate.engine import CompiledNetwork
+from goen.gate.export import conversion
 from goen.outputs import Outputs
 from tests.gate.export.test_onnx import GATES, Branching, one_count, own_gate
 from tests.gate.storage.test_inputs import gate_of
