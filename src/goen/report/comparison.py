@@ -42,16 +42,33 @@ METRICS: Mapping[str, Metric] = {
         "compared or averaged.",
         higher_is_better=True,
     ),
+    "aupr_in": Metric(
+        "AUPR, ID positive",
+        "Average precision with the ID images as the positive class. Higher is better. A random "
+        "score has the share of ID images in each set, so numbers of different sets cannot be "
+        "compared or averaged.",
+        higher_is_better=True,
+    ),
+    "detection_accuracy": Metric(
+        "Detection accuracy",
+        "The share of all images decided rightly at the Youden point, the threshold where the "
+        "shares of flagged OOD and ID images differ most. Higher is better. It depends on the "
+        "share of OOD images in each set, so numbers of different sets cannot be compared or "
+        "averaged.",
+        higher_is_better=True,
+    ),
 }
 """By name in the results."""
-_CLASSIFIER = {
+_BY_PREVALENCE = ("aupr_out", "aupr_in", "detection_accuracy")
+CLASSIFIER = {
     "accuracy": ("accuracy", True),
     "ece": ("ECE", False),
     "nll": ("NLL", False),
     "brier": ("Brier score", False),
 }
+"""Metrics of classifiers: their titles, and whether higher is better."""
 _SIGNIFICANCE = 0.05
-_PAPER_SETS = ("svhn", "cifar100", "noise")
+PAPER_SETS = ("svhn", "cifar100", "noise")
 _BOLD = (
     "Bold: the best of its column, if one row alone has it. ≈: several rows have the best number"
 )
@@ -125,7 +142,7 @@ class Comparison(Study):
         return self._of_metric("auroc", notes, {"OOD data": used})
 
     def others(self) -> list[Table]:
-        """Both FPR95s and AUPR by method and dataset."""
+        """Both FPR95s, both AUPRs and the detection accuracy by method and dataset."""
         measured = {metric for _, _, metric in self.by_key} - {"auroc"}
         return [self._of_metric(name, (f"{_BOLD}.",)) for name in METRICS if name in measured]
 
@@ -133,7 +150,7 @@ class Comparison(Study):
         """Accuracy and calibration, a row for all methods that share a classifier."""
         sharing: dict[tuple[object, ...], list[str]] = {}
         for method in self.methods:
-            found = [self.by_key.get((method, "test", metric)) for metric in _CLASSIFIER]
+            found = [self.by_key.get((method, "test", metric)) for metric in CLASSIFIER]
             key = tuple((r.network, r.value) if r else None for r in found)
             sharing.setdefault(key, []).append(method)
         columns = [
@@ -141,7 +158,7 @@ class Comparison(Study):
                 [self.cell(methods[0], ["test"], metric) for methods in sharing.values()],
                 higher_is_better=higher,
             )
-            for metric, (_, higher) in _CLASSIFIER.items()
+            for metric, (_, higher) in CLASSIFIER.items()
         ]
         labels = [[self.titles[m][0] for m in methods] for methods in sharing.values()]
         rows = [
@@ -151,7 +168,7 @@ class Comparison(Study):
         shared = [
             f"{first_of(titles)}: {'; '.join(titles[1:])}." for titles in labels if len(titles) > 1
         ]
-        titles = tuple(title for title, _ in _CLASSIFIER.values())
+        titles = tuple(title for title, _ in CLASSIFIER.values())
         notes = ("Methods that share a network share its classifier.", *shared, f"{_BOLD}.")
         return Table("classifiers", f"Classifiers: {self.where}", titles, tuple(rows), notes)
 
@@ -198,7 +215,7 @@ class Comparison(Study):
         self, metric: str, notes: Sequence[str], last: Mapping[str, Sequence[Cell]] | None = None
     ) -> Table:
         """A column per dataset, and the averages: unseen first, the others set apart."""
-        averaged = metric != "aupr_out"
+        averaged = metric not in _BY_PREVALENCE
         leading: dict[str, Sequence[str]] = {}
         if averaged and len(self.unseen) > 1:
             leading["mean unseen"] = self.unseen
@@ -213,8 +230,8 @@ class Comparison(Study):
         apart: dict[str, Sequence[str]] = {columns[name]: [name] for name in kinds}
         if "mean unseen" in leading and len(apart) > 1:  # never the only mean of a table
             apart["mean calibration kinds"] = kinds
-        if averaged and set(_PAPER_SETS) <= set(self.sets):
-            apart["mean paper's three"] = _PAPER_SETS
+        if averaged and set(PAPER_SETS) <= set(self.sets):
+            apart["mean paper's three"] = PAPER_SETS
         about = METRICS[metric]
         cells = {
             title: marked(

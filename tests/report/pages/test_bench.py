@@ -13,7 +13,8 @@ from goen.io.results import Group, Origin, Result, read_results
 from goen.report import write_report
 from goen.report.blocks import Drawing, Page
 from goen.report.page import study_tables
-from goen.report.pages.bench import ablate_page, bench_page, bench_tables
+from goen.report.pages.bench import ablate_page, ablate_tables, bench_page, bench_tables
+from goen.report.paper_tables import read_study
 from goen.report.run_folder import RunFolder, read_run
 from goen.report.summary import Summary
 from goen.report.table import Cell, Table
@@ -292,6 +293,14 @@ def test_a_difference_is_marked_where_either_row_was_calibrated_with_the_kind(
     for name in ("differences", "center_loss"):
         text = (reports["ablate"] / "tables" / f"{name}.md").read_text(encoding="utf-8")
         assert "†: they were, for the row or for the one that is subtracted." in text
+
+
+def test_the_ablation_has_the_accuracy_of_each_network() -> None:
+    kept = read_study(Path(__file__).parents[3] / "results" / "cifar10" / "ablate-42.jsonl")
+    table = next(t for t in ablate_tables(kept.results, kept.summary) if t.name == "classifiers")
+    shown = {row.label: row.cells[0].formatted for row in table.rows}
+    assert shown["default, with CenterLoss"] == "0.8712"
+    assert shown["NoCenterLoss and 1 other"] == "0.8750"  # noise alone calibrates the same network
 
 
 def test_an_ablation_without_a_pair_to_compare_has_no_table_of_pairs(tmp_path: Path) -> None:

@@ -20,7 +20,10 @@ from tests.report.scored import galleries
 from tests.tiny import tiny_protocol
 
 pytestmark = pytest.mark.xdist_group("report")
-BY_SET = ("auroc", "fpr95_ood_positive", "fpr95_id_positive", "aupr_out")
+BY_SET = (
+    *("auroc", "fpr95_ood_positive", "fpr95_id_positive"),
+    *("aupr_out", "aupr_in", "detection_accuracy"),
+)
 SETS = ("unseen-digits", "photographs", "noise")
 
 

@@ -31,6 +31,15 @@ def test_seeds_show_mean_spread_and_each(reports: dict[str, Path]) -> None:
         if section == "GOEN" and column == "noise"
     ]
     assert each == [f"{value:.4f}" for value in values]
+    near, far = (
+        [r.value for r in rows if (r.method, r.dataset, r.metric) == ("goen", name, "auroc")]
+        for name in ("near-set", "far-set")
+    )
+    means = [(a + b) / 2 for a, b in zip(near, far, strict=True)]  # a seed's mean, then theirs
+    assert plain(cells["mean unseen"].text) == f"{fmean(means):.4f} ± {stdev(means):.4f}"
+    brier = [r.value for r in rows if (r.method, r.metric) == ("classifier", "brier")]
+    shown = found["classifier"].cells()["", "Brier score", "mean"]
+    assert plain(shown.text) == f"{fmean(brier):.4f} ± {stdev(brier):.4f}"
 
 
 def test_unseen_sets_come_first_and_calibration_kinds_are_set_apart(tmp_path: Path) -> None:
@@ -38,12 +47,12 @@ def test_unseen_sets_come_first_and_calibration_kinds_are_set_apart(tmp_path: Pa
     noise_first = sorted(run.results, key=lambda r: r.dataset != "noise")
     seen = [replace(r, seen_in_calibration=is_head_on_noise(r)) for r in noise_first]
     auroc, _, each = seeds_tables(seen, run.summary)
-    assert auroc.columns[::3] == each.columns == ("near-set", "far-set", "noise")
-    assert (auroc.apart, each.apart) == (6, 2)
+    assert auroc.columns[::3] == each.columns == ("mean unseen", "near-set", "far-set", "noise")
+    assert (auroc.apart, each.apart) == (9, 3)
     head = next(row for row in auroc.rows if row.label == "GOEN")
-    assert [cell.seen for cell in head.cells[::3]] == [False, False, True]
+    assert [cell.seen for cell in head.cells[::3]] == [False, False, False, True]
     assert [[c.seen for c in row.cells] for row in each.rows if row.section == "GOEN"] == (
-        3 * [[False, False, True]]
+        3 * [[False, False, False, True]]
     )
     assert any("the calibration kinds: noise, of which" in note for note in auroc.notes)
 

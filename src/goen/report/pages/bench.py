@@ -51,10 +51,11 @@ def bench_page(run: RunFolder, tables: Sequence[Table]) -> Page:
 
 
 def ablate_tables(results: Sequence[Result], summary: Summary) -> list[Table]:
-    """AUROC, the differences with their paired tests, both FPR95s, AUPR."""
+    """AUROC, accuracy, the differences with their paired tests, the other measures."""
     comparison = Comparison(results, summary)
     return [
         comparison.auroc(),
+        comparison.classifiers(),
         comparison.differences(
             "differences",
             "AUROC minus that of the default with its calibrated head",

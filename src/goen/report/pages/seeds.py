@@ -1,11 +1,12 @@
 """The report of ``goen seeds``: the spread over trainings."""
 
 from collections.abc import Sequence
+from statistics import fmean
 
 from goen.io.results import Result
 from goen.metrics import over_seeds
 from goen.report.blocks import Drawing, Page, Paragraph, Section
-from goen.report.comparison import apart_notes, left_out_notes
+from goen.report.comparison import CLASSIFIER, PAPER_SETS, apart_notes, left_out_notes
 from goen.report.figures.bench import seed_points
 from goen.report.run_folder import RunFolder
 from goen.report.summary import Study, Summary
@@ -19,46 +20,62 @@ _DRAWN = {
     "false_alarm_rate": "share of ID flagged",
     "accuracy": "accuracy",
     "ece": "ECE",
+    "nll": "NLL",
+    "brier": "Brier score",
 }
 
 
 def seeds_tables(results: Sequence[Result], summary: Summary) -> list[Table]:
     """Mean, spread and range over seeds; then every seed by itself."""
     study, seeds = Study(results, summary), summary.seeds
-    sets, methods = list(study.sets), summary.titles.items()
-    unseen = len(study.unseen) if study.unseen and study.seen else None
+    groups = _averages(study)
     by_key = {(r.method, r.dataset, r.metric, r.seed): r for r in results}
 
-    def over(method: str, dataset: str, metric: str) -> list[Cell]:
-        found = [by_key[method, dataset, metric, seed] for seed in seeds]
-        spread = over_seeds([r.value for r in found])
-        mean = Cell(spread.mean, spread=spread.sd, seen=found[0].seen_in_calibration)
+    def one(method: str, names: Sequence[str], metric: str, seed: int) -> Cell:
+        found = [by_key[method, name, metric, seed] for name in names]
+        seen = any(r.seen_in_calibration for r in found)
+        return Cell(fmean(r.value for r in found), seen=seen)
+
+    def over(method: str, names: Sequence[str], metric: str) -> list[Cell]:
+        cells = [one(method, names, metric, seed) for seed in seeds]
+        spread = over_seeds([cell.value for cell in cells if cell.value is not None])
+        mean = Cell(spread.mean, spread=spread.sd, seen=cells[0].seen)
         return [mean, Cell(spread.minimum), Cell(spread.maximum)]
 
-    def one(method: str, dataset: str, seed: int) -> Cell:
-        r = by_key[method, dataset, "auroc", seed]
-        return Cell(r.value, seen=r.seen_in_calibration)
-
     where = f"{summary.data}, {len(seeds)} seeds ({', '.join(map(str, seeds))})"
-    columns = tuple(f"{name}{end}" for name in sets for end in ("", " least", " most"))
+    columns = tuple(f"{title}{end}" for title in groups for end in ("", " least", " most"))
     rows = tuple(
-        Row(title, tuple(cell for name in sets for cell in over(method, name, "auroc")))
-        for method, (title, _) in methods
+        Row(title, tuple(c for names in groups.values() for c in over(method, names, "auroc")))
+        for method, (title, _) in summary.titles.items()
     )
-    accuracy = Row("classifier", tuple(over("classifier", "test", "accuracy")))
+    classifier = tuple(
+        Row(title, tuple(over("classifier", ["test"], metric)))
+        for metric, (title, _) in CLASSIFIER.items()
+    )
     each = tuple(
-        Row(f"seed {seed}", tuple(one(method, name, seed) for name in sets), title)
-        for method, (title, _) in methods
+        Row(f"seed {seed}", tuple(one(m, names, "auroc", seed) for names in groups.values()), title)
+        for m, (title, _) in summary.titles.items()
         for seed in seeds
     )
     note = "Mean ± standard deviation over seeds (n - 1), least and most."
     notes = (*apart_notes(study), *left_out_notes(summary))
-    apart = unseen and 3 * unseen
+    apart = next((i for i, names in enumerate(groups.values()) if study.seen & {*names}), None)
     return [
-        Table("auroc", f"AUROC: {where}", columns, rows, (note, *notes), apart),
-        Table("accuracy", f"Accuracy: {where}", ("mean", "least", "most"), (accuracy,)),
-        Table("each_seed", f"AUROC by seed: {where}", tuple(sets), each, notes, unseen),
+        Table("auroc", f"AUROC: {where}", columns, rows, (note, *notes), apart and 3 * apart),
+        Table("classifier", f"Classifier: {where}", ("mean", "least", "most"), classifier, (note,)),
+        Table("each_seed", f"AUROC by seed: {where}", tuple(groups), each, notes, apart),
     ]
+
+
+def _averages(study: Study) -> dict[str, Sequence[str]]:
+    """The columns: the mean of unseen sets and each of them, then the others, the paper's mean."""
+    groups: dict[str, Sequence[str]] = {}
+    if len(study.unseen) > 1:
+        groups["mean unseen"] = study.unseen
+    groups |= {name: [name] for name in study.sets}
+    if {*PAPER_SETS} <= {*study.sets}:
+        groups["mean paper's three"] = PAPER_SETS
+    return groups
 
 
 def seeds_page(run: RunFolder, tables: Sequence[Table]) -> Page:
