@@ -50,5 +50,11 @@ def test_panels_without_data_are_hidden() -> None:
     assert len([ax for ax in four.axes if ax.get_visible()]) == 4
 
 
+def test_one_panel_is_drawn_alone() -> None:
+    lines = dict.fromkeys(("training", "calibration", "compactness"), {})
+    figure = five_panels(lines, {"ablation": {}, "seeds": {"42": 0.9, "7": 0.8}})
+    assert [ax.get_title(loc="left") for ax in figure.axes] == ["e  Seeds"]
+
+
 def test_without_a_panel_there_is_no_section(tmp_path: Path) -> None:
     assert five_panel_section(read_run(bench(tmp_path / "b"))) == []
