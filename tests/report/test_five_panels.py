@@ -51,7 +51,9 @@ def test_panels_without_data_are_hidden() -> None:
 
 
 def test_one_panel_is_drawn_alone() -> None:
-    lines = dict.fromkeys(("training", "calibration", "compactness"), {})
+    lines: dict[str, dict[str, list[tuple[int, float]]]] = {
+        name: {} for name in ("training", "calibration", "compactness")
+    }
     figure = five_panels(lines, {"ablation": {}, "seeds": {"42": 0.9, "7": 0.8}})
     assert [ax.get_title(loc="left") for ax in figure.axes] == ["e  Seeds"]
 

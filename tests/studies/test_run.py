@@ -311,6 +311,7 @@ def test_bad_values_are_found_before_anything_is_trained(
         ({"budget": "ful"}, "Unknown budget 'ful'. Did you mean 'full'"),
         ({"representation": "plane"}, "Did you mean 'plain'"),
         ({"center_loss": float("nan")}, "center_loss must be a number, at least 0; got nan"),
+        ({"head_epochs": 0}, "head_epochs must be a whole number, at least 1; got 0"),
     ],
 )
 def test_an_invalid_choice_is_an_error(wrong: dict[str, Any], message: str) -> None:
@@ -325,6 +326,11 @@ def test_the_representation_is_the_presets_unless_another_is_asked_for(protocol:
     assert chosen(preset="cpu") == chosen(preset="fast", representation="multi_scale")
     assert chosen(preset="cpu") == "multi_scale"
     assert chosen(preset="fast") == chosen(preset="cpu", representation="plain") == "plain"
+
+
+def test_the_head_trains_as_long_as_asked(protocol: Protocol) -> None:
+    assert RunConfig(preset="cpu").preset_for(protocol).head.epochs == 20
+    assert RunConfig(preset="cpu", head_epochs=10).preset_for(protocol).head.epochs == 10
 
 
 @pytest.mark.parametrize("representation", ["single_scale", "concat", "plain"])

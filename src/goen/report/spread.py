@@ -53,8 +53,10 @@ def run_settings(metadata: Manifest) -> JsonObject:
     images = {role: splits.part(role).text("fingerprint") for role in splits.content}
     return {
         "recipe": _without(metadata.part("recipe").content, "seed"),
-        # These names say less than the settings above: of presets auto and digits are the same.
-        "run": _without(metadata.part("run").content, "seed", "preset", "representation"),
+        # These say less than the settings above: of presets auto and digits are the same.
+        "run": _without(
+            metadata.part("run").content, "seed", "preset", "representation", "head_epochs"
+        ),
         "images": images,
     }
 
