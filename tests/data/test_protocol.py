@@ -117,6 +117,17 @@ def test_digits_mirror_the_paper() -> None:
     assert (len(p.calibration_id), len(p.held_out)) == (180, 120)
 
 
+def test_the_threshold_may_come_from_test_images() -> None:
+    p = dataclasses.replace(protocol("digits"), threshold_images="test")
+    assert p.calibration_id is p.validation
+    assert len(p.held_out) == 60  # a fifth of 300
+    assert p.held_out.overlap(p.test) == 60
+    others = p.test.take(np.flatnonzero(p.sets_no_threshold))
+    assert p.held_out.overlap(others) == 0
+    assert len(others) == 300 - p.test.overlap(p.held_out)
+    assert protocol("digits").sets_no_threshold.all()
+
+
 def test_a_protocol_that_leaks_cannot_exist() -> None:
     p = protocol("digits")
     with pytest.raises(LeakError, match=r"photograph of china shares 260 of its 260 images"):

@@ -22,6 +22,7 @@ from torch import Tensor
 
 import goen
 from goen.data import Protocol
+from goen.data.protocol import VALIDATION_SEED
 from goen.errors import ArtifactError, FitError, UsageError
 from goen.io.results import read_results
 from goen.io.stages import Stages
@@ -225,10 +226,17 @@ def test_a_detector_with_a_network_of_its_own_is_refused(detector: str) -> None:
 def test_what_stopped_the_training_is_named_in_every_row(
     protocol: Protocol, tmp_path: Path
 ) -> None:
-    run(RunConfig(preset="tiny", budget="paper"), protocol, tmp_path / "run")
-    images = protocol.calibration_id
-    for row in read_results(tmp_path / "run" / "results.jsonl"):
+    run(RunConfig(preset="tiny", budget="paper", false_alarm_rate=0.1), protocol, tmp_path / "run")
+    images = protocol.validation  # all of them; the threshold comes from test images
+    results = read_results(tmp_path / "run" / "results.jsonl")
+    for row in results:
         assert f"{images.name}:{images.fingerprint}" in row.fitted_on
+    gate = goen.load(tmp_path / "run")
+    held_out = protocol.test.split({"x": len(protocol.test) // 5}, VALIDATION_SEED)["x"]
+    assert len(gate.held_out) == len(held_out)
+    others = protocol.test.without(held_out)
+    flagged = gate.predict(others.read()).is_ood.mean()
+    assert flagged == next(r.value for r in results if r.metric == "false_alarm_rate")
 
 
 def test_an_interrupted_second_run_cannot_be_mixed_with_the_first(
@@ -356,7 +364,7 @@ from goen.studies import RunConfig, run
 from goen.report import write_report
 from tests.tiny import register, tiny_protocol
 register()
-config = RunConfig(preset="tiny", budget="paper", center_loss=0.01)
+config = RunConfig(preset="tiny", budget="paper", center_loss=0.01, false_alarm_rate=0.1)
 out = Path(sys.argv[1], "run")
 run(config, tiny_protocol(), out)
 write_report(out)

@@ -7,6 +7,9 @@ from logging import getLogger
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from goen.data.imageset import ImageSet, require_disjoint
 from goen.data.sets.catalogue import CIFAR100_UNLIKE_CIFAR10
 from goen.data.sets.embedded import digits, noise, photographs
@@ -53,6 +56,9 @@ class Protocol:
         calibration_ood: OOD sets that may calibrate, by name.
         evaluation: OOD sets for evaluation alone, by name.
         missing: sets that are not available, with the reason and what to do.
+        threshold_images: where the threshold's images come from: two fifths of the validation
+            images, or a fifth of the test images. With the latter all validation images calibrate,
+            as in the paper, which sets no threshold.
     """
 
     name: str
@@ -62,6 +68,7 @@ class Protocol:
     calibration_ood: Mapping[str, ImageSet]
     evaluation: Mapping[str, OodSet]
     missing: Mapping[str, str]
+    threshold_images: Literal["validation", "test"] = "validation"
 
     def __post_init__(self) -> None:
         every = (self.train, self.validation, self.test, *self.calibration_ood.values())
@@ -78,13 +85,22 @@ class Protocol:
 
     @cached_property
     def calibration_id(self) -> ImageSet:
-        """Three fifths of the validation images, for early stopping and the calibration head."""
+        """Three fifths of the validation images, or all, for early stopping and the head."""
+        if self.threshold_images == "test":
+            return self.validation
         return self._validation_parts["calibration"]
 
     @cached_property
     def held_out(self) -> ImageSet:
-        """Two fifths of the validation images, for the threshold alone."""
+        """Two fifths of the validation images or a fifth of the test images, for the threshold."""
+        if self.threshold_images == "test":
+            return self.test.split({"held-out": len(self.test) // 5}, VALIDATION_SEED)["held-out"]
         return self._validation_parts["held-out"]
+
+    @cached_property
+    def sets_no_threshold(self) -> NDArray[np.bool_]:
+        """Which test images did not set the threshold: the share flagged is measured on these."""
+        return ~np.isin(self.test.digests, self.held_out.digests)
 
     @cached_property
     def _validation_parts(self) -> dict[str, ImageSet]:

@@ -215,7 +215,8 @@ def _results(
     used = (*own.calibrated_on, protocol.held_out.identity)
     gate = replace(own, method="gate", calibrated_on=used)
     found = id_rows(classifier, test["logits"], protocol.test)
-    found += gate.rows("test", "id", {"false_alarm_rate": test["is_ood"].mean()})
+    flagged_id = test["is_ood"][protocol.sets_no_threshold]
+    found += gate.rows("test", "id", {"false_alarm_rate": flagged_id.mean()})
     for f in fitted:
         found += ood_rows(replace(f.origin, seconds=None), scores, protocol, f.seen)
     for name, ood in protocol.evaluation.items():

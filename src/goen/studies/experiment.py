@@ -106,7 +106,8 @@ class Experiment:
         preset: its name, or itself.
         budget: of training.
         seed: of all trainings; the ensemble adds four of the paper's other seeds.
-        protocol: the images.
+        protocol: the images. With the paper's budget all validation images stop the trainings and
+            calibrate, and the threshold comes from test images.
         stages: finished work.
         device: where networks train and run; auto is CUDA if it is available.
     """
@@ -122,6 +123,8 @@ class Experiment:
     ) -> None:
         self.budget = budget
         self.seed = seed
+        if budget == "paper":
+            protocol = replace(protocol, threshold_images="test")
         self.protocol = protocol
         if isinstance(preset, str):
             preset = choose_preset(preset, protocol, budget, seed)

@@ -90,6 +90,7 @@ def robust(
         experiment = Experiment(
             config.preset, config.budget, config.seed, protocol, store, config.device
         )
+        protocol = experiment.protocol
         # Raised before anything is trained where the held-out images are too few for the rate.
         threshold(np.zeros(len(protocol.held_out)), config.false_alarm_rate)
         fitted = [experiment.fit(method) for method in methods]
@@ -100,7 +101,8 @@ def robust(
             for f in fitted
         }
         results: list[Result] = []
-        for images in _corrupted(protocol.test, config):
+        for every in _corrupted(protocol.test, config):
+            images = every.take(np.flatnonzero(protocol.sets_no_threshold[: len(every)]))
             _log.info(f"scoring {images.name}")
             for f in fitted:
                 results += _measure(experiment, f, images, limits[f.method.key])

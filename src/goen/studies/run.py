@@ -48,7 +48,8 @@ class RunConfig:
             epochs, for a GPU) or paper-bf16 (the same in bfloat16, nine hours of one core); auto
             takes digits for the digits and cpu for CIFAR-10.
         budget: full trains for the full schedule; paper stops early with a patience of ten epochs,
-            as in the paper.
+            by all validation images, as in the paper; a fifth of the test images then sets the
+            threshold, and the share flagged is measured on the others.
         representation: the features of the detector: two scales (layer2 and layer4 of the
             ResNet-18) projected together, the last alone, the two concatenated, or plain: those of
             an ordinary network, the last as the classifier reads it. preset: plain for fast and
@@ -146,8 +147,9 @@ def evaluated_run(
             stages or Stages.beside(out),
             config.device,
         )
+        held_out = experiment.protocol.held_out
         # Too few held-out images for the rate: an error before training.
-        threshold(np.zeros(len(protocol.held_out)), config.false_alarm_rate)
+        threshold(np.zeros(len(held_out)), config.false_alarm_rate)
         fitted = [experiment.fit(method) for method in _methods(config, experiment.protocol)]
         paper = fitted[-1].detector if isinstance(fitted[-1].detector, Goen) else None
         evaluation = evaluate_gate(_make_gate(config, experiment, fitted[-1]), experiment, fitted)
@@ -159,7 +161,7 @@ def evaluated_run(
             uses_ood=[f.method.key for f in fitted if f.method.uses_ood],
             threshold=evaluation.gate.threshold,
             condition_number=paper and paper.whitening_.condition_number,
-            held_out=len(protocol.held_out),
+            held_out=len(held_out),
             metadata=evaluation.gate.metadata,
         )
         with summarised(out, summary):
