@@ -66,6 +66,12 @@ def test_of_a_fixed_size_the_images_pass_as_they_are() -> None:
     assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
+def test_a_file_of_a_fixed_size_has_no_resize() -> None:
+    gate = make_gate()
+    assert isinstance(TraceableGate(gate, any_size=False).resize, torch.nn.Identity)
+    assert not isinstance(TraceableGate(gate).resize, torch.nn.Identity)
+
+
 def test_images_of_another_size_are_resized_as_pictures_are() -> None:
     gate = own_gate()
     picture = Image.fromarray(digits().test.read(range(1))[0].transpose(1, 2, 0)).resize((90, 61))
