@@ -199,10 +199,12 @@ class Backbone(nn.Module):
 
     def _represent(self, middle: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
         """The input of the classifier, and z, the input of the detectors."""
-        both = self.config.representation in ("multi_scale", "concat")
-        hidden = torch.cat([middle, last], 1) if both else last
         if self.config.representation == "concat":
-            return hidden, torch.cat([normalize(middle), normalize(last)], 1)
+            # Before the other: the order decides in which gradients are added, to the last bit.
+            apart = [normalize(middle), normalize(last)]
+            return torch.cat([middle, last], 1), torch.cat(apart, 1)
+        both = self.config.representation == "multi_scale"
+        hidden = torch.cat([middle, last], 1) if both else last
         if self.projection is not None:
             hidden = self.projection(hidden)
         scale = self.classifier_scale
