@@ -2,6 +2,7 @@
 
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -46,7 +47,7 @@ def gate_of(kind: str) -> Gate:
     )  # fmt: skip
 
 
-def given(kind: str, values: np.ndarray) -> object:
+def given(kind: str, values: np.ndarray) -> Any:
     if kind == "no classes":
         return values
     return {"clip": values} | ({"logits": values @ CENTRES.T} if kind == "logits" else {})
@@ -199,6 +200,31 @@ def test_a_row_that_is_not_finite_is_flagged() -> None:
     assert found.is_ood[1]
     assert np.isinf(found.score[1])
     assert np.isfinite(found.score[[0, 2, 3]]).all()
+
+
+@pytest.mark.parametrize("detector", ["energy", "knn", "goen", "goen_m"])
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_held_out_rows_that_are_not_finite_set_no_threshold(detector: str, value: float) -> None:
+    """New rows like these are always flagged: with them the rate would be above what was asked."""
+    held_out = given("logits", HELD_OUT)
+    held_out["logits"][100:200, 0] = value
+    with pytest.raises(FitError, match="for 100 of the 600 held-out images hold NaN or infinity"):
+        Gate.fit_outputs(given("logits", X), LABELS, held_out, detector=detector)
+
+
+def test_calibration_outputs_keep_their_labels() -> None:
+    def outputs(values: np.ndarray, labels: np.ndarray) -> Outputs:
+        clip, numbers = torch.from_numpy(values), torch.from_numpy(labels)
+        return Outputs(clip @ torch.tensor(CENTRES).float().T, {"clip": clip}, labels=numbers)
+
+    gate = Gate.fit_outputs(
+        outputs(X, LABELS),
+        LABELS,
+        outputs(HELD_OUT, HELD_OUT_LABELS),
+        detector="temperature_scaling",
+        calibration=outputs(NEW, NEW_LABELS),
+    )
+    assert len(gate.held_out) == len(HELD_OUT)
 
 
 @pytest.mark.parametrize(
