@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from goen.detectors import Detector
+from goen.errors import FitError
 from goen.functional._rows import sums_are_finite
 from goen.functional.combination import count_at_least
 from goen.gate.threshold import HeldOut
@@ -140,6 +141,21 @@ def finite_rows(outputs: Outputs, detector: Detector) -> Tensor | None:
         return None
     finite = torch.stack([torch.isfinite(part).all(dim=1) for part in parts]).all(dim=0)
     return None if not tracing and bool(finite.all()) else finite
+
+
+def require_finite(held_out: Outputs, detector: Detector) -> None:
+    """Refuse held-out images that are not finite: always flagged, they can set no threshold.
+
+    Raises:
+        FitError: naming how many there are.
+    """
+    finite = finite_rows(held_out, detector)
+    if finite is not None:
+        raise FitError(
+            f"The network's outputs for {int((~finite).sum())} of the {len(finite)} held-out "
+            "images hold NaN or infinity, and a gate flags every such image. Check the images and "
+            "the network."
+        )
 
 
 def _with_zeros(outputs: Outputs, finite: Tensor) -> Outputs:

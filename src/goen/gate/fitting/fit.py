@@ -10,11 +10,11 @@ from torch import nn
 from goen.data.input_spec import ImageInputs, InputSpec
 from goen.data.inputs import BatchStream, image_hashes, require_disjoint_streams
 from goen.detectors import Detector
-from goen.errors import FitError, UsageError, warn
+from goen.errors import UsageError, warn
 from goen.features.extractor import FeatureExtractor
 from goen.features.precomputed import Precomputed
 from goen.gate.base import BaseGate
-from goen.gate.decision import finite_rows
+from goen.gate.decision import require_finite
 from goen.gate.fitting.passes import HeldOutPass, Passes, TrainingPass, run_passes, try_network
 from goen.gate.fitting.sets import FitSets, describe_stream, split_held_out, warn_of_copies
 from goen.gate.threshold import FitDiagnostics, HeldOut, is_clearly_above, is_near_chance
@@ -85,20 +85,10 @@ def calibrate(
         found: the outputs of all sets.
         share: of the held-out images, those that calibrate.
         false_alarm_rate: of the gate.
-
-    Raises:
-        FitError: held-out images with NaN or infinity among their outputs. Such images are always
-            flagged, so their scores cannot set a threshold.
     """
     held_out = found.others["held_out"]
     outputs = held_out.outputs
-    finite = finite_rows(outputs, detector)
-    if finite is not None:
-        raise FitError(
-            f"The network's outputs for {int((~finite).sum())} of the {len(finite)} held-out "
-            "images hold NaN or infinity, and a gate flags every such image. Check the images and "
-            "the network."
-        )
+    require_finite(outputs, detector)
     calibrating, rows = split_held_out(len(held_out), share, false_alarm_rate)
     if "calibration" in found.others:
         detector.recalibrate(found.others["calibration"].outputs, found.ood)
