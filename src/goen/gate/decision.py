@@ -106,7 +106,8 @@ def decide(
         confidence=confidence,
         score=score,
         p_value=compare(lowest, label, reference),
-        is_ood=lowest > (threshold[label] if threshold.ndim else threshold),
+        # Not ">": a score of NaN, which a detector may give for finite outputs, is flagged.
+        is_ood=~(lowest <= (threshold[label] if threshold.ndim else threshold)),
         cues=cues,
         cue_p_values=cue_p_values(reference, unusual) if reference.cues else None,
         probability=probability,
@@ -135,7 +136,7 @@ def _p_values(ordered: Tensor, values: Tensor) -> Tensor:
 
 def finite_rows(outputs: Outputs, detector: Detector) -> Tensor | None:
     """Which images have finite logits and features; ``None`` if all have."""
-    parts = [outputs.logits, *(outputs.features[name] for name in detector.features)]
+    parts = [outputs.logits, *(outputs.feature(name) for name in detector.features)]
     tracing = torch.compiler.is_compiling()
     if not tracing and all(sums_are_finite(part) for part in parts):
         return None

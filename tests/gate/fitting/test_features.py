@@ -254,6 +254,21 @@ def test_what_cannot_be_fitted_is_a_sentence(
         Gate.fit_outputs(train, labels, held_out)  # type: ignore[arg-type]
 
 
+def test_a_detector_that_takes_gradients_needs_a_network() -> None:
+    with pytest.raises(UsageError, match="takes gradients of a network"):
+        Gate.fit_outputs(
+            given("logits", X), LABELS, given("logits", HELD_OUT), detector=goen.detectors.ODIN()
+        )
+
+
+def test_outputs_without_the_feature_are_a_sentence() -> None:
+    gate = Gate.fit(
+        trained(), digits().train, digits().validation, layers=LAYERS, preprocess=preprocess
+    )
+    with pytest.raises(UsageError, match="feature"):
+        gate.predict_outputs(Outputs(torch.zeros(2, 7), {}))
+
+
 def test_several_classes_need_labels() -> None:
     with pytest.raises(UsageError, match="2 classes need labels"):
         Gate.fit_outputs(X, None, HELD_OUT, classes=("a", "b"))

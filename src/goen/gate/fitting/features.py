@@ -56,6 +56,8 @@ def fit_to_features(
     is_classifier = network.has_logits and network.num_classes > 1
     if detector is None:
         detector = GoenM(logit_cues=("entropy",) if is_classifier else ())
+    if detector.needs_gradient:
+        raise UsageError(f"{detector} takes gradients of a network, and features have none.")
     held_out, calibration, ood = given.held_out, given.calibration, given.ood
     true_labels = _own_labels(held_out)
     if given.held_out_labels is not None:
