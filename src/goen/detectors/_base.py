@@ -435,6 +435,9 @@ class Detector(ABC):
         unknown = sorted({*settings} - {*known})
         if unknown:
             raise ValueError(f"it has unknown settings: {', '.join(unknown)[:200]}")
+        for name, value in settings.items():
+            if isinstance(known[name].default, bool) and not isinstance(value, bool):
+                raise ValueError(f"its {name} should be true or false, got {str(value)[:80]!r}")
         try:
             return cls(**{name: cls._setting(name, value) for name, value in settings.items()})
         except TypeError as error:
