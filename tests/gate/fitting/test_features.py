@@ -269,6 +269,19 @@ def test_outputs_without_the_feature_are_a_sentence() -> None:
         gate.predict_outputs(Outputs(torch.zeros(2, 7), {}))
 
 
+@pytest.mark.parametrize("name", ["goen_m", "goen", "knn"])
+def test_a_detector_that_was_fitted_before_begins_anew(name: str) -> None:
+    """It could keep held-out rows among its neighbours, and nearly all others would be flagged."""
+    detector = goen.detectors.make_detector(name)
+    given_before, labels = (torch.from_numpy(part) for part in (HELD_OUT, HELD_OUT_LABELS))
+    logits = given_before @ torch.tensor(CENTRES).float().T
+    detector.fit(Outputs(logits, {"clip": given_before}), labels)
+    sets = given("logits", X), LABELS, given("logits", HELD_OUT)
+    fitted, new = (Gate.fit_outputs(*sets, detector=one) for one in (detector, name))
+    for key, value in new.detector.state().items():
+        assert torch.equal(fitted.detector.state()[key], value)
+
+
 def test_several_classes_need_labels() -> None:
     with pytest.raises(UsageError, match="2 classes need labels"):
         Gate.fit_outputs(X, None, HELD_OUT, classes=("a", "b"))

@@ -37,10 +37,11 @@ def fit_gate(
     classes: Sequence[str],
     made_from: str,
 ) -> AnyGate:
-    """A gate, an object of ``make``, of this network and a detector that is not fitted yet.
+    """A gate, an object of ``make``, of this network and a detector, which is fitted anew.
 
     ``made_from`` is where the model comes from, for the manifest.
     """
+    detector.forget()  # what it was fitted on before may be among the held-out images
     with evaluating(network):
         outputs = try_network(network, detector.prepare_network(network), sets.first)
         names = name_classes(classes, outputs.logits.shape[1])
