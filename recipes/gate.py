@@ -114,7 +114,7 @@ def main(
         for each in networks:
             round_to_half(each)
     network = FlipAveraged(networks[0] if len(networks) == 1 else LogitEnsemble(networks)).eval()
-    sets = {"train": p.train, "calibration": p.calibration_id, "held-out": p.held_out}
+    sets = {"train": p.train, "calibration": p.calibration_id, "held_out": p.held_out}
     detector = goen_m_for(networks[0], recipe.rows)
     assert detector.layers is not None
     fitted_on, calibration, held_out = (
@@ -130,9 +130,8 @@ def main(
             "seeds": list(seeds),
         },
         "network": "+".join(each.key for each in trained),
-        "splits": {role: images.to_json() for role, images in sets.items()},
     }
-    gate = gate_of(network, detector, p.held_out, held_out, 0.05, metadata)
+    gate = gate_of(network, detector, sets, held_out, 0.05, metadata)
     bundled = recipe.bundled and seed == SEED
     folder = BUNDLED / name if bundled else OTHER_SEEDS / f"{name}-{seed}"
     folder.mkdir(parents=True, exist_ok=True)

@@ -95,7 +95,7 @@ def scored(gate: Gate, images: ImageSet, stages: Stages, name: str) -> dict[str,
         save_file({k: np.ascontiguousarray(v, np.float64) for k, v in arrays.items()},
                   result / "scores.safetensors")  # fmt: skip
 
-    inputs = {"gate": str(gate.facts["network"]), "images": images.fingerprint, "revision": 1}
+    inputs = {"gate": str(gate.metadata["network"]), "images": images.fingerprint, "revision": 1}
     return load_file(stages.run("monitor-scores", inputs, make, about=name) / "scores.safetensors")
 
 

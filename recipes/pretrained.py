@@ -106,7 +106,7 @@ def measure(data_dir: Path | None, size: int, runs: Path) -> Measured:
     """Pass every set through both networks, or read what was kept."""
     sets = image_sets(data_dir)
     gate = goen.load(BUNDLED)
-    network = str(gate.facts["network"])
+    network = str(gate.metadata["network"])
     small = Frozen(Bundled(gate), network, runs / f"pretrained-{BUNDLED}")
     large = pretrained(size, runs)
     return Measured(
@@ -199,7 +199,7 @@ def cifar10(measured: Measured, seed: int, methods: Iterable[str] = GATES) -> It
 def bundled(measured: Measured) -> Iterable[Result]:
     """The bundled gate as it is, on the same images."""
     gate = goen.load(BUNDLED)
-    splits: Any = gate.facts["splits"]
+    splits: Any = gate.metadata["splits"]
     known = {role: (f"{s['name']}:{s['fingerprint']}",) for role, s in splits.items()}
     origin = Origin(
         BUNDLED, "full", SEEDS[0], measured.networks["w16"], known["train"], known["held-out"]

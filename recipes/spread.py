@@ -44,7 +44,7 @@ def one(seed: int, threads: int) -> None:
         "flagged": {name: round(value, 4) for name, value in flagged.items()},
         "goen_auroc": {name: round(value, 4) for name, value in auroc.items()},
     }
-    facts = json.loads(json.dumps(dict(gate.facts)))  # as the manifest of a saved gate has them
+    facts = json.loads(json.dumps(dict(gate.metadata)))  # as the manifest of a saved gate has them
     print(json.dumps({"training": training, "settings": run_settings(Manifest(facts))}))
 
 

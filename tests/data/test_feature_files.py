@@ -121,6 +121,13 @@ def test_an_array_is_no_archive(tmp_path: Path) -> None:
         read_features(tmp_path / "rows.npz")
 
 
+def test_an_archive_is_no_array(tmp_path: Path) -> None:
+    with (tmp_path / "rows.npy").open("wb") as file:
+        np.savez(file, a=X)
+    with pytest.raises(DataCorrupt, match=r"an archive of arrays; name it \.npz"):
+        read_features(tmp_path / "rows.npy")
+
+
 def test_other_files(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"\.npy, \.npz, .* got .*rows\.csv"):
         read_features(tmp_path / "rows.csv")
@@ -286,6 +293,7 @@ def test_a_classifier_written_by_hand_reads_the_last_feature(tmp_path: Path) -> 
         ("classifier.weight", np.eye(2, 4)),
         ("classifier.weight", np.eye(3, 4, dtype=int)),
         ("classifier.bias", np.zeros(2)),
+        ("classifier.bias", np.zeros(3, complex)),
     ):
         np.savez(tmp_path / "bad.npz", **arrays | {name: value})
         with pytest.raises(DataCorrupt, match=r"cannot be read: classifier\.weight should be"):

@@ -374,6 +374,8 @@ def test_settings_of_other_names_and_types_are_refused() -> None:
         ReAct.from_settings({"percentile": "high"})
     with pytest.raises(ValueError, match="its settings are of the wrong type"):
         GoenM.from_settings({"layers": 3})
+    with pytest.raises(ValueError, match="normalise should be true or false, got '"):
+        Mahalanobis.from_settings({"normalise": {}})
     assert KNN.from_settings({"feature": ["a", "b"]}).feature == ("a", "b")
 
 

@@ -9,6 +9,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from goen.detectors import Detector
 from goen.gate import Gate
 from goen.outputs import Outputs
 from goen.scoring.pipeline import ScoreSettings, score
@@ -125,3 +126,30 @@ def test_goen_score_gives_every_file_its_row(
     assert rows[1]["score"] is None
     assert rows[6]["error"].endswith("missing.png does not exist.")
     assert (counts.scored, counts.unreadable) == (5, 2)
+
+
+class Cosine(Detector):
+    """A detector whose score is NaN for a row of zeros."""
+
+    name = "cosine"
+
+    def __init__(self, *, feature: str | None = None) -> None:
+        self.feature = feature
+
+    def _fit(self, outputs: Outputs, labels: Tensor) -> None:
+        self.mean_ = self.feature_rows(outputs).mean(dim=0)
+
+    def _score(self, outputs: Outputs) -> Tensor:
+        rows = self.feature_rows(outputs)
+        return -(rows @ self.mean_) / rows.norm(dim=1)
+
+
+def test_a_score_of_nan_is_flagged_as_its_p_value_says() -> None:
+    rng = np.random.default_rng(0)
+    train, held_out, new = (rng.normal(size=(n, 4)).astype(np.float32) for n in (50, 99, 5))
+    new[2] = 0
+    gate = Gate.fit_outputs(train, None, held_out, detector=Cosine(), false_alarm_rate=0.1)
+    found = gate.predict_outputs(new)
+    assert np.isnan(found.score[2])
+    assert found.is_ood[2]
+    assert (found.is_ood == (found.p_value <= 0.1)).all()

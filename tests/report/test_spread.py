@@ -62,8 +62,8 @@ def test_the_recorded_trainings_are_those_of_the_demo() -> None:
 
 def test_a_run_without_options_has_the_spread() -> None:
     p = protocol("digits")
-    used = {"train": p.train, "calibration": p.calibration_id, "held-out": p.held_out}
-    used |= {f"calibration OOD {name}": images for name, images in p.calibration_ood.items()}
+    used = {"train": p.train, "calibration": p.calibration_id, "held_out": p.held_out}
+    used |= {f"ood {name}": images for name, images in p.calibration_ood.items()}
     metadata = {
         "recipe": RunConfig().preset_for(p).to_json(),
         "run": asdict(RunConfig()),

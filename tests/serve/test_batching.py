@@ -280,3 +280,25 @@ def test_a_request_that_is_given_up_does_not_end_the_queue(fails: bool) -> None:
     with queue_of(predict, limits, lambda p, seconds: counted.append(len(p))) as queue:
         run(requests())
     assert counted == [1] * (1 if fails else 2)
+
+
+def test_images_of_a_failed_request_are_counted_until_they_are_done() -> None:
+    """Else requests that fail could fill the memory behind the limit of the queue."""
+    slow = Slow(1)
+
+    def broken() -> Pixels:
+        raise ValueError("no image")
+
+    async def requests() -> None:
+        failing = asyncio.create_task(queue.score([broken, slow]))
+        await until(lambda: queue._coming == 1)
+        await asyncio.sleep(0.05)
+        held = queue.held
+        slow.decoded.set()
+        assert held == 2
+        with pytest.raises(ValueError, match="no image"):
+            await failing
+        assert await scores(queue, 4) == [4]
+
+    with queue_of(prediction, BatchLimits(2, 0, 2)) as queue:
+        run(requests())

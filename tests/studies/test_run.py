@@ -23,7 +23,7 @@ from torch import Tensor
 import goen
 from goen.data import Protocol
 from goen.data.protocol import VALIDATION_SEED
-from goen.errors import ArtifactError, FitError, UsageError
+from goen.errors import ArtifactError, FitError, LeakError, UsageError
 from goen.io.results import read_results
 from goen.io.stages import Stages
 from goen.models.placement import find_device
@@ -450,3 +450,18 @@ def test_the_folder_may_be_a_text(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="Unknown preset 'none'"):  # after the folder was made
         run(RunConfig(preset="none"), tiny_protocol(), str(tmp_path / "out"))
     assert (tmp_path / "out").is_dir()
+
+
+def test_an_update_of_its_gate_notices_the_images_of_the_run(
+    finished: Path, protocol: Protocol
+) -> None:
+    gate = goen.load(finished / "run")
+    for images, role in ((protocol.validation, "calibration"), (protocol.train, "train")):
+        rows = images.take(range(1, len(images)))  # not the set itself, which has a fingerprint
+        with pytest.raises(LeakError, match=f"images of held_out are in the gate's {role} already"):
+            gate.update(held_out=rows)
+    again = gate.update(held_out=protocol.held_out).gate
+    assert again.threshold == pytest.approx(gate.threshold)
+    kind = {"other": protocol.evaluation["unseen-digits"].images}
+    with pytest.raises(UsageError, match="every kind of OOD images again: noise, photographs"):
+        gate.update(held_out=protocol.held_out, ood=kind)

@@ -218,10 +218,11 @@ def _classifier(arrays: dict[str, NDArray[Any]]) -> LinearClassifier | None:
         raise ValueError(f"{_WEIGHT} is of feature {feature!r} and {_LOGITS}; got {[*arrays]}")
     expected = arrays[_LOGITS].shape[1:] + arrays[feature].shape[1:]
     bias = np.zeros(len(weight), weight.dtype) if bias is None else bias
-    if weight.shape != expected or bias.shape != expected[:1] or weight.dtype.kind != "f":
+    kinds = (weight.dtype.kind, bias.dtype.kind)
+    if weight.shape != expected or bias.shape != expected[:1] or kinds != ("f", "f"):
         raise ValueError(
             f"{_WEIGHT} should be floats {expected} and {_BIAS} {expected[:1]}, got "
-            f"{weight.shape} of {weight.dtype} and {bias.shape}"
+            f"{weight.shape} of {weight.dtype} and {bias.shape} of {bias.dtype}"
         )
     return LinearClassifier(_full(weight), _full(bias), feature)
 
@@ -233,7 +234,10 @@ def _full(values: NDArray[Any]) -> Tensor:
 def _read(file: Path) -> dict[str, NDArray[Any]]:
     if file.suffix == ".npy":
         # Mapped, so that rows are read when they are needed.
-        return {FEATURES: np.load(file, mmap_mode="r", allow_pickle=False)}
+        found = np.load(file, mmap_mode="r", allow_pickle=False)
+        if not isinstance(found, np.ndarray):  # NumPy goes by the content, not by the name
+            raise ValueError("it is an archive of arrays; name it .npz")
+        return {FEATURES: found}
     if file.suffix == ".npz":
         return read_arrays(file)
     return _read_safetensors(file) if file.suffix == ".safetensors" else _read_parquet(file)

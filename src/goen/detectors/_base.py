@@ -196,7 +196,7 @@ class Detector(ABC):
             FitError: outputs that the method cannot be fitted on.
         """
         with self._unchanged_by_errors():
-            self._forget()
+            self.forget()
             self._begin(outputs, labels)
             calibrating = self.calibrates(with_ood=bool(ood))
             if calibrating and held_out is None:
@@ -219,7 +219,7 @@ class Detector(ABC):
     @final
     def fit_training(self, outputs: Outputs, labels: Tensor) -> Self:
         """The part of ``fit`` that reads training images; ``calibrate`` is the other."""
-        self._forget()
+        self.forget()
         self._begin(outputs, labels)
         self._learn(outputs, labels)
         return self
@@ -351,7 +351,7 @@ class Detector(ABC):
         return found.weight.to(device, torch.float64), found.bias.to(device, torch.float64)
 
     @final
-    def _forget(self) -> None:
+    def forget(self) -> None:
         """Remove what was fitted."""
         for name in [name for name in vars(self) if name.endswith("_")]:
             del vars(self)[name]
@@ -435,6 +435,9 @@ class Detector(ABC):
         unknown = sorted({*settings} - {*known})
         if unknown:
             raise ValueError(f"it has unknown settings: {', '.join(unknown)[:200]}")
+        for name, value in settings.items():
+            if isinstance(known[name].default, bool) and not isinstance(value, bool):
+                raise ValueError(f"its {name} should be true or false, got {str(value)[:80]!r}")
         try:
             return cls(**{name: cls._setting(name, value) for name, value in settings.items()})
         except TypeError as error:
@@ -454,7 +457,7 @@ class Detector(ABC):
         Raises:
             ValueError: a tensor that this detector cannot have learnt; the message names it.
         """
-        self._forget()
+        self.forget()
         self.widths_, self.num_classes_ = dict(widths), classes
         self._load(Tensors.of(state))
         self._prepare()

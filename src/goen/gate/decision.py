@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from goen.detectors import Detector
+from goen.errors import FitError
 from goen.functional._rows import sums_are_finite
 from goen.functional.combination import count_at_least
 from goen.gate.threshold import HeldOut
@@ -105,7 +106,8 @@ def decide(
         confidence=confidence,
         score=score,
         p_value=compare(lowest, label, reference),
-        is_ood=lowest > (threshold[label] if threshold.ndim else threshold),
+        # Not ">": a score of NaN, which a detector may give for finite outputs, is flagged.
+        is_ood=~(lowest <= (threshold[label] if threshold.ndim else threshold)),
         cues=cues,
         cue_p_values=cue_p_values(reference, unusual) if reference.cues else None,
         probability=probability,
@@ -134,12 +136,27 @@ def _p_values(ordered: Tensor, values: Tensor) -> Tensor:
 
 def finite_rows(outputs: Outputs, detector: Detector) -> Tensor | None:
     """Which images have finite logits and features; ``None`` if all have."""
-    parts = [outputs.logits, *(outputs.features[name] for name in detector.features)]
+    parts = [outputs.logits, *(outputs.feature(name) for name in detector.features)]
     tracing = torch.compiler.is_compiling()
     if not tracing and all(sums_are_finite(part) for part in parts):
         return None
     finite = torch.stack([torch.isfinite(part).all(dim=1) for part in parts]).all(dim=0)
     return None if not tracing and bool(finite.all()) else finite
+
+
+def require_finite(held_out: Outputs, detector: Detector) -> None:
+    """Refuse held-out images that are not finite: always flagged, they can set no threshold.
+
+    Raises:
+        FitError: naming how many there are.
+    """
+    finite = finite_rows(held_out, detector)
+    if finite is not None:
+        raise FitError(
+            f"The network's outputs for {int((~finite).sum())} of the {len(finite)} held-out "
+            "images hold NaN or infinity, and a gate flags every such image. Check the images and "
+            "the network."
+        )
 
 
 def _with_zeros(outputs: Outputs, finite: Tensor) -> Outputs:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from logging import getLogger
+from typing import cast
 
 import numpy as np
 
@@ -95,17 +96,20 @@ class BatchQueue:
             )
         self.held += count
         try:
-            return await asyncio.gather(*map(self._score, makers))
+            # All of them, also after an error: what is still decoded or waiting stays counted.
+            found = await asyncio.gather(*map(self._score, makers), return_exceptions=True)
         finally:
             self.held -= count
+        for one in found:
+            if isinstance(one, BaseException) and not isinstance(one, Rejected):
+                raise one
+        return cast("list[tuple[Pixels, Prediction] | Rejected]", found)
 
-    async def _score(self, make: Callable[[], Pixels]) -> tuple[Pixels, Prediction] | Rejected:
+    async def _score(self, make: Callable[[], Pixels]) -> tuple[Pixels, Prediction]:
         loop = asyncio.get_running_loop()
         self._coming += 1
         try:
             image = await loop.run_in_executor(self._pool, make)
-        except Rejected as rejected:
-            return rejected
         finally:
             self._coming -= 1
             self._changed.set()

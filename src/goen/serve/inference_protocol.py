@@ -258,7 +258,7 @@ def infer_outputs(
     found = as_outputs(concatenate([*scored]) if scored else gate.predict(none))
     if threshold is not None:
         line = threshold[found["label"]] if gate.per_class else threshold
-        found["is_ood"] = found["score"] - gate.score_tolerance > line
+        found["is_ood"] = ~(found["score"] - gate.score_tolerance <= line)  # NaN is flagged
     return found
 
 

@@ -1,5 +1,6 @@
 """``goen run``: train, fit, calibrate, set the threshold, evaluate. Each stage is computed once."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
@@ -10,13 +11,15 @@ from torch import nn
 from goen.checks import check_choice, check_number
 from goen.data.imageset import ImageSet
 from goen.data.input_spec import ImageInputs
-from goen.data.inputs import as_stream
+from goen.data.inputs import as_stream, image_hashes
 from goen.data.protocol import Protocol
 from goen.detectors import Detector, Goen
 from goen.errors import UsageError
 from goen.functional.conformal import threshold
 from goen.gate import Gate, HeldOut
+from goen.gate.decision import require_finite
 from goen.gate.fitting.passes import gather
+from goen.gate.fitting.sets import OOD
 from goen.gate.threshold import COMPARED_IMAGES
 from goen.io.manifest import JsonObject
 from goen.io.stages import Stages, alone_in, summarised
@@ -192,22 +195,17 @@ def _make_gate(config: RunConfig, experiment: Experiment, fitted: FittedMethod) 
     used = {
         "train": protocol.train,
         "calibration": protocol.calibration_id,
-        "held-out": protocol.held_out,
-        **{f"calibration OOD {n}": images for n, images in protocol.calibration_ood.items()},
+        "held_out": protocol.held_out,
+        **{f"{OOD}{name}": images for name, images in protocol.calibration_ood.items()},
     }
-    metadata: JsonObject = {
-        "recipe": experiment.preset.to_json(),
-        "run": asdict(config),
-        "splits": {role: images.to_json() for role, images in used.items()},
-    }
-    rate = config.false_alarm_rate
-    return gate_of(network, detector, protocol.held_out, outputs, rate, metadata)
+    metadata: JsonObject = {"recipe": experiment.preset.to_json(), "run": asdict(config)}
+    return gate_of(network, detector, used, outputs, config.false_alarm_rate, metadata)
 
 
 def gate_of(
     network: nn.Module,
     detector: Detector,
-    held_out: ImageSet,
+    sets: Mapping[str, ImageSet],
     outputs: Outputs,
     false_alarm_rate: float,
     metadata: JsonObject,
@@ -217,11 +215,13 @@ def gate_of(
     Args:
         network: of the gate.
         detector: fitted.
-        held_out: images that neither trained nor calibrated anything.
-        outputs: of the network that the detector scores, for these images.
+        sets: by role, as of ``Gate.fit``; ``held_out`` neither trained nor calibrated anything.
+        outputs: of the network that the detector scores, for the held-out images.
         false_alarm_rate: upper bound on the probability that an ID image is flagged.
-        metadata: of the gate.
+        metadata: of the gate; the sets are added.
     """
+    require_finite(outputs, detector)
+    held_out = sets["held_out"]
     few = held_out.take(range(min(COMPARED_IMAGES, len(held_out))))
     running = detector.prepare_network(network)
     tried = gather(running, as_stream(few, few.name, len(few)), detector.features)
@@ -237,5 +237,6 @@ def gate_of(
         false_alarm_rate=false_alarm_rate,
         classes=held_out.classes,
         inputs=ImageInputs(*held_out.image_shape),
-        metadata=metadata,
+        metadata={**metadata, "splits": {role: part.to_json() for role, part in sets.items()}},
+        image_hashes={role: image_hashes(part.digests) for role, part in sets.items()},
     )

@@ -72,6 +72,18 @@ def test_without_labels_it_is_a_novelty_detector(
     assert loaded.predict_outputs(np.load(tmp_path / "ood.npy")).is_ood.mean() > 0.8
 
 
+def test_the_labels_of_a_calibration_file_are_read(tmp_path: Path) -> None:
+    files = {}
+    for name, count, seed in (("train", 300, 0), ("held", 200, 1), ("calibration", 100, 2)):
+        file = rows(tmp_path / f"{name}.npz", count, seed)
+        with np.load(file) as found:
+            files[name] = rows(file, count, seed, logits=found["clip"][:, :3])
+    command = ["fit", "--features", str(files["train"]), "--held-out", str(files["held"])]
+    command += ["--detector", "temperature_scaling", "--calibration", str(files["calibration"])]
+    assert main([*command, "--out", str(tmp_path / "gate")]) == 0
+    assert len(goen.load(tmp_path / "gate").held_out) == 200
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

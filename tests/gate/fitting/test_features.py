@@ -2,6 +2,7 @@
 
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -46,7 +47,7 @@ def gate_of(kind: str) -> Gate:
     )  # fmt: skip
 
 
-def given(kind: str, values: np.ndarray) -> object:
+def given(kind: str, values: np.ndarray) -> Any:
     if kind == "no classes":
         return values
     return {"clip": values} | ({"logits": values @ CENTRES.T} if kind == "logits" else {})
@@ -201,6 +202,31 @@ def test_a_row_that_is_not_finite_is_flagged() -> None:
     assert np.isfinite(found.score[[0, 2, 3]]).all()
 
 
+@pytest.mark.parametrize("detector", ["energy", "knn", "goen", "goen_m"])
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_held_out_rows_that_are_not_finite_set_no_threshold(detector: str, value: float) -> None:
+    """New rows like these are always flagged: with them the rate would be above what was asked."""
+    held_out = given("logits", HELD_OUT)
+    held_out["logits"][100:200, 0] = value
+    with pytest.raises(FitError, match="for 100 of the 600 held-out images hold NaN or infinity"):
+        Gate.fit_outputs(given("logits", X), LABELS, held_out, detector=detector)
+
+
+def test_calibration_outputs_keep_their_labels() -> None:
+    def outputs(values: np.ndarray, labels: np.ndarray) -> Outputs:
+        clip, numbers = torch.from_numpy(values), torch.from_numpy(labels)
+        return Outputs(clip @ torch.tensor(CENTRES).float().T, {"clip": clip}, labels=numbers)
+
+    gate = Gate.fit_outputs(
+        outputs(X, LABELS),
+        LABELS,
+        outputs(HELD_OUT, HELD_OUT_LABELS),
+        detector="temperature_scaling",
+        calibration=outputs(NEW, NEW_LABELS),
+    )
+    assert len(gate.held_out) == len(HELD_OUT)
+
+
 @pytest.mark.parametrize(
     ("train", "labels", "held_out", "message"),
     [
@@ -226,6 +252,34 @@ def test_what_cannot_be_fitted_is_a_sentence(
     error = LeakError if message == "LeakError" else UsageError
     with pytest.raises(error, match="shares" if error is LeakError else message):
         Gate.fit_outputs(train, labels, held_out)  # type: ignore[arg-type]
+
+
+def test_a_detector_that_takes_gradients_needs_a_network() -> None:
+    with pytest.raises(UsageError, match="takes gradients of a network"):
+        Gate.fit_outputs(
+            given("logits", X), LABELS, given("logits", HELD_OUT), detector=goen.detectors.ODIN()
+        )
+
+
+def test_outputs_without_the_feature_are_a_sentence() -> None:
+    gate = Gate.fit(
+        trained(), digits().train, digits().validation, layers=LAYERS, preprocess=preprocess
+    )
+    with pytest.raises(UsageError, match="feature"):
+        gate.predict_outputs(Outputs(torch.zeros(2, 7), {}))
+
+
+@pytest.mark.parametrize("name", ["goen_m", "goen", "knn"])
+def test_a_detector_that_was_fitted_before_begins_anew(name: str) -> None:
+    """It could keep held-out rows among its neighbours, and nearly all others would be flagged."""
+    detector = goen.detectors.make_detector(name)
+    given_before, labels = (torch.from_numpy(part) for part in (HELD_OUT, HELD_OUT_LABELS))
+    logits = given_before @ torch.tensor(CENTRES).float().T
+    detector.fit(Outputs(logits, {"clip": given_before}), labels)
+    sets = given("logits", X), LABELS, given("logits", HELD_OUT)
+    fitted, new = (Gate.fit_outputs(*sets, detector=one) for one in (detector, name))
+    for key, value in new.detector.state().items():
+        assert torch.equal(fitted.detector.state()[key], value)
 
 
 def test_several_classes_need_labels() -> None:

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -18,6 +18,7 @@ from goen.data.images.array_files import read_array_header
 from goen.data.imageset import ImageSet
 from goen.data.sets.folders import image_files, open_image_set
 from goen.errors import DataCorrupt, UsageError
+from goen.features.precomputed import LOGITS, Features
 from goen.gate import Gate
 from goen.io.arrays import is_array_file
 
@@ -102,12 +103,19 @@ class FitOptions:
         def arrays(name: str) -> dict[str, NDArray[Any]]:
             return dict(read_features(Path(name)).arrays)
 
+        def labelled(name: str) -> Features:
+            found = read_features(Path(name))
+            numbers = class_numbers(found, names, Path(name))
+            if numbers is None or LOGITS not in found.arrays:
+                return found.arrays
+            return replace(found, labels=numbers).outputs()
+
         gate = Gate.fit_outputs(
             train.arrays if train.classifier is None else train.outputs(),
             class_numbers(train, names, features),
             held_out.arrays,
             detector=None if self.detector == "goen_m" else self.detector,
-            calibration=self.calibrating(arrays),
+            calibration=self.calibrating(labelled),
             held_out_labels=class_numbers(held_out, names, Path(self.held_out)),
             ood=self.by_kind(arrays) or None,
             false_alarm_rate=self.false_alarm_rate,
@@ -121,7 +129,7 @@ class FitOptions:
         images = not is_tensor_file(train)
         training: Any
         load: Callable[[str], Any] = _read_unlabelled
-        labelled = load
+        labelled: Callable[[str], Any]
         if images:
             from goen.report.pages.fit import write_fit_page  # it imports Matplotlib: a second
 
@@ -144,6 +152,10 @@ class FitOptions:
                     f"{train} has no labels: add an array labels, of class numbers or names."
                 )
             held_out, _ = read_inputs(own, self.held_out, names)
+
+            def labelled(name: str) -> Any:
+                return read_inputs(own, name, names)[0]
+
         ood = self.by_kind(load)
         gate = Gate.fit(
             own.loaded.model,

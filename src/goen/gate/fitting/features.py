@@ -56,8 +56,10 @@ def fit_to_features(
     is_classifier = network.has_logits and network.num_classes > 1
     if detector is None:
         detector = GoenM(logit_cues=("entropy",) if is_classifier else ())
+    if detector.needs_gradient:
+        raise UsageError(f"{detector} takes gradients of a network, and features have none.")
     held_out, calibration, ood = given.held_out, given.calibration, given.ood
-    true_labels: Array | None = held_out.labels if isinstance(held_out, Outputs) else None
+    true_labels = _own_labels(held_out)
     if given.held_out_labels is not None:
         true_labels = _whole_numbers("held_out", given.held_out_labels)
     others: dict[str, Any] = {} if ood is None else {"ood": ood}
@@ -69,7 +71,7 @@ def fit_to_features(
         stream("held_out", held_out, true_labels),
         calibration
         if isinstance(calibration, float | None)
-        else stream("calibration", calibration),
+        else stream("calibration", calibration, _own_labels(calibration)),
         {kind: stream(kind, rows) for kind, rows in others.items()},
         false_alarm_rate=false_alarm_rate,
         batch_size=batch_size,
@@ -129,6 +131,10 @@ def _labels(
     if classes is not None and len(classes) > 1:
         raise UsageError(f"{len(classes)} classes need labels; without labels there is one class.")
     return torch.zeros(len(next(iter(train.values()))), dtype=torch.int64)
+
+
+def _own_labels(rows: Features) -> Array | None:
+    return rows.labels if isinstance(rows, Outputs) else None
 
 
 def _whole_numbers(name: str, labels: Array) -> Array:

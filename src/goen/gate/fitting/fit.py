@@ -14,6 +14,7 @@ from goen.errors import UsageError, warn
 from goen.features.extractor import FeatureExtractor
 from goen.features.precomputed import Precomputed
 from goen.gate.base import BaseGate
+from goen.gate.decision import require_finite
 from goen.gate.fitting.passes import HeldOutPass, Passes, TrainingPass, run_passes, try_network
 from goen.gate.fitting.sets import FitSets, describe_stream, split_held_out, warn_of_copies
 from goen.gate.threshold import FitDiagnostics, HeldOut, is_clearly_above, is_near_chance
@@ -36,10 +37,11 @@ def fit_gate(
     classes: Sequence[str],
     made_from: str,
 ) -> AnyGate:
-    """A gate, an object of ``make``, of this network and a detector that is not fitted yet.
+    """A gate, an object of ``make``, of this network and a detector, which is fitted anew.
 
     ``made_from`` is where the model comes from, for the manifest.
     """
+    detector.forget()  # what it was fitted on before may be among the held-out images
     with evaluating(network):
         outputs = try_network(network, detector.prepare_network(network), sets.first)
         names = name_classes(classes, outputs.logits.shape[1])
@@ -87,6 +89,7 @@ def calibrate(
     """
     held_out = found.others["held_out"]
     outputs = held_out.outputs
+    require_finite(outputs, detector)
     calibrating, rows = split_held_out(len(held_out), share, false_alarm_rate)
     if "calibration" in found.others:
         detector.recalibrate(found.others["calibration"].outputs, found.ood)
