@@ -174,6 +174,17 @@ def test_without_labels_there_is_no_accuracy(tmp_path: Path) -> None:
     assert [card["truth"] for card in cards] == [None] * 5
 
 
+def test_a_single_cue_is_drawn_once(tmp_path: Path) -> None:
+    p = digits()
+    gate = Gate.fit(
+        *(trained(), p.train, p.validation), detector="energy", layers=LAYERS, preprocess=preprocess
+    )
+    write_fit_page(gate, p.validation, tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text()
+    assert gate.detector.description in text
+    assert "Histograms of the cue" not in text
+
+
 def test_an_accuracy_near_chance_is_a_warning(gate: Gate, tmp_path: Path) -> None:
     assert gate.diagnostics is not None
     wrong = replace(gate.diagnostics, truth=(gate.diagnostics.predicted + 1) % 7)

@@ -174,7 +174,8 @@ _QUANTITIES = {"entropy": "entropy of the softmax", "energy": "energy of the log
 
 def _cues(gate: Gate, diagnostics: FitDiagnostics) -> Section:
     detector, drawings = gate.detector, []
-    for column, name in enumerate(detector.cue_names):
+    several = len(detector.cue_names) > 1  # a single cue is the score, which is drawn above
+    for column, name in enumerate(detector.cue_names if several else ()):
         by_set = {"held-out (ID)": diagnostics.cues[:, column]}
         for kind, cues in detector.ood_cues_.items():
             by_set[f"{kind} (OOD)"] = cues[:, column].numpy()
@@ -186,7 +187,7 @@ def _cues(gate: Gate, diagnostics: FitDiagnostics) -> Section:
                 f"Histograms of the cue {name} of {', '.join(by_set)}.",
             )
         )
-    blocks: list[PageBlock] = [detector.description, drawings]
+    blocks: list[PageBlock] = [detector.description, *([drawings] if drawings else [])]
     if detector.cue_weights:
         rows = [(name, f"{weight:.3f}") for name, weight in detector.cue_weights.items()]
         blocks.append(FactTable(("cue", "weight"), rows))
