@@ -3,6 +3,7 @@
 import struct
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -306,3 +307,16 @@ def test_a_classifier_written_by_hand_reads_the_last_feature(tmp_path: Path) -> 
 def test_a_file_without_logits_is_no_outputs(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="Outputs have logits; the file has features"):
         read_features(write(tmp_path / "rows.npy")).outputs()
+
+
+def test_files_of_one_folder_have_one_classifier(tmp_path: Path) -> None:
+    outputs = written()
+    classifier = outputs.classifier
+    assert classifier is not None
+    write_features(tmp_path / "a.npz", outputs)
+    write_features(tmp_path / "b.npz", outputs)
+    assert len(read_features(tmp_path)) == 18
+    other = replace(classifier, bias=classifier.bias + 1)
+    write_features(tmp_path / "b.npz", replace(outputs, classifier=other), overwrite=True)
+    with pytest.raises(DataCorrupt, match="in their classes or classifier"):
+        read_features(tmp_path)

@@ -177,9 +177,9 @@ def _form(part: FeatureFile) -> tuple[object, ...]:
     """What the files of one folder have in common."""
     widths = {name: array.shape[1:] for name, array in part.arrays.items()}
     kind = None if part.labels is None else part.labels.dtype.kind
-    classifier = part.classifier
-    weights = classifier and (classifier.feature, classifier.weight.numpy().tobytes())
-    return widths, kind, part.classes, weights
+    found = part.classifier
+    numbers = found and [values.numpy().tobytes() for values in (found.weight, found.bias)]
+    return widths, kind, part.classes, found and found.feature, numbers
 
 
 def read_tensor_file(file: Path) -> FeatureFile:
