@@ -11,6 +11,7 @@ from goen.detectors import ODIN, Perturbed
 from goen.errors import UsageError
 from goen.extraction import extract
 from goen.features.extractor import FeatureExtractor
+from goen.gate import Gate
 from goen.models import NetworkConfig, ResNet18
 from goen.models.flip_averaging import FlipAveraged
 from goen.outputs import Outputs
@@ -230,6 +231,12 @@ def test_a_network_without_gradient_is_refused() -> None:
 
     with pytest.raises(UsageError, match="Cut's logits with respect to the images"):
         Perturbed(Cut())(grey(0.1, 0.2))
+
+
+def test_features_and_several_inputs_are_refused() -> None:
+    rows = np.random.default_rng(0).normal(size=(60, 4))
+    with pytest.raises(UsageError, match="needs one tensor, such as images, not features"):
+        Gate.fit_outputs({"clip": rows}, np.arange(60) % 2, {"clip": rows + 1}, detector="odin")
 
 
 def test_it_goes_through_the_one_loop_over_images(small_set: ImageSet) -> None:

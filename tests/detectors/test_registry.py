@@ -34,6 +34,12 @@ def test_a_name_gives_a_new_detector_with_its_settings() -> None:
         make_detector("mahalanobs")
 
 
+@pytest.mark.parametrize("given", [KNN, 7])
+def test_what_is_neither_a_name_nor_a_detector_is_refused(given: object) -> None:
+    with pytest.raises(UsageError, match=r"such as goen\.detectors\.KNN\(k=5\); got"):
+        make_detector(given)  # type: ignore[arg-type]
+
+
 def test_every_name_is_that_of_the_method_and_can_be_loaded_by_it() -> None:
     others = {key for key, make in DETECTORS.items() if make().name != key}
     assert others == {"mahalanobis_pp"}  # a setting of another

@@ -285,6 +285,18 @@ def test_a_driver_that_is_killed_goes_on_when_it_is_started_again(
     assert content(out) == content(whole)
 
 
+def test_the_workers_of_a_ray_of_their_own_end_with_it_and_are_not_killed(
+    gate: Gate, tmp_path: Path
+) -> None:
+    """Of one that is killed while it gets ready, Ray prints a line between the rows."""
+    gate.save(tmp_path / "gate")
+    folder = write_folder(tmp_path / "p", encoded(3))
+    code = "import sys, ray; ray.kill = None; from goen.cli.main import main; main(sys.argv[1:])"
+    words = ["score", str(folder), "--gate", str(tmp_path / "gate"), "--workers", "2"]
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, check=True)
+    assert [line[:1] for line in done.stdout.splitlines()] == [b"{"] * 3
+
+
 def test_without_ray_a_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     imported = builtins.__import__
 

@@ -117,6 +117,11 @@ class Detector(ABC):
         """Whether its fit needs ID images that are not training images."""
         return False
 
+    @property
+    def uses_ood(self) -> bool:
+        """Whether OOD images can take part in its fit."""
+        return self.calibrates(with_ood=True)
+
     def _calibrate(  # noqa: B027  (most need nothing)
         self, held_out: Outputs, ood: Mapping[str, Outputs]
     ) -> None:

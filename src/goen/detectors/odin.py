@@ -73,6 +73,12 @@ class Perturbed(nn.Module):
 
     def move(self, images: Tensor) -> tuple[Tensor, Outputs]:
         """The moved images, floats around [0, 1], and the outputs of the images themselves."""
+        if not isinstance(images, Tensor):
+            raise UsageError(
+                "ODIN moves the input of a network by its gradient, and needs one tensor, such as "
+                f"images, not features or several inputs ({type(images).__name__}). Choose another "
+                "detector."
+            )
         with torch.inference_mode(False), torch.enable_grad():
             # A copy, since what was made in inference mode cannot have a gradient.
             pixels = _as_floats(images.detach().clone()).requires_grad_()

@@ -98,6 +98,11 @@ def make_detector(detector: str | Detector) -> Detector:
     """
     if isinstance(detector, Detector):
         return detector
+    if not isinstance(detector, str):
+        raise UsageError(
+            "A detector is a name, such as 'knn', or an object, such as goen.detectors.KNN(k=5); "
+            f"got {detector!r}."
+        )
     if detector.startswith(_PYTORCH_OOD):
         return pytorch_ood(detector.removeprefix(_PYTORCH_OOD))
     if detector not in DETECTORS:

@@ -53,6 +53,10 @@ class TemperatureScaling(Detector):
     def calibrates(self, *, with_ood: bool) -> bool:
         return True
 
+    @property
+    def uses_ood(self) -> bool:
+        return False
+
     def _set_apart(self, outputs: Outputs, labels: Tensor) -> tuple[Outputs, Tensor, Outputs]:
         return outputs, labels, replace(outputs, labels=labels)
 

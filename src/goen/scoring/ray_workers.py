@@ -80,7 +80,7 @@ class RayWorkers:
             return  # all shards are there: no worker is needed
         ray = _import_ray()
         threads = settings.threads or 1
-        with connected(self, threads):
+        with connected(self, threads) as own:
             gpus = int((settings.device or "").startswith("cuda"))
             if gpus > ray.cluster_resources().get("GPU", 0):
                 raise UsageError(f"Ray finds no GPU for --device {settings.device}.")
@@ -95,7 +95,8 @@ class RayWorkers:
                         observer.merge(result.observed)
                     yield ScoredShard(task, [result.rows], result.engine)
             finally:
-                for one in made:
+                # Of one that is killed while it gets ready, Ray prints a line between the rows.
+                for one in [] if own else made:
                     ray.kill(one)
 
 
@@ -178,8 +179,10 @@ def _result(ray: ModuleType, done: Any, task: NumberedShard | None) -> Any:
 
 
 @contextmanager
-def connected(workers: RayWorkers, threads: int = 1) -> Iterator[None]:
+def connected(workers: RayWorkers, threads: int = 1) -> Iterator[bool]:
     """A connection to Ray: the one that is there, to a cluster, or to one for this job alone.
+
+    Yields whether it is for this job alone, so that its workers end with it.
 
     Args:
         workers: for whom there should be room.
@@ -187,7 +190,7 @@ def connected(workers: RayWorkers, threads: int = 1) -> Iterator[None]:
     """
     ray = _import_ray()
     if ray.is_initialized():
-        yield
+        yield False
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     stop, own_print = signal.getsignal(signal.SIGTERM), builtins.print
@@ -200,7 +203,7 @@ def connected(workers: RayWorkers, threads: int = 1) -> Iterator[None]:
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, stop)  # Ray has put its own there
     try:
-        yield
+        yield workers.cluster is None
     finally:
         ray.shutdown()
         builtins.print = own_print  # Ray may have put its own there, too

@@ -75,8 +75,9 @@ def test_only_what_needs_calibration_images_gets_them() -> None:
     apart = opened(GoenM(), calibration=digits().test)
     assert [*apart.streams] == ["train", "held_out", "calibration"]
     assert apart.share == 0.0
-    with pytest.raises(UsageError, match="does not use OOD images: leave ood out"):
-        opened(Energy(), ood=ood())
+    for fixed in (Energy(), TemperatureScaling()):
+        with pytest.raises(UsageError, match="does not use OOD images: leave ood out"):
+            opened(fixed, ood=ood())
     for detector, calibration in ((Energy(), 0.5), (Goen(), digits().test)):
         with pytest.raises(UsageError, match=r"uses no calibration images: leave calibration out"):
             opened(detector, calibration=calibration)

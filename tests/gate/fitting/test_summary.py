@@ -58,3 +58,12 @@ def test_without_ood_images_it_has_no_table_of_them(factory: str | None) -> None
     assert text.splitlines()[0] == f"A gate for {factory or 'tests.own_model:DigitNet'}"
     assert "AUROC" not in text
     assert text.endswith("Fitted without OOD images: the gate returns no probability of OOD.")
+
+
+def test_a_gate_of_features_with_ood_rows_has_a_probability() -> None:
+    rng = np.random.default_rng(0)
+    train, held_out = rng.normal(5, 1, size=(2, 200, 4))
+    labels = np.arange(200) % 2
+    gate = Gate.fit_outputs(train, labels, held_out, ood={"far": rng.normal(size=(50, 4))})
+    assert gate.detector.has_probability
+    assert "Fitted without OOD images" not in fit_summary(gate, {})

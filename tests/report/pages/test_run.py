@@ -49,6 +49,8 @@ def test_every_number_of_every_table_is_that_of_the_results(folder: Path) -> Non
         metric = "false_alarm_rate" if name == "test" else "flagged"
         r = results["gate", name, metric]
         assert cell.text == f"{r.value:.1%}{'†' * r.seen_in_calibration}"
+    marked = any(cell.text.endswith("†") for cell in found["flagged"].cells().values())
+    assert ("of this kind calibrated the gate" in page_text(folder)) == marked
     names = {"accuracy": "accuracy", "ECE (15 bins)": "ece", "NLL": "nll", "Brier score": "brier"}
     for (_, label, column), cell in found["classifier"].cells().items():
         assert cell.text == f"{results['classifier', label, names[column]].value:.4f}"

@@ -52,7 +52,7 @@ def fit_gate(
     train, held_out = found.train, found.others["held_out"]
     _warn_of_accuracy(train, held_out, len(names), is_model=not isinstance(network, Precomputed))
     warn_of_copies(sets.streams["held_out"])
-    if not found.ood and detector.calibrates(with_ood=True):
+    if not found.ood and detector.uses_ood:
         _log.info(
             "No OOD images were given: the gate decides by its p-values, with the same guarantee, "
             "and it returns no probability."

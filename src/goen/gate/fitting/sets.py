@@ -158,7 +158,7 @@ def ood_streams(
     else:
         kinds = [] if ood is None else [as_stream(ood, "ood", batch_size, inputs)]
         streams = {one.name: one for one in kinds}
-    if streams and not detector.calibrates(with_ood=True):
+    if streams and not detector.uses_ood:
         raise UsageError(f"{detector} does not use OOD images: leave ood out.")
     return {OOD + kind: stream for kind, stream in streams.items()}
 

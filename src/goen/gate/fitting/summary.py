@@ -59,6 +59,6 @@ def fit_summary(gate: BaseGate, ood: Mapping[str, ImageSet]) -> str:
         prediction = gate.predict(images)
         auroc = ood_metrics(gate.held_out.scores, prediction.score).auroc
         lines.append(f"  {kind:<28} {auroc:6.3f}   {np.mean(prediction.is_ood):6.1%}")
-    if not ood and gate.detector.calibrates(with_ood=True):
+    if gate.detector.uses_ood and not gate.detector.has_probability:
         lines += ["", "  Fitted without OOD images: the gate returns no probability of OOD."]
     return "\n".join(lines)

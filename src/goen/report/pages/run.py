@@ -52,12 +52,16 @@ def run_tables(results: Sequence[Result], summary: Summary) -> list[Table]:
     comparison = Comparison(results, summary)
     alarms = comparison.by_key["gate", "test", "false_alarm_rate"]
     shares = [alarms, *(comparison.by_key["gate", name, "flagged"] for name in comparison.sets)]
+    seen = [r.seen_in_calibration for r in shares]
     gate = Table(
         "flagged",
         f"Share flagged: {comparison.where}",
         ("test (ID)", *comparison.sets),
         (Row("gate", tuple(Cell(r.value, ".1%", seen=r.seen_in_calibration) for r in shares)),),
-        ("†: other images of this kind calibrated the gate.", *left_out_notes(summary)),
+        (
+            *(["†: other images of this kind calibrated the gate."] if any(seen) else []),
+            *left_out_notes(summary),
+        ),
         apart=1 + len(comparison.unseen) if comparison.seen else None,
     )
     return [comparison.auroc(), gate, *comparison.others()]
