@@ -265,7 +265,7 @@ def test_the_bundled_gate_takes_no_model(
     assert goen("score", "photos", "--model", "my_nets:digit_net") == 2
     message = capsys.readouterr().err
     assert message.startswith("goen: This gate contains its own network, so model and preprocess")
-    assert "Save it again" not in message
+    assert "Fit it again" not in message
 
 
 def test_weights_of_another_model_are_reported(

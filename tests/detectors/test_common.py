@@ -95,6 +95,15 @@ def far_and_near(case: str) -> tuple[Outputs, Outputs]:
     return outputs_for(case, far), outputs_for(case, near)
 
 
+def test_a_detector_without_a_name_has_that_of_its_class() -> None:
+    class OddLength(Detector):
+        def _score(self, outputs: Outputs) -> Tensor:
+            return outputs.logits[:, 0]
+
+    assert OddLength.name == OddLength().cue_names[0] == "odd_length"
+    assert make_detector("knn").name == "knn"
+
+
 # -- alone -------------------------------------------------------------------------------------
 
 

@@ -47,8 +47,10 @@ JOB: JsonObject = {"gate_sha256": "abc", "batch_size": 128}
 COLUMNS = ["path", "is_ood"]
 
 
-def opened(folder: Path, job: JsonObject = JOB) -> AbstractContextManager[ScoreFolder]:
-    return open_score_folder(folder, job, "jsonl", COLUMNS)
+def opened(
+    folder: Path, job: JsonObject = JOB, *, overwrite: bool = False
+) -> AbstractContextManager[ScoreFolder]:
+    return open_score_folder(folder, job, "jsonl", COLUMNS, overwrite=overwrite)
 
 
 def task(number: int, inputs: str | None = None) -> NumberedShard:
@@ -170,6 +172,19 @@ def test_a_job_that_was_killed_as_it_began_continues(tmp_path: Path) -> None:
     (folder / "._job.json.123.ab.tmp").write_text("half")
     with opened(folder):
         assert (folder / "_job.json").exists()
+
+
+def test_scores_of_another_job_are_replaced_with_overwrite(tmp_path: Path) -> None:
+    folder = filled(tmp_path / "scores")
+    other = {**JOB, "batch_size": 64}
+    with opened(folder, overwrite=True) as scores:  # the same job continues
+        assert len(scores.records) == 3
+    with opened(folder, other, overwrite=True) as scores:
+        assert not scores.records
+        assert sorted(p.name for p in folder.iterdir()) == [".goen", ".lock", "_job.json"]
+        add(scores, 0)
+    with opened(folder, other) as scores:
+        assert len(scores.records) == 1
 
 
 def test_a_folder_of_something_else_or_of_another_job_is_refused(tmp_path: Path) -> None:

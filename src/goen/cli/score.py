@@ -109,7 +109,12 @@ def _opened(
     if output.in_folder and output.target is not None and row_format != "table":
         job = describe_job(sources, settings, row_format, flagged_only=only)
         with open_score_folder(
-            output.target, job, row_format, columns, flagged_only=only
+            output.target,
+            job,
+            row_format,
+            columns,
+            flagged_only=only,
+            overwrite=output.overwrite,
         ) as folder:
             if folder.records and (output.report or output.copy_flagged):
                 raise UsageError(

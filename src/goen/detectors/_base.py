@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -55,7 +56,7 @@ class Detector(ABC):
     """
 
     name: ClassVar[str]
-    """Of the method, in manifests and as the name of its only cue."""
+    """Of the method, in manifests and as the name of its only cue; else made from the class's."""
 
     needs_fit: ClassVar[bool] = True
     """Whether there is anything to learn from training images; else ``score`` works at once."""
@@ -88,6 +89,11 @@ class Detector(ABC):
 
     def _add(self, outputs: Outputs, labels: Tensor) -> None:  # noqa: B027  (most cannot)
         """Learn from further outputs and their labels ``(N,)``, and forget a calibration."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if not hasattr(cls, "name"):
+            cls.name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
 
     @abstractmethod
     def _score(self, outputs: Outputs) -> Tensor:

@@ -21,6 +21,8 @@ _log = getLogger(__name__)
 
 RUN = "run"
 """The kind of the folder of any study."""
+LOCK = ".lock"
+"""In every folder that one process at a time works in."""
 _RUN_FILES = (
     "run.json",
     "report.html",
@@ -108,7 +110,7 @@ def alone_in(folder: Path, kind: str = RUN) -> Iterator[None]:
     Raises:
         UsageError: another process is at work in it, or it is not a folder of this kind.
     """
-    lock = check_lock(claim_folder(folder, kind) / ".lock")
+    lock = check_lock(claim_folder(folder, kind) / LOCK)
     try:
         # One lock for each folder: who holds it may ask again, for the report of the run.
         with storage_errors(folder), FileLock(lock, timeout=0, is_singleton=True):

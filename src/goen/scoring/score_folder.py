@@ -13,6 +13,7 @@ file agree with each other and with what is to be scored, and scores the others.
 import json
 import os
 import re
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, astuple, dataclass
@@ -27,12 +28,12 @@ from goen.errors import ArtifactError, UsageError
 from goen.gate.gate import Gate
 from goen.gate.prediction import ScoreRow
 from goen.gate.storage.pickling import gate_files
-from goen.io.files import whole_file
+from goen.io.files import MARKER, whole_file
 from goen.io.json_files import json_object, json_rows, parse_object
 from goen.io.limits import ROW_BYTES
 from goen.io.manifest import JsonObject, Manifest
 from goen.io.provenance import versions
-from goen.io.stages import alone_in
+from goen.io.stages import LOCK, alone_in
 from goen.io.storage_errors import storage_errors
 from goen.scoring.pipeline import NumberedShard, ScoreSettings
 from goen.scoring.rows import RowCounts, all_columns
@@ -167,6 +168,7 @@ def open_score_folder(
     columns: Sequence[str],
     *,
     flagged_only: bool = False,
+    overwrite: bool = False,
 ) -> Iterator[ScoreFolder]:
     """A new folder for these scores, or the one where they were begun; for one process at a time.
 
@@ -176,23 +178,34 @@ def open_score_folder(
         row_format: of the files of rows.
         columns: of the rows.
         flagged_only: leave out rows of inputs that are not flagged or cannot be read.
+        overwrite: whether scores of another job are replaced.
 
     Raises:
-        UsageError: it holds something else, or scores of another job.
+        UsageError: it holds something else, or scores of another job that may not be replaced.
     """
     content = _json({"kind": _KIND, "form": _FORM, **job})
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file, not a folder of shards. Choose another --out.")
     with alone_in(folder, "scores"):
+        other = (folder / _JOB).exists() and (folder / _JOB).read_bytes() != content
+        if other and not overwrite:
+            raise UsageError(
+                f"{folder} holds scores of another job: {_difference(folder / _JOB, content)}. "
+                "Replace them with --overwrite, or choose another --out."
+            )
+        if other:
+            _empty(folder)
         if not (folder / _JOB).exists():
             with whole_file(folder / _JOB) as temporary:
                 temporary.write_bytes(content)
-        elif (folder / _JOB).read_bytes() != content:
-            raise UsageError(
-                f"{folder} holds scores of another job: {_difference(folder / _JOB, content)}. "
-                "Choose another --out, or delete the folder."
-            )
         yield ScoreFolder(folder, row_format, columns, flagged_only)
+
+
+def _empty(folder: Path) -> None:
+    """Remove the scores of a job; what it was goes last, so that its shards are never another's."""
+    kept = {MARKER, LOCK, _JOB}
+    for child in [*(c for c in folder.iterdir() if c.name not in kept), folder / _JOB]:
+        shutil.rmtree(child) if child.is_dir() and not child.is_symlink() else child.unlink()
 
 
 def describe_job(

@@ -388,4 +388,4 @@ def test_models_that_cannot_be_tapped_get_a_sentence(saved: tuple[Gate, Path]) -
             fit(model=model)
         with pytest.raises(ArtifactError, match=words) as error:
             goen.load(folder, model=model)
-        assert "Save it again" not in str(error.value)
+        assert "Fit it again" not in str(error.value)

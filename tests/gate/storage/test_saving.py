@@ -432,7 +432,7 @@ def test_a_forged_tensor_of_a_run_is_refused_by_name(
         (("network", "mean"), [0.1, 0.2], "network.mean and network.std should be three numbers"),
         (("network", "std"), [0.1, 0.2, 0.0], "those of std above 0"),
         (("network", "head"), "none", "Unknown representation 'none'"),
-        (("network", "head"), "a" * 9000, "Unknown representation 'a{400,500}…. Save it again"),
+        (("network", "head"), "a" * 9000, "Unknown representation 'a{400,500}…. Fit it again"),
         (("network", "classifier"), ["linear"], "its network.classifier should be text"),
         (
             ("network", "flip_averaged"),

@@ -139,7 +139,7 @@ def load_gate(
         reason = str(error).removesuffix(".")
         short = reason if len(reason) <= 500 else f"{reason[:500]}…"  # it may quote the file
         raise ArtifactError(
-            f"{path} is not a gate that this version of goen can load: {short}. Save it again."
+            f"{path} is not a gate that this version of goen can load: {short}. Fit it again."
         ) from error
 
 
