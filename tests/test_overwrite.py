@@ -188,6 +188,7 @@ _ALLOWED = {
     ("data/images/data_urls.py", "image_url"): "into memory",
     ("monitor/keeping.py", "_record"): "asks the monitor to save itself",
     ("monitor/saving.py", "monitor_bytes"): "into memory",
+    ("scoring/score_folder.py", "_empty"): "of goen's own folder, by its marker",
     ("serve/service.py", "save"): "asks the monitor to save itself",
     ("serve/service.py", "_save"): "asks the monitors to save themselves",
     ("studies/networks.py", "outputs"): "into the folder of a stage",

@@ -521,7 +521,7 @@ def test_a_report_shows_the_pictures_and_leaves_the_rows_as_they_are(
     assert gallery["rates"]["chosen"] == 0.05
     text = page.read_text()
     assert "1 file could not be read and got no score." in text
-    assert "keeps no training images, only the Gaussians" in text
+    assert "detector keeps no training images, so no nearest training images" in text
 
 
 def test_a_report_that_cannot_be_written_is_reported_before_anything_is_scored(
@@ -542,7 +542,7 @@ def test_a_report_that_cannot_be_written_is_reported_before_anything_is_scored(
     assert "--training-images goes with --report" in capsys.readouterr().err
     page = ["--report", str(tmp_path / "page.html")]
     assert main([*command, *page, "--training-images", "digits"]) == 2
-    assert "This gate keeps no training images" in capsys.readouterr().err
+    assert "keeps no training images: there are no nearest ones" in capsys.readouterr().err
     assert not (tmp_path / "page.html").exists()
 
 

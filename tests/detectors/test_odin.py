@@ -235,7 +235,7 @@ def test_a_network_without_gradient_is_refused() -> None:
 
 def test_features_and_several_inputs_are_refused() -> None:
     rows = np.random.default_rng(0).normal(size=(60, 4))
-    with pytest.raises(UsageError, match="needs one tensor, such as images, not features"):
+    with pytest.raises(UsageError, match="takes gradients of a network, and features have none"):
         Gate.fit_outputs({"clip": rows}, np.arange(60) % 2, {"clip": rows + 1}, detector="odin")
 
 

@@ -319,7 +319,7 @@ def test_bad_values_are_found_before_anything_is_trained(
         ({"budget": "ful"}, "Unknown budget 'ful'. Did you mean 'full'"),
         ({"representation": "plane"}, "Did you mean 'plain'"),
         ({"center_loss": float("nan")}, "center_loss must be a number, at least 0; got nan"),
-        ({"head_epochs": 0}, "head_epochs must be an integer, at least 1; got 0"),
+        ({"head_epochs": -1}, "head_epochs must be an integer, at least 0; got -1"),
     ],
 )
 def test_an_invalid_choice_is_an_error(wrong: dict[str, Any], message: str) -> None:

@@ -62,8 +62,8 @@ class RunConfig:
         center_loss: weight of the center loss; 0 switches it off.
         calibration_ood: OOD images that train the paper's calibration head: all (SVHN and noise;
             for digits photographs and noise), noise alone, or none: then the distance is the score.
-        head_epochs: of the calibration head's training at most (default: the preset's, 20; Table 3
-            of the paper has 10).
+        head_epochs: of the calibration head's training at most; 0 is the preset's number, 20. Table
+            3 of the paper has 10.
         false_alarm_rate: upper bound on the probability that an ID image is flagged.
         seed: random seed of training and calibration.
         device: where networks train and run: cpu, cuda (cuda:1 is the second GPU), or auto: CUDA if
@@ -76,7 +76,7 @@ class RunConfig:
     detector: str = "goen"
     center_loss: float = 0.0
     calibration_ood: CalibrationOod = "all"
-    head_epochs: int | None = None
+    head_epochs: int = 0
     false_alarm_rate: float = 0.05
     seed: int = 42
     device: str = "auto"
@@ -87,8 +87,7 @@ class RunConfig:
         check_choice("representation", self.representation, representations)
         check_choice("calibration_ood", self.calibration_ood, get_args(CalibrationOod))
         check_number("center_loss", self.center_loss, at_least=0)
-        if self.head_epochs is not None:
-            check_number("head_epochs", self.head_epochs, whole=True, at_least=1)
+        check_number("head_epochs", self.head_epochs, whole=True, at_least=0)
         check_choice("detector", self.detector, METHODS)
         method = METHODS[self.detector]
         if method.network not in _NETWORKS or method.forward_mode not in _FORWARD_MODES:
