@@ -104,6 +104,10 @@ def test_a_detector_without_a_name_has_that_of_its_class() -> None:
     assert make_detector("knn").name == "knn"
 
 
+def test_a_detector_without_training_images_keeps_none() -> None:
+    assert make_detector("energy").num_kept == (0, 0)
+
+
 # -- alone -------------------------------------------------------------------------------------
 
 

@@ -13,6 +13,7 @@ from PIL import Image
 from scipy import ndimage
 from sklearn.datasets import load_sample_image
 
+from goen.data.transforms import corruptions
 from goen.data.transforms._weather import frost_crops
 from goen.data.transforms.corruptions import (
     CORRUPTIONS,
@@ -606,3 +607,9 @@ def test_a_damaged_header_never_escapes_as_another_error(fog_file: Path) -> None
                 read_cifar10c(fog_file.parent, "fog", 1)
             file.seek(position)
             file.write(header[position : position + 1])
+
+
+def test_defocus_has_the_published_radii() -> None:
+    # Disk radius and edge blur by severity, as CIFAR-10-C was made with.
+    published = ((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1, 0.2), (1.5, 0.1))
+    assert published == corruptions._DEFOCUS
