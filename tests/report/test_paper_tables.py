@@ -136,6 +136,15 @@ def test_a_study_is_a_folder_or_a_kept_file(tmp_path: Path) -> None:
         read_study(tmp_path / "nothing.jsonl")
 
 
+def test_two_trainings_of_one_seed_are_not_mixed() -> None:
+    first, same, other = (
+        study("ablate", results_of("default", 42, (auroc, 0.9, 0.9))) for auroc in (0.9, 0.9, 0.8)
+    )
+    assert paper_tables([first, same])[1] == paper_tables([first])[1]
+    with pytest.raises(UsageError, match=r"different numbers for default, SVHN AUROC, seed 42"):
+        paper_tables([first, other])
+
+
 def test_other_studies_are_refused() -> None:
     with pytest.raises(UsageError, match="got a study of goen geometry"):
         paper_tables([study("geometry", [])])

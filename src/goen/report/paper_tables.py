@@ -164,7 +164,11 @@ def _numbers(results: Iterable[Result]) -> _Numbers:
     for result in results:
         if line := wanted.get((result.dataset, result.metric)):
             number = found[result.method, line]
-            number.by_seed[result.seed] = result.value
+            if number.by_seed.setdefault(result.seed, result.value) != result.value:
+                raise UsageError(
+                    f"Two of these studies have different numbers for {result.method}, "
+                    f"{line}, seed {result.seed}, with one preset and budget. Name one of them."
+                )
             number.seen |= result.seen_in_calibration
     for method in {method for method, _ in found}:
         sets = [found[method, f"{title} AUROC"] for title in _SETS]
