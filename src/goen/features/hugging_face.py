@@ -21,6 +21,7 @@ from goen.features.image_config import from_hugging_face
 from goen.features.importing import import_library, missing_library
 from goen.features.loaded_model import LoadedModel, OwnPreprocess
 from goen.features.preprocess import PreprocessSound
+from goen.features.untrusted_folder import check_config, check_folder, offline
 from goen.io.json_files import json_object
 from goen.io.manifest import Manifest
 from goen.models.seeding import seeded
@@ -63,8 +64,12 @@ def open_hugging_face(folder: Path, *, with_weights: bool = True) -> LoadedModel
             "--local-dir FOLDER, and then name that folder, hf:FOLDER."
         )
     transformers = import_library("transformers", "hf")
-    with _quiet(transformers), seeded(0), _readable(folder):
-        config = _config(transformers, folder)
+    with offline(), _quiet(transformers), seeded(0), _readable(folder):
+        check_folder(folder)
+        config = transformers.AutoConfig.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False
+        )
+        check_config(config, folder)
         auto = _auto_class(transformers, config, folder)
         model = _model(auto, config, folder, with_weights)
     return _loaded(model.eval(), folder, config)
@@ -88,23 +93,6 @@ def describe_hugging_face(model: nn.Module) -> LoadedModel | None:
 def _loaded(model: nn.Module, folder: Path, config: Any) -> LoadedModel:
     name = f"hf:{folder}"
     return LoadedModel(model, name, _classes(config), cache(lambda: _own_preprocess(folder, name)))
-
-
-def _config(transformers: ModuleType, folder: Path) -> Any:
-    found = Manifest(json_object(folder / "config.json"))
-    if "quantization_config" in found:
-        raise UsageError(
-            f"The weights in {folder} are quantised, which goen does not read. Save the model in "
-            "float32."
-        )
-    if (folder / "adapter_config.json").exists():
-        raise UsageError(
-            f"{folder} holds an adapter, whose model is elsewhere. Merge the two "
-            "(merge_and_unload) and save the result."
-        )
-    return transformers.AutoConfig.from_pretrained(
-        folder, local_files_only=True, trust_remote_code=False
-    )
 
 
 def _auto_class(transformers: ModuleType, config: Any, folder: Path) -> Any:
