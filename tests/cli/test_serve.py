@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from goen.cli.main import main
-from goen.cli.serve import TOKEN, _named, _token
+from goen.cli.serve import TOKEN, _is_loopback, _named, _token
+from goen.errors import UsageError
 from tests.monitor.predictions import digit_gate
 
 
@@ -45,8 +46,19 @@ def test_the_token_comes_from_a_file_or_the_environment(
     assert _token(None) is None
     monkeypatch.setenv(TOKEN, "from the environment")
     assert _token(None) == "from the environment"
+    for empty in ("", " \n"):
+        monkeypatch.setenv(TOKEN, empty)
+        with pytest.raises(UsageError, match="is set and empty"):
+            _token(None)
     (tmp_path / "token").write_text("from a file\n")
     assert _token(tmp_path / "token") == "from a file"
+
+
+def test_addresses_of_this_machine_alone() -> None:
+    for host in ("127.0.0.1", "127.0.0.2", "::1", "localhost"):
+        assert _is_loopback(host)
+    for host in ("0.0.0.0", "192.0.2.1", "::", "example.org"):
+        assert not _is_loopback(host)
 
 
 def test_without_the_extra_it_says_what_to_install(

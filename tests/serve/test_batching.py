@@ -3,7 +3,6 @@
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import pairwise
 
@@ -15,6 +14,7 @@ from goen.gate import Prediction
 from goen.serve.batching import BatchQueue, batch_sizes
 from goen.serve.rejection import Rejected
 from goen.serve.settings import BatchLimits
+from goen.serve.threads import DecodingThreads
 
 SECONDS = 120
 Counted = Callable[[Prediction, float], None]
@@ -68,10 +68,11 @@ def queue_of(
     limits: BatchLimits,
     finished: Counted = lambda p, seconds: None,
 ) -> Iterator[BatchQueue]:
-    with ThreadPoolExecutor(4) as pool:
-        queue = BatchQueue(predict, limits, pool, finished)
-        yield queue
-        queue.stop()
+    threads = DecodingThreads(4)
+    queue = BatchQueue(predict, limits, threads, finished)
+    yield queue
+    threads.shutdown()
+    queue.stop()
     assert queue.held == 0
 
 

@@ -55,6 +55,11 @@ def test_another_token_is_refused(served: Running, given: str) -> None:
     assert TOKEN not in answer.text
 
 
+def test_the_scheme_of_a_token_has_no_case(served: Running) -> None:
+    for scheme in ("bearer", "BEARER", "Bearer"):
+        assert served.get("/gates", Authorization=f"{scheme} {TOKEN}").status_code == 200
+
+
 def test_every_answer_has_the_security_headers(served: Running) -> None:
     for path in ("/v2/health/live", "/gates", "/nothing"):
         headers = served.get(path).headers

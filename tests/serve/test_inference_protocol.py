@@ -263,8 +263,8 @@ def test_flagged_images_are_kept_in_one_go_and_only_if_asked(tmp_path: Path, kee
     settings = ServeSettings(keep_flagged=tmp_path if keeps else None)
     with running(settings) as served:
         submitted: list[object] = []
-        submit = served.service.pool.submit
-        served.service.pool.submit = lambda *work: (submitted.append(work), submit(*work))[1]  # type: ignore[method-assign]
+        run = served.service.threads.run
+        served.service.threads.run = lambda work: (submitted.append(work), run(work))[1]  # type: ignore[method-assign]
         answer = served.post("/v2/models/digits/infer", body).json()
     flagged = next(o["data"] for o in answer["outputs"] if o["name"] == "is_ood")
     assert flagged[4:] == [True] * 4

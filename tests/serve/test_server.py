@@ -83,8 +83,9 @@ def test_an_idle_connection_is_closed() -> None:
         b"POST /score HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
         b"POST / HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: x\n\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nHost: localhost\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: x\r\nA: b\r\n c\r\n\r\n",
-        CHUNKED + b"1\r\na\r\n" * 5000,
+        CHUNKED + b"1\r\na\r\n" * 300,
         CHUNKED + b"1;" + b"a" * 100_000,
         CHUNKED + b"0\r\n" + b"A: b\r\n" * 20_000,
     ],
@@ -138,6 +139,26 @@ def test_idle_connections_make_room() -> None:
                 assert connection.recv(1) == b""
         for connection in idle:
             connection.close()
+
+
+def test_one_address_does_not_take_all_connections() -> None:
+    limits = Limits(connections=20, connections_per_address=2)
+    with running(ServeSettings(limits=limits)) as served, contextlib.ExitStack() as stack:
+        idle = [stack.enter_context(connect(served)) for _ in range(10)]
+        wait_for(lambda: served.get("/gates").status_code == 200)
+        for connection in idle[:8]:  # the oldest of this address went first
+            with contextlib.suppress(ConnectionError):
+                assert connection.recv(1) == b""
+        head = b"POST /score HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n"
+        before = served.app.accepted
+        for number in (1, 2):
+            stack.enter_context(connect(served)).sendall(head)
+            wait_for(lambda n=number: served.app.accepted == before + n)  # type: ignore[misc]
+        assert served.get("/gates").status_code == 503
+        other = socket.create_connection(("127.0.0.1", served.port), 5, ("127.0.0.9", 0))
+        with stack.enter_context(other):
+            other.sendall(b"GET /gates HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            assert status(read_all(other)) == 200
 
 
 def test_health_is_answered_beyond_the_connections_at_work() -> None:

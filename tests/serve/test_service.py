@@ -5,7 +5,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from time import sleep
 
 import numpy as np
 import pytest
@@ -19,7 +18,7 @@ from goen.monitor.keeping import KeptMonitor, MonitorSettings
 from goen.serve.service import FlaggedImages, ServedGate, Service, state_file
 from goen.serve.settings import ServeSettings
 from tests.monitor.predictions import cues_of, digit_gate, predicted, without_cues
-from tests.serve.running import encoded, png
+from tests.serve.running import encoded, png, wait_for
 
 
 def test_a_monitor_that_cannot_count_does_not_end_the_service(
@@ -33,11 +32,8 @@ def test_a_monitor_that_cannot_count_does_not_end_the_service(
         good = predicted(digit_gate(), cues_of(20))
         for times in (1, 2):
             monitor.add(replace(good, p_value=good.p_value / 2))
-            for _ in range(1000):
-                if (said := caplog.text.count("The monitor of a could not count")) == times:
-                    break
-                sleep(0.01)
-            assert said == times
+            wait_for(lambda n=times: caplog.text.count("saved again") == n)  # type: ignore[misc]
+            assert caplog.text.count("The monitor of a could not count") == times
 
 
 def test_an_alarm_is_logged_once_even_if_the_disk_is_full(
@@ -51,10 +47,17 @@ def test_an_alarm_is_logged_once_even_if_the_disk_is_full(
         monitor = service.find("a").monitor
         assert monitor is not None
         monitor.add(predicted(digit_gate(), cues_of(40) + 9))
-        for _ in range(2):
+        for _ in range(3):
             service._save()
+        assert 'goen_state_unsaved{gate="a"} 1.0' in service.metrics.text().decode()
     assert caplog.text.count("gate a: alarm at image") == 1
-    assert "was not saved: [Errno 28]" in caplog.text
+    assert caplog.text.count("was not saved: [Errno 28]") == 1
+    assert service.unsaved == {"a"}
+    monkeypatch.undo()
+    service._save()
+    assert "The monitor of a is saved again" in caplog.text
+    assert 'goen_state_unsaved{gate="a"} 0.0' in service.metrics.text().decode()
+    assert service.unsaved == set()
 
 
 def test_a_service_keeps_its_state_and_is_alone_in_its_folder(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from goen.data.images.decoding import read_image
 from goen.data.images.pixel_format import PixelFormat
 from goen.serve.rejection import Rejected
 from goen.serve.settings import Limits
+from goen.serve.threads import Deferred, PixelBudget
 from goen.serve.uploads import FORMATS, Upload, decode_upload, is_multipart, read_multipart
 from tests.data.encoded import tiff_of_one_tile
 from tests.serve.running import encoded, png
@@ -65,12 +66,38 @@ def test_pixels_are_counted_before_they_are_decoded() -> None:
         decode_upload(Upload(png_that_claims(3000, 2001)), (8, 8), Limits(pixels=6_000_000))
     assert refused.value.status == 413
     with pytest.raises(Rejected, match="broken or cut short"):
-        decode_upload(Upload(png_that_claims(3000, 2000)), (8, 8), Limits(pixels=6_000_000))
+        decode_upload(Upload(png_that_claims(1500, 1000)), (8, 8), Limits(pixels=1_500_000))
     with pytest.raises(
         Rejected, match="more than the 50,000,000 pixels that are read here"
     ) as refused:
         decode_upload(Upload(png_that_claims(60_000, 60_000)), (8, 8), Limits())
     assert refused.value.kind == "too_many_pixels"
+
+
+def test_large_images_are_left_to_other_threads() -> None:
+    data = np.random.default_rng(0).integers(0, 256, (3, 2000, 2000), dtype=np.uint8)
+    upload = Upload(encoded(data, "BMP"))
+    with pytest.raises(Deferred) as deferred:
+        decode_upload(upload, (8, 9), Limits())
+    found = deferred.value.work()
+    assert np.array_equal(np.asarray(found), read_image(upload.data, (8, 9)))
+    with pytest.raises(Deferred) as deferred:
+        decode_upload(Upload(png_that_claims(2000, 2000)), (8, 8), Limits())
+    with pytest.raises(Rejected, match="broken or cut short") as refused:
+        deferred.value.work()
+    assert refused.value.status == 422
+    with pytest.raises(Rejected, match="broken or cut short"):
+        decode_upload(Upload(png_that_claims(1999, 2000)), (8, 8), Limits())
+
+
+def test_the_images_of_a_request_share_a_budget() -> None:
+    budget = PixelBudget(2 * IMAGE[0].size)
+    data = png(IMAGE)
+    for _ in range(2):
+        decode_upload(Upload(data), (8, 8), Limits(), budget=budget)
+    with pytest.raises(Rejected, match=r"this request have more than [\d,]+ pixels tog") as refused:
+        decode_upload(Upload(data), (8, 8), Limits(), budget=budget)
+    assert refused.value.status == 413
 
 
 def test_the_tiles_of_a_tiff_file_count() -> None:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from ipaddress import ip_address
 from logging import ERROR, INFO, StreamHandler
 from pathlib import Path
 from typing import Annotated
@@ -17,7 +18,7 @@ from goen.gate.engine import EngineOption
 from goen.models.placement import find_device
 
 TOKEN = "GOEN_SERVE_TOKEN"
-_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+_NAMES = ("127.0.0.1", "::1", "localhost")
 
 
 def serve_command(
@@ -91,7 +92,7 @@ def serve_command(
         batches=BatchLimits(batch_size, wait_ms / 1000, queue),
         limits=Limits(body=max_mb * MEGABYTE, pixels=max_pixels, images=max_images),
         token=token,
-        hosts=_LOOPBACK if token is None and host in _LOOPBACK else (),
+        hosts=(*_NAMES, host) if token is None and _is_loopback(host) else (),
         state=state,
         restart=restart,
         keep_flagged=keep_flagged,
@@ -116,10 +117,18 @@ def serve_command(
         logged_to(StreamHandler(), "uvicorn", ERROR),
         logged_to(StreamHandler(), "python_multipart", ERROR),
     ):
-        if host not in _LOOPBACK and settings.token is None:
+        if settings.token is None and not _is_loopback(host):
             warn(f"whoever reaches {address(listening)} can use it: there is no token.")
-        serve(service, listening, lambda url: note(f"ready: {url}  ({served})"))
-    return 0
+        is_saved = serve(service, listening, lambda url: note(f"ready: {url}  ({served})"))
+    return int(not is_saved)
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether only programs on this machine can connect to this address."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:  # a name
+        return host == "localhost"
 
 
 def _named(gates: Sequence[str]) -> dict[str, str]:
@@ -136,7 +145,13 @@ def _named(gates: Sequence[str]) -> dict[str, str]:
 
 def _token(file: Path | None) -> str | None:
     if file is None:
-        return os.environ.get(TOKEN) or None
+        token = os.environ.get(TOKEN)
+        if token is not None and not token.strip():
+            raise UsageError(
+                f"{TOKEN} is set and empty, so that nobody would need a token. Give it one "
+                "(`openssl rand -hex 32` makes one), or unset it."
+            )
+        return token
     try:
         return file.read_text(encoding="ascii").strip()
     except UnicodeDecodeError as error:

@@ -114,10 +114,15 @@ def _described(place: Path) -> str:
 
 
 @contextmanager
-def whole_file(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
+def whole_file(path: Path, *, overwrite: bool = False, private: bool = False) -> Iterator[Path]:
     """Yield a temporary path that becomes ``path`` when the block ends well.
 
     A block that fails leaves neither the temporary file nor a changed ``path``.
+
+    Args:
+        path: of the file.
+        overwrite: whether a file that is there may be replaced.
+        private: whether only its owner may read it.
 
     Raises:
         UsageError: ``path`` may not be replaced, before the block or after it.
@@ -126,7 +131,7 @@ def whole_file(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
         place = check_free(path, overwrite=overwrite)
     with _temporary_beside(place) as (temporary, mode):
         yield temporary
-        _settle(temporary, mode)
+        _settle(temporary, 0o600 if private else mode)
         try:
             os.link(temporary, place)  # replaces nothing that has appeared there meanwhile
         except OSError:  # the name is taken, or a file system without hard links

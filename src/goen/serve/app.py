@@ -31,6 +31,7 @@ from goen.serve.inference_protocol import (
 )
 from goen.serve.rejection import Rejected
 from goen.serve.service import ServedGate, Service
+from goen.serve.threads import PixelBudget
 from goen.serve.uploads import Bodies, Upload, decode_upload, is_multipart, read_multipart
 
 
@@ -87,14 +88,18 @@ class _Endpoints:
         served = self._gate(request)
         kind = request.headers.get("content-type", "")
         several = is_multipart(kind)
-        limits, in_thread = self.service.settings.limits, self.service.in_thread
+        limits, in_thread = self.service.settings.limits, self.service.threads.run
         form = served.gate.pixel_format
+        budget = PixelBudget(limits.images_at_full_size * limits.pixels)
         async with self.bodies.read(request) as body:
             uploads = [Upload(body)]
             if several:
                 uploads = await in_thread(partial(read_multipart, kind, body, limits))
             found = await served.queue.score(
-                [partial(decode_upload, upload, served.size, limits, form) for upload in uploads]
+                [
+                    partial(decode_upload, upload, served.size, limits, form, budget)
+                    for upload in uploads
+                ]
             )
             if not several and isinstance(found[0], Rejected):
                 raise found[0]
@@ -137,7 +142,7 @@ class _Endpoints:
         gate = served.gate
         async with self.bodies.read(request) as body:
             length = request.headers.get(HEADER_LENGTH)
-            limits, in_thread = self.service.settings.limits, self.service.in_thread
+            limits, in_thread = self.service.settings.limits, self.service.threads.run
             asked = await in_thread(partial(parse_infer, body, length, gate, limits))
             makers = [partial(fitted_image, image, served.size) for image in asked.images]
             scored = []

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from logging import getLogger
 from typing import cast
@@ -15,6 +15,7 @@ from goen.data.imageset import Pixels
 from goen.gate import Prediction
 from goen.serve.rejection import Rejected
 from goen.serve.settings import BatchLimits
+from goen.serve.threads import DecodingThreads
 
 _log = getLogger(__name__)
 
@@ -43,7 +44,7 @@ class BatchQueue:
     Args:
         predict: takes images ``(N, 3, H, W)``.
         limits: of batches and of the queue.
-        pool: the threads that decode.
+        threads: decode; each request has its turn.
         finished: is told of each batch after its images were answered: the prediction, and the
             seconds that it took.
 
@@ -55,13 +56,13 @@ class BatchQueue:
         self,
         predict: Callable[[Pixels], Prediction],
         limits: BatchLimits,
-        pool: Executor,
+        threads: DecodingThreads,
         finished: Callable[[Prediction, float], None] = lambda prediction, seconds: None,
     ) -> None:
         self.limits = limits
         self.sizes = batch_sizes(limits.most)
         self.held = 0
-        self._predict, self._pool, self._finished = predict, pool, finished
+        self._predict, self._threads, self._finished = predict, threads, finished
         self._network = ThreadPoolExecutor(1, "goen batches")
         self._waiting: deque[tuple[Pixels, asyncio.Future[Prediction]]] = deque()
         self._coming = 0
@@ -95,9 +96,12 @@ class BatchQueue:
                 "second.",
             )
         self.held += count
+        turns = asyncio.Semaphore(self._threads.most)
         try:
             # All of them, also after an error: what is still decoded or waiting stays counted.
-            found = await asyncio.gather(*map(self._score, makers), return_exceptions=True)
+            found = await asyncio.gather(
+                *(self._score(make, turns) for make in makers), return_exceptions=True
+            )
         finally:
             self.held -= count
         for one in found:
@@ -105,11 +109,14 @@ class BatchQueue:
                 raise one
         return cast("list[tuple[Pixels, Prediction] | Rejected]", found)
 
-    async def _score(self, make: Callable[[], Pixels]) -> tuple[Pixels, Prediction]:
+    async def _score(
+        self, make: Callable[[], Pixels], turns: asyncio.Semaphore
+    ) -> tuple[Pixels, Prediction]:
         loop = asyncio.get_running_loop()
         self._coming += 1
         try:
-            image = await loop.run_in_executor(self._pool, make)
+            async with turns:
+                image = await self._threads.decode(make)
         finally:
             self._coming -= 1
             self._changed.set()

@@ -134,8 +134,9 @@ def check_token(scope: Scope, token: str | None) -> None:
     """
     if token is None or scope["path"] == "/" or scope["path"].startswith(_OPEN):
         return
-    given = dict(scope["headers"]).get(b"authorization", b"")
-    if not hmac.compare_digest(given, b"Bearer " + token.encode()):
+    scheme, _, given = dict(scope["headers"]).get(b"authorization", b"").partition(b" ")
+    is_right = hmac.compare_digest(given.strip(b" "), token.encode())
+    if scheme.lower() != b"bearer" or not is_right:
         raise Rejected("unauthorized", "Send the service's token: Authorization: Bearer TOKEN.")
 
 

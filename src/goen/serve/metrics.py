@@ -54,6 +54,8 @@ class Metrics:
         line = "Log e-value at which the alarm is raised."
         self.alarm_line = gauge("goen_alarm_line", line, ["gate"])
         self.alarm = gauge("goen_alarm", "1 after an alarm.", ["gate"])
+        unsaved = "1 while the monitor's state cannot be saved."
+        self.unsaved = gauge("goen_state_unsaved", unsaved, ["gate"])
         self.activity = Activity()
 
     def text(self) -> bytes:

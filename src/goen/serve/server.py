@@ -25,7 +25,7 @@ _HEADER_BYTES = 16 << 10
 # A read is parsed in one go, so its size bounds how long one connection holds the event loop.
 _READ_BYTES = 32 << 10
 # Beyond so many chunks a body must have so many bytes per chunk: each chunk is a call in Python.
-_FREE_CHUNKS, _LEAST_CHUNK = 4096, 64
+_FREE_CHUNKS, _LEAST_CHUNK = 256, 64
 # Connections beyond the limit that may ask for the health of the service, and nothing else.
 _RESERVE = 32
 _LINGER_SECONDS = 1.0
@@ -55,8 +55,10 @@ def open_socket(host: str, port: int) -> socket.socket:
 
 def serve(
     service: Service, listening: socket.socket, on_ready: Callable[[str], None] = lambda url: None
-) -> None:
-    """Answer requests until SIGTERM or Ctrl-C; then answer what was accepted, save and return.
+) -> bool:
+    """Answer requests until SIGTERM or Ctrl-C; then answer what was accepted, and save.
+
+    Returns whether every monitor could be saved at the end.
 
     Args:
         service: not yet running.
@@ -68,6 +70,7 @@ def serve(
         server.run([listening])
     app = server.app
     _log.info("%s", json.dumps({"accepted": app.accepted, "answered": app.answered}))
+    return not service.unsaved
 
 
 def address(listening: socket.socket) -> str:
@@ -118,8 +121,9 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Answer what was accepted."""
+        """Answer what was accepted; what is not decoded in half the time is refused."""
         self.app.service.ready.clear()
+        self.app.service.threads.stop_in(self.app.service.settings.limits.drain_seconds / 2)
         await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -148,10 +152,14 @@ class _LimitedProtocol(HttpToolsProtocol):
         transport.max_size = _READ_BYTES  # type: ignore[attr-defined]
         super().connection_made(transport)
         self._since = time.monotonic()
-        excess = len(self.connections) - self.limits.connections
+        others: list[Any] = [other for other in self.connections if other is not self]
+        excess = len(others) + 1 - self.limits.connections
+        mine = [other for other in others if other.address == self.address]
+        if len(mine) >= self.limits.connections_per_address:
+            excess = max(excess, len(mine) + 1 - self.limits.connections_per_address)
+            others = mine
         if excess <= 0:
             return
-        others: list[Any] = [other for other in self.connections if other is not self]
         idle = [other for other in others if other.is_idle()]
         if idle:
             min(idle, key=lambda other: other._since).transport.abort()
@@ -159,6 +167,11 @@ class _LimitedProtocol(HttpToolsProtocol):
             self.app_state = {RESERVED: True}
         else:
             self._answer_and_close(503, "Too many connections. Try again in a second.")
+
+    @property
+    def address(self) -> str:
+        """Of the client."""
+        return self.client[0] if self.client else ""
 
     def is_idle(self) -> bool:
         """Whether no request has come since the last answer."""
@@ -198,6 +211,16 @@ class _LimitedProtocol(HttpToolsProtocol):
                 self._without_progress += len(part)
                 if self._without_progress > _HEADER_BYTES:
                     self.send_400_response("")
+
+    def on_headers_complete(self) -> None:
+        """Begin a request, unless it is for two hosts; an error here is answered with 400.
+
+        Others that could be read in two ways (two lengths, a line that ends in LF alone, a header
+        of two lines) the parser refuses.
+        """
+        if sum(name == b"host" for name, _ in self.headers) > 1:
+            raise ValueError("several hosts")
+        super().on_headers_complete()
 
     def on_message_begin(self) -> None:
         """Restart the counts."""

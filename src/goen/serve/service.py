@@ -1,11 +1,8 @@
 """The service behind the HTTP interface: gates with their queues and monitors, and the threads."""
 
-import asyncio
-import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from logging import getLogger
 from pathlib import Path
@@ -18,11 +15,13 @@ from goen.errors import FitError, GoenError, UsageError
 from goen.gate import Gate, Prediction
 from goen.io.files import claim_folder, whole_file
 from goen.io.stages import alone_in
+from goen.io.storage_errors import storage_errors
 from goen.monitor.keeping import KeptMonitor, MonitorSettings
 from goen.serve.batching import BatchQueue
 from goen.serve.metrics import Metrics
 from goen.serve.rejection import Rejected
 from goen.serve.settings import ServeSettings
+from goen.serve.threads import DecodingThreads
 
 _log = getLogger(__name__)
 _Result = TypeVar("_Result")
@@ -51,11 +50,16 @@ class ServedGate:
     """
 
     def __init__(
-        self, name: str, gate: Gate, settings: ServeSettings, metrics: Metrics, pool: Executor
+        self,
+        name: str,
+        gate: Gate,
+        settings: ServeSettings,
+        metrics: Metrics,
+        threads: DecodingThreads,
     ) -> None:
         self.name, self.gate = name, gate
         self.size = gate.image_size  # or an error: images are what is served
-        self.queue = BatchQueue(gate.predict, settings.batches, pool, self._count)
+        self.queue = BatchQueue(gate.predict, settings.batches, threads, self._count)
         self.monitor: KeptMonitor | None = None
         self._metrics = metrics
         self._alarm = False
@@ -117,6 +121,8 @@ class FlaggedImages:
 
     def __init__(self, folder: Path, most: int) -> None:
         self.folder, self.most = claim_folder(folder, "kept images"), most
+        with storage_errors(folder):
+            folder.chmod(0o700)  # photographs of other people
         self._lock = Lock()
         self._number = 0
         self._kept = sorted(p.name for p in folder.iterdir() if _KEPT_NAME.fullmatch(p.name))
@@ -130,7 +136,7 @@ class FlaggedImages:
             self._number = (self._number + 1) % 10**6
             name = f"flagged-{when}-{now % 10**9:09d}-{self._number:06d}.{suffix}"
             try:
-                with whole_file(self.folder / name) as temporary:
+                with whole_file(self.folder / name, private=True) as temporary:
                     temporary.write_bytes(data)
                 self._kept.append(name)
                 while len(self._kept) > self.most:
@@ -145,6 +151,9 @@ class Service:
     Args:
         gates: by the names under which they are served; the first is the default.
         settings: limits and options.
+
+    Attributes:
+        unsaved: names of the gates whose monitor could not be saved when it was last tried.
 
     Raises:
         UsageError: no gate, a name that cannot be part of an address, or another service's state.
@@ -164,9 +173,10 @@ class Service:
         self._given = gates
         self.gates: dict[str, ServedGate] = {}
         self.ready = Event()
+        self.unsaved: set[str] = set()
         keep = self.settings.keep_flagged
         self.kept = None if keep is None else FlaggedImages(keep, self.settings.keep_most)
-        self.pool = ThreadPoolExecutor(os.cpu_count() or 1, "goen decoding")
+        self.threads = DecodingThreads()
         self._stopped = Event()
 
     @contextmanager
@@ -175,7 +185,7 @@ class Service:
         state = self.settings.state
         with nullcontext() if state is None else alone_in(state, "service"):
             for name, gate in self._given.items():
-                self.gates[name] = ServedGate(name, gate, self.settings, self.metrics, self.pool)
+                self.gates[name] = ServedGate(name, gate, self.settings, self.metrics, self.threads)
             for served in self.gates.values():
                 served.warm_up()
             ticking = Thread(target=self._tick, name="goen ticks", daemon=True)
@@ -185,7 +195,7 @@ class Service:
                 yield
             finally:
                 self.ready.clear()
-                self.pool.shutdown(wait=True)
+                self.threads.shutdown()
                 for served in self.gates.values():
                     served.queue.stop()
                 self._stopped.set()
@@ -198,13 +208,20 @@ class Service:
             self._save()
 
     def _save(self) -> None:
-        for served in self.gates.values():
+        for name, served in self.gates.items():
+            known = name in self.unsaved
             try:
                 served.save()
+                self.unsaved.discard(name)
             except (GoenError, OSError) as error:  # a full disk must not end the service
-                _log.warning(
-                    "The monitor of %s could not count, or was not saved: %s", served.name, error
-                )
+                self.unsaved.add(name)
+                if not known:
+                    _log.warning(
+                        "The monitor of %s could not count, or was not saved: %s", name, error
+                    )
+            self.metrics.unsaved.labels(name).set(name in self.unsaved)
+            if known and name not in self.unsaved:
+                _log.warning("The monitor of %s is saved again.", name)
 
     def find(self, name: str | None) -> ServedGate:
         """The gate of this name; the first if no name is given.
@@ -217,7 +234,3 @@ class Service:
         if name not in self.gates:
             raise Rejected("not_found", f"No gate of that name. Served: {', '.join(self.gates)}.")
         return self.gates[name]
-
-    async def in_thread(self, work: Callable[[], _Result]) -> _Result:
-        """What this returns; the loop that answers requests does not wait for it."""
-        return await asyncio.get_running_loop().run_in_executor(self.pool, work)

@@ -35,7 +35,10 @@ class Limits:
         bodies: bytes of all requests together that are held in memory.
         pixels: of an image, checked before it is decoded.
         images: in one request.
+        images_at_full_size: that one request may hold; together its images have at most so many
+            times ``pixels``.
         connections: open at once.
+        connections_per_address: of one client, or of one proxy.
         header_seconds: until the headers of a request have come.
         body_seconds: until its body has come, and for the client to read each part of the answer.
         idle_seconds: between two requests on one connection.
@@ -46,7 +49,9 @@ class Limits:
     bodies: int = 256 * MEGABYTE
     pixels: int = 50_000_000
     images: int = 64
+    images_at_full_size: int = 16
     connections: int = 512
+    connections_per_address: int = 256
     header_seconds: float = 10.0
     body_seconds: float = 30.0
     idle_seconds: int = 30
@@ -88,7 +93,9 @@ class ServeSettings:
             "bytes of all requests": self.limits.bodies,
             "pixels of an image": self.limits.pixels,
             "images in a request": self.limits.images,
+            "images of full size in a request": self.limits.images_at_full_size,
             "connections": self.limits.connections,
+            "connections of an address": self.limits.connections_per_address,
             "flagged images to keep": self.keep_most,
         }
         for name, value in counts.items():

@@ -1,9 +1,10 @@
 """What clients send: bodies within bounds, their parts, the checks of an image and its decoding."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 
 from PIL import Image
@@ -17,6 +18,7 @@ from goen.data.images.pixel_format import COLOUR, PixelFormat, Pixels
 from goen.errors import DataCorrupt
 from goen.serve.rejection import Rejected
 from goen.serve.settings import MEGABYTE, Limits
+from goen.serve.threads import LARGE, Deferred, PixelBudget
 
 FORMATS = ("BMP", "GIF", "JPEG", "MPO", "PNG", "TIFF", "WEBP")
 """What is decoded, in Pillow's names. A phone's MPO is a JPEG."""
@@ -37,20 +39,23 @@ class Upload:
 
 
 def decode_upload(
-    upload: Upload, size: tuple[int, int], limits: Limits, pixel_format: PixelFormat = COLOUR
+    upload: Upload,
+    size: tuple[int, int],
+    limits: Limits,
+    pixel_format: PixelFormat = COLOUR,
+    budget: PixelBudget | None = None,
 ) -> Pixels:
     """The image as ``goen score`` would give it to a gate of this image size and pixel format.
 
     Format and pixels are read from its header, and checked before anything is decoded.
 
     Raises:
-        Rejected: it is no image of ``FORMATS``, has too many pixels, or is broken.
+        Rejected: it is no image of ``FORMATS``, has too many pixels, alone or with the others of
+            its request, or is broken.
+        Deferred: it is large.
     """
-    opened = False
 
     def check(header: ImageHeader) -> None:
-        nonlocal opened
-        opened = True
         if header.format not in FORMATS:
             raise Rejected("not_an_image", _NO_IMAGE)
         if header.decoded > limits.pixels:
@@ -61,9 +66,13 @@ def decode_upload(
                 f"{f', {header.decoded:,} values to decode' * tiled}; at most {limits.pixels:,} "
                 "are read here. Send a smaller one.",
             )
+        if budget is not None:
+            budget.take(header.decoded)
+        if header.decoded >= LARGE:
+            raise Deferred(partial(_decoded, upload, size, pixel_format))
 
     try:
-        return read_image(upload.data, size, "This image", pixel_format, check)
+        return _decoded(upload, size, pixel_format, check)
     except DataCorrupt as error:
         if isinstance(error.__cause__, Image.DecompressionBombError):
             raise Rejected(
@@ -71,9 +80,29 @@ def decode_upload(
                 f"This image has more than the {limits.pixels:,} pixels that are read here. Send "
                 "a smaller one.",
             ) from error
-        if not opened:
-            raise Rejected("not_an_image", _NO_IMAGE) from error
-        raise Rejected("broken_image", str(error)) from error
+        raise Rejected("not_an_image", _NO_IMAGE) from error
+
+
+def _decoded(
+    upload: Upload,
+    size: tuple[int, int],
+    pixel_format: PixelFormat,
+    check: Callable[[ImageHeader], None] = lambda header: None,
+) -> Pixels:
+    """The image; one that is broken is refused if its header could be read."""
+    opened = False
+
+    def checked(header: ImageHeader) -> None:
+        nonlocal opened
+        opened = True
+        check(header)
+
+    try:
+        return read_image(upload.data, size, "This image", pixel_format, checked)
+    except DataCorrupt as error:
+        if opened and not isinstance(error.__cause__, Image.DecompressionBombError):
+            raise Rejected("broken_image", str(error)) from error
+        raise
 
 
 class Bodies:
