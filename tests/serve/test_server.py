@@ -26,7 +26,7 @@ from goen.errors import UsageError
 from goen.gate import DEFAULT_GATE, load
 from goen.monitor.keeping import KeptMonitor, MonitorSettings
 from goen.serve.server import open_socket
-from goen.serve.service import state_file
+from goen.serve.service import Service, state_file
 from goen.serve.settings import Limits, ServeSettings
 from tests.serve.running import SECONDS, Running, running, wait_for
 from tests.serve.test_app import images
@@ -203,6 +203,28 @@ def test_one_byte_chunks_do_not_hold_up_others(served: Running) -> None:
         for thread in threads:
             thread.join(SECONDS)
     assert sorted(seconds)[10] < 1  # it was seconds with a parser in Python
+
+
+def test_a_slow_disk_holds_up_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the state of a monitor is written, images are scored and metrics told."""
+    writing, written = threading.Event(), threading.Event()
+
+    def slowly(descriptor: int) -> None:
+        writing.set()
+        assert written.wait(SECONDS)
+
+    with running(ServeSettings(state=tmp_path / "state")) as served:
+        monkeypatch.setattr(sys.modules[Service.__module__], "_TICK_SECONDS", 0.01)
+        monkeypatch.setattr(os, "fsync", slowly)
+        data = images()[0]
+        wait_for(lambda: served.post("/score", data).status_code == 200 and writing.is_set())
+        try:
+            for path in ("/metrics", "/monitor/digits", "/v2/health/ready"):
+                assert requests.get(served.url + path, timeout=SECONDS / 4).status_code == 200
+            assert served.post("/score", data).status_code == 200
+            assert not written.is_set()
+        finally:
+            written.set()
 
 
 def test_a_client_that_never_reads_does_not_keep_its_connection() -> None:
