@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import torch
 from safetensors.torch import save_file
-from torch import nn
+from torch import Tensor, nn
 
 from goen.data.imageset import ImageSet
 from goen.extraction import stream
@@ -62,18 +62,6 @@ def train(
     device: torch.device,
 ) -> Trained:
     """The trained network of this configuration; training is skipped if a study has done it."""
-    inputs: JsonObject = {
-        "revision": _TRAINING_REVISION,
-        "network": network.to_json(),
-        "training": training.to_json(),
-        "train": images.fingerprint,
-        "validation": validation.fingerprint,
-        "device": device.type,
-        "threads": torch.get_num_threads(),
-        "torch": torch.__version__,
-    }
-    if num_processes() > 1:  # another training
-        inputs = {**inputs, "processes": num_processes()}
 
     def make(result: Path, work: Path) -> None:
         trained, rows = train_backbone(
@@ -85,10 +73,9 @@ def train(
             device=device,
             on_epoch=_note_epoch,
         )
-        plain = {k: v.cpu().contiguous() for k, v in trained.state_dict().items()}
-        save_file(plain, result / "network.safetensors")
-        write_epochs(result / "training.jsonl", [asdict(row) for row in rows])
+        _write_network(result, trained.state_dict(), [asdict(row) for row in rows])
 
+    inputs = _inputs(network, training, images, validation, device)
     folder = stages.run("backbone", inputs, make)
     with seeded(0):  # the weights that it begins with are drawn
         model = new_network(network)
@@ -99,6 +86,48 @@ def train(
         epochs = json_rows(folder / "training.jsonl", lambda row: row.content)
     stopped_on = () if training.patience is None else (validation,)
     return Trained(model.to(device).eval(), folder.name, epochs, (images, *stopped_on))
+
+
+def adopt(
+    network: NetworkConfig,
+    training: TrainingConfig,
+    images: ImageSet,
+    validation: ImageSet,
+    stages: Stages,
+    weights: Mapping[str, Tensor],
+    epochs: list[EpochRecord],
+) -> None:
+    """Keep a network that was trained elsewhere on the CPU, so that ``train`` finds it."""
+    inputs = _inputs(network, training, images, validation, torch.device("cpu"))
+    stages.run("backbone", inputs, lambda result, _: _write_network(result, weights, epochs))
+
+
+def _inputs(
+    network: NetworkConfig,
+    training: TrainingConfig,
+    images: ImageSet,
+    validation: ImageSet,
+    device: torch.device,
+) -> JsonObject:
+    """All that a training depends on."""
+    inputs: JsonObject = {
+        "revision": _TRAINING_REVISION,
+        "network": network.to_json(),
+        "training": training.to_json(),
+        "train": images.fingerprint,
+        "validation": validation.fingerprint,
+        "device": device.type,
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+    }
+    # With several processes it is another training.
+    return inputs if num_processes() == 1 else {**inputs, "processes": num_processes()}
+
+
+def _write_network(folder: Path, weights: Mapping[str, Tensor], epochs: list[EpochRecord]) -> None:
+    plain = {name: tensor.cpu().contiguous() for name, tensor in weights.items()}
+    save_file(plain, folder / "network.safetensors")
+    write_epochs(folder / "training.jsonl", epochs)
 
 
 def outputs(
