@@ -20,7 +20,7 @@ def cloud(centre: float, count: int, seed: int = 0) -> torch.Tensor:
 
 
 def test_ood_cues_score_higher_and_meet_their_targets() -> None:
-    head, gaps = train_head(
+    head, epochs = train_head(
         cloud(0, 2000), {"near": cloud(4, 500, 1), "far": cloud(8, 50, 2)}, HeadConfig(patience=20)
     )
     with torch.no_grad():
@@ -28,7 +28,30 @@ def test_ood_cues_score_higher_and_meet_their_targets() -> None:
         high = torch.sigmoid(head(cloud(4, 300, 4).float()))
     assert abs(low.mean() - 0.05) < 0.03
     assert abs(high.mean() - 0.95) < 0.06
-    assert max(gaps) > 0.85
+    assert max(epoch.gap for epoch in epochs) > 0.85
+
+
+def test_each_epoch_has_the_head_as_it_was_and_its_mean_scores() -> None:
+    id_cues, ood_cues = cloud(0, 300), {"near": cloud(2, 100, 1), "far": cloud(4, 60, 2)}
+    config = HeadConfig(epochs=4, batch_size=32)
+    head, epochs = train_head(id_cues, ood_cues, config)
+    for number, epoch in enumerate(epochs, start=1):
+        # A training that ends there ends with the same head, the last being the best so far.
+        _, shorter = train_head(id_cues, ood_cues, HeadConfig(epochs=number, batch_size=32))
+        ours, theirs = epoch.head.state_dict(), shorter[-1].head.state_dict()
+        assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+        assert not epoch.head.training
+    rng = np.random.default_rng(config.seed)
+    measured = []
+    for cues in (id_cues, *ood_cues.values()):
+        held_out = rng.permutation(len(cues))[: len(cues) // 5]
+        u = torch.sigmoid(epochs[-1].head(cues[held_out].float()))
+        measured.append(u.mean().item())
+    assert epochs[-1].id_score == pytest.approx(measured[0])
+    assert epochs[-1].ood_score == pytest.approx((measured[1] + measured[2]) / 2)
+    assert epochs[-1].gap == epochs[-1].ood_score - epochs[-1].id_score
+    best = max(epochs, key=lambda epoch: epoch.gap).head.state_dict()
+    assert all(torch.equal(values, best[name]) for name, values in head.state_dict().items())
 
 
 def test_every_set_has_the_same_weight_whatever_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,7 +74,8 @@ def test_every_set_has_the_same_weight_whatever_its_size(monkeypatch: pytest.Mon
 def test_it_stops_when_the_gap_no_longer_grows_and_keeps_the_widest() -> None:
     # ID and OOD are alike: the gap is noise, so patience ends it early.
     config = HeadConfig(epochs=200, patience=3)
-    head, gaps = train_head(cloud(0, 300), {"same": cloud(0, 300, 1)}, config)
+    head, epochs = train_head(cloud(0, 300), {"same": cloud(0, 300, 1)}, config)
+    gaps = [epoch.gap for epoch in epochs]
     assert len(gaps) < 200
     assert len(gaps) - 1 - gaps.index(max(gaps)) == 3
     assert not head.training
@@ -61,7 +85,8 @@ def test_the_first_epoch_is_kept_where_its_gap_is_the_widest() -> None:
     # ID and OOD are alike: with some seed the first gap is the widest of a few.
     for seed in range(100):
         config = HeadConfig(epochs=4, seed=seed)
-        head, gaps = train_head(cloud(0, 60), {"same": cloud(0, 60, 1)}, config)
+        head, epochs = train_head(cloud(0, 60), {"same": cloud(0, 60, 1)}, config)
+        gaps = [epoch.gap for epoch in epochs]
         if gaps[0] == max(gaps):
             break
     once, _ = train_head(cloud(0, 60), {"same": cloud(0, 60, 1)}, HeadConfig(epochs=1, seed=seed))

@@ -85,7 +85,7 @@ def test_with_ood_images_the_heads_logit_is_the_score() -> None:
     probability = detector.probability(detector.score(other))
     assert np.allclose(probability.numpy(), np.clip((u - 0.05) / 0.9, 0, 1))
     assert detector.has_probability
-    assert detector.head_gaps_
+    assert len(detector.head_epochs_) == 3
     later = plain.calibrate(held_out, ood)
     assert not torch.equal(later.score(other), expected)  # with the default head
     assert torch.equal(
@@ -129,7 +129,7 @@ def test_new_training_images_drop_the_head() -> None:
     assert detector.has_probability
     detector.update(*blobs(20, seed=4))
     assert not detector.has_probability
-    assert detector.head_gaps_ == ()
+    assert detector.head_epochs_ == ()
 
 
 def test_a_copy_does_not_follow_updates() -> None:

@@ -103,6 +103,11 @@ def ablate(folder: Path) -> Path:
     return write(folder, results + tests, study="ablate", **known)
 
 
+def write_head(folder: Path, epochs: list[dict[str, Any]]) -> None:
+    lines = [json.dumps({"epoch": number, **row}) + "\n" for number, row in enumerate(epochs)]
+    (folder / "head.jsonl").write_text("".join(lines))
+
+
 def seeds(folder: Path) -> Path:
     found: list[Result] = []
     for number, seed in enumerate((42, 123, 2024)):

@@ -1,5 +1,6 @@
 """One configuration over seeds."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,8 @@ from goen.report.pages.seeds import seeds_tables
 from goen.report.summary import read_summary
 from goen.studies import PRESETS, RunConfig, seeds
 from tests.tiny import FAST, tiny_protocol
+
+METRIC = ("goen", "auroc")
 
 
 @pytest.fixture(autouse=True)
@@ -44,6 +47,22 @@ def test_every_seed_is_a_run_and_the_table_is_their_mean(
 
     monkeypatch.setattr("goen.studies.networks.train_backbone", None)
     assert seeds(config, protocol, tmp_path / "t", seeds=(2, 3))[0].seed == 2
+
+
+def test_the_epochs_of_every_seeds_head_end_in_its_results(tmp_path: Path) -> None:
+    results = seeds(RunConfig(preset="fast"), tiny_protocol(), tmp_path / "s", seeds=(1, 2))
+    lines = (tmp_path / "s" / "head.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    assert {row["variant"] for row in rows} == {"1", "2"}
+    found = {(r.seed, r.dataset): r.value for r in results if (r.method, r.metric) == METRIC}
+    for seed in (1, 2):
+        mine = [row for row in rows if row["variant"] == str(seed)]
+        assert [row["epoch"] for row in mine] == list(range(len(mine)))
+        kept = max(mine, key=lambda row: row["gap"])  # the first of the widest
+        for name in tiny_protocol().evaluation:
+            assert kept[f"auroc/{name}"] == found[seed, name]
+        own = (tmp_path / "s" / "seeds" / str(seed) / "head.jsonl").read_text().splitlines()
+        assert [{**json.loads(line), "variant": str(seed)} for line in own] == mine
 
 
 def test_a_spread_needs_two_seeds(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """GOEN's calibration head: three cues in, the log-odds of being OOD out; and its training."""
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -37,6 +38,12 @@ class CalibrationHead(nn.Module):
     def forward(self, cues: Tensor) -> Tensor:
         out: Tensor = self.layers(cues).squeeze(1)
         return out
+
+    def score(self, cues: Tensor) -> Tensor:
+        """The logit in float64, without gradients, of cues in any precision."""
+        with torch.no_grad():
+            logit: Tensor = self(cues.float()).double()
+        return logit
 
 
 def load_head(state: Mapping[str, Tensor]) -> CalibrationHead:
@@ -95,15 +102,35 @@ class HeadConfig:
         check_seed(self.seed)
 
 
+@dataclass(frozen=True, eq=False)
+class HeadEpoch:
+    """The head after one epoch of its training.
+
+    Attributes:
+        head: as it was then, in evaluation mode.
+        id_score: its mean u of the held-out ID images.
+        ood_score: its mean u of the held-out OOD images, where every set has the same weight.
+    """
+
+    head: CalibrationHead
+    id_score: float
+    ood_score: float
+
+    @property
+    def gap(self) -> float:
+        """How far apart the two are."""
+        return self.ood_score - self.id_score
+
+
 # The caller may have turned gradients off; weights made in inference mode could not be trained.
 @torch.inference_mode(False)
 @torch.enable_grad()
 def train_head(
     id_cues: Tensor, ood_cues: Mapping[str, Tensor], config: HeadConfig
-) -> tuple[CalibrationHead, list[float]]:
-    """A head trained to separate ID cues from OOD cues, and its gap after each epoch.
+) -> tuple[CalibrationHead, list[HeadEpoch]]:
+    """A head trained to separate ID cues from OOD cues, and the head after each epoch.
 
-    The gap is mean u(OOD) - mean u(ID) on the held-out share; the head with the widest is kept.
+    The head with the widest gap, mean u(OOD) - mean u(ID) on the held-out share, is the first.
 
     Args:
         id_cues: ``(N, 3)``.
@@ -132,8 +159,7 @@ def train_head(
     with seeded(config.seed, id_cues.device), id_cues.device:
         head = CalibrationHead(id_cues.shape[1])
     optimiser = torch.optim.Adam(head.parameters(), config.learning_rate)
-    gaps: list[float] = []
-    best = head.state_dict()
+    epochs: list[HeadEpoch] = []
     for _ in range(config.epochs):
         order = rng.permutation(len(fit_id))
         for start in range(0, len(order), config.batch_size):
@@ -145,16 +171,19 @@ def train_head(
             loss = _towards(head(fit_id[rows]), TARGET_ID) + _towards(head(ood), TARGET_OOD)
             loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
-        with torch.no_grad():
-            means = [torch.sigmoid(head(cues)).mean().item() for cues in measure_ood]
-            gap = sum(means) / len(means) - torch.sigmoid(head(measure_id)).mean().item()
-        if gap > max(gaps, default=-1.0):
-            best = {k: v.clone() for k, v in head.state_dict().items()}
-        gaps.append(gap)
+        epochs.append(_measured(head, measure_id, measure_ood))
+        gaps = [epoch.gap for epoch in epochs]
         if len(gaps) - 1 - gaps.index(max(gaps)) >= config.patience:
             break
-    head.load_state_dict(best)
-    return head.eval(), gaps
+    return epochs[gaps.index(max(gaps))].head, epochs
+
+
+def _measured(head: CalibrationHead, id_cues: Tensor, ood_cues: list[Tensor]) -> HeadEpoch:
+    """A copy of the head with its mean scores."""
+    with torch.no_grad():
+        means = [torch.sigmoid(head(cues)).mean().item() for cues in ood_cues]
+        id_score = torch.sigmoid(head(id_cues)).mean().item()
+    return HeadEpoch(copy.deepcopy(head).eval(), id_score, sum(means) / len(means))
 
 
 def _towards(logits: Tensor, target: float) -> Tensor:

@@ -13,6 +13,7 @@ from goen.detectors._gaussians import labelled_rows
 from goen.detectors.calibration_head import (
     CalibrationHead,
     HeadConfig,
+    HeadEpoch,
     load_head,
     probability_of_ood,
     train_head,
@@ -64,9 +65,8 @@ class Goen(Detector):
     statistics_: ClassStatistics
     share_: float = 0.0
     head_: CalibrationHead | None = None
-    head_gaps_: tuple[float, ...] = ()
-    """How far apart the head's mean u of OOD and ID images were, after each epoch of its training;
-    not saved."""
+    head_epochs_: tuple[HeadEpoch, ...] = ()
+    """The head after each epoch of its training; not saved."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class Goen(Detector):
             self.statistics_ = ClassStatistics(self.num_classes_, unit.shape[1], device=unit.device)
         self.statistics_.update(unit, labels)
         vars(self).pop("_whitening", None)
-        self.head_, self.head_gaps_ = None, ()
+        self.head_, self.head_epochs_ = None, ()
 
     def _unit_rows(self, outputs: Outputs) -> Tensor:
         return normalise(self.feature_rows(outputs))
@@ -130,11 +130,11 @@ class Goen(Detector):
         return self._whitening
 
     def _calibrate(self, held_out: Outputs, ood: Mapping[str, Outputs]) -> None:
-        self.head_, self.head_gaps_ = None, ()
+        self.head_, self.head_epochs_ = None, ()
         if ood:
             cues = {name: self.cues(images) for name, images in ood.items()}
-            self.head_, gaps = train_head(self.cues(held_out), cues, self.head)
-            self.head_gaps_ = tuple(gaps)
+            self.head_, epochs = train_head(self.cues(held_out), cues, self.head)
+            self.head_epochs_ = tuple(epochs)
 
     @property
     def cue_names(self) -> tuple[str, ...]:
@@ -156,11 +156,7 @@ class Goen(Detector):
 
     def score_cues(self, cues: Tensor) -> Tensor:
         """The head's logit, or the log distance."""
-        if self.head_ is None:
-            return cues[:, 0]
-        with torch.no_grad():
-            logit: Tensor = self.head_(cues.float()).double()
-        return logit
+        return cues[:, 0] if self.head_ is None else self.head_.score(cues)
 
     def _score(self, outputs: Outputs) -> Tensor:
         return self.score_cues(self._cues(outputs))

@@ -145,9 +145,15 @@ class Study:
         """The others."""
         return [name for name in self.sets if name not in self.seen]
 
-    def mean_auroc(self, method: str) -> float | None:
-        """Over the unseen sets, or over all where there is no unseen one; if it has them all."""
-        found = [self.by_key.get((method, s, "auroc")) for s in self.unseen or self.sets]
+    def mean_auroc(self, method: str, sets: Iterable[str] = ()) -> float | None:
+        """Of a method over these sets, if it has them all.
+
+        Args:
+            method: its key.
+            sets: by default the unseen ones, or all where there is no unseen one.
+        """
+        averaged = sets or self.unseen or self.sets
+        found = [self.by_key.get((method, s, "auroc")) for s in averaged]
         values = [r.value for r in found if r is not None]
         return sum(values) / len(values) if len(values) == len(found) else None
 

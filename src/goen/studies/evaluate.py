@@ -14,8 +14,10 @@ from torch import Tensor
 
 from goen.data.imageset import ImageSet
 from goen.data.protocol import Protocol
+from goen.detectors import Detector, Goen
 from goen.functional.cues import normalise
 from goen.functional.gaussian import ClassStatistics
+from goen.functional.ranking import auroc, tally
 from goen.gate import Gate
 from goen.io.files import whole_file
 from goen.io.manifest import JsonObject, JsonValue
@@ -32,6 +34,7 @@ from goen.metrics import holm, id_metrics, ood_calibration, ood_metrics, paired_
 from goen.outputs import Outputs
 from goen.studies.experiment import Experiment, FittedMethod
 from goen.studies.methods import Network, labels_of
+from goen.studies.networks import EpochRecord, write_epochs
 
 _log = getLogger(__name__)
 
@@ -143,6 +146,7 @@ class GateEvaluation:
         results: every number with its origin.
         scores: of every method on every set, beside labels, p-values and logits.
         feature_map: points of every set, for a figure.
+        head_epochs: of the calibration head's training, see ``head_epochs``; empty without one.
     """
 
     gate: Gate
@@ -150,15 +154,17 @@ class GateEvaluation:
     results: list[Result]
     scores: Mapping[str, Arrays]
     feature_map: Mapping[str, Tensor]
+    head_epochs: list[EpochRecord]
 
     def write(self, out: Path) -> None:
-        """Results, scores, feature map, images of the errors, and the gate."""
+        """Results, scores, feature map, images of the errors, the head's epochs, and the gate."""
         write_results(out / "results.jsonl", self.results)
         write_scores(out / "scores.safetensors", self.scores)
         with whole_file(out / "map.safetensors") as temporary:
             save_file(dict(self.feature_map), temporary)
         mistakes = {n: find_mistakes(n, images, self.scores[n]) for n, images in self.sets.items()}
         write_mistakes(out / "mistakes.safetensors", mistakes)
+        write_epochs(out / "head.jsonl", self.head_epochs)
         self.gate.save(out / "gate", overwrite=True)
 
 
@@ -186,7 +192,33 @@ def evaluate_gate(
     metrics = {f"{r.method}/{r.dataset}/{r.metric}": r.value for r in results if r.metric in kept}
     metadata = {**gate.metadata, "metrics": metrics, "hardware": hardware()}
     points = _feature_map(experiment, own.network, sets)
-    return GateEvaluation(replace(gate, metadata=metadata), sets, results, scores, points)
+    epochs = head_epochs(
+        gate.detector, {n: experiment.outputs(own.network, images)[0] for n, images in sets.items()}
+    )
+    return GateEvaluation(replace(gate, metadata=metadata), sets, results, scores, points, epochs)
+
+
+def head_epochs(detector: Detector, outputs: Mapping[str, Outputs]) -> list[EpochRecord]:
+    """After each epoch of the calibration head's training its mean scores, their gap, and AUROC.
+
+    The mean scores are those of the images held out for early stopping. The AUROC of each OOD set
+    is measured here, after the fit: nothing of it reaches the training.
+
+    Args:
+        detector: fitted; one without a head has no epochs.
+        outputs: of the ID test set (``test``) and of the OOD sets, by name.
+    """
+    if not isinstance(detector, Goen) or not detector.head_epochs_:
+        return []
+    cues = {name: detector.cues(of_set) for name, of_set in outputs.items()}
+    rows: list[EpochRecord] = []
+    for number, epoch in enumerate(detector.head_epochs_):
+        scores = {name: epoch.head.score(of_set).numpy() for name, of_set in cues.items()}
+        test = scores.pop("test")
+        areas = {f"auroc/{name}": float(auroc(tally(test, ood))) for name, ood in scores.items()}
+        means = {"id_score": epoch.id_score, "ood_score": epoch.ood_score, "gap": epoch.gap}
+        rows.append({"epoch": number, **means, **areas})
+    return rows
 
 
 def _gate_arrays(gate: Gate, outputs: Outputs) -> Arrays:

@@ -124,8 +124,8 @@ def run(
 
     Stages that any study has finished with the same configuration and data are reused; an
     interrupted one resumes where it stopped. Writes gate/, results.jsonl,
-    scores.safetensors, training.jsonl and, last, run.json: a folder without it holds no finished
-    run.
+    scores.safetensors, training.jsonl, head.jsonl and, last, run.json: a folder without it holds no
+    finished run.
 
     Args:
         config: what to do.
@@ -169,8 +169,6 @@ def evaluated_run(
         with summarised(out, summary):
             evaluation.write(out)
             write_epochs(out / "training.jsonl", experiment.members(AS_PRESET)[0].epochs)
-            gaps = enumerate(paper.head_gaps_ if paper else ())
-            write_epochs(out / "head.jsonl", [{"epoch": epoch, "gap": gap} for epoch, gap in gaps])
     return evaluation
 
 

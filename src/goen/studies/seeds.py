@@ -10,6 +10,7 @@ from goen.io.results import Result, write_results
 from goen.io.stages import Stages, alone_in, summarised
 from goen.studies.evaluate import summary_of
 from goen.studies.methods import METHODS
+from goen.studies.networks import EpochRecord, write_epochs
 from goen.studies.presets import SEEDS
 from goen.studies.run import RunConfig, evaluated_run
 
@@ -27,7 +28,8 @@ def seeds(
     """Run ``goen run`` once per seed; all results, in the order of the seeds.
 
     Only training and calibration change with the seed: the images, their splits and the noise stay
-    the same, so the spread is that of training alone.
+    the same, so the spread is that of training alone. head.jsonl has the epochs of every seed's
+    calibration head.
 
     Args:
         config: of every run; its own seed is not used.
@@ -43,10 +45,13 @@ def seeds(
     store = stages or Stages.beside(out)
     with alone_in(out):
         results: list[Result] = []
+        epochs: list[EpochRecord] = []
         for seed in seeds:
             _log.info(f"seed {seed}")
             folder = out / "seeds" / str(seed)
-            results += evaluated_run(replace(config, seed=seed), protocol, folder, store).results
+            evaluation = evaluated_run(replace(config, seed=seed), protocol, folder, store)
+            results += evaluation.results
+            epochs += [{**row, "variant": str(seed)} for row in evaluation.head_epochs]
         methods = dict.fromkeys(r.method for r in results if r.metric == "auroc")
         summary = summary_of(
             "seeds",
@@ -58,4 +63,5 @@ def seeds(
         )
         with summarised(out, summary):
             write_results(out / "results.jsonl", results)
+            write_epochs(out / "head.jsonl", epochs)
     return results

@@ -108,11 +108,11 @@ class LineStyle(TypedDict):
     linestyle: Dashes
 
 
-def line_style(number: int) -> LineStyle:
+def line_style(number: int, colours: Sequence[str] = COLOURS) -> LineStyle:
     """Colour and dashes of the line with this number; the first 28 are all different."""
     return {
-        "color": COLOURS[number % len(COLOURS)],
-        "linestyle": DASHES[(number + number // len(COLOURS)) % len(DASHES)],
+        "color": colours[number % len(colours)],
+        "linestyle": DASHES[(number + number // len(colours)) % len(DASHES)],
     }
 
 
@@ -182,10 +182,12 @@ def epoch_axis(ax: Axes) -> None:
     ax.set_xlabel("epoch")
 
 
-def draw_epochs(ax: Axes, lines: Mapping[str, Sequence[tuple[int, float]]]) -> None:
+def draw_epochs(
+    ax: Axes, lines: Mapping[str, Sequence[tuple[int, float]]], colours: Sequence[str] = COLOURS
+) -> None:
     """A line per name through its (epoch, value) pairs; markers where there are few."""
     for number, (name, line) in enumerate(lines.items()):
         epochs, values = zip(*line, strict=True)
         few = marker(number) if len(epochs) < 30 else None
-        ax.plot(epochs, values, marker=few, markersize=4, label=name, **line_style(number))
+        ax.plot(epochs, values, marker=few, markersize=4, label=name, **line_style(number, colours))
     epoch_axis(ax)
