@@ -42,6 +42,7 @@ from goen.studies import (
     run,
     seeds,
 )
+from goen.training import TrainingConfig
 from tests.tiny import TINY, tiny_protocol
 
 
@@ -419,6 +420,32 @@ def test_every_study_trains_on_the_device_that_was_asked_for(
             study(replace(config, device=asked), protocol, tmp_path / "run")
     with pytest.raises(UsageError, match="no device 'gpu' on this machine"):
         study(replace(config, device="gpu"), protocol, tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("study", "config"), STUDIES, ids=lambda value: getattr(value, "__name__", "")
+)
+def test_every_study_trains_in_the_precision_that_was_asked_for(
+    study: Callable[..., object],
+    config: Config,
+    protocol: Protocol,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def training(_: object, settings: TrainingConfig, *__: object, **___: object) -> None:
+        raise AssertionError(f"training in {settings.precision}")
+
+    monkeypatch.setattr("goen.studies.networks.train_backbone", training)
+    for asked, found in (("auto", "float32"), ("bfloat16", "bfloat16")):
+        with pytest.raises(AssertionError, match=f"training in {found}$"):
+            study(replace(config, device="cpu", precision=asked), protocol, tmp_path / "run")
+    with pytest.raises(UsageError, match="Unknown precision 'half'"):
+        study(replace(config, precision="half"), protocol, tmp_path / "run")
+    monkeypatch.setattr("goen.studies.experiment.find_device", torch.device)
+    for capability, found in (((7, 5), "float32"), ((8, 0), "bfloat16")):
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _, has=capability: has)
+        with pytest.raises(AssertionError, match=f"training in {found}$"):
+            study(replace(config, device="cuda"), protocol, tmp_path / "run")
 
 
 @pytest.mark.parametrize(

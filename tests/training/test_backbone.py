@@ -463,7 +463,7 @@ def test_an_option_that_cannot_be_is_an_error(images: ImageSet) -> None:
 def test_bfloat16_is_for_feature_maps_alone(
     images: ImageSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("goen.training.precision.multiplies_bfloat16", lambda: True)
+    monkeypatch.setattr("goen.training.precision.multiplies_bfloat16", lambda _: True)
     few = images.take(range(16))
     config = TrainingConfig(epochs=1, batch_size=16, padding=0, flip="never", precision="bfloat16")
     seen: list[tuple[torch.dtype, torch.dtype]] = []
@@ -493,7 +493,7 @@ def test_bfloat16_is_for_feature_maps_alone(
 def test_a_processor_without_bfloat16_is_warned_of(
     images: ImageSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("goen.training.precision.multiplies_bfloat16", lambda: False)
+    monkeypatch.setattr("goen.training.precision.multiplies_bfloat16", lambda _: False)
     config = dataclasses.replace(CONFIG, epochs=1, precision="bfloat16")
     with pytest.warns(GoenWarning, match="twenty times as long"):
         train_backbone(NETWORK, config, images, images)

@@ -8,6 +8,8 @@ from pathlib import Path
 from goen.io.manifest import JsonObject, JsonValue, Manifest
 
 RECORDED = Path(__file__).parent / "recorded"
+# Options of goen run that the recipe has, too, as what they came to.
+_IN_RECIPE = ("seed", "preset", "representation", "head_epochs", "precision")
 
 
 @dataclass(frozen=True)
@@ -54,9 +56,7 @@ def run_settings(metadata: Manifest) -> JsonObject:
     return {
         "recipe": _without(metadata.part("recipe").content, "seed"),
         # These say less than the settings above: of presets auto and digits are the same.
-        "run": _without(
-            metadata.part("run").content, "seed", "preset", "representation", "head_epochs"
-        ),
+        "run": _without(metadata.part("run").content, *_IN_RECIPE),
         "images": images,
     }
 

@@ -13,6 +13,7 @@ from goen.io.stages import Stages, alone_in, summarised
 from goen.studies.evaluate import Arrays, GateEvaluation, paired_tests, summary_of
 from goen.studies.presets import Budget
 from goen.studies.run import RunConfig, evaluated_run
+from goen.training.precision import PrecisionChoice
 
 _log = getLogger(__name__)
 
@@ -69,6 +70,8 @@ class AblateConfig:
         seed: of all trainings.
         device: where networks train and run: cpu, cuda (cuda:1 is the second GPU), or auto: CUDA if
             it is available.
+        precision: of trainings: float32, bfloat16, or auto: bfloat16 on a GPU that has instructions
+            for it, float32 on other GPUs, and the preset's on a CPU.
     """
 
     variants: tuple[str, ...] = ()
@@ -76,6 +79,7 @@ class AblateConfig:
     budget: Budget = "full"
     seed: int = 42
     device: str = "auto"
+    precision: PrecisionChoice = "auto"
 
     def chosen(self, known: Collection[str] = VARIANTS, what: str = "variant") -> list[str]:
         """The variants to train, ``default`` among them."""
@@ -95,6 +99,7 @@ class AblateConfig:
             calibration_ood=chosen.calibration_ood,
             seed=self.seed,
             device=self.device,
+            precision=self.precision,
         )
 
 

@@ -27,6 +27,7 @@ from goen.studies.evaluate import (
 from goen.studies.experiment import Experiment
 from goen.studies.methods import METHODS, Method, fit_detector
 from goen.studies.presets import Budget
+from goen.training.precision import PrecisionChoice
 
 _log = getLogger(__name__)
 
@@ -52,6 +53,8 @@ class BenchConfig:
         seed: random seed of all trainings; the ensemble uses four others as well.
         device: where networks train and run: cpu, cuda (cuda:1 is the second GPU), or auto: CUDA if
             it is available.
+        precision: of trainings: float32, bfloat16, or auto: bfloat16 on a GPU that has instructions
+            for it, float32 on other GPUs, and the preset's on a CPU.
     """
 
     methods: tuple[str, ...] = ()
@@ -60,6 +63,7 @@ class BenchConfig:
     budget: Budget = "full"
     seed: int = 42
     device: str = "auto"
+    precision: PrecisionChoice = "auto"
 
 
 def bench(
@@ -94,7 +98,13 @@ def bench(
     store = stages or Stages.beside(out)
     with alone_in(out):
         experiment = Experiment(
-            config.preset, config.budget, config.seed, protocol, store, config.device
+            config.preset,
+            config.budget,
+            config.seed,
+            protocol,
+            store,
+            config.device,
+            config.precision,
         )
         named = {*config.methods, *(method.key for method in extra_methods)}
         methods = [m for m in methods if m.key in named or _is_default(m, experiment)]

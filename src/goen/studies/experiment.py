@@ -5,12 +5,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from logging import getLogger
+from typing import get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from goen.checks import check_choice
 from goen.data.imageset import ImageSet
 from goen.data.protocol import Protocol
 from goen.detectors import Detector, Perturbed
@@ -36,6 +38,7 @@ from goen.studies.methods import (
 )
 from goen.studies.networks import Trained, outputs, train
 from goen.studies.presets import SEEDS, Budget, Preset, choose_preset
+from goen.training.precision import PrecisionChoice, choose_precision
 
 _log = getLogger(__name__)
 
@@ -110,6 +113,8 @@ class Experiment:
             calibrate, and the threshold comes from test images.
         stages: finished work.
         device: where networks train and run; auto is CUDA if it is available.
+        precision: of the trainings; auto is bfloat16 on a GPU that has it, and the preset's
+            elsewhere.
     """
 
     def __init__(
@@ -120,7 +125,9 @@ class Experiment:
         protocol: Protocol,
         stages: Stages,
         device: str = "auto",
+        precision: PrecisionChoice = "auto",
     ) -> None:
+        check_choice("precision", precision, get_args(PrecisionChoice))
         self.budget = budget
         self.seed = seed
         if budget == "paper":
@@ -128,9 +135,10 @@ class Experiment:
         self.protocol = protocol
         if isinstance(preset, str):
             preset = choose_preset(preset, protocol, budget, seed)
-        self.preset = preset
         self._stages = stages
         self._device = find_device(device)
+        chosen = choose_precision(precision, preset.training.precision, self._device)
+        self.preset = replace(preset, training=replace(preset.training, precision=chosen))
         self._trained: dict[tuple[str, int], Trained] = {}
         self._outputs: dict[tuple[str, str, ForwardMode], tuple[Outputs, float]] = {}
 

@@ -51,7 +51,13 @@ def geometry(
             _log.info(f"variant {name}")
             preset = config.run(name).preset_for(protocol)
             experiment = Experiment(
-                preset, config.budget, config.seed, protocol, store, config.device
+                preset,
+                config.budget,
+                config.seed,
+                protocol,
+                store,
+                config.device,
+                config.precision,
             )
             (trained,) = experiment.members(AS_PRESET)
             epochs += [{"variant": name, **row} for row in trained.epochs]

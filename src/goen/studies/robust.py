@@ -19,6 +19,7 @@ from goen.studies.evaluate import id_rows, summary_of
 from goen.studies.experiment import Experiment, FittedMethod
 from goen.studies.methods import METHODS
 from goen.studies.presets import Budget
+from goen.training.precision import PrecisionChoice
 
 _log = getLogger(__name__)
 
@@ -44,6 +45,8 @@ class RobustConfig:
         seed: of all trainings.
         device: where networks train and run: cpu, cuda (cuda:1 is the second GPU), or auto: CUDA if
             it is available.
+        precision: of trainings: float32, bfloat16, or auto: bfloat16 on a GPU that has instructions
+            for it, float32 on other GPUs, and the preset's on a CPU.
         cifar10c: a folder with the official CIFAR-10-C files, to use instead of goen's corruptions.
     """
 
@@ -63,6 +66,7 @@ class RobustConfig:
     budget: Budget = "full"
     seed: int = 42
     device: str = "auto"
+    precision: PrecisionChoice = "auto"
     cifar10c: Path | None = None
 
 
@@ -88,7 +92,13 @@ def robust(
     with alone_in(out):
         store = stages or Stages.beside(out)
         experiment = Experiment(
-            config.preset, config.budget, config.seed, protocol, store, config.device
+            config.preset,
+            config.budget,
+            config.seed,
+            protocol,
+            store,
+            config.device,
+            config.precision,
         )
         protocol = experiment.protocol
         # Raised before anything is trained where the held-out images are too few for the rate.

@@ -31,6 +31,7 @@ from goen.studies.experiment import AS_PRESET, Experiment, FittedMethod
 from goen.studies.methods import METHODS, Method, labels_of
 from goen.studies.networks import write_epochs
 from goen.studies.presets import Budget, Preset, choose_preset
+from goen.training.precision import PrecisionChoice
 
 CalibrationOod = Literal["all", "noise", "none"]
 
@@ -68,6 +69,8 @@ class RunConfig:
         seed: random seed of training and calibration.
         device: where networks train and run: cpu, cuda (cuda:1 is the second GPU), or auto: CUDA if
             it is available.
+        precision: of trainings: float32, bfloat16, or auto: bfloat16 on a GPU that has instructions
+            for it, float32 on other GPUs, and the preset's on a CPU.
     """
 
     preset: str = "auto"
@@ -80,6 +83,7 @@ class RunConfig:
     false_alarm_rate: float = 0.05
     seed: int = 42
     device: str = "auto"
+    precision: PrecisionChoice = "auto"
 
     def __post_init__(self) -> None:
         representations = ("preset", *get_args(Representation))
@@ -148,6 +152,7 @@ def evaluated_run(
             config.protocol_for(protocol),
             stages or Stages.beside(out),
             config.device,
+            config.precision,
         )
         held_out = experiment.protocol.held_out
         # Too few held-out images for the rate: an error before training.

@@ -34,7 +34,7 @@ from goen.training.distributed import (
 )
 from goen.training.forecast import Forecast
 from goen.training.losses import TrainingLoss, logit_norm_loss
-from goen.training.precision import warn_of_slow_bfloat16
+from goen.training.precision import check_bfloat16
 
 # The paper's: epochs without a better validation loss after which a training stops early.
 PATIENCE = 10
@@ -92,8 +92,8 @@ def train_backbone(
     """
     _check_sets(train, validation)
     device = torch.device(device)
-    if device.type == "cpu" and config.precision == "bfloat16":
-        warn_of_slow_bfloat16()
+    if config.precision == "bfloat16":
+        check_bfloat16(device)
     state = _begin(network_config, config, train, device)
     if checkpoint is not None:
         images = [train.fingerprint, validation.fingerprint]

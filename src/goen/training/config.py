@@ -53,9 +53,9 @@ class TrainingConfig:
             angles an image was rotated, Hendrycks et al., Using Self-Supervised Learning Can
             Improve Model Robustness and Uncertainty (2019); 0 is none.
         rotated: images that are rotated for it and added to a batch, as a share of the batch.
-        precision: of the feature maps on a CPU; weights, the classifier and losses are float32.
-            ``bfloat16`` halves the time on processors with instructions for it. On a GPU it is
-            always that.
+        precision: of the feature maps; weights, the classifier and losses are float32.
+            ``bfloat16`` halves the time on processors with instructions for it. A GPU without them
+            refuses it; the studies choose what a device has, see ``choose_precision``.
     """
 
     epochs: int = 40

@@ -36,7 +36,7 @@ class TrainingLoss(nn.Module):
     def forward(self, batch: TrainingBatch, progress: float) -> tuple[Tensor, Tensor]:
         config, device = self.config, self.network.mean.device
         images, labels = batch.images.to(device), batch.labels.to(device)
-        bfloat16 = device.type == "cuda" or config.precision == "bfloat16"
+        bfloat16 = config.precision == "bfloat16"
         with torch.autocast(device.type, torch.bfloat16, enabled=bfloat16):
             hidden, features = self.network.encode(images)
         whole = hidden.float()

@@ -62,11 +62,16 @@ STUDIES: dict[str, tuple[str, list[str], object, dict[str, object]]] = {
     ),
     "geometry": (
         "goen.cli.geometry.geometry",
-        ["--budget", "paper", "--device", "cuda:1"],
-        AblateConfig(budget="paper", device="cuda:1"),
+        ["--budget", "paper", "--device", "cuda:1", "--precision", "bfloat16"],
+        AblateConfig(budget="paper", device="cuda:1", precision="bfloat16"),
         {},
     ),
-    "bench": ("goen.cli.bench.bench", ["--sets", "noise"], BenchConfig(sets=("noise",)), {}),
+    "bench": (
+        "goen.cli.bench.bench",
+        ["--sets", "noise", "--precision", "float32"],
+        BenchConfig(sets=("noise",), precision="float32"),
+        {},
+    ),
     "robust": (
         "goen.cli.robust.robust",
         ["--corruptions", "fog", "--severities", "1", "5", "--cifar10c", "folder"],
