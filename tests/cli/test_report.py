@@ -56,7 +56,14 @@ def test_the_papers_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "*goen, preset short, budget full, seeds 42*" in captured.out
     assert captured.out.endswith((folder / "paper" / "paper-table-3.md").read_text())
     assert (folder / "paper" / "paper-table-1.tex").is_file()
+    assert f"page:   {folder / 'paper' / 'paper.html'}" in captured.err
+    assert main(["report", "--paper", str(folder)]) == 0  # again, in place of the first
     assert main(["report", "--paper", baselines]) == 0  # a kept file: nothing is written
     assert sorted(p.name for p in folder.iterdir()) == ["paper", "results.jsonl", "run.json"]
     assert main(["report", "--paper", str(bench(tmp_path / "bench"))]) == 2
     assert "The paper's tables are of CIFAR-10" in capsys.readouterr().err
+    assert main(["report", "--paper", baselines, "--out", str(tmp_path / "here")]) == 0
+    assert (tmp_path / "here" / "paper.html").is_file()
+    capsys.readouterr()
+    assert main(["report", str(tmp_path / "bench"), "--out", str(tmp_path / "here")]) == 2
+    assert "is the folder of the tables of --paper" in capsys.readouterr().err

@@ -114,10 +114,12 @@ def test_presets_have_sections_of_their_own() -> None:
         study("ablate", results_of("default", 42, (0.9, 0.9, 0.9)), preset=preset)
         for preset in ("short", "paper-bf16")
     ]
-    titles = [section for section, _ in paper_tables(both)[1].sections()]
+    single = study("ablate", results_of("default", 42, (0.8, 0.9, 0.9)), precision="float32")
+    titles = [section for section, _ in paper_tables([*both, single])[1].sections()]
     assert titles[1:] == [
         "goen, preset short, budget full, seeds 42",
         "goen, preset paper-bf16, budget full, seeds 42",
+        "goen, preset short, budget full, float32, seeds 42",
     ]
 
 
@@ -132,8 +134,28 @@ def test_a_study_is_a_folder_or_a_kept_file(tmp_path: Path) -> None:
     (tmp_path / "kept.json").write_text(json.dumps({**summary, "data": "digits"}))
     with pytest.raises(UsageError, match=r"of CIFAR-10, and .* is of digits"):
         read_study(tmp_path / "kept.jsonl")
-    with pytest.raises(ArtifactError, match="does not hold a finished study"):
-        read_study(tmp_path / "nothing.jsonl")
+    (tmp_path / "kept.json").write_text("{}")
+    with pytest.raises(ArtifactError, match=r"not hold a finished study: .* Run its command again"):
+        read_study(tmp_path / "kept.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("there", "asked", "missing"),
+    [
+        ((), "nothing.jsonl", "nothing.jsonl"),
+        (("kept.jsonl",), "kept.jsonl", "kept.json"),
+        ((), ".", "results.jsonl"),
+        (("results.jsonl",), ".", "run.json"),
+    ],
+)
+def test_a_missing_file_is_one_sentence(
+    tmp_path: Path, there: tuple[str, ...], asked: str, missing: str
+) -> None:
+    for name in there:
+        write_results(tmp_path / name, results_of("default", 42, (0.9, 0.9, 0.9)))
+    with pytest.raises(ArtifactError, match=r"Expected .* goen bench, .* Check the name") as caught:
+        read_study(tmp_path / asked)
+    assert str(caught.value).startswith(f"{tmp_path / missing} is not there. ")
 
 
 def test_two_trainings_of_one_seed_are_not_mixed() -> None:

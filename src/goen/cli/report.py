@@ -5,12 +5,13 @@ from typing import Annotated
 
 import tyro
 
+from goen.cli.options.types import OptionalPath
 from goen.cli.output.console import note
 from goen.errors import UsageError
 from goen.io.files import folder_kind
-from goen.report import write_report
+from goen.report import write_paper, write_report
 from goen.report.paper_tables import paper_tables, read_study
-from goen.report.table import markdown, write_tables
+from goen.report.table import markdown
 
 
 def report_command(
@@ -20,31 +21,39 @@ def report_command(
         tyro.conf.arg(name="with", metavar="[FOLDER ...]", help_behavior_hint=""),
     ] = (),
     paper: bool = False,
+    out: OptionalPath = None,
 ) -> int:
     """Write the report of a finished run: one self-contained HTML file, figures and tables.
 
     Works for every study and for the folder of goen watch. Writes report.html, figures/ (SVG, PNG,
     PDF) and tables/ (Markdown, LaTeX, CSV) to the folder of the run. Nothing is trained or
     evaluated again. With --paper it prints Tables 1 to 3 of the GOEN paper instead, in the paper's
-    layout, its numbers above yours.
+    layout, its numbers above yours, and writes them as a page.
 
     For example: goen report runs/digits
                  goen report runs/watch
                  goen report runs/digits --with runs/digits-ablate runs/digits-seeds
                  goen report --paper runs/cifar10-bench --with runs/cifar10-ablate
-                 goen report --paper results/cifar10/ablate-42.jsonl          (kept results)
+                 goen report --paper results/cifar10/ablate-42.jsonl --out paper  (kept results)
 
     Args:
         run: the folder of a finished goen run, bench, ablate, seeds, robust or geometry, or of goen
             watch.
         with_: folders of goen ablate, seeds and geometry, to add the five-panel figure; with
             --paper, all other studies that fill its tables.
-        paper: print the paper's tables as Markdown, and write them to the folder paper/ of the run
-            (Markdown, LaTeX, CSV). Table 1 is made from goen bench, Table 2 from goen ablate, Table
-            3 from goen seeds, all with --data cifar10.
+        paper: print the paper's tables as Markdown, and write them to a folder (HTML, Markdown,
+            LaTeX, CSV). Table 1 is made from goen bench, Table 2 from goen ablate, Table 3 from
+            goen seeds, all with --data cifar10.
+        out: with --paper, the folder of its tables (default: paper/ in the folder of the run; none
+            for kept results).
     """
     if paper:
-        return _print_paper_tables((run, *with_))
+        return _print_paper_tables((run, *with_), out)
+    if out is not None:
+        raise UsageError(
+            f"--out {out} is the folder of the tables of --paper. The report of a run is written "
+            "into its folder: leave --out away, or add --paper."
+        )
     if folder_kind(run) == "gate":
         raise UsageError(
             f"{run} is a gate, and goen report is for runs. goen fit wrote the page of its gate "
@@ -57,11 +66,13 @@ def report_command(
     return 0
 
 
-def _print_paper_tables(studies: tuple[Path, ...]) -> int:
-    tables = paper_tables(map(read_study, studies))
-    print("\n".join(map(markdown, tables)), end="")
-    if studies[0].is_dir():
-        folder = studies[0] / "paper"
-        write_tables(tables, folder)
-        note(f"tables: {folder} (Markdown, LaTeX, CSV)")
+def _print_paper_tables(paths: tuple[Path, ...], out: Path | None) -> int:
+    studies = [read_study(path) for path in paths]
+    print("\n".join(map(markdown, paper_tables(studies))), end="")
+    if out is None and paths[0].is_dir():
+        out = paths[0] / "paper"
+    if out is not None:
+        page = write_paper(studies, out)
+        note(f"tables: {out} (Markdown, LaTeX, CSV)")
+        note(f"page:   {page.resolve()}")
     return 0

@@ -2,6 +2,10 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from goen.report.summary import Study
 
 
 def write_report(folder: Path, *, beside: Sequence[Path] = ()) -> Path:
@@ -21,4 +25,17 @@ def write_report(folder: Path, *, beside: Sequence[Path] = ()) -> Path:
     return write_page(folder, beside).path
 
 
-__all__ = ["write_report"]
+def write_paper(studies: "Sequence[Study]", folder: Path) -> Path:
+    """Write the paper's Tables 1 to 3 with the numbers of these studies; the path of their page.
+
+    Args:
+        studies: of goen bench, ablate and seeds on CIFAR-10.
+        folder: a new one, or one that this function wrote: ``paper.html``, and each table as
+            Markdown, LaTeX and CSV.
+    """
+    from goen.report.page import write_paper_folder  # as above
+
+    return write_paper_folder(studies, folder)
+
+
+__all__ = ["write_paper", "write_report"]

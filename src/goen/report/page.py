@@ -22,13 +22,15 @@ from goen.report.figures.style import DARK_PAPER, drawn, follow_colour_scheme
 from goen.report.gallery import Gallery
 from goen.report.pages.bench import ablate_page, ablate_tables, bench_page, bench_tables
 from goen.report.pages.geometry import geometry_page, geometry_tables
+from goen.report.pages.paper import paper_page
 from goen.report.pages.robust import robust_page, robust_tables
 from goen.report.pages.run import run_page, run_tables
 from goen.report.pages.seeds import seeds_page, seeds_tables
 from goen.report.pages.watch import is_watch, read_watch, watch_page
+from goen.report.paper_tables import paper_tables
 from goen.report.provenance import provenance
 from goen.report.run_folder import RunFolder, read_run
-from goen.report.summary import Summary
+from goen.report.summary import Study, Summary
 from goen.report.table import Table, write_tables
 from goen.report.texts import environment
 
@@ -114,6 +116,15 @@ def write_single_page(page: Page, path: Path, *, overwrite: bool = False) -> Non
     """Write a page that is one file, with its figures in it."""
     svgs = {drawing.name: drawn(drawing.figure, "svg")["svg"] for drawing in page.drawings()}
     _write(page, svgs, path, overwrite=overwrite)
+
+
+def write_paper_folder(studies: Sequence[Study], folder: Path) -> Path:
+    """See ``goen.report.write_paper``."""
+    tables = paper_tables(studies)
+    write_tables(tables, folder)
+    path = folder / "paper.html"
+    write_single_page(paper_page(tables, studies), path)
+    return path
 
 
 def _write(page: Page, svgs: Mapping[str, bytes], path: Path, *, overwrite: bool) -> None:

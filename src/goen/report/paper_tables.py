@@ -92,11 +92,21 @@ def read_study(path: Path) -> Study:
     """
     names = (path / "results.jsonl", path / "run.json")
     results, summary = names if path.is_dir() else (path, path.with_suffix(".json"))
+    for file in (results, summary):
+        if not file.is_file():
+            raise ArtifactError(
+                f"{file} is not there. Expected the folder of a finished goen bench, ablate or "
+                "seeds, or kept results: NAME.jsonl with NAME.json beside it, which are the "
+                "results.jsonl and run.json of such a folder. Check the name, or run the study to "
+                "its end."
+            )
     try:
         recorded = Summary.from_json(json_object(summary))
         study = Study(read_results(results), recorded)
     except (OSError, ValueError) as error:
-        raise ArtifactError(f"{path} does not hold a finished study: {error}.") from error
+        raise ArtifactError(
+            f"{path} does not hold a finished study: {error}. Run its command again."
+        ) from error
     if study.summary.data != "cifar10":
         raise UsageError(
             f"The paper's tables are of CIFAR-10, and {path} is of {study.summary.data}. Run the "
@@ -133,7 +143,9 @@ def _scale(summary: Summary) -> str:
     center_loss = ""
     if summary.study == "seeds":  # Table 3 is of the paper's default, which has it
         center_loss = f", {'with' if summary.config.get('center_loss') else 'without'} CenterLoss"
-    return f"goen, preset {preset}, budget {summary.config.get('budget')}{center_loss}"
+    precision = summary.config.get("precision", "auto")  # an earlier goen did not have it
+    named = "" if precision == "auto" else f", {precision}"
+    return f"goen, preset {preset}, budget {summary.config.get('budget')}{named}{center_loss}"
 
 
 @dataclass
