@@ -57,6 +57,31 @@ def auroc(kind: str, method: str, sets: tuple[str, ...] = PAPERS_SETS) -> str:
     return f"{fmean(fmean(values) for values in found.values()):.3f}"
 
 
+def on_random_features(method: str, moments: str, sets: tuple[str, ...]) -> list[float]:
+    """The mean AUROC over sets of each seed."""
+    wanted = {"method": method, "moments": moments}
+    found: dict[object, list[float]] = {}
+    for row in rows("random-features"):
+        if wanted.items() <= row.items() and row["dataset"] in sets:
+            found.setdefault(row["seed"], []).append(float(str(row["value"])))
+    assert all(len(values) == len(sets) for values in found.values())
+    return [fmean(values) for values in found.values()]
+
+
+def test_the_claim_on_random_features_is_what_was_measured() -> None:
+    text = claim("…even on random features")
+    for moments in ("initial", "of training images"):
+        for sets in (PAPERS_SETS, UNSEEN[1:]):
+            ours, knn = (on_random_features(m, moments, sets) for m in ("goen_distance", "knn"))
+            assert len(ours) == len(knn) == 3
+            assert f"{fmean(ours):.3f} against {fmean(knn):.3f}" in text
+            differences = [a - b for a, b in zip(ours, knn, strict=True)]
+            if (moments, sets) == ("initial", PAPERS_SETS):
+                assert "by seed {:+.3f}, {:+.3f} and {:+.3f}".format(*differences) in text
+            if (moments, sets) == ("initial", UNSEEN[1:]):
+                assert min(differences) > 0
+
+
 def claim(start: str) -> str:
     """The row of the page's first big table that begins so, with rows that continue it."""
     lines = PAGE.splitlines()
