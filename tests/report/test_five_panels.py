@@ -39,7 +39,7 @@ def test_the_five_panels_take_what_lies_beside(
     assert "near-set, far-set, noise" in drawing
     # These seeds have no epochs: their finished gates are drawn.
     assert "AUROC by epoch was not recorded by goen seeds" in text
-    assert "not recorded in this folder" not in text
+    assert "not recorded by the goen that made this run" not in text
     assert f">{0.93 - 0.0031:.3f} <" in drawing
     write_report(reports["run"])  # as the other tests expect it
 
@@ -91,7 +91,7 @@ def test_a_record_of_the_gap_alone_is_drawn_with_a_sentence(tmp_path: Path) -> N
     (line,) = panel.lines
     assert list(line.get_ydata()) == [0.1, 0.7, 0.6]
     assert panel.get_ylabel() == "mean u(OOD) − mean u(ID)"
-    assert "not recorded in this folder: the calibration panel shows the gap" in text
+    assert "not recorded by the goen that made this run: the calibration panel shows" in text
     assert "The same command again" in text
     assert "A ring" not in text
 
