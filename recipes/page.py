@@ -40,7 +40,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "cifar10"
 PAGES = tuple(
     ROOT / "docs" / name
-    for name in ("results.md", "methods/goen-m.md", "monitor.md", "pretrained.md")
+    for name in ("results.md", "results-details.md", "methods/goen-m.md", "monitor.md", "pretrained.md")
 )
 BUNDLED = ROOT / "src" / "goen" / "gate" / "bundled"
 BEST = "cifar10-ensemble"
@@ -142,12 +142,10 @@ def seeds_table(
         )
     ]
     notes = (
-        "Mean ± standard deviation over seeds; one seed alone has no ±. Unseen: the mean of "
-        f"{', '.join(UNSEEN)}, for every row. Set apart at the right: sets of a kind that may "
-        "calibrate a method. †: calibrated with other images of this kind, or of one of these; "
-        "such a row is never bold there, nor is a row of one seed beside rows of several. Bold: "
-        "best of its column, if one row alone has it. ≈: several rows have the best number. "
-        "Accuracy is that of the network, which rows share, and is not marked.",
+        "±: the standard deviation over seeds; a row without it has one seed. Unseen: the mean of "
+        f"{', '.join(UNSEEN)}. †: calibrated with other images of this kind, or of one of these; "
+        "such a number is never bold, nor is one of a single seed beside means. ≈: several rows "
+        "have the best number.",
     )
     seeds = f"seed{'s' * (len(studies) > 1)} {', '.join(map(str, studies))}"
     title = f"AUROC, {seeds}"
