@@ -191,8 +191,8 @@ _ALLOWED = {
     ("scoring/score_folder.py", "_empty"): "of goen's own folder, by its marker",
     ("serve/service.py", "save"): "asks the monitor to save itself",
     ("serve/service.py", "_save"): "asks the monitors to save themselves",
+    ("studies/networks.py", "_write_network"): "into the folder of a stage",
     ("studies/networks.py", "outputs"): "into the folder of a stage",
-    ("studies/networks.py", "train"): "into the folder of a stage",
 }
 
 
