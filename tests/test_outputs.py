@@ -67,6 +67,8 @@ def test_no_parts_are_an_error() -> None:
 
 def test_features_are_kept_and_found_by_name() -> None:
     assert list(OUTPUTS.keep(["late"]).features) == ["late"]
+    with pytest.raises(UsageError, match=r"Unknown feature 'lat'\. Did you mean 'late'"):
+        OUTPUTS.keep(["lat"])
     assert OUTPUTS.keep(["late"]).uncertainty is OUTPUTS.uncertainty
     assert OUTPUTS.feature("early") is OUTPUTS.features["early"]
     with pytest.raises(UsageError, match=r"Unknown feature 'lat'\. Did you mean 'late'\?"):

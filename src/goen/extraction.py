@@ -101,7 +101,8 @@ def load_extractor(
         example: two inputs.
         images: whether they are images.
         preprocess: in place of the model's own.
-        settings: ``layers``, ``logits``, ``tokens`` and ``layout`` of the extractor.
+        settings: ``layers``, ``logits``, ``tokens`` and ``layout`` of the extractor, and ``reads``:
+            see ``as_extractor``.
     """
     if preprocess is None and not isinstance(loaded.model, FeatureExtractor):
         preprocess = loaded.preprocess(images=images)

@@ -178,8 +178,11 @@ class Outputs:
         """These outputs with no more than the named features.
 
         The classifier is kept with the feature that it reads.
+
+        Raises:
+            UsageError: there is no such feature.
         """
-        kept = {name: self.features[name] for name in names}
+        kept = {name: self.feature(name) for name in names}
         reads = None if self.classifier is None else self.classifier.feature
         return replace(self, features=kept, classifier=self.classifier if reads in kept else None)
 

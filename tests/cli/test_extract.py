@@ -69,7 +69,7 @@ def test_the_file_holds_what_extract_gives(
 
 
 def test_a_gate_is_fitted_to_extracted_features_and_parts_are_joined(
-    goen: Callable[..., int], tmp_path: Path
+    goen: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     parts = tmp_path / "train"
     parts.mkdir()
@@ -78,7 +78,9 @@ def test_a_gate_is_fitted_to_extracted_features_and_parts_are_joined(
         assert goen("extract", "train", *MODEL, "--part", f"{number}/3", "--out", out) == 0
     held, noise = tmp_path / "held.npz", tmp_path / "noise.npz"
     assert goen("extract", "held", *MODEL, "--out", held) == 0
+    assert f"goen fit --features {held} --held-out HELD_OUT --out GATE" in capsys.readouterr().err
     assert goen("extract", "noise", *MODEL, "--unlabelled", "--out", noise) == 0
+    assert f"--features TRAIN --held-out HELD_OUT --ood {noise} --out" in capsys.readouterr().err
     assert read_features(noise).labels is None
     assert read_features(noise).classes == ()
     whole = tmp_path / "whole.safetensors"

@@ -217,7 +217,7 @@ def test_a_folder_that_would_be_lost_is_reported_before_anything_is_fitted(
     (tmp_path / "thesis.txt").write_text("years of work")
     everything = [*ARGUMENTS, "--layers", *LAYERS, "--out", tmp_path]
     assert goen(*everything, "--weights", "nowhere.pt") == 2
-    assert "holds thesis.txt, not a folder with goen's marker" in capsys.readouterr().err
+    assert "holds thesis.txt, not a gate folder that goen made" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["thesis.txt", "w.pt", "w.safetensors", "link.pt", "dangling.pt"])

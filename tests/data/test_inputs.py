@@ -109,7 +109,7 @@ def test_labels_that_are_no_numbers_are_none() -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("a/folder", "train is an ImageSet, images .* got str"),
+        ("a/folder", "train is an ImageSet, images .* got str. goen.read_image reads"),
         ({"images": 1}, "got dict"),
         (3, "got int"),
         ((pixels(), LABELS[:4]), "train: 10 images need as many labels, got 4"),
@@ -126,9 +126,9 @@ def test_what_holds_no_images_is_refused_at_once(value: object, message: str) ->
     [
         ([pixels(), pixels(), np.zeros((2, 3, 9, 8), np.uint8)], "all of one size, 8×8; got 9×8"),
         ([(pixels(), LABELS[:4])], "10 images come with 10 labels"),
-        ([{"images": "a.png"}], "got a dict"),
-        ([torch.tensor(1.0)], "got a Tensor"),
-        ((pixels(), torch.tensor(1)), "got a Tensor"),
+        ([{"images": "a.png"}], "got dict"),
+        ([torch.tensor(1.0)], "got Tensor"),
+        ((pixels(), torch.tensor(1)), "got Tensor"),
         ([(torch.zeros(3, 8, 8), 1)], "one image at a time"),
     ],
 )

@@ -78,3 +78,10 @@ def test_files_that_hold_no_fitting_weights_are_refused(model: nn.Module, tmp_pa
     torch.save(nn.Linear(4, 2).state_dict(), tmp_path / "wide.pt")
     with pytest.raises(ArtifactError, match=r"does not fit this model\. size mismatch for weight"):
         load_weights(model, tmp_path / "wide.pt")
+    torch.save(
+        nn.Sequential(*(nn.Linear(1, 1) for _ in range(99))).state_dict(), tmp_path / "deep.pt"
+    )
+    with pytest.raises(ArtifactError, match=r"does not fit this model\. Missing key") as caught:
+        load_weights(model, tmp_path / "deep.pt")
+    assert '"0.weight", "0.bias"' in str(caught.value)
+    assert len(str(caught.value)) < 1000

@@ -6,6 +6,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from torch import nn
 
+from goen.detectors import Energy
 from goen.errors import NotFittedError, UsageError
 from goen.gate.adapters import GateDetector, GateEstimator
 from goen.metrics import ood_metrics
@@ -48,6 +49,15 @@ def test_it_goes_through_a_pipeline_of_rows(fitted: GateEstimator) -> None:
     same = pipeline.predict(some.reshape(50, -1)) == fitted.predict(some)
     assert same.mean() > 0.95
     assert clone(pipeline).get_params()["gateestimator__false_alarm_rate"] == 0.1
+
+
+def test_it_takes_any_detector(fitted: GateEstimator) -> None:
+    train, some = digits().train, digits().test.read(range(20))
+    by_name = estimator(detector="energy").fit(train.read(), train.labels)
+    assert isinstance(by_name.gate_.detector, Energy)
+    assert clone(by_name).get_params()["detector"] == "energy"
+    assert np.allclose(-by_name.score_samples(some), by_name.gate_.predict(some).score)
+    assert not np.allclose(by_name.score_samples(some), fitted.score_samples(some))
 
 
 def test_mistakes_get_a_sentence() -> None:

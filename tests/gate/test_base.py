@@ -99,5 +99,5 @@ def test_more_than_there_are_is_all(gate: Gate) -> None:
 
 
 def test_a_gate_that_keeps_no_training_images_says_so() -> None:
-    with pytest.raises(UsageError, match="keeps no training images; goen_m does"):
+    with pytest.raises(UsageError, match=r"such as goen_m; .* keeps none"):
         make_gate().nearest(np.zeros((1, 3, 32, 32), np.uint8), 1)

@@ -43,6 +43,11 @@ def made(count: int, first: float = 0.0, probability: bool = True) -> Prediction
 
 def test_an_explanation_has_the_p_value_of_each_cue_or_its_value() -> None:
     found = made(3).explain(2)
+    for row in (3, -4, "a"):
+        with pytest.raises(
+            UsageError, match="row must be an integer, at least -3 and below 3; got"
+        ):
+            made(3).explain(row)  # type: ignore[arg-type]
     assert str(found) == "layer2: p = 0.0025, entropy: p = 0.025"
     assert (found.label, found.p_value, found.is_ood) == ("c", 2.25, True)
     assert found.cues == (("layer2", 4.25, 0.0025), ("entropy", 5.25, 0.025))

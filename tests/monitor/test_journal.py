@@ -216,13 +216,36 @@ def test_another_gate_or_promise_or_seed_is_refused(tmp_path: Path) -> None:
         assert kept.monitor.guarantee.alarm_probability == 0.05
 
 
+def test_a_folder_in_which_nothing_was_counted_is_begun_again(tmp_path: Path) -> None:
+    gate = digit_gate()
+    other = replace(gate, held_out=replace(gate.held_out, scores=gate.held_out.scores + 1))
+    with (
+        pytest.raises(UsageError, match="not of the gate that the monitor was made for"),
+        open_monitor_folder(tmp_path, other, "other", PLAIN) as kept,
+    ):
+        kept.add_rows(score_rows(10))
+    begin(tmp_path, MonitorSettings(seed=4))
+    assert len(lines(tmp_path / IMAGES)) == 10
+    [started] = lines(tmp_path / EVENTS)
+    assert (started["event"], started["gate"]) == ("started", "digits")
+
+
+def test_a_row_without_label_and_error_is_no_row(tmp_path: Path) -> None:
+    with open_monitor_folder(tmp_path, digit_gate(), "digits", PLAIN) as kept:
+        with pytest.raises(UsageError, match="it has neither a label nor an error"):
+            kept.add_rows([*score_rows(3), {"bad": 1}])
+        assert kept.state.images == 0
+        kept.add_rows([{"path": "a.png", "label": None, "error": "damaged"}])
+    assert [event["event"] for event in lines(tmp_path / EVENTS)] == ["started", "unreadable"]
+
+
 def test_nothing_of_others_is_touched(tmp_path: Path) -> None:
     for name in (IMAGES, EVENTS, STATE, "run.json"):
         folder = tmp_path / name.replace(".", "-")
         folder.mkdir()
         (folder / name).write_text("notes")
         with (
-            pytest.raises(UsageError, match="not a folder with goen's marker"),
+            pytest.raises(UsageError, match="not a watch folder that goen made"),
             open_monitor_folder(folder, digit_gate(), "digits", PLAIN),
         ):
             pass

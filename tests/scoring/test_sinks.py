@@ -68,6 +68,20 @@ def test_a_stream_holds_the_same(form: RowFormat) -> None:
         assert b"\r" not in content.getvalue()
 
 
+def test_the_header_of_csv_is_written_for_no_rows_and_not_before_an_error() -> None:
+    stream = io.StringIO()
+    with stream_writer(stream, "csv", ["path", "label"]):
+        pass
+    assert stream.getvalue() == "path,label\n"
+    stream = io.StringIO()
+    with (
+        pytest.raises(ValueError, match="no images"),
+        stream_writer(stream, "csv", ["path", "label"]),
+    ):
+        raise ValueError("no images")
+    assert stream.getvalue() == ""
+
+
 def test_rows_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     with stream_writer(stream, "jsonl", COLUMNS) as write:

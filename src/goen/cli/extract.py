@@ -67,7 +67,8 @@ def extract_command(
             "the logits are not linear in one of these features, so the file has no classifier: "
             "vim, react and fdbd cannot be fitted to it (see --layers, --tokens)"
         )
-    note(f"features: {out}   next: goen fit --features {out} --held-out HELD_OUT --out GATE")
+    roles = f"TRAIN --held-out HELD_OUT --ood {out}" if unlabelled else f"{out} --held-out HELD_OUT"
+    note(f"features: {out}   next: goen fit --features {roles} --out GATE")
     return 0
 
 

@@ -80,7 +80,7 @@ def fit_command(
     gate = fitted.gate
     if model is not None:
         gate = replace(gate, metadata={**gate.metadata, "factory": model})
-    summary = fit_summary(gate, fitted.ood)
+    summary = fit_summary(gate)
     if not gate.detector.saved:
         print(visible(summary))
         note(f"{gate.detector} cannot be saved: no gate was written")

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain, combinations
+from pathlib import Path
 from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
@@ -103,9 +104,12 @@ def as_stream(
     if isinstance(value, Dataset) and not isinstance(value, IterableDataset):
         raise _one_at_a_time(name)
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
+        files = (
+            " goen.read_image reads the image in a file." if isinstance(value, str | Path) else ""
+        )
         raise UsageError(
             f"{name} is an ImageSet, images (N, 3, H, W), a pair (images, labels) or an iterable "
-            f"of such batches, a DataLoader for one; got {type(value).__name__}."
+            f"of such batches, a DataLoader for one; got {type(value).__name__}.{files}"
         )
     return _from_iterable(name, value, asked)
 
@@ -310,7 +314,7 @@ def _batch(name: str, item: Any) -> Batch:
     pair = _pair(item)
     if pair is None:
         raise UsageError(
-            f"{name} gives batches (images, labels) of arrays or tensors; got a "
+            f"{name} gives batches (images, labels) of arrays or tensors; got "
             f"{type(item).__name__}."
         )
     inputs, labels = tensors(pair[0]), None if pair[1] is None else _labels(pair[1])

@@ -1,6 +1,6 @@
 """Any classifier as a network that gives ``Outputs``: its logits, and its layers by name."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from difflib import get_close_matches
@@ -259,11 +259,13 @@ def as_extractor(
     preprocess: Preprocessing | InputPreprocessing | None,
     example: Inputs,
     inputs: TappedInputs = "images",
+    reads: Callable[[Outputs], Collection[str]] | None = None,
     **settings: Unpack[OutputSettings],
 ) -> FeatureExtractor:
     """The model in a feature extractor of these settings, tried on the example.
 
-    With ``"auto"``, ``choose_layers`` chooses the layers.
+    With ``"auto"``, ``choose_layers`` chooses the layers. They are logged, unless ``reads``, the
+    features that a detector reads of outputs, are none.
 
     Raises:
         UsageError: no layers, or settings beside a ``FeatureExtractor``, which has its own.
@@ -297,10 +299,15 @@ def as_extractor(
         return tap(layers)
     where, layout = settings["logits"], settings["layout"]
     table = list_layers(model, example, logits=where, layout=layout, **given)
-    return tap(_choose(tap([info.name for info in table if info.width]), table, example))
+    return tap(_choose(tap([info.name for info in table if info.width]), table, example, reads))
 
 
-def _choose(extractor: FeatureExtractor, table: LayerTable, example: Inputs) -> tuple[str, ...]:
+def _choose(
+    extractor: FeatureExtractor,
+    table: LayerTable,
+    example: Inputs,
+    reads: Callable[[Outputs], Collection[str]] | None,
+) -> tuple[str, ...]:
     """Layers of the table, chosen by the features that this model gives for the example."""
     with evaluating(extractor), torch.no_grad():
         outputs: Outputs = extractor(example_inputs(example, extractor.model))
@@ -311,11 +318,12 @@ def _choose(extractor: FeatureExtractor, table: LayerTable, example: Inputs) -> 
         if not same_features(values, outputs.logits)
     }
     chosen = choose_layers(table, features or outputs.features)
-    _log.info(
-        "Layers chosen by their depth: %s. The alternatives (layers=, --layers):\n%s",
-        " and ".join(chosen),
-        table,
-    )
+    if reads is None or reads(outputs):
+        _log.info(
+            "Layers chosen by their depth: %s. The alternatives (layers=, --layers):\n%s",
+            " and ".join(chosen),
+            table,
+        )
     return chosen
 
 

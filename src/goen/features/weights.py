@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
+from textwrap import shorten
 
 import torch
 from safetensors import SafetensorError
@@ -30,7 +31,8 @@ def load_state(model: nn.Module, state: Mapping[str, Tensor], path: Path) -> Non
     try:
         model.load_state_dict({names[name]: value for name, value in state.items()})
     except RuntimeError as error:
-        lines = [line.strip() for line in str(error).splitlines()[1:3]]
+        # Each lists all names of a kind: the first few tell what is wrong.
+        lines = [shorten(line, 300, placeholder=" ...") for line in str(error).splitlines()[1:3]]
         raise ArtifactError(
             f"{path} does not fit this model. {' '.join(lines) or error}"
         ) from error

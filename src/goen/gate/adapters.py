@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator
 from torch import Tensor, nn
 
 from goen.data.inputs import Images
+from goen.detectors import Detector
 from goen.errors import NotFittedError, UsageError
 from goen.features.preprocess import Preprocessing
 from goen.functional.ranking import Floats
@@ -38,6 +39,7 @@ class GateEstimator(BaseEstimator):  # type: ignore[misc]
         image_shape: (3, H, W) if images are rows ``(N, 3·H·W)``, as many transformers need them.
         preprocess: as for ``Gate.fit``.
         ood: as for ``Gate.fit``.
+        detector: as for ``Gate.fit``.
     """
 
     model: nn.Module
@@ -48,6 +50,7 @@ class GateEstimator(BaseEstimator):  # type: ignore[misc]
     image_shape: tuple[int, int, int] | None = None
     preprocess: Preprocessing | None = None
     ood: Images | Mapping[str, Images] | None = None
+    detector: str | Detector = "goen_m"
 
     def fit(self, X: NDArray[Any], y: NDArray[np.int64] | None = None) -> Self:
         """Fit the gate; ``y`` are the class numbers of the images ``X``."""
@@ -62,6 +65,7 @@ class GateEstimator(BaseEstimator):  # type: ignore[misc]
             self.model,
             (images[train], labels[train]),
             (images[held_out], labels[held_out]),
+            detector=self.detector,
             layers=self.layers,
             ood=self.ood,
             false_alarm_rate=self.false_alarm_rate,

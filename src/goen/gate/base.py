@@ -215,7 +215,10 @@ class BaseGate:
         """
         check_number("count", count, whole=True, at_least=1)
         if not self.detector.num_kept[0]:
-            raise UsageError(f"{self.detector} keeps no training images; goen_m does.")
+            raise UsageError(
+                "gate.nearest needs a detector that keeps training images, such as goen_m; "
+                f"{self.detector} keeps none."
+            )
         return [
             near
             for outputs in self._batches(images, batch_size)

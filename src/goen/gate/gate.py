@@ -137,6 +137,7 @@ class Gate(BaseGate):
             preprocess=preprocess,
             tokens=tokens,
             layout=layout,
+            reads=chosen.feature_names,
         )
         with full_precision():
             kind = type(extractor.model)

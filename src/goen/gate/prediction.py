@@ -137,7 +137,12 @@ class Prediction:
         return self.show(rows=range(min(len(self), MOST_ROWS)))._repr_html_()
 
     def explain(self, row: int = 0) -> "Explanation":
-        """What each cue of image ``row`` contributes to its decision."""
+        """What each cue of image ``row`` contributes to its decision.
+
+        Raises:
+            UsageError: there is no such image.
+        """
+        check_number("row", row, whole=True, at_least=-len(self), below=len(self))
         p_values = self.cue_p_values
         cues = tuple(
             ExplainedCue(name, float(values[row]), float(p_values[name][row]) if p_values else None)

@@ -4,7 +4,7 @@ And what they gave image by image, for the report of a fit.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -114,6 +114,7 @@ class FitDiagnostics:
         predicted: ``(N,)``, the classifier's labels.
         truth: ``(N,)``, the true labels, if all images have one.
         sets_threshold: ``(N,)``, which images set the threshold; the others calibrate the detector.
+        ood_scores: of the OOD images of the fit, ``(M,)`` of each kind.
     """
 
     scores: Floats
@@ -121,6 +122,7 @@ class FitDiagnostics:
     predicted: NDArray[np.int64]
     truth: NDArray[np.int64] | None
     sets_threshold: NDArray[np.bool_]
+    ood_scores: Mapping[str, Floats]
 
     def __len__(self) -> int:
         return len(self.scores)

@@ -49,7 +49,7 @@ def check_free(path: Path, kind: str | None = None, *, overwrite: bool = False) 
         return place
     # Killed before it had written its marker, a process leaves an empty one.
     if not (folder_kind(place) in (kind, "") if kind else place.is_file()):
-        wanted = f"a folder with goen's marker ({MARKER}) for {kind}" if kind else "a file"
+        wanted = f"a {kind} folder that goen made (with the file {MARKER})" if kind else "a file"
         raise UsageError(
             f"{path} exists and is {_described(place)}, not {wanted}: goen leaves it as it is. "
             "Choose another path, or move away what is there."
@@ -107,7 +107,7 @@ def _described(place: Path) -> str:
     if not place.is_dir():
         return "neither a file nor a folder"
     if kind := folder_kind(place):
-        return f"a folder of goen for {kind}"
+        return f"a {kind} folder that goen made"
     names = sorted(child.name for child in place.iterdir())
     shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
     return f"a folder that holds {shown}" if names else "an empty folder"

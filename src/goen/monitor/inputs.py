@@ -106,7 +106,7 @@ class MonitoredGate:
     def _other(self, why: str) -> UsageError:
         return UsageError(
             f"This prediction is not of the gate that the monitor was made for: {why}. Make a "
-            "monitor for each gate; nothing was counted."
+            "monitor for each gate (--gate); nothing was counted."
         )
 
     def from_rows(self, rows: Sequence[JsonObject]) -> Prediction:

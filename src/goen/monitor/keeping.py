@@ -96,10 +96,8 @@ class KeptMonitor:
         self._pending: list[Prediction] = []
         self._unsaved = False
         self._on_record = True
-        known = file is not None and file.exists()
-        if file is not None and known:
-            self._resume(file, gate, settings)
-        else:
+        known = file is not None and file.exists() and self._resume(file, gate, settings)
+        if not known:
             if journal is not None:
                 journal.begin()
             self.monitor = Monitor(
@@ -119,16 +117,26 @@ class KeptMonitor:
         if journal is not None:
             self._record([], self.opened)
 
-    def _resume(self, file: Path, gate: Gate, settings: MonitorSettings) -> None:
+    def _resume(self, file: Path, gate: Gate, settings: MonitorSettings) -> bool:
+        """Continue from the file; False if it is of another gate or guarantee and counted nothing.
+
+        An error of the first image, such as rows of another gate, leaves such a file.
+        """
         parts, extra = load_parts(file)
         self.monitor = Monitor.of_parts(parts)
-        settings.check(self.monitor, gate, file)
+        try:
+            settings.check(self.monitor, gate, file)
+        except UsageError:
+            if self.monitor.state.images:
+                raise
+            return False
         try:
             self.history = [point.content for point in extra.parts("history")]
             if self.journal is not None:
                 self.journal.resume(extra.part("journal"))
         except ValueError as error:
             raise ArtifactError(f"{file} is not a monitor that was kept so: {error}.") from error
+        return True
 
     @property
     def state(self) -> MonitorState:
@@ -203,6 +211,10 @@ class KeptMonitor:
                 "ahead of what is on record. Open it again; it continues from its last state."
             )
         fresh = journal.fresh(rows)
+        if any(row.get("label") is None and row.get("error") is None for row in fresh):
+            raise UsageError(
+                "This is not a row of goen score: it has neither a label nor an error."
+            )
         readable = [row for row in fresh if row.get("label") is not None]
         before = self.monitor.state
         state = self.monitor.update(gate.from_rows(readable))

@@ -1,7 +1,7 @@
 """Where rows go: JSON lines, CSV and Parquet, to a file or a stream, as they come or sorted."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal, TextIO, get_args
@@ -122,10 +122,13 @@ def stream_writer(
     check_choice("format", form, get_args(RowFormat))
     if form == "parquet":
         return _parquet(stream.buffer, names)
-    return nullcontext(_text(stream, form, names))
+    return _text(stream, form, names)
 
 
-def _text(file: TextIO, form: RowFormat, names: Sequence[str]) -> Write:
+@contextmanager
+def _text(file: TextIO, form: RowFormat, names: Sequence[str]) -> Iterator[Write]:
+    # Written with the first row, or at the end: nothing is written if there is nothing to score.
+    header = [csv_line(names)] if form == "csv" else []
     ascii_only = "utf" not in (file.encoding or "utf-8").lower()
     is_terminal = file.isatty()
 
@@ -135,11 +138,11 @@ def _text(file: TextIO, form: RowFormat, names: Sequence[str]) -> Write:
         if form == "jsonl":
             file.write(json_line(row, ascii_only=ascii_only))
         else:
-            file.write(csv_line(row[name] for name in names))
+            file.write("".join(header) + csv_line(row[name] for name in names))
+            header.clear()
 
-    if form == "csv":
-        file.write(csv_line(names))
-    return write
+    yield write
+    file.writelines(header)
 
 
 @contextmanager

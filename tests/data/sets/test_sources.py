@@ -40,6 +40,26 @@ def test_goen_data_is_used_when_no_folder_is_given(
     assert len(load_set("cifar10", "test")) == PER_BATCH
 
 
+@pytest.mark.usefixtures("cifar10")
+def test_a_set_that_was_fetched_before_and_is_not_in_the_folder_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("GOEN_CACHE", str(tmp_path / "cache"))
+    lay_out("binary folder", tmp_path / "cache" / "downloads")
+    (tmp_path / "empty").mkdir()
+    with caplog.at_level("INFO", "goen"):
+        assert len(load_set("cifar10", "test")) == PER_BATCH
+        assert not caplog.messages  # no folder was named
+        assert len(load_set("cifar10", "test", data_dir=tmp_path / "empty")) == PER_BATCH
+    [message] = caplog.messages
+    assert message.startswith(f"cifar10/test is not in {tmp_path / 'empty'}; {tmp_path / 'cache'}")
+    caplog.clear()
+    lay_out("binary folder", tmp_path / "full")
+    with caplog.at_level("INFO", "goen"):
+        load_set("cifar10", "test", data_dir=tmp_path / "full")
+    assert not caplog.messages
+
+
 def test_the_official_layout_of_textures_is_found_and_empty_folders_elsewhere_hide_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -38,6 +38,15 @@ def gate() -> Gate:
 # What comes out
 
 
+@pytest.mark.parametrize(("detector", "logged"), [("knn", 1), ("energy", 0)])
+def test_chosen_layers_are_logged_for_a_detector_that_reads_them(
+    detector: str, logged: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", "goen"):
+        fit(layers="auto", detector=detector)
+    assert sum("Layers chosen" in message for message in caplog.messages) == logged
+
+
 @pytest.mark.parametrize("name", ["plain", "resnet", "vit", "dict", "tuple", "channels_last"])
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32, torch.float16])
 def test_any_architecture_gets_a_gate(name: str, dtype: torch.dtype) -> None:
@@ -221,7 +230,7 @@ FORMS = {
     "train is an ImageSet, images .* got int": 7,
     "one image at a time. Wrap it": ONE_BY_ONE,
     "train gives one image at a time": [(IMAGES[0], np.int64(3))],
-    "gives batches .images, labels. of arrays or tensors; got a dict": [{"image": "a.png"}],
+    "gives batches .images, labels. of arrays or tensors; got dict": [{"image": "a.png"}],
     "train: images are all of one size, 32×32; got 16×16": [(IMAGES, NUMBERS), (SMALLER, NUMBERS)],
 }
 

@@ -76,13 +76,15 @@ def test_only_what_needs_calibration_images_gets_them() -> None:
     assert [*apart.streams] == ["train", "held_out", "calibration"]
     assert apart.share == 0.0
     for fixed in (Energy(), TemperatureScaling()):
-        with pytest.raises(UsageError, match="does not use OOD images: leave ood out"):
+        with pytest.raises(UsageError, match=r"uses no OOD images: leave out ood= \(--ood\)"):
             opened(fixed, ood=ood())
     for detector, calibration in ((Energy(), 0.5), (Goen(), digits().test)):
-        with pytest.raises(UsageError, match=r"uses no calibration images: leave calibration out"):
+        with pytest.raises(
+            UsageError, match=r"no calibration images: leave out .* \(--calibration\)"
+        ):
             opened(detector, calibration=calibration)
     for share in (0, 1, 1.5, True, float("nan")):
-        with pytest.raises(UsageError, match="calibration must be"):
+        with pytest.raises(UsageError, match=r"calibration \(--calibration\) must be"):
             opened(GoenM(), calibration=share)
 
 

@@ -18,7 +18,7 @@ def fit(kinds: dict[str, ImageSet]) -> Gate:
 
 def test_it_has_the_sets_the_guarantee_the_weights_and_the_ood_metrics() -> None:
     gate = fit(ood())
-    text = fit_summary(gate, ood())
+    text = fit_summary(gate)
     lines = [" ".join(line.split()) for line in text.splitlines()]
     assert lines[0] == "A gate for tests.own_model:DigitNet"
     assert "classes 7" in lines
@@ -54,7 +54,7 @@ def test_without_ood_images_it_has_no_table_of_them(factory: str | None) -> None
     gate = fit({})
     if factory:
         gate = replace(gate, metadata={**gate.metadata, "factory": factory})
-    text = fit_summary(gate, {})
+    text = fit_summary(gate)
     assert text.splitlines()[0] == f"A gate for {factory or 'tests.own_model:DigitNet'}"
     assert "AUROC" not in text
     assert text.endswith("Fitted without OOD images: the gate returns no probability of OOD.")
@@ -64,6 +64,12 @@ def test_a_gate_of_features_with_ood_rows_has_a_probability() -> None:
     rng = np.random.default_rng(0)
     train, held_out = rng.normal(5, 1, size=(2, 200, 4))
     labels = np.arange(200) % 2
-    gate = Gate.fit_outputs(train, labels, held_out, ood={"far": rng.normal(size=(50, 4))})
+    far = rng.normal(size=(50, 4))
+    gate = Gate.fit_outputs(train, labels, held_out, ood={"far": far})
     assert gate.detector.has_probability
-    assert "Fitted without OOD images" not in fit_summary(gate, {})
+    text = fit_summary(gate)
+    assert "Fitted without OOD images" not in text
+    found = gate.predict_outputs(far)
+    ranks = found.score[:, None] > gate.held_out.scores
+    line = f"far {ranks.mean():.3f} {found.is_ood.mean():.1%}"
+    assert line in [" ".join(line.split()) for line in text.splitlines()]

@@ -136,7 +136,14 @@ def test_every_cue_has_a_histogram_and_a_weight(gate: Gate, with_ood: Gate, tmp_
     assert "weights were fitted with the OOD images" in text
 
 
-def test_ood_images_of_the_fit_have_their_numbers(with_ood: Gate, tmp_path: Path) -> None:
+@pytest.mark.parametrize("detector", ["goen_m", "goen"])
+def test_ood_images_of_the_fit_have_their_numbers(
+    detector: str, with_ood: Gate, tmp_path: Path
+) -> None:
+    if detector != "goen_m":
+        p = digits()
+        settings = {"layers": LAYERS, "preprocess": preprocess, "detector": detector}
+        with_ood = Gate.fit(trained(), p.train, p.validation, ood=ood(), **settings)  # type: ignore[arg-type]
     write_fit_page(with_ood, digits().validation, tmp_path / "report.html")
     cells = tables(tmp_path / "report.html")["ood"].cells()
     for kind, images in ood().items():
@@ -183,6 +190,7 @@ def test_a_single_cue_is_drawn_once(tmp_path: Path) -> None:
     text = (tmp_path / "report.html").read_text()
     assert gate.detector.description in text
     assert "Histograms of the cue" not in text
+    assert "none: the detector reads the logits" in text
 
 
 def test_an_accuracy_near_chance_is_a_warning(gate: Gate, tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """What ``goen fit`` and ``goen extract`` read: images, or rows in files, of features or tensors."""
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -15,7 +15,6 @@ from goen.cli.options.own_model import OwnModel
 from goen.cli.options.types import several
 from goen.data.feature_files import SUFFIXES, FeatureFile, read_features, read_tensor_file
 from goen.data.images.array_files import read_array_header
-from goen.data.imageset import ImageSet
 from goen.data.sets.folders import image_files, open_image_set
 from goen.errors import DataCorrupt, UsageError
 from goen.features.precomputed import LOGITS, Features
@@ -46,10 +45,9 @@ def is_tensor_file(name: str) -> bool:
 
 @dataclass(frozen=True)
 class Fitted:
-    """A gate, the OOD images it was fitted with, and what writes its page, if it has one."""
+    """A gate, and what writes its page, if it has one."""
 
     gate: Gate
-    ood: Mapping[str, ImageSet] = field(default_factory=dict)
     page: Callable[..., None] | None = None
 
 
@@ -156,20 +154,19 @@ class FitOptions:
             def labelled(name: str) -> Any:
                 return read_inputs(own, name, names)[0]
 
-        ood = self.by_kind(load)
         gate = Gate.fit(
             own.loaded.model,
             training,
             held_out,
             detector=self.detector,
             calibration=self.calibrating(labelled),
-            ood=ood or None,
+            ood=self.by_kind(load) or None,
             false_alarm_rate=self.false_alarm_rate,
             classes=names or None,
             flip_averaging=self.flip_averaging,
             **own.extraction(images=images),
         )
-        return Fitted(gate, ood if images else {}, page)
+        return Fitted(gate, page)
 
 
 def _read_unlabelled(name: str) -> Any:

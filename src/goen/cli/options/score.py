@@ -44,8 +44,8 @@ class ScoringGateOptions(RateOptions):
         gate: the folder of a gate (goen fit) or of a run (goen run), or the name of a bundled gate.
         batch_size: images per forward pass.
         device: where the network runs: cpu, or cuda (cuda:1 is the second GPU).
-        engine: what runs the network: torch, or onnxruntime, which is up to twice as fast on a CPU
-            (goen[onnx]) but takes seconds to begin. auto is onnxruntime for 5,000 images or more,
+        engine: what runs the network: torch, or onnxruntime (goen[onnx]), which is up to twice as
+            fast on a CPU but takes seconds to begin. auto is onnxruntime for 5,000 images or more,
             where it is installed and predicts as torch does; torch for several workers and for a
             folder of shards.
     """
@@ -67,8 +67,8 @@ class OutputOptions:
         format_: format of the output (default: a table on a terminal, JSON lines to a pipe; for a
             file, that of its suffix; in a folder Parquet). Parquet needs goen[parquet].
         flagged_only: leave out images that are not flagged, and files that cannot be read.
-        sort: sort by this column, the most suspicious first, or as the files are given: given
-            (default: p_value for a table, else given, which needs no memory).
+        sort: sort by this column, the most suspicious first, or given: in the order of the
+            files, which needs no memory (default: p_value for a table, else given).
         copy_flagged: copy the flagged images into this folder: a new or empty one, or that of an
             earlier call, whose copies are removed.
         report: an HTML page to write: the images with their scores, the most suspicious first,

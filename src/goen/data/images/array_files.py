@@ -170,14 +170,14 @@ def _opened(
     file: Path, name: str, most: int, *, stack: bool = False
 ) -> Iterator[tuple[ArrayHeader, StoredArray]]:
     """The images of a file, and what they are."""
-    with read_errors(name), open_array(file, _images_name(file)) as array:
+    with read_errors(name), open_array(file, _images_name(file, name)) as array:
         is_stack = len(array.shape) == 4 or (stack and len(array.shape) == 3)
         header = ArrayHeader(array.shape, array.dtype, is_stack)
         _check(header, name, most)
         yield header, array
 
 
-def _images_name(file: Path) -> str | None:
+def _images_name(file: Path, shown: str) -> str | None:
     """The array of images in an NPZ file; ``None`` for an NPY file."""
     if file.suffix.lower() == ".npy":
         return None
@@ -185,7 +185,10 @@ def _images_name(file: Path) -> str | None:
     images = [name for name in names if name not in (*LABEL_NAMES, _NAMES)]
     if _IMAGES not in images and len(images) != 1:
         found = ", ".join(name[:40] for name in names[:5]) or "nothing"
-        raise ValueError(f"it should hold an array called {_IMAGES}; it holds {found}")
+        raise DataCorrupt(
+            f"{shown} should hold an array called {_IMAGES}; it holds {found}. A file of features "
+            "is for a gate that was fitted to features."
+        )
     return _IMAGES if _IMAGES in images else images[0]
 
 

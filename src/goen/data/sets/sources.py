@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from logging import getLogger
 from pathlib import Path
 
 from goen.data.images.finding import find_images
@@ -26,6 +27,8 @@ from goen.data.sets.store import cache_folder, prepare_set, prepared
 from goen.errors import DataCorrupt, DataMissing, UsageError, unknown
 from goen.io.files import file_sha256
 
+_log = getLogger(__name__)
+
 _NPM = "npm-"  # how the identities of sets from npm begin
 
 
@@ -36,6 +39,7 @@ class Search:
     known: Known
     split: str
     source: Source | None = None
+    cached: str = ""
     account: list[str] = field(default_factory=list)
 
 
@@ -101,7 +105,10 @@ def load_set(
             f"{name} has the splits {', '.join(known.splits)}; got {split}. Say which: "
             f"load_set({name!r}, {next(iter(known.splits))!r})."
         )
-    search = find(known, split, data_folder(data_dir))
+    folder = data_folder(data_dir)
+    search = find(known, split, folder)
+    if search.cached and folder is not None:
+        _log.info(f"{name}/{split} is not in {folder}; {search.cached}, fetched before, is used")
     if search.source is None and download:
         _fetch(search)
     if search.source is None:
@@ -128,7 +135,9 @@ def find(known: Known, split: str, folder: Path | None) -> Search:
         search.source = _find_in(folder.resolve(), search)
         if search.source is None:
             search.account.append(f"{folder} has none of its usual forms")
-    search.source = search.source or _fetched(search)
+    if search.source is None:
+        search.source = _fetched(search)
+        search.cached = search.source.where if search.source else ""
     return search
 
 

@@ -57,7 +57,10 @@ def fit_to_features(
     if detector is None:
         detector = GoenM(logit_cues=("entropy",) if is_classifier else ())
     if detector.needs_gradient:
-        raise UsageError(f"{detector} takes gradients of a network, and features have none.")
+        raise UsageError(
+            f"{detector} takes gradients of a network, and features have none. Fit it to the model "
+            "and its images (Gate.fit; --model and --train), or choose another detector."
+        )
     held_out, calibration, ood = given.held_out, given.calibration, given.ood
     true_labels = _own_labels(held_out)
     if given.held_out_labels is not None:

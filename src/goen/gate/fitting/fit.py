@@ -105,6 +105,7 @@ def calibrate(
         predicted=predicted.numpy(),
         truth=None if outputs.labels is None else outputs.labels.numpy(),
         sets_threshold=sets_threshold.numpy(),
+        ood_scores={kind: detector.score(found.ood[kind]).numpy() for kind in found.ood},
     )
     rounding = held_out.rounding(detector)
     threshold = HeldOut.from_cues(detector, cues[rows], labels=predicted[rows], rounding=rounding)

@@ -76,7 +76,7 @@ class FitSets:
             LeakError: an image in two of the sets.
         """
         if train is None and detector.needs_fit:
-            raise UsageError(f"{detector} learns from training images: give train.")
+            raise UsageError(f"{detector} learns from training images: give train (--train).")
         given = {} if train is None else {"train": train}
         given["held_out"] = held_out
         unlike = ood_streams(detector, ood, batch_size, inputs)
@@ -85,12 +85,14 @@ class FitSets:
             if calibration is None:
                 share = CALIBRATION_SHARE
             elif isinstance(calibration, bool | int | float):
-                check_number("calibration", calibration, above=0, below=1)
+                check_number("calibration (--calibration)", calibration, above=0, below=1)
                 share = float(calibration)
             else:
                 given["calibration"] = calibration
         elif calibration is not None:
-            raise UsageError(f"{detector} uses no calibration images: leave calibration out.")
+            raise UsageError(
+                f"{detector} uses no calibration images: leave out calibration= (--calibration)."
+            )
         streams = {role: as_stream(s, role, batch_size, inputs) for role, s in given.items()}
         require_held_out(streams["held_out"].count, share, false_alarm_rate)
         streams |= unlike
@@ -159,7 +161,7 @@ def ood_streams(
         kinds = [] if ood is None else [as_stream(ood, "ood", batch_size, inputs)]
         streams = {one.name: one for one in kinds}
     if streams and not detector.uses_ood:
-        raise UsageError(f"{detector} does not use OOD images: leave ood out.")
+        raise UsageError(f"{detector} uses no OOD images: leave out ood= (--ood).")
     return {OOD + kind: stream for kind, stream in streams.items()}
 
 

@@ -1,10 +1,7 @@
 """A text summary of a gate that was fitted to a user's own model."""
 
-from collections.abc import Mapping
-
 import numpy as np
 
-from goen.data.imageset import ImageSet
 from goen.data.input_spec import ImageInputs
 from goen.functional.conformal import false_alarm_interval
 from goen.gate.base import BaseGate
@@ -12,13 +9,8 @@ from goen.io.manifest import Manifest
 from goen.metrics import ood_metrics
 
 
-def fit_summary(gate: BaseGate, ood: Mapping[str, ImageSet]) -> str:
-    """The sets the gate was fitted on, its guarantee, and its metrics on the OOD images.
-
-    Args:
-        gate: fitted.
-        ood: the OOD images it was fitted with.
-    """
+def fit_summary(gate: BaseGate) -> str:
+    """The sets the gate was just fitted on, its guarantee, and its metrics on the OOD images."""
     low, mean, high = false_alarm_interval(len(gate.held_out), gate.false_alarm_rate)
     metadata = Manifest(gate.metadata)
     splits = metadata.part("splits")
@@ -53,12 +45,12 @@ def fit_summary(gate: BaseGate, ood: Mapping[str, ImageSet]) -> str:
     if weights:
         lines += ["  cue                weight   (each is standardised; the score rises with it)"]
         lines += [f"  {name:<18} {weight:6.3f}" for name, weight in weights.items()]
+    ood = {} if gate.diagnostics is None else gate.diagnostics.ood_scores
     if ood:
         lines += ["", "  OOD, used in the fit          AUROC   flagged"]
-    for kind, images in ood.items():
-        prediction = gate.predict(images)
-        auroc = ood_metrics(gate.held_out.scores, prediction.score).auroc
-        lines.append(f"  {kind:<28} {auroc:6.3f}   {np.mean(prediction.is_ood):6.1%}")
+    for kind, scores in ood.items():
+        auroc = ood_metrics(gate.held_out.scores, scores).auroc
+        lines.append(f"  {kind:<28} {auroc:6.3f}   {np.mean(scores > gate.threshold):6.1%}")
     if gate.detector.uses_ood and not gate.detector.has_probability:
         lines += ["", "  Fitted without OOD images: the gate returns no probability of OOD."]
     return "\n".join(lines)

@@ -129,10 +129,7 @@ def _threshold(gate: Gate, diagnostics: FitDiagnostics) -> Section:
         )
         rows.append(("check", check))
     by_set = {"held-out (ID)": diagnostics.scores}
-    by_set |= {
-        f"{kind} (OOD)": gate.detector.score_cues(cues).numpy()
-        for kind, cues in gate.detector.ood_cues_.items()
-    }
+    by_set |= {f"{kind} (OOD)": scores for kind, scores in diagnostics.ood_scores.items()}
     alt = (
         f"Histograms of the score of {', '.join(by_set)}, with the threshold at "
         f"{gate.threshold:.4g}."
@@ -262,7 +259,7 @@ def _origin(gate: Gate) -> Section:
         for split in [splits.part(role)]
     ]
     rows += [
-        ("layers", ", ".join(gate.detector.features)),
+        ("layers", ", ".join(gate.detector.features) or "none: the detector reads the logits"),
         ("inputs", str(gate.inputs)),
         ("versions", named(versions())),
     ]
