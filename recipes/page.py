@@ -40,7 +40,13 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "cifar10"
 PAGES = tuple(
     ROOT / "docs" / name
-    for name in ("results.md", "results-details.md", "methods/goen-m.md", "monitor.md", "pretrained.md")
+    for name in (
+        "results.md",
+        "results-details.md",
+        "methods/goen-m.md",
+        "monitor.md",
+        "pretrained.md",
+    )
 )
 BUNDLED = ROOT / "src" / "goen" / "gate" / "bundled"
 BEST = "cifar10-ensemble"

@@ -173,7 +173,7 @@ def test_sigterm_cleans_up_as_an_interrupt_does(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "goen", "run", "--out", str(tmp_path / "run")]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
-    assert process.stderr.readline() == "network preset, seed 42\n"
+    assert process.stderr.readline() == "network of the preset, seed 42\n"
     assert process.stderr.readline() == "backbone: working\n"
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=60)

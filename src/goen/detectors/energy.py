@@ -12,7 +12,9 @@ from goen.outputs import Outputs
 
 @final
 class Energy(Detector):
-    r"""The free energy :math:`-T \log \sum_c e^{z_c / T}` of the logits z; high for OOD.
+    r"""The free energy of the logits; high for OOD.
+
+    :math:`-T \log \sum_c e^{z_c / T}` of the logits z.
 
     Args:
         temperature: T; the paper takes 1.

@@ -161,7 +161,8 @@ class Experiment:
     def _train(self, network: Network, seed: int) -> Trained:
         if (network, seed) not in self._trained:
             variant = variant_of(self.preset, network, self.budget)
-            _log.info(f"network {network}, seed {seed}")
+            title = "of the preset" if network == AS_PRESET else network
+            _log.info(f"network {title}, seed {seed}")
             self._trained[network, seed] = train(
                 variant.network,
                 replace(variant.training, seed=seed),

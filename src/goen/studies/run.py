@@ -63,8 +63,8 @@ class RunConfig:
         center_loss: weight of the center loss; 0 switches it off.
         calibration_ood: OOD images that train the paper's calibration head: all (SVHN and noise;
             for digits photographs and noise), noise alone, or none: then the distance is the score.
-        head_epochs: of the calibration head's training at most; 0 is the preset's number, 20. Table
-            3 of the paper has 10.
+        head_epochs: of the calibration head's training at most; 0 is the preset's number, 20. The
+            paper's Table 3 has 10.
         false_alarm_rate: upper bound on the probability that an ID image is flagged.
         seed: random seed of training and calibration.
         device: where networks train and run: cpu, cuda (cuda:1 is the second GPU), or auto: CUDA if

@@ -254,6 +254,12 @@ def test_what_cannot_be_fitted_is_a_sentence(
         Gate.fit_outputs(train, labels, held_out)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("detector", ["energy", "max_softmax", "gen", "vim", "react"])
+def test_a_detector_of_logits_is_not_fitted_to_features_alone(detector: str) -> None:
+    with pytest.raises(UsageError, match="reads the logits of a classifier, and there are none"):
+        Gate.fit_outputs(X, LABELS, HELD_OUT, detector=detector)
+
+
 def test_a_detector_that_takes_gradients_needs_a_network() -> None:
     with pytest.raises(UsageError, match="takes gradients of a network"):
         Gate.fit_outputs(

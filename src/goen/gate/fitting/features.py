@@ -61,6 +61,11 @@ def fit_to_features(
             f"{detector} takes gradients of a network, and features have none. Fit it to the model "
             "and its images (Gate.fit; --model and --train), or choose another detector."
         )
+    if not network.has_logits and not hasattr(detector, "feature"):
+        raise UsageError(
+            f"{detector} reads the logits of a classifier, and there are none beside the features. "
+            f"Give them ({LOGITS}), or choose a detector of features, such as goen_m or knn."
+        )
     held_out, calibration, ood = given.held_out, given.calibration, given.ood
     true_labels = _own_labels(held_out)
     if given.held_out_labels is not None:
