@@ -131,9 +131,13 @@ def test_class_labels_do_not_matter() -> None:
     assert torch.equal(*scores)
 
 
-def test_the_training_stops_where_the_likelihood_of_other_rows_does() -> None:
-    """Of Gaussian rows there is nothing to learn, and forty rows would be learnt by heart."""
+@pytest.mark.parametrize("rate", [2e-3, 0.3])
+def test_the_training_stops_where_the_likelihood_of_other_rows_does(
+    rate: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of Gaussian rows there is nothing to learn; forty rows would be learnt by heart, at once."""
     pytest.importorskip("zuko", reason="needs zuko: pip install 'goen[flow]'")
+    monkeypatch.setattr("goen.detectors.flow._LEARNING_RATE", rate)
     draw = torch.Generator().manual_seed(0)
     rows = torch.randn(40, 20, generator=draw)
     other = torch.randn(2000, 20, generator=draw)
