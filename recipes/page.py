@@ -326,9 +326,9 @@ def gates_table() -> Table:
     return Table("gates", "The gates over seeds: AUROC", tuple(columns), tuple(rows), notes)
 
 
-def fast_titles() -> dict[str, tuple[str, str]]:
-    """The methods on the fast network: title and section."""
-    found = {r.method for results in studies_by_seed("fast").values() for r in results}
+def titles_of(study: str) -> dict[str, tuple[str, str]]:
+    """The methods of a study on one network: title and section."""
+    found = {r.method for results in studies_by_seed(study).values() for r in results}
     return {key: (m.title, "") for key, m in METHODS.items() if key in found}
 
 
@@ -489,8 +489,8 @@ def table(name: str) -> Table:
         return gate_table(BEST if name == "gate" else "cifar10-w16")
     if name == "gates":
         return gates_table()
-    if name == "fast":
-        return seeds_table(name, studies_by_seed("fast"), fast_titles())
+    if name in ("fast", "densities"):
+        return seeds_table(name, studies_by_seed(name), titles_of(name))
     if name == "goen-m":
         return exploration_table({s: read_lines(f) for s, f in files_by_seed("goen-m").items()})
     folder, _, kind = name.partition("/")

@@ -15,6 +15,7 @@ EXTRAS = {
     "torchvision": "timm",
     "transformers": "hf",
     "tritonclient": "test-all",
+    "zuko": "flow",
 }
 MISSING = {name: extra for name, extra in EXTRAS.items() if find_spec(name) is None}
 

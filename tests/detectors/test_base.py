@@ -11,6 +11,7 @@ from goen.detectors import (
     FDBD,
     GEN,
     KNN,
+    ClassMixture,
     Detector,
     Energy,
     Goen,
@@ -79,6 +80,7 @@ MEASURING: dict[str, Callable[..., Detector]] = {
     "relative mahalanobis": RelativeMahalanobis,
     "knn": partial(KNN, k=5),
     "goen": Goen,
+    "class mixture": ClassMixture,
     "pytorch-ood": lambda **given: PytorchOod(LogitFree(), **given),
 }
 measuring = pytest.mark.parametrize("make", MEASURING.values(), ids=MEASURING.keys())

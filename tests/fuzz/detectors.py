@@ -8,10 +8,11 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
-from goen.detectors import DETECTORS, KNN, Detector, Goen, GoenM, MaSF, MultilayerMahalanobis
+from goen.detectors import DETECTORS, KNN, Detector, Flow, Goen, GoenM, MaSF, MultilayerMahalanobis
 from goen.detectors.calibration_head import HeadConfig
 from goen.errors import FitError, UsageError
 from goen.outputs import LinearClassifier, Outputs
+from tests.extras import MISSING
 from tests.fuzz.case import Broken, Fuzzer
 from tests.fuzz.gates import check_message
 from tests.fuzz.tensor_damage import change_tensors
@@ -24,6 +25,7 @@ _SMALL: dict[str, Callable[[], Detector]] = {
     "mm_pp": lambda: MultilayerMahalanobis(feature=_LAYERS),
     "masf": lambda: MaSF(feature=_LAYERS),
     "goen": lambda: Goen(head=HeadConfig(epochs=2)),
+    "flow": lambda: Flow(hidden=4),
 }
 
 
@@ -52,6 +54,8 @@ class DetectorFuzzer(Fuzzer):
         ood = {"one": _outputs(2, 30, sign=-1)[0]}
         self._outputs, _ = _outputs(3, 12)
         makers = {name: _SMALL.get(name, make) for name, make in DETECTORS.items()}
+        if "zuko" in MISSING:
+            del makers["flow"]
         plain = [make() for make in makers.values() if make().needs_fit]
         with_ood: list[Detector] = [GoenM(), _SMALL["goen"]()]
         self._fitted = [

@@ -1,6 +1,7 @@
 """The benchmark on a tiny scale: every method, one pass, results that follow from the scores."""
 
 import json
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -23,10 +24,12 @@ from goen.outputs import Outputs
 from goen.studies import METHODS, PRESETS, BenchConfig, Method, RunConfig, bench, run
 from goen.studies.bench import _is_default
 from goen.studies.experiment import Experiment
+from tests.extras import MISSING
 from tests.tiny import FAST, tiny_protocol
 
 # All named, since this preset trains without flips and skips flip averaging otherwise.
-EVERY = BenchConfig(preset="fast", methods=tuple(METHODS))
+ALL = tuple(key for key in METHODS if key != "flow" or "zuko" not in MISSING)
+EVERY = BenchConfig(preset="fast", methods=ALL)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +50,7 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_method_has_every_number(finished: tuple[Path, Protocol, list[Result]]) -> None:
     folder, protocol, results = finished
     assert read_results(folder / "bench" / "results.jsonl") == results
-    for key in METHODS:
+    for key in ALL:
         for name in protocol.evaluation:
             metrics = {r.metric for r in results if (r.method, r.dataset) == (key, name)}
             assert {"auroc", "fpr95_ood_positive", "fpr95_id_positive", "aupr_out"} <= metrics
@@ -282,6 +285,24 @@ def test_pytorch_ood_is_left_out_with_a_warning_if_it_is_not_installed(
     assert "pytorch_ood.KNN is left out" in caplog.text
     with pytest.raises(UsageError, match="No method is left"):
         bench(BenchConfig(("pytorch_ood.KNN",)), protocol, tmp_path)
+
+
+def test_the_flow_is_left_out_with_a_warning_if_zuko_is_not_installed(
+    finished: tuple[Path, Protocol, list[Result]],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder, protocol, _ = finished
+    monkeypatch.setitem(sys.modules, "zuko", None)  # as if not installed
+    two = {key: METHODS[key] for key in ("max_softmax", "flow")}
+    monkeypatch.setattr(sys.modules["goen.studies.bench"], "METHODS", two)
+    results = bench(BenchConfig(preset="fast"), protocol, tmp_path, Stages(folder / "stages"))
+    assert {r.method for r in results} == {"max_softmax"}
+    assert re.search(r"flow is left out: zuko is not here .*goen\[flow\]", caplog.text)
+    assert json.loads((tmp_path / "run.json").read_text())["skipped"].keys() == {"flow"}
+    with pytest.raises(UsageError, match="No method is left"):
+        bench(BenchConfig(("flow",)), protocol, tmp_path / "none")
 
 
 def test_a_mistyped_detector_of_pytorch_ood_is_an_error(

@@ -82,6 +82,9 @@ class Detector(ABC):
     num_classes_: int = 0
     """The classes that it was fitted on."""
 
+    def require_library(self) -> None:  # noqa: B027  (most need none)
+        """Raise an ``ExtraMissing`` if its fit needs a library that is not here."""
+
     def _fit(self, outputs: Outputs, labels: Tensor) -> None:
         """Learn from these outputs and their labels ``(N,)``."""
         if self.can_update:

@@ -5,8 +5,10 @@ from functools import partial
 
 from goen.detectors._bank import NearestImages
 from goen.detectors._base import Detector
+from goen.detectors.class_mixture import ClassMixture
 from goen.detectors.energy import Energy
 from goen.detectors.fdbd import FDBD
+from goen.detectors.flow import Flow
 from goen.detectors.gen import GEN
 from goen.detectors.goen import Goen
 from goen.detectors.goen_m import GoenM
@@ -34,8 +36,10 @@ __all__ = [
     "GEN",
     "KNN",
     "ODIN",
+    "ClassMixture",
     "Detector",
     "Energy",
+    "Flow",
     "Goen",
     "GoenM",
     "MaSF",
@@ -56,8 +60,10 @@ __all__ = [
 ]
 
 DETECTORS: Mapping[str, Callable[[], Detector]] = {
+    "class_mixture": ClassMixture,
     "energy": Energy,
     "fdbd": FDBD,
+    "flow": Flow,
     "gen": GEN,
     "goen": Goen,
     "goen_m": GoenM,

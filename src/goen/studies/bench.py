@@ -157,9 +157,18 @@ def _chosen(
             external.append(Method(f"pytorch_ood_{own.lower()}", f"pytorch-ood {own}", fit))
         except ExtraMissing as error:
             skipped[name] = str(error)
-            _log.warning(f"{name} is left out: {error}")
     wanted = {*(config.methods or METHODS), *(method.key for method in extra_methods)}
-    methods = [method for key, method in available.items() if key in wanted] + external
+    methods: list[Method] = []
+    for method in available.values():
+        try:
+            if method.key in wanted:
+                method.require()
+                methods.append(method)
+        except ExtraMissing as error:
+            skipped[method.key] = str(error)
+    for name, reason in skipped.items():
+        _log.warning(f"{name} is left out: {reason}")
+    methods += external
     if not methods:
         raise UsageError("No method is left to compare.")
     return methods, skipped

@@ -69,6 +69,10 @@ class FitData:
         }
 
 
+def _nothing() -> None:
+    """What a method requires that needs no library beside goen's own."""
+
+
 @dataclass(frozen=True, eq=False)
 class Method:
     """One row of the benchmark.
@@ -83,6 +87,7 @@ class Method:
         fits_on: the data for its fit: training images, ID images for calibration, OOD images.
         forward_mode: how the network sees the images: as they are, perturbed as in ODIN, with their
             horizontal flips, averaged (flip averaging), or with its last map pooled as in DAVIS.
+        require: raises an ``ExtraMissing`` if its fit needs a library that is not here.
     """
 
     key: str
@@ -92,6 +97,7 @@ class Method:
     network: Network = "standard"
     fits_on: tuple[Role, ...] = ("train",)
     forward_mode: ForwardMode = "plain"
+    require: Callable[[], None] = _nothing
 
     def __post_init__(self) -> None:
         if isinstance(self.fits_on, str):
@@ -163,8 +169,10 @@ def _method(
     forward_mode: ForwardMode = "plain",
 ) -> Method:
     """A method with the detector of this name, or of its own key."""
-    fit = partial(fit_detector, detector or key)
-    return Method(key, title, fit, section, network, fits_on, forward_mode)
+    name = detector or key
+    require = make_detector(name).require_library
+    fit = partial(fit_detector, name)
+    return Method(key, title, fit, section, network, fits_on, forward_mode, require)
 
 
 # A network that provides its own uncertainty estimate.
@@ -196,6 +204,8 @@ _ALL = (
     _method("masf", "MaSF", "newer", "goen"),
     _method("mm_pp", "MM++", "newer", "goen"),
     _method("knn_multi_scale", "KNN, multi-scale", "newer", "goen", detector="knn"),
+    _method("class_mixture", "Class mixtures", "newer", "goen"),
+    _method("flow", "Normalising flow", "newer", "goen"),
     _method("goen_distance", "GOEN, distance only", "goen", "goen", detector="goen"),
     _method("goen", "GOEN", "goen", "goen", ("train", "calibration", "ood")),
     _goen_m("goen_m_plain", "goen-m, ordinary network"),

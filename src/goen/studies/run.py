@@ -144,6 +144,7 @@ def evaluated_run(
     config: RunConfig, protocol: Protocol, out: Path, stages: Stages | None
 ) -> GateEvaluation:
     """The same as ``run``, with the results and the scores."""
+    METHODS[config.detector].require()
     with alone_in(out):
         experiment = Experiment(
             config.preset_for(protocol),

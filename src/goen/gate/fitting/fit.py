@@ -41,6 +41,7 @@ def fit_gate(
 
     ``made_from`` is where the model comes from, for the manifest.
     """
+    detector.require_library()  # before the images pass through the network
     detector.forget()  # what it was fitted on before may be among the held-out images
     with evaluating(network):
         outputs = try_network(network, detector.prepare_network(network), sets.first)
