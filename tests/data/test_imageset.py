@@ -127,6 +127,10 @@ def test_a_leak_is_refused_even_through_a_copy(small_set: ImageSet) -> None:
     [
         (np.zeros((2, 3, 8, 8), np.float32), [0, 0], "must be uint8"),
         (np.zeros((2, 8, 8, 3), np.uint8), [0, 0], r"\(N, C, H, W\)"),
+        (np.zeros((2, 5, 8, 4), np.uint8), [0, 0], r"\(N, C, H, W\)"),
+        (np.zeros((2, 0, 8, 8), np.uint8), [0, 0], r"\(N, C, H, W\)"),
+        (np.zeros((2, 8, 8), np.uint8), [0, 0], r"\(N, C, H, W\)"),
+        (np.zeros((2, 1, 3, 8, 8), np.uint8), [0, 0], r"\(N, C, H, W\)"),
         (np.zeros((2, 3, 8, 8), np.uint8), [0], "need 2 labels"),
         (np.zeros((2, 3, 8, 8), np.uint8), [0, 1], r"labels must lie in 0\.\.0"),
     ],
@@ -134,6 +138,12 @@ def test_a_leak_is_refused_even_through_a_copy(small_set: ImageSet) -> None:
 def test_what_cannot_be_a_set_is_said(pixels: np.ndarray, labels: list[int], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         ImageSet("bad", pixels, np.array(labels), ("only",))
+
+
+@pytest.mark.parametrize("shape", [(2, 4, 8, 4), (2, 4, 8, 1), (2, 5, 8, 5), (2, 13, 8, 8)])
+def test_images_may_be_narrow_or_have_many_channels(shape: tuple[int, ...]) -> None:
+    images = ImageSet("good", np.zeros(shape, np.uint8), np.zeros(2), ("only",))
+    assert images.image_shape == shape[1:]
 
 
 def test_a_split_larger_than_the_set_is_refused(small_set: ImageSet) -> None:

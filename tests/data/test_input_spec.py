@@ -21,6 +21,7 @@ from goen.functional._rows import PIXEL_SLACK
     ("images", "message"),
     [
         (torch.zeros(2, 8, 8, 3), r"\(N, C, H, W\), channels first; got \(2, 8, 8, 3\)"),
+        (torch.zeros(2, 5, 8, 4), r"channels first; got \(2, 5, 8, 4\)"),
         (torch.zeros(2, 3, 8, 8, dtype=torch.int64), "got torch.int64"),
         (torch.full((2, 3, 8, 8), 255.0), r"lie in \[0, 1\]; got 255\.\.255"),
         (torch.full((2, 3, 8, 8), -0.5), r"lie in \[0, 1\]"),
@@ -31,6 +32,11 @@ from goen.functional._rows import PIXEL_SLACK
 def test_images_of_another_form_are_refused(images: torch.Tensor, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         check_images(images)
+
+
+@pytest.mark.parametrize("shape", [(2, 4, 8, 4), (2, 4, 8, 1), (2, 5, 8, 5), (2, 13, 8, 8)])
+def test_images_may_be_narrow_or_have_many_channels(shape: tuple[int, ...]) -> None:
+    assert check_images(torch.zeros(shape)).shape == shape
 
 
 def test_the_slack_of_float_images_includes_its_ends() -> None:

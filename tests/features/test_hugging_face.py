@@ -254,6 +254,19 @@ def test_weights_come_from_safetensors_alone(tmp_path: Path) -> None:
         open_hugging_face(folder)
 
 
+def test_only_weights_in_another_file_are_said_to_be(tmp_path: Path) -> None:
+    damaged = saved("text", tmp_path / "safetensors")
+    weights = (damaged / "model.safetensors").read_bytes()
+    (damaged / "model.safetensors").write_bytes(weights[:1000])  # the error names the folder
+    other = saved("text", tmp_path / "bert")
+    (other / "model.safetensors").unlink()
+    change_config(other, model_type="no-such")
+    for folder in (damaged, other):
+        with pytest.raises(ArtifactError, match="cannot be opened") as caught:
+            open_hugging_face(folder)
+        assert "no .safetensors file" not in str(caught.value)
+
+
 def test_weights_that_are_missing_are_not_drawn_at_random(tmp_path: Path) -> None:
     folder = saved("text", tmp_path / "bert")
     state = {k: v for k, v in trained("text").state_dict().items() if "classifier" not in k}

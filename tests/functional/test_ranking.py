@@ -155,6 +155,13 @@ def test_hoeffding_interval_holds_the_mean_and_ends_where_its_bound_is_spent(mea
             assert num * ranking.bernoulli_divergence(mean, end) == pytest.approx(budget, rel=1e-4)
 
 
+def test_the_variance_of_a_mean_is_exactly_0_without_spread():
+    for same in ([0.1, 0.1, 0.1], [0.1]):  # np.var of the first is not 0
+        assert ranking.variance_of_mean(np.array(same)) == 0.0
+    assert ranking.variance_of_mean(np.array([1.0, 2.0])) == 0.25
+    assert ranking.variance_of_mean(np.array([1.0, 2.0, 6.0])) == 7 / 3
+
+
 def test_a_difference_is_tested_by_students_t():
     parts = [(0.0004, 30), (0.0001, 12)]
     low, high, p_value = ranking.around(0.05, parts, 0.95)

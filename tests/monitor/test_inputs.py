@@ -103,7 +103,11 @@ def test_predictions_of_another_engine_are_of_the_gate(per_class: bool) -> None:
 
 def test_the_same_gate_at_another_rate_is_the_same_gate() -> None:
     gate = digit_gate()
-    MonitoredGate.of(gate).values(like_held_out(gate.with_false_alarm_rate(0.2), 20))
+    prediction = like_held_out(gate.with_false_alarm_rate(0.2), 20)
+    values = MonitoredGate.of(gate).values(prediction)
+    assert list(values) == [SCORE, "early", "late", "entropy", CLASS]
+    same = MonitoredGate.of(gate).values(like_held_out(gate, 20))
+    assert all((values[name] == same[name]).all() for name in same)
 
 
 def test_a_gate_with_thresholds_per_class_has_its_own_p_values() -> None:

@@ -242,7 +242,7 @@ def auroc_interval(counts: Tally, area: float, level: float = 0.95) -> tuple[flo
 
 def variance_of_mean(values: Floats) -> float:
     """Estimated; exactly 0 where the values are all the same, or only one."""
-    if values.size == 1 or np.ptp(values) == 0.0:
+    if np.ptp(values) == 0.0:
         return 0.0
     return float(np.var(values, ddof=1)) / values.size
 

@@ -102,15 +102,16 @@ def sort_rows(rows: Iterable[ScoreRow], column: str) -> list[ScoreRow]:
     """
     low_first = column == "confidence" or column.startswith("p_")
 
-    def key(row: ScoreRow) -> tuple[bool, str, float, float]:
-        if row["is_ood"] is None:
-            return True, "", 0.0, 0.0
+    def key(row: ScoreRow) -> tuple[str | float, float]:
+        score = -_suspicion(row["score"])
         if column in _TEXT:
-            return False, str(row[column]), 0.0, -_suspicion(row["score"])
+            return str(row[column]), score
         number = _suspicion(row[column])
-        return False, "", number if low_first else -number, -_suspicion(row["score"])
+        return number if low_first else -number, score
 
-    return sorted(rows, key=key)
+    rows = list(rows)
+    unread = [row for row in rows if row["is_ood"] is None]
+    return sorted((row for row in rows if row["is_ood"] is not None), key=key) + unread
 
 
 def _suspicion(value: str | float | bool | None) -> float:

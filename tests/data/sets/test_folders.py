@@ -6,7 +6,7 @@ from PIL import Image
 
 from goen.data import load_set
 from goen.data.images.decoding import read_image
-from goen.data.images.pixel_format import GREY, PixelFormat
+from goen.data.images.pixel_format import COLOUR, GREY, PixelFormat
 from goen.data.sets.folders import image_files, image_size, open_image_set, pixel_formats_of_set
 from goen.errors import DataCorrupt, UsageError
 
@@ -145,6 +145,15 @@ def test_every_image_of_a_folder_has_its_file(
     assert len(files) == len(images)
     for pixels, file in zip(images.read(), files, strict=True):
         assert (read_image(file) == pixels).all()
+
+
+def test_what_is_no_set_has_one_pixel_format_and_whoever_opens_it_gets_the_reason(
+    folder: Path, tmp_path: Path
+) -> None:
+    for name in ("digits", tmp_path / "nowhere.npy", folder / "cat" / "1.png"):
+        assert pixel_formats_of_set(str(name)) == [COLOUR]
+    array_named = folder.rename(tmp_path / "animals.npy")  # a folder all the same
+    assert image_size(str(array_named), COLOUR) == (10, 12)
 
 
 def test_a_known_set_has_no_files() -> None:
