@@ -2,10 +2,10 @@
 
 Draws COUNT places in ``src/goen`` (an operator, a comparison, a small number, ``and``, ``not``,
 ``True``) with a SEED, changes each in a copy of the project, and runs the tests of the changed
-file, then those of its package. A change that no test notices is printed at the end: it is either
-a hole in the tests or a change that makes no difference. Sizes and line widths of figures are
-left out: they are looked at. Run ``make test`` first: where a test fails anyway, every change
-seems to be noticed. That the tests can be collected is checked here.
+file, then those of its package, then those of all files. A change that no test notices is printed
+at the end: it is either a hole in the tests or a change that makes no difference. Sizes and line
+widths of figures are left out: they are looked at. Run ``make test`` first: where a test fails
+anyway, every change seems to be noticed. That the tests can be collected is checked here.
 """
 
 import argparse
@@ -31,6 +31,8 @@ FIGURES = SOURCE / "report/figures"
 SECONDS = 900  # for the tests of one change; one that never ends is noticed
 # Not "-p no:xdist": without the plugin its mark is unknown, and that fails before any test runs.
 PYTEST = (sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-n", "0")
+# Of all files: which values are frozen, and what the defaults are.
+WHOLE = ("tests/test_structure.py", "tests/test_defaults.py")
 OTHER = {
     "+": "-",
     "-": "+",
@@ -150,7 +152,7 @@ def draw(count: int, seed: int) -> list[Mutant]:
 
 
 def suites_of(path: Path) -> list[list[str]]:
-    """The tests of a file, and after them those of its package."""
+    """The tests of a file, after them those of its package, and at last those of all files."""
     place = path.relative_to(SOURCE)
     names = [part.removeprefix("_") for part in place.with_suffix("").parts]
     folder = Path("tests", *names[:-1])
@@ -159,7 +161,7 @@ def suites_of(path: Path) -> list[list[str]]:
     first = [str(test) for test in own if (ROOT / test).exists()]
     package = folder if len(names) > 1 and (ROOT / folder).exists() else Path("tests", names[0])
     second = [str(package)] if (ROOT / package).is_dir() else []
-    return [[*first, str(path)], second]
+    return [[*first, str(path)], second, list(WHOLE)]
 
 
 def run_tests(copy: Path, tests: Sequence[str]) -> subprocess.CompletedProcess[str]:

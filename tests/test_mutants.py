@@ -8,6 +8,7 @@ from tests.mutants import (
     FIGURES,
     ROOT,
     SOURCE,
+    WHOLE,
     Mutant,
     draw,
     is_program,
@@ -61,18 +62,21 @@ def test_the_same_seed_draws_the_same() -> None:
     assert draw(5, seed=4) != drawn[:5]
 
 
-def test_the_suites_of_a_file_and_then_of_its_package() -> None:
+def test_the_suites_of_a_file_then_of_its_package_then_of_all() -> None:
     assert suites_of(SOURCE / "metrics/_ood.py") == [
         ["tests/metrics/test_ood.py", "src/goen/metrics/_ood.py"],
         ["tests/metrics"],
+        list(WHOLE),
     ]
     assert suites_of(SOURCE / "features/extractor.py") == [
         ["tests/features/test_extractor.py", "src/goen/features/extractor.py"],
         ["tests/features"],
+        list(WHOLE),
     ]
     assert suites_of(SOURCE / "io/files.py") == [
         ["tests/io/test_files.py", "src/goen/io/files.py"],
         ["tests/io"],
+        list(WHOLE),
     ]
 
 

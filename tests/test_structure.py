@@ -120,6 +120,45 @@ def test_a_mapping_of_anything_is_seen() -> None:
     assert not mappings_of_anything("def f(a: dict[str, int], **b: Any) -> Any: pass")
 
 
+# -- values ----------------------------------------------------------------------------------
+
+# Whoever is handed a value may keep it. These are not values but what is counted or filled.
+MAY_CHANGE = {
+    ("data/sets/sources.py", "Search"): "collects where it looked",
+    ("gate/adapters.py", "GateEstimator"): "fitted in place, as in scikit-learn",
+    ("report/paper_tables.py", "_Number"): "filled table by table",
+    ("scoring/pipeline.py", "ScoreSummary"): "counts as the rows go by",
+    ("scoring/sources.py", "Sources"): "remembers what it has passed on",
+    ("training/checkpoint.py", "Checkpoint"): "grows with every epoch",
+    ("training/forecast.py", "Forecast"): "counts the steps",
+}
+
+
+def changeable(source: str) -> set[str]:
+    """The dataclasses that are not frozen."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        for decorator in node.decorator_list if isinstance(node, ast.ClassDef) else ():
+            text = ast.unparse(decorator)
+            if text.startswith("dataclass") and "frozen=True" not in text:
+                found.add(node.name)
+    return found
+
+
+def test_values_are_frozen() -> None:
+    found = {
+        (path.relative_to(ROOT).as_posix(), name)
+        for path in MODULES
+        for name in changeable(path.read_text("utf-8"))
+    }
+    assert found == MAY_CHANGE.keys()
+
+
+def test_a_dataclass_that_is_not_frozen_is_seen() -> None:
+    assert changeable("@dataclass\nclass A: ...\n@dataclass(frozen=True)\nclass B: ...") == {"A"}
+    assert changeable("@final\n@dataclass(eq=False, frozen=False)\nclass A: ...") == {"A"}
+
+
 # -- output ----------------------------------------------------------------------------------
 
 
@@ -172,6 +211,7 @@ OF_MANY_FILES = {
     "report/test_browser.py": "the pages, in a browser",
     "serve/test_hostile.py": "the whole service, and tests/serve/hostile.py",
     "serve/test_page.py": "serve/templates/, in a browser",
+    "test_defaults.py": "the defaults of public calls, commands and settings",
     "test_docs.py": "docs/",
     "test_extras.py": "tests/extras.py",
     "test_fuzz.py": "whatever reads files from outside, and tests/fuzz/",

@@ -53,6 +53,16 @@ def test_published_averages_are_the_means_of_the_published_sets() -> None:
     assert sum(means[name] for name in names[:3]) / 3 == pytest.approx(means[names[3]], abs=1e-4)
 
 
+def test_published_numbers_add_up_as_in_the_paper() -> None:
+    # Sums over the lines of the paper's source, in units of its last digit.
+    first = [71499, 3240, 26665, 12079, 99914, 97007, 109651, 102190]
+    second = [46804, 47245, 46433, 46862]
+    third = [9357, 368, 2419, 1072, 9367, 8969, 10061, 9422]
+    for table, sums in zip(paper_tables([]), (first, second, third), strict=True):
+        found = [sum(round(1e4 * (cell.value or 0)) for cell in r.cells) for r in table.rows]
+        assert found == sums
+
+
 def test_goen_of_table_1_is_the_variant_without_center_loss() -> None:
     first, second, _ = paper_tables([])
     of_goen = {r.label: r.cells[-1].value for r in first.rows}

@@ -21,7 +21,7 @@ from goen.functional._rows import blocks
 from goen.functional.gaussian import ClassStatistics
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Geometry:
     """What `geometry` measures. NaN is a measure that has no meaning there, such as an angle
     between the classes when there is one class.

@@ -34,7 +34,7 @@ def _runs(size: int) -> Iterator[slice]:
     return (slice(start, start + _STEPS + 1) for start in range(0, size - 1, _STEPS))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Tally:
     """Counts of ID and OOD samples at or below each distinct score.
 

@@ -96,7 +96,7 @@ class GateEstimator(BaseEstimator):  # type: ignore[misc]
 
 
 @final
-@dataclass(eq=False)
+@dataclass(frozen=True)
 class GateDetector:
     """A gate as a detector of pytorch-ood: ``predict(x)`` returns scores, higher for more OOD.
 

@@ -9,7 +9,7 @@ from goen.functional import calibration
 from goen.metrics._inputs import as_booleans, as_unit_interval
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ReliabilityBin:
     """One bin of a reliability curve: low < predicted <= high.
 
@@ -28,7 +28,7 @@ class ReliabilityBin:
     observed: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OODCalibration:
     """How well a predicted P(OOD) matches what happened, at this sample's share of OOD.
 

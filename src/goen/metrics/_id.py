@@ -12,7 +12,7 @@ from goen.functional import calibration
 from goen.metrics._inputs import Floats, Integers, as_labels, as_logits, as_probabilities
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class IDMetrics:
     """Accuracy and calibration of a classifier on in-distribution data.
 

@@ -10,7 +10,7 @@ from goen.functional import ranking
 from goen.metrics._inputs import Floats, as_floats
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OODMetrics:
     """Detection metrics of one score on one ID and one OOD sample. Rates and areas lie in [0, 1].
 

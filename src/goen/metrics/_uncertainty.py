@@ -21,7 +21,7 @@ _Placements = tuple[ranking.Floats, ranking.Floats]
 _CHUNK = 2**20  # counts held at once by the bootstrap: 8 MB per array
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Interval:
     """An estimate from the whole sample, and the ends of its confidence interval over images."""
 
@@ -30,7 +30,7 @@ class Interval:
     high: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class BootstrapIntervals:
     """Intervals over images for the metrics of `OODMetrics` that DeLong does not cover.
 
@@ -112,7 +112,7 @@ def _bias_corrected(estimate: float, resampled: npt.NDArray[np.float64], level: 
     return Interval(estimate, float(low), float(high))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PairedTest:
     """Two methods on the same images.
 
@@ -251,7 +251,7 @@ def _paired_placements(
     return ranking.placements(*a), ranking.placements(*b)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OverSeeds:
     """One metric over independent training runs.
 
