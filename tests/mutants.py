@@ -80,8 +80,13 @@ class Mutant:
 
 
 def without_effect(tree: ast.Module) -> Iterator[ast.AST]:
-    """Annotations and imports: text that no test can see, or whose change is no program."""
+    """What no test can see, or whose change is no program: annotations and imports.
+
+    And ``strict=True`` of ``zip``: an assertion, which holds.
+    """
     for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "zip":
+            yield from (word.value for word in node.keywords if ast.unparse(word) == "strict=True")
         if isinstance(node, ast.arg | ast.AnnAssign) and node.annotation is not None:
             yield node.annotation
         elif isinstance(node, ast.FunctionDef) and node.returns is not None:

@@ -45,6 +45,12 @@ def test_what_is_changed() -> None:
     ]
 
 
+def test_the_assertion_of_zip_is_left_out() -> None:
+    assert changes(SOURCE / "a.py", "zip(a, b, strict=True)") == []
+    assert changes(SOURCE / "a.py", "zip(a, b, strict=False)") == [(1, "False", "True")]
+    assert changes(SOURCE / "a.py", "zap(a, b, strict=True)") == [(1, "True", "False")]
+
+
 def test_numbers_in_figures_are_left_out() -> None:
     assert (6, "0.5", "1.0") not in changes(FIGURES / "a.py", EXAMPLE)
     assert (8, "-", "+") in changes(FIGURES / "a.py", EXAMPLE)

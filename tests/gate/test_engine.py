@@ -170,7 +170,7 @@ def test_a_model_that_onnxruntime_opens_and_cannot_run_stays_in_torch(
         def run(self, *_: object) -> None:
             raise RuntimeError("[ONNXRuntimeError] : 6 : Reshape_node: shapes differ.\nat x.cc:1")
 
-    monkeypatch.setattr(engine, "open_session", lambda model, threads: Failing())
+    monkeypatch.setattr(engine, "open_session", lambda model: Failing())
     gate = make_gate()
     sentence = r"onnxruntime cannot run this model: \[ONNXRuntimeError\] : 6 : .* shapes differ\.$"
     with pytest.raises(UsageError, match=sentence):

@@ -1,5 +1,6 @@
 import pickle
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,13 @@ def test_identities_differ_by_what_is_read_and_survive_a_pickle() -> None:
     for shard in shards:
         assert pickle.loads(pickle.dumps(shard)).identity == shard.identity
     assert len({*shards}) == len(shards)
+
+
+def test_an_identity_is_a_hash_of_the_lengths_and_texts_of_all_fields() -> None:
+    # Folders of scores keep it: with another one, what was scored is scored again.
+    assert FileShard(("a", "bc")).identity == sha256(b"FileShard2;1:a2:bc").hexdigest()
+    parquet = b"ParquetShard1;1:a1;5:image1;1:01;1:51;2:10"
+    assert ParquetShard("a", "image", 0, 5, 10).identity == sha256(parquet).hexdigest()
 
 
 @pytest.mark.parametrize("struct", [False, True])

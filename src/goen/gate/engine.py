@@ -108,7 +108,7 @@ def compile_network(gate: BaseGate, images: Arrays | None = None) -> CompiledNet
     module = _PlainNetwork(gate)
     example, axes = _example(gate)
     model = convert(trace(module, gate.network, (example,), (axes,)), input_names(gate), names)
-    session = open_session(model, torch.get_num_threads())
+    session = open_session(model)
     try:
         tolerance = compare_with_gate(gate, lambda found: _runner(gate, session, found), pairs)
     except ArtifactError as error:

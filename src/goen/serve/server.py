@@ -143,7 +143,7 @@ class _LimitedProtocol(HttpToolsProtocol):
 
     limits = Limits()
     _phase: object = None
-    _since = 0.0
+    _since: float
     _without_progress = _chunks = _body_bytes = 0
     _ended = False
 

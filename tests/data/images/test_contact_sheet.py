@@ -23,10 +23,19 @@ def test_each_row_shows_its_class_in_its_colours(tmp_path: Path) -> None:
 
 
 def test_many_classes_are_thinned_and_said(tmp_path: Path) -> None:
-    images = ImageSet(
-        "many", np.zeros((100, 3, 8, 8), np.uint8), np.arange(100), tuple(map(str, range(100)))
-    )
-    assert class_sheet(images).height == 36 + 24 * 68
+    greys = np.broadcast_to(np.arange(100, dtype=np.uint8)[:, None, None, None], (100, 3, 8, 8))
+    images = ImageSet("many", greys, np.arange(100), tuple(map(str, range(100))))
+    sheet = class_sheet(images)
+    assert sheet.height == 36 + 24 * 68
+    shown = np.asarray(sheet)[36 + 34 :: 68, :, 0].min(axis=1)  # names of classes are lighter
+    assert shown.tolist() == np.linspace(0, 99, 24).round().tolist()
+
+
+def test_many_images_of_a_class_are_evenly_spaced() -> None:
+    greys = np.broadcast_to(np.arange(91, dtype=np.uint8)[:, None, None, None], (91, 3, 8, 8))
+    sheet = np.asarray(class_sheet(ImageSet("one", greys, np.zeros(91), ("",)), columns=5))
+    tiles = sheet[36 + 34 :: 68, 12 + 34 :: 68, 0]
+    assert tiles.ravel().tolist() == np.linspace(0, 90, 30).astype(int).tolist()
 
 
 def test_one_lonely_image_is_enough() -> None:

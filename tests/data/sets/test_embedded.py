@@ -46,6 +46,13 @@ def test_noise_is_fixed_by_its_seed_and_streams_share_nothing() -> None:
     assert noise(600, seed=1).read()[0, 0, 0, :6].tolist() == [230, 12, 255, 255, 0, 0]
 
 
+def test_noise_of_many_images_is_one_stream() -> None:
+    stream = np.random.RandomState(np.random.MT19937(np.random.SeedSequence([3, 2])))
+    values = stream.normal(0.5, 0.5, (1030, 3, 4, 4))
+    expected = (values.clip(0, 1) * 255).round()
+    assert (noise(1030, seed=3, stream=2, side=4).read() == expected).all()
+
+
 def test_counts_are_as_listed() -> None:
     for name, embedded in EMBEDDED.items():
         assert len(embedded.load()) == embedded.count, name

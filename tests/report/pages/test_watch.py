@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +16,7 @@ from goen.monitor import Monitor
 from goen.monitor.keeping import MonitorSettings, open_monitor_folder
 from goen.report import write_report
 from goen.report.figures.watch import flagged_band
+from goen.report.pages import watch as pages_watch
 from goen.report.pages.watch import WatchFolder, is_watch, read_watch
 from tests.monitor.predictions import digit_gate
 from tests.monitor.test_journal import score_rows
@@ -96,6 +98,19 @@ def test_the_share_flagged_in_one_window_has_a_visible_interval() -> None:
     [bar] = ax.collections
     assert bar.get_paths()[0].vertices[:, 1] == pytest.approx([0.01, 0.13])
     assert ax.get_xlim() == (0, 50)
+
+
+def test_the_share_flagged_stands_in_the_middle_of_its_window(
+    watch: WatchFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[np.ndarray] = []
+    monkeypatch.setattr(pages_watch, "flagged_band", lambda *given: drawn.extend(given[:2]))
+    part = replace(watch, flagged=watch.flagged[:550], paths=watch.paths[:550])
+    pages_watch._flagged(part)
+    centres, shares = drawn
+    assert centres.tolist() == [50, 150, 250, 350, 450, 525]
+    ends = [(0, 100), (100, 200), (200, 300), (300, 400), (400, 500), (500, 550)]
+    assert shares.tolist() == [watch.flagged[a:b].mean() for a, b in ends]
 
 
 def test_the_classes_before_and_since_are_counted(alarmed: Path, watch: WatchFolder) -> None:

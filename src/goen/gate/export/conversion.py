@@ -111,12 +111,11 @@ def convert(
     return converted.model_proto
 
 
-def open_session(model: Any, threads: int = 0) -> Any:
-    """An ``InferenceSession`` of onnxruntime on the CPU.
+def open_session(model: Any) -> Any:
+    """An ``InferenceSession`` of onnxruntime on the CPU, with as many threads as torch.
 
     Args:
         model: a file, or ONNX's ``ModelProto``.
-        threads: how many to use; 0: as onnxruntime chooses.
 
     Raises:
         UsageError: onnxruntime cannot run it.
@@ -124,7 +123,7 @@ def open_session(model: Any, threads: int = 0) -> Any:
     onnxruntime = load_onnxruntime()
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    options.intra_op_num_threads = threads
+    options.intra_op_num_threads = torch.get_num_threads()
     try:
         return onnxruntime.InferenceSession(
             str(model) if isinstance(model, Path) else model.SerializeToString(),
