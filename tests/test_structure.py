@@ -83,6 +83,32 @@ def test_a_large_function_is_seen() -> None:
     assert too_large("a.py", f"def a_command():\n{body}")
 
 
+# -- parameters ------------------------------------------------------------------------------
+
+MAY_HAVE_NO_NAME = {
+    ("report/texts.py", "text_of"): "its values may have any name",
+    ("scoring/tar_stream.py", "Readable.read"): "files of any library have it",
+}
+
+
+def without_name(source: str) -> set[str]:
+    """The functions that take an argument by its position alone."""
+    return {name for name, function in functions(source) if function.args.posonlyargs}
+
+
+def test_every_argument_can_be_given_by_name() -> None:
+    found = {
+        (path.relative_to(ROOT).as_posix(), name)
+        for path in MODULES
+        for name in without_name(path.read_text("utf-8"))
+    }
+    assert found == MAY_HAVE_NO_NAME.keys()
+
+
+def test_a_parameter_without_a_name_is_seen() -> None:
+    assert without_name("def f(a, *, b): ...\ndef g(a, /, b): ...") == {"g"}
+
+
 # -- types -----------------------------------------------------------------------------------
 
 # Settings as JSON has them. JSON that is read field by field is a goen.io.manifest.Manifest.

@@ -82,7 +82,7 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> UsageError:
     "Unknown set 'cifar11'. Did you mean 'cifar10'? Known: cifar10, svhn."
     """
     names = sorted(known)
-    near = get_close_matches(str(name), names, n=1)
+    near = get_close_matches(str(name), names)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     listed = f"Known: {', '.join(names)}." if names else "There are none."
     return UsageError(f"Unknown {kind} {name!r}.{hint} {listed}")
