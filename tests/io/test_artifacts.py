@@ -25,6 +25,17 @@ def test_what_is_saved_comes_back(saved: Path) -> None:
     assert manifest.part("versions").text("torch") == torch.__version__
 
 
+def test_a_manifest_is_written_if_it_is_small_enough_to_be_loaded(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = (saved / "manifest.json").stat().st_size
+    monkeypatch.setattr(artifacts, "JSON_BYTES", size)
+    artifacts.save_artifact(saved, "thing", TENSORS, {"colour": "blau "}, overwrite=True)
+    with pytest.raises(UsageError, match=f"would have {size + 1:,} bytes; at most {size:,} are"):
+        artifacts.save_artifact(saved, "thing", TENSORS, {"colour": "blau! "}, overwrite=True)
+    assert artifacts.load_artifact(saved, "thing")[1].text("colour") == "blau "
+
+
 def test_saving_again_replaces_the_whole(saved: Path) -> None:
     artifacts.save_artifact(saved, "thing", {"c": torch.zeros(1)}, {}, overwrite=True)
     tensors, manifest = artifacts.load_artifact(saved, "thing")

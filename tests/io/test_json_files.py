@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from goen.io import json_files
 from goen.io.json_files import json_object, json_rows, parse_object
 from goen.io.limits import JSON_BYTES, JSON_DEPTH, ROW_BYTES, ROWS_BYTES
 from goen.io.manifest import Manifest
@@ -53,6 +54,23 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
         file.truncate(1 << 40)  # a terabyte that takes no room on the disk
     with pytest.raises(ValueError, match="it is larger than 8,388,608 bytes"):
         json_object(path)
+    path.write_bytes(b"{" + b" " * (JSON_BYTES - 1) + b"}")
+    with pytest.raises(ValueError, match="it is larger than 8,388,608 bytes"):
+        json_object(path)
+
+
+def test_rows_and_files_as_large_as_they_may_be_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "rows.jsonl"
+    row = b'{"a": "' + b"x" * (ROW_BYTES - 9) + b'"}'
+    path.write_bytes(row)
+    assert json_rows(path, lambda row: len(row.text("a"))) == [ROW_BYTES - 9]
+    monkeypatch.setattr(json_files, "ROWS_BYTES", ROW_BYTES)
+    assert len(json_rows(path, lambda row: row)) == 1
+    path.write_bytes(row[:-2] + b'x"}')
+    with pytest.raises(ValueError, match="it is larger than 1,048,576 bytes"):
+        json_rows(path, lambda row: row)
 
 
 def test_rows_are_read_one_by_one_and_a_bad_one_is_named(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 import pytest
 
 from goen.errors import UsageError
+from goen.io import limits
 from goen.io.limits import IMAGE_PIXELS, NETWORK_WORK, check_image_size
 
 
@@ -38,3 +39,12 @@ def test_an_ensemble_works_as_much_as_all_its_members() -> None:
 def test_the_limits_are_those_their_reasons_speak_of() -> None:
     assert IMAGE_PIXELS == 2048 * 2048
     assert NETWORK_WORK == 64**2 * 256**2 == 16**2 * 1024**2
+    assert limits.JSON_BYTES == 8 * 2**20
+    assert limits.JSON_DEPTH == 32
+    assert limits.ROWS_BYTES == 256 * 2**20
+    assert limits.ROW_BYTES == 2**20
+    assert limits.TENSOR_BYTES == 32 * 2**30
+    assert limits.INPUT_VALUES == 16 * 1024 * 1024
+    assert limits.CLASSES == 2**20
+    assert limits.HEAD_WEIGHT == 10_000
+    assert limits.MEMBERS == 16

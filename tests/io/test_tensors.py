@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from goen.io import tensors
 from goen.io.limits import TENSOR_BYTES
 from goen.io.tensors import Tensors, read_tensors, tensor_header
 
@@ -165,3 +166,18 @@ def test_what_is_no_file_or_too_large_is_not_opened(tmp_path: Path) -> None:
         file.truncate(TENSOR_BYTES + 1)
     with pytest.raises(ValueError, match="has 34,359,738,369 bytes, more than 34,359,738,368"):
         read_tensors(path)
+
+
+def test_files_and_headers_as_large_as_they_may_be_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "t.safetensors"
+    save_file({"a": torch.arange(3.0)}, path)
+    size, header = path.stat().st_size, path.stat().st_size - 8 - 12
+    for name, most in (("TENSOR_BYTES", size), ("JSON_BYTES", header)):
+        monkeypatch.setattr(tensors, name, most)
+        assert [*read_tensors(path)] == ["a"]
+        monkeypatch.setattr(tensors, name, most - 1)
+        with pytest.raises(ValueError, match=f"has {most:,} bytes, more than {most - 1:,}"):
+            read_tensors(path)
+        monkeypatch.undo()

@@ -94,3 +94,5 @@ def test_a_missing_or_enormous_file_is_a_sentence(
     monkeypatch.setattr(urls, "MOST_BYTES", 4)
     with pytest.raises(DataCorrupt, match="larger than 4 bytes"):
         read_url("memory://1.png")
+    memory.pipe("/2.png", b"1234")
+    assert read_url("memory://2.png") == b"1234"
