@@ -221,9 +221,13 @@ def test_limits_of_images_and_pixels() -> None:
         with pytest.raises(Rejected, match=sentence) as refused:
             parse_infer(request_of(shape=list(shape)), None, digit_gate(), limits)
         assert refused.value.status == 413
+    within = request_of(shape=[2, 3, 10, 10], data=[0] * 600)
+    assert parse_infer(within, None, digit_gate(), limits).images.shape == (2, 3, 10, 10)
 
 
 def test_large_json_is_refused() -> None:
+    most = request_of() + b" " * ((1 << 23) - len(request_of()))
+    assert len(parse_infer(most, None, digit_gate(), Limits()).images) == 1
     body = request_of() + b" " * (1 << 23)
     with pytest.raises(Rejected, match="send images as binary data"):
         parse_infer(body, None, digit_gate(), Limits())

@@ -11,6 +11,7 @@ from goen.data.images.array_files import read_array_header, read_labels, read_st
 from goen.data.images.decoding import MAX_PIXELS, pixel_formats, read_image, read_image_size
 from goen.data.images.pixel_format import COLOUR, GREY, PixelFormat
 from goen.errors import DataCorrupt
+from goen.functional._rows import PIXEL_SLACK
 
 RNG = np.random.default_rng(0)
 IMAGE = RNG.integers(0, 65536, (13, 6, 8), dtype=np.uint16)
@@ -63,7 +64,12 @@ def test_grey_has_no_axis_and_floats_are_shares_of_white(tmp_path: Path) -> None
     for dtype in (np.float16, np.float32, np.float64):
         half = saved(tmp_path, np.full((2, 4, 5), 0.5, dtype))
         assert (read_image(half, pixel_format=PixelFormat(2, 8)) == 128).all()
-    for wrong in (np.full((4, 5), 200.0), np.full((4, 5), np.nan)):
+    for value, grey in ((-PIXEL_SLACK, 0), (1 + PIXEL_SLACK, 255)):
+        assert (
+            read_image(saved(tmp_path, np.full((4, 5), value)), pixel_format=GREY) == grey
+        ).all()
+    beyond = (-1.01 * PIXEL_SLACK, 1 + 1.01 * PIXEL_SLACK, 200.0, np.nan)
+    for wrong in (np.full((4, 5), value) for value in beyond):
         with pytest.raises(DataCorrupt, match=r"float images lie in \[0, 1\]"):
             read_image(saved(tmp_path, wrong), pixel_format=GREY)
 

@@ -14,6 +14,7 @@ from PIL import Image
 from PIL.PngImagePlugin import PngImageFile
 
 import goen
+from goen.data.images import decoding
 from goen.data.images.decoding import (
     ByteBudget,
     ImageHeader,
@@ -28,6 +29,9 @@ from goen.data.images.pixel_format import GREY, PixelFormat
 from goen.data.images.tiff_bands import TiffBands
 from goen.errors import DataCorrupt, LeakError, UsageError
 from tests.data.encoded import COLOUR, encoded, tiff_of_one_tile
+from tests.data.images.test_formats import bmp_of_run_lengths, jpeg_with_scans
+
+Size = tuple[int, int] | None
 
 
 def test_an_rgb_png_comes_back_exactly() -> None:
@@ -204,6 +208,25 @@ def test_the_width_is_resized_first_in_every_version_of_pillow() -> None:
         tall = image.resize((width, 24), Image.Resampling.BILINEAR)
         other = np.asarray(tall.resize((32, 24), Image.Resampling.BILINEAR))
         assert not np.array_equal(expected, other)  # the order can be seen
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "image", "size"),
+    [
+        ("MAX_PIXELS", 240, encoded(Image.fromarray(COLOUR)), None),
+        ("MAX_PIXELS", 2600, encoded(Image.new("L", (3, 200), 9)), (2, 13)),
+        ("MAX_SCANS", 7, jpeg_with_scans(1), None),
+        ("MAX_RUN_LENGTH_PIXELS", 20, bmp_of_run_lengths(5, 4), None),
+    ],
+)
+def test_what_is_as_large_as_it_may_be_is_read(
+    limit: str, value: int, image: bytes, size: Size, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decoding, limit, value)
+    assert read_image(image, size).ndim == 3
+    monkeypatch.setattr(decoding, limit, value - 1)
+    with pytest.raises(DataCorrupt, match="image has|image is a"):
+        read_image(image, size)
 
 
 def test_a_narrow_image_is_refused_before_it_becomes_huge() -> None:

@@ -10,6 +10,7 @@ import pytest
 import tifffile
 from PIL import Image
 
+from goen.data.images import decoding
 from goen.data.images.decoding import MAX_PIXELS, read_image
 from goen.data.images.pixel_format import PixelFormat
 from goen.data.images.tiff_bands import several_bands
@@ -125,6 +126,15 @@ def test_other_values_and_layouts_are_refused() -> None:
     with pytest.raises(DataCorrupt, match="stored turned or mirrored"):
         read_image(bytes(turned), pixel_format=PixelFormat(5))
     assert several_bands(b"\x89PNG and more") is None
+
+
+def test_as_many_values_as_may_be_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = content(np.zeros((5, 4, 3), np.uint8))
+    monkeypatch.setattr(decoding, "MAX_PIXELS", 60)
+    assert read_image(whole, pixel_format=PixelFormat(5)).shape == (5, 4, 3)
+    monkeypatch.setattr(decoding, "MAX_PIXELS", 59)
+    with pytest.raises(DataCorrupt, match="has 60 values; at most 59 are read"):
+        read_image(whole, pixel_format=PixelFormat(5))
 
 
 def test_too_many_values_are_refused_before_they_are_decoded() -> None:
