@@ -225,7 +225,7 @@ def test_what_is_as_large_as_it_may_be_is_read(
     monkeypatch.setattr(decoding, limit, value)
     assert read_image(image, size).ndim == 3
     monkeypatch.setattr(decoding, limit, value - 1)
-    with pytest.raises(DataCorrupt, match="image has|image is a"):
+    with pytest.raises(DataCorrupt, match=r"image has|image is a"):
         read_image(image, size)
 
 
