@@ -1,5 +1,6 @@
 """Each field is read with its type; what has another type is named, with what was expected."""
 
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -29,6 +30,7 @@ GETTERS: dict[str, Callable[[Manifest], object]] = {
         ("flag", False, False),
         ("number", 2, 2.0),
         ("number", 0.5, 0.5),
+        ("number", -sys.float_info.max, -sys.float_info.max),
         ("texts", ["a", "b"], ("a", "b")),
         ("texts", [], ()),
         ("numbers", [1, 0.5], (1.0, 0.5)),

@@ -210,3 +210,12 @@ def test_a_body_that_is_not_read_ends_the_connection(path: str) -> None:
 def test_settings_are_checked(settings: dict[str, object], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         ServeSettings(**settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("length", "beyond"), [(16, 15), (4096, 4097)])
+def test_the_ends_of_what_may_be_set_are_allowed(length: int, beyond: int) -> None:
+    limits = Limits(pixels=178_956_970, idle_seconds=0, drain_seconds=0)
+    settings = ServeSettings(token="a" * length, limits=limits, batches=BatchLimits(wait=1))
+    assert (settings.limits, len(settings.token or "")) == (limits, length)
+    with pytest.raises(UsageError, match="16 to 4,096 characters"):
+        ServeSettings(token="a" * beyond)

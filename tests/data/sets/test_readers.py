@@ -271,6 +271,11 @@ def test_hostile_npz_files_are_one_kind_of_error(tmp_path: Path) -> None:
     np.savez(file, images=np.zeros((1, 8, 8), np.uint8), labels=np.array([2**40]))
     with pytest.raises(DataCorrupt, match="cannot be a class number"):
         load_set("textures", data_dir=tmp_path)
+    np.savez(file, images=np.zeros((1, 8, 8), np.uint8), labels=np.array([100_000]))
+    with pytest.raises(DataCorrupt, match="100000 cannot be a class number"):
+        load_set("textures", data_dir=tmp_path)
+    np.savez(file, images=np.zeros((1, 8, 8), np.uint8), labels=np.array([99_999]))
+    assert len(load_set("textures", data_dir=tmp_path).classes) == 100_000
     np.savez(file, images=np.zeros((3, 0, 0), np.uint8), labels=np.zeros(3, int))
     with pytest.raises(DataCorrupt, match=r"its shape is \(3, 0, 0\)"):
         load_set("textures", data_dir=tmp_path)

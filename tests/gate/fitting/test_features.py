@@ -12,6 +12,7 @@ import goen
 from goen.errors import ArtifactError, FitError, LeakError, UsageError
 from goen.features.precomputed import Precomputed, as_features
 from goen.gate import Gate
+from goen.gate.fitting import features
 from goen.gate.fitting.sets import split_held_out
 from goen.gate.threshold import tie_tolerance
 from goen.outputs import Outputs
@@ -258,6 +259,13 @@ def test_what_cannot_be_fitted_is_a_sentence(
 def test_a_detector_of_logits_is_not_fitted_to_features_alone(detector: str) -> None:
     with pytest.raises(UsageError, match="reads the logits of a classifier, and there are none"):
         Gate.fit_outputs(X, LABELS, HELD_OUT, detector=detector)
+
+
+def test_there_may_be_as_many_classes_as_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(features, "CLASSES", int(LABELS.max()) + 1)
+    Gate.fit_outputs(X, LABELS, HELD_OUT)
+    with pytest.raises(UsageError, match="number the classes from 0; got"):
+        Gate.fit_outputs(X, LABELS + 1, HELD_OUT)
 
 
 def test_a_detector_that_takes_gradients_needs_a_network() -> None:

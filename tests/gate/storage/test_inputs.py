@@ -389,6 +389,9 @@ def test_inputs_that_could_not_be_loaded_are_not_saved() -> None:
             TensorInputs("tensor", {"": TensorPart("float", (1 + (1 << 24),))}), Manifest({})
         )
     assert count_of(TensorInputs("tensor", {"": TensorPart("float", (3,))}).pattern()) == 2
+    check_inputs(ImageInputs(3, 8, 8), Manifest({"members": 16, "width": 2}))
+    with pytest.raises(UsageError, match="at most 16 networks, got 17"):
+        check_inputs(ImageInputs(3, 8, 8), Manifest({"members": 17, "width": 2}))
 
 
 # -- pictures ----------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from goen.data.images.data_urls import image_url
-from goen.report.pages.score import ScoreReport
+from goen.report.pages.score import ScoreReport, _listed
 from tests.image_sources import scored_rows
 from tests.own_model import digits
 from tests.report.scored import HOSTILE, Scored, galleries, own_gate, scored
@@ -148,3 +148,9 @@ def test_the_page_is_the_same_every_time_and_asks_nothing_from_outside(
     report.write(tmp_path / "again.html")
     assert (tmp_path / "again.html").read_text() == page.page.read_text()
     assert "http" not in page.page.read_text().replace("http-equiv", "")
+
+
+def test_of_many_classes_the_first_are_listed() -> None:
+    names = [f"c{number}" for number in range(52)]
+    assert _listed(names[:50]) == ", ".join(names[:50])
+    assert _listed(names) == f"{', '.join(names[:50])} and 2 others"
