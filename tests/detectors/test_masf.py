@@ -64,6 +64,16 @@ def test_by_hand() -> None:
     assert detector.score(tested).tolist() == pytest.approx([0, -np.log(0.15), np.log(20)])
 
 
+def test_ten_training_images_of_a_class_are_enough() -> None:
+    train, labels = outputs(90, 0)
+    of_one = (labels == 1).nonzero()[:, 0]
+    for kept in (of_one[:10], torch.cat([(labels != 1).nonzero()[:, 0], of_one[:10]])):
+        detector = MaSF(feature=LAYERS).fit(train[kept], labels[kept])
+        far, _ = outputs(5, 1, shift=50.0)
+        assert detector.score(far).tolist() == pytest.approx([np.log(11)] * 5)
+        assert torch.equal(reloaded(detector).score(far), detector.score(far))
+
+
 @pytest.mark.parametrize("few", [0, 1, 9])
 def test_a_class_with_few_training_images_is_left_out(few: int) -> None:
     train, labels = outputs(90, 0)

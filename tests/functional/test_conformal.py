@@ -290,6 +290,7 @@ def test_a_rate_that_nobody_can_mean_is_refused_at_once() -> None:
         with pytest.raises(UsageError, match="at least 1e-12"):
             required_held_out(rate)
     assert required_held_out(1e-9) == 10**9 - 1
+    assert required_held_out(1e-12) == 10**12 - 1
 
 
 def test_raised_scores_keep_ties_and_little_else() -> None:
