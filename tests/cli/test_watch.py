@@ -141,8 +141,11 @@ def test_bad_input_is_a_sentence_and_code_two(
         assert main(["watch", str(folder), *within]) == 2
         assert "lies within" in capsys.readouterr().err
     assert {file.name for file in tmp_path.iterdir()} == {"w", "images"}  # nothing was begun
-    assert main(["watch", str(tmp_path), *command, "--every", "0"]) == 2
-    assert "--every" in capsys.readouterr().err
+    for every in ("0", "1e6", "nan"):
+        assert main(["watch", str(tmp_path), *command, "--every", every]) == 2
+        assert "--every is a number of seconds above 0, got" in capsys.readouterr().err
+    assert main(["watch", str(tmp_path / "none"), *command, "--every", "0.5"]) == 2
+    assert "is not a folder" in capsys.readouterr().err
     (tmp_path / "w" / "monitor.safetensors").write_bytes(b"half a fi")
     assert main(["watch", str(tmp_path), *command]) == 2
     assert "not a monitor that can be loaded" in capsys.readouterr().err

@@ -499,6 +499,16 @@ def test_a_processor_without_bfloat16_is_warned_of(
         train_backbone(NETWORK, config, images, images)
 
 
+def test_images_of_every_shape_are_resized_to_squares() -> None:
+    pixels = np.zeros((4, 3, 12, 16), np.uint8)
+    wide = ImageSet("wide", pixels, np.zeros(4, int), ("a",))
+    config = TrainingConfig(epochs=4, batch_size=4, sizes=((1, 8), (1, 12), (1, 16)))
+    shapes = [next(iter(batches(wide, config, epoch))).images.shape[2:] for epoch in range(4)]
+    assert shapes == [(8, 8), (12, 12), (16, 16), (12, 16)]
+    costs = [relative_cost(config, wide, epoch) for epoch in range(4)]
+    assert costs == [64 / 192, 144 / 192, 256 / 192, 1]
+
+
 def test_smaller_images_are_foreseen_to_cost_less(caplog: pytest.LogCaptureFixture) -> None:
     digits = protocol("digits")
     config = TrainingConfig(epochs=3, batch_size=64, flip="never", sizes=((2, 16),))

@@ -68,7 +68,7 @@ def batches(
             images = cut_out(images, generator, config.cutout)
         if patterns is not None:
             images = mixed(images, patterns, config.fractals, generator)
-        if side is not None and side != images.shape[3]:
+        if side is not None and images.shape[2:] != (side, side):
             smaller = interpolate(
                 images.float(), size=(side, side), mode="bilinear", antialias=True
             )
@@ -103,5 +103,5 @@ def _side(config: TrainingConfig, epoch: int) -> int | None:
 
 def relative_cost(config: TrainingConfig, train: ImageSet, epoch: int) -> float:
     """Of a step in this epoch: its pixels, as a share of those of the images."""
-    full = train.image_shape[-1]
-    return ((_side(config, epoch) or full) / full) ** 2
+    side, (height, width) = _side(config, epoch), train.image_shape[-2:]
+    return 1.0 if side is None else side**2 / (height * width)
