@@ -3,7 +3,7 @@ import inspect
 import numpy as np
 import pytest
 
-from goen.errors import GoenWarning, unknown
+from goen.errors import GoenWarning, first_of, unknown
 from goen.gate import Gate
 
 
@@ -11,6 +11,12 @@ def test_the_known_names_are_listed_and_the_nearest_is_offered() -> None:
     assert str(unknown("feature", "lat", ["late", "early"])) == (
         "Unknown feature 'lat'. Did you mean 'late'? Known: early, late."
     )
+
+
+def test_of_many_names_the_first_are_shown() -> None:
+    assert [first_of("abcd"[:count], 3) for count in (0, 1, 3, 4)] == [
+        "", "a", "a, b, c", "a, b, c, ...",
+    ]  # fmt: skip
 
 
 def test_where_nothing_is_known_the_error_says_so() -> None:

@@ -21,7 +21,7 @@ A message says what was expected, what came, and what to do.
 
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 _INNER = ("goen", "contextlib")
@@ -73,6 +73,15 @@ class ArtifactError(GoenError):
 
 class StorageError(GoenError):
     """A file or folder that cannot be written."""
+
+
+def first_of(names: Sequence[str], most: int) -> str:
+    """The names, separated by commas; of more than ``most`` the first.
+
+    >>> first_of(["a", "b"], 2), first_of(["a", "b", "c"], 2)
+    ('a, b', 'a, b, ...')
+    """
+    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
 
 
 def unknown(kind: str, name: object, known: Iterable[str]) -> UsageError:

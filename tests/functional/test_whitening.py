@@ -270,3 +270,10 @@ def test_the_traced_nearest_agrees_with_the_exact_one(num_classes: int) -> None:
         assert torch.equal(label, exact.label[:count])
     # Nothing of the traced program is kept.
     assert torch.equal(whitening.nearest(rows).distance, exact.distance)
+
+
+def test_the_largest_condition_number_is_allowed() -> None:
+    cov = torch.tensor([[4.0, 0.0], [0.0, 1.0]])
+    assert whitener(torch.zeros(1, 2), cov, max_condition=4.0).condition_number == 4.0
+    with pytest.raises(FitError, match=r"condition number 4, and above 3\.9"):
+        whitener(torch.zeros(1, 2), cov, max_condition=3.9)

@@ -110,7 +110,7 @@ def check_sets(sets: Names = (), data_dir: OptionalPath = None) -> int:
         data_dir: a folder of datasets (default: the environment variable GOEN_DATA).
     """
     folder = data_folder(data_dir)
-    failures = 0
+    code = 0
     table = Table(title="Verified image by image", title_justify="left", box=SIMPLE_HEAD)
     for column in ("dataset", "images", "classes", "per class", "content", "verdict"):
         table.add_column(column, justify="right" if column == "images" else "left", no_wrap=True)
@@ -126,7 +126,7 @@ def check_sets(sets: Names = (), data_dir: OptionalPath = None) -> int:
                         "cache and get it again."
                     )
             except DataError as error:
-                failures += 1
+                code = 2
                 note(f"goen: {error}")
                 continue
             counts = images.counts().values()
@@ -135,7 +135,7 @@ def check_sets(sets: Names = (), data_dir: OptionalPath = None) -> int:
             verdict = _verdict(name, split, images)
             table.add_row(images.name, *numbers, images.fingerprint[:12], verdict)
     PipeConsole().print(table)
-    return 2 if failures else 0
+    return code
 
 
 def show_sets(

@@ -12,7 +12,7 @@ from goen.cli.options.types import several
 from goen.cli.output.console import note
 from goen.cli.output.scores import print_scores, print_sentence
 from goen.data.images.finding import describe_skipped
-from goen.errors import UsageError, unknown
+from goen.errors import UsageError, first_of, unknown
 from goen.escaping import visible
 from goen.gate import Gate
 from goen.gate.prediction import ScoreRow
@@ -176,9 +176,8 @@ def _print_summary(
 
 
 def _about(name: str, gate: Gate) -> str:
-    more = ", ..." if len(gate.classes) > _MOST_CLASSES else ""
     each = ", and of each predicted class of them," if gate.per_class else ""
     return (
-        f"The gate {name} classifies {', '.join(gate.classes[:_MOST_CLASSES])}{more}. Of images "
-        f"of these{each} it flags at most {gate.false_alarm_rate:.1%} on average."
+        f"The gate {name} classifies {first_of(gate.classes, _MOST_CLASSES)}. Of images of "
+        f"these{each} it flags at most {gate.false_alarm_rate:.1%} on average."
     )

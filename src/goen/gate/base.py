@@ -28,7 +28,7 @@ from goen.data.inputs import (
     tensors,
 )
 from goen.detectors import Detector
-from goen.errors import FitError, UsageError
+from goen.errors import FitError, UsageError, first_of
 from goen.extraction import BATCH_SIZE, stream
 from goen.features.precomputed import Features, Precomputed, as_features, renamed
 from goen.functional import conformal
@@ -110,11 +110,10 @@ class BaseGate:
         A gate may come from anyone: nothing of its metadata is taken for granted.
         """
         low, mean, high = conformal.false_alarm_interval(self.num_held_out, self.false_alarm_rate)
-        more = ", ..." if len(self.classes) > _MOST_CLASSES else ""
         each = " within every predicted class" if self.per_class else ""
         rows = [
             ("inputs", str(self.inputs)),
-            (f"{len(self.classes):,} classes", ", ".join(self.classes[:_MOST_CLASSES]) + more),
+            (f"{len(self.classes):,} classes", first_of(self.classes, _MOST_CLASSES)),
             ("detector", str(self.detector)),
             ("cues", ", ".join(self.detector.cue_names)),
             ("false-alarm rate", f"at most {self.false_alarm_rate:g}{each}, on average"),

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from hashlib import file_digest
 from pathlib import Path
 
-from goen.errors import UsageError
+from goen.errors import UsageError, first_of
 from goen.io.storage_errors import storage_errors
 
 MARKER = ".goen"
@@ -109,8 +109,7 @@ def _described(place: Path) -> str:
     if kind := folder_kind(place):
         return f"a {kind} folder that goen made"
     names = sorted(child.name for child in place.iterdir())
-    shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
-    return f"a folder that holds {shown}" if names else "an empty folder"
+    return f"a folder that holds {first_of(names, 3)}" if names else "an empty folder"
 
 
 @contextmanager

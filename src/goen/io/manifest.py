@@ -5,6 +5,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
+from goen.errors import first_of
+
 JsonValue: TypeAlias = (
     "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
 )
@@ -96,9 +98,8 @@ class Manifest:
         """There is no field but these; which of them there are is not checked."""
         unknown = sorted({*self.content} - {*known})
         if unknown:
-            shown = ", ".join(repr(self.prefix + name[:80]) for name in unknown[:3])
-            more = ", ..." if len(unknown) > 3 else ""
-            raise ValueError(f"it has unknown fields: {shown}{more}")
+            shown = [repr(self.prefix + name[:80]) for name in unknown]
+            raise ValueError(f"it has unknown fields: {first_of(shown, 3)}")
 
     def _list(
         self, name: str, kind: str, fits: Callable[[Any], bool] = lambda part: True

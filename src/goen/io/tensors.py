@@ -10,6 +10,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from goen.errors import first_of
 from goen.io.files import file_sha256
 from goen.io.json_files import parse_object
 from goen.io.limits import JSON_BYTES, TENSOR_BYTES
@@ -78,8 +79,7 @@ class Tensors(dict[str, Tensor]):
         """There is no tensor but these; which of them there are is not checked."""
         unknown = sorted(self._shown(name) for name in {*self} - {*known})
         if unknown:
-            more = ", ..." if len(unknown) > 3 else ""
-            raise ValueError(f"it has tensors of unknown names: {', '.join(unknown[:3])}{more}")
+            raise ValueError(f"it has tensors of unknown names: {first_of(unknown, 3)}")
 
     def check_like(
         self, expected: Mapping[str, Tensor], *, largest: float | None = math.inf

@@ -10,7 +10,7 @@ from pathlib import Path
 from PIL import Image
 
 from goen.data.images.formats import SUFFIXES, open_image, pillow_is_quiet
-from goen.errors import UsageError
+from goen.errors import UsageError, first_of
 from goen.io.arrays import is_array_file
 
 # Of skipped files, the endings that a message names.
@@ -93,7 +93,6 @@ def describe_skipped(skipped: Counter[str]) -> str:
         >>> describe_skipped(Counter({".txt": 2, "no ending": 1}))
         '3 files skipped, not in a format that goen reads (2 .txt, 1 no ending)'
     """
-    kinds = [f"{count:,} {ending}" for ending, count in skipped.most_common(_MOST_ENDINGS)]
-    more = ", ..." if len(skipped) > _MOST_ENDINGS else ""
+    kinds = [f"{count:,} {ending}" for ending, count in skipped.most_common()]
     files = "1 file" if skipped.total() == 1 else f"{skipped.total():,} files"
-    return f"{files} skipped, not in a format that goen reads ({', '.join(kinds)}{more})"
+    return f"{files} skipped, not in a format that goen reads ({first_of(kinds, _MOST_ENDINGS)})"

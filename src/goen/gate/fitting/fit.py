@@ -10,7 +10,7 @@ from torch import nn
 from goen.data.input_spec import ImageInputs, InputSpec
 from goen.data.inputs import BatchStream, image_hashes, require_disjoint_streams
 from goen.detectors import Detector
-from goen.errors import UsageError, warn
+from goen.errors import UsageError, first_of, warn
 from goen.features.extractor import FeatureExtractor
 from goen.features.precomputed import Precomputed
 from goen.gate.base import BaseGate
@@ -175,10 +175,9 @@ def name_classes(given: Sequence[str], count: int) -> tuple[str, ...]:
     """The names given, else numbers; as many as there are logits."""
     names = tuple(map(str, given)) or tuple(map(str, range(count)))
     if len(names) != count:
-        shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
         raise UsageError(
-            f"The model has {count} logits, but there are {len(names)} class names ({shown}). Give "
-            "one class name for each logit, in their order."
+            f"The model has {count} logits, but there are {len(names)} class names "
+            f"({first_of(names, 5)}). Give one class name for each logit, in their order."
         )
     return names
 
