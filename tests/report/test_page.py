@@ -51,6 +51,13 @@ def test_every_picture_has_an_alternative_text(folder: Path) -> None:
         assert len(html.unescape(alt.group(1))) > 15
 
 
+def test_only_the_five_panels_of_a_run_take_the_whole_width(folder: Path) -> None:
+    figures = re.findall(r"<figure.*?</figure>", page_text(folder), flags=re.DOTALL)
+    wide = [figure for figure in figures if figure.startswith('<figure class="wide">')]
+    assert len(wide) < len(figures)
+    assert all('aria-label="five-panels"' in figure for figure in wide)
+
+
 def test_a_missing_dataset_is_named(folder: Path) -> None:
     assert "places is missing." in page_text(folder)
 

@@ -8,6 +8,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from goen.data import ImageSet, protocol
+from goen.data.transforms.augment import random_crop_flip
 from goen.errors import FitError, GoenWarning, UsageError
 from goen.extraction import extract
 from goen.models import (
@@ -497,6 +498,20 @@ def test_a_processor_without_bfloat16_is_warned_of(
     config = dataclasses.replace(CONFIG, epochs=1, precision="bfloat16")
     with pytest.warns(GoenWarning, match="twenty times as long"):
         train_backbone(NETWORK, config, images, images)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_each_process_has_its_rows_and_its_own_stream(images: ImageSet, rank: int) -> None:
+    config = dataclasses.replace(CONFIG, batch_size=16, flip="random", seed=5)
+    found = next(iter(batches(images, config, 3, rank, 2)))
+    stream = torch.Generator().manual_seed(5_000_018)
+    rows = torch.randperm(len(images), generator=stream)[:16][rank::2].numpy()
+    if rank:
+        stream.manual_seed(10_000_000_005_000_018)
+    pixels = torch.from_numpy(images.read(rows))
+    expected = random_crop_flip(pixels, stream, padding=config.padding, border=config.border)
+    assert torch.equal(found.images, expected)
+    assert found.labels.tolist() == images.labels[rows].tolist()
 
 
 def test_images_of_every_shape_are_resized_to_squares() -> None:

@@ -1,5 +1,6 @@
 """What all figures share: colours that follow the reader's scheme."""
 
+from itertools import pairwise
 from typing import Literal
 from xml.etree import ElementTree
 
@@ -17,7 +18,9 @@ from goen.report.figures.style import (
     follow_colour_scheme,
     goen_style,
     label_rows,
+    line_style,
     log_axis,
+    marker,
 )
 
 
@@ -34,6 +37,15 @@ def figure() -> Figure:
 @pytest.fixture
 def svg() -> str:
     return drawn(figure(), "svg")["svg"].decode()
+
+
+def test_neighbouring_lines_and_the_first_28_differ() -> None:
+    styles = [tuple(line_style(number).values()) for number in range(28)]
+    assert len({*styles}) == 28
+    for one, next_one in pairwise(styles):
+        assert one[0] != next_one[0]
+        assert one[1] != next_one[1]
+    assert len({marker(number) for number in range(6)}) == 6
 
 
 def test_neutral_colours_have_a_dark_twin_and_white_text_stays_white(svg: str) -> None:

@@ -150,6 +150,20 @@ def test_the_reliability_of_the_probability_counts_every_image_on_its_side(
     assert sides == [[[0.1, 0.2], [1.0, 1.0, 1.0]]]
 
 
+def test_the_reliability_of_the_classifier_counts_who_is_right(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    drawn = []
+    monkeypatch.setattr(run, "classifier_reliability", lambda bins, ece: drawn.extend(bins))
+    logits = np.log([[0.75, 0.25], [0.25, 0.75], [0.75, 0.25], [0.75, 0.25]])
+    scores = {"test": {"logits": logits, "truth": np.array([0, 1, 0, 1])}}
+    study = SimpleNamespace(scores=scores, number=lambda *key: 0.0)
+    assert len(run._classifier_reliability(study)) == 1  # type: ignore[arg-type]
+    [found] = drawn
+    assert (found.count, found.observed) == (4, 0.75)  # one of four is wrong
+    assert found.mean_predicted == pytest.approx(0.75)
+
+
 def wrong_rows(folder: Path, name: str) -> list[int]:
     """The images that the gate decides wrongly, the most confident errors first."""
     scores = read_scores(folder / "scores.safetensors")[name]

@@ -110,10 +110,8 @@ class LineStyle(TypedDict):
 
 def line_style(number: int, colours: Sequence[str] = COLOURS) -> LineStyle:
     """Colour and dashes of the line with this number; the first 28 are all different."""
-    return {
-        "color": colours[number % len(colours)],
-        "linestyle": DASHES[(number + number // len(colours)) % len(DASHES)],
-    }
+    again, colour = divmod(number, len(colours))
+    return {"color": colours[colour], "linestyle": DASHES[(colour - again) % len(DASHES)]}
 
 
 def marker(number: int) -> str:
