@@ -8,7 +8,7 @@ from torch.nn import functional as F  # noqa: N812  (its usual name)
 from goen.errors import UsageError
 from goen.features.extractor import FeatureExtractor
 from goen.features.layers import list_layers
-from goen.features.pooling import mask_of_frames
+from goen.features.pooling import axis_by_weights, mask_of_frames
 from tests.features.architectures import (
     CASES,
     ChannelsLast,
@@ -107,6 +107,25 @@ def test_sound_is_averaged_over_time_also_where_it_has_as_many_frames_as_channel
     text = torch.randn(3, 8, 4)
     outputs = FeatureExtractor(tokens, ["1"], inputs="tensors")(text)
     assert close(outputs.features["1"], tokens[:2](text).mean(1))
+
+
+@pytest.mark.parametrize(
+    ("convolution", "norm", "axes"),
+    [
+        (nn.Conv1d, nn.BatchNorm1d, 1),
+        (nn.Conv2d, nn.BatchNorm2d, 2),
+        (nn.Conv3d, nn.BatchNorm3d, 3),
+    ],
+)
+def test_weights_tell_the_channels_of_maps_of_any_number_of_axes(
+    convolution: type[nn.Module], norm: type[nn.Module], axes: int
+) -> None:
+    first, last = (2, 8, *range(9, 9 + axes)), (2, *range(9, 9 + axes), 8)
+    for layer in (convolution(1, 8, 3), norm(8)):
+        model = nn.Sequential(layer, nn.ReLU())
+        assert axis_by_weights(model, "1", first) == 1
+        assert axis_by_weights(model, "1", last) is None
+    assert axis_by_weights(nn.Sequential(nn.Linear(3, 8), nn.ReLU()), "1", last) == axes + 1
 
 
 def test_a_layer_is_pooled_as_its_name_says() -> None:

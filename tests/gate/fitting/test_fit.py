@@ -3,6 +3,8 @@
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,10 +15,11 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import goen
 from goen.data import ImageSet
+from goen.data.input_spec import ImageInputs
 from goen.errors import DataError, FitError, GoenWarning, LeakError, UsageError
 from goen.features.extractor import FeatureExtractor
 from goen.gate import Gate
-from goen.gate.fitting.fit import name_classes
+from goen.gate.fitting.fit import gate_network, name_classes
 from goen.models import NetworkConfig, ResNet18
 from tests.features.architectures import CASES, build, pictures
 from tests.own_model import LAYERS, DigitNet, digits, ood, preprocess, trained
@@ -532,3 +535,30 @@ def test_a_rounding_above_one_is_no_error(gate: Gate) -> None:
         assert gate.predict(image).score.shape == (1,)
     with pytest.raises(UsageError, match="Float images lie in"):
         gate.predict(white + 0.1)
+
+
+class _Changed(ResNet18):
+    """Somebody's own network, made of goen's."""
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model": nn.Linear(3, 3)},
+        {"model": _Changed(NetworkConfig(num_classes=3, width=2))},
+        {"model": ResNet18(NetworkConfig(num_classes=3, width=2)).half()},
+        {"preprocess": preprocess},
+        {"logits": "classifier"},
+        {"inputs": "tensors"},
+        {"layers": ("layer4", "layer3.0")},
+    ],
+    ids=lambda change: "-".join(change),
+)
+def test_only_goens_own_network_as_it_is_needs_no_extractor(change: dict[str, Any]) -> None:
+    network = ResNet18(NetworkConfig(num_classes=3, width=2))
+    given = {"model": network, "preprocess": None, "logits": None, "inputs": "images"}
+    extractor: Any = SimpleNamespace(**given, layers=("layer4",))
+    spec = ImageInputs(3, 32, 32)
+    assert gate_network(extractor, flip_averaging=False, spec=spec) is network
+    other: Any = SimpleNamespace(**{**vars(extractor), **change})
+    assert gate_network(other, flip_averaging=False, spec=spec) is other
