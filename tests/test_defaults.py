@@ -84,8 +84,9 @@ TableOptions: json_=False
 HeadConfig: epochs=20, batch_size=128, learning_rate=0.001, patience=5, held_out=0.2, seed=42
 GateEstimator: false_alarm_rate=0.05, held_out_share=0.3
 BatchLimits: most=64, wait=0.005, capacity=512
-Limits: body=33554432, bodies=268435456, pixels=50000000, images=64, connections=512,
-    header_seconds=10.0, body_seconds=30.0, idle_seconds=30, drain_seconds=30
+Limits: body=33554432, bodies=268435456, pixels=50000000, images=64, images_at_full_size=16,
+    connections=512, connections_per_address=256, header_seconds=10.0, body_seconds=30.0,
+    idle_seconds=30, drain_seconds=30
 ServeSettings: restart=False, keep_most=1000, alarm_probability=0.01
 AblateConfig: seed=42
 BenchConfig: seed=42

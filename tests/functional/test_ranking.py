@@ -188,7 +188,11 @@ def test_fpr_at_tpr_needs_no_more_than_the_rate_asked_for_whatever_its_rounding(
 def test_youden_takes_the_highest_of_equal_thresholds():
     # O I O I from the top: TPR - FPR is 1/2 after the first and again after the third.
     t = ranking.tally(np.array([1.0, 3.0]), np.array([2.0, 4.0]))
-    assert ranking.youden_index(*t.ood_first()).tolist() == [1]
+    assert ranking.youden_index(*t.ood_first(), may_flag_none=True).tolist() == [1]
+    # Both ID scores above: flagging nothing is best, and after it the lowest threshold.
+    t = ranking.tally(np.array([3.0, 4.0]), np.array([1.0, 2.0]))
+    assert ranking.youden_index(*t.ood_first(), may_flag_none=True).tolist() == [0]
+    assert ranking.youden_index(*t.ood_first(), may_flag_none=False).tolist() == [4]
 
 
 @lawful

@@ -147,7 +147,7 @@ def fpr_at_tpr(positives: Floats, negatives: Floats, tpr: float = 0.95) -> Float
 
 
 def youden_index(
-    positives: Floats, negatives: Floats, *, may_flag_none: bool = True
+    positives: Floats, negatives: Floats, *, may_flag_none: bool
 ) -> npt.NDArray[np.intp]:
     """Where TPR - FPR is largest; of equals the one that flags least ``(..., 1)``."""
     # Cross-multiplied counts are exact integers, so equal points really compare equal.

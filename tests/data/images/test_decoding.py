@@ -2,7 +2,7 @@ import io
 import tracemalloc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from threading import Lock
 from time import sleep
@@ -131,6 +131,22 @@ def test_a_thumbnail_is_decoded_within_the_memory_for_it(
     monkeypatch.setattr("goen.data.images.decoding._decoding", SimpleNamespace(hold=hold))
     monkeypatch.setattr(PngImageFile, "load", loaded)
     assert read_thumbnail(tmp_path / "p.png", 5).shape == (3, 3, 5)
+
+
+def test_the_memory_for_an_array_is_that_of_its_values_and_of_its_pixels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = []
+
+    def hold(needed: int) -> AbstractContextManager[None]:
+        held.append(needed)
+        return nullcontext()
+
+    monkeypatch.setattr("goen.data.images.decoding._decoding", SimpleNamespace(hold=hold))
+    for dtype in (np.uint8, np.uint16, np.float64):
+        np.save(tmp_path / "a.npy", np.zeros((2, 4, 5), dtype))
+        read_image(tmp_path / "a.npy", pixel_format=PixelFormat(2))
+    assert held == [40 * (1 + 2), 40 * (2 + 2), 40 * (8 + 2)]
 
 
 def test_a_small_image_is_its_own_thumbnail(tmp_path: Path) -> None:

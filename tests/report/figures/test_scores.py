@@ -3,7 +3,13 @@
 import numpy as np
 from sklearn.metrics import precision_recall_curve, roc_curve
 
-from goen.report.figures.scores import flagged_bars, precision_recall, prevalence_of, roc
+from goen.report.figures.scores import (
+    flagged_bars,
+    histograms,
+    precision_recall,
+    prevalence_of,
+    roc,
+)
 
 
 def test_a_band_goes_from_the_least_to_the_most_beside_its_bar() -> None:
@@ -23,6 +29,21 @@ def test_without_other_trainings_there_is_no_band() -> None:
     (ax,) = flagged_bars({"test (ID)": 0.04, "far": 0.9}, 0.05, {}).axes
     assert len(ax.lines) == 1
     assert "grey" not in ax.get_xlabel()
+
+
+def test_histograms_of_sets_of_any_size_have_one_area_and_one_axis() -> None:
+    rng = np.random.default_rng(2)
+    sets = {"test (ID)": rng.normal(size=900), "far": rng.normal(3, 1, size=30)}
+    figure = histograms("title", sets, 1.5)
+    for ax, name in zip(figure.axes, sets, strict=True):
+        x, y = ax.patches[0].get_xy().T  # type: ignore[attr-defined]
+        area = abs(x @ np.roll(y, 1) - y @ np.roll(x, 1)) / 2
+        assert np.isclose(area, 1)
+        assert ax.get_title("left") == name
+        assert list(ax.lines[0].get_xdata()) == [1.5, 1.5]
+    assert figure.axes[0].get_xlim() == figure.axes[1].get_xlim()
+    (ax,) = histograms("title", {"test (ID)": np.ones(5)}, None).axes  # one set, one value
+    assert not ax.lines
 
 
 def scores(count: int) -> tuple[np.ndarray, np.ndarray]:
