@@ -172,6 +172,17 @@ def test_a_difference_is_tested_by_students_t():
     assert ranking.around(-0.05, parts, 0.95)[2] == p_value
 
 
+def test_a_difference_without_variance_is_bounded_as_a_mean_of_values_in_0_to_1():
+    parts = [(0.0, 9), (0.0, 7)]
+    low, high, p_value = ranking.around(1.0, parts, 0.95)
+    # KL(1 || p) = -ln p: p ** 7 is 0.025 at the lower end, and 2 * (1 / 2) ** 7 the p-value.
+    assert (low, high) == (pytest.approx(2 * 0.025 ** (1 / 7) - 1), 1.0)
+    assert p_value == pytest.approx(2 / 2**7)
+    assert ranking.around(-1.0, parts, 0.95) == (-1.0, pytest.approx(-low), p_value)
+    low, high, p_value = ranking.around(0.0, parts, 0.95)
+    assert (low, p_value) == (pytest.approx(-high), 1.0)
+
+
 def test_fpr_at_95_takes_the_least_count_that_is_at_least_95_percent():
     for total in range(1, 500):
         positives = np.arange(total + 1.0)

@@ -107,6 +107,16 @@ def served() -> Iterator[Running]:
         yield found
 
 
+@pytest.mark.parametrize(("size", "code"), [(16_384, 200), (16_385, 400)])
+def test_headers_may_have_16_kilobytes(size: int, code: int, served: Running) -> None:
+    head = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\nA: "
+    with connect(served) as connection:
+        connection.sendall(head.ljust(size, b"a"))
+        if code == 200:  # else nobody waits for their end
+            connection.sendall(b"\r\n\r\n")
+        assert status(read_all(connection)) == code
+
+
 def test_a_broken_chunk_and_a_half_closed_socket_harm_nobody(served: Running) -> None:
     head = b"POST /score HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
     with connect(served) as connection:

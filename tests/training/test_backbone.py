@@ -1,6 +1,7 @@
 import dataclasses
 import logging
 import math
+from contextlib import AbstractContextManager
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from goen.models import (
     new_network,
 )
 from goen.models.classifiers import LinearClassifier, MCDropout
-from goen.training import TrainingConfig, train_backbone
+from goen.training import TrainingConfig, backbone, train_backbone
 from goen.training.backbone import _begin, _look_ahead, _parameter_groups
 from goen.training.batches import TrainingBatch, batches, relative_cost
 from goen.training.checkpoint import Checkpoint
@@ -512,6 +513,20 @@ def test_each_process_has_its_rows_and_its_own_stream(images: ImageSet, rank: in
     expected = random_crop_flip(pixels, stream, padding=config.padding, border=config.border)
     assert torch.equal(found.images, expected)
     assert found.labels.tolist() == images.labels[rows].tolist()
+
+
+def test_the_numbers_of_the_classifier_are_a_stream_of_their_own(
+    images: ImageSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seeds, seeded = [], backbone.seeded
+
+    def noted(seed: int, device: torch.device) -> AbstractContextManager[None]:
+        seeds.append(seed)
+        return seeded(seed, device)
+
+    monkeypatch.setattr(backbone, "seeded", noted)
+    train_backbone(NETWORK, dataclasses.replace(CONFIG, epochs=2, seed=5), images, images)
+    assert seeds[-2:] == [5_500_024, 5_500_025]  # those of the images are 5,000,015 and one more
 
 
 def test_images_of_every_shape_are_resized_to_squares() -> None:
