@@ -48,7 +48,9 @@ goen.data.protocol: download=False
 goen.detectors.GEN: gamma=0.1, top=100
 goen.detectors.KNN: k=50
 goen.detectors.ODIN: epsilon=0.0014, temperature=1000.0
+goen.detectors.ClassMixture: components=4
 goen.detectors.Energy: temperature=1.0
+goen.detectors.Flow: transforms=3, seed=0
 goen.detectors.Goen: ridge=1e-05
 goen.detectors.GoenM: rows=5000
 goen.detectors.Mahalanobis: normalise=False, ridge=1e-06

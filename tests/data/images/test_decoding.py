@@ -245,6 +245,13 @@ def test_what_is_as_large_as_it_may_be_is_read(
         read_image(image, size)
 
 
+def test_the_limits_are_those_their_reasons_speak_of() -> None:
+    assert decoding.MAX_PIXELS == 2 * (2**30 // 4 // 3)  # where Pillow refuses
+    assert decoding.MAX_SCANS == 200
+    assert decoding.MAX_RUN_LENGTH_PIXELS == 10_000_000
+    assert decoding.DECODING_BYTES == decoding._decoding.limit == 512 * 2**20
+
+
 def test_a_narrow_image_is_refused_before_it_becomes_huge() -> None:
     long = encoded(Image.new("L", (1, 900_000), 9))
     with pytest.raises(DataCorrupt, match="1×900000 pixels: too narrow for its height"):
