@@ -1,18 +1,22 @@
 import dataclasses
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from goen.data import ImageSet, OodSet, protocol
+from goen.data import ImageSet, OodSet, Protocol, protocol
 from goen.data.sets.catalogue import CIFAR100_CLASSES, CIFAR100_UNLIKE_CIFAR10, KNOWN
+from goen.data.transforms.strong import strongly_augmented
 from goen.errors import DataCorrupt, DataMissing, LeakError, UsageError
+
+SALTS = {"cifar10train": 0, "cifar10test": 1, "cifar100test": 2, "svhntest": 3, "placesval": 4}
 
 
 def fake_cifar(folder: Path, name: str, split: str, count: int, classes: int) -> None:
     """The right number of tiny different images, so that the protocol can be seen at full size."""
-    pixels = np.zeros((count, 2, 2, 3), np.uint8)
-    salt = {"cifar10train": 0, "cifar10test": 1, "cifar100test": 2, "svhntest": 3}[name + split]
+    pixels = np.zeros((count, 4, 4, 3), np.uint8)
+    salt = SALTS[name + split]
     pixels.reshape(count, -1)[:, :4] = np.arange(count, dtype="<u4").view(np.uint8).reshape(-1, 4)
     pixels.reshape(count, -1)[:, 4] = salt
     labels = np.arange(count) % classes
@@ -26,6 +30,7 @@ def full_size(tmp_path_factory: pytest.TempPathFactory) -> Path:
     fake_cifar(folder, "cifar10", "test", 10_000, 10)
     fake_cifar(folder, "cifar100", "test", 10_000, 100)
     fake_cifar(folder, "svhn", "test", 26_032, 10)
+    fake_cifar(folder, "places", "val", 5_000, 10)
     return folder
 
 
@@ -44,6 +49,76 @@ def test_cifar10_is_split_as_the_paper_says(full_size: Path) -> None:
     order = np.random.RandomState(42).permutation(50_000)
     assert (p.train.rows == order[:45_000]).all()
     assert (p.validation.rows == order[45_000:]).all()
+
+
+def test_which_sets_calibrate_is_a_choice_that_moves_no_other_image(full_size: Path) -> None:
+    usual = protocol("cifar10", data_dir=full_size, extra=("places",))
+    named = protocol("cifar10", data_dir=full_size, calibration=("noise", "svhn"))
+    chosen = protocol("cifar10", data_dir=full_size, calibration=("places", "noise"))
+
+    def fingerprints(p: Protocol) -> list[str]:
+        sets = (p.train, p.calibration_id, p.held_out, p.test, *p.calibration_ood.values())
+        return [images.fingerprint for images in sets]
+
+    assert fingerprints(named) == fingerprints(usual)  # in the same order, too
+    assert list(chosen.calibration_ood) == ["places", "noise"]
+    assert fingerprints(chosen)[:4] == fingerprints(usual)[:4]
+    assert fingerprints(chosen)[5] == fingerprints(usual)[5]  # the noise
+    for name in ("svhn", "cifar100", "noise"):
+        kept = chosen.evaluation[name].images.fingerprint
+        assert kept == usual.evaluation[name].images.fingerprint
+    # Half of Places calibrates, the other is evaluated on, though no extra set was asked for.
+    parts = chosen.calibration_ood["places"], chosen.evaluation["places"].images
+    assert [len(part) for part in parts] == [2_500, 2_500]
+    order = np.random.RandomState(42).permutation(5_000)
+    assert (parts[0].rows == order[:2_500]).all()
+    assert (parts[1].rows == order[2_500:]).all()
+    assert len(usual.evaluation["places"].images) == 5_000
+    assert chosen.evaluation["places"].group == "far"
+    assert not protocol("cifar10", data_dir=full_size, calibration=()).calibration_ood
+
+
+def test_an_image_that_is_twice_in_a_set_is_in_one_half(full_size: Path, tmp_path: Path) -> None:
+    for file in full_size.iterdir():
+        (tmp_path / file.name).symlink_to(file)
+    (tmp_path / "places_val.npz").unlink()
+    with np.load(full_size / "places_val.npz") as archive:
+        images, labels = archive["images"].copy(), archive["labels"]
+    order = np.random.RandomState(42).permutation(5_000)
+    images[order[-1]] = images[order[0]]
+    np.savez(tmp_path / "places_val.npz", images=images, labels=labels)
+    p = protocol("cifar10", data_dir=tmp_path, calibration=("places",))
+    assert len(p.evaluation["places"].images) == 2_499
+
+
+def test_strong_augmentations_are_of_images_that_set_no_threshold(
+    full_size: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[ImageSet] = []
+
+    def noted(images: ImageSet, seed: int) -> ImageSet:
+        given.append(images)
+        return strongly_augmented(images, seed)
+
+    monkeypatch.setattr(sys.modules["goen.data.protocol"], "strongly_augmented", noted)
+    p = protocol("cifar10", data_dir=full_size, calibration=("svhn", "noise", "augmented"))
+    assert list(p.calibration_ood) == ["svhn", "noise", "augmented"]
+    augmented = p.calibration_ood["augmented"]
+    assert [images.fingerprint for images in given] == [p.calibration_id.fingerprint]
+    paper = dataclasses.replace(p, threshold_images="test")
+    assert given[0].overlap(paper.held_out) == given[0].overlap(p.held_out) == 0
+    assert 2_700 < len(augmented) <= 3_000
+    for images in (p.train, p.validation, p.test):
+        assert augmented.overlap(images) == 0
+    assert "augmented" not in p.evaluation
+
+
+def test_a_set_that_is_named_to_calibrate_must_be_there(tmp_path: Path) -> None:
+    fake_cifar(tmp_path, "cifar10", "train", 50_000, 10)
+    fake_cifar(tmp_path, "cifar10", "test", 10_000, 10)
+    for name in ("svhn", "places"):
+        with pytest.raises(DataMissing, match=f"{name}/.* is not here"):
+            protocol("cifar10", data_dir=tmp_path, calibration=(name, "noise"))
 
 
 def test_the_fifty_classes_are_kept_and_no_other(full_size: Path) -> None:
@@ -143,6 +218,10 @@ def test_unknown_names_are_corrected() -> None:
         protocol("digit")
     with pytest.raises(UsageError, match="Did you mean 'places'"):
         protocol("cifar10", extra=("place",))
+    with pytest.raises(UsageError, match="Unknown set for calibration 'place'"):
+        protocol("cifar10", calibration=("place",))
+    with pytest.raises(UsageError, match=r"Unknown set for calibration 'svhn'.*photographs"):
+        protocol("digits", calibration=("svhn",))
     assert "svhn" in KNOWN
 
 

@@ -1,6 +1,7 @@
 """The paper's tables: its numbers as published, ours where they belong."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,22 @@ def test_presets_have_sections_of_their_own() -> None:
         "goen, preset paper-bf16, budget full, seeds 42",
         "goen, preset short, budget full, float32, seeds 42",
     ]
+
+
+def test_another_calibration_is_a_section_of_its_own() -> None:
+    usual, other = (study("bench", results_of("goen", 42, (a, a, a))) for a in (0.9, 0.8))
+    places = frozenset(("places", "noise"))
+    other = replace(other, summary=replace(other.summary, calibration_ood=places))
+    titles = [section for section, _ in paper_tables([usual, other])[0].sections()]
+    assert titles[1:] == [
+        "goen, preset short, budget full, seeds 42",
+        "goen, preset short, budget full, calibrated with noise and places, seeds 42",
+    ]
+    for sets in (("svhn", "noise"), ()):
+        summary = replace(usual.summary, calibration_ood=frozenset(sets))
+        table = paper_tables([replace(usual, summary=summary)])[0]
+        titles = [section for section, _ in table.sections()]
+        assert titles[1:] == ["goen, preset short, budget full, seeds 42"]
 
 
 def test_a_study_is_a_folder_or_a_kept_file(tmp_path: Path) -> None:

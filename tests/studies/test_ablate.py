@@ -1,5 +1,6 @@
 """The ablation: the paper's variants and those it leaves out, compared on the same images."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -104,6 +105,18 @@ def test_the_tables_hold_the_differences(finished: Finished) -> None:
 def test_an_unknown_variant_is_an_error(tmp_path: Path, finished: Finished) -> None:
     with pytest.raises(UsageError, match="Did you mean 'concat'"):
         ablate(AblateConfig(("conkat",)), finished[1], tmp_path)
+
+
+def test_a_variant_without_a_set_that_calibrates_it_is_an_error(tmp_path: Path) -> None:
+    protocol = tiny_protocol()
+    photographs = {"photographs": protocol.calibration_ood["photographs"]}
+    for sets, message in (
+        ({}, r"'default, with CenterLoss' .* sets that calibrate are: none\."),
+        (photographs, r"'NoSVHN .* sets that calibrate are: photographs\."),
+    ):
+        with pytest.raises(UsageError, match=message):
+            ablate(AblateConfig(), replace(protocol, calibration_ood=sets), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_folder_may_be_a_text(tmp_path: Path) -> None:

@@ -217,6 +217,17 @@ def test_the_maximum_of_the_last_map_is_skipped_for_a_network_that_was_trained_o
         assert {*METHODS} - chosen == skipped | {"goen_m_flip_averaged"}
 
 
+def test_methods_that_need_ood_images_are_skipped_without_any_and_refused_if_named(
+    tmp_path: Path,
+) -> None:
+    without = replace(tiny_protocol(), calibration_ood={})
+    experiment = Experiment("fast", "full", 42, without, Stages(tmp_path))
+    skipped = {key for key, method in METHODS.items() if not _is_default(method, experiment)}
+    assert skipped == {"goen", "goen_m_ood", "goen_m_flip_averaged"}
+    with pytest.raises(UsageError, match=r"GOEN is fitted with OOD images, and no set calibrates"):
+        bench(BenchConfig(("goen",), preset="fast"), without, tmp_path / "out")
+
+
 def test_methods_and_sets_can_be_chosen(
     finished: tuple[Path, Protocol, list[Result]], tmp_path: Path
 ) -> None:

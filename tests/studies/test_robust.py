@@ -1,5 +1,6 @@
 """Corruption by severity."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -86,6 +87,8 @@ def test_invalid_arguments_are_found_before_training(
         robust(RobustConfig(cifar10c=tmp_path), tiny_protocol(), tmp_path)
     with pytest.raises(UsageError, match="1 to 5"):
         robust(RobustConfig(severities=(6,)), tiny_protocol(), tmp_path)
+    with pytest.raises(UsageError, match="GOEN is fitted with OOD images"):
+        robust(RobustConfig(), replace(tiny_protocol(), calibration_ood={}), tmp_path)
 
 
 def test_the_folder_may_be_a_text(tmp_path: Path) -> None:

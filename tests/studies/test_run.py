@@ -28,6 +28,7 @@ from goen.io.results import read_results
 from goen.io.stages import Stages
 from goen.models.placement import find_device
 from goen.report import write_report
+from goen.report.summary import read_summary
 from goen.studies import (
     METHODS,
     PRESETS,
@@ -171,15 +172,21 @@ def test_another_calibration_shares_the_network(
     run(RunConfig(preset="tiny"), protocol, tmp_path / "run")
     monkeypatch.setattr("goen.studies.networks.train_backbone", None)
     monkeypatch.setattr("goen.studies.networks.stream", None)  # of the evaluation sets
-    noise = run(RunConfig(preset="tiny", calibration_ood="noise"), protocol, tmp_path / "run")
+    noise_alone = {"noise": protocol.calibration_ood["noise"]}
+    chosen = replace(protocol, calibration_ood=noise_alone)
+    noise = run(RunConfig(preset="tiny"), chosen, tmp_path / "run")
     rows = read_results(tmp_path / "run" / "results.jsonl")
     assert {r.dataset for r in rows if r.seen_in_calibration} == {"noise"}
     assert noise.detector.has_probability
-    none = run(RunConfig(preset="tiny", calibration_ood="none"), protocol, tmp_path / "run")
+    assert read_summary(tmp_path / "run").calibration_ood == {"noise"}
+    chosen = replace(protocol, calibration_ood={})
+    none = run(RunConfig(preset="tiny"), chosen, tmp_path / "run")
     rows = read_results(tmp_path / "run" / "results.jsonl")
     assert not none.detector.has_probability
     assert not any(r.seen_in_calibration for r in rows)
     assert {r.method for r in rows} == {"classifier", "gate", "max_softmax", "goen_distance"}
+    with pytest.raises(UsageError, match=r"goen-m, fitted with OOD is fitted with OOD images, and"):
+        run(RunConfig(preset="tiny", detector="goen_m_ood"), chosen, tmp_path / "other")
 
 
 GATES = [
@@ -251,7 +258,7 @@ def test_an_interrupted_second_run_cannot_be_mixed_with_the_first(
 
     monkeypatch.setattr("goen.studies.evaluate.find_mistakes", killed)
     with pytest.raises(KeyboardInterrupt):
-        run(RunConfig(preset="tiny", calibration_ood="none"), protocol, tmp_path / "run")
+        run(RunConfig(preset="tiny"), replace(protocol, calibration_ood={}), tmp_path / "run")
     assert not (tmp_path / "run" / "report.html").exists()
     with pytest.raises(ArtifactError, match="does not hold a finished run"):
         write_report(tmp_path / "run")
@@ -316,7 +323,6 @@ def test_bad_values_are_found_before_anything_is_trained(
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"calibration_ood": "nois"}, "Unknown calibration_ood 'nois'. Did you mean 'noise'"),
         ({"budget": "ful"}, "Unknown budget 'ful'. Did you mean 'full'"),
         ({"representation": "plane"}, "Did you mean 'plain'"),
         ({"center_loss": float("nan")}, "center_loss must be a number, at least 0; got nan"),

@@ -1,6 +1,7 @@
 """One configuration over seeds."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,8 +25,8 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_seed_is_a_run_and_the_table_is_their_mean(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    protocol = tiny_protocol()
-    config = RunConfig(preset="fast", calibration_ood="none")
+    protocol = replace(tiny_protocol(), calibration_ood={})
+    config = RunConfig(preset="fast")
     results = seeds(config, protocol, tmp_path / "s", seeds=(1, 2, 3))
     assert read_results(tmp_path / "s" / "results.jsonl") == results
     assert {r.seed for r in results} == {1, 2, 3}

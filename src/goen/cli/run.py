@@ -23,6 +23,7 @@ def run_command(
     For example: goen run
                  goen run --data cifar10              (about 45 minutes on two cores)
                  goen run --calibration-ood none      (fitted without OOD images)
+                 goen run --data cifar10 --calibration-ood places noise augmented
                  torchrun --nproc-per-node 2 -m goen run        (trained by two processes)
 
     Args:

@@ -1,6 +1,6 @@
 """The data splits: which images train, calibrate and evaluate, as in the paper."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from logging import getLogger
@@ -14,6 +14,7 @@ from goen.data.imageset import ImageSet, require_disjoint
 from goen.data.sets.catalogue import CIFAR100_UNLIKE_CIFAR10
 from goen.data.sets.embedded import digits, noise, photographs
 from goen.data.sets.sources import load_set
+from goen.data.transforms.strong import strongly_augmented
 from goen.errors import DataCorrupt, DataMissing, UsageError, unknown
 
 _log = getLogger(__name__)
@@ -33,6 +34,14 @@ EXTRA_SETS: Mapping[str, OodGroup] = {
     "places": "far",
     CIFAR100_REST: "near",
 }
+AUGMENTED = "augmented"
+CALIBRATION_SETS: Mapping[str, tuple[str, ...]] = {
+    "cifar10": ("svhn", "tiny-imagenet", "mnist", "textures", "places", "noise", AUGMENTED),
+    "digits": ("photographs", "noise", AUGMENTED),
+}
+"""The OOD sets that may calibrate in each protocol, in the order in which they do."""
+PAPERS_CALIBRATION = {"cifar10": ("svhn", "noise"), "digits": ("photographs", "noise")}
+"""Those that do unless others are chosen."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +62,7 @@ class Protocol:
         validation: ID images that the network is not trained on; see ``calibration_id`` and
             ``held_out``.
         test: ID images for evaluation alone.
-        calibration_ood: OOD sets that may calibrate, by name.
+        calibration_ood: OOD sets that calibrate, by name.
         evaluation: OOD sets for evaluation alone, by name.
         missing: sets that are not available, with the reason and what to do.
         threshold_images: where the threshold's images come from: two fifths of the validation
@@ -88,25 +97,19 @@ class Protocol:
         """Three fifths of the validation images, or all, for early stopping and the head."""
         if self.threshold_images == "test":
             return self.validation
-        return self._validation_parts["calibration"]
+        return _validation_parts(self.validation)["calibration"]
 
     @cached_property
     def held_out(self) -> ImageSet:
         """Two fifths of the validation images or a fifth of the test images, for the threshold."""
         if self.threshold_images == "test":
             return self.test.split({"held-out": len(self.test) // 5}, VALIDATION_SEED)["held-out"]
-        return self._validation_parts["held-out"]
+        return _validation_parts(self.validation)["held-out"]
 
     @cached_property
     def sets_no_threshold(self) -> NDArray[np.bool_]:
         """Which test images did not set the threshold: the share flagged is measured on these."""
         return ~np.isin(self.test.digests, self.held_out.digests)
-
-    @cached_property
-    def _validation_parts(self) -> dict[str, ImageSet]:
-        kept = len(self.validation) * 2 // 5
-        sizes = {"calibration": len(self.validation) - kept, "held-out": kept}
-        return self.validation.split(sizes, VALIDATION_SEED)
 
 
 def protocol(
@@ -115,6 +118,7 @@ def protocol(
     data_dir: str | Path | None = None,
     download: bool = False,
     extra: tuple[str, ...] = (),
+    calibration: tuple[str, ...] | None = None,
 ) -> Protocol:
     """The protocol of the paper on CIFAR-10, or its small twin on embedded digits.
 
@@ -125,24 +129,38 @@ def protocol(
     is not available is left out with a warning and named in ``missing``; without CIFAR-10 itself
     there is nothing to do.
 
+    SVHN and noise calibrate in the paper; other sets may. Of an extra set that calibrates, one half
+    does, drawn by a fixed permutation, and the other half is evaluated on. The images of every
+    other set stay the same. ``augmented`` are the ID images that calibrate, strongly augmented
+    (``goen.data.transforms.strong``); no set of them is evaluated on.
+
     Args:
         name: ``cifar10`` or ``digits``.
         data_dir: a folder of local sets; else ``$GOEN_DATA``.
         download: whether sets may be fetched.
         extra: further sets to evaluate on, of ``EXTRA_SETS``.
+        calibration: the OOD sets that calibrate, of ``CALIBRATION_SETS``, in any order; the paper's
+            if not given, none if empty. Those named here must be available.
 
     Example:
         >>> p = protocol("digits")
         >>> len(p.train), len(p.validation), len(p.test), list(p.evaluation)
         (664, 300, 300, ['unseen-digits', 'photographs', 'noise'])
+        >>> list(protocol("digits", calibration=("augmented", "noise")).calibration_ood)
+        ['noise', 'augmented']
     """
+    if name not in PROTOCOLS:
+        raise unknown("protocol", name, PROTOCOLS)
+    for other in calibration or ():
+        if other not in CALIBRATION_SETS[name]:
+            raise unknown("set for calibration", other, CALIBRATION_SETS[name])
+    chosen = PAPERS_CALIBRATION[name] if calibration is None else calibration
     if name == "digits":
         if extra:
             raise UsageError(f"Extra sets ({', '.join(extra)}) go with cifar10, not with digits.")
-        return _digits()
-    if name == "cifar10":
-        return _cifar10(data_dir, download, extra)
-    raise unknown("protocol", name, PROTOCOLS)
+        return _digits(chosen)
+    load = partial(load_set, data_dir=data_dir, download=download)
+    return _cifar10(load, extra, chosen, required=calibration or ())
 
 
 def training_images(name: str) -> ImageSet:
@@ -165,7 +183,19 @@ def _size(images: ImageSet) -> str:
     return "×".join(map(str, images.image_shape[1:]))
 
 
-def _digits() -> Protocol:
+def _validation_parts(validation: ImageSet) -> dict[str, ImageSet]:
+    kept = len(validation) * 2 // 5
+    sizes = {"calibration": len(validation) - kept, "held-out": kept}
+    return validation.split(sizes, VALIDATION_SEED)
+
+
+def _augmented(validation: ImageSet) -> ImageSet:
+    """Of the images that calibrate with every budget: never of one that sets a threshold."""
+    calibration = _validation_parts(validation)["calibration"]
+    return strongly_augmented(calibration, SPLIT_SEED).without(validation)
+
+
+def _digits(calibration: tuple[str, ...]) -> Protocol:
     everything = digits()
     known = everything.of_classes(tuple("0123456"), "digits 0-6")
     parts = known.split({"train": len(known) - 600, "validation": 300, "test": 300}, SPLIT_SEED)
@@ -173,12 +203,17 @@ def _digits() -> Protocol:
     temple, flower = (
         photographs().of_classes((c,), f"photograph of {c}") for c in ("china", "flower")
     )
+    makers: dict[str, Callable[[], ImageSet]] = {
+        "photographs": lambda: temple,
+        "noise": lambda: noise(400, SPLIT_SEED, stream=1),
+        AUGMENTED: lambda: _augmented(parts["validation"]),
+    }
     return Protocol(
         name="digits",
         train=parts["train"],
         validation=parts["validation"],
         test=parts["test"],
-        calibration_ood={"photographs": temple, "noise": noise(400, SPLIT_SEED, stream=1)},
+        calibration_ood={name: make() for name, make in makers.items() if name in calibration},
         evaluation={
             "unseen-digits": OodSet(unseen, "near"),
             "photographs": OodSet(flower, "far"),
@@ -188,43 +223,68 @@ def _digits() -> Protocol:
     )
 
 
-def _cifar10(data_dir: str | Path | None, download: bool, extra: tuple[str, ...]) -> Protocol:
+def _cifar10(
+    load: Callable[..., ImageSet],
+    extra: tuple[str, ...],
+    calibration: tuple[str, ...],
+    required: tuple[str, ...],
+) -> Protocol:
     for name in extra:
         if name not in EXTRA_SETS:
             raise unknown("extra set", name, EXTRA_SETS)
-    load = partial(load_set, data_dir=data_dir, download=download)
+    others = tuple(dict.fromkeys((*extra, *filter(EXTRA_SETS.__contains__, calibration))))
     training, test = load("cifar10", "train"), load("cifar10", "test")
     parts = _cifar10_parts(training)
     found: dict[str, ImageSet] = {}
     missing: dict[str, str] = {}
-    for name in ("svhn", "cifar100", *(n for n in extra if n != CIFAR100_REST)):
+    for name in ("svhn", "cifar100", *(n for n in others if n != CIFAR100_REST)):
         try:
             found[name] = load(name, "test" if name == "cifar100" else None)
         except DataMissing as error:
+            if name in required:
+                raise
             missing[name] = str(error)
             _log.warning("%s It is left out.", error)
 
     side = training.image_shape[1]
-    calibration = {"noise": noise(2_000, SPLIT_SEED, stream=1, side=side)}
     evaluation: dict[str, OodSet] = {}
+    may_calibrate = {"noise": noise(2_000, SPLIT_SEED, stream=1, side=side)}
+    if AUGMENTED in calibration:
+        may_calibrate[AUGMENTED] = _augmented(parts["validation"]).without(training, test)
     if "svhn" in found:
         halves = found["svhn"].split({"calibration": 5_000, "evaluation": 21_032}, SPLIT_SEED)
-        calibration = {"svhn": halves["calibration"], **calibration}
+        may_calibrate["svhn"] = halves["calibration"]
         evaluation["svhn"] = OodSet(halves["evaluation"], "far")
     if "cifar100" in found:
-        every = found["cifar100"]
-        fifty = tuple(c for group in CIFAR100_UNLIKE_CIFAR10.values() for c in group)
-        rest = tuple(c for c in every.classes if c not in fifty)
-        unlike = every.of_classes(fifty, "cifar100/test (50 classes)")
+        unlike, found[CIFAR100_REST] = _cifar100_parts(found["cifar100"])
         evaluation["cifar100"] = OodSet(unlike, "near")
-        found[CIFAR100_REST] = every.of_classes(rest, "cifar100/test (the other 50 classes)")
     elif CIFAR100_REST in extra:
         missing[CIFAR100_REST] = missing["cifar100"]
     evaluation["noise"] = OodSet(noise(5_000, SPLIT_SEED, stream=0, side=side), "noise")
-    for name in filter(found.__contains__, extra):
+    for name in filter(found.__contains__, others):
         # CIFAR-10 has some of them as well: a bus among the automobiles, a cow among the dogs.
         images = found[name].without(training, test) if name == CIFAR100_REST else found[name]
+        if name in calibration:
+            may_calibrate[name], images = _halves(images)
         evaluation[name] = OodSet(images, EXTRA_SETS[name])
-    return Protocol(
-        "cifar10", parts["train"], parts["validation"], test, calibration, evaluation, missing
+    order = [n for n in CALIBRATION_SETS["cifar10"] if n in calibration and n in may_calibrate]
+    used = {name: may_calibrate[name] for name in order}
+    return Protocol("cifar10", parts["train"], parts["validation"], test, used, evaluation, missing)
+
+
+def _cifar100_parts(every: ImageSet) -> tuple[ImageSet, ImageSet]:
+    """Fifty classes unlike CIFAR-10's, and the other fifty."""
+    fifty = tuple(c for group in CIFAR100_UNLIKE_CIFAR10.values() for c in group)
+    rest = tuple(c for c in every.classes if c not in fifty)
+    return (
+        every.of_classes(fifty, "cifar100/test (50 classes)"),
+        every.of_classes(rest, "cifar100/test (the other 50 classes)"),
     )
+
+
+def _halves(images: ImageSet) -> tuple[ImageSet, ImageSet]:
+    """One half to calibrate, the other to evaluate; an image that is there twice calibrates."""
+    half = len(images) // 2
+    sizes = {"calibration": half, "evaluation": len(images) - half}
+    parts = images.split(sizes, SPLIT_SEED)
+    return parts["calibration"], parts["evaluation"].without(parts["calibration"])

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, stdev
 
+from goen.data.protocol import PAPERS_CALIBRATION
 from goen.errors import ArtifactError, UsageError
 from goen.io.json_files import json_object
 from goen.io.results import Result, read_results
@@ -145,7 +146,11 @@ def _scale(summary: Summary) -> str:
         center_loss = f", {'with' if summary.config.get('center_loss') else 'without'} CenterLoss"
     precision = summary.config.get("precision", "auto")  # an earlier goen did not have it
     named = "" if precision == "auto" else f", {precision}"
-    return f"goen, preset {preset}, budget {summary.config.get('budget')}{named}{center_loss}"
+    others = ""
+    if summary.calibration_ood not in (frozenset(), frozenset(PAPERS_CALIBRATION["cifar10"])):
+        others = f", calibrated with {' and '.join(sorted(summary.calibration_ood))}"
+    budget = summary.config.get("budget")
+    return f"goen, preset {preset}, budget {budget}{named}{center_loss}{others}"
 
 
 @dataclass

@@ -7,9 +7,12 @@ from pathlib import Path
 
 from goen.io.manifest import JsonObject, JsonValue, Manifest
 
+# Options of goen run that the recipe has, too, as what they came to: of presets auto and digits are
+# the same. The images include those that calibrated, which earlier runs named among their options.
+_SAID_ELSEWHERE = (
+    *("seed", "preset", "representation", "head_epochs", "precision", "calibration_ood"),
+)
 RECORDED = Path(__file__).parent / "recorded"
-# Options of goen run that the recipe has, too, as what they came to.
-_IN_RECIPE = ("seed", "preset", "representation", "head_epochs", "precision")
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,7 @@ def run_settings(metadata: Manifest) -> JsonObject:
     images = {role: splits.part(role).text("fingerprint") for role in splits.content}
     return {
         "recipe": _without(metadata.part("recipe").content, "seed"),
-        # These say less than the settings above: of presets auto and digits are the same.
-        "run": _without(metadata.part("run").content, *_IN_RECIPE),
+        "run": _without(metadata.part("run").content, *_SAID_ELSEWHERE),
         "images": images,
     }
 

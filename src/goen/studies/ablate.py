@@ -8,6 +8,7 @@ from typing import Literal
 
 from goen.checks import check_choice
 from goen.data.protocol import Protocol
+from goen.errors import UsageError
 from goen.io.results import Result, write_results, write_scores
 from goen.io.stages import Stages, alone_in, summarised
 from goen.studies.evaluate import Arrays, GateEvaluation, paired_tests, summary_of
@@ -34,6 +35,22 @@ class Variant:
     def has_own_network(self) -> bool:
         """Variants that differ only in their calibration share a network."""
         return self.calibration_ood == "all"
+
+    def protocol_for(self, protocol: Protocol) -> Protocol:
+        """The protocol with the OOD sets that calibrate this variant.
+
+        Raises:
+            UsageError: none of them does.
+        """
+        sets = protocol.calibration_ood
+        kept = {n: images for n, images in sets.items() if self.calibration_ood in ("all", n)}
+        if not kept:
+            raise UsageError(
+                f"The variant {self.title!r} calibrates its head with noise or more, and the sets "
+                f"that calibrate are: {' '.join(sets) or 'none'}. Name others with "
+                "--calibration-ood, or leave the variant out."
+            )
+        return replace(protocol, calibration_ood=kept)
 
 
 VARIANTS: Mapping[str, Variant] = {
@@ -96,7 +113,6 @@ class AblateConfig:
             self.budget,
             chosen.representation,
             center_loss=chosen.center_loss,
-            calibration_ood=chosen.calibration_ood,
             seed=self.seed,
             device=self.device,
             precision=self.precision,
@@ -120,17 +136,17 @@ def ablate(
         stages: finished work, shared between studies; ``stages/`` beside out if not given.
     """
     out = Path(out)
-    variants = config.chosen()
+    protocols = {name: VARIANTS[name].protocol_for(protocol) for name in config.chosen()}
     store = stages or Stages.beside(out)
     with alone_in(out):
         runs: dict[str, GateEvaluation] = {}
-        for name in variants:
+        for name, sets in protocols.items():
             _log.info(f"variant {name}")
             folder = out / "variants" / name
-            runs[name] = evaluated_run(config.run(name), protocol, folder, store)
+            runs[name] = evaluated_run(config.run(name), sets, folder, store)
         # By the key of the row: the variant, and the method of its run.
-        rows = {name: (name, "goen") for name in variants}
-        alone = [name for name in variants if VARIANTS[name].has_own_network]
+        rows = {name: (name, "goen") for name in protocols}
+        alone = [name for name in protocols if VARIANTS[name].has_own_network]
         rows |= {f"{name}_distance": (name, "goen_distance") for name in alone}
         results = [
             replace(r, method=key)

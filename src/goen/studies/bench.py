@@ -25,7 +25,7 @@ from goen.studies.evaluate import (
     summary_of,
 )
 from goen.studies.experiment import Experiment
-from goen.studies.methods import METHODS, Method, fit_detector
+from goen.studies.methods import METHODS, Method, check_calibration, fit_detector
 from goen.studies.presets import Budget
 from goen.training.precision import PrecisionChoice
 
@@ -108,6 +108,7 @@ def bench(
         )
         named = {*config.methods, *(method.key for method in extra_methods)}
         methods = [m for m in methods if m.key in named or _is_default(m, experiment)]
+        check_calibration(methods, protocol)
         scores: dict[str, Arrays] = {name: {} for name in evaluation_sets(protocol)}
         results: list[Result] = []
         for method in methods:
@@ -132,8 +133,10 @@ def _is_default(method: Method, experiment: Experiment) -> bool:
     """Whether the method is run unless it is named.
 
     Flip averaging is not for networks trained without flips, and the maximum of the last map not
-    for the fast CNN, whose classifier reads just that.
+    for the fast CNN, whose classifier reads just that. Methods with OOD images need some.
     """
+    if method.uses_ood and not experiment.protocol.calibration_ood:
+        return False
     if method.forward_mode == "last_map_max":
         return experiment.preset.network.architecture != "fast_cnn"
     return method.forward_mode != "flip_averaged" or experiment.preset.training.flip != "never"

@@ -1,6 +1,6 @@
 """Every method of the benchmark: its network, the data it is fitted on, and its detector."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, NamedTuple, get_args
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from goen.checks import check_choice
+from goen.data.protocol import Protocol
 from goen.detectors import Detector, Goen, GoenM, MaSF, MultilayerMahalanobis, make_detector
 from goen.detectors._bank import ROWS
 from goen.detectors.calibration_head import HeadConfig
@@ -117,6 +118,17 @@ class Method:
     def uses_ood(self) -> bool:
         """Whether it is fitted with OOD images."""
         return "ood" in self.fits_on
+
+
+def check_calibration(methods: Iterable[Method], protocol: Protocol) -> None:
+    """Raise a ``UsageError`` if one is fitted with OOD images and none are there to calibrate."""
+    for method in methods:
+        if method.uses_ood and not protocol.calibration_ood:
+            raise UsageError(
+                f"{method.title} is fitted with OOD images, and no set calibrates. Name some with "
+                "--calibration-ood (Python: protocol(..., calibration=...)), or choose a method "
+                "without them, such as goen_distance or goen_m."
+            )
 
 
 def goen_m_for(network: Backbone, rows: int = ROWS) -> GoenM:

@@ -17,7 +17,7 @@ from goen.io.results import Result, write_results
 from goen.io.stages import Stages, alone_in, summarised
 from goen.studies.evaluate import id_rows, summary_of
 from goen.studies.experiment import Experiment, FittedMethod
-from goen.studies.methods import METHODS
+from goen.studies.methods import METHODS, check_calibration
 from goen.studies.presets import Budget
 from goen.training.precision import PrecisionChoice
 
@@ -89,6 +89,7 @@ def robust(
     out = Path(out)
     _check(config, protocol)
     methods = [METHODS[name] for name in config.methods]
+    check_calibration(methods, protocol)
     with alone_in(out):
         store = stages or Stages.beside(out)
         experiment = Experiment(

@@ -28,12 +28,10 @@ from goen.models.flip_averaging import FlipAveraged
 from goen.outputs import Outputs
 from goen.studies.evaluate import GateEvaluation, evaluate_gate, summary_of
 from goen.studies.experiment import AS_PRESET, Experiment, FittedMethod
-from goen.studies.methods import METHODS, Method, labels_of
+from goen.studies.methods import METHODS, Method, check_calibration, labels_of
 from goen.studies.networks import write_epochs
 from goen.studies.presets import Budget, Preset, choose_preset
 from goen.training.precision import PrecisionChoice
-
-CalibrationOod = Literal["all", "noise", "none"]
 
 # Of methods that can score the network that the preset trains, in a gate.
 _NETWORKS = ("standard", "goen")
@@ -61,8 +59,6 @@ class RunConfig:
         detector: of the gate: goen, the paper's, or another that goen bench compares, such as
             goen_m, knn or energy.
         center_loss: weight of the center loss; 0 switches it off.
-        calibration_ood: OOD images that train the paper's calibration head: all (SVHN and noise;
-            for digits photographs and noise), noise alone, or none: then the distance is the score.
         head_epochs: of the calibration head's training at most; 0 is the preset's number, 20. The
             paper's Table 3 has 10.
         false_alarm_rate: upper bound on the probability that an ID image is flagged.
@@ -78,7 +74,6 @@ class RunConfig:
     representation: Representation | Literal["preset"] = "preset"
     detector: str = "goen"
     center_loss: float = 0.0
-    calibration_ood: CalibrationOod = "all"
     head_epochs: int = 0
     false_alarm_rate: float = 0.05
     seed: int = 42
@@ -89,7 +84,6 @@ class RunConfig:
         representations = ("preset", *get_args(Representation))
         check_choice("budget", self.budget, get_args(Budget))
         check_choice("representation", self.representation, representations)
-        check_choice("calibration_ood", self.calibration_ood, get_args(CalibrationOod))
         check_number("center_loss", self.center_loss, at_least=0)
         check_number("head_epochs", self.head_epochs, whole=True, at_least=0)
         check_choice("detector", self.detector, METHODS)
@@ -111,15 +105,6 @@ class RunConfig:
         epochs = self.head_epochs or preset.head.epochs
         return Preset(network, training, replace(preset.head, epochs=epochs))
 
-    def protocol_for(self, protocol: Protocol) -> Protocol:
-        """The protocol without the OOD images that may not calibrate in this run."""
-        kept = {
-            name: images
-            for name, images in protocol.calibration_ood.items()
-            if self.calibration_ood in ("all", name)
-        }
-        return replace(protocol, calibration_ood=kept)
-
 
 def run(
     config: RunConfig, protocol: Protocol, out: Path | str, stages: Stages | None = None
@@ -133,7 +118,8 @@ def run(
 
     Args:
         config: what to do.
-        protocol: the images.
+        protocol: the images. Without OOD sets that calibrate, the paper's detector has no head and
+            its distance is the score.
         out: the run's folder.
         stages: finished work, shared between studies; ``stages/`` beside out if not given.
     """
@@ -150,7 +136,7 @@ def evaluated_run(
             config.preset_for(protocol),
             config.budget,
             config.seed,
-            config.protocol_for(protocol),
+            protocol,
             stages or Stages.beside(out),
             config.device,
             config.precision,
@@ -158,7 +144,9 @@ def evaluated_run(
         held_out = experiment.protocol.held_out
         # Too few held-out images for the rate: an error before training.
         threshold(np.zeros(len(held_out)), config.false_alarm_rate)
-        fitted = [experiment.fit(method) for method in _methods(config, experiment.protocol)]
+        methods = _methods(config, experiment.protocol)
+        check_calibration(methods, experiment.protocol)
+        fitted = [experiment.fit(method) for method in methods]
         paper = fitted[-1].detector if isinstance(fitted[-1].detector, Goen) else None
         evaluation = evaluate_gate(_make_gate(config, experiment, fitted[-1]), experiment, fitted)
         summary = summary_of(

@@ -12,6 +12,7 @@ import pytest
 from goen.cli.main import main
 from goen.cli.options.study import StudyOptions, run_study
 from goen.data import ImageSet
+from goen.errors import UsageError
 from goen.report.page import Report
 from goen.studies import VARIANTS, AblateConfig, BenchConfig, RobustConfig, RunConfig
 from tests.tiny import tiny_protocol
@@ -24,6 +25,17 @@ def test_folders_follow_from_the_datasets_and_the_study() -> None:
     assert options.run_folder("bench") == Path("here/mine")
     assert options.shared_stages(Path("here/mine")).folder == Path("here/stages")
     assert StudyOptions(stages=Path("s")).shared_stages(Path("here/mine")).folder == Path("s")
+
+
+def test_the_sets_that_calibrate_are_the_protocols_the_named_ones_or_none() -> None:
+    assert list(StudyOptions().load_protocol().calibration_ood) == ["photographs", "noise"]
+    assert not StudyOptions(calibration_ood=("none",)).load_protocol().calibration_ood
+    named = StudyOptions(calibration_ood=("augmented", "photographs"))
+    assert list(named.load_protocol().calibration_ood) == ["photographs", "augmented"]
+    with pytest.raises(UsageError, match="Unknown set for calibration 'none'"):
+        StudyOptions(calibration_ood=("none", "noise")).load_protocol()
+    with pytest.raises(UsageError, match="Did you mean 'noise'"):
+        StudyOptions(calibration_ood=("nois",)).load_protocol()
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -80,8 +92,8 @@ STUDIES: dict[str, tuple[str, list[str], object, dict[str, object]]] = {
     ),
     "seeds": (
         "goen.cli.seeds.run_seeds",
-        ["--seeds", "1", "2", "--calibration-ood", "none", "--representation", "concat"],
-        RunConfig(calibration_ood="none", representation="concat"),
+        ["--seeds", "1", "2", "--representation", "concat"],
+        RunConfig(representation="concat"),
         {"seeds": (1, 2)},
     ),
 }
@@ -114,6 +126,7 @@ def test_each_command_passes_its_options_to_its_study(
     )
     out = tmp_path / "runs" / "x"
     places = ["--data", "cifar10", "--extra", "mnist", "--data-dir", "d", "--out", str(out)]
+    places += ["--calibration-ood", "places", "noise"]
     assert main([command, *words, *places]) == 0
     ((given, sets, folder, stages, settings),) = calls
     assert (asdict(given), folder, settings) == (asdict(config), out, more)
@@ -121,6 +134,7 @@ def test_each_command_passes_its_options_to_its_study(
     assert sets.name == "digits"
     assert asked == {
         "name": "cifar10", "data_dir": Path("d"), "download": True, "extra": ("mnist",),
+        "calibration": ("places", "noise"),
     }  # fmt: skip
     assert capsys.readouterr().out.splitlines()[-1] == f"report:  {out / 'report.html'}"
     assert main([command, *words, *places, "--json"]) == 0

@@ -27,6 +27,10 @@ class StudyOptions:
         data: digits that ship with scikit-learn, or CIFAR-10 and its OOD sets as in the paper.
         extra: with cifar10, further OOD sets: tiny-imagenet mnist textures places cifar100-rest,
             the last being the other fifty classes of CIFAR-100.
+        calibration_ood: OOD sets that calibrate (default: svhn noise with cifar10, photographs
+            noise with digits); or none: GOEN then scores by its distance alone. With cifar10 also
+            tiny-imagenet mnist textures places, one half of which calibrates and the other is
+            evaluated on; with both augmented, ID images under strong augmentations.
         out: the folder of the run (default: runs/DATA for goen run, else runs/DATA-COMMAND).
         stages: the cache of finished stages, shared by all studies (default: stages/ beside the
             folder of the run).
@@ -35,13 +39,21 @@ class StudyOptions:
 
     data: Literal["digits", "cifar10"] = "digits"
     extra: SomeNames = ()
+    calibration_ood: SomeNames = ()
     out: OptionalPath = None
     stages: OptionalPath = None
     data_dir: OptionalPath = None
 
     def load_protocol(self) -> Protocol:
         """The datasets; missing ones are downloaded where possible, else skipped with a warning."""
-        return protocol(self.data, data_dir=self.data_dir, download=True, extra=self.extra)
+        named = () if self.calibration_ood == ("none",) else self.calibration_ood or None
+        return protocol(
+            self.data,
+            data_dir=self.data_dir,
+            download=True,
+            extra=self.extra,
+            calibration=named,
+        )
 
     def run_folder(self, study: str = "") -> Path:
         """The folder of the run."""
