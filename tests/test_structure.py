@@ -249,6 +249,7 @@ OF_MANY_FILES = {
     "test_process_state.py": "the state of the process around every public call",
     "test_overwrite.py": "every function that writes",
     "test_public.py": "the public names",
+    "test_recipes.py": "recipes/",
     "test_results_page.py": "docs/results.md",
     "test_structure.py": "all files",
     "test_theory.py": "docs/theory.md",

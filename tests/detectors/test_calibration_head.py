@@ -176,3 +176,16 @@ def test_the_largest_weights_give_a_finite_logit() -> None:
 def test_an_invalid_setting_is_an_error(wrong: dict[str, float], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         HeadConfig(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_training_can_start_from_another_head() -> None:
+    id_cues, ood = cloud(0, 400), {"ood": cloud(2, 400, 1)}
+    first, _ = train_head(id_cues, ood, HeadConfig(epochs=3))
+    before = {name: values.clone() for name, values in first.state_dict().items()}
+    still, _ = train_head(id_cues, ood, HeadConfig(epochs=1, learning_rate=1e-12), start=first)
+    for name, values in still.state_dict().items():
+        assert torch.allclose(values, before[name], atol=1e-6)
+    moved, epochs = train_head(id_cues, ood, HeadConfig(epochs=3), start=first)
+    assert epochs[0].gap > train_head(id_cues, ood, HeadConfig(epochs=1))[1][0].gap
+    assert any(not torch.equal(values, before[n]) for n, values in moved.state_dict().items())
+    assert all(torch.equal(values, before[n]) for n, values in first.state_dict().items())

@@ -1,7 +1,7 @@
 """GOEN's calibration head: three cues in, the log-odds of being OOD out; and its training."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -126,7 +126,11 @@ class HeadEpoch:
 @torch.inference_mode(False)
 @torch.enable_grad()
 def train_head(
-    id_cues: Tensor, ood_cues: Mapping[str, Tensor], config: HeadConfig
+    id_cues: Tensor,
+    ood_cues: Mapping[str, Tensor],
+    config: HeadConfig,
+    *,
+    start: CalibrationHead | None = None,
 ) -> tuple[CalibrationHead, list[HeadEpoch]]:
     """A head trained to separate ID cues from OOD cues, and the head after each epoch.
 
@@ -136,6 +140,7 @@ def train_head(
         id_cues: ``(N, 3)``.
         ood_cues: ``(M, 3)`` of each OOD set; every set has the same weight, whatever its size.
         config: how to train.
+        start: a head whose training goes on, and which stays as it is; a new one if not given.
 
     Raises:
         FitError: too few images to train on one part and measure on another, or cues that are not
@@ -151,19 +156,15 @@ def train_head(
             raise FitError(f"Cues of {name} are NaN or infinite. Check the images and the network.")
     rng = np.random.default_rng(config.seed)
     fit_id, measure_id = _divide(id_cues.float(), config.held_out, rng, "ID images")
-    divided = {
-        name: _divide(cues.float(), config.held_out, rng, name) for name, cues in ood_cues.items()
-    }
-    fit_ood = [fit for fit, _ in divided.values()]
-    measure_ood = [measure for _, measure in divided.values()]
-    with seeded(config.seed, id_cues.device), id_cues.device:
-        head = CalibrationHead(id_cues.shape[1])
+    divided = [_divide(c.float(), config.held_out, rng, name) for name, c in ood_cues.items()]
+    fit_ood, measure_ood = zip(*divided, strict=True)
+    head = _head_like(start, id_cues, config.seed)
     optimiser = torch.optim.Adam(head.parameters(), config.learning_rate)
     epochs: list[HeadEpoch] = []
     for _ in range(config.epochs):
         order = rng.permutation(len(fit_id))
-        for start in range(0, len(order), config.batch_size):
-            rows = order[start : start + config.batch_size]
+        for first in range(0, len(order), config.batch_size):
+            rows = order[first : first + config.batch_size]
             share = -(-len(rows) // len(fit_ood))
             ood = torch.cat([cues[rng.integers(0, len(cues), share)] for cues in fit_ood])
             ood = ood[: len(rows)]
@@ -178,12 +179,21 @@ def train_head(
     return epochs[gaps.index(max(gaps))].head, epochs
 
 
-def _measured(head: CalibrationHead, id_cues: Tensor, ood_cues: list[Tensor]) -> HeadEpoch:
+def _measured(head: CalibrationHead, id_cues: Tensor, ood_cues: Sequence[Tensor]) -> HeadEpoch:
     """A copy of the head with its mean scores."""
     with torch.no_grad():
         means = [torch.sigmoid(head(cues)).mean().item() for cues in ood_cues]
         id_score = torch.sigmoid(head(id_cues)).mean().item()
     return HeadEpoch(copy.deepcopy(head).eval(), id_score, sum(means) / len(means))
+
+
+def _head_like(start: CalibrationHead | None, cues: Tensor, seed: int) -> CalibrationHead:
+    """A head for these cues on their device, with the weights of the other or drawn by the seed."""
+    with seeded(seed, cues.device), cues.device:
+        head = CalibrationHead(cues.shape[1])
+    if start is not None:
+        head.load_state_dict(start.state_dict())
+    return head
 
 
 def _towards(logits: Tensor, target: float) -> Tensor:
