@@ -92,6 +92,8 @@ def claim(start: str) -> str:
     return " ".join(lines[first:last])
 
 
+AUGMENTATIONS = '"strong augmentations"'
+NOT_PLACES = UNSEEN[:-1]
 BASELINES, ABLATE, WIDE = "baselines-[0-9]*", "ablate-*", "width-42"
 
 
@@ -117,6 +119,16 @@ BASELINES, ABLATE, WIDE = "baselines-[0-9]*", "ablate-*", "width-42"
         ("SVHN in the calibration", ABLATE, "no_svhn_no_center_loss", PAPERS_SETS),
         ("SVHN in the calibration", ABLATE, "no_svhn_no_center_loss", UNSEEN),
         ("SVHN in the calibration", ABLATE, "no_center_loss", UNSEEN),
+        (AUGMENTATIONS, "calibrated-svhn-42", "goen", PAPERS_SETS),
+        (AUGMENTATIONS, "calibrated-svhn-42", "goen", NOT_PLACES),
+        (AUGMENTATIONS, "calibrated-augmented-42", "goen", PAPERS_SETS),
+        (AUGMENTATIONS, "calibrated-augmented-42", "goen", NOT_PLACES),
+        ("calibration without real", "calibrated-noise-42", "goen", PAPERS_SETS),
+        ("calibration without real", "calibrated-noise-42", "goen", NOT_PLACES),
+        ("calibration without real", "calibrated-noise-augmented-42", "goen", PAPERS_SETS),
+        ("calibration without real", "calibrated-noise-augmented-42", "goen", NOT_PLACES),
+        ("Places in place of SVHN", "calibrated-places-42", "goen", PAPERS_SETS),
+        ("Places in place of SVHN", "calibrated-places-42", "goen", NOT_PLACES),
         ("Mahalanobis is better", BASELINES, "goen_distance", PAPERS_SETS),
         ("Mahalanobis is better", BASELINES, "knn_multi_scale", PAPERS_SETS),
         ("The calibration head improves", BASELINES, "goen", UNSEEN),
@@ -128,3 +140,50 @@ def test_numbers_are_those_of_the_kept_results(
     start: str, kind: str, method: str, sets: tuple[str, ...]
 ) -> None:
     assert auroc(kind, method, sets) in claim(start)
+
+
+def test_what_is_forgotten_is_what_was_measured() -> None:
+    text = claim("OOD kinds that arrive")
+    found = {
+        (row["strategy"], row["after"], row["dataset"]): float(str(row["value"]))
+        for row in rows("sequential-calibration-42")
+        if row["metric"] == "auroc"
+    }
+    for name in ("places", "textures"):
+        assert f"{found['alone', 'noise', name]:.3f} on {name}" in text
+        assert f"({found['alone', name, name]:.3f}" in text
+    for strategy, words in (("replay", "it has {} and {}"), ("joint", "({} and {})")):
+        last = [f"{found[strategy, 'noise', name]:.3f}" for name in ("places", "textures")]
+        assert words.format(*last) in text
+    lost = max(
+        found["alone", name, name] - found["alone", later, name]
+        for name, later in (("svhn", "places"), ("svhn", "textures"), ("places", "textures"))
+    )
+    assert f"no kind has lost more than {lost:.3f}" in text
+
+
+def test_what_is_said_of_adversarial_images_is_what_was_measured() -> None:
+    text = claim("adversarial inputs")
+    found = {
+        (*(row[k] for k in ("epsilon", "objective", "dataset", "method", "metric")),): row["value"]
+        for row in rows("adversarial-42")
+        if row["attack"] in ("none", "pgd")
+    }
+
+    def share(*key: object) -> str:
+        return f"{100 * float(str(found[key])):.1f} %"
+
+    def area(method: str) -> str:
+        return f"{float(str(found[8, 'classifier', 'test', method, 'auroc'])):.3f}"
+
+    assert f"right on {share(8, 'classifier', 'test', 'classifier', 'accuracy')}" in text
+    assert f"{area('max_softmax')} against clean images, energy {area('energy')}" in text
+    assert f"KNN {area('knn')}, GOEN {area('goen')}" in text
+    assert f"its distance {area('goen_distance')}, goen-m {area('goen_m')}" in text
+    for method in ("goen", "goen_m"):
+        assert f"({share(8, 'classifier', 'test', method, 'flagged')} flagged" in text
+        lowered = share(4, method, "svhn", method, "flagged")
+        without = share(0, "none", "svhn", method, "flagged")
+        assert f"{lowered} ({without} without)" in text
+    raised = [share(4, method, "test", method, "flagged") for method in ("goen", "goen_m")]
+    assert "{} and {} raise a false alarm".format(*raised) in text
