@@ -97,15 +97,8 @@ def bench(
     protocol = replace(protocol, evaluation=chosen)
     store = stages or Stages.beside(out)
     with alone_in(out):
-        experiment = Experiment(
-            config.preset,
-            config.budget,
-            config.seed,
-            protocol,
-            store,
-            config.device,
-            config.precision,
-        )
+        settings = (config.preset, config.budget, config.seed)
+        experiment = Experiment(*settings, protocol, store, config.device, config.precision)
         named = {*config.methods, *(method.key for method in extra_methods)}
         methods = [m for m in methods if m.key in named or _is_default(m, experiment)]
         check_calibration(methods, protocol)
