@@ -88,7 +88,7 @@ class LinearClassifier:
         return LinearClassifier(self.weight.cpu(), self.bias.cpu(), self.feature)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Outputs:
     """Logits ``(N, C)`` and pooled features ``{name: (N, D)}`` of the same N images.
 

@@ -35,7 +35,7 @@ NOT_FINITE = "the network's outputs are NaN or infinite; flagged"
 """The error in the row of such an image."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Prediction:
     """The outputs of a gate for N images; every array has length N.
 
