@@ -365,7 +365,7 @@ def test_pictures_that_cannot_be_used_get_a_sentence(gate: Gate, tmp_path: Path)
     whole = Image.new("RGB", (50, 50))
     with Image.open(tmp_path / "cut.png") as cut, pytest.raises(DataError, match="image 1 is br"):
         gate.predict([whole, cut])
-    with pytest.raises(UsageError, match="got a Image"):
+    with pytest.raises(UsageError, match="got Image"):
         gate.predict([whole, np.zeros((1, 3, 32, 32), np.uint8)])
     with pytest.raises(UsageError, match="A batch has at least one image"):
         gate.predict([whole], batch_size=0)

@@ -57,7 +57,7 @@ def test_earlier_copies_are_removed_and_other_folders_refused(tmp_path: Path) ->
     assert copy_flagged([], out) == 0
     assert copies(out) == {}
     (mine,) = make(tmp_path / "mine", "b.png")
-    with pytest.raises(UsageError, match="not a folder with goen"):
+    with pytest.raises(UsageError, match="not a flagged images folder that goen made"):
         copy_flagged(files, tmp_path / "mine")
     assert mine.exists()
 
@@ -118,7 +118,7 @@ def test_the_folder_lies_elsewhere(tmp_path: Path) -> None:
         FlaggedCopies(tmp_path / "link" / "out", [str(photos)])
     FlaggedCopies(tmp_path / "out", [str(photos), "s3://bucket"])
     assert (tmp_path / "out").is_dir()
-    with pytest.raises(UsageError, match="not a folder with goen"):
+    with pytest.raises(UsageError, match="not a flagged images folder that goen made"):
         FlaggedCopies(files[0])
 
 

@@ -195,7 +195,7 @@ def test_a_folder_of_something_else_or_of_another_job_is_refused(tmp_path: Path)
     ):
         pass
     with (
-        pytest.raises(UsageError, match="a folder that holds file, not a folder with"),
+        pytest.raises(UsageError, match="a folder that holds file, not a scores folder"),
         opened(tmp_path),
     ):
         pass

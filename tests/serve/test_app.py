@@ -336,7 +336,7 @@ def test_flagged_images_are_kept_only_if_asked(tmp_path: Path) -> None:
 def test_an_image_that_cannot_be_kept_is_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def stale(*_: object) -> None:
+    def stale(*_: object, **__: object) -> None:
         raise OSError(errno.ESTALE, "Stale file handle")
 
     monkeypatch.setattr(service, "whole_file", stale)
