@@ -125,6 +125,50 @@ def test_fit_then_score_then_export(
         assert file.stat().st_size > 1000
 
 
+def test_groups_are_folders_or_a_table(
+    goen: Callable[..., int], desk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = ["path,group"]
+    for number, file in enumerate(sorted((desk / "held").glob("*/*.png"))):
+        place = tmp_path / "videos" / file.parent.name / f"video-{number % 6}" / file.name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(file.read_bytes())
+        table.append(f"{place.relative_to(tmp_path / 'videos')},patient {number % 33}")
+    (tmp_path / "groups.csv").write_text("\n".join(table) + "\n")
+    words = [*ARGUMENTS, "--weights", "w.pt", "--layers", *LAYERS, "--detector", "knn"]
+    words[words.index("held")] = str(tmp_path / "videos")
+    for groups, count in (("parent", 42), (tmp_path / "groups.csv", 33)):
+        gate = tmp_path / f"gate {count}"
+        assert goen(*words, "--groups", groups, "--out", gate) == 0
+        assert f"from 120 held-out images in {count} groups" in capsys.readouterr().out
+        assert f"from 120 images in {count} groups" in (gate / "report.html").read_text()
+        guarantee = json.loads((gate / "manifest.json").read_text())["guarantee"]
+        assert guarantee["held_out_groups"] == count
+    given = "--gate", gate, "--model", "my_nets:digit_net"
+    assert goen("score", "photos", *given, "--report", tmp_path / "page.html") == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert min(row["p_value"] for row in rows) >= 1 / 34
+    assert all(row["is_ood"] == (row["p_value"] <= 0.1) for row in rows)
+    assert "33 groups of held-out ID images" in (tmp_path / "page.html").read_text()
+
+
+def test_held_out_images_that_are_training_images_saved_again_are_named(
+    goen: Callable[..., int], desk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for file in sorted((desk / "train").glob("*/*.png"))[::2]:
+        place = tmp_path / "again" / file.parent.name / f"again-{file.stem}.jpg"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        Image.open(file).save(place, quality=95, subsampling=0)
+    words = [*ARGUMENTS, "--weights", "w.pt", "--layers", *LAYERS, "--out", tmp_path / "gate"]
+    words[words.index("held")] = str(tmp_path / "again")
+    assert goen(*words) == 0
+    assert "lie nearer to a training image" in " ".join(capsys.readouterr().err.split())
+    report = " ".join((tmp_path / "gate" / "report.txt").read_text().split())
+    assert "lie nearer to a training image" in report
+    assert "Near-copies: " in report
+    assert "again-" in report.split("Near-copies: ")[1]
+
+
 @pytest.mark.parametrize("words", [[], ["--layers", "auto"]])
 def test_without_layers_two_are_chosen_and_printed_with_the_others(
     goen: Callable[..., int], words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]

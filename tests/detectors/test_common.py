@@ -22,7 +22,7 @@ import goen
 from goen.data import ImageSet
 from goen.detectors import DETECTORS, Detector, Goen, PytorchOod, make_detector
 from goen.detectors.calibration_head import HeadConfig
-from goen.errors import FitError, NotFittedError, UsageError
+from goen.errors import FitError, GoenWarning, NotFittedError, UsageError
 from goen.gate import Gate
 from goen.gate.export.conversion import convert, open_session, quiet_exporters, run_session
 from goen.gate.prediction import Prediction
@@ -561,6 +561,44 @@ def test_a_gate_predicts_explains_and_flags_few_of_its_kind(name: str) -> None:
     assert np.isfinite(made.predict(noise).score).all()
     assert repr(made.detector) in repr(made)
     assert made.detector.cue_names[0] in made._repr_html_()
+
+
+class Constant(DigitNet):
+    """Features and logits that do not depend on the image."""
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        return super().forward(0 * x)  # which has a gradient
+
+
+@pytest.mark.filterwarnings("ignore:The classifier is right on")
+@every_gate
+def test_a_gate_that_can_never_flag_warns_or_is_refused(name: str) -> None:
+    model = Constant().eval()
+    model.load_state_dict(trained().state_dict())
+    sets = images()
+    refused = (
+        *("class_mixture", "fdbd", "flow", "mahalanobis", "mahalanobis_pp", "mm_pp"),
+        *("relative_mahalanobis", "vim"),
+    )
+    warned = pytest.warns(GoenWarning, match="and 0 score above it: the gate flags 0 of ID images")
+    with pytest.raises(FitError) if name in refused else warned:
+        Gate.fit(
+            model, sets["train"], sets["held_out"], detector=name, layers=LAYERS,
+            preprocess=preprocess,
+        )  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:.* are copies of others")
+@every_gate
+def test_ties_at_the_top_of_the_held_out_scores_are_a_warning(name: str) -> None:
+    sets = images()
+    order = np.argsort(gate(name).predict(sets["held_out"]).score)
+    rows = np.concatenate([order[:-1:5], order[-1:].repeat(90)])
+    some = sets["held_out"].read(rows), sets["held_out"].labels[rows]
+    with pytest.warns(GoenWarning, match="are many held-out images the same"):
+        Gate.fit(
+            trained(), sets["train"], some, detector=name, layers=LAYERS, preprocess=preprocess
+        )
 
 
 @every_gate

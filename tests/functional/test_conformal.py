@@ -14,6 +14,9 @@ from goen.errors import FitError, UsageError
 from goen.functional.conformal import (
     class_conditional_p_values,
     false_alarm_interval,
+    grouped_p_values,
+    grouped_threshold,
+    p_value_steps,
     p_values,
     p_values_of_sorted,
     required_held_out,
@@ -315,3 +318,85 @@ def test_an_outlier_among_held_out_scores_raises_no_other() -> None:
         assert p_values(5.0, higher).item() <= 2 / 401
         assert (np.argsort(higher) == np.argsort(scores)).all()
     assert spread(np.array([np.inf, -np.inf])) == 0.0
+
+
+# -- groups --------------------------------------------------------------------------------------
+
+grouped_scores = st.lists(st.tuples(tied_scores, st.integers(0, 6)), min_size=1, max_size=40)
+
+
+def exact_p_value(score: float, held_out: list[tuple[float, int]]) -> Fraction:
+    """The definition, group by group."""
+    groups = {group for _, group in held_out}
+    total = Fraction(1)
+    for group in groups:
+        mine = [s for s, g in held_out if g == group]
+        total += Fraction(sum(s >= score for s in mine), len(mine))
+    return total / (len(groups) + 1)
+
+
+def test_grouped_p_values_of_a_case_worked_by_hand() -> None:
+    # Group 0: 1, 2, 3, 4. Group 1: 3, 5. Group 2: 2.
+    scores, groups = [3.0, 1.0, 2.0, 3.0, 5.0, 4.0, 2.0], np.array([0, 0, 0, 1, 1, 0, 2])
+    # At least 2.5: two of four, two of two, none of one.
+    p = grouped_p_values([0.0, 2.0, 2.5, 4.5, 6.0], scores, groups)
+    assert p.tolist() == [1.0, 3.75 / 4, 2.5 / 4, 1.5 / 4, 0.25]
+    steps = p_value_steps(groups[np.argsort(scores, kind="stable")])
+    assert sorted(scores)[grouped_threshold(steps, 0.4) - 1] == 4.0
+
+
+@laws
+@given(grouped_scores, st.lists(tied_scores, min_size=1, max_size=5), decimal_rates)
+def test_grouped_p_values_are_rounded_once_and_decide_as_the_threshold_does(
+    held_out: list[tuple[float, int]], scores: list[float], rate: float
+) -> None:
+    known, groups = np.array([s for s, _ in held_out]), np.array([g for _, g in held_out])
+    found = grouped_p_values(scores, known, groups)
+    exact = [exact_p_value(score, held_out) for score in scores]
+    assert found.tolist() == [p.numerator / p.denominator for p in exact]
+    order = np.argsort(known, kind="stable")
+    steps = p_value_steps(groups[order])
+    count = len({*groups.tolist()})
+    if count < required_held_out(rate):
+        with pytest.raises(FitError, match=f"{required_held_out(rate)} groups .* got {count}"):
+            grouped_threshold(steps, rate)
+        return
+    limit = known[order][grouped_threshold(steps, rate) - 1]
+    every = np.concatenate([scores, known, np.nextafter(known, np.inf)])
+    assert ((every > limit) == (grouped_p_values(every, known, groups) <= rate)).all()
+
+
+def test_a_p_value_equal_to_the_rate_is_flagged() -> None:
+    steps = p_value_steps(np.array([0, 1, 1, 2]))
+    assert steps.tolist() == [1.0, 0.75, 0.625, 0.5, 0.25]
+    assert [grouped_threshold(steps, rate) for rate in (0.25, 0.499, 0.5, 0.625)] == [4, 4, 3, 2]
+
+
+def test_ten_tenths_are_one() -> None:
+    # 0.1 added ten times is less than 1: the p-value would be below 0.5.
+    scores, groups = np.arange(10.0), np.zeros(10, int)
+    assert grouped_p_values(0.0, scores, groups) == 1.0
+    halves = np.concatenate([scores, [-1.0]]), np.concatenate([groups, [1]])
+    assert grouped_p_values(0.0, *halves) == 2 / 3
+
+
+@laws
+@given(st.lists(tied_scores, min_size=1, max_size=30), st.lists(tied_scores, max_size=9))
+def test_groups_of_one_image_are_images(held_out: list[float], scores: list[float]) -> None:
+    found = grouped_p_values(scores, held_out, np.arange(len(held_out)))
+    assert found.tolist() == p_values(scores, held_out).tolist()
+
+
+def test_an_image_of_a_new_group_is_flagged_at_the_rate() -> None:
+    # Scores within a group are correlated by 0.99, and the groups differ in size.
+    rng, flagged, as_images, total = np.random.default_rng(0), 0, 0, 4000
+    for _ in range(total):
+        sizes = rng.integers(1, 40, size=29)
+        groups = np.repeat(np.arange(29), sizes)
+        held_out = rng.normal(0, 0.99**0.5, 29)[groups] + rng.normal(0, 0.1, len(groups))
+        new = rng.normal(0, 0.99**0.5) + rng.normal(0, 0.1)
+        flagged += grouped_p_values(new, held_out, groups) <= 0.1
+        as_images += p_values(new, held_out) <= 0.1
+    spread_of_rate = (0.1 * 0.9 / total) ** 0.5
+    assert 0.05 < flagged / total < 0.1 + 3 * spread_of_rate
+    assert as_images / total > 0.1 + 3 * spread_of_rate  # what groups are for

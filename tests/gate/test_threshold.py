@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from goen.data.inputs import as_stream
@@ -12,7 +13,7 @@ from goen.errors import FitError, GoenWarning, UsageError
 from goen.functional import conformal
 from goen.gate import Gate, HeldOut
 from goen.gate.fitting.passes import gather
-from goen.gate.threshold import is_near_chance
+from goen.gate.threshold import is_near_chance, warn_of_ties
 from tests.own_model import LAYERS, DigitNet, digits, ood, preprocess, trained
 
 
@@ -104,7 +105,8 @@ def test_ties_are_ties_alone_and_in_a_batch(seed: int) -> None:
     held_out[::10] = card
     torch.manual_seed(seed)
     untrained = DigitNet().eval()
-    with pytest.warns(GoenWarning, match="copies"):
+    many, ties = "are copies of others", "held-out images the same"
+    with pytest.warns(GoenWarning, match=many), pytest.warns(GoenWarning, match=ties):
         gate = fit(model=untrained, held_out=held_out)
     alone = gate.predict(card)
     together = [gate.predict(np.stack([card] * count)) for count in (2, 7, 64, 128)]
@@ -112,6 +114,31 @@ def test_ties_are_ties_alone_and_in_a_batch(seed: int) -> None:
     for found in (alone, *together):
         assert not found.is_ood.any()
         assert (found.p_value > 0.05).all()
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_ties_that_leave_less_than_half_of_the_rate_are_a_warning(grouped: bool) -> None:
+    # The threshold is the 10th highest of 199 scores: nine are above it, if none are equal.
+    def held_out(above: int) -> tuple[HeldOut, NDArray[np.float64]]:
+        own = np.concatenate([np.zeros(100), np.ones(99 - above), 2 + np.arange(above)])
+        return HeldOut(own + 1e-9, groups=np.arange(199) if grouped else None), own
+
+    for above in (4, 9, 12):
+        warn_of_ties(*held_out(above), 0.05)
+    for above in (0, 3):
+        expected = f"{99 - above} of the 199 .* {above} score above it"
+        with pytest.warns(GoenWarning, match=expected):
+            warn_of_ties(*held_out(above), 0.05)
+    few = np.arange(19.0)
+    warn_of_ties(HeldOut(few + 1e-9), few, 0.05)  # the highest score is the threshold
+
+
+def test_a_feature_of_one_number_is_a_warning() -> None:
+    rng = np.random.default_rng(0)
+    rows = 5 + rng.random((500, 1))
+    with pytest.warns(GoenWarning, match="such as a layer of one number"):
+        gate = Gate.fit_outputs(rows[:400], None, rows[400:], detector="knn")
+    assert not gate.predict_outputs(100 * rows).is_ood.any()
 
 
 # -- diagnostics of a fit ------------------------------------------------------------------------

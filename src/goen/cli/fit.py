@@ -47,6 +47,8 @@ def fit_command(
                  goen fit --features train.npz --held-out held_out.npz --out gate
                  goen fit --model hf:my-vit --train photos/train --held-out photos/val
                  --detector knn --out gate
+                 goen fit --model hf:my-vit --train frames/train --held-out frames/val
+                 --groups parent --out gate
 
     Args:
         fit: the gate, and what it is fitted with.
@@ -80,7 +82,7 @@ def fit_command(
     gate = fitted.gate
     if model is not None:
         gate = replace(gate, metadata={**gate.metadata, "factory": model})
-    summary = fit_summary(gate)
+    summary = fit_summary(gate, fitted.files)
     if not gate.detector.saved:
         print(visible(summary))
         note(f"{gate.detector} cannot be saved: no gate was written")

@@ -11,6 +11,14 @@ held-out score. It is always the correctly rounded k / (n + 1) that is compared 
 with alpha · (n + 1): 0.29 · 100 is 28.999999999999996 in binary, but 29 / 100 is exactly the number
 that 0.29 denotes. So `score > threshold` and `p <= alpha` agree always, ties included.
 
+Where images come in groups that depend on each other (the frames of a video, the images of a
+patient), the groups are exchangeable, and each of G groups counts once, by the share of its scores:
+
+    p(s) = (1 + sum over groups of #{its scores >= s} / #{its scores}) / (G + 1)
+
+P(p <= alpha) <= alpha for an image of a new group (`grouped_p_values`). The sum is one of whole
+numbers over a common denominator, so that these p-values, too, are correctly rounded.
+
 Arrays or CPU tensors in, NumPy float64 out. Compare scores with a threshold in float64: rounding a
 threshold to float32 can move it past a score.
 """
@@ -68,6 +76,80 @@ def p_values_of_sorted(
     """
     at_least = held_out.size - held_out.searchsorted(scores, side="left")
     return np.asarray((1 + at_least) / (held_out.size + 1), dtype=np.float64)
+
+
+def p_value_steps(groups: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The n + 1 p-values that a score may have, highest first, given the groups of n images.
+
+    The p-value of a score that j of the held-out scores are below is the j-th, from 0. Each is
+    rounded once. With groups of one image they are (n + 1 - j) / (n + 1).
+
+    Args:
+        groups: (n,), the group of each held-out score, in the order of the scores.
+
+    Example:
+        >>> p_value_steps(np.array([0, 0, 1])).tolist()  # one group of two, one of one
+        [1.0, 0.8333333333333334, 0.6666666666666666, 0.3333333333333333]
+    """
+    names, number, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    whole = math.lcm(*sizes.tolist())
+    shares = [whole // size for size in sizes.tolist()]
+    above, denominator = whole, whole * (len(names) + 1)
+    steps = [above / denominator]
+    for group in number[::-1].tolist():
+        above += shares[group]
+        steps.append(above / denominator)
+    return np.array(steps[::-1], dtype=np.float64)
+
+
+def grouped_p_values(
+    scores: Numbers, held_out_scores: Numbers, groups: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Conformal p-value of each score among held-out scores that come in groups.
+
+    p = (1 + the sum over groups of the share of its scores that are >= s) / (G + 1). An image of a
+    new group gets p <= alpha with probability at most alpha if the groups are exchangeable, however
+    much the images of one group depend on each other.
+
+    Args:
+        scores: any shape.
+        held_out_scores: (n,).
+        groups: (n,), the group of each held-out score.
+
+    Paper: Lee, Barber and Willett 2023, "Distribution-free inference with hierarchical data".
+
+    Example:
+        >>> grouped_p_values([2.5, 9.0], [1.0, 2.0, 3.0, 4.0], np.array([0, 0, 0, 1])).tolist()
+        [0.7777777777777778, 0.3333333333333333]
+    """
+    held_out = _numbers("held_out_scores", held_out_scores)
+    order = np.argsort(held_out, kind="stable")
+    below = held_out[order].searchsorted(_numbers("scores", scores), side="left")
+    return p_value_steps(np.asarray(groups)[order])[below]
+
+
+def grouped_threshold(steps: NDArray[np.float64], false_alarm_rate: float) -> int:
+    """How many held-out scores are at most the threshold, given ``p_value_steps``.
+
+    The threshold is the j-th lowest held-out score, from 1: the least j for which a score above it
+    has p <= rate.
+
+    Raises:
+        FitError: there are too few groups for the rate.
+
+    Example:
+        >>> grouped_threshold(p_value_steps(np.array([0, 0, 1])), 0.7)
+        2
+    """
+    rate = _rate("false_alarm_rate", false_alarm_rate)
+    at_most = int((steps > rate).sum())
+    if at_most == len(steps):
+        there = round(1 / steps[-1]) - 1
+        raise FitError(
+            f"A false-alarm rate of {rate:g} needs at least {required_held_out(rate)} groups of "
+            f"held-out images, got {there}. Hold out more groups, or allow a higher rate."
+        )
+    return at_most
 
 
 def threshold(held_out_scores: Numbers, false_alarm_rate: float) -> float:

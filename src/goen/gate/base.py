@@ -111,6 +111,8 @@ class BaseGate:
         """
         low, mean, high = conformal.false_alarm_interval(self.num_held_out, self.false_alarm_rate)
         each = " within every predicted class" if self.per_class else ""
+        groups = "" if self.held_out.groups is None else f" in {self.num_held_out:,} groups"
+        limit = self.threshold
         rows = [
             ("inputs", str(self.inputs)),
             (f"{len(self.classes):,} classes", first_of(self.classes, _MOST_CLASSES)),
@@ -118,7 +120,7 @@ class BaseGate:
             ("cues", ", ".join(self.detector.cue_names)),
             ("false-alarm rate", f"at most {self.false_alarm_rate:g}{each}, on average"),
             ("this gate's rate", f"{mean:.3f}, or {low:.3f} to {high:.3f} with 90 % probability"),
-            ("held-out images", f"{len(self.held_out):,} set the threshold, {self.threshold:.4g}"),
+            ("held-out images", f"{len(self.held_out):,}{groups} set the threshold, {limit:.4g}"),
         ]
         kept, total = self.detector.num_kept
         if kept:
@@ -134,12 +136,14 @@ class BaseGate:
         Raises:
             FitError: it has too few held-out images for this rate.
         """
-        needed, there = conformal.required_held_out(rate), len(self.held_out)
+        needed, there = conformal.required_held_out(rate), self.held_out.independent
         if there < needed:
+            what = (
+                "held-out images" if self.held_out.groups is None else "groups of held-out images"
+            )
             raise FitError(
-                f"A false-alarm rate of {rate:g} needs {needed:,} held-out images that set the "
-                f"threshold; this gate has {there:,}. Fit it again with more held-out images, or "
-                "allow a higher rate."
+                f"A false-alarm rate of {rate:g} needs {needed:,} {what} that set the threshold; "
+                f"this gate has {there:,}. Fit it again with more {what}, or allow a higher rate."
             )
         return replace(self, false_alarm_rate=rate)
 
@@ -324,6 +328,7 @@ class BaseGate:
             classes=self.classes,
             cue_p_values={} if found.cue_p_values is None else named(found.cue_p_values),
             num_held_out=self.num_held_out,
+            grouped=self.held_out.groups is not None,
         )
 
     def _checked(self, given: Arrays) -> Inputs:
@@ -377,15 +382,18 @@ class BaseGate:
 
     @property
     def held_out_counts(self) -> list[int]:
-        """How many held-out images set the threshold: all, or of each class those of it."""
+        """How many held-out images set the threshold: all, or of each class those of it.
+
+        Of images in groups the groups count.
+        """
         if not self.per_class or self.held_out.labels is None:
-            return [len(self.held_out)]
+            return [self.held_out.independent]
         counts = np.bincount(self.held_out.labels, minlength=len(self.classes))
         return [int(count) for count in counts]
 
     @property
     def num_held_out(self) -> int:
-        """The held-out images behind a p-value: all, or the fewest of any class."""
+        """The held-out images, or groups of them, behind a p-value; the fewest of any class."""
         return min(self.held_out_counts)
 
     def p_values(self, score: Floats, label: NDArray[np.int64]) -> Floats:

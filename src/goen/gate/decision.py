@@ -1,6 +1,7 @@
 """From a network's outputs to a decision: the arithmetic of gates and of exported gates alike."""
 
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import NamedTuple
 
 import torch
@@ -10,6 +11,7 @@ from goen.detectors import Detector
 from goen.errors import FitError
 from goen.functional._rows import sums_are_finite
 from goen.functional.combination import count_at_least
+from goen.functional.conformal import p_value_steps
 from goen.gate.threshold import HeldOut
 from goen.outputs import Outputs
 
@@ -22,14 +24,17 @@ class Reference:
         scores: ``(n,)``, sorted.
         labels: ``(n,)``, their predicted classes, if images are compared within a class.
         cues: K tensors ``(n,)``, each sorted, higher for more unusual; none if they are not known.
-        tolerance: scores above a held-out score or a threshold by no more than this count as equal
-            to it: the difference between engines.
+        steps: the p-values ``(n + 1,)`` that scores have among held-out images in groups, highest
+            first; ``None`` if each image counts once.
+        cue_steps: the same of each cue.
     """
 
     scores: Tensor
     labels: Tensor | None
     cues: tuple[Tensor, ...]
     tolerance: Tensor
+    steps: Tensor | None = None
+    cue_steps: tuple[Tensor, ...] = ()
 
     @classmethod
     def of(
@@ -38,11 +43,21 @@ class Reference:
         """These held-out images, in double precision."""
         scores = torch.tensor(held_out.scores)
         labels = torch.tensor(held_out.labels) if per_class else None
-        cues: tuple[Tensor, ...] = ()
+        columns: tuple[torch.return_types.sort, ...] = ()
         if held_out.cues is not None:
             upwards = torch.tensor(held_out.cues) * scores.new_tensor(detector.cue_directions)
-            cues = tuple(column.sort().values for column in upwards.unbind(dim=1))
-        return cls(scores, labels, cues, scores.new_tensor(tolerance))
+            columns = tuple(column.sort() for column in upwards.unbind(dim=1))
+        steps, groups = held_out.p_value_steps, held_out.groups
+        return cls(
+            scores,
+            labels,
+            tuple(column.values for column in columns),
+            scores.new_tensor(tolerance),
+            None if steps is None else torch.tensor(steps),
+            ()
+            if groups is None
+            else tuple(torch.tensor(p_value_steps(groups[c.indices.numpy()])) for c in columns),
+        )
 
 
 class Decided(NamedTuple):
@@ -117,7 +132,7 @@ def decide(
 def compare(score: Tensor, label: Tensor, reference: Reference) -> Tensor:
     """Conformal p-values ``(N,)``: against all held-out scores, or those of the same class."""
     if reference.labels is None:
-        return _p_values(reference.scores, score)
+        return _p_values(reference.scores, score, reference.steps)
     same = reference.labels == label[:, None]
     above = (reference.scores >= score[:, None]) & same
     counts = (part.to(torch.float64).sum(dim=1) for part in (above, same))
@@ -126,12 +141,16 @@ def compare(score: Tensor, label: Tensor, reference: Reference) -> Tensor:
 
 def cue_p_values(reference: Reference, unusual: Tensor) -> Tensor:
     """The p-value of each cue alone, ``(N, K)``; ``unusual`` are cues times their directions."""
-    columns = zip(reference.cues, unusual.T.contiguous(), strict=True)
-    return torch.stack([_p_values(*pair) for pair in columns], dim=1)
+    columns = zip_longest(reference.cues, unusual.T.contiguous(), reference.cue_steps)
+    return torch.stack([_p_values(*column) for column in columns], dim=1)
 
 
-def _p_values(ordered: Tensor, values: Tensor) -> Tensor:
-    return (1 + count_at_least(ordered, values)) / (ordered.shape[0] + 1)
+def _p_values(ordered: Tensor, values: Tensor, steps: Tensor | None = None) -> Tensor:
+    """Of values among a sorted reference; ``steps`` where its images come in groups."""
+    count, above = ordered.shape[0], count_at_least(ordered, values)
+    if steps is None:
+        return (1 + above) / (count + 1)
+    return steps[(count - above).to(torch.int64)]
 
 
 def finite_rows(outputs: Outputs, detector: Detector) -> Tensor | None:

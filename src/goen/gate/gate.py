@@ -23,6 +23,7 @@ from goen.gate.engine import choose_engine
 from goen.gate.export.onnx import write_onnx
 from goen.gate.fitting.features import GivenFeatures, fit_to_features
 from goen.gate.fitting.fit import fit_gate, gate_network, own_classes
+from goen.gate.fitting.groups import Groups
 from goen.gate.fitting.sets import FitSets
 from goen.gate.fitting.update import update_gate
 from goen.gate.storage.pickling import Pickled, gate_contents, read_contents
@@ -49,6 +50,7 @@ class Gate(BaseGate):
         layers: str | Sequence[str] = "auto",
         ood: Images | Mapping[str, Images] | None = None,
         false_alarm_rate: float = 0.05,
+        groups: Groups | None = None,
         logits: str | int | None = None,
         preprocess: Preprocessing | InputPreprocessing | None = None,
         tokens: Tokens = "mean",
@@ -94,6 +96,10 @@ class Gate(BaseGate):
             ood: images that should be flagged, or a mapping of several kinds by name. They weight
                 the cues and give a probability; without them the cues are weighted equally.
             false_alarm_rate: the share of ID images that may be flagged.
+            groups: the scene, patient or video of each held-out image, in their order, names or
+                whole numbers, if images of one depend on each other. Each group then counts once:
+                an image of a new group is flagged with probability at most the rate, if the groups
+                are exchangeable, and ``ceil(1 / rate) - 1`` groups are needed to set the threshold.
             logits: their key, attribute or index in the model's output, if that is ambiguous.
             preprocess: of images in [0, 1], before they enter the model: ``goen.Preprocess(mean,
                 std, size)`` or a function. Of other inputs: a function of them as they are given.
@@ -123,7 +129,7 @@ class Gate(BaseGate):
             false_alarm_rate=false_alarm_rate,
             batch_size=batch_size,
             inputs=inputs,
-        )
+        ).in_groups(groups)
         loaded = as_loaded(model)
         names = tuple(() if classes is None else classes) or own_classes(
             loaded.classes, sets.streams.get("train")
@@ -162,6 +168,7 @@ class Gate(BaseGate):
         held_out_labels: Array | None = None,
         ood: Features | Mapping[str, Features] | None = None,
         false_alarm_rate: float = 0.05,
+        groups: Groups | None = None,
         classes: Sequence[str] | None = None,
         batch_size: int = 4096,
     ) -> Self:
@@ -185,6 +192,7 @@ class Gate(BaseGate):
             held_out_labels: of those, if they are known: for the accuracy.
             ood: of inputs that should be flagged, or several kinds of them by name.
             false_alarm_rate: the share of ID inputs that may be flagged.
+            groups: of the held-out rows, as for ``fit``.
             classes: their names.
             batch_size: rows that are measured at once.
 
@@ -197,7 +205,7 @@ class Gate(BaseGate):
         with full_precision():
             return fit_to_features(
                 cls,
-                GivenFeatures(train, labels, held_out, held_out_labels, calibration, ood),
+                GivenFeatures(train, labels, held_out, held_out_labels, calibration, ood, groups),
                 chosen,
                 false_alarm_rate=false_alarm_rate,
                 classes=classes,

@@ -51,7 +51,9 @@ class Prediction:
         classes: the class names.
         cue_p_values: the p-value of each cue alone, by name: which cues are unusual.
         num_held_out: the number of held-out images behind the p-values, the fewest of any class if
-            the gate has a threshold per class: no p-value is below 1 / (num_held_out + 1).
+            the gate has a threshold per class: no p-value is below 1 / (num_held_out + 1). Of
+            held-out images in groups it is the number of groups.
+        grouped: whether the held-out images come in groups.
     """
 
     label: NDArray[np.int64]
@@ -64,6 +66,7 @@ class Prediction:
     classes: tuple[str, ...]
     cue_p_values: Mapping[str, Floats] = field(default_factory=dict)
     num_held_out: int | None = None
+    grouped: bool = False
 
     def __len__(self) -> int:
         return len(self.label)
@@ -161,10 +164,18 @@ class Prediction:
 
         With few held-out images no p-value is small enough for a few images of a large batch to be
         found; a ``GoenWarning`` gives the numbers then.
+
+        Raises:
+            UsageError: ``q`` is not between 0 and 1, or the held-out images come in groups.
         """
         from scipy.stats import false_discovery_control  # slow to import
 
         check_number("q", q, above=0, below=1)
+        if self.grouped:
+            raise UsageError(
+                "The held-out images of this gate come in groups, and false-discovery control is "
+                "valid for p-values of images that were drawn independently: use is_ood."
+            )
         # Conformal p-values are fractions, so both sides are often equal but for rounding;
         # fractions that differ, differ by far more than this tolerance.
         tolerance = 1 + 8 * np.finfo(np.float64).eps

@@ -6,6 +6,7 @@ And what they gave image by image, for the report of a fit.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -13,8 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from goen.detectors import Detector
-from goen.errors import FitError, UsageError
+from goen.errors import FitError, UsageError, warn
 from goen.functional import conformal
+from goen.functional.near_copies import NearCopies
 from goen.functional.ranking import Floats
 
 # Enough to measure the rounding and whether outputs repeat, few enough to cost nothing.
@@ -33,15 +35,18 @@ class HeldOut:
         scores: ``(n,)``, sorted; above the images' own by a tolerance (``with_tolerance``).
         labels: ``(n,)``, the classifier's labels.
         cues: ``(n, K)``, for ``Gate.update``.
+        groups: ``(n,)``, the number of each image's group (scene, patient, video), from 0; ``None``
+            if each image was drawn for itself.
     """
 
     scores: Floats
     labels: NDArray[np.int64] | None = None
     cues: Floats | None = None
+    groups: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         order = np.argsort(self.scores, kind="stable")
-        for name in ("scores", "labels", "cues"):
+        for name in ("scores", "labels", "cues", "groups"):
             if getattr(self, name) is not None:
                 values = np.asarray(getattr(self, name))[order]  # a copy
                 values.flags.writeable = False
@@ -49,7 +54,13 @@ class HeldOut:
 
     @classmethod
     def from_cues(
-        cls, detector: Detector, cues: Tensor, *, labels: Tensor | None, rounding: float
+        cls,
+        detector: Detector,
+        cues: Tensor,
+        *,
+        labels: Tensor | None,
+        rounding: float,
+        groups: NDArray[np.int64] | None = None,
     ) -> Self:
         """The scores of cues ``(n, K)``, increased by a tolerance above numerical noise.
 
@@ -59,17 +70,32 @@ class HeldOut:
             labels: the classifier's labels of the same images.
             rounding: the largest difference measured between scores of an image alone and in a
                 batch.
+            groups: of the same images, any numbers, if they come in groups.
         """
         scores = conformal.with_tolerance(detector.score_cues(cues).numpy(), rounding)
-        return cls(scores, None if labels is None else labels.numpy(), cues.numpy())
+        numbers = None if groups is None else np.unique(groups, return_inverse=True)[1]
+        return cls(scores, None if labels is None else labels.numpy(), cues.numpy(), numbers)
 
     def __len__(self) -> int:
         return len(self.scores)
 
     def threshold(self, false_alarm_rate: float) -> float:
         """The score above which an image is flagged; a FitError if there are too few images."""
+        if self.p_value_steps is not None:
+            at_most = conformal.grouped_threshold(self.p_value_steps, false_alarm_rate)
+            return float(self.scores[at_most - 1])
         rank = conformal.threshold_rank(len(self.scores), false_alarm_rate)
         return float(self.scores[-rank])
+
+    @property
+    def independent(self) -> int:
+        """What counts once in a p-value: the groups, or the images where there are none."""
+        return len(self) if self.groups is None else int(self.groups.max()) + 1
+
+    @cached_property
+    def p_value_steps(self) -> Floats | None:
+        """``(n + 1,)``: the p-value of a score that j held-out ones are below; of groups alone."""
+        return None if self.groups is None else conformal.p_value_steps(self.groups)
 
     def class_thresholds(self, false_alarm_rate: float, classes: Sequence[str]) -> Floats:
         """``(C,)``: the threshold for images of each predicted class.
@@ -77,6 +103,11 @@ class HeldOut:
         Raises:
             FitError: a class has too few held-out images for the rate.
         """
+        if self.groups is not None:
+            raise FitError(
+                "The held-out images of this gate come in groups, and a group may have images of "
+                "several predicted classes: it has one threshold, and none per class."
+            )
         if self.labels is None:
             raise FitError(
                 "This gate was saved without the predicted classes of its held-out images, so it "
@@ -115,6 +146,8 @@ class FitDiagnostics:
         truth: ``(N,)``, the true labels, if all images have one.
         sets_threshold: ``(N,)``, which images set the threshold; the others calibrate the detector.
         ood_scores: of the OOD images of the fit, ``(M,)`` of each kind.
+        near_copies: held-out images that lie near a training image or near each other; ``None`` if
+            there are no training images.
     """
 
     scores: Floats
@@ -123,6 +156,7 @@ class FitDiagnostics:
     truth: NDArray[np.int64] | None
     sets_threshold: NDArray[np.bool_]
     ood_scores: Mapping[str, Floats]
+    near_copies: NearCopies | None = None
 
     def __len__(self) -> int:
         return len(self.scores)
@@ -135,6 +169,35 @@ class FitDiagnostics:
     def most_suspicious(self, count: int) -> NDArray[np.int64]:
         """The numbers of the ``count`` images with the highest scores, highest first."""
         return np.argsort(-self.scores, kind="stable")[:count]
+
+
+def warn_of_ties(held_out: HeldOut, scores: Floats, false_alarm_rate: float) -> None:
+    """Warn if so many held-out scores tie that less than half of the rate can be flagged.
+
+    A score equal to the threshold is not flagged, so where many held-out images have the highest
+    score, or one that rounding does not distinguish from it, new ID images are hardly ever flagged;
+    and where that is the highest score there is, nothing is.
+
+    Args:
+        held_out: sets the threshold.
+        scores: ``(n,)``, the same images' own, without the tolerance.
+        false_alarm_rate: of the gate.
+    """
+    threshold = held_out.threshold(false_alarm_rate)
+    above, count, size = int((scores > threshold).sum()), len(held_out), held_out.independent
+    steps = held_out.p_value_steps
+    reached = (1 + above) / (count + 1) if steps is None else steps[count - above]
+    if reached < conformal.threshold_rank(size, false_alarm_rate) / (size + 1) / 2:
+        ties = int((held_out.scores >= threshold).sum()) - above
+        warn(
+            f"{ties:,} of the {count:,} held-out images that set the threshold have the score "
+            f"{threshold:.4g}, which is the threshold, or one that rounding does not distinguish "
+            f"from it, and {above:,} score above it: the gate flags {above / count:.2g} of ID "
+            f"images, not {false_alarm_rate:g}, and may flag no OOD image either. Does the "
+            "detector read a feature that hardly varies, such as a layer of one number, or are "
+            "many held-out images the same? Choose other layers, another detector or other "
+            "held-out images."
+        )
 
 
 def is_clearly_above(share: float, count: int, other: float, other_count: int) -> bool:

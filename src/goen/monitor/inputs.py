@@ -40,6 +40,11 @@ class MonitoredGate:
     def of(cls, gate: Gate) -> "MonitoredGate":
         """That of a gate."""
         held_out = gate.held_out
+        if held_out.groups is not None:
+            raise UsageError(
+                "The held-out images of this gate come in groups, and a monitor needs held-out "
+                "images and a stream that were drawn one by one: fit a gate without groups."
+            )
         names = gate.detector.cue_names
         taken = {SCORE, CLASS} & {*names}
         if taken:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tyro.conf import arg
 
+from goen.cli.options.groups import read_groups
 from goen.cli.options.own_model import OwnModel
 from goen.cli.options.types import several
 from goen.data.feature_files import SUFFIXES, FeatureFile, read_features, read_tensor_file
@@ -45,9 +46,10 @@ def is_tensor_file(name: str) -> bool:
 
 @dataclass(frozen=True)
 class Fitted:
-    """A gate, and what writes its page, if it has one."""
+    """A gate, the files of its held-out images, if they have any, and what writes its page."""
 
     gate: Gate
+    files: Sequence[Path] = ()
     page: Callable[..., None] | None = None
 
 
@@ -65,6 +67,10 @@ class FitOptions:
         ood: optional images that should be flagged, for goen_m and goen: they weight the cues, and
             the gate then returns P(OOD).
         false_alarm_rate: upper bound on the probability that an ID image is flagged.
+        groups: the scene, patient or video of each held-out image, if they depend on each other
+            within one: parent, the folder that each lies in (held_out/CLASS/VIDEO/FRAME.jpg), or a
+            CSV file with the columns path, relative to --held-out, and group; for rows of a file
+            with a column group alone. Each group counts once.
         flip_averaging: average outputs over each image and its horizontal flip, at twice the time;
             not for classes that a flip changes, such as digits.
     """
@@ -74,6 +80,7 @@ class FitOptions:
     calibration: Annotated[str | None, arg(metavar="DATASET|SHARE", help_behavior_hint="")] = None
     ood: Annotated[tuple[str, ...], several("DATASET")] = ()
     false_alarm_rate: float = 0.05
+    groups: Annotated[str | None, arg(metavar="parent|FILE", help_behavior_hint="")] = None
     flip_averaging: bool = False
 
     def by_kind(self, load: Callable[[str], Loaded]) -> dict[str, Loaded]:
@@ -117,6 +124,7 @@ class FitOptions:
             held_out_labels=class_numbers(held_out, names, Path(self.held_out)),
             ood=self.by_kind(arrays) or None,
             false_alarm_rate=self.false_alarm_rate,
+            groups=read_groups(self.groups, Path(self.held_out), ()),
             classes=names or None,
         )
         return Fitted(gate)
@@ -124,6 +132,7 @@ class FitOptions:
     def fit_model(self, own: OwnModel, train: str) -> Fitted:
         """A gate for a model and datasets of images, or files of its inputs by name."""
         page: Callable[..., None] | None = None
+        files: Sequence[Path] = ()
         images = not is_tensor_file(train)
         training: Any
         load: Callable[[str], Any] = _read_unlabelled
@@ -136,10 +145,11 @@ class FitOptions:
             load = partial(open_image_set, size=size, pixel_format=pixel_format, classes=())
             labelled = partial(load, classes=names)
             held_out = labelled(self.held_out)
+            files = image_files(self.held_out, held_out)
             page = partial(
                 write_fit_page,
                 held_out=held_out,
-                files=image_files(self.held_out, held_out),
+                files=files,
                 training=training,
                 training_files=image_files(train, training),
             )
@@ -162,11 +172,12 @@ class FitOptions:
             calibration=self.calibrating(labelled),
             ood=self.by_kind(load) or None,
             false_alarm_rate=self.false_alarm_rate,
+            groups=read_groups(self.groups, Path(self.held_out), files),
             classes=names or None,
             flip_averaging=self.flip_averaging,
             **own.extraction(images=images),
         )
-        return Fitted(gate, page)
+        return Fitted(gate, files, page)
 
 
 def _read_unlabelled(name: str) -> Any:

@@ -13,6 +13,7 @@ from goen.detectors import Detector, GoenM
 from goen.errors import UsageError
 from goen.features.precomputed import LOGITS, Features, Precomputed, as_features, renamed
 from goen.gate.fitting.fit import AnyGate, fit_gate
+from goen.gate.fitting.groups import Groups
 from goen.gate.fitting.sets import FitSets
 from goen.io.limits import CLASSES
 from goen.outputs import Outputs
@@ -31,6 +32,7 @@ class GivenFeatures:
     held_out_labels: Array | None
     calibration: Features | float | None
     ood: Features | Mapping[str, Features] | None
+    groups: Groups | None = None
 
 
 def fit_to_features(
@@ -84,7 +86,7 @@ def fit_to_features(
         false_alarm_rate=false_alarm_rate,
         batch_size=batch_size,
         inputs="tensors",
-    )
+    ).in_groups(given.groups)
     nothing_known = given.labels is None and network.num_classes == 1 and not network.has_logits
     default = ("known",) if nothing_known else ()
     names = default if classes is None else classes

@@ -1,10 +1,13 @@
 """Fitting a gate: one pass over each set; no image is kept."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from logging import getLogger
 from typing import TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from goen.data.input_spec import ImageInputs, InputSpec
@@ -15,9 +18,16 @@ from goen.features.extractor import FeatureExtractor
 from goen.features.precomputed import Precomputed
 from goen.gate.base import BaseGate
 from goen.gate.decision import require_finite
+from goen.gate.fitting.groups import require_one_each
 from goen.gate.fitting.passes import HeldOutPass, Passes, TrainingPass, run_passes, try_network
 from goen.gate.fitting.sets import FitSets, describe_stream, split_held_out, warn_of_copies
-from goen.gate.threshold import FitDiagnostics, HeldOut, is_clearly_above, is_near_chance
+from goen.gate.threshold import (
+    FitDiagnostics,
+    HeldOut,
+    is_clearly_above,
+    is_near_chance,
+    warn_of_ties,
+)
 from goen.models import ARCHITECTURES, Backbone
 from goen.models.flip_averaging import FlipAveraged
 from goen.models.placement import evaluating, placement
@@ -58,7 +68,10 @@ def fit_gate(
             "No OOD images were given: the gate decides by its p-values, with the same guarantee, "
             "and it returns no probability."
         )
-    threshold, diagnostics = calibrate(detector, found, sets.share, sets.false_alarm_rate)
+    threshold, diagnostics = calibrate(
+        detector, found, sets.share, sets.false_alarm_rate, sets.groups
+    )
+    grouped = sets.groups is not None
     measured = {"train": train.accuracy if train else None, "held_out": held_out.accuracy}
     return make(
         network=network,
@@ -73,12 +86,18 @@ def fit_gate(
             **{f"{k}_accuracy": value for k, value in measured.items() if value is not None},
         },
         image_hashes={r: image_hashes(stream.digests()) for r, stream in sets.streams.items()},
-        diagnostics=diagnostics,
+        diagnostics=replace(
+            diagnostics, near_copies=found.near_copies(sets.streams, grouped=grouped)
+        ),
     )
 
 
 def calibrate(
-    detector: Detector, found: Passes, share: float, false_alarm_rate: float
+    detector: Detector,
+    found: Passes,
+    share: float,
+    false_alarm_rate: float,
+    groups: NDArray[np.int64] | None = None,
 ) -> tuple[HeldOut, FitDiagnostics]:
     """Calibrate the detector, and set the threshold with what is left of the held-out images.
 
@@ -87,11 +106,14 @@ def calibrate(
         found: the outputs of all sets.
         share: of the held-out images, those that calibrate.
         false_alarm_rate: of the gate.
+        groups: of the held-out images, if they come in groups.
     """
     held_out = found.others["held_out"]
     outputs = held_out.outputs
     require_finite(outputs, detector)
-    calibrating, rows = split_held_out(len(held_out), share, false_alarm_rate)
+    if groups is not None:
+        require_one_each(groups, len(held_out))  # of an iterable the count is known only now
+    calibrating, rows = split_held_out(len(held_out), share, false_alarm_rate, groups)
     if "calibration" in found.others:
         detector.recalibrate(found.others["calibration"].outputs, found.ood)
     elif share:
@@ -109,7 +131,14 @@ def calibrate(
         ood_scores={kind: detector.score(found.ood[kind]).numpy() for kind in found.ood},
     )
     rounding = held_out.rounding(detector)
-    threshold = HeldOut.from_cues(detector, cues[rows], labels=predicted[rows], rounding=rounding)
+    threshold = HeldOut.from_cues(
+        detector,
+        cues[rows],
+        labels=predicted[rows],
+        rounding=rounding,
+        groups=None if groups is None else groups[rows.numpy()],
+    )
+    warn_of_ties(threshold, detector.score_cues(cues[rows]).numpy(), false_alarm_rate)
     return threshold, diagnostics
 
 

@@ -13,6 +13,8 @@ from goen.errors import UsageError, warn
 from goen.extraction import stream
 from goen.features.deterministic import check_deterministic
 from goen.features.precomputed import Precomputed
+from goen.functional.near_copies import NearCopies
+from goen.gate.fitting.near_copies import TrainingRows, describe_near_copies
 from goen.gate.fitting.sets import OOD
 from goen.gate.threshold import COMPARED_IMAGES
 from goen.models.placement import evaluating, placement
@@ -26,10 +28,12 @@ class TrainingPass:
     Attributes:
         count: of images.
         accuracy: of the classifier on them.
+        rows: what is kept of them, to compare held-out images with.
     """
 
     count: int
     accuracy: float
+    rows: TrainingRows
 
 
 def _fit_detector(
@@ -42,6 +46,7 @@ def _fit_detector(
     """
     kept: list[Outputs] = []
     right = count = 0
+    rows = TrainingRows(detector)
     for outputs in stream(running, train):
         labels = outputs.labels
         if labels is None:
@@ -51,6 +56,7 @@ def _fit_detector(
             )
         right += int((outputs.logits.argmax(dim=1) == labels).sum())
         count += len(labels)
+        rows.add(outputs)
         if detector.can_update:
             detector.update(outputs, labels)
         elif detector.needs_fit:
@@ -61,7 +67,7 @@ def _fit_detector(
         whole = Outputs.concatenate(kept)
         assert whole.labels is not None  # each part has them
         detector.fit_training(whole, whole.labels)
-    return TrainingPass(count, right / count)
+    return TrainingPass(count, right / count, rows)
 
 
 @dataclass(frozen=True)
@@ -119,6 +125,24 @@ class Passes:
         """The outputs of each kind of OOD images."""
         roles = (role for role in self.others if role.startswith(OOD))
         return {role.removeprefix(OOD): self.others[role].outputs for role in roles}
+
+    def near_copies(
+        self, streams: Mapping[str, BatchStream], *, grouped: bool
+    ) -> NearCopies | None:
+        """Held-out images that lie near a training image or near each other; warns of them.
+
+        ``None`` without training images.
+
+        Args:
+            streams: the sets, which were all read.
+            grouped: whether the held-out images come in groups.
+        """
+        if self.train is None:
+            return None
+        near = self.train.rows.compare(self.others["held_out"].outputs, streams)
+        for sentence in describe_near_copies(near, grouped=grouped):
+            warn(sentence)
+        return near
 
 
 def run_passes(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from goen.batch import Inputs
@@ -22,6 +23,7 @@ from goen.data.inputs import (
 from goen.detectors import Detector
 from goen.errors import FitError, UsageError, warn
 from goen.functional.conformal import required_held_out
+from goen.gate.fitting.groups import Groups, number_groups
 from goen.io.manifest import JsonObject
 
 CALIBRATION_SHARE = 0.6
@@ -46,6 +48,7 @@ class FitSets:
         false_alarm_rate: of ID images, for which the held-out images are enough.
         first: two inputs or more.
         spec: what the inputs are.
+        groups: of the held-out images, as numbers, if they come in groups.
     """
 
     streams: Mapping[str, BatchStream]
@@ -53,6 +56,7 @@ class FitSets:
     false_alarm_rate: float
     first: Inputs
     spec: InputSpec
+    groups: NDArray[np.int64] | None = None
 
     @classmethod
     def open(
@@ -103,19 +107,39 @@ class FitSets:
         streams = {role: replace(stream, spec=spec) for role, stream in streams.items()}
         return cls(streams, share, false_alarm_rate, first, spec)
 
+    def in_groups(self, groups: Groups | None) -> "FitSets":
+        """The same sets, of which the held-out images come in these groups, if there are any.
 
-def split_held_out(count: int, share: float, false_alarm_rate: float) -> tuple[Tensor, Tensor]:
+        Raises:
+            UsageError: another number of images, or an image without a group.
+            FitError: too few groups for the rate.
+        """
+        if groups is None:
+            return self
+        count = self.streams["held_out"].count
+        numbers = number_groups(groups, count)
+        require_held_out(count, self.share, self.false_alarm_rate, numbers)
+        return replace(self, groups=numbers)
+
+
+def split_held_out(
+    count: int, share: float, false_alarm_rate: float, groups: NDArray[np.int64] | None = None
+) -> tuple[Tensor, Tensor]:
     """Rows of the held-out images that calibrate, and rows that set the threshold.
 
-    One permutation, fixed by the count, so that a set sorted by class is split evenly. Without a
-    share all rows set the threshold, in their order.
+    One permutation, fixed by the count, so that a set sorted by class is split evenly; of groups,
+    so that none has rows of both kinds. Without a share all rows set the threshold, in their order.
 
     Raises:
         FitError: there are too few for the rate.
     """
-    require_held_out(count, share, false_alarm_rate)
+    require_held_out(count, share, false_alarm_rate, groups)
     if not share:
         return torch.arange(0), torch.arange(count)
+    if groups is not None:
+        chosen, _ = split_held_out(int(groups.max()) + 1, share, false_alarm_rate)
+        calibrates = torch.from_numpy(np.isin(groups, chosen.numpy()))
+        return torch.nonzero(calibrates).flatten(), torch.nonzero(~calibrates).flatten()
     order = torch.from_numpy(np.random.RandomState(0).permutation(count))
     calibrating = _calibrating(count, share)
     return order[:calibrating], order[calibrating:]
@@ -125,9 +149,18 @@ def _calibrating(count: int, share: float) -> int:
     return math.floor(share * count + 1e-9)
 
 
-def require_held_out(count: int | None, share: float, false_alarm_rate: float) -> None:
-    """Raise a FitError when so many held-out images cannot guarantee the rate."""
+def require_held_out(
+    count: int | None,
+    share: float,
+    false_alarm_rate: float,
+    groups: NDArray[np.int64] | None = None,
+) -> None:
+    """Raise a FitError when so many held-out images, or groups, cannot guarantee the rate."""
     needed = required_held_out(false_alarm_rate)
+    what = "held-out images"
+    if groups is not None:
+        what = "groups of held-out images"
+        count = int(groups.max(initial=-1)) + 1
 
     def is_enough(images: int) -> bool:
         calibrating = _calibrating(images, share)
@@ -138,7 +171,7 @@ def require_held_out(count: int | None, share: float, false_alarm_rate: float) -
     least = next(images for images in itertools.count(needed) if is_enough(images))
     split = f": {share:.0%} of them calibrate, and the threshold needs {needed}" if share else ""
     raise FitError(
-        f"A false-alarm rate of {false_alarm_rate:g} needs at least {least} held-out images, "
+        f"A false-alarm rate of {false_alarm_rate:g} needs at least {least} {what}, "
         f"got {count}{split}. Hold out more, or allow a higher rate."
     )
 

@@ -1,17 +1,30 @@
 """A text summary of a gate that was fitted to a user's own model."""
 
+from collections.abc import Sequence
+from pathlib import Path
+from textwrap import wrap
+
 import numpy as np
 
 from goen.data.input_spec import ImageInputs
 from goen.functional.conformal import false_alarm_interval
 from goen.gate.base import BaseGate
+from goen.gate.fitting.near_copies import describe_near_copies
+from goen.io.files import printable_path
 from goen.io.manifest import Manifest
 from goen.metrics import ood_metrics
 
 
-def fit_summary(gate: BaseGate) -> str:
-    """The sets the gate was just fitted on, its guarantee, and its metrics on the OOD images."""
-    low, mean, high = false_alarm_interval(len(gate.held_out), gate.false_alarm_rate)
+def fit_summary(gate: BaseGate, files: Sequence[Path] = ()) -> str:
+    """The sets the gate was just fitted on, its guarantee, and its metrics on the OOD images.
+
+    Args:
+        gate: just fitted.
+        files: of the held-out images, if they have any.
+    """
+    low, mean, high = false_alarm_interval(gate.num_held_out, gate.false_alarm_rate)
+    grouped = gate.held_out.groups is not None
+    groups = f" in {gate.num_held_out} groups" if grouped else ""
     metadata = Manifest(gate.metadata)
     splits = metadata.part("splits")
     inputs = "images" if isinstance(gate.inputs, ImageInputs) else "rows"
@@ -37,7 +50,8 @@ def fit_summary(gate: BaseGate) -> str:
         "",
         f"  false-alarm rate   {gate.false_alarm_rate:g} guaranteed, {mean:.4f} expected, "
         f"{low:.4f} to {high:.4f} for this gate with 90 % probability",
-        f"  threshold          {gate.threshold:.4f}, from {len(gate.held_out)} held-out {inputs}",
+        f"  threshold          {gate.threshold:.4f}, from {len(gate.held_out)} held-out "
+        f"{inputs}{groups}",
         "",
         f"  detector           {gate.detector}",
     ]
@@ -53,4 +67,12 @@ def fit_summary(gate: BaseGate) -> str:
         lines.append(f"  {kind:<28} {auroc:6.3f}   {np.mean(scores > gate.threshold):6.1%}")
     if gate.detector.uses_ood and not gate.detector.has_probability:
         lines += ["", "  Fitted without OOD images: the gate returns no probability of OOD."]
+    if gate.diagnostics is not None:
+        names = [printable_path(file) for file in files]
+        found = describe_near_copies(gate.diagnostics.near_copies, names, grouped=grouped)
+        lines += [line for one in found for line in ("", *_wrapped(f"Warning: {one}"))]
     return "\n".join(lines)
+
+
+def _wrapped(sentence: str) -> list[str]:
+    return wrap(sentence, 100, initial_indent="  ", subsequent_indent="  ", break_long_words=False)

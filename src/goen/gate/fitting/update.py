@@ -7,6 +7,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from goen.data.input_spec import ImageInputs, InputsOption
@@ -23,6 +24,7 @@ from goen.errors import LeakError, UsageError
 from goen.features.precomputed import Precomputed
 from goen.gate.base import BaseGate
 from goen.gate.fitting.fit import calibrate
+from goen.gate.fitting.groups import Groups, number_groups
 from goen.gate.fitting.passes import Passes, run_passes
 from goen.gate.fitting.sets import (
     CALIBRATION_SHARE,
@@ -71,6 +73,7 @@ def update_gate(
     train: Images | None = None,
     held_out: Images | None = None,
     ood: Images | Mapping[str, Images] | None = None,
+    groups: Groups | None = None,
     batch_size: int = 128,
 ) -> UpdateReport[AnyGate]:
     """What the update changed, and the updated gate in it. This gate stays as it is.
@@ -85,6 +88,7 @@ def update_gate(
             again.
         held_out: ID images that replace the previous held-out images.
         ood: new kinds of OOD; the previous ones are kept. A kind of the same name is replaced.
+        groups: of the new held-out images, as for ``fit``, if the gate was fitted with groups.
         batch_size: as for ``fit``.
 
     Raises:
@@ -94,6 +98,7 @@ def update_gate(
     splits = gate.metadata.get("splits")
     known = dict(splits) if isinstance(splits, Mapping) else {}
     _check(gate, streams, known)
+    numbers = _groups(gate, streams, groups)
     old, new, network = gate.detector, copy.deepcopy(gate.detector), gate.network
     if isinstance(network, Precomputed):
         # More training images move the class means of a network of features, too.
@@ -103,9 +108,10 @@ def update_gate(
         found = run_passes(network, new, streams)
     require_disjoint_streams(streams)
     hashes = _new_hashes(gate, streams)
-    threshold, scores = _recalibrated(gate, new, found)
+    threshold, scores = _recalibrated(gate, new, found, numbers)
     if "held_out" in streams:
         warn_of_copies(streams["held_out"])
+    found.near_copies(streams, grouped=numbers is not None)
     updated = replace(
         gate,
         network=network,
@@ -141,6 +147,22 @@ def _open(
     return {role: replace(stream, spec=gate.inputs) for role, stream in streams.items()}
 
 
+def _groups(
+    gate: BaseGate, streams: Mapping[str, BatchStream], groups: Groups | None
+) -> NDArray[np.int64] | None:
+    """Of the new held-out images."""
+    if groups is None:
+        if "held_out" in streams and gate.held_out.groups is not None:
+            raise UsageError(
+                "The held-out images of this gate come in groups: give groups of the new ones, or "
+                "fit a gate without groups."
+            )
+        return None
+    if "held_out" not in streams:
+        raise UsageError("groups are those of new held-out images: give held_out, too.")
+    return number_groups(groups, streams["held_out"].count)
+
+
 def _metadata(
     gate: BaseGate, streams: Mapping[str, BatchStream], splits: JsonObject, found: Passes
 ) -> JsonObject:
@@ -161,7 +183,7 @@ def _metadata(
 
 
 def _recalibrated(
-    gate: BaseGate, new: Detector, found: Passes
+    gate: BaseGate, new: Detector, found: Passes, groups: NDArray[np.int64] | None
 ) -> tuple[HeldOut, Callable[[Detector], Tensor]]:
     """The held-out images of the updated gate, and the scores a detector gives them.
 
@@ -173,12 +195,14 @@ def _recalibrated(
         cues, labels = torch.tensor(gate.held_out.require_cues()), gate.held_out.labels
         numbers = None if labels is None else torch.tensor(labels)
         rounding = max(part.rounding(new) for part in found.others.values())
-        threshold = HeldOut.from_cues(new, cues, labels=numbers, rounding=rounding)
+        threshold = HeldOut.from_cues(
+            new, cues, labels=numbers, rounding=rounding, groups=gate.held_out.groups
+        )
         return threshold, lambda detector: detector.score_cues(cues)
     calibrates = new.calibrates(with_ood=bool(found.ood) or old.has_probability)
     again = calibrates and not _calibration_stays(old, with_ood=bool(found.ood))
     share = CALIBRATION_SHARE if again else 0.0
-    threshold, diagnostics = calibrate(new, found, share, gate.false_alarm_rate)
+    threshold, diagnostics = calibrate(new, found, share, gate.false_alarm_rate, groups)
     rows = torch.from_numpy(np.flatnonzero(diagnostics.sets_threshold))
     outputs = found.others["held_out"].outputs[rows]
     return threshold, lambda detector: detector.score(outputs)

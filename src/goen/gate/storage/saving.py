@@ -31,9 +31,10 @@ from goen.io.manifest import JsonObject, Manifest
 from goen.io.tensors import Tensors
 from goen.models.placement import full_precision
 
-_IMAGES, _MEAN = "held_out_images", "expected_false_alarm_rate"
+_IMAGES, _GROUPS = "held_out_images", "held_out_groups"
+_MEAN = "expected_false_alarm_rate"
 _INTERVAL = "of_this_gate_90_percent"
-_HELD_OUT = ("scores", "labels", "cues")
+_HELD_OUT = ("scores", "labels", "cues", "groups")
 _FIELDS = (
     *artifacts.FIELDS,
     "network",
@@ -104,14 +105,19 @@ def save_gate(gate: BaseGate, folder: Path | str, *, overwrite: bool = False) ->
 
 def _guarantee(gate: BaseGate) -> JsonObject:
     """The expected false-alarm rate and an interval for the rate of this gate; for each class if
-    the rate is guaranteed per class."""
+    the rate is guaranteed per class. Of images in groups the groups are counted."""
 
     def with_images(count: int) -> JsonObject:
         low, mean, high = conformal.false_alarm_interval(count, gate.false_alarm_rate)
-        return {_IMAGES: count, _MEAN: mean, _INTERVAL: [low, high]}
+        return {_counted(gate): count, _MEAN: mean, _INTERVAL: [low, high]}
 
     counts = [with_images(count) for count in gate.held_out_counts]
     return {"by_class": counts} if gate.per_class else counts[0]
+
+
+def _counted(gate: BaseGate) -> str:
+    """The field of the number that the guarantee rests on."""
+    return _IMAGES if gate.held_out.groups is None else _GROUPS
 
 
 def load_gate(
@@ -219,12 +225,16 @@ def _rebuilt(
 def _held_out(tensors: Tensors, num_classes: int, num_cues: int) -> HeldOut:
     scores = tensors.floats("held_out_scores", ("images",))
     count = len(scores)
-    labels = cues = None
+    labels = cues = groups = None
     if "held_out_labels" in tensors:
         labels = tensors.integers("held_out_labels", (count,), low=0, high=num_classes - 1).numpy()
     if "held_out_cues" in tensors:
         cues = tensors.floats("held_out_cues", (count, num_cues)).numpy()
-    return HeldOut(scores.numpy(), labels, cues)
+    if "held_out_groups" in tensors:
+        groups = tensors.integers("held_out_groups", (count,), low=0, high=count - 1).numpy()
+        if not count or len(np.unique(groups)) != groups.max() + 1:
+            raise ValueError("its tensor held_out_groups should number the groups from 0")
+    return HeldOut(scores.numpy(), labels, cues, groups)
 
 
 def _image_hashes(tensors: Tensors, manifest: Manifest) -> dict[str, Hashes]:
@@ -250,16 +260,17 @@ def _check_guarantee(guarantee: Manifest, gate: BaseGate) -> None:
             whole.check_names(["by_class"])
             parts = whole.parts("by_class")
         for part in parts:
-            part.check_names([_IMAGES, _MEAN, _INTERVAL])
+            part.check_names([_counted(gate), _MEAN, _INTERVAL])
         return [
-            [part.integer(_IMAGES), part.number(_MEAN), *part.numbers(_INTERVAL)] for part in parts
+            [part.integer(_counted(gate)), part.number(_MEAN), *part.numbers(_INTERVAL)]
+            for part in parts
         ]
 
     found, known = numbers(guarantee), numbers(Manifest(_guarantee(gate)))
     # Versions of SciPy may round differently.
     if [*map(len, found)] != [*map(len, known)] or not np.allclose(found, known, rtol=0, atol=1e-6):
         raise ValueError(
-            f"its guarantee should be that of {len(gate.held_out)} held-out images for a "
+            f"its guarantee should be that of {gate.num_held_out} held-out images for a "
             f"false-alarm rate of {gate.false_alarm_rate:g}, got {str(guarantee.content)[:200]}"
         )
 

@@ -17,6 +17,7 @@ from goen.functional.conformal import (
 )
 from goen.functional.ranking import Floats
 from goen.gate import Gate
+from goen.gate.fitting.near_copies import describe_near_copies
 from goen.gate.threshold import FitDiagnostics, is_near_chance
 from goen.io.files import printable_path
 from goen.io.manifest import Manifest
@@ -87,13 +88,13 @@ def write_fit_page(
     ]
     metadata = Manifest(gate.metadata)
     title = f"A gate for {metadata.text('factory' if 'factory' in metadata else 'model')}"
-    write_single_page(Page(title, _summary(gate, diagnostics), sections), path)
+    write_single_page(Page(title, _summary(gate, diagnostics, files), sections), path)
 
 
 # -- summary and threshold -----------------------------------------------------------------------
 
 
-def _summary(gate: Gate, diagnostics: FitDiagnostics) -> list[PageBlock]:
+def _summary(gate: Gate, diagnostics: FitDiagnostics, files: Sequence[Path]) -> list[PageBlock]:
     splits = Manifest(gate.metadata).part("splits")
     number = {role: splits.part(role).number("images") for role in splits.content}
     counted = None
@@ -105,19 +106,26 @@ def _summary(gate: Gate, diagnostics: FitDiagnostics) -> list[PageBlock]:
     accuracy, classes = diagnostics.accuracy, len(gate.classes)
     if accuracy is not None and classes > 1 and is_near_chance(accuracy, len(diagnostics), classes):
         blocks.append(Paragraph(_text("near_chance", classes=classes), "warn"))
-    return blocks
+    grouped = gate.held_out.groups is not None
+    names = [printable_path(file) for file in files]
+    found = describe_near_copies(diagnostics.near_copies, names, grouped=grouped)
+    return [*blocks, *(Paragraph(sentence, "warn") for sentence in found)]
 
 
 def _threshold(gate: Gate, diagnostics: FitDiagnostics) -> Section:
-    n, rate = len(gate.held_out), gate.false_alarm_rate
+    n, rate = gate.num_held_out, gate.false_alarm_rate
     low, mean, high = false_alarm_interval(n, rate)
     rank = threshold_rank(n, rate)
+    what = "images" if gate.held_out.groups is None else "groups"
+    rests = f"rank {rank:,} among the scores of {n:,} images"
+    if gate.held_out.groups is not None:
+        rests = f"from {len(gate.held_out):,} images in {n:,} groups, each of which counts once"
     rows = [
         ("chosen rate", f"{rate:g} of ID images at most, on average over held-out sets"),
-        ("threshold", f"{gate.threshold:.4f}: rank {rank:,} among the scores of {n:,} images"),
+        ("threshold", f"{gate.threshold:.4f}: {rests}"),
         ("expected rate", f"{mean:.4f} = {rank:,} / {n + 1:,}"),
         ("this gate's rate", f"{low:.4f} to {high:.4f} with 90 % probability"),
-        ("lowest rate", f"{1 / (n + 1):.2g} = 1 / {n + 1:,}; a lower one needs more images"),
+        ("lowest rate", f"{1 / (n + 1):.2g} = 1 / {n + 1:,}; a lower one needs more {what}"),
     ]
     others = diagnostics.scores[~diagnostics.sets_threshold]
     if len(others):
@@ -135,7 +143,7 @@ def _threshold(gate: Gate, diagnostics: FitDiagnostics) -> Section:
         f"{gate.threshold:.4g}."
     )
     blocks: list[PageBlock] = [
-        _text("threshold", n=n, calibrated=len(others) > 0),
+        _text("threshold", n=len(gate.held_out), calibrated=len(others) > 0),
         FactTable(("false-alarm rate", "value"), rows),
         [Drawing("score", histograms("Score", by_set, gate.threshold), alt)],
     ]

@@ -147,7 +147,12 @@ class ScoreReport:
             rate=gate.false_alarm_rate,
             flagged=flagged,
         )
-        text = _text("p_values", held_out=gate.num_held_out, per_class=gate.per_class)
+        text = _text(
+            "p_values",
+            held_out=gate.num_held_out,
+            per_class=gate.per_class,
+            grouped=gate.held_out.groups is not None,
+        )
         blocks: list[PageBlock] = [Paragraph(lead, "lead"), text]
         kept = self.images.kept
         if total > len(kept):
