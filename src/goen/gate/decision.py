@@ -36,11 +36,13 @@ class Reference:
         cls, detector: Detector, held_out: HeldOut, *, per_class: bool, tolerance: float
     ) -> "Reference":
         """These held-out images, in double precision."""
-        scores = torch.tensor(held_out.scores)
-        labels = torch.tensor(held_out.labels) if per_class else None
+        scores = torch.tensor(held_out.scores, device="cpu")
+        labels = torch.tensor(held_out.labels, device="cpu") if per_class else None
         cues: tuple[Tensor, ...] = ()
         if held_out.cues is not None:
-            upwards = torch.tensor(held_out.cues) * scores.new_tensor(detector.cue_directions)
+            upwards = torch.tensor(held_out.cues, device="cpu") * scores.new_tensor(
+                detector.cue_directions
+            )
             cues = tuple(column.sort().values for column in upwards.unbind(dim=1))
         return cls(scores, labels, cues, scores.new_tensor(tolerance))
 
