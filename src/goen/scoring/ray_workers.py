@@ -47,7 +47,7 @@ _WAITING = 4
 # Rows on their way: a shard of 4,096 images has less than 2 MB. Ray takes a third of the memory.
 _OBJECT_STORE = 1 << 28
 # Of the folder above Ray's, in bytes: the path of a socket has at most 107.
-_LONGEST_PLACE = 20
+_LONGEST_PLACE = 12
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ def connected(workers: RayWorkers, threads: int = 1) -> Iterator[bool]:
 
 
 def _private_folder() -> TemporaryDirectory[str]:
-    """For the files and sockets of Ray, which lets everybody write to its own folder."""
+    """For the folder of Ray, to which Ray gives everybody the right to write."""
     place = os.environ.get("RAY_TMPDIR", gettempdir())
     if len(os.fsencode(place)) > _LONGEST_PLACE:
         place = "/tmp"
@@ -222,7 +222,7 @@ def _private_folder() -> TemporaryDirectory[str]:
 
 
 def _start_here(ray: ModuleType, cores: int, folder: str) -> None:
-    """Start a Ray to which only this machine can connect, with its files in this folder."""
+    """Start a Ray to which only this machine can connect, with its own folder in this one."""
     # Ray takes an address of the network in place of a loopback address, unless it is told that
     # there are no clusters; this is read when Ray is imported, and again by its own processes.
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
@@ -233,7 +233,7 @@ def _start_here(ray: ModuleType, cores: int, folder: str) -> None:
         include_dashboard=False,
         object_store_memory=_OBJECT_STORE,
         _node_ip_address=_LOOPBACK,
-        _temp_dir=folder,
+        _temp_dir=f"{folder}/r",
         **_QUIET,
     )
     address = ray.util.get_node_ip_address()
