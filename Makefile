@@ -56,7 +56,7 @@ mutants: $(VENV)/.ready-test-all $(VENV)/.browser  ## change the source at rando
 
 COUNT ?= 2000
 SEED ?= 0
-fuzz: $(VENV)/.ready-test-all  ## damaged gates, runs, detectors, pictures and names: COUNT=2000 of each, SEED=0; an hour
+fuzz: $(VENV)/.ready-test-all  ## damaged gates, runs, images, names, folders, tars, URLs ...: COUNT=2000 of each, SEED=0; hours
 	$(BIN)/python -m tests.fuzz --count $(COUNT) --seed $(SEED)
 
 format: $(VENV)/.ready-test  ## format every file

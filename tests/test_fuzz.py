@@ -28,6 +28,10 @@ COUNTS = {
     "runs": (10, {"refused", "reported"}),
     "pictures": (300, {"refused", "read"}),
     "names": (12, {"scored", "written"}),
+    "folders": (60, {"refused", "opened"}),
+    "tars": (40, {"refused", "read"}),
+    "parquet": (40, {"refused", "read"}),
+    "urls": (15, {"read"}),
 }
 
 

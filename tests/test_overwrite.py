@@ -179,7 +179,7 @@ _ALLOWED = {
     ("scoring/score_folder.py", "write"): "a line at the end of the list of its own folder",
     ("scoring/flagged_copies.py", "__init__"): "copies of an earlier call, in a folder of goen's",
     ("scoring/flagged_copies.py", "png_content"): "into memory",
-    ("scoring/shards.py", "local_copy"): "into a temporary folder",
+    ("scoring/shards.py", "_copy"): "into a temporary folder",
     ("scoring/sinks.py", "_parquet"): "into an open file",
     ("monitor/journal.py", "begin"): "rows without a state, in the monitor's own folder",
     ("monitor/journal.py", "_append"): "at the end of the journal's own file",

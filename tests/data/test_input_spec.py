@@ -183,6 +183,12 @@ def test_hashes_of_tensors_tell_names_values_and_types_apart() -> None:
     x = torch.arange(6.0).view(2, 3)
     expected = digest_tensors({"x": x})
     assert np.array_equal(digest_tensors({"x": x.double()}), expected)
+    # Values that float32 cannot tell apart, or not hold.
+    values = [[1.0], [1.0 + 2**-40], [1e300], [1e301], [float("nan")]]
+    fine = torch.tensor(values, dtype=torch.float64)
+    assert len(np.unique(digest_tensors(fine))) == len(fine)
+    assert digest_tensors(fine)[0] == digest_tensors(fine.float())[0]
+    assert digest_tensors(fine)[4] == digest_tensors(fine.float())[4]
     zeros = digest_tensors(torch.tensor([[0.0], [-0.0]]))
     assert zeros[0] == zeros[1]
     for other in ({"y": x}, {"x": x.long()}, {"x": x + 1}, {"x": x, "y": x}, (x,), x[:, :2]):

@@ -192,3 +192,22 @@ def test_offline_is_undone() -> None:
         assert constants.HF_HUB_OFFLINE is True
         raise KeyError
     assert constants.HF_HUB_OFFLINE is before
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"num_hidden_layers": 2**53}, "num_hidden_layers = 9007199254740992; at most 2,000"),
+        ({"intermediate_size": 10**9}, "intermediate_size = 1000000000; at most 20,000,000"),
+        ({"intermediate_size": 10**7}, r"a model of [\d,]{11,} bytes, and its weights have"),
+        ({"image_size": [20_000, 20_000]}, r"a model of [\d,]{11,} bytes, and its weights have"),
+    ],
+)
+@pytest.mark.parametrize("with_weights", [True, False])
+def test_no_config_asks_for_more_than_its_weights(
+    with_weights: bool, fields: dict[str, object], message: str, tmp_path: Path
+) -> None:
+    folder = saved("image", tmp_path)
+    change_config(folder, **fields)
+    with pytest.raises(ArtifactError, match=message):
+        open_hugging_face(folder, with_weights=with_weights)

@@ -14,12 +14,15 @@ from tests.fuzz.run import run_cases, work
 def fuzzers() -> dict[str, type[Fuzzer]]:
     """By name; imported when they are needed, as that takes seconds."""
     from tests.fuzz.detectors import DetectorFuzzer
+    from tests.fuzz.folders import FolderFuzzer
     from tests.fuzz.gates import GateFuzzer
     from tests.fuzz.names import NameFuzzer
     from tests.fuzz.pictures import PictureFuzzer
     from tests.fuzz.runs import RunFuzzer
+    from tests.fuzz.sources import ParquetFuzzer, TarFuzzer, UrlFuzzer
 
-    all_of_them = (GateFuzzer, DetectorFuzzer, RunFuzzer, PictureFuzzer, NameFuzzer)
+    models = (GateFuzzer, DetectorFuzzer, RunFuzzer, FolderFuzzer)
+    all_of_them = (*models, PictureFuzzer, NameFuzzer, TarFuzzer, ParquetFuzzer, UrlFuzzer)
     return {fuzzer.name: fuzzer for fuzzer in all_of_them}
 
 

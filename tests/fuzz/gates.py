@@ -179,7 +179,7 @@ class GateFuzzer(Fuzzer):
             return "refused"
         check_gate(gate)
         if draw.random() < 0.2:
-            gate.save(self.folder / "again")
+            gate.save(self.folder / "again", overwrite=True)
             check_gate(goen.load(self.folder / "again", model=TinyNet() if own_model else None))
         return "loaded"
 

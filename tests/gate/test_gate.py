@@ -9,6 +9,7 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
+import goen
 from goen.data import ImageSet, protocol
 from goen.data.images.decoding import read_image
 from goen.data.input_spec import ImageInputs
@@ -396,3 +397,35 @@ def test_the_arrays_that_a_gate_is_made_of_stay_writeable() -> None:
     scores[0] = hashes[0] = 7
     assert made.held_out.scores[0] == 0
     assert not made.image_hashes["train"].flags.writeable
+
+
+class _MakesTensors(nn.Module):
+    """A user's model that makes tensors where torch makes them unless it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.devices = trained(), set[str]()
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.devices.add(torch.zeros(1).device.type)
+        out: Tensor = self.inner(x)
+        return out
+
+
+def test_torchs_default_device_does_not_matter(tmp_path: Path) -> None:
+    p = digits()
+    gate = make_gate()
+    images = p.test.read(range(8))
+    expected = gate.predict(images)
+    model = _MakesTensors().eval()
+    with torch.device("meta"):
+        gate.save(tmp_path / "gate")
+        loaded = goen.load(tmp_path / "gate")
+        assert np.array_equal(loaded.predict(images).score, expected.score)
+        own = Gate.fit(model, p.train, p.validation, preprocess=preprocess)
+        own.predict(images)
+        rows = np.random.default_rng(0).normal(size=(200, 4))
+        Gate.fit_outputs(rows[:100], np.arange(100) % 2, rows[100:]).predict_outputs(rows)
+        goen.Monitor(own).update(own.predict(images))
+    # Its own tensors are where its user has them, all the while.
+    assert model.devices == {"meta"}

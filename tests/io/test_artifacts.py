@@ -56,6 +56,44 @@ def test_the_same_content_is_the_same_bytes(saved: Path, tmp_path: Path) -> None
         assert (saved / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
 
 
+@pytest.mark.parametrize("at", ["_MANIFEST", "_TENSORS"])
+def test_one_that_is_replaced_while_it_is_read_is_read_again(
+    at: str, saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = {"_MANIFEST": "json_object", "_TENSORS": "read_tensors"}
+    read = getattr(artifacts, reads[at])
+    left = [1]
+
+    def replace_first(*arguments: object) -> object:
+        if left:
+            left.pop()
+            artifacts.save_artifact(saved, "thing", {"c": torch.ones(2)}, {}, overwrite=True)
+            if at == "_MANIFEST":  # as if this had come between the two renames
+                raise FileNotFoundError("gone")
+        return read(*arguments)
+
+    monkeypatch.setattr(artifacts, reads[at], replace_first)
+    assert set(artifacts.load_artifact(saved, "thing")[0]) == {"c"}
+
+
+def test_one_that_is_gone_for_a_moment_is_waited_for(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved.rename(saved.with_name("aside"))
+    waits: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        saved.with_name("aside").rename(saved)
+
+    monkeypatch.setattr("time.sleep", sleep)
+    assert torch.equal(artifacts.load_artifact(saved, "thing")[0]["a"], TENSORS["a"])
+    (saved / "tensors.safetensors").write_bytes(b"damaged")
+    with pytest.raises(ArtifactError):  # at once: nobody is at work there
+        artifacts.load_artifact(saved, "thing")
+    assert len(waits) == 1
+
+
 def edit(folder: Path, **changes: object) -> None:
     path = folder / "manifest.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))

@@ -8,6 +8,7 @@ from goen.errors import UsageError
 from goen.features.extractor import FeatureExtractor
 from goen.models import placement as placement_module
 from goen.models.placement import (
+    as_called,
     evaluating,
     find_device,
     full_precision,
@@ -137,3 +138,19 @@ def test_autocast_is_off_within_and_on_again_afterwards() -> None:
         with pytest.raises(KeyError), full_precision():
             raise KeyError
         assert product() is torch.bfloat16
+
+
+def test_new_tensors_of_goen_are_on_the_cpu_and_those_of_a_model_where_its_user_has_them() -> None:
+    with torch.device("meta"):
+        with full_precision():
+            assert torch.zeros(1).device.type == "cpu"
+            with full_precision(), as_called():
+                assert torch.zeros(1).is_meta
+            assert torch.zeros(1).device.type == "cpu"
+        with as_called():
+            assert torch.zeros(1).is_meta
+        with pytest.raises(KeyError), full_precision():
+            raise KeyError
+        assert torch.zeros(1).is_meta
+    with as_called():
+        assert torch.zeros(1).device.type == "cpu"

@@ -147,7 +147,16 @@ def test_unreadable_files_are_events_and_not_images(tmp_path: Path) -> None:
     ]
     with open_monitor_folder(tmp_path, digit_gate(), "digits", PLAIN) as kept:
         assert journal(kept).unreadable == 1
+        # It is not on record twice, and counts when it can be read after all.
+        assert kept.add_rows([broken]) == []
+        assert journal(kept).unreadable == 1
+        assert journal(kept).is_new("x.png")
+        kept.add_rows([{**score_rows(4)[3], "path": "x.png"}])
+        assert (kept.monitor.images, journal(kept).unreadable) == (4, 0)
         assert not journal(kept).is_new("x.png")
+    with open_monitor_folder(tmp_path, digit_gate(), "digits", PLAIN) as kept:
+        kept.add_rows([{**score_rows(4)[3], "path": "x.png"}, broken])
+        assert (kept.monitor.images, journal(kept).unreadable) == (4, 0)
 
 
 def test_half_a_character_in_an_error_is_written_and_read_again(tmp_path: Path) -> None:

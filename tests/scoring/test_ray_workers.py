@@ -229,6 +229,13 @@ def test_nothing_of_ray_listens_but_on_loopback() -> None:
 
 
 @pytest.mark.usefixtures("running")
+def test_the_files_of_ray_are_for_its_owner_alone() -> None:
+    folder = Path(ray._private.worker._global_node.get_session_dir_path())
+    above = [place for place in folder.parents if place.name.startswith("goen-ray-")]
+    assert [place.stat().st_mode & 0o777 for place in above] == [0o700]
+
+
+@pytest.mark.usefixtures("running")
 def test_ray_data_maps_a_scorer_over_batches(gate: Gate) -> None:
     import ray.data
 

@@ -14,6 +14,7 @@ from goen.io.files import printable
 from goen.scoring import shards as shards_module
 from goen.scoring.shards import (
     FileShard,
+    LostConnection,
     ParquetShard,
     Shard,
     StackShard,
@@ -182,5 +183,6 @@ def test_a_lost_connection_is_raised_and_no_row(
         raise ConnectionResetError("gone")
 
     monkeypatch.setattr(ParquetShard, "_contents", lost)
-    with pytest.raises(ConnectionResetError):
+    with pytest.raises(LostConnection) as raised:
         list(ParquetShard(str(file), "image", 0, 5, 5).items())
+    assert raised.value.item.name == f"{file}#0"

@@ -1,15 +1,20 @@
 import io
+import socket
+import tracemalloc
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import fsspec
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from goen.errors import UsageError
 from goen.gate import Gate
+from goen.scoring import urls
 from goen.scoring.shards import (
     FileShard,
     ParquetShard,
@@ -231,3 +236,55 @@ def test_a_remote_name_that_fsspec_would_take_for_another_file_is_refused(tmp_pa
         assert files(found) == [f"file://{tmp_path}/clean.png"]
         (refused,) = [shard for shard in found if isinstance(shard, UnreadableShard)]
         assert refused.reason == f"file://{tmp_path}/clean.png::evil.png has '::' in its name."
+
+
+# -- hostile sources: errors are rows --------------------------------------------------------------
+
+
+def test_a_dead_url_is_a_row_and_the_rest_is_scored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(urls, "_SECONDS_BETWEEN", 0.0)
+    folder = write_folder(tmp_path / "p", encoded(2))
+    good = sorted(map(str, folder.iterdir()))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        dead = f"http://127.0.0.1:{free.getsockname()[1]}"
+    names = ["/a.png", "/a.tar", "/b.parquet", "/folder", "/*.png", "/c.png?key=1", "/list.txt"]
+    given = [good[0], *(dead + name for name in names), "ftp://127.0.0.1:1/x", good[1]]
+    found = shards(*given)
+    unreadable = [shard.place for shard in found if isinstance(shard, UnreadableShard)]
+    listed = [dead + name for name in ("/b.parquet", "/folder", "/*.png", "/list.txt")]
+    assert unreadable == [*listed, "ftp://127.0.0.1:1/x"]
+    assert files(found) == [good[0], f"{dead}/a.png", f"{dead}/c.png?key=1", good[1]]
+    check_given(given)
+    with pytest.raises(UsageError, match="nope"):
+        check_given([good[0], "nope://x"])
+
+
+def test_one_table_without_images_in_a_list_is_a_row(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"number": [1, 2]}), tmp_path / "no.parquet")
+    good = write_parquet(tmp_path / "good.parquet", encoded(2))
+    (tmp_path / "l.txt").write_text(f"{tmp_path / 'no.parquet'}\n{good}\n")
+    first, second = shards(tmp_path / "l.txt")
+    assert isinstance(first, UnreadableShard)
+    assert "no column of bytes" in first.reason
+    assert isinstance(second, ParquetShard)
+
+
+def test_a_line_without_end_is_cut() -> None:
+    class Endless(io.RawIOBase):
+        left = 1000
+
+        def read(self, size: int = -1) -> bytes:
+            self.left -= 1
+            end = b"" if self.left else b"\nnext.png"
+            return b"x" * size if self.left > 0 else end
+
+    tracemalloc.start()
+    long, last = read_list(Endless())  # type: ignore[arg-type]
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(long) < 1 << 14
+    assert last == "next.png"
+    assert peak < 1 << 20

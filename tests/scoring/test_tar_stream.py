@@ -3,13 +3,17 @@
 import io
 import random
 import tarfile
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from goen.data.images.pixel_format import COLOUR
 from goen.errors import DataCorrupt
+from goen.scoring import pipeline
+from goen.scoring.pipeline import NumberedShard, ScoreSettings, ShardScorer
 from goen.scoring.shards import TarShard
+from tests.gate.test_gate import make_gate
 from tests.image_sources import encoded
 
 BLOCK = 512
@@ -114,3 +118,24 @@ def test_flipped_bytes_end_in_rows(tmp_path: Path) -> None:
                 damaged[rng.randrange(len(damaged))] = rng.randrange(256)
             found = rows(bytes(damaged), tmp_path)
             assert len(found) == 5 or "cannot be read" in found[-1]
+
+
+@pytest.mark.parametrize(
+    ("start", "most"), [(b"", 1), (b"II*\0\x08\0\0\0", 2), (PICTURES["0.png"], 2)]
+)
+def test_large_members_of_small_tars_are_held_once_and_one_at_a_time(
+    start: bytes, most: int, tmp_path: Path
+) -> None:
+    large = 1 << 23
+    members = {f"{n}.tif": start + bytes(large) for n in range(4)}
+    (tmp_path / "a.tar.gz").write_bytes(tar_of(members, "w:gz"))
+    scorer = ShardScorer(make_gate(), ScoreSettings(batch_size=8))
+    shard = TarShard(str(tmp_path / "a.tar.gz"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pipeline, "_BYTES_AT_ONCE", large // 2)
+        tracemalloc.start()
+        found = [row for rows in scorer.rows(NumberedShard(0, shard)) for row in rows]
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert len(found) == 4
+    assert peak < most * large

@@ -21,7 +21,7 @@ from goen.errors import UsageError
 from goen.gate import DEFAULT_GATE
 from goen.io.manifest import JsonObject
 from goen.monitor import MonitorState
-from goen.monitor.feeds import check_folder, follow_folder, read_rows
+from goen.monitor.feeds import FollowedFolder, check_folder, read_rows
 from goen.monitor.keeping import KeptMonitor, MonitorSettings, open_monitor_folder
 from goen.progress import PipeConsole
 from goen.scoring.pipeline import NumberedShard, ScoreSettings, ShardScorer
@@ -53,7 +53,8 @@ def watch_command(
     are added to it; or rows of goen score on standard input. Events are written to standard output
     as JSON lines, and with a row for every image to the folder --out, of which goen report makes a
     page. The command can be killed at any time; the same command continues where it was. A path
-    that was counted before is not counted again.
+    that was counted before is not counted again. A file that cannot be read is tried again when it
+    changes and for a minute after that; unfinished uploads (.part, .tmp, ...) are left alone.
     Exit code 3 on an alarm, 0 if the images ended without one, 2 on an error.
 
     For example: goen watch camera/ --gate runs/digits
@@ -107,14 +108,19 @@ def watch_command(
 def _scored(
     scorer: ShardScorer, folder: Path, kept: KeptMonitor, every: float | None
 ) -> Iterator[list[JsonObject]]:
-    """Rows of the new images of a folder; of arrays as well, if the gate's are not plain colour."""
+    """Rows of the new images of a folder; of arrays as well, if the gate's are not plain colour.
+
+    A file that cannot be read has its row when it is given up.
+    """
     assert kept.journal is not None
     is_new, out = kept.journal.is_new, kept.journal.folder
     arrays = scorer.gate.pixel_format != COLOUR
-    found = follow_folder(folder, is_new, every=every, leave_out=out, arrays=arrays)
-    for number, files in enumerate(found):
+    followed = FollowedFolder(folder, is_new, every=every, leave_out=out, arrays=arrays)
+    for number, files in enumerate(followed):
         shard = FileShard(tuple(map(str, files)))
-        yield [row for rows in scorer.rows(NumberedShard(number, shard)) for row in rows]
+        rows = (row for rows in scorer.rows(NumberedShard(number, shard)) for row in rows)
+        named = zip(files, rows, strict=True)
+        yield [row for f, row in named if row["label"] is not None or followed.gives_up(f)]
 
 
 def _follow(

@@ -289,7 +289,10 @@ def _as_16_bits(images: Tensor) -> Tensor:
 
 
 def digest_tensors(batch: Inputs) -> Digests:
-    """A hash of each input, all its tensors together; floats as float32.
+    """A hash of each input, all its tensors together.
+
+    Floats are float32, unless that would change one of the tensor's values of this input: what is
+    different stays different, and one value is one in every precision.
 
     Example:
         >>> one = digest_tensors({"x": torch.tensor([[1.0], [2.0]]), "n": torch.tensor([1, 2])})
@@ -297,16 +300,25 @@ def digest_tensors(batch: Inputs) -> Digests:
         >>> bool(one[1] == two[0]), bool(one[0] == two[0])
         (True, False)
     """
-    parts: dict[str, NDArray[Any]] = {}
-    for name, part in parts_of(batch).items():
-        values = part.detach().cpu()
-        values = values.float() + 0.0 if values.is_floating_point() else values.to(torch.int64)
-        parts[name] = values.contiguous().numpy()
+    parts = {name: _exact_rows(part.detach().cpu()) for name, part in parts_of(batch).items()}
     digests = bytearray()
     for row in range(count_of(batch)):
         content = hashlib.blake2b(digest_size=DIGEST.itemsize)
-        for name, array in parts.items():
-            content.update(repr((name, array.dtype.str, array.shape[1:])).encode())
-            content.update(array[row].tobytes())
+        for name, (short, long, fits) in parts.items():
+            values = short[row] if fits[row] else long[row]
+            content.update(repr((name, values.dtype.str, values.shape)).encode())
+            content.update(values.tobytes())
         digests += content.digest()
     return np.frombuffer(bytes(digests), dtype=DIGEST)
+
+
+def _exact_rows(values: Tensor) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
+    """Values as float32 and as float64, and of which inputs both are the same; else as int64."""
+    if not values.is_floating_point():
+        whole = values.to(torch.int64).contiguous().numpy()
+        return whole, whole, np.ones(len(whole), dtype=bool)
+    long = values.to(torch.float64) + 0.0  # -0.0 is 0.0
+    short = long.float()
+    same = (short.double() == long) | long.isnan()
+    fits = same.reshape(len(values), math.prod(values.shape[1:])).all(dim=1)
+    return short.contiguous().numpy(), long.contiguous().numpy(), fits.numpy()

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from goen.batch import Inputs, parts_of
 from goen.errors import GoenError, UsageError
+from goen.models.placement import as_called
 
 # What the models of Hugging Face call their images.
 _PIXELS = "pixel_values"
@@ -43,11 +44,12 @@ def call_model(model: nn.Module, inputs: Inputs, keyword: str | None) -> Any:
         inputs: on its device.
         keyword: the name of one tensor; see ``input_keyword``.
     """
-    if isinstance(inputs, dict):
-        return model(**inputs)
-    if isinstance(inputs, Tensor):
-        return model(inputs) if keyword is None else model(**{keyword: inputs})
-    return model(*inputs)
+    with as_called():
+        if isinstance(inputs, dict):
+            return model(**inputs)
+        if isinstance(inputs, Tensor):
+            return model(inputs) if keyword is None else model(**{keyword: inputs})
+        return model(*inputs)
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from goen.features.image_config import from_hugging_face
 from goen.features.importing import import_library, missing_library
 from goen.features.loaded_model import LoadedModel, OwnPreprocess
 from goen.features.preprocess import PreprocessSound
-from goen.features.untrusted_folder import check_config, check_folder, offline
+from goen.features.untrusted_folder import check_config, check_folder, check_size, offline
 from goen.io.json_files import json_object
 from goen.io.manifest import Manifest
 from goen.models.seeding import seeded
@@ -103,8 +103,9 @@ def _auto_class(transformers: ModuleType, config: Any, folder: Path) -> Any:
         known = found if isinstance(found, (tuple, list)) else [found]
         if any(cls is not None and cls.__name__ in named for cls in known):
             return getattr(transformers, auto)
+    held = ", ".join(named)[:200] or "a model without a name"
     raise UsageError(
-        f"{folder} holds {', '.join(named) or 'a model without a name'}, which transformers does "
+        f"{folder} holds {held}, which transformers does "
         "not have among its classifiers of images, sound or text (such as "
         "ViTForImageClassification, Wav2Vec2ForSequenceClassification, "
         "BertForSequenceClassification)."
@@ -114,9 +115,14 @@ def _auto_class(transformers: ModuleType, config: Any, folder: Path) -> Any:
 def _model(auto: Any, config: Any, folder: Path, with_weights: bool) -> nn.Module:
     # Said here, and not by the config: it may name a program to download and run.
     try:
-        return _made(auto, config, folder if with_weights else None, "sdpa")
+        return _checked(auto, config, folder, with_weights, "sdpa")
     except (ValueError, ImportError):  # a model that has attention of its own only
-        return _made(auto, config, folder if with_weights else None, "eager")
+        return _checked(auto, config, folder, with_weights, "eager")
+
+
+def _checked(auto: Any, config: Any, folder: Path, with_weights: bool, attention: str) -> nn.Module:
+    check_size(lambda: _made(auto, config, None, attention), folder)
+    return _made(auto, config, folder if with_weights else None, attention)
 
 
 def _made(auto: Any, config: Any, folder: Path | None, attention: str) -> nn.Module:

@@ -4,10 +4,13 @@ transformers hands some fields of ``config.json`` to functions that open files, 
 them. Such fields are refused here, before a model is made.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any
+
+import torch
+from torch import nn
 
 from goen.errors import ArtifactError, UsageError
 from goen.features.importing import import_library
@@ -26,6 +29,12 @@ _ELSEWHERE = frozenset(
         "transformers_weights",
     }
 )
+# A whole number in a config: vocabularies have less than a million, contexts a few millions.
+_LARGEST, _MOST_LAYERS = 20_000_000, 2_000
+_COUNTS_LAYERS = ("layer", "layers", "depth", "depths", "blocks")
+# Bytes of a model in float32: its weights may be of 8 bits, and some shared. Without any weights
+# beside its config, which a gate has itself, it may have two billion parameters.
+_TIMES_WEIGHTS, _SMALL_MODEL, _LARGEST_MODEL = 8, 1 << 26, 1 << 33
 # Configs whose model is one of timm: with this name alone, and not within another config.
 _TIMM_CLASSIFIER, _TIMM = "timm_wrapper", frozenset({"timm_wrapper", "timm_backbone"})
 
@@ -35,8 +44,8 @@ def check_folder(folder: Path) -> None:
 
     Raises:
         UsageError: quantised weights, or an adapter without its model.
-        ArtifactError: a config that names files or weights elsewhere, or an index of weights that
-            does.
+        ArtifactError: a config that names files or weights elsewhere or has enormous numbers, or
+            an index of weights that names files elsewhere.
     """
     content = json_object(folder / "config.json")
     if _holds(content, "quantization_config"):
@@ -56,8 +65,60 @@ def check_folder(folder: Path) -> None:
                 "addresses that it names; goen opens the folder alone. Remove the field if the "
                 "model does not need it."
             )
+    check_numbers(content, folder)
     if (folder / _INDEX).is_file():
         _check_index(folder)
+
+
+def check_numbers(content: object, folder: Path, name: str = "") -> None:
+    """Refuse sizes that no model has: a number in a config may ask for all memory, or for years.
+
+    Args:
+        content: of ``config.json``, or a part of it.
+        folder: where it comes from.
+        name: of the field that holds the part.
+
+    Raises:
+        ArtifactError: a whole number that is too large.
+    """
+    if isinstance(content, Mapping):
+        for field, value in content.items():
+            check_numbers(value, folder, str(field))
+    elif isinstance(content, list):
+        for value in content:
+            check_numbers(value, folder, name)
+    elif isinstance(content, int):
+        most = _MOST_LAYERS if name.endswith(_COUNTS_LAYERS) else _LARGEST
+        if abs(content) > most:
+            raise ArtifactError(
+                f"{folder}/config.json has {name:.80} = {content!s:.40}; at most {most:,} is read."
+            )
+
+
+def check_size(make: Callable[[], nn.Module], folder: Path) -> None:
+    """Refuse a config of a model that is far larger than the weights beside it.
+
+    Args:
+        make: the model, on torch's meta device, where it takes no memory.
+        folder: with its weights, or with none.
+
+    Raises:
+        ArtifactError: it is larger.
+    """
+    try:
+        with torch.device("meta"):
+            model = make()
+    except Exception:  # whoever makes it in earnest gets the reason
+        return
+    tensors = [*model.parameters(), *model.buffers()]
+    needed = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    weights = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    most = _TIMES_WEIGHTS * weights + _SMALL_MODEL if weights else _LARGEST_MODEL
+    if needed > most:
+        raise ArtifactError(
+            f"{folder}/config.json describes a model of {needed:,} bytes, and its weights have "
+            f"{weights:,}. Is it the config of another model?"
+        )
 
 
 def check_config(config: Any, folder: Path) -> None:

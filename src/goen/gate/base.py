@@ -231,7 +231,11 @@ class BaseGate:
     def _nearest(self, outputs: Outputs, count: int) -> list[NearestImages]:
         """Those of each image; none of an image for which the network's outputs are not finite."""
         finite, features = finite_rows(outputs, self.detector), self.detector.features
-        places = torch.arange(len(outputs)) if finite is None else torch.nonzero(finite).flatten()
+        places = (
+            torch.arange(len(outputs), device="cpu")
+            if finite is None
+            else torch.nonzero(finite).flatten()
+        )
         found: list[NearestImages] = [dict.fromkeys(features, ()) for _ in range(len(outputs))]
         for layer, near in self.detector.nearest(outputs[places], count).items():
             columns = (near.numbers.tolist(), near.labels.tolist(), near.distances.tolist())
@@ -306,7 +310,7 @@ class BaseGate:
     def threshold_tensor(self) -> Tensor:
         """The threshold as a tensor: ``()``, or ``(C,)`` of each predicted class."""
         values = self.class_thresholds if self.per_class else np.float64(self.threshold)
-        return torch.as_tensor(values, dtype=torch.float64)
+        return torch.as_tensor(values, dtype=torch.float64, device="cpu")
 
     @torch.no_grad()
     def _predict(self, outputs: Outputs) -> Prediction:
@@ -374,7 +378,10 @@ class BaseGate:
         if isinstance(self.network, Precomputed):
             outputs = self.outputs(renamed(as_features(outputs), self.network.widths))
         elif not isinstance(outputs, Outputs):
-            parts = {name: torch.as_tensor(part) for name, part in as_features(outputs).items()}
+            parts = {
+                name: torch.as_tensor(part, device="cpu")
+                for name, part in as_features(outputs).items()
+            }
             if "logits" not in parts:
                 raise UsageError("The outputs of this gate's network are features and logits.")
             outputs = Outputs(parts.pop("logits"), parts)
@@ -398,8 +405,8 @@ class BaseGate:
 
     def p_values(self, score: Floats, label: NDArray[np.int64]) -> Floats:
         """Of scores ``(N,)``: against all held-out scores, or those of the same class."""
-        lowest = torch.tensor(score) - self.reference.tolerance
-        return compare(lowest, torch.tensor(label), self.reference).numpy()
+        lowest = torch.tensor(score, device="cpu") - self.reference.tolerance
+        return compare(lowest, torch.tensor(label, device="cpu"), self.reference).numpy()
 
 
 def _read_only(values: Hashes) -> Hashes:

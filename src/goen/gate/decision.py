@@ -41,11 +41,11 @@ class Reference:
         cls, detector: Detector, held_out: HeldOut, *, per_class: bool, tolerance: float
     ) -> "Reference":
         """These held-out images, in double precision."""
-        scores = torch.tensor(held_out.scores)
-        labels = torch.tensor(held_out.labels) if per_class else None
+        scores = torch.tensor(held_out.scores, device="cpu")
+        labels = torch.tensor(held_out.labels, device="cpu") if per_class else None
         columns: tuple[torch.return_types.sort, ...] = ()
         if held_out.cues is not None:
-            upwards = torch.tensor(held_out.cues) * scores.new_tensor(detector.cue_directions)
+            upwards = scores.new_tensor(held_out.cues) * scores.new_tensor(detector.cue_directions)
             columns = tuple(column.sort() for column in upwards.unbind(dim=1))
         steps, groups = held_out.p_value_steps, held_out.groups
         return cls(
@@ -53,10 +53,12 @@ class Reference:
             labels,
             tuple(column.values for column in columns),
             scores.new_tensor(tolerance),
-            None if steps is None else torch.tensor(steps),
+            None if steps is None else scores.new_tensor(steps),
             ()
             if groups is None
-            else tuple(torch.tensor(p_value_steps(groups[c.indices.numpy()])) for c in columns),
+            else tuple(
+                scores.new_tensor(p_value_steps(groups[c.indices.numpy()])) for c in columns
+            ),
         )
 
 

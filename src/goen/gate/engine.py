@@ -30,6 +30,7 @@ from goen.gate.export.comparison import (
 )
 from goen.gate.export.conversion import convert, open_session, require_onnx, run_session, trace
 from goen.gate.export.traceable import input_names, tensor_example
+from goen.models.placement import full_precision
 from goen.outputs import Outputs
 
 _log = getLogger(__name__)
@@ -133,6 +134,7 @@ def _example(gate: BaseGate) -> tuple[Inputs, Any]:
     return images, {0: torch.export.Dim("count")}
 
 
+@full_precision()
 def choose_engine(gate: AnyGate, engine: EngineOption, images: Arrays | None = None) -> AnyGate:
     """The same gate with its network run by another engine.
 

@@ -1,6 +1,7 @@
 """Artifacts on disk: tensors as safetensors, everything else as JSON beside them, no pickle."""
 
 import json
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,8 @@ from goen.io.tensors import Tensors, read_tensors
 
 FORM = 2
 _TENSORS, _MANIFEST = "tensors.safetensors", "manifest.json"
+# Seconds in which a folder that is replaced is there again; two renames take a millisecond.
+_BETWEEN_RENAMES = 0.05
 FIELDS = ("kind", "form", "tensors_sha256", "versions")
 """The fields of every manifest; what else there is depends on its kind."""
 
@@ -82,9 +85,31 @@ def _as_bytes(manifest: JsonObject, kind: str) -> bytes:
 def load_artifact(folder: Path, kind: str) -> tuple[Tensors, Manifest]:
     """The tensors and the manifest of an artefact, checked to be whole and of this kind.
 
+    One that was replaced while it was read is read again, once.
+
     Raises:
         ArtifactError: it is not there, not whole, of another kind or of another version's form.
     """
+    before = _identity(folder)
+    try:
+        return _read_artifact(folder, kind)
+    except ArtifactError:
+        if before is not None and before == _identity(folder):
+            raise
+    time.sleep(_BETWEEN_RENAMES)
+    return _read_artifact(folder, kind)
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    """Another one for another folder of this name; ``None`` if there is none."""
+    try:
+        status = folder.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns
+
+
+def _read_artifact(folder: Path, kind: str) -> tuple[Tensors, Manifest]:
     manifest, path = read_manifest(folder, kind), folder / _TENSORS
     try:
         return read_tensors(path, manifest.text("tensors_sha256")), manifest

@@ -1,7 +1,8 @@
 """Where a model is, what it computes in, and evaluation mode that leaves no trace."""
 
 from collections.abc import Iterator, MutableMapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextvars import ContextVar
 from itertools import chain
 from threading import Lock
 from typing import Any, TypeAlias, TypeGuard, cast
@@ -21,6 +22,8 @@ Example: TypeAlias = Inputs | NDArray[Any] | Sequence[int]
 # Each part that is in use: how many use it, and the mode it was in before the first.
 _in_use: MutableMapping[nn.Module, tuple[int, bool]] = WeakKeyDictionary()
 _lock = Lock()
+# Where the caller's new tensors are, while goen's own are on the CPU.
+_default: ContextVar[torch.device | None] = ContextVar("default device", default=None)
 # The devices that autocast may be on for.
 _CASTING = ("cpu", "cuda", "mps", "xpu")
 
@@ -62,13 +65,24 @@ def full_precision() -> Iterator[None]:
     """Turn autocast off, if the caller's thread has it on, and on again afterwards.
 
     Under autocast distances would be computed in 16 bits, and a gate would be compared with
-    held-out scores that were computed otherwise.
+    held-out scores that were computed otherwise. New tensors are on the CPU, wherever the caller
+    has them (``torch.set_default_device``); those of a user's own model are in ``as_called``.
     """
     with ExitStack() as stack:
         for kind in _CASTING:
             if torch.is_autocast_enabled(kind):
                 stack.enter_context(torch.autocast(kind, enabled=False))
+        default = torch.get_default_device()
+        if default.type != "cpu":
+            stack.enter_context(torch.device("cpu"))
+            stack.callback(_default.reset, _default.set(default))
         yield
+
+
+def as_called() -> AbstractContextManager[object]:
+    """Within ``full_precision``: new tensors where the caller has them, for the caller's model."""
+    default = None if torch.compiler.is_compiling() else _default.get()
+    return nullcontext() if default is None else default
 
 
 def find_device(name: str) -> torch.device:

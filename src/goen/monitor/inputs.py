@@ -197,7 +197,7 @@ def held_out_values(gate: Gate) -> dict[str, Floats]:
             "This gate was saved without the cues of its held-out images, which a monitor needs. "
             "Fit it again, or give held-out scores to Monitor.from_scores."
         )
-    values = {SCORE: gate.detector.score_cues(torch.tensor(cues)).numpy()}
+    values = {SCORE: gate.detector.score_cues(torch.tensor(cues, device="cpu")).numpy()}
     values |= dict(zip(gate.detector.cue_names, cues.T, strict=True))
     if gate.held_out.labels is not None:
         values[CLASS] = class_values(gate.held_out.labels, gate.classes)

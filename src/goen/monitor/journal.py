@@ -26,13 +26,14 @@ class Journal:
         gate: the name of the monitor's gate, for people.
 
     Attributes:
-        unreadable: how many files could not be read.
+        unreadable: how many files could not be read, and have not been read since.
     """
 
     def __init__(self, folder: Path, gate: str) -> None:
         self.folder, self.gate = folder, gate
         self.unreadable = 0
         self._seen: set[int] = set()
+        self._unread: set[int] = set()
         self._sizes = {IMAGES: 0, EVENTS: 0}
 
     def begin(self) -> None:
@@ -64,9 +65,11 @@ class Journal:
         self._sizes = {name: int(saved.number(name)) for name in self._sizes}
         for name, size in self._sizes.items():
             _cut(self.folder / name, size)
+            kept = self._seen if name == IMAGES else self._unread
             for row in read_json_lines(self.folder / name):
                 if "path" in row:
-                    self._seen.add(_hash(row.text("path")))
+                    kept.add(_hash(row.text("path")))
+        self._unread -= self._seen
 
     def to_json(self) -> JsonObject:
         """What a state holds of the journal."""
@@ -78,6 +81,8 @@ class Journal:
 
     def fresh(self, rows: Sequence[JsonObject]) -> list[JsonObject]:
         """The rows whose path is new, and those without a path.
+
+        A file that could not be read is on record once; it is new when it can be read.
 
         Raises:
             UsageError: a path that is not text.
@@ -91,6 +96,8 @@ class Journal:
                 )
             if path is not None and (not self.is_new(path) or path in here):
                 continue
+            if path is not None and row.get("label") is None and _hash(path) in self._unread:
+                continue
             here.add(path)
             fresh.append(row)
         return fresh
@@ -103,7 +110,15 @@ class Journal:
         """
         for name, rows in ((IMAGES, images), (EVENTS, events)):
             self._sizes[name] = _append(self.folder / name, rows, self._sizes[name])
-            self._seen |= {_hash(str(row["path"])) for row in rows if row.get("path") is not None}
+        counted, unread = _paths(images), _paths(events)
+        self.unreadable += sum(event["event"] == "unreadable" for event in events)
+        self.unreadable -= len(counted & self._unread)
+        self._seen |= counted
+        self._unread = (self._unread | unread) - counted
+
+
+def _paths(rows: Sequence[JsonObject]) -> set[int]:
+    return {_hash(str(row["path"])) for row in rows if row.get("path") is not None}
 
 
 def _append(file: Path, rows: Sequence[JsonObject], size: int) -> int:

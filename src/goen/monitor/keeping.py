@@ -223,7 +223,6 @@ class KeptMonitor:
             for row in fresh
             if row.get("label") is None
         ]
-        journal.unreadable += len(events)
         events += self._changes(before, state)
         self._record([*_image_rows(readable, state)], events)
         return events

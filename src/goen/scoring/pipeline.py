@@ -32,7 +32,7 @@ from goen.models.placement import find_device
 from goen.outputs import Outputs
 from goen.progress import bar
 from goen.scoring.rows import RowCounts, rows_of_read, unreadable_row
-from goen.scoring.shards import Item, Shard, TensorRow, TensorShard
+from goen.scoring.shards import Item, LostConnection, Shard, TensorRow, TensorShard
 from goen.scoring.sources import Sources
 
 DEFAULT_BATCH_SIZE = 128
@@ -282,10 +282,8 @@ class ShardScorer:
     def rows(self, task: NumberedShard) -> Iterator[list[ScoreRow]]:
         """The rows of a shard, a batch at a time, in the order of its inputs.
 
-        If the connection to its file is lost, it is read again, up to where it was.
-
-        Raises:
-            OSError: the connection was lost again and again.
+        If the connection to its file is lost, it is read again, up to where it was; if it is lost
+        again and again, one row stands for the rest.
         """
         done = 0
         try:
@@ -346,6 +344,7 @@ class ShardScorer:
             names.append(item.name)
             waiting.append(item)
             held += item.bytes_held
+            del item  # its content goes before the next is read
             if held >= _BYTES_AT_ONCE:
                 read += apply(self._decoded, waiting)
                 waiting, held = [], 0
@@ -361,15 +360,17 @@ class ShardScorer:
 
 
 def _items(shard: Shard) -> Iterator[Item]:
-    """The inputs of a shard; if the connection to its file is lost, it is read again."""
+    """The inputs of a shard; if the connection to its file is lost, it is read again, twice."""
     done = 0
     for seconds in (*_WAITS, None):
         try:
             for item in islice(shard.items(), done, None):
-                yield item
                 done += 1
+                yield item
+                del item  # its content goes before the next is read
             return
-        except (ConnectionError, TimeoutError):
+        except LostConnection as error:
             if seconds is None:
-                raise
+                yield error.item
+                return
             time.sleep(seconds)

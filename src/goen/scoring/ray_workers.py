@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from logging import getLogger
+from tempfile import TemporaryDirectory, gettempdir
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -45,6 +46,8 @@ _RETRIES = 2
 _WAITING = 4
 # Rows on their way: a shard of 4,096 images has less than 2 MB. Ray takes a third of the memory.
 _OBJECT_STORE = 1 << 28
+# Of the folder above Ray's, in bytes: the path of a socket has at most 107.
+_LONGEST_PLACE = 12
 
 
 @dataclass(frozen=True)
@@ -194,23 +197,32 @@ def connected(workers: RayWorkers, threads: int = 1) -> Iterator[bool]:
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     stop, own_print = signal.getsignal(signal.SIGTERM), builtins.print
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about its own future, on every start
-        if workers.cluster is not None:
-            ray.init(address=workers.cluster, **_QUIET)
-        else:
-            _start_here(ray, workers.count * threads)
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, stop)  # Ray has put its own there
-    try:
-        yield workers.cluster is None
-    finally:
-        ray.shutdown()
-        builtins.print = own_print  # Ray may have put its own there, too
+    with _private_folder() as folder:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about its own future, on every start
+            if workers.cluster is not None:
+                ray.init(address=workers.cluster, **_QUIET)
+            else:
+                _start_here(ray, workers.count * threads, folder)
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, stop)  # Ray has put its own there
+        try:
+            yield workers.cluster is None
+        finally:
+            ray.shutdown()
+            builtins.print = own_print  # Ray may have put its own there, too
 
 
-def _start_here(ray: ModuleType, cores: int) -> None:
-    """Start a Ray to which only this machine can connect."""
+def _private_folder() -> TemporaryDirectory[str]:
+    """For the folder of Ray, to which Ray gives everybody the right to write."""
+    place = os.environ.get("RAY_TMPDIR", gettempdir())
+    if len(os.fsencode(place)) > _LONGEST_PLACE:
+        place = "/tmp"
+    return TemporaryDirectory(prefix="goen-ray-", dir=place, ignore_cleanup_errors=True)
+
+
+def _start_here(ray: ModuleType, cores: int, folder: str) -> None:
+    """Start a Ray to which only this machine can connect, with its own folder in this one."""
     # Ray takes an address of the network in place of a loopback address, unless it is told that
     # there are no clusters; this is read when Ray is imported, and again by its own processes.
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
@@ -221,6 +233,7 @@ def _start_here(ray: ModuleType, cores: int) -> None:
         include_dashboard=False,
         object_store_memory=_OBJECT_STORE,
         _node_ip_address=_LOOPBACK,
+        _temp_dir=f"{folder}/r",
         **_QUIET,
     )
     address = ray.util.get_node_ip_address()

@@ -11,7 +11,8 @@ from dataclasses import dataclass, fields
 from hashlib import sha256
 from itertools import accumulate
 from pathlib import Path, PurePosixPath
-from shutil import copyfileobj
+from shutil import disk_usage
+from tarfile import TarFile, TarInfo
 from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO, Protocol
 
@@ -21,18 +22,30 @@ from numpy.typing import NDArray
 from goen.data.feature_files import read_features, read_tensor_file
 from goen.data.images.array_files import read_stack
 from goen.data.images.decoding import MAX_PIXELS, read_image, resize_image
-from goen.data.images.formats import SUFFIXES
+from goen.data.images.formats import HEAD_BYTES, SUFFIXES, begins_like_format
 from goen.data.images.pixel_format import PixelFormat, Pixels
 from goen.errors import DataCorrupt, DataError, ExtraMissing, UsageError
 from goen.io.files import printable
 from goen.scoring.tar_stream import open_tar, require_end
-from goen.scoring.urls import MOST_BYTES, is_url, open_url, read_url
+from goen.scoring.urls import (
+    MOST_BYTES,
+    TooMuch,
+    is_lost,
+    is_url,
+    open_url,
+    read_at_most,
+    read_url,
+    tried,
+    url_name,
+)
 
 _IMAGE_COLUMN = "image"
-# Images whose encoded content is taken from a file at once. Few: a small file may name one large
-# content many times.
-_ROWS_AT_ONCE = 4
+# Images whose encoded content is taken from a file at once. One, which costs 50 µs: a small file
+# may name one large content many times.
+_ROWS_AT_ONCE = 1
 _BUFFER = 1 << 20
+# Of a file of arrays behind a URL, which is copied to this machine.
+_MOST_COPIED = 1 << 36
 # Of a stack, images that are read at once.
 _IMAGES_AT_ONCE = 128
 
@@ -103,8 +116,20 @@ class Shard(Protocol):
         """The inputs. What cannot be read is an item with its error.
 
         Raises:
-            OSError: the connection to a remote file was lost.
+            LostConnection: that to a remote file.
         """
+
+
+class LostConnection(Exception):  # noqa: N818  (as the built-in ones are named)
+    """The connection to the file of a shard was lost; it may be read again.
+
+    Attributes:
+        item: in place of what follows, if it is not.
+    """
+
+    def __init__(self, item: Item) -> None:
+        super().__init__(item.name)
+        self.item = item
 
 
 class Described:
@@ -161,13 +186,23 @@ class TarShard(Described):
                     path = PurePosixPath(last)
                     is_image = path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
                     if member.isreg() and is_image:
-                        file = tar.extractfile(member) if member.size <= MOST_BYTES else None
-                        content = None if file is None else file.read()
-                        yield content_item(f"{self.place}#{last}", content)
+                        yield content_item(f"{self.place}#{last}", _image_content(tar, member))
                     tar.members = []  # type: ignore[attr-defined]  # it would remember all of them
                 require_end(tar)
         except Exception as error:  # what tarfile and decompressors raise for damage has no end
             yield rest_item(f"{self.place}#{last}", error)
+
+
+def _image_content(tar: TarFile, member: TarInfo) -> bytes | None:
+    """The content of a member, only its beginning if that is of no image; ``None`` if too large.
+
+    A tar of a few megabytes may have members of gigabytes.
+    """
+    file = tar.extractfile(member) if member.size <= MOST_BYTES else None
+    if file is None:
+        return None
+    head = read_at_most(file, HEAD_BYTES)
+    return read_at_most(file, member.size, head) if begins_like_format(head) else head
 
 
 @dataclass(frozen=True)
@@ -240,14 +275,12 @@ class ParquetShard(Described):
         return self.stop - self.start
 
     def items(self) -> Iterator[Item]:
-        import pyarrow as pa
-
         number = self.start
         try:
             for content in self._contents():
                 yield content_item(f"{self.place}#{number}", content)
                 number += 1
-        except (pa.ArrowException, OSError) as error:
+        except Exception as error:  # pyarrow's for damage, and each protocol's own
             yield rest_item(f"{self.place}#{number}", error)
 
     def _contents(self) -> Iterator[object]:
@@ -313,13 +346,20 @@ def local_copy(place: str) -> Iterator[Path]:
         yield Path(place)
         return
     with TemporaryDirectory(prefix="goen-") as folder:
-        copy = Path(folder, PurePosixPath(place).name)
-        try:
-            with open_url(place) as source, copy.open("wb") as target:
-                copyfileobj(source, target)
-        except FileNotFoundError as error:
-            raise DataCorrupt(f"{place} does not exist.") from error
+        copy = Path(folder, PurePosixPath(url_name(place)).name)
+        tried(place, "copied", lambda: _copy(place, copy))
         yield copy
+
+
+def _copy(url: str, target: Path) -> None:
+    """Write what is behind a URL to a file, if there is room for it and as much again."""
+    left = min(_MOST_COPIED, disk_usage(target.parent).free // 2)
+    with open_url(url) as source, target.open("wb") as file:
+        while part := source.read(_BUFFER):
+            left -= len(part)
+            if left < 0:
+                raise TooMuch(f"it is larger than {_MOST_COPIED:,} bytes, or half of the free disk")
+            file.write(part)
 
 
 def content_item(name: str, content: object) -> Item:
@@ -335,9 +375,10 @@ def rest_item(name: str, error: Exception) -> Item:
 
     A connection that was lost is no damage: it raises, and the shard is read again.
     """
-    if isinstance(error, (ConnectionError, TimeoutError)):
-        raise error
-    return Item(name, DataCorrupt(f"{name} and what follows cannot be read: {error}."))
+    item = Item(name, DataCorrupt(f"{name} and what follows cannot be read: {error}."))
+    if is_lost(error):
+        raise LostConnection(item) from error
+    return item
 
 
 def parquet_shards(
@@ -359,12 +400,17 @@ def parquet_shards(
         import pyarrow.parquet as pq
     except ImportError as error:
         raise ExtraMissing("Parquet needs pyarrow: pip install 'goen[parquet]'.") from error
-    try:
+
+    def head() -> tuple["pa.Schema", int]:
         with open_place(place) as file, pq.ParquetFile(file) as table:
-            schema, total = table.schema_arrow, table.metadata.num_rows
-    except (ConnectionError, TimeoutError):
-        raise
-    except (pa.ArrowException, OSError) as error:
+            return table.schema_arrow, table.metadata.num_rows
+
+    try:
+        schema, total = tried(place, "read", head) if is_url(place) else head()
+    except DataCorrupt as error:
+        yield UnreadableShard(place, str(error))
+        return
+    except Exception as error:  # what a damaged file makes pyarrow raise has no end
         yield UnreadableShard(place, f"{place} cannot be read: {error}.")
         return
     kinds = {field.name: field.type for field in schema}

@@ -21,9 +21,10 @@ from goen.data.images.finding import (
     find_images,
     looks_like_image,
 )
+from goen.data.images.formats import SUFFIXES
 from goen.data.images.pixel_format import COLOUR
 from goen.data.input_spec import ImageInputs
-from goen.errors import DataError, UsageError
+from goen.errors import DataCorrupt, DataError, ExtraMissing, UsageError
 from goen.features.precomputed import Precomputed
 from goen.gate.gate import Gate
 from goen.io.arrays import ARRAY_SUFFIXES
@@ -38,14 +39,18 @@ from goen.scoring.shards import (
     open_place,
     parquet_shards,
 )
-from goen.scoring.urls import find_urls, is_url
+from goen.scoring.urls import check_protocol, find_urls, is_url, url_name
 
 STANDARD_INPUT = "-"
 DEFAULT_SHARD_SIZE = 4096
 _PARQUET = (".parquet", ".pq")
 _TARS = (".tar", ".tar.gz", ".tgz")
 _LISTS = (".txt", ".lst")
+# A URL that ends so is that of a file, and its server is not asked whether it is a folder.
+_FILES = (*SUFFIXES, *_PARQUET, *_TARS, *ARRAY_SUFFIXES, *TENSOR_SUFFIXES)
 _HEAD = 1 << 16
+# Of a line of a list: more than any path or URL has.
+_LONGEST_NAME = 1 << 13
 
 
 def takes_tensors(gate: Gate) -> bool:
@@ -54,13 +59,18 @@ def takes_tensors(gate: Gate) -> bool:
 
 
 def check_given(given: Sequence[str]) -> None:
-    """Raise a UsageError if nothing of what is given is there: a path among others is a row."""
+    """Raise a UsageError if nothing of what is given is there: a path among others is a row.
+
+    Also for a URL whose protocol is not known here; in a list it is a row.
+    """
     if [*given].count(STANDARD_INPUT) > 1:
         raise UsageError("Standard input can be read once: give - once.")
     if not given:
         raise UsageError("Name the images or folders to score.")
     if not any(p == STANDARD_INPUT or is_url(p) or os.path.lexists(p) for p in given):
         raise UsageError(f"{printable(given[0])} does not exist.")
+    for place in filter(is_url, given):
+        check_protocol(place)
 
 
 @dataclass
@@ -98,8 +108,8 @@ class Sources:
         image is found.
 
         Raises:
-            UsageError: nothing to score, a URL or folder that cannot be listed, or no column of
-                images.
+            UsageError: nothing to score, a folder of this machine that cannot be listed, or no
+                column of images.
         """
         inputs = self.gate.inputs
         arrays = isinstance(inputs, ImageInputs) and inputs.pixel_format != COLOUR
@@ -142,20 +152,18 @@ class Sources:
         self._entered, self._arrays = False, arrays
         for place in self.given:
             if place == STANDARD_INPUT and self.stdin is not None:
-                yield from self._listed(self.stdin)
+                yield from self._listed(read_list(self.stdin))
             elif _is_named(place, _LISTS):
                 try:
-                    with open_place(place) as file:
-                        yield from self._listed(file)
-                except OSError as error:
-                    reason = f"The list {printable(place)} cannot be read: {error}."
-                    raise UsageError(reason) from error
+                    yield from self._listed(_lines(place))
+                except DataCorrupt as error:
+                    yield UnreadableShard(place, str(error))
             else:
                 yield from self._within(place)
 
-    def _listed(self, file: BinaryIO) -> Iterator[str | Shard]:
+    def _listed(self, places: Iterable[str]) -> Iterator[str | Shard]:
         """Without files of a folder that was named before them, as ``find FOLDER`` prints them."""
-        for place in read_list(file):
+        for place in places:
             path = Path(place)
             found_before = (
                 self._entered
@@ -169,8 +177,10 @@ class Sources:
     def _within(self, place: str) -> Iterator[str | Shard]:
         """A file, or those in a folder or behind a URL."""
         if is_url(place):
-            for found in find_urls(place):
-                if "::" in found and found != place:
+            for found, error in find_urls(place, _FILES):
+                if error is not None:
+                    yield UnreadableShard(found, error)
+                elif "::" in found and found != place:
                     # fsspec would open another file: what it takes for a chain of file systems.
                     yield UnreadableShard(found, f"{printable(found)} has '::' in its name.")
                 else:
@@ -201,12 +211,23 @@ class Sources:
         elif _is_named(place, _TARS):
             yield TarShard(place)
         elif _is_named(place, _PARQUET):
-            yield from parquet_shards(place, self.column, self.shard_size)
+            yield from self._parquet(place)
         elif is_stack(place):
             wanted = self.gate.pixel_format
             yield StackShard(place, wanted.channels, wanted.bits)
         else:
             yield place
+
+    def _parquet(self, place: str) -> Iterator[Shard]:
+        """A file without the column is an error if it is given, and a row if it is found."""
+        try:
+            yield from parquet_shards(place, self.column, self.shard_size)
+        except ExtraMissing:
+            raise
+        except UsageError as error:
+            if place in self.given:
+                raise
+            yield UnreadableShard(place, str(error))
 
 
 def _check_not_written(place: str, output: Path) -> None:
@@ -220,7 +241,7 @@ def _check_not_written(place: str, output: Path) -> None:
 
 def is_stack(place: str) -> bool:
     """Whether a file holds a stack of images; not if it cannot be read. One far away does."""
-    if not place.lower().endswith(tuple(ARRAY_SUFFIXES)):
+    if not (url_name(place) if is_url(place) else place).lower().endswith(tuple(ARRAY_SUFFIXES)):
         return False
     try:
         return is_url(place) or read_array_header(Path(place), place, MAX_PIXELS).is_stack
@@ -228,8 +249,31 @@ def is_stack(place: str) -> bool:
         return False
 
 
+def _lines(place: str) -> Iterator[str]:
+    """The paths of a list in a file.
+
+    Raises:
+        UsageError: a file of this machine that cannot be read, or is an image.
+        DataCorrupt: behind a URL, what cannot be read.
+    """
+    try:
+        with open_place(place) as file:
+            yield from read_list(file)
+    except UsageError:
+        raise
+    except Exception as error:  # each protocol has exceptions of its own
+        reason = f"The list {printable(place)} cannot be read: {error}."
+        if is_url(place):
+            raise DataCorrupt(reason) from error
+        if isinstance(error, OSError):
+            raise UsageError(reason) from error
+        raise
+
+
 def read_list(file: BinaryIO) -> Iterator[str]:
     """The paths of a list: one per line, or, if a NUL is near its beginning, each up to a NUL.
+
+    Of a line that is longer than any path only the beginning is given.
 
     Raises:
         UsageError: it is an image, not a list.
@@ -246,10 +290,13 @@ def read_list(file: BinaryIO) -> Iterator[str]:
     for block in chain([head], iter(lambda: file.read(_HEAD), b"")):
         *names, left = (left + block).split(end)
         yield from (os.fsdecode(name) for n in names if (name := n.removesuffix(beyond)))
+        left = left[:_LONGEST_NAME]
     if last := left.removesuffix(beyond):
         yield os.fsdecode(last)
 
 
 def _is_named(place: str, ends: tuple[str, ...]) -> bool:
     """Whether a place is named so, and is no image under that name."""
-    return place.lower().endswith(ends) and (is_url(place) or not begins_as_image(Path(place)))
+    if is_url(place):
+        return url_name(place).lower().endswith(ends)
+    return place.lower().endswith(ends) and not begins_as_image(Path(place))

@@ -359,3 +359,13 @@ def test_many_classes_with_few_rows_or_none(has_logits: bool, tmp_path: Path) ->
     again = goen.load(tmp_path / "gate").predict_outputs(given(around(new, 11)))
     assert np.array_equal(again.score, found.score)
     assert np.array_equal(again.label, found.label)
+
+
+def test_rows_that_only_float64_tells_apart_are_no_leak() -> None:
+    base = np.random.default_rng(0).normal(size=(120, 3))
+    beside = base * (1 + 2**-40)
+    assert np.array_equal(base.astype(np.float32), beside.astype(np.float32))
+    gate = Gate.fit_outputs(base, np.arange(120) % 2, beside)
+    assert sum(map(len, gate.image_hashes.values())) == 240
+    with pytest.raises(LeakError, match="120 of its 120"):
+        Gate.fit_outputs(base, np.arange(120) % 2, base.copy())

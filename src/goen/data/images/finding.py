@@ -4,7 +4,7 @@ import io
 import os
 import stat
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from PIL import Image
@@ -23,6 +23,7 @@ def find_images(
     passed: set[str] | None = None,
     *,
     arrays: bool = False,
+    refused: Callable[[OSError], None] | None = None,
 ) -> Iterator[Path]:
     """All images below a folder, sorted within each folder.
 
@@ -36,9 +37,10 @@ def find_images(
         passed: absolute paths of files to pass over, and of the folders that were entered, which
             several calls may share.
         arrays: whether NPY and NPZ files are images, too.
+        refused: is told of a folder that may not be read, which is then passed over.
 
     Raises:
-        UsageError: a folder that may not be read.
+        UsageError: a folder that may not be read, if nobody is told of it.
     """
     counted = Counter[str]() if skipped is None else skipped
     seen = set[str]() if passed is None else passed
@@ -46,6 +48,8 @@ def find_images(
     def refuse(error: OSError) -> None:
         if isinstance(error, FileNotFoundError) and error.filename != str(folder):
             return  # it was there a moment ago: whoever tidies up does not stop the search
+        if refused is not None:
+            return refused(error)
         raise UsageError(f"{error.filename} cannot be read: {error.strerror}.") from error
 
     for place, folders, files in os.walk(folder, followlinks=True, onerror=refuse):

@@ -16,6 +16,9 @@ SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", "
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """What is decoded, in Pillow's names; a phone's MPO is a JPEG. One format per suffix above."""
 
+HEAD_BYTES = 16
+"""By which Pillow tells formats."""
+
 IMAGE_SIDES = (256, 257)
 """The tags of a TIFF file that give its width and height as they are stored."""
 
@@ -41,6 +44,14 @@ def open_image(file: Path | BinaryIO) -> Image.Image:
         UnidentifiedImageError: it is of no such format.
     """
     return Image.open(file, formats=FORMATS)
+
+
+def begins_like_format(head: bytes) -> bool:
+    """Whether the first ``HEAD_BYTES`` of a file are those of one of ``FORMATS``: Pillow's test."""
+    Image.init()
+    accepts = (Image.OPEN[name][1] for name in FORMATS)
+    # A head that is cut short is none; Pillow looks at its second byte, if its first fits.
+    return len(head) == HEAD_BYTES and any(bool(accept and accept(head)) for accept in accepts)
 
 
 def pixels_at_once(image: Image.Image) -> int:

@@ -53,11 +53,13 @@ from goen.gate.storage.inputs import inputs_manifest
 from goen.io.files import whole_file
 from goen.io.manifest import JsonObject
 from goen.io.provenance import versions
+from goen.models.placement import full_precision
 from goen.progress import spinner
 
 MADE_BY = "goen"
 
 
+@full_precision()
 def write_onnx(
     gate: BaseGate,
     path: Path | str,
