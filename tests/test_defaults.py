@@ -39,6 +39,7 @@ goen.LinearClassifier.of: scale=1.0
 goen.Monitor: seed=0
 goen.Monitor.from_scores: seed=0
 goen.Monitor.save: overwrite=False
+goen.Prediction: grouped=False
 goen.Prediction.explain: row=0
 goen.Prediction.show: most=20
 goen.extract: batch_size=256
