@@ -20,12 +20,15 @@ from goen.serve.settings import Limits
 
 _log = getLogger(__name__)
 _BACKLOG = 1024
+# Connections that are accepted before any is read: of hundreds at once, each is read before it could
+# be the one that was idle longest.
+_ACCEPTED_AT_ONCE = 16
 # Bytes without a complete header section or a piece of a body: headers, trailers, chunk extensions.
 _HEADER_BYTES = 16 << 10
 # A read is parsed in one go, so its size bounds how long one connection holds the event loop.
 _READ_BYTES = 32 << 10
 # Beyond so many chunks a body must have so many bytes per chunk: each chunk is a call in Python.
-_FREE_CHUNKS, _LEAST_CHUNK = 256, 64
+_FREE_CHUNKS, _LEAST_CHUNK = 64, 64
 # Connections beyond the limit that may ask for the health of the service, and nothing else.
 _RESERVE = 32
 _LINGER_SECONDS = 1.0
@@ -100,6 +103,7 @@ class Server(uvicorn.Server):
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
+                backlog=_ACCEPTED_AT_ONCE,
                 headers=list(SECURITY_HEADERS.items()),
                 timeout_keep_alive=limits.idle_seconds,
                 timeout_graceful_shutdown=limits.drain_seconds,
@@ -110,6 +114,8 @@ class Server(uvicorn.Server):
         """Listen, and say so."""
         await super().startup(sockets)
         assert sockets
+        for listening in sockets:
+            listening.listen(_BACKLOG)  # more may wait for their turn than asyncio takes at once
         self.on_ready(address(sockets[0]))
 
     async def on_tick(self, counter: int) -> bool:
