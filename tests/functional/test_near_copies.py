@@ -107,6 +107,14 @@ def test_a_class_without_training_rows_and_one_held_out_row_are_left_out() -> No
     assert 0 < few.compared <= 20
 
 
+def test_one_training_row_of_each_class_is_no_copy_of_its_images() -> None:
+    generator = torch.Generator().manual_seed(0)
+    means = torch.randn(200, WIDTH, generator=generator)
+    held_out = means + 0.3 * torch.randn(200, WIDTH, generator=generator)
+    rows = normalize(means, dim=1), np.arange(200), normalize(held_out, dim=1), np.arange(200)
+    assert is_silent(find_near_copies(*rows))
+
+
 def test_at_most_a_thousand_candidates_are_compared() -> None:
     train, held_out = drawn(3000, 0), drawn(1500, 1)
     assert find_near_copies(*train, *held_out).compared == 1000

@@ -119,9 +119,9 @@ def find_near_copies(
 
     Near is what lies strictly below the 1 % quantile of the distances between training rows of the
     same predicted classes, so that classes of which more images are held out, or which lie closer
-    together, weigh the same on both sides. For the distance of a held-out row to all training rows,
-    it is the quantile of the distance of a training row to all others; for the distance to the
-    other held-out rows, that within sets of as many training rows, drawn at random.
+    together, weigh the same on both sides. For the distance of a held-out row to all training rows
+    but one of its class, it is the quantile of that of a training row to all others; for the
+    distance to the other held-out rows, that within sets of as many training rows, drawn at random.
 
     So many are no chance if separate images give as many with a probability below 1e-4. Before the
     r-th nearest of m training rows come a or more of n held-out ones with the negative
@@ -144,14 +144,15 @@ def find_near_copies(
         none = Near(compared[:0], compared[:0], is_chance=True)
         return NearCopies(0, none, none)
     index, rows = NeighbourIndex(training), held_out[compared]
-    distances, nearest = (found[:, 0].numpy() for found in index.nearest(rows, 1))
-    reference, _ = _nearest_other(index, np.concatenate(sets))
+    # A training row is not compared with itself, so a held-out row is not with one of its class: of
+    # a class with one training row all others are of other classes.
+    left_out = _one_of_class(training_labels, held_out_labels[compared], drawn)
+    distances, nearest = _nearest_other(index, rows, left_out)
+    chosen = np.concatenate(sets)
+    reference, _ = _nearest_other(index, training[chosen], chosen)
     of_training = _near(distances, compared, nearest, reference)
-    apart, other = _nearest_other(NeighbourIndex(rows), np.arange(len(rows)))
-    within = [
-        _nearest_other(NeighbourIndex(training[of_set]), np.arange(len(of_set)))[0]
-        for of_set in sets
-    ]
+    apart, other = _within(rows)
+    within = [_within(training[of_set])[0] for of_set in sets]
     of_each_other = _near(apart, compared, compared[other], np.concatenate(within), in_pairs=True)
     return NearCopies(len(compared), of_training, of_each_other)
 
@@ -177,11 +178,25 @@ def _same_classes(labels: Rows, wanted: Rows, drawn: np.random.RandomState) -> l
     ]
 
 
-def _nearest_other(index: NeighbourIndex, rows: Rows) -> tuple[NDArray[np.float64], Rows]:
-    """Of rows of the index, the distance to the nearest other row, and which row that is."""
-    found, near = index.nearest(index.bank[rows], 2)
-    is_self = (near[:, 0] == torch.from_numpy(rows)).long()[:, None]
-    return found.gather(1, is_self)[:, 0].numpy(), near.gather(1, is_self)[:, 0].numpy()
+def _one_of_class(labels: Rows, wanted: Rows, drawn: np.random.RandomState) -> Rows:
+    """For each wanted label a random row that has it."""
+    order = np.argsort(labels, kind="stable")
+    first, end = (labels[order].searchsorted(wanted, side) for side in ("left", "right"))
+    return order[first + (drawn.random_sample(len(wanted)) * (end - first)).astype(np.int64)]
+
+
+def _within(rows: Tensor) -> tuple[NDArray[np.float64], Rows]:
+    """The distance of each row to the nearest other one, and which that is."""
+    return _nearest_other(NeighbourIndex(rows), rows, np.arange(len(rows)))
+
+
+def _nearest_other(
+    index: NeighbourIndex, queries: Tensor, left_out: Rows
+) -> tuple[NDArray[np.float64], Rows]:
+    """The distance of each query to the nearest row but the one left out, and which row it is."""
+    found, near = index.nearest(queries, 2)
+    second = (near[:, 0] == torch.from_numpy(left_out)).long()[:, None]
+    return found.gather(1, second)[:, 0].numpy(), near.gather(1, second)[:, 0].numpy()
 
 
 def _near(

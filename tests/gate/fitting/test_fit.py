@@ -343,6 +343,7 @@ def test_held_out_images_need_no_labels_whatever_comes_with_them() -> None:
         fit(train=(p.train.read(), np.array(["seven"] * len(p.train))))
 
 
+@pytest.mark.filterwarnings("ignore:.*which is the threshold")  # if the highest is drawn often
 def test_a_sampler_says_how_many_images_there_are() -> None:
     thrice = torch.utils.data.RandomSampler(range(30), replacement=True, num_samples=90)
     rows = DataLoader(TensorDataset(torch.from_numpy(digits().validation.read(range(30)))), 30,
