@@ -20,8 +20,8 @@ from goen.serve.settings import Limits
 
 _log = getLogger(__name__)
 _BACKLOG = 1024
-# Connections that are accepted before any is read: of hundreds at once, each is read before it could
-# be the one that was idle longest.
+# Connections that are accepted before any is read: of hundreds at once, each is read before it
+# could be the one that was idle longest.
 _ACCEPTED_AT_ONCE = 16
 # Bytes without a complete header section or a piece of a body: headers, trailers, chunk extensions.
 _HEADER_BYTES = 16 << 10
