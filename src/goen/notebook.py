@@ -134,5 +134,7 @@ def cut(shown: int, total: int, what: str) -> str:
     Example:
         >>> cut(20, 1000, "images")
         '20 of 1,000 images are shown.'
+        >>> cut(20, 20, "images")
+        ''
     """
     return "" if shown >= total else f"{shown:,} of {total:,} {what} are shown."

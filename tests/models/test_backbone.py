@@ -11,7 +11,13 @@ from goen.models import (
     NetworkConfig,
     new_network,
 )
-from goen.models.backbone import REPRESENTATIONS, Architecture, Representation
+from goen.models.backbone import (
+    CIFAR10_MEAN,
+    CIFAR10_STD,
+    REPRESENTATIONS,
+    Architecture,
+    Representation,
+)
 from goen.models.flip_averaging import FlipAveraged
 from goen.models.pooling import pool
 from goen.outputs import LinearClassifier, Outputs, check_classifier
@@ -111,3 +117,8 @@ def test_an_exported_network_returns_outputs_without_a_classifier(
     assert isinstance(found, Outputs)
     assert found.classifier is None
     assert torch.allclose(found.logits, network(IMAGES).logits, atol=1e-5)
+
+
+def test_images_are_normalised_with_the_papers_numbers() -> None:
+    assert CIFAR10_MEAN == (0.4914, 0.4822, 0.4465)
+    assert CIFAR10_STD == (0.2023, 0.1994, 0.2010)

@@ -1,6 +1,7 @@
 """A service: its monitors over restarts, and the gates that it refuses."""
 
 import asyncio
+import stat
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -150,3 +151,11 @@ def test_the_oldest_are_removed_and_other_files_stay(tmp_path: Path) -> None:
     assert [file.read_bytes() for file in left] == [png(IMAGE + np.uint8(n)) for n in (2, 3)]
     others = {file.name for file in tmp_path.iterdir()} - {file.name for file in left}
     assert others == {"mine.png", "flagged-mine.png", MARKER}
+
+
+def test_kept_images_are_private(tmp_path: Path) -> None:
+    kept = FlaggedImages(tmp_path / "kept", 10)
+    kept.keep(png(np.zeros((3, 4, 4), np.uint8)))
+    (file,) = (tmp_path / "kept").glob("flagged-*")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / "kept").stat().st_mode) == 0o700

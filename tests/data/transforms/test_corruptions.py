@@ -48,6 +48,27 @@ NOT_FARTHER = {
 }
 
 
+# The mean change of a pixel, by severity, as it was when the numbers were compared with the
+# published ones.
+CHANGE = {
+    "gaussian_noise": (7.556, 11.162, 14.561, 16.284, 17.951),
+    "shot_noise": (5.070, 7.067, 10.913, 12.475, 15.039),
+    "impulse_noise": (1.197, 2.615, 3.824, 6.450, 8.740),
+    "defocus_blur": (1.028, 2.156, 3.129, 4.043, 5.577),
+    "glass_blur": (6.223, 6.285, 6.368, 9.712, 9.546),
+    "motion_blur": (3.628, 5.713, 7.254, 7.406, 8.263),
+    "zoom_blur": (5.017, 5.893, 6.912, 7.906, 8.848),
+    "snow": (10.051, 21.923, 23.148, 33.656, 45.729),
+    "frost": (25.550, 39.735, 44.589, 41.248, 41.882),
+    "fog": (13.556, 24.336, 32.924, 37.221, 43.675),
+    "brightness": (8.130, 15.996, 23.145, 29.787, 41.738),
+    "contrast": (8.196, 16.376, 19.657, 22.926, 27.845),
+    "elastic_transform": (11.820, 10.610, 9.645, 9.343, 8.158),
+    "pixelate": (1.011, 1.939, 2.375, 3.533, 4.961),
+    "jpeg_compression": (4.299, 5.184, 5.549, 5.848, 6.304),
+}
+
+
 def photographs(side: int = 32) -> Pixels:
     """30 patches of scikit-learn's two photographs, shrunk so that a patch shows something."""
     patches = []
@@ -613,3 +634,11 @@ def test_defocus_has_the_published_radii() -> None:
     # Disk radius and edge blur by severity, as CIFAR-10-C was made with.
     published = ((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1, 0.2), (1.5, 0.1))
     assert published == corruptions._DEFOCUS
+
+
+@pytest.mark.parametrize("name", CORRUPTIONS)
+def test_the_strengths_are_those_that_were_published(name: str) -> None:
+    """Of a constant that moves by a hundredth the change moves by more than this tolerance."""
+    images = photographs()
+    found = [np.abs(corrupt(images, name, s).astype(int) - images).mean() for s in SEVERITIES]
+    assert found == pytest.approx(CHANGE[name], rel=5e-4)
