@@ -172,7 +172,7 @@ def test_after_an_update_the_new_rows_are_searched() -> None:
         (
             "sampling_keys",
             torch.tensor([0.1, 0.2, -0.1]).double(),
-            "its tensor sampling_keys should hold finite",
+            "its tensor sampling_keys should hold finite numbers from 0.0 to 1.0",
         ),
         ("counts", torch.tensor([3, 2, 9]), "a sample of 2 images with 3 of each class at most"),
         ("counts", torch.tensor([3, 9, 2]), "with 1 of each class at most, got 3 images with 2"),

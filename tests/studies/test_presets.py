@@ -7,7 +7,9 @@ import pytest
 from goen.data import Protocol
 from goen.errors import UsageError
 from goen.studies import PRESETS, RunConfig
-from goen.studies.presets import choose_preset
+from goen.studies.ablate import CENTER_LOSS
+from goen.studies.presets import SEEDS, choose_preset
+from goen.training import PATIENCE
 from tests.tiny import TINY, tiny_protocol
 
 
@@ -66,3 +68,37 @@ def test_presets_are_what_they_say() -> None:
     for preset in PRESETS.values():
         assert sum(epochs for epochs, _ in preset.training.sizes) < preset.training.epochs
         assert dataclasses.is_dataclass(preset)
+
+
+def test_the_papers_numbers() -> None:
+    assert SEEDS == (42, 123, 2024, 777, 314)
+    assert (PATIENCE, CENTER_LOSS) == (10, 0.01)
+    paper = PRESETS["paper"]
+    assert (paper.network.width, paper.training.epochs, paper.training.batch_size) == (64, 40, 128)
+    rates = (paper.training.learning_rate, paper.training.momentum, paper.training.weight_decay)
+    assert rates == (0.1, 0.9, 5e-4)
+    assert (paper.training.label_smoothing, paper.training.padding) == (0.1, 4)
+    assert (paper.training.schedule, paper.training.flip) == ("cosine", "random")
+
+
+@pytest.mark.parametrize(
+    ("name", "changed"),
+    [
+        ("cpu", "width=16, epochs=36, learning_rate=0.15, sizes=((20, 20), (8, 26))"),
+        ("short", "width=16, epochs=12, learning_rate=0.15, sizes=((8, 20), (2, 26))"),
+        ("fast", "width=64, epochs=16, learning_rate=0.75, sizes=((10, 24),)"),
+        ("fast-bf16", "width=64, epochs=20, learning_rate=0.75, sizes=((5, 24),)"),
+        ("wide-bf16", "width=64, epochs=12, learning_rate=0.15, sizes=((8, 20), (2, 26))"),
+        ("digits", "width=8, epochs=15, learning_rate=0.1, sizes=()"),
+    ],
+)
+def test_presets_are_those_of_the_published_numbers(name: str, changed: str) -> None:
+    preset = PRESETS[name]
+    training = preset.training
+    found = {
+        "width": preset.network.width,
+        "epochs": training.epochs,
+        "learning_rate": training.learning_rate,
+        "sizes": training.sizes,
+    }
+    assert ", ".join(f"{key}={value}" for key, value in found.items()) == changed
