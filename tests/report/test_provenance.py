@@ -32,3 +32,14 @@ def test_the_command_names_the_further_sets(tmp_path: Path) -> None:
     rows = folder / "results.jsonl"
     rows.write_text(rows.read_text().replace("far-set", "textures"))
     assert "--data digits --extra textures --" in command(read_run(folder))
+
+
+def test_the_command_leaves_out_options_that_are_not_set(tmp_path: Path) -> None:
+    folder = bench(tmp_path / "b")
+    file = folder / "run.json"
+    summary = json.loads(file.read_text())
+    summary["config"] = {"methods": [], "preset": "", "device": None, "seed": 7}
+    file.write_text(json.dumps(summary))
+    told = command(read_run(folder))
+    assert told.endswith("--seed 7")
+    assert not any(name in told for name in ("methods", "preset", "device"))
