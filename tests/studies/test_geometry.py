@@ -25,6 +25,8 @@ def test_measures_are_those_of_the_features(
     assert {r.method for r in results} == {"default", "no_center_loss"}  # default is always there
     assert {r.dataset for r in results} == {"train", "test"}
     assert all(np.isfinite(r.value) for r in results)
+    # Only z is what the classifier's weights can be compared with.
+    assert {r.metric for r in results if r.metric.endswith("/nc3")} == {"z/raw/nc3", "z/unit/nc3"}
     found = {(r.method, r.dataset, r.metric): r.value for r in results}
 
     made = [
