@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -52,26 +51,32 @@ def test_a_request_of_many_images_waits_for_others_between_them() -> None:
     """The next request's image is decoded after two of the first one's 64, not after all."""
     threads = DecodingThreads(2)
     order: list[str] = []
+    begun, go = threading.Semaphore(0), threading.Event()
 
-    def slowly(name: str) -> np.ndarray:
-        time.sleep(0.01)
+    def decoded(name: str) -> np.ndarray:
+        begun.release()
+        assert go.wait(SECONDS)
         order.append(name)
         return image(1)
 
     async def requests() -> None:
         queue = BatchQueue(prediction, BatchLimits(), threads)
-        many = asyncio.create_task(queue.score([lambda: slowly("many")] * 64))
-        while not order:
+        many = asyncio.create_task(queue.score([lambda: decoded("many")] * 64))
+        for _ in range(2):
+            while not begun.acquire(blocking=False):
+                await asyncio.sleep(0.001)
+        one = asyncio.create_task(queue.score([lambda: decoded("one")]))
+        while queue.held < 65:
             await asyncio.sleep(0.001)
-        await queue.score([lambda: slowly("one")])
-        assert not many.done()
-        await many
+        await asyncio.sleep(0.01)  # it is handed to the threads
+        go.set()
+        await asyncio.gather(many, one)
         queue.stop()
 
     asyncio.run(requests())
     threads.shutdown()
     assert len(order) == 65
-    assert order.index("one") < 10
+    assert order.index("one") < 5
 
 
 def test_work_that_has_not_begun_is_refused_at_the_end() -> None:
