@@ -3,6 +3,7 @@
 import json
 import pickle
 import socket
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -211,3 +212,32 @@ def test_no_config_asks_for_more_than_its_weights(
     change_config(folder, **fields)
     with pytest.raises(ArtifactError, match=message):
         open_hugging_face(folder, with_weights=with_weights)
+
+
+def test_offline_is_for_one_thread_at_a_time() -> None:
+    transformers()
+    from huggingface_hub import constants
+
+    before, seen = constants.HF_HUB_OFFLINE, []
+    inside, leave = threading.Event(), threading.Event()
+
+    def first() -> None:
+        with offline():
+            inside.set()
+            assert leave.wait(60)
+
+    def second() -> None:
+        with offline():
+            seen.append(constants.HF_HUB_OFFLINE)
+
+    threads = [threading.Thread(target=first), threading.Thread(target=second)]
+    threads[0].start()
+    assert inside.wait(60)
+    threads[1].start()
+    threads[1].join(0.2)
+    assert seen == []
+    leave.set()
+    for thread in threads:
+        thread.join(60)
+    assert seen == [True]
+    assert constants.HF_HUB_OFFLINE is before

@@ -22,7 +22,8 @@ import threading
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -282,6 +283,20 @@ def same(row: dict[str, object], expected: dict[str, object]) -> bool:
     return near and all(row[name] == expected[name] for name in ("label", "is_ood", "error"))
 
 
+@contextmanager
+def serving(log: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """``goen serve`` with the bundled gate in a process of its own, and its port."""
+    command = [sys.executable, "-m", "goen", "serve", "--port", "0", "--quiet"]
+    with log.open("w") as output:
+        started = subprocess.Popen(command, stdout=output, stderr=output)
+    try:
+        while not (found := re.search(r"ready: http://127.0.0.1:(\d+)", log.read_text())):
+            time.sleep(0.2)
+        yield started, int(found[1])
+    finally:
+        started.kill()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--count", type=int, default=100_000)
@@ -289,12 +304,7 @@ def main() -> int:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "log")
-        command = [sys.executable, "-m", "goen", "serve", "--port", "0", "--quiet"]
-        with log.open("w") as output:
-            started = subprocess.Popen(command, stdout=output, stderr=output)
-        try:
-            while not (found := re.search(r"ready: http://127.0.0.1:(\d+)", log.read_text())):
-                time.sleep(0.2)
+        with serving(log) as (started, port):
             memory = {0: resident(started.pid)}
 
             def progress(sent: int) -> None:
@@ -302,15 +312,11 @@ def main() -> int:
                     memory[sent] = resident(started.pid)
 
             start = time.monotonic()
-            outcome = attack(
-                int(found[1]), DEFAULT_GATE, asked.count, asked.seed, progress=progress
-            )
+            outcome = attack(port, DEFAULT_GATE, asked.count, asked.seed, progress=progress)
             seconds = time.monotonic() - start
             memory[asked.count] = resident(started.pid)
             started.send_signal(signal.SIGTERM)
             code = started.wait(60)
-        finally:
-            started.kill()
         print(f"{asked.count:,} hostile and {outcome.good:,} good requests in {seconds:.0f} s")
         print("answers:", dict(outcome.statuses.most_common()))
         print("resident MB:", {n: round(size / 1e6) for n, size in sorted(memory.items())})

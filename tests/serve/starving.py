@@ -12,10 +12,8 @@ the service does not end in time. The attackers and the good client are processe
 import argparse
 import io
 import multiprocessing
-import re
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -27,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
-from tests.serve.hostile import post, resident, status_of
+from tests.serve.hostile import post, resident, serving, status_of
 from tests.serve.running import SECONDS, encoded
 
 CHUNKED, IDLE = 8, 600
@@ -160,13 +158,7 @@ def main() -> int:
     failures: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "log")
-        command = [sys.executable, "-m", "goen", "serve", "--port", "0", "--quiet"]
-        with log.open("w") as output:
-            started = subprocess.Popen(command, stdout=output, stderr=output)
-        try:
-            while not (found := re.search(r"ready: http://127.0.0.1:(\d+)", log.read_text())):
-                time.sleep(0.2)
-            port = int(found[1])
+        with serving(log) as (started, port):
             quiet = good_client(port, asked.seconds)
             print(f"quiet: {quiet.p99 * 1000:.1f} ms, {quiet.images} images", flush=True)
             for names in (*([name] for name in ATTACKS), list(ATTACKS)):
@@ -194,8 +186,6 @@ def main() -> int:
             print(f"ended in {took:.1f} s with code {code}")
             if code or took > 31 or "Traceback" in log.read_text():
                 failures.append("the end was not clean")
-        finally:
-            started.kill()
         print(log.read_text()[-1500:])
     print("\n".join(failures) or "nothing unexpected")
     return int(bool(failures))

@@ -7,6 +7,7 @@ them. Such fields are refused here, before a model is made.
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
+from threading import Lock
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from goen.errors import ArtifactError, UsageError
 from goen.features.importing import import_library
 from goen.io.json_files import json_object
 
+_offline_lock = Lock()
 _INDEX = "model.safetensors.index.json"
 # Fields that name files, caches or weights elsewhere, in transformers and in timm.
 _ELSEWHERE = frozenset(
@@ -158,14 +160,18 @@ def check_config(config: Any, folder: Path) -> None:
 
 @contextmanager
 def offline() -> Iterator[None]:
-    """Without any request of huggingface_hub, which sends some even for a folder."""
+    """Without any request of huggingface_hub, which sends some even for a folder.
+
+    For one thread at a time: another that ends first would undo it for both.
+    """
     constants: Any = import_library("huggingface_hub.constants", "hf")
-    before = constants.HF_HUB_OFFLINE
-    constants.HF_HUB_OFFLINE = True
-    try:
-        yield
-    finally:
-        constants.HF_HUB_OFFLINE = before
+    with _offline_lock:
+        before = constants.HF_HUB_OFFLINE
+        constants.HF_HUB_OFFLINE = True
+        try:
+            yield
+        finally:
+            constants.HF_HUB_OFFLINE = before
 
 
 def _check_index(folder: Path) -> None:

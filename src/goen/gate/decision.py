@@ -1,7 +1,6 @@
 """From a network's outputs to a decision: the arithmetic of gates and of exported gates alike."""
 
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 from typing import NamedTuple
 
 import torch
@@ -24,6 +23,8 @@ class Reference:
         scores: ``(n,)``, sorted.
         labels: ``(n,)``, their predicted classes, if images are compared within a class.
         cues: K tensors ``(n,)``, each sorted, higher for more unusual; none if they are not known.
+        tolerance: scores above a held-out score or a threshold by no more than this count as equal
+            to it: the difference between engines.
         steps: the p-values ``(n + 1,)`` that scores have among held-out images in groups, highest
             first; ``None`` if each image counts once.
         cue_steps: the same of each cue.
@@ -143,7 +144,8 @@ def compare(score: Tensor, label: Tensor, reference: Reference) -> Tensor:
 
 def cue_p_values(reference: Reference, unusual: Tensor) -> Tensor:
     """The p-value of each cue alone, ``(N, K)``; ``unusual`` are cues times their directions."""
-    columns = zip_longest(reference.cues, unusual.T.contiguous(), reference.cue_steps)
+    steps = reference.cue_steps or (None,) * len(reference.cues)
+    columns = zip(reference.cues, unusual.T.contiguous(), steps, strict=True)
     return torch.stack([_p_values(*column) for column in columns], dim=1)
 
 

@@ -28,8 +28,9 @@ def test_a_table_has_the_group_of_each_path_in_any_order(tmp_path: Path) -> None
     assert read_groups(csv(tmp_path, "\ufeff" + more), HELD_OUT, FILES) == ["a", "a", "b"]
     rows = csv(tmp_path, "group\nx\ny\nx\n")
     assert read_groups(rows, HELD_OUT, []) == ["x", "y", "x"]
-    with pytest.raises(UsageError, match="needs a column path"):
-        read_groups(rows, HELD_OUT, FILES)
+    for text in ("group\nx\ny\nx\n", "group,path\na\nb,cat/v1/0.png\n"):  # a row that is too short
+        with pytest.raises(UsageError, match="needs a column path, with a value in each row"):
+            read_groups(csv(tmp_path, text), HELD_OUT, FILES)
 
 
 @pytest.mark.parametrize(

@@ -35,8 +35,11 @@ def read_groups(given: str | None, folder: Path, files: Sequence[Path]) -> list[
     rows = _table(Path(given))
     if not places:
         return [row["group"] for row in rows]
-    if not all("path" in row for row in rows):
-        raise UsageError(f"{given} needs a column path: the held-out images have files.")
+    if not all(row.get("path") for row in rows):
+        raise UsageError(
+            f"{given} needs a column path, with a value in each row: the held-out images have "
+            "files."
+        )
     by_path = {Path(row["path"]): row["group"] for row in rows}
     if len(by_path) < len(rows):
         raise UsageError(

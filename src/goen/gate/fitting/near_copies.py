@@ -10,6 +10,7 @@ from torch.nn.functional import normalize
 
 from goen.data.inputs import BatchStream
 from goen.detectors import Detector
+from goen.errors import first_of
 from goen.functional.near_copies import NearCopies, Sketches, find_near_copies
 from goen.outputs import Outputs
 
@@ -87,9 +88,9 @@ def describe_near_copies(
         return []
 
     def listed(rows: Sequence[int]) -> str:
-        shown = [str(names[row]) if names else str(row) for row in rows[:_NAMED]]
+        shown = [str(names[row]) if names else str(row) for row in rows]
         what = "" if names else "rows " if len(rows) > 1 else "row "
-        return f"{what}{', '.join(shown)}{', ...' if len(rows) > _NAMED else ''}"
+        return f"{what}{first_of(shown, _NAMED)}"
 
     sentences = []
     near = found.of_training
