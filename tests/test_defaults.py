@@ -2,12 +2,21 @@
 
 import importlib
 import inspect
+import math
 from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any
 
+import pytest
+
 import goen
 from goen.cli.main import COMMANDS
+from goen.errors import UsageError
+from goen.metrics import bootstrap, ood_metrics, over_seeds
+from goen.models import NetworkConfig
+from goen.monitor.state import Guarantee
+from goen.serve.settings import BatchLimits, Limits, ServeSettings
+from goen.training.config import TrainingConfig
 
 # Settings beside the public names: what the commands hand on.
 SETTINGS = {
@@ -185,6 +194,42 @@ training.backbone: PATIENCE=10, _PREPARING=5000
 training.batches: TURNS=4, _FRACTALS=2000
 """
 
+# What a setting must be.
+BOUNDS = """
+detectors.ClassMixture: components: an integer, at least 1
+detectors.Energy: temperature: a number, above 0
+detectors.Flow: transforms hidden: an integer, at least 1
+detectors.GEN: gamma: a number, above 0 and below 1
+detectors.GEN: top: an integer, at least 1
+detectors.Goen: ridge: a number, at least 0
+detectors.GoenM: rows: an integer, at least 1
+detectors.KNN: k: an integer, at least 1
+detectors.Mahalanobis: ridge: a number, at least 0
+detectors.MultilayerMahalanobis: num_layers: an integer, at least 1
+detectors.ODIN: epsilon: a number, at least 0 and below 1
+detectors.ODIN: temperature: a number, above 0
+detectors.ReAct: percentile: a number, above 0 and at most 100
+detectors.RelativeMahalanobis: ridge: a number, at least 0
+detectors.ViM: dim: an integer, at least 0
+detectors.calibration_head.HeadConfig: epochs batch_size patience: an integer, at least 1
+detectors.calibration_head.HeadConfig: learning_rate: a number, above 0
+detectors.calibration_head.HeadConfig: held_out: a number, above 0 and below 1
+models.NetworkConfig: num_classes width: an integer, at least 1
+monitor.state.Guarantee: alarm_probability: a number, at least 1e-12 and below 1
+scoring.pipeline.ScoreSettings: threads: an integer, at least 1
+studies.run.RunConfig: center_loss: a number, at least 0
+studies.run.RunConfig: head_epochs: an integer, at least 0
+training.config.TrainingConfig: epochs patience: an integer, at least 1
+training.config.TrainingConfig: batch_size: an integer, at least 2
+training.config.TrainingConfig: padding look_ahead early_epochs cutout: an integer, at least 0
+training.config.TrainingConfig: learning_rate norm_bias_rate: a number, above 0
+training.config.TrainingConfig: weight_decay center_loss: a number, at least 0
+training.config.TrainingConfig: logit_norm rotation_loss: a number, at least 0
+training.config.TrainingConfig: momentum: a number, at least 0 and below 1
+training.config.TrainingConfig: label_smoothing fractals: a number, at least 0 and at most 1
+training.config.TrainingConfig: rotated: a number, above 0 and at most 1
+"""
+
 
 def defaults(function: Callable[..., Any]) -> str:
     """The parameters whose default is a number, ``True`` or ``False``."""
@@ -238,3 +283,34 @@ def test_numbers() -> None:
         module = importlib.import_module(f"goen.{place}")
         names = [number.partition("=")[0] for number in numbers.split(", ")]
         assert ", ".join(f"{name}={getattr(module, name)}" for name in names) == numbers
+
+
+@pytest.mark.parametrize("line", BOUNDS.strip().splitlines())
+def test_bounds(line: str) -> None:
+    place, names, bounds = line.split(": ")
+    module, _, made = place.rpartition(".")
+    make = getattr(importlib.import_module(f"goen.{module}"), made)
+    for name in names.split():
+        with pytest.raises(UsageError, match=f"^{name} must be {bounds}; got nan"):
+            make(**{name: math.nan})
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Guarantee(None, 9), "an integer, at least 10 and at most 1000000000000; got 9"),
+        (lambda: ServeSettings(BatchLimits(wait=2)), "a number, at least 0 and at most 1; got 2"),
+        (lambda: ServeSettings(BatchLimits(most=0)), "an integer, at least 1; got 0"),
+        (lambda: ServeSettings(limits=Limits(header_seconds=0)), "a number, above 0; got 0"),
+        (lambda: ServeSettings(limits=Limits(idle_seconds=-1)), "an integer, at least 0; got -1"),
+        (lambda: NetworkConfig(std=(1, 1, 0)), "Each std must be a number, above 0; got 0"),
+        (lambda: TrainingConfig(sizes=((1, 0),)), "side .* must be an integer, at least 1; got 0"),
+        (lambda: ood_metrics([0.0], [1.0], level=1), "level must be a number, above 0 and below 1"),
+        (lambda: bootstrap([0.0], [1.0], level=1), "level must be a number, above 0 and below 1"),
+        (lambda: bootstrap([0.0], [1.0], num_resamples=0), "an integer, at least 1; got 0"),
+        (lambda: over_seeds([0.0, 1.0], level=1), "level must be a number, above 0 and below 1"),
+    ],
+)
+def test_bounds_within(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        make()
