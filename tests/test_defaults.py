@@ -15,7 +15,7 @@ from goen.errors import UsageError
 from goen.metrics import bootstrap, ood_metrics, over_seeds
 from goen.models import NetworkConfig
 from goen.monitor.state import Guarantee
-from goen.serve.settings import BatchLimits, Limits, ServeSettings
+from goen.serve.settings import BatchLimits, ServeSettings
 from goen.training.config import TrainingConfig
 
 # Settings beside the public names: what the commands hand on.
@@ -300,9 +300,6 @@ def test_bounds(line: str) -> None:
     [
         (lambda: Guarantee(None, 9), "an integer, at least 10 and at most 1000000000000; got 9"),
         (lambda: ServeSettings(BatchLimits(wait=2)), "a number, at least 0 and at most 1; got 2"),
-        (lambda: ServeSettings(BatchLimits(most=0)), "an integer, at least 1; got 0"),
-        (lambda: ServeSettings(limits=Limits(header_seconds=0)), "a number, above 0; got 0"),
-        (lambda: ServeSettings(limits=Limits(idle_seconds=-1)), "an integer, at least 0; got -1"),
         (lambda: NetworkConfig(std=(1, 1, 0)), "Each std must be a number, above 0; got 0"),
         (lambda: TrainingConfig(sizes=((1, 0),)), "side .* must be an integer, at least 1; got 0"),
         (lambda: ood_metrics([0.0], [1.0], level=1), "level must be a number, above 0 and below 1"),

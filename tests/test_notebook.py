@@ -62,7 +62,10 @@ def test_a_bar_is_logarithmic_and_full_at_the_least_p_value(
 ) -> None:
     bar = p_value_bar(p_value, least)
     assert [int(n) for n in re.findall(r"width:(\d+)px", bar)] == [64, pixels]
-    assert ("#4c8dd6" in bar, "#4c8dd6" in p_value_bar(p_value, least, flagged=True)) == (True, False)
+    assert ("#4c8dd6" in bar, "#4c8dd6" in p_value_bar(p_value, least, flagged=True)) == (
+        True,
+        False,
+    )
 
 
 def test_a_picture_is_a_square_of_48_pixels_unless_said_otherwise() -> None:
