@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from goen.detectors._bank import NearestImages
-from goen.errors import NotFittedError, UsageError
+from goen.errors import NotFittedError, UsageError, quoted
 from goen.functional._rows import check_features, check_finite_for_fit, check_labels
 from goen.io.manifest import JsonObject, JsonValue
 from goen.io.tensors import Shape, Tensors
@@ -451,7 +451,7 @@ class Detector(ABC):
             raise ValueError(f"it has unknown settings: {', '.join(unknown)[:200]}")
         for name, value in settings.items():
             if isinstance(known[name].default, bool) and not isinstance(value, bool):
-                raise ValueError(f"its {name} should be true or false, got {str(value)[:80]!r}")
+                raise ValueError(f"its {name} should be true or false, got {quoted(value)}")
         try:
             return cls(**{name: cls._setting(name, value) for name, value in settings.items()})
         except TypeError as error:

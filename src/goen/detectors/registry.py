@@ -25,7 +25,7 @@ from goen.detectors.relative_mahalanobis import RelativeMahalanobis
 from goen.detectors.temperature_scaling import TemperatureScaling
 from goen.detectors.uncertainty import Uncertainty
 from goen.detectors.vim import ViM
-from goen.errors import UsageError, unknown
+from goen.errors import UsageError, quoted, unknown
 from goen.io.limits import CLASSES
 from goen.io.manifest import JsonObject, Manifest
 from goen.io.tensors import Tensors
@@ -145,7 +145,7 @@ def load_detector(manifest: Manifest, tensors: Tensors) -> Detector:
     manifest.check_names(["name", "settings", "features", "widths", "num_classes"])
     name = manifest.text("name")
     if name not in _CLASSES:
-        raise ValueError(f"its detector {name[:80]!r} is unknown")
+        raise ValueError(f"its detector {quoted(name)} is unknown")
     detector = _CLASSES[name].from_settings(manifest.part("settings").content)
     features, widths = manifest.texts("features"), manifest.counts("widths")
     classes = manifest.integer("num_classes")
