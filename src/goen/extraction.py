@@ -16,6 +16,7 @@ from goen.features.loaded_model import LoadedModel
 from goen.features.loading import as_loaded
 from goen.features.pooling import Layout, Tokens
 from goen.features.preprocess import InputPreprocessing, Preprocessing
+from goen.features.reading import ModelReading
 from goen.models.placement import evaluating, full_precision, placement
 from goen.outputs import LinearClassifier, Outputs
 from goen.progress import bar
@@ -63,7 +64,8 @@ def extract(
     opened = as_loaded(model)
     network, own = opened.model, isinstance(opened.model, FeatureExtractor)
     asked: InputsOption = network.inputs if isinstance(network, FeatureExtractor) else "auto"
-    first, batches = first_inputs(as_stream(images, "images", batch_size, asked))
+    given = ModelReading(opened, preprocess).open_paths({"images": images}, batch_size, asked)
+    first, batches = first_inputs(as_stream(given["images"], "images", batch_size, asked))
     spec, few = find_input_spec(first, asked, batches.name), take(first, slice(2))
     if not own and _returns_outputs(network, few):
         if (layers, logits, preprocess, tokens, layout) != ("auto", None, None, "mean", "auto"):
