@@ -216,3 +216,18 @@ def test_a_folder_is_extracted_with_the_labels_of_its_class_folders(
     few = extract(network, sorted(tmp_path.glob("*/*.png"))[:3])
     assert few.labels is None
     assert torch.allclose(few.logits, found.logits[:3], atol=1e-5)
+
+
+def test_loaders_of_normalised_tensors_are_extracted_as_they_are() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 5)).train()
+    tensors, labels = torch.randn(10, 3, 8, 8), torch.arange(10) % 5
+    loader = DataLoader(TensorDataset(tensors, labels), batch_size=4)
+    with pytest.raises(UsageError, match=r"Float images lie in \[0, 1\]"):
+        extract(model, loader)
+    found = extract(model, loader, inputs="tensors")
+    with torch.no_grad():
+        assert torch.allclose(found.logits, model(tensors), atol=1e-5)
+    assert found.labels is not None
+    assert found.labels.tolist() == labels.tolist()
+    assert model.training
