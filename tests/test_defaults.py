@@ -68,6 +68,7 @@ goen.detectors.MultilayerMahalanobis: num_layers=3
 goen.detectors.Perturbed: epsilon=0.0014, temperature=1000.0
 goen.detectors.ReAct: percentile=90.0
 goen.detectors.RelativeMahalanobis: normalise=False, ridge=1e-06
+goen.metrics.OODMetrics: level=0.95
 goen.metrics.bootstrap: num_resamples=1000, level=0.95, seed=0
 goen.metrics.id_metrics: num_bins=15
 goen.metrics.ood_calibration: num_bins=15

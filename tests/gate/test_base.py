@@ -7,7 +7,7 @@ import torch
 from goen.detectors import GoenM
 from goen.errors import UsageError
 from goen.gate import Gate
-from goen.gate.prediction import TrainingRow
+from goen.gate.one_image import TrainingRow
 from tests.gate.test_gate import make_gate
 from tests.monitor.predictions import digit_gate
 
