@@ -1,24 +1,27 @@
 """The data splits: which images train, calibrate and evaluate, as in the paper."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from logging import getLogger
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeAlias, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from goen.checks import check_choice
+from goen.data.images.pixel_format import Bits
 from goen.data.imageset import ImageSet, require_disjoint
 from goen.data.sets.catalogue import CIFAR100_UNLIKE_CIFAR10
 from goen.data.sets.embedded import digits, noise, photographs
 from goen.data.sets.sources import load_set
 from goen.data.transforms.strong import strongly_augmented
-from goen.errors import DataCorrupt, DataMissing, UsageError, unknown
+from goen.errors import DataCorrupt, DataMissing, UsageError, first_of, unknown
 
 _log = getLogger(__name__)
-OodGroup = Literal["near", "far", "noise"]
+OodGroup = Literal["near", "far", "noise", "ood"]
+"""How far away a set is; ``ood`` where nobody says."""
 
 # One seed for every split and all noise: changing the training seed must not change the data.
 SPLIT_SEED = 42
@@ -35,6 +38,12 @@ EXTRA_SETS: Mapping[str, OodGroup] = {
     CIFAR100_REST: "near",
 }
 AUGMENTED = "augmented"
+_MOST_GENERATED = 5_000  # images of a kind: they are in memory
+_TAKEN = ("test",)  # of the ID images for evaluation, in results
+_NO_OOD = (
+    "%s has no OOD images to evaluate on: detection is measured on generated noise alone, which is "
+    "easy. Give folders of images that do not belong to any class."
+)
 CALIBRATION_SETS: Mapping[str, tuple[str, ...]] = {
     "cifar10": ("svhn", "tiny-imagenet", "mnist", "textures", "places", "noise", AUGMENTED),
     "digits": ("photographs", "noise", AUGMENTED),
@@ -52,12 +61,16 @@ class OodSet:
     group: OodGroup
 
 
+OodSets: TypeAlias = Mapping[str, ImageSet] | Mapping[str, Mapping[str, ImageSet]]
+"""OOD sets by name, or by group and name."""
+
+
 @dataclass(frozen=True)
 class Protocol:
     """Disjoint sets with their roles.
 
     Attributes:
-        name: ``cifar10`` or ``digits``.
+        name: of the data, such as ``cifar10`` or that of a folder.
         train: trains the network and fits the detectors.
         validation: ID images that the network is not trained on; see ``calibration_id`` and
             ``held_out``.
@@ -74,9 +87,9 @@ class Protocol:
     train: ImageSet
     validation: ImageSet
     test: ImageSet
-    calibration_ood: Mapping[str, ImageSet]
-    evaluation: Mapping[str, OodSet]
-    missing: Mapping[str, str]
+    calibration_ood: Mapping[str, ImageSet] = field(default_factory=dict)
+    evaluation: Mapping[str, OodSet] = field(default_factory=dict)
+    missing: Mapping[str, str] = field(default_factory=dict)
     threshold_images: Literal["validation", "test"] = "validation"
 
     def __post_init__(self) -> None:
@@ -87,10 +100,66 @@ class Protocol:
                     f"{images.name} has images of {_size(images)}, {self.train.name} of "
                     f"{_size(self.train)}. Resize them, or leave the set out."
                 )
+        for images in (self.validation, self.test):
+            if images.classes != self.train.classes:
+                raise UsageError(
+                    f"{images.name} has other classes than {self.train.name}: "
+                    f"{first_of(images.classes, 10)} instead of "
+                    f"{first_of(self.train.classes, 10)}. ID sets have the same classes in the "
+                    "same order."
+                )
         used = (self.train, self.validation, *self.calibration_ood.values())
         for evaluated in (self.test, *(ood.images for ood in self.evaluation.values())):
             require_disjoint(evaluated, *used)
         require_disjoint(self.validation, self.train)
+
+    @classmethod
+    def from_sets(
+        cls,
+        train: ImageSet,
+        held_out: ImageSet,
+        test: ImageSet,
+        ood: OodSets | None = None,
+        *,
+        calibration_ood: Mapping[str, ImageSet] | None = None,
+        name: str = "own",
+    ) -> "Protocol":
+        """A protocol of your own image sets.
+
+        Args:
+            train: trains the network and fits the detectors.
+            held_out: ID images that the network is not trained on: three fifths calibrate, two
+                fifths set the threshold.
+            test: ID images for evaluation alone.
+            ood: OOD sets for evaluation alone: by name, or by group (``near``, ``far``) and name.
+                Without any, generated noise is evaluated on.
+            calibration_ood: OOD sets that calibrate, by name. If not given, generated ones do:
+                noise, and strong augmentations of those held-out images that calibrate.
+            name: of the protocol, for folders and tables.
+
+        Raises:
+            LeakError: a set for evaluation shares images with one that fits or calibrates.
+            DataCorrupt: sets of images of different sizes.
+
+        Example:
+            >>> from goen.data import load_set
+            >>> digits = load_set("digits").split({"train": 900, "held-out": 400, "test": 400}, 0)
+            >>> ood = {"far": {"photographs": load_set("photographs")}}
+            >>> p = Protocol.from_sets(*digits.values(), ood=ood, name="my digits")
+            >>> p.evaluation["photographs"].group, list(p.calibration_ood)
+            ('far', ['noise', 'augmented'])
+        """
+        if calibration_ood is None:
+            calibration_ood = _generated_calibration(train, held_out, test)
+        evaluation = _by_name(ood or {})
+        if not evaluation:
+            _log.warning(_NO_OOD, name)
+            evaluation = {
+                "noise": OodSet(
+                    _noise_like(train, min(_MOST_GENERATED, len(test)), stream=0), "noise"
+                )
+            }
+        return cls(name, train, held_out, test, calibration_ood, evaluation)
 
     @cached_property
     def calibration_id(self) -> ImageSet:
@@ -179,6 +248,37 @@ def _cifar10_parts(training: ImageSet) -> dict[str, ImageSet]:
     return training.split({"train": 45_000, "validation": 5_000}, SPLIT_SEED)
 
 
+def _by_name(ood: OodSets) -> dict[str, OodSet]:
+    """The OOD sets that were given, each with its group."""
+    found: dict[str, OodSet] = {}
+    for key, given in ood.items():
+        group: OodGroup = "ood"
+        members = {key: given} if isinstance(given, ImageSet) else given
+        if members is given:
+            check_choice("group of OOD sets", key, get_args(OodGroup))
+            group = cast("OodGroup", key)
+        for name, images in members.items():
+            if name in found or name in _TAKEN:
+                raise UsageError(f"An OOD set has a name of its own; {name!r} is already taken.")
+            found[name] = OodSet(images, group)
+    return found
+
+
+def _noise_like(images: ImageSet, count: int, stream: int) -> ImageSet:
+    bits: Bits = 8 if images.pixels.dtype == np.uint8 else 16
+    return noise(count, SPLIT_SEED, stream, images.image_shape, bits)
+
+
+def _generated_calibration(
+    train: ImageSet, validation: ImageSet, test: ImageSet
+) -> dict[str, ImageSet]:
+    """Noise and strong augmentations, as many of each as there are ID images that calibrate."""
+    augmented = _augmented(validation, _MOST_GENERATED).without(train, test)
+    count = min(_MOST_GENERATED, len(_validation_parts(validation)["calibration"]))
+    sets = {"noise": _noise_like(train, count, stream=1), AUGMENTED: augmented}
+    return {name: images for name, images in sets.items() if len(images)}
+
+
 def _size(images: ImageSet) -> str:
     return "×".join(map(str, images.image_shape[1:]))
 
@@ -189,9 +289,10 @@ def _validation_parts(validation: ImageSet) -> dict[str, ImageSet]:
     return validation.split(sizes, VALIDATION_SEED)
 
 
-def _augmented(validation: ImageSet) -> ImageSet:
+def _augmented(validation: ImageSet, at_most: int | None = None) -> ImageSet:
     """Of the images that calibrate with every budget: never of one that sets a threshold."""
     calibration = _validation_parts(validation)["calibration"]
+    calibration = calibration.take(range(len(calibration))[:at_most])
     return strongly_augmented(calibration, SPLIT_SEED).without(validation)
 
 
@@ -246,9 +347,9 @@ def _cifar10(
             missing[name] = str(error)
             _log.warning("%s It is left out.", error)
 
-    side = training.image_shape[1]
+    shape = training.image_shape
     evaluation: dict[str, OodSet] = {}
-    may_calibrate = {"noise": noise(2_000, SPLIT_SEED, stream=1, side=side)}
+    may_calibrate = {"noise": noise(2_000, SPLIT_SEED, stream=1, shape=shape)}
     if AUGMENTED in calibration:
         may_calibrate[AUGMENTED] = _augmented(parts["validation"]).without(training, test)
     if "svhn" in found:
@@ -260,7 +361,7 @@ def _cifar10(
         evaluation["cifar100"] = OodSet(unlike, "near")
     elif CIFAR100_REST in extra:
         missing[CIFAR100_REST] = missing["cifar100"]
-    evaluation["noise"] = OodSet(noise(5_000, SPLIT_SEED, stream=0, side=side), "noise")
+    evaluation["noise"] = OodSet(noise(5_000, SPLIT_SEED, stream=0, shape=shape), "noise")
     for name in filter(found.__contains__, others):
         # CIFAR-10 has some of them as well: a bus among the automobiles, a cow among the dogs.
         images = found[name].without(training, test) if name == CIFAR100_REST else found[name]
