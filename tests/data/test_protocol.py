@@ -100,7 +100,7 @@ def test_strong_augmentations_are_of_images_that_set_no_threshold(
         given.append(images)
         return strongly_augmented(images, seed)
 
-    monkeypatch.setattr(sys.modules["goen.data.protocol"], "strongly_augmented", noted)
+    monkeypatch.setattr(sys.modules["goen.data.protocols.generated"], "strongly_augmented", noted)
     p = protocol("cifar10", data_dir=full_size, calibration=("svhn", "noise", "augmented"))
     assert list(p.calibration_ood) == ["svhn", "noise", "augmented"]
     augmented = p.calibration_ood["augmented"]
