@@ -19,7 +19,7 @@ from goen.io.manifest import Manifest
 from goen.io.tensors import read_tensors
 
 _SCORES = (torch.float64, torch.float32, torch.int64, torch.bool)
-Group = Literal["id", "near", "far", "noise"]
+Group = Literal["id", "near", "far", "noise", "ood"]
 # Fields of the metrics' dataclasses that get no row of their own: settings, counts of images that
 # are known by other means, and the ends of the AUROC's interval, which are the columns low and high
 # of the AUROC's row.
