@@ -149,6 +149,17 @@ def test_numbers_are_those_of_the_kept_results(
     assert auroc(kind, method, sets) in claim(start)
 
 
+def test_what_another_processor_does_is_what_was_measured() -> None:
+    text = " ".join((ROOT / "docs" / "results.md").read_text("utf-8").split())
+    kinds = {"ablate-42": "no_center_loss", "calibrated-svhn-42": "goen"}
+    first, second = (
+        [auroc(kind, method, sets) for sets in (PAPERS_SETS, UNSEEN)]
+        for kind, method in kinds.items()
+    )
+    assert "{} on the paper's three sets and {} on unseen sets with AVX2".format(*first) in text
+    assert "{} and {} with AVX-512".format(*second) in text
+
+
 def test_accuracy_with_and_without_center_loss_is_what_was_measured() -> None:
     text = claim("CenterLoss improves accuracy")
     for kind, words in ((ABLATE, "{} without, {} with"), (WIDE, "{} and {} |")):
