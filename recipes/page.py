@@ -509,7 +509,8 @@ def width_table() -> Table:
 
 def papers_table(name: str) -> Table:
     """A table of the paper, its numbers above those of the studies that were run for it."""
-    files = [*files_by_seed("table2").values(), RESULTS / "table3.jsonl"]
+    by_seed = (*files_by_seed("table1").values(), *files_by_seed("table2").values())
+    files = (*by_seed, RESULTS / "table3.jsonl")
     found = paper_tables(read_study(file) for file in files if file.is_file())
     return next(t for t in found if t.name == name)
 
@@ -540,8 +541,8 @@ def table(name: str) -> Table:
         return seeds_table(name, *by_network(name))
     if name == "classifiers":
         return classifiers_table()
-    if name == "robust-classifiers":
-        return corrupted_table("robust")
+    if name.endswith("-classifiers"):
+        return corrupted_table(name.removesuffix("-classifiers"))
     if name == "geometry":
         return geometry_table(read_results(RESULTS / "geometry-42.jsonl"))
     if name in PAIRS:
