@@ -39,6 +39,7 @@ def test_public_names() -> None:
         "Protocol",
         "load_set",
         "names",
+        "open_folder",
         "protocol",
         "require_disjoint",
     ]
