@@ -23,14 +23,16 @@ import torch
 import tyro
 from numpy.typing import NDArray
 from pretrained import OUT
+from scipy.stats import rankdata
 from small_tasks_features import MOST, NETWORKS, SETS, SIZE
 
 from goen.detectors import DETECTORS, Detector, GoenM, Mahalanobis, RelativeMahalanobis
 from goen.errors import GoenWarning
 from goen.functional.cues import entropy
 from goen.io.provenance import hardware, versions
-from goen.metrics import ood_metrics
+from goen.metrics import ood_metrics, over_seeds
 from goen.outputs import LinearClassifier, Outputs
+from goen.report.table import Cell, Row, Table, marked
 from goen.studies import SEEDS
 from goen.training.probe import fit_logistic_regression
 
@@ -270,6 +272,116 @@ def read(path: Path = OUT / f"{NAME}.jsonl") -> list[dict[str, Any]]:
     """The lines that were measured."""
     text = path.read_text(encoding="utf-8")
     return [line for line in map(json.loads, text.splitlines()) if "network" in line]
+
+
+# -- tables ----------------------------------------------------------------------------------------
+
+Pairs = dict[tuple[str, str], dict[str, tuple[float, float]]]
+
+
+def by_pair(lines: Sequence[Mapping[str, Any]]) -> Pairs:
+    """By network and task: AUROC of each method on near- and far-OOD, the mean over seeds."""
+    found: Pairs = {}
+    for key in dict.fromkeys((line["network"], line["task"]) for line in lines):
+        same = [line["auroc"] for line in lines if (line["network"], line["task"]) == key]
+        titles = [title for title in same[0] if all(title in line for line in same)]
+        found[key] = {
+            t: (fmean(line[t][0] for line in same), fmean(line[t][1] for line in same))
+            for t in titles
+        }
+    return found
+
+
+def ranks(pairs: Pairs) -> dict[str, float]:
+    """The mean rank of each method, 1 is best, over networks, tasks and both kinds of OOD."""
+    titles = list(next(iter(pairs.values())))
+    found = [
+        rankdata([-values[title][kind] for title in titles])
+        for values in pairs.values()
+        for kind in (0, 1)
+    ]
+    return dict(zip(titles, np.mean(found, axis=0).tolist(), strict=True))
+
+
+def over_tasks(pairs: Pairs, of: Callable[[dict[str, tuple[float, float]]], float]) -> list[float]:
+    """One number for each task: the mean over networks."""
+    tasks = dict.fromkeys(task for _, task in pairs)
+    return [fmean(of(v) for (_, task), v in pairs.items() if task == one) for one in tasks]
+
+
+def difference(pairs: Pairs, title: str, against: str) -> list[float]:
+    """Of the mean AUROC of both kinds, for each task."""
+    return over_tasks(pairs, lambda v: fmean(v[title]) - fmean(v[against]))
+
+
+def methods_table(lines: Sequence[Mapping[str, Any]]) -> Table:
+    """Every method: its mean rank, its AUROC, and how far it is from the default pair."""
+    pairs = by_pair(lines)
+    rank = ranks(pairs)
+    rows = []
+    for title in sorted(rank, key=lambda t: rank[t]):
+        near, far = (over_tasks(pairs, lambda v, t=title, k=k: v[t][k]) for k in (0, 1))
+        gain = over_seeds(difference(pairs, title, DEFAULT))
+        last = Cell(text="–")
+        if title != DEFAULT:
+            last = Cell(gain.mean, "+.3f", low=gain.low, high=gain.high)
+        cells = (
+            Cell(rank[title], ".1f"), Cell(fmean(near), ".3f"), Cell(fmean(far), ".3f"),
+            Cell(fmean([*near, *far]), ".3f"), last,
+        )  # fmt: skip
+        rows.append(cells)
+    titles = sorted(rank, key=lambda t: rank[t])
+    columns = [
+        marked(list(c), higher_is_better=i > 0) for i, c in enumerate(zip(*rows, strict=True))
+    ]
+    marks = [*columns[:4], [replace(cell, mark="") for cell in columns[4]]]
+    whole = tuple(Row(t, tuple(c)) for t, c in zip(titles, zip(*marks, strict=True), strict=True))
+    networks, tasks = (list(dict.fromkeys(key[i] for key in pairs)) for i in (0, 1))
+    notes = (
+        f"{len(networks)} networks, {len(tasks)} tasks, {len(USED_SEEDS)} seeds that draw the ID "
+        f"classes. Rank among {len(rank)} methods, over networks, tasks and both kinds of OOD. The "
+        "last column: difference of the mean AUROC from goen-m on two layers, goen's default for "
+        "other networks, with the 95 % interval over tasks (t, mean over networks).",
+    )
+    return Table(
+        NAME, "Small tasks on pretrained networks: mean rank and mean AUROC",
+        ("mean rank", "near-OOD", "far-OOD", "mean", "against two layers"), whole, notes,
+    )  # fmt: skip
+
+
+# Of the tables by task and by network.
+SHOWN = {DEFAULT: "goen-m, two layers", LAST: "goen-m, last layer", RELATIVE: RELATIVE}
+
+
+def part_table(lines: Sequence[Mapping[str, Any]], key: str) -> Table:
+    """By task or by network: the accuracy of the probe, and AUROC of some methods."""
+    pairs = by_pair(lines)
+    place = KEY.index(key)
+    rows = []
+    for one in dict.fromkeys(pair[place] for pair in pairs):
+        same = [line for line in lines if line[key] == one]
+        values = [v for pair, v in pairs.items() if pair[place] == one]
+        cells = [Cell(fmean(line["accuracy"] for line in same), ".1%")]
+        if key == "task":
+            numbers = (
+                fmean(line[name] for line in same if line["network"] == same[0]["network"])
+                for name in ("classes", "train")
+            )
+            cells = [*(Cell(number, ".0f") for number in numbers), *cells]
+        for title in SHOWN:
+            cells += [Cell(fmean(v[title][kind] for v in values), ".3f") for kind in (0, 1)]
+        rows.append(Row(one, tuple(cells)))
+    names = [f"{title}: {kind}" for title in SHOWN.values() for kind in ("near", "far")]
+    head = ("ID classes", "training images", "accuracy") if key == "task" else ("accuracy",)
+    title = f"The same by {key}, mean over {'networks' if key == 'task' else 'tasks'} and seeds"
+    return Table(f"{NAME}-by-{key}", title, (*head, *names), tuple(rows))
+
+
+def tables() -> dict[str, Table]:
+    """The tables of docs/pretrained.md that this recipe makes."""
+    lines = read()
+    found = (methods_table(lines), part_table(lines, "task"), part_table(lines, "network"))
+    return {table.name: table for table in found}
 
 
 if __name__ == "__main__":
