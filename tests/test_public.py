@@ -19,6 +19,7 @@ def test_public_names() -> None:
         "Outputs",
         "Prediction",
         "Preprocess",
+        "Protocol",
         "Scorer",
         "__version__",
         "data",
@@ -38,6 +39,7 @@ def test_public_names() -> None:
         "Protocol",
         "load_set",
         "names",
+        "open_folder",
         "protocol",
         "require_disjoint",
     ]

@@ -100,7 +100,7 @@ def test_strong_augmentations_are_of_images_that_set_no_threshold(
         given.append(images)
         return strongly_augmented(images, seed)
 
-    monkeypatch.setattr(sys.modules["goen.data.protocol"], "strongly_augmented", noted)
+    monkeypatch.setattr(sys.modules["goen.data.protocols.generated"], "strongly_augmented", noted)
     p = protocol("cifar10", data_dir=full_size, calibration=("svhn", "noise", "augmented"))
     assert list(p.calibration_ood) == ["svhn", "noise", "augmented"]
     augmented = p.calibration_ood["augmented"]
@@ -235,3 +235,72 @@ def test_sets_of_other_sizes_cannot_be_mixed() -> None:
 def test_extra_sets_do_not_go_with_digits() -> None:
     with pytest.raises(UsageError, match="go with cifar10"):
         protocol("digits", extra=("mnist",))
+
+
+def own_sets() -> tuple[ImageSet, ImageSet, ImageSet]:
+    p = protocol("digits")
+    return p.train.take(range(200)), p.validation.take(range(100)), p.test.take(range(60))
+
+
+def test_own_sets_make_a_protocol() -> None:
+    p = protocol("digits")
+    photographs, unseen = p.evaluation["photographs"].images, p.evaluation["unseen-digits"].images
+    groups = {"near": {"unseen": unseen}, "far": {"photographs": photographs}}
+    own = Protocol.from_sets(*own_sets(), ood=groups, name="mine")
+    assert own.name == "mine"
+    assert {n: (o.group, len(o.images)) for n, o in own.evaluation.items()} == {
+        "unseen": ("near", len(unseen)),
+        "photographs": ("far", len(photographs)),
+    }
+    # Generated, as many of a kind as there are ID images that calibrate: three fifths of 100.
+    assert {n: len(images) for n, images in own.calibration_ood.items()} == {
+        "noise": 60,
+        "augmented": 60,
+    }
+    assert own.calibration_ood["augmented"].name == "augmented digits 0-6[validation][calibration]"
+    given = Protocol.from_sets(*own_sets(), ood={"u": unseen}, calibration_ood={"p": photographs})
+    assert given.evaluation == {"u": OodSet(unseen, "ood")}
+    assert given.calibration_ood == {"p": photographs}
+
+
+def test_without_ood_images_noise_is_evaluated_on(caplog: pytest.LogCaptureFixture) -> None:
+    own = Protocol.from_sets(*own_sets(), calibration_ood={}, name="mine")
+    (noise,) = own.evaluation.values()
+    assert (noise.group, len(noise.images), own.calibration_ood) == ("noise", 60, {})
+    assert "mine has no OOD images to evaluate on" in caplog.text
+
+
+def test_generated_images_have_the_format_of_the_training_images() -> None:
+    def some(count: int, salt: int) -> ImageSet:
+        pixels = (
+            np.random.default_rng(salt).integers(0, 65_536, (count, 2, 8, 12)).astype(np.uint16)
+        )
+        return ImageSet(f"bands {salt}", pixels, np.zeros(count), ("a",))
+
+    own = Protocol.from_sets(some(40, 0), some(30, 1), some(20, 2))
+    for images in (*own.calibration_ood.values(), own.evaluation["noise"].images):
+        assert images.image_shape == (2, 8, 12)
+        assert images.pixels.dtype == np.uint16
+        assert images.read().max() > 60_000
+
+
+@pytest.mark.parametrize(
+    ("ood", "message"),
+    [
+        ({"closer": {"a": 0}}, "Unknown group of OOD sets 'closer'"),
+        ({"near": {"a": 0}, "far": {"a": 0}}, "'a' is already taken"),
+        ({"test": 0}, "'test' is already taken"),
+    ],
+)
+def test_names_and_groups_of_ood_sets_are_checked(ood: dict[str, object], message: str) -> None:
+    images = protocol("digits").evaluation["photographs"].images
+    given = {k: dict.fromkeys(v, images) if isinstance(v, dict) else images for k, v in ood.items()}
+    with pytest.raises(UsageError, match=message):
+        Protocol.from_sets(*own_sets(), ood=given)
+
+
+def test_id_sets_have_the_same_classes() -> None:
+    train, held_out, test = own_sets()
+    others = dataclasses.replace(test, classes=tuple("abcdefg"))
+    with pytest.raises(UsageError, match=r"has other classes .* a, b, c, .* instead of 0, 1"):
+        Protocol.from_sets(train, held_out, others)

@@ -1,28 +1,30 @@
-"""The data splits: which images train, calibrate and evaluate, as in the paper."""
+"""The protocols that have a name: the paper's on CIFAR-10, and its small twin on digits."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from logging import getLogger
 from pathlib import Path
-from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
-from goen.data.imageset import ImageSet, require_disjoint
+from goen.data.imageset import ImageSet
+from goen.data.protocols.base import OodGroup
+from goen.data.protocols.base import OodSet as OodSet
+from goen.data.protocols.base import Protocol as Protocol
+from goen.data.protocols.generated import (
+    SPLIT_SEED as SPLIT_SEED,
+)
+from goen.data.protocols.generated import (
+    VALIDATION_SEED as VALIDATION_SEED,
+)
+from goen.data.protocols.generated import (
+    augmented,
+)
+from goen.data.protocols.plan import AUGMENTED
 from goen.data.sets.catalogue import CIFAR100_UNLIKE_CIFAR10
 from goen.data.sets.embedded import digits, noise, photographs
 from goen.data.sets.sources import load_set
-from goen.data.transforms.strong import strongly_augmented
-from goen.errors import DataCorrupt, DataMissing, UsageError, unknown
+from goen.errors import DataMissing, UsageError, unknown
 
 _log = getLogger(__name__)
-OodGroup = Literal["near", "far", "noise"]
-
-# One seed for every split and all noise: changing the training seed must not change the data.
-SPLIT_SEED = 42
-VALIDATION_SEED = 7
 
 PROTOCOLS = ("cifar10", "digits")
 CIFAR100_REST = "cifar100-rest"
@@ -34,7 +36,6 @@ EXTRA_SETS: Mapping[str, OodGroup] = {
     "places": "far",
     CIFAR100_REST: "near",
 }
-AUGMENTED = "augmented"
 CALIBRATION_SETS: Mapping[str, tuple[str, ...]] = {
     "cifar10": ("svhn", "tiny-imagenet", "mnist", "textures", "places", "noise", AUGMENTED),
     "digits": ("photographs", "noise", AUGMENTED),
@@ -42,74 +43,6 @@ CALIBRATION_SETS: Mapping[str, tuple[str, ...]] = {
 """The OOD sets that may calibrate in each protocol, in the order in which they do."""
 PAPERS_CALIBRATION = {"cifar10": ("svhn", "noise"), "digits": ("photographs", "noise")}
 """Those that do unless others are chosen."""
-
-
-@dataclass(frozen=True)
-class OodSet:
-    """A set the classifier was never trained on, and how far away it is."""
-
-    images: ImageSet
-    group: OodGroup
-
-
-@dataclass(frozen=True)
-class Protocol:
-    """Disjoint sets with their roles.
-
-    Attributes:
-        name: ``cifar10`` or ``digits``.
-        train: trains the network and fits the detectors.
-        validation: ID images that the network is not trained on; see ``calibration_id`` and
-            ``held_out``.
-        test: ID images for evaluation alone.
-        calibration_ood: OOD sets that calibrate, by name.
-        evaluation: OOD sets for evaluation alone, by name.
-        missing: sets that are not available, with the reason and what to do.
-        threshold_images: where the threshold's images come from: two fifths of the validation
-            images, or a fifth of the test images. With the latter all validation images calibrate,
-            as in the paper, which sets no threshold.
-    """
-
-    name: str
-    train: ImageSet
-    validation: ImageSet
-    test: ImageSet
-    calibration_ood: Mapping[str, ImageSet]
-    evaluation: Mapping[str, OodSet]
-    missing: Mapping[str, str]
-    threshold_images: Literal["validation", "test"] = "validation"
-
-    def __post_init__(self) -> None:
-        every = (self.train, self.validation, self.test, *self.calibration_ood.values())
-        for images in (*every, *(ood.images for ood in self.evaluation.values())):
-            if images.image_shape != self.train.image_shape:
-                raise DataCorrupt(
-                    f"{images.name} has images of {_size(images)}, {self.train.name} of "
-                    f"{_size(self.train)}. Resize them, or leave the set out."
-                )
-        used = (self.train, self.validation, *self.calibration_ood.values())
-        for evaluated in (self.test, *(ood.images for ood in self.evaluation.values())):
-            require_disjoint(evaluated, *used)
-        require_disjoint(self.validation, self.train)
-
-    @cached_property
-    def calibration_id(self) -> ImageSet:
-        """Three fifths of the validation images, or all, for early stopping and the head."""
-        if self.threshold_images == "test":
-            return self.validation
-        return _validation_parts(self.validation)["calibration"]
-
-    @cached_property
-    def held_out(self) -> ImageSet:
-        """Two fifths of the validation images or a fifth of the test images, for the threshold."""
-        if self.threshold_images == "test":
-            return self.test.split({"held-out": len(self.test) // 5}, VALIDATION_SEED)["held-out"]
-        return _validation_parts(self.validation)["held-out"]
-
-    @cached_property
-    def sets_no_threshold(self) -> NDArray[np.bool_]:
-        """Which test images did not set the threshold: the share flagged is measured on these."""
-        return ~np.isin(self.test.digests, self.held_out.digests)
 
 
 def protocol(
@@ -179,22 +112,6 @@ def _cifar10_parts(training: ImageSet) -> dict[str, ImageSet]:
     return training.split({"train": 45_000, "validation": 5_000}, SPLIT_SEED)
 
 
-def _size(images: ImageSet) -> str:
-    return "×".join(map(str, images.image_shape[1:]))
-
-
-def _validation_parts(validation: ImageSet) -> dict[str, ImageSet]:
-    kept = len(validation) * 2 // 5
-    sizes = {"calibration": len(validation) - kept, "held-out": kept}
-    return validation.split(sizes, VALIDATION_SEED)
-
-
-def _augmented(validation: ImageSet) -> ImageSet:
-    """Of the images that calibrate with every budget: never of one that sets a threshold."""
-    calibration = _validation_parts(validation)["calibration"]
-    return strongly_augmented(calibration, SPLIT_SEED).without(validation)
-
-
 def _digits(calibration: tuple[str, ...]) -> Protocol:
     everything = digits()
     known = everything.of_classes(tuple("0123456"), "digits 0-6")
@@ -206,7 +123,7 @@ def _digits(calibration: tuple[str, ...]) -> Protocol:
     makers: dict[str, Callable[[], ImageSet]] = {
         "photographs": lambda: temple,
         "noise": lambda: noise(400, SPLIT_SEED, stream=1),
-        AUGMENTED: lambda: _augmented(parts["validation"]),
+        AUGMENTED: lambda: augmented(parts["validation"]),
     }
     return Protocol(
         name="digits",
@@ -246,11 +163,11 @@ def _cifar10(
             missing[name] = str(error)
             _log.warning("%s It is left out.", error)
 
-    side = training.image_shape[1]
+    shape = training.image_shape
     evaluation: dict[str, OodSet] = {}
-    may_calibrate = {"noise": noise(2_000, SPLIT_SEED, stream=1, side=side)}
+    may_calibrate = {"noise": noise(2_000, SPLIT_SEED, stream=1, shape=shape)}
     if AUGMENTED in calibration:
-        may_calibrate[AUGMENTED] = _augmented(parts["validation"]).without(training, test)
+        may_calibrate[AUGMENTED] = augmented(parts["validation"]).without(training, test)
     if "svhn" in found:
         halves = found["svhn"].split({"calibration": 5_000, "evaluation": 21_032}, SPLIT_SEED)
         may_calibrate["svhn"] = halves["calibration"]
@@ -260,7 +177,7 @@ def _cifar10(
         evaluation["cifar100"] = OodSet(unlike, "near")
     elif CIFAR100_REST in extra:
         missing[CIFAR100_REST] = missing["cifar100"]
-    evaluation["noise"] = OodSet(noise(5_000, SPLIT_SEED, stream=0, side=side), "noise")
+    evaluation["noise"] = OodSet(noise(5_000, SPLIT_SEED, stream=0, shape=shape), "noise")
     for name in filter(found.__contains__, others):
         # CIFAR-10 has some of them as well: a bus among the automobiles, a cow among the dogs.
         images = found[name].without(training, test) if name == CIFAR100_REST else found[name]

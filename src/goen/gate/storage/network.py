@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from goen.batch import map_parts
 from goen.data.input_spec import ImageInputs, InputSpec
-from goen.errors import ArtifactError, UsageError
+from goen.errors import ArtifactError, UsageError, quoted
 from goen.features.extractor import FeatureExtractor
 from goen.features.pooling import Layout, Tokens
 from goen.features.precomputed import LOGITS, Precomputed
@@ -157,7 +157,7 @@ def build_network(
             supplied = replace(supplied, model=_packaged(manifest, weights))
         network = _extractor(manifest, weights, inputs, supplied)
     else:
-        raise ValueError(f"its network is of unknown kind {kind[:80]!r}")
+        raise ValueError(f"its network is of unknown kind {quoted(kind)}")
     network = FlipAveraged(network) if manifest.flag("flip_averaged", False) else network
     outputs = _outputs(network.eval(), inputs)
     recorded = tensors.floats("probe", (len(outputs), "outputs"), dtype=torch.float32)
@@ -255,7 +255,7 @@ def _extractor(
     if dtype is None:
         raise ValueError(
             f"its network.dtype should be one of {', '.join(_DTYPES)}, got "
-            f"{manifest.text('dtype')[:80]!r}"
+            f"{quoted(manifest.text('dtype'))}"
         )
     try:
         model = unwrap(supplied.model)
@@ -278,9 +278,7 @@ def _extractor(
         ) from error
     logits = manifest.content.get("logits")
     if isinstance(logits, bool) or not isinstance(logits, (str, int, type(None))):
-        raise ValueError(
-            f"its network.logits should be a name or an index, got {str(logits)[:80]!r}"
-        )
+        raise ValueError(f"its network.logits should be a name or an index, got {quoted(logits)}")
     return FeatureExtractor(
         model,
         manifest.texts("layers"),
