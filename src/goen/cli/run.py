@@ -1,5 +1,6 @@
 """``goen run``: train a classifier, fit and evaluate its gate, write a report."""
 
+import shlex
 from functools import partial
 from typing import Annotated
 
@@ -39,6 +40,7 @@ def run_command(
             print_table(table)
     numbers = {(r.dataset, r.metric): r.value for r in report.results}
     print(f"accuracy on test images: {numbers['test', 'accuracy']:.2%}\n")
-    print(f"gate:   {folder / 'gate'}   (goen score IMAGES --gate {folder})")
+    quoted = shlex.quote(str(folder))
+    print(f"gate:   {folder / 'gate'}   (goen score IMAGES --gate {quoted})")
     print(f"report: {report.path.resolve()}")
     return 0
