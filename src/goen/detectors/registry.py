@@ -5,6 +5,7 @@ from functools import partial
 
 from goen.detectors._bank import NearestImages
 from goen.detectors._base import Detector
+from goen.detectors.best import Best
 from goen.detectors.class_mixture import ClassMixture
 from goen.detectors.energy import Energy
 from goen.detectors.fdbd import FDBD
@@ -36,6 +37,7 @@ __all__ = [
     "GEN",
     "KNN",
     "ODIN",
+    "Best",
     "ClassMixture",
     "Detector",
     "Energy",
@@ -67,6 +69,7 @@ DETECTORS: Mapping[str, Callable[[], Detector]] = {
     "gen": GEN,
     "goen": Goen,
     "goen_m": GoenM,
+    "goen_m_last": partial(GoenM, layers="last"),
     "knn": KNN,
     "mahalanobis": Mahalanobis,
     "mahalanobis_pp": partial(Mahalanobis, normalise=True),
@@ -83,6 +86,20 @@ DETECTORS: Mapping[str, Callable[[], Detector]] = {
 }
 """Every detector with its default settings, by name."""
 
+BEST = "best"
+"""In place of a name: the one that separates given OOD images best, see ``Best``."""
+_NOT_COMPARED = ("uncertainty",)
+
+
+def candidates() -> dict[str, Callable[[], Detector]]:
+    """Detectors that score plain outputs of any classifier, which ``best`` chooses from."""
+    return {
+        name: make
+        for name, make in DETECTORS.items()
+        if name not in _NOT_COMPARED and not make().needs_gradient
+    }
+
+
 _CLASSES: Mapping[str, type[Detector]] = {
     make.name: make
     for make in DETECTORS.values()
@@ -95,8 +112,8 @@ def make_detector(detector: str | Detector) -> Detector:
     """The detector of this name, not fitted; a ``Detector`` is returned as it is.
 
     Args:
-        detector: a name in ``DETECTORS``, ``pytorch_ood.NAME`` for a class of pytorch-ood, or a
-            detector.
+        detector: a name in ``DETECTORS``, ``best`` for the one that separates given OOD images
+            best, ``pytorch_ood.NAME`` for a class of pytorch-ood, or a detector.
 
     Example:
         >>> make_detector("mahalanobis_pp")
@@ -111,8 +128,10 @@ def make_detector(detector: str | Detector) -> Detector:
         )
     if detector.startswith(_PYTORCH_OOD):
         return pytorch_ood(detector.removeprefix(_PYTORCH_OOD))
+    if detector == BEST:
+        return Best.among(candidates())
     if detector not in DETECTORS:
-        raise unknown("detector", detector, DETECTORS)
+        raise unknown("detector", detector, [*DETECTORS, BEST])
     return DETECTORS[detector]()
 
 

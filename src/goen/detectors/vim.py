@@ -25,11 +25,13 @@ class ViM(Detector):
 
     Args:
         dim: how many principal directions are not residual. By default 1000 of more than 1500, 512
-            of 768 to 1500, half of fewer.
+            of 768 to 1500, half of fewer; and never more than half as many as there are training
+            rows, which would leave no residual to measure.
 
     Paper: Wang et al. 2022, "ViM: Out-Of-Distribution with Virtual-logit Matching".
     Departs from the paper: the score is the log-odds of the virtual class's probability, a strictly
-    increasing map of it; half of the directions below width 768, where the paper has no rule.
+    increasing map of it; half of the directions below width 768, and half as many as there are rows
+    where these are few, for which the paper has no rule.
 
     Example:
         >>> from goen.outputs import LinearClassifier
@@ -69,7 +71,7 @@ class ViM(Detector):
         for block in blocks(len(rows)):
             centred = rows[block].to(torch.float64) - origin
             moment.addmm_(centred.mT, centred)
-        dim = principal_dim(len(origin)) if self.dim is None else self.dim
+        dim = principal_dim(len(origin), len(rows)) if self.dim is None else self.dim
         # Eigenvalues rise, so the least come first.
         residual = torch.linalg.eigh(moment).eigenvectors[:, : len(origin) - dim].contiguous()
         length = float(_residual_length(rows, origin, residual).mean())
@@ -100,16 +102,17 @@ class ViM(Detector):
         return self.alpha_ * length + energy_score(outputs.logits)
 
 
-def principal_dim(width: int) -> int:
+def principal_dim(width: int, rows: int) -> int:
     """How many principal directions ViM leaves out of the residual, by default.
 
     Example:
-        >>> [principal_dim(width) for width in (2048, 768, 512, 33, 1)]
+        >>> [principal_dim(width, 45_000) for width in (2048, 768, 512, 33, 1)]
         [1000, 512, 256, 16, 0]
+        >>> principal_dim(1280, 880)
+        440
     """
-    if width > 1500:
-        return 1000
-    return 512 if width >= 768 else width // 2
+    by_width = 1000 if width > 1500 else 512 if width >= 768 else width // 2
+    return min(by_width, rows // 2)
 
 
 def _residual_length(rows: Tensor, origin: Tensor, residual: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from goen.metrics._calibration import (
 )
 from goen.metrics._id import IDMetrics, id_metrics
 from goen.metrics._ood import OODMetrics, ood_metrics
+from goen.metrics._ranking import Ranking, rank_methods
 from goen.metrics._uncertainty import (
     BootstrapIntervals,
     Interval,
@@ -31,6 +32,7 @@ __all__ = [
     "OODMetrics",
     "OverSeeds",
     "PairedTest",
+    "Ranking",
     "ReliabilityBin",
     "bootstrap",
     "holm",
@@ -40,5 +42,6 @@ __all__ = [
     "over_seeds",
     "paired_auroc_test",
     "paired_mean_auroc_test",
+    "rank_methods",
     "reliability_curve",
 ]

@@ -45,7 +45,7 @@ class ExtractionSettings(TypedDict):
 
 
 @dataclass(frozen=True)
-class ModelOptions:
+class ReadingOptions:
     """How a model takes its inputs, and what is read of it.
 
     Attributes:
@@ -63,7 +63,6 @@ class ModelOptions:
         tokens: pooling of transformer tokens: the mean of all tokens, or the class token.
         layout: the axis of the channels in feature maps, where their shape is ambiguous.
         batch_size: images per forward pass.
-        device: where the model runs: cpu, or cuda (cuda:1 is the second GPU).
     """
 
     weights: OptionalPath = None
@@ -77,14 +76,28 @@ class ModelOptions:
     tokens: Tokens = "mean"
     layout: Layout = "auto"
     batch_size: int = 128
+
+    def load_on(self, device: str, name: str) -> "OwnModel":
+        """The model of this name on a device."""
+        place = find_device(device)
+        loaded = make_model(name, self.weights)
+        loaded.model.to(place)
+        return OwnModel(loaded, self)
+
+
+@dataclass(frozen=True)
+class ModelOptions(ReadingOptions):
+    """How a model takes its inputs, what is read of it, and where it runs.
+
+    Attributes:
+        device: where the model runs: cpu, or cuda (cuda:1 is the second GPU).
+    """
+
     device: Device = "cpu"
 
     def load(self, name: str) -> "OwnModel":
         """The model of this name."""
-        place = find_device(self.device)
-        loaded = make_model(name, self.weights)
-        loaded.model.to(place)
-        return OwnModel(loaded, self)
+        return self.load_on(self.device, name)
 
 
 @dataclass(frozen=True)
@@ -92,7 +105,7 @@ class OwnModel:
     """A model, and the options that replace parts of its config."""
 
     loaded: LoadedModel
-    options: ModelOptions = ModelOptions()
+    options: ReadingOptions = ReadingOptions()
 
     @cached_property
     def function(self) -> Preprocessing | None:
