@@ -1,7 +1,9 @@
 """Every Python example in the README and the docs runs, and every command has its options."""
 
+import importlib.util
 import io
 import re
+import warnings
 from contextlib import redirect_stdout
 from functools import cache
 from importlib import resources
@@ -33,9 +35,11 @@ def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     if "import transformers" in page.read_text():
         import_torchvision()
     namespace: dict[str, object] = {}
-    for block in EXAMPLE.findall(page.read_text()):
+    for block in filter(libraries_are_here, EXAMPLE.findall(page.read_text())):
         printed = io.StringIO()
-        with redirect_stdout(printed):
+        with redirect_stdout(printed), warnings.catch_warnings():
+            if optional_libraries(block):
+                warnings.simplefilter("ignore")  # of their own code
             exec(compile(block, str(page), "exec"), namespace)
         for line, quoted in QUOTED.findall(block):
             found = printed.getvalue()
@@ -44,6 +48,34 @@ def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             for part in quoted.split("..."):
                 assert says(found, part.strip()), f"{line} gives {found}, not {quoted}"
     assert namespace
+
+
+# Of examples that run where these libraries are installed; transformers trains with accelerate.
+OPTIONAL = {"lightning": ("lightning",), "transformers": ("transformers", "accelerate")}
+
+
+def optional_libraries(block: str) -> list[str]:
+    """The libraries that an example needs beside goen's own dependencies."""
+    imported = re.findall(r"^(?:import|from) (\w+)", block, re.MULTILINE)
+    needed = [part for name in imported for part in OPTIONAL.get(name, ())]
+    return [part for part in needed if part != "accelerate" or "Trainer" in block]
+
+
+def libraries_are_here(block: str) -> bool:
+    """Whether an example imports no library of OPTIONAL that is not installed."""
+    return all(importlib.util.find_spec(part) for part in optional_libraries(block))
+
+
+def test_an_example_of_a_library_that_is_not_here_is_passed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name != "accelerate")
+    assert libraries_are_here("import transformers\n")
+    assert not libraries_are_here("import transformers\ntransformers.Trainer()\n")
+    assert libraries_are_here("from lightning import Trainer\n")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert not libraries_are_here("import lightning\n")
+    assert libraries_are_here("import goen\n")
 
 
 def says(text: str, part: str) -> bool:

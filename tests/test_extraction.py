@@ -1,8 +1,10 @@
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -193,7 +195,39 @@ def test_a_detector_is_fitted_to_what_was_extracted(network: ResNet18, images: I
     assert len(KNN(k=3).fit(outputs, outputs.labels).score(outputs)) == len(images)
 
 
-@pytest.mark.parametrize("given", ["images", None, 3, {"images": "digits"}])
+@pytest.mark.parametrize("given", [b"images", None, 3, {"images": "digits"}])
 def test_what_holds_no_images_is_refused(network: ResNet18, given: Any) -> None:
     with pytest.raises(UsageError, match=r"images is an ImageSet, .*got"):
         extract(network, given)
+
+
+def test_a_folder_is_extracted_with_the_labels_of_its_class_folders(
+    network: ResNet18, images: ImageSet, tmp_path: Path
+) -> None:
+    for number, (image, label) in enumerate(zip(images.read(), images.labels, strict=True)):
+        place = tmp_path / str(label)
+        place.mkdir(exist_ok=True)
+        Image.fromarray(image.transpose(1, 2, 0)).save(place / f"{number}.png")
+    found = extract(network, tmp_path)
+    order = [int(file.stem) for file in sorted(tmp_path.glob("*/*.png"))]
+    assert found.labels is not None
+    assert found.labels.tolist() == images.labels[order].tolist()
+    assert torch.allclose(found.logits, extract(network, images).logits[order], atol=1e-5)
+    few = extract(network, sorted(tmp_path.glob("*/*.png"))[:3])
+    assert few.labels is None
+    assert torch.allclose(few.logits, found.logits[:3], atol=1e-5)
+
+
+def test_loaders_of_normalised_tensors_are_extracted_as_they_are() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 5)).train()
+    tensors, labels = torch.randn(10, 3, 8, 8), torch.arange(10) % 5
+    loader = DataLoader(TensorDataset(tensors, labels), batch_size=4)
+    with pytest.raises(UsageError, match=r"Float images lie in \[0, 1\]"):
+        extract(model, loader)
+    found = extract(model, loader, inputs="tensors")
+    with torch.no_grad():
+        assert torch.allclose(found.logits, model(tensors), atol=1e-5)
+    assert found.labels is not None
+    assert found.labels.tolist() == labels.tolist()
+    assert model.training

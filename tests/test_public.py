@@ -40,6 +40,7 @@ def test_public_names() -> None:
         "Protocol",
         "load_set",
         "names",
+        "open_folder",
         "protocol",
         "require_disjoint",
     ]

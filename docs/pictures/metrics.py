@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from scipy.stats import norm
 
-from goen.metrics import OODMetrics, ood_metrics
+from goen.metrics import OODResult, ood_metrics
 
 ID, OOD, DARK, GREY = "#0072B2", "#D55E00", "#222222", "#888888"
 OOD_MEAN, OOD_SD = 2.2, 1.5
@@ -52,7 +52,7 @@ def two_fpr95(axes: Axes) -> None:
 
 
 def curves(
-    axes: Axes, x: np.ndarray, metrics: list[OODMetrics], lines: tuple[tuple[str, str, str], ...]
+    axes: Axes, x: np.ndarray, metrics: list[OODResult], lines: tuple[tuple[str, str, str], ...]
 ) -> None:
     for name, color, style in lines:
         axes.plot(x, [getattr(m, name) for m in metrics], style, color=color, lw=2, label=name)

@@ -16,6 +16,7 @@ from goen.features.loaded_model import LoadedModel
 from goen.features.loading import as_loaded
 from goen.features.pooling import Layout, Tokens
 from goen.features.preprocess import InputPreprocessing, Preprocessing
+from goen.features.reading import ModelReading
 from goen.models.placement import evaluating, full_precision, placement
 from goen.outputs import LinearClassifier, Outputs
 from goen.progress import bar
@@ -35,19 +36,20 @@ def extract(
     tokens: Tokens = "mean",
     layout: Layout = "auto",
     batch_size: int = BATCH_SIZE,
+    inputs: InputsOption = "auto",
 ) -> Outputs:
     """The model's outputs for every image, on the CPU, with the labels that came with them.
 
     Args:
         model: as for ``Gate.fit``; or one that returns ``Outputs``, as a gate's, without settings.
-        images: as for ``Gate.fit``, with labels or without. One tensor of four axes is images,
-            unless the model is a ``FeatureExtractor`` of ``tensors``.
+        images: as for ``Gate.fit``, with labels or without.
         layers: whose features to extract; see ``Gate.fit``.
         logits: their key, attribute or index in the model's output, if that is ambiguous.
         preprocess: of images in [0, 1], before they enter the model.
         tokens: of transformers: ``mean`` of all tokens, or the first (``class``).
         layout: of feature maps, where their shape is ambiguous.
         batch_size: of sets and arrays; iterables have their own.
+        inputs: as for ``Gate.fit``; a ``FeatureExtractor`` has its own.
 
     Raises:
         UsageError: invalid images, layers or settings, or an unsuitable model.
@@ -62,8 +64,9 @@ def extract(
     """
     opened = as_loaded(model)
     network, own = opened.model, isinstance(opened.model, FeatureExtractor)
-    asked: InputsOption = network.inputs if isinstance(network, FeatureExtractor) else "auto"
-    first, batches = first_inputs(as_stream(images, "images", batch_size, asked))
+    asked = network.inputs if isinstance(network, FeatureExtractor) else inputs
+    given = ModelReading(opened, preprocess).open_paths({"images": images}, batch_size, asked)
+    first, batches = first_inputs(as_stream(given["images"], "images", batch_size, asked))
     spec, few = find_input_spec(first, asked, batches.name), take(first, slice(2))
     if not own and _returns_outputs(network, few):
         if (layers, logits, preprocess, tokens, layout) != ("auto", None, None, "mean", "auto"):

@@ -1,9 +1,14 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch.utils.data import DataLoader, TensorDataset
 
 from goen.data import ImageSet
+from goen.data.images.decoding import read_image
+from goen.data.images.pixel_format import PixelFormat
 from goen.data.input_spec import ImageInputs
 from goen.data.inputs import (
     BatchStream,
@@ -12,6 +17,7 @@ from goen.data.inputs import (
     require_disjoint_streams,
     tensors,
 )
+from goen.data.sets.folders import ImageReading
 from goen.errors import DataError, LeakError, UsageError
 
 
@@ -53,6 +59,91 @@ def test_the_same_image_in_two_streams_is_refused(form: str) -> None:
     with pytest.raises(LeakError, match=r"b shares 3 of its 7 images with a, pixel for pixel"):
         require_disjoint_streams({"a": given, "b": other})
     require_disjoint_streams({"a": given, "b": as_stream(pixels(5, seed=1), "other", 4)})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Ten images: four of class a, three of b, three of c; the numbers of the files go on."""
+    for number, label in enumerate(np.sort(LABELS)):
+        place = tmp_path / "animals" / "abc"[label]
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels()[number].transpose(1, 2, 0)).save(place / f"{number}.png")
+    return tmp_path / "animals"
+
+
+def joined(stream: BatchStream) -> tuple[torch.Tensor, list[torch.Tensor | None]]:
+    batches = list(stream)
+    return torch.cat([images for images, _ in batches]), [labels for _, labels in batches]  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("classes", "labels"),
+    [
+        (None, [0, 0, 0, 0, 1, 1, 1, 2, 2, 2]),
+        (("c", "b", "a", "d"), [0, 0, 0, 1, 1, 1, 2, 2, 2, 2]),  # in the order asked for
+        (("b", "d"), [0, 0, 0]),  # the others are left out
+        ((), None),
+        (("x", "y"), None),  # none of them: no image has a label
+    ],
+)
+def test_a_folder_has_the_labels_of_its_class_folders(
+    folder: Path, classes: tuple[str, ...] | None, labels: list[int] | None
+) -> None:
+    stream = as_stream(folder, "train", 4, reading=ImageReading(classes=classes))
+    images, found = joined(stream)
+    if labels is None:
+        assert found == [None] * len(found)
+        assert torch.equal(images, torch.from_numpy(pixels()))
+    else:
+        assert torch.cat([part for part in found if part is not None]).tolist() == labels
+        rows = {"a": range(4), "b": range(4, 7), "c": range(7, 10)}
+        order = [row for name in classes or "abc" for row in rows.get(name, ())]
+        assert torch.equal(images, torch.from_numpy(pixels()[order]))
+    assert (stream.name, stream.count) == ("animals", len(images))
+
+
+def test_files_are_read_one_by_one_in_the_order_given(folder: Path) -> None:
+    files = [folder / "c" / "7.png", str(folder / "a" / "0.png")]
+    stream = as_stream(files, "few", 1)
+    images, labels = joined(stream)
+    assert torch.equal(images, torch.from_numpy(pixels()[[7, 0]]))
+    assert (labels, stream.count, stream.name) == ([None, None], 2, "few")
+    assert stream.digests().tolist() == as_stream(pixels()[[7, 0]], "x", 4).digests().tolist()
+    one, _ = joined(as_stream(str(folder / "b" / "5.png"), "one", 4))
+    assert torch.equal(one, torch.from_numpy(pixels()[5:6]))
+    several, _ = joined(as_stream([folder / "c", folder / "a" / "0.png"], "both", 4))
+    assert torch.equal(several, torch.from_numpy(pixels()[[7, 8, 9, 0]]))
+
+
+def test_files_are_read_in_the_size_and_channels_asked_for(folder: Path) -> None:
+    reading = ImageReading((4, 6), PixelFormat(1))
+    for given in (folder, [folder / "a" / "0.png"]):
+        images, _ = joined(as_stream(given, "x", 4, reading=reading))
+        assert torch.equal(
+            images[0],
+            torch.from_numpy(
+                read_image(folder / "a" / "0.png", (4, 6), pixel_format=PixelFormat(1))
+            ),
+        )
+
+
+@pytest.mark.parametrize("labels", [None, [0, 1] * 5])
+def test_a_stack_of_images_in_a_file_may_have_labels(
+    tmp_path: Path, labels: list[int] | None
+) -> None:
+    file = tmp_path / "stack.npz"
+    np.savez(file, images=pixels(), **({} if labels is None else {"labels": np.array(labels)}))
+    images, found = joined(as_stream(file, "x", 16))
+    assert torch.equal(images, torch.from_numpy(pixels()))
+    assert [None if part is None else part.tolist() for part in found] == [labels]
+
+
+def test_paths_that_hold_no_images_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"x: files are read as images, and the inputs are tensor"):
+        as_stream(str(tmp_path), "x", 4, "tensors")
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(UsageError, match=r"holds no images\. 1 file skipped.*1 \.txt"):
+        as_stream([tmp_path], "x", 4)
 
 
 def test_floats_become_float32_and_keep_their_values() -> None:
@@ -109,7 +200,7 @@ def test_labels_that_are_no_numbers_are_none() -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("a/folder", "train is an ImageSet, images .* got str. goen.read_image reads"),
+        ("a/folder", "a/folder is neither a folder nor a known set .* nor a file with an image"),
         ({"images": 1}, "got dict"),
         (3, "got int"),
         ((pixels(), LABELS[:4]), "train: 10 images need as many labels, got 4"),

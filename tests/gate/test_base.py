@@ -7,7 +7,7 @@ import torch
 from goen.detectors import GoenM
 from goen.errors import UsageError
 from goen.gate import Gate
-from goen.gate.prediction import TrainingRow
+from goen.gate.one_image import TrainingRow
 from tests.gate.test_gate import make_gate
 from tests.monitor.predictions import digit_gate
 
@@ -24,6 +24,10 @@ def test_a_gate_says_what_it_takes_and_guarantees() -> None:
     for text in ("images of 32×32", "7 classes", "GoenM()", "at most 0.05", "120 set the threshold",
                  "664 of 664 are kept", "on held-out images", "early, late, entropy"):  # fmt: skip
         assert text in html, text
+
+
+def test_scores_of_torch_are_compared_exactly() -> None:
+    assert (digit_gate().engine, digit_gate().score_tolerance) == ("torch", 0.0)
 
 
 def test_names_are_escaped_and_metadata_may_be_anything() -> None:

@@ -2,6 +2,7 @@ import math
 import sys
 from collections.abc import Sequence
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -55,6 +56,65 @@ def test_an_explanation_has_the_p_value_of_each_cue_or_its_value() -> None:
     plain = Prediction(**{**vars(made(3)), "cue_p_values": {}}).explain()
     assert str(plain) == "layer2: 4, entropy: 5"
     assert plain.cues == (("layer2", 4, None), ("entropy", 5, None))
+
+
+def test_one_image_of_a_prediction_is_plain_numbers() -> None:
+    one = made(3)[1]
+    assert (one.label, one.class_name, one.is_ood, one.path) == (1, "b", False, None)
+    assert (one.confidence, one.score, one.p_value, one.probability) == (0.125, 1.125, 2.125, 3.125)
+    assert one.cues == {"layer2": 4.125, "entropy": 5.125}
+    assert one.cue_p_values == {"layer2": 0.00125, "entropy": 0.0125}
+    assert type(one.label) is int
+    assert type(one.is_ood) is bool
+    assert made(3)[-1] == made(3)[2]
+    assert made(3, probability=False)[0].probability is None
+    assert [image.class_name for image in made(3)] == ["a", "b", "c"]
+    assert made(3).class_names.tolist() == ["a", "b", "c"]
+    assert made(3)[1:].score.tolist() == [1.125, 1.25]
+    for row in (3, -4):
+        with pytest.raises(IndexError, match=f"of 3 images; there is no row {row}"):
+            made(3)[row]
+
+
+def test_a_prediction_prints_in_a_few_lines() -> None:
+    assert str(made(3)) == (
+        "3 images, 1 flagged\n"
+        "   class  confidence  p-value\n"
+        "0  a           0.000        2\n"
+        "1  b           0.125      2.1\n"
+        "2  c           0.250      2.2  OOD"
+    )
+    assert str(made(1)).startswith("1 image, 0 flagged\n")
+    many = concatenate([made(3), *[made(3)] * 400])
+    assert repr(many).endswith("... and 1,193 more")
+    assert len(repr(many).splitlines()) == 13
+    assert str(made(3).take([])) == "0 images, 0 flagged"
+
+
+def test_a_prediction_of_files_has_their_paths(gate: Gate, tmp_path: Path) -> None:
+    images = digits().test.read(range(4))
+    (tmp_path / "below").mkdir()
+    names = ["b.png", "a.png", "below/d.png", "below/c.png"]
+    for name, image in zip(names, images, strict=True):
+        Image.fromarray(image.transpose(1, 2, 0)).save(tmp_path / name)
+    files = [tmp_path / name for name in names]
+    expected = gate.predict(images)
+    found = gate.predict(files, batch_size=3)
+    assert found.score.tolist() == pytest.approx(expected.score.tolist(), abs=1e-4)
+    assert found.paths is not None
+    assert found.paths.tolist() == [*map(str, files)]
+    one = gate.predict(str(files[1]))
+    assert one.score == pytest.approx(expected.score[1:2], abs=1e-4)
+    assert one[0].path == str(files[1])
+    assert str(files[1]) in str(one)
+    assert one.to_pandas()["path"].tolist() == [str(files[1])]
+    folder = gate.predict(tmp_path)
+    assert folder.score == pytest.approx(expected.score[[1, 0, 3, 2]], abs=1e-4)
+    assert folder.take([2])[0].path == str(files[3])
+    assert expected.paths is None
+    assert folder.show(tmp_path)._repr_html_().count("<img") == 4
+    near, same = gate.nearest(files[0])[0], gate.nearest(images[:1])[0]
+    assert [row.row for row in near["late"]] == [row.row for row in same["late"]]
 
 
 def test_batches_are_joined_in_order() -> None:
@@ -265,6 +325,12 @@ def test_thumbnails_are_the_images_of_the_rows(kind: str) -> None:
     assert html.index(image_url(pixels[3])) < html.index(image_url(pixels[1]))
     with pytest.raises(UsageError, match="is of 5 images, and 4 are given"):
         shown().show(pixels[:4])
+
+
+def test_floats_beyond_black_and_white_are_shown_as_these() -> None:
+    values = np.full((5, 1, 2, 2), [[-0.5, 0.25], [1.5, np.nan]])
+    html = shown().show(values, rows=[0])._repr_html_()
+    assert image_url(np.array([[[0, 64], [255, 0]]], np.uint8)) in html
 
 
 def test_what_is_no_image_is_a_sentence() -> None:

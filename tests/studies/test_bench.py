@@ -69,6 +69,7 @@ def test_every_number_has_its_origin(finished: tuple[Path, Protocol, list[Result
         with_ood = [calibration, *ood]
         expected = {
             "temperature_scaling": [calibration],
+            "kl_matching": [calibration],
             "goen": with_ood,
             "goen_m_plain": [calibration],
             "goen_m": [calibration],

@@ -3,13 +3,12 @@
 import shlex
 from dataclasses import dataclass, fields
 from functools import partial
-from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from goen.cli.options.own_data import OwnDataOptions
-from goen.cli.options.own_model import ReadingOptions
+from goen.cli.options.own_data import OwnDataOptions, open_given
+from goen.cli.options.own_model import NetworkOptions
 from goen.cli.options.study import TableOptions, print_report, print_study
 from goen.cli.options.types import SomeNames
 from goen.errors import UsageError
@@ -17,11 +16,7 @@ from goen.io.files import check_free
 from goen.io.stages import RUN
 from goen.studies import BenchConfig, bench
 from goen.studies.bench import of_sets
-from goen.studies.given import open_network
 from goen.studies.own import compare_given
-
-# Of a training; a given model is not trained.
-_TRAINING = ("preset", "budget", "seed", "precision")
 
 
 @dataclass(frozen=True)
@@ -36,7 +31,7 @@ def bench_command(
     config: Annotated[BenchOptions, tyro.conf.arg(name="")] = BenchOptions(),  # noqa: B008  (frozen)
     options: Annotated[TableOptions, tyro.conf.arg(name="")] = TableOptions(),  # noqa: B008
     own: Annotated[OwnDataOptions, tyro.conf.arg(name="")] = OwnDataOptions(),  # noqa: B008
-    reading: Annotated[ReadingOptions, tyro.conf.arg(name="")] = ReadingOptions(),  # noqa: B008
+    reading: Annotated[NetworkOptions, tyro.conf.arg(name="")] = NetworkOptions(),  # noqa: B008
 ) -> int:
     """Compare OOD detection methods, on your model and your data or on networks that goen trains.
 
@@ -49,6 +44,7 @@ def bench_command(
     For example: goen bench --model my_nets:resnet20 --weights resnet20.safetensors
                  --train photos/train --held-out photos/val --test photos/test
                  --ood photos/other textures --size 224
+                 goen bench --model my_nets:resnet20 --data photos.toml
                  goen bench --features train.npz --held-out val.npz --test test.npz --ood ood.npz
                  goen bench                                          (digits, a few minutes)
                  goen bench --methods max_softmax energy knn goen
@@ -62,31 +58,24 @@ def bench_command(
         reading: how the model takes its inputs.
     """
     if not own.given:
+        if any(own.sets.values()):
+            raise UsageError(
+                "--train, --held-out and --test are sets of a model of your own: give --model as "
+                "well; or --data, a folder of images, for networks that goen trains."
+            )
         return print_study(options, "bench", partial(bench, config))
-    changed = [n for n in _TRAINING if getattr(config, n) != getattr(BenchConfig, n)]
-    if changed:
-        raise UsageError(
-            f"A given model is not trained: leave out --{' and --'.join(changed)}, or --model."
-        )
-    folder = options.out or Path("runs") / f"{own.name}-bench"
+    own.require_no_training(config, BenchConfig())
+    folder = own.run_folder(options, "bench")
     check_free(folder, RUN, overwrite=True)
-    if own.features is not None:
-        data = of_sets(own.open_features(reading.classes), config.sets)
-        network = open_network(None, data)
-    else:
-        assert own.model is not None, "features or a model"
-        given = reading.load_on(config.device, own.model)
-        data = of_sets(own.open_images(given), config.sets)
-        settings = given.extraction(images=True)
-        del settings["batch_size"]  # type: ignore[misc]
-        network = open_network(given.loaded, data, settings)  # type: ignore[arg-type]
+    network, data = open_given(options, own, reading, config.device)
+    data = of_sets(data, config.sets)
     compare_given(
         network,
         data,
         config.methods,
         folder,
         options.shared_stages(folder),
-        command=_fit_command(own, reading),
+        command=_fit_command(own, reading, options.size),
         batch_size=reading.batch_size,
     )
     from goen.report.page import write_page  # Matplotlib, not before there is a result
@@ -94,21 +83,22 @@ def bench_command(
     return print_report(write_page(folder), as_json=options.json_)
 
 
-def _fit_command(own: OwnDataOptions, options: ReadingOptions) -> str:
+def _fit_command(own: OwnDataOptions, options: NetworkOptions, size: int) -> str:
     """The command that fits a gate for the same model and images, without its detector."""
-    words = ["goen", "fit"]
-    given = {
+    given: dict[str, object] = {
         "model": own.model,
-        "train": own.train,
+        "train": own.train or (None if own.features else "TRAIN"),
         "features": own.features,
-        "held-out": own.held_out,
+        "held-out": own.held_out or "HELD_OUT",
+        "size": size or None,
     }
-    for field in fields(ReadingOptions):
-        value, default = getattr(options, field.name), field.default
-        if value != default:
-            given[field.name.replace("_", "-")] = value
+    given |= {
+        field.name.replace("_", "-"): getattr(options, field.name)
+        for field in fields(NetworkOptions)
+        if getattr(options, field.name) != field.default
+    }
+    words = ["goen", "fit"]
     for name, value in given.items():
         if value is not None:
-            values = value if isinstance(value, tuple) else (value,)
-            words += [f"--{name}", *map(str, values)]
+            words += [f"--{name}", *map(str, value if isinstance(value, tuple) else (value,))]
     return shlex.join([*words, "--out", "gate"])

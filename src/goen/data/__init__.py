@@ -2,6 +2,16 @@
 
 from goen.data.imageset import ImageSet, require_disjoint
 from goen.data.protocol import OodSet, Protocol, protocol
+from goen.data.sets.folders import open_folder
 from goen.data.sets.sources import load_set, names
 
-__all__ = ["ImageSet", "OodSet", "Protocol", "load_set", "names", "protocol", "require_disjoint"]
+__all__ = [
+    "ImageSet",
+    "OodSet",
+    "Protocol",
+    "load_set",
+    "names",
+    "open_folder",
+    "protocol",
+    "require_disjoint",
+]

@@ -1,6 +1,6 @@
 """Inputs and labels in any form a user has them, as one stream of checked batches."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain, combinations
@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset
 
 from goen.batch import LABEL_NAMES, Inputs, count_of, join_batches
+from goen.data.images.decoding import image_batches, read_image_size
 from goen.data.imageset import DIGEST, Digests, ImageSet
 from goen.data.input_spec import (
     InputsOption,
@@ -22,6 +23,14 @@ from goen.data.input_spec import (
     digest_inputs,
     find_input_spec,
 )
+from goen.data.sets.folders import (
+    AS_THEY_ARE,
+    ImageReading,
+    Paths,
+    are_paths,
+    list_files,
+    open_labelled,
+)
 from goen.errors import DataError, LeakError, UsageError
 
 Array: TypeAlias = Tensor | NDArray[Any]
@@ -29,9 +38,15 @@ Hashes: TypeAlias = NDArray[np.int64]
 Batch: TypeAlias = tuple[Inputs, Tensor | None]
 Arrays: TypeAlias = Array | tuple[Array, ...] | Mapping[str, Array]
 Images: TypeAlias = (
-    ImageSet | Arrays | tuple[Arrays, Array] | Iterable[Arrays] | Iterable[tuple[Arrays, Array]]
+    ImageSet
+    | Paths
+    | Arrays
+    | tuple[Arrays, Array]
+    | Iterable[Arrays]
+    | Iterable[tuple[Arrays, Array]]
 )
-"""An ImageSet, images ``(N, C, H, W)``, a pair (images, labels), or an iterable of such batches.
+"""An ImageSet, a folder of images, a file or a list of files, images ``(N, C, H, W)``, a pair
+(images, labels), or an iterable of such batches.
 
 In place of images, whatever the model takes: a tensor, a tuple or a dict of tensors. A tuple needs
 its labels beside it, ``((a, b), labels)``. In a dict, ``labels`` (or ``label``) are the labels.
@@ -84,9 +99,20 @@ class BatchStream:
 
 
 def as_stream(
-    value: Images | BatchStream, name: str, batch_size: int, asked: InputsOption = "auto"
+    value: Images | BatchStream,
+    name: str,
+    batch_size: int,
+    asked: InputsOption = "auto",
+    reading: ImageReading = AS_THEY_ARE,
 ) -> BatchStream:
     """The inputs that were given, as a stream.
+
+    Args:
+        value: the inputs.
+        name: for people, where the inputs have none of their own.
+        batch_size: of all but iterables.
+        asked: what they are taken for.
+        reading: how files are read, if they are given as paths.
 
     Raises:
         UsageError: something that holds no inputs.
@@ -96,6 +122,10 @@ def as_stream(
     check_batch_size(batch_size)
     if isinstance(value, ImageSet):
         return _from_set(value, batch_size)
+    if are_paths(value):
+        if asked == "tensors":
+            raise UsageError(f"{name}: files are read as images, and the inputs are tensors here.")
+        return _from_paths(name, value, batch_size, reading)
     pair = _pair(value)
     # Two batches of images are no pair (images, labels): they are an iterable of batches.
     several = isinstance(value, (tuple, list)) and not (len(value) == 2 and _are_labels(value[1]))
@@ -103,13 +133,11 @@ def as_stream(
         return _from_arrays(name, *pair, batch_size, asked)
     if isinstance(value, Dataset) and not isinstance(value, IterableDataset):
         raise _one_at_a_time(name)
-    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
-        files = (
-            " goen.read_image reads the image in a file." if isinstance(value, str | Path) else ""
-        )
+    if isinstance(value, (bytes, Mapping)) or not isinstance(value, Iterable):
         raise UsageError(
-            f"{name} is an ImageSet, images (N, 3, H, W), a pair (images, labels) or an iterable "
-            f"of such batches, a DataLoader for one; got {type(value).__name__}.{files}"
+            f"{name} is an ImageSet, a path or a list of paths, images (N, 3, H, W), a pair "
+            "(images, labels) or an iterable of such batches, a DataLoader for one; got "
+            f"{type(value).__name__}."
         )
     return _from_iterable(name, value, asked)
 
@@ -134,6 +162,27 @@ def _from_set(images: ImageSet, batch_size: int) -> BatchStream:
             yield tensors(images.read_inputs(rows)), torch.from_numpy(images.labels[rows])
 
     return BatchStream(images.name, batches, len(images), images, lambda: images.digests)
+
+
+def _from_paths(name: str, paths: Paths, batch_size: int, reading: ImageReading) -> BatchStream:
+    """A folder, stack or known set as a set; files one by one, which are read once only."""
+    if isinstance(paths, str | Path) and (Path(paths).is_dir() or list_files(paths) is None):
+        images, labelled = open_labelled(paths, reading)
+        found = _from_set(images, batch_size)
+        return found if labelled else _without_labels(found)
+    return _from_files(name, list_files(paths) or [], batch_size, reading)
+
+
+def _from_files(
+    name: str, files: Sequence[Path], batch_size: int, reading: ImageReading
+) -> BatchStream:
+    size = reading.size or read_image_size(files[0], reading.pixel_format)
+    arrays = image_batches(files, size, batch_size, reading.pixel_format)
+    return replace(_from_iterable(name, arrays, "images"), count=len(files))
+
+
+def _without_labels(found: BatchStream) -> BatchStream:
+    return replace(found, batches=lambda: ((inputs, None) for inputs, _ in found.batches()))
 
 
 def _pair(value: Any) -> tuple[Arrays, Any] | None:

@@ -27,6 +27,7 @@ from goen.data.inputs import (
     pick_parts,
     tensors,
 )
+from goen.data.sets.folders import AS_THEY_ARE, ImageReading, are_paths, list_files
 from goen.detectors import Detector
 from goen.errors import FitError, UsageError, first_of
 from goen.extraction import BATCH_SIZE, stream
@@ -34,7 +35,8 @@ from goen.features.precomputed import Features, Precomputed, as_features, rename
 from goen.functional import conformal
 from goen.functional.ranking import Floats
 from goen.gate.decision import Reference, compare, decide, finite_rows
-from goen.gate.prediction import NearestImages, Prediction, TrainingRow, concatenate
+from goen.gate.one_image import NearestImages, TrainingRow
+from goen.gate.prediction import Prediction, concatenate
 from goen.gate.threshold import FitDiagnostics, HeldOut
 from goen.io.manifest import JsonObject
 from goen.models.placement import evaluating, full_precision, placement
@@ -190,8 +192,9 @@ class BaseGate:
             images: whatever ``fit`` takes: an ``ImageSet``, images ``(N, C, H, W)``, uint8, uint16
                 or floats in [0, 1], a pair (images, labels), or an iterable of such batches, a
                 ``DataLoader`` for one; or one image ``(C, H, W)``. Labels are ignored. Of an array
-                without images the prediction is empty. Or an image of Pillow or a list of them, of
-                any mode and size: they are read as ``goen.read_image`` reads files. For a gate of
+                without images the prediction is empty. Or a file, a list of files, a folder of
+                images (all below it), or an image of Pillow or a list of them, of any mode and
+                size: ``goen.read_image`` reads them in the gate's size and channels. For a gate of
                 other inputs, those: a tensor, a tuple or a dict.
             batch_size: images that pass through the network at once; iterables have their own.
 
@@ -199,7 +202,10 @@ class BaseGate:
             UsageError: images of another shape, type or range, or with NaN in them.
             DataError: no images, such as a generator that was read before, or a broken image.
         """
-        return concatenate([self._predict(part) for part in self._batches(images, batch_size)])
+        files = list_files(images) if are_paths(images) else None
+        given = images if files is None else files
+        found = concatenate([self._predict(part) for part in self._batches(given, batch_size)])
+        return found if files is None else replace(found, paths=np.array([*map(str, files)]))
 
     def nearest(
         self, images: AnyImages, count: int = 3, *, batch_size: int = BATCH_SIZE
@@ -261,7 +267,7 @@ class BaseGate:
             given = image_batches(given, self.image_size, batch_size, self.pixel_format)
         asked: InputsOption = "images" if isinstance(self.inputs, ImageInputs) else "tensors"
         # The type checker cannot tell that images of Pillow are batches by now.
-        batches = as_stream(cast(Images, given), "images", batch_size, asked)
+        batches = as_stream(cast(Images, given), "images", batch_size, asked, self.reading)
         for outputs in stream(self._running, replace(batches, spec=self.inputs)):
             yield outputs.keep(self.detector.features)
 
@@ -361,6 +367,13 @@ class BaseGate:
             UsageError: a gate whose inputs are no images.
         """
         return self._images.size
+
+    @property
+    def reading(self) -> ImageReading:
+        """How image files are read for this gate; of a gate of other inputs, nothing."""
+        if not isinstance(self.inputs, ImageInputs):
+            return AS_THEY_ARE
+        return ImageReading(self.inputs.size, self.inputs.pixel_format, self.classes)
 
     @full_precision()
     def predict_outputs(self, outputs: Features) -> Prediction:

@@ -18,13 +18,14 @@ from goen.features.loading import as_loaded
 from goen.features.pooling import Layout, Tokens
 from goen.features.precomputed import Features
 from goen.features.preprocess import InputPreprocessing, Preprocessing
+from goen.features.reading import ModelReading
 from goen.gate.base import BaseGate
 from goen.gate.engine import choose_engine
 from goen.gate.export.onnx import write_onnx
 from goen.gate.fitting.features import GivenFeatures, fit_to_features
 from goen.gate.fitting.fit import fit_gate, gate_network, own_classes
 from goen.gate.fitting.groups import Groups
-from goen.gate.fitting.sets import FitSets
+from goen.gate.fitting.sets import FitSets, open_paths
 from goen.gate.fitting.update import update_gate
 from goen.gate.storage.pickling import Pickled, gate_contents, read_contents
 from goen.gate.storage.saving import load_gate, save_gate
@@ -120,17 +121,15 @@ class Gate(BaseGate):
             LeakError: an image in two of the sets.
         """
         chosen = copy.deepcopy(make_detector(detector))
+        loaded = as_loaded(model)
+        reading = ModelReading(loaded, preprocess, tuple(() if classes is None else classes))
         sets = FitSets.open(
             chosen,
-            train,
-            held_out,
-            calibration,
-            ood,
+            *open_paths(reading, train, held_out, calibration, ood, batch_size, inputs),
             false_alarm_rate=false_alarm_rate,
             batch_size=batch_size,
             inputs=inputs,
         ).in_groups(groups)
-        loaded = as_loaded(model)
         names = tuple(() if classes is None else classes) or own_classes(
             loaded.classes, sets.streams.get("train")
         )

@@ -3,7 +3,8 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,22 +13,26 @@ from torch import Tensor
 
 from goen.checks import check_number
 from goen.data.images.data_urls import image_url
-from goen.data.images.decoding import read_image
+from goen.data.images.decoding import read_image, read_thumbnail
 from goen.data.images.pixel_format import Pixels, to_depth
 from goen.data.imageset import ImageSet, row_numbers
+from goen.data.sets.folders import AS_THEY_ARE, Paths, are_paths, list_files, open_labelled
 from goen.errors import DataError, ExtraMissing, UsageError, warn
 from goen.functional.ranking import Floats
+from goen.gate.one_image import ExplainedCue, Explanation, ImagePrediction
 from goen.notebook import MOST_ROWS, Cell, cut, flag, html_table, p_value_bar, picture
 
 if TYPE_CHECKING:
     import pandas
 
-Shown: TypeAlias = ImageSet | Tensor | NDArray[Any] | Sequence[Image.Image]
+Shown: TypeAlias = ImageSet | Tensor | NDArray[Any] | Sequence[Image.Image | Path]
 _THUMBNAIL = 96
 _ARRAYS = (
     *("label", "confidence", "score", "p_value", "probability", "is_ood"),
-    *("cues", "cue_p_values"),
+    *("cues", "cue_p_values", "paths"),
 )
+# Of a prediction in a line each.
+_PRINTED = 10
 
 ScoreRow = dict[str, str | float | bool | None]
 """One image in a table: values by column."""
@@ -54,6 +59,9 @@ class Prediction:
             the gate has a threshold per class: no p-value is below 1 / (num_held_out + 1). Of
             held-out images in groups it is the number of groups.
         grouped: whether the held-out images come in groups.
+        paths: of the files, if it was made from files or a folder.
+
+    ``prediction[0]`` is that of the first image, ``prediction[:10]`` that of the first ten.
     """
 
     label: NDArray[np.int64]
@@ -67,9 +75,60 @@ class Prediction:
     cue_p_values: Mapping[str, Floats] = field(default_factory=dict)
     num_held_out: int | None = None
     grouped: bool = False
+    paths: NDArray[np.str_] | None = None
 
     def __len__(self) -> int:
         return len(self.label)
+
+    @overload
+    def __getitem__(self, row: int) -> ImagePrediction: ...
+    @overload
+    def __getitem__(self, row: slice) -> "Prediction": ...
+    def __getitem__(self, row: int | slice) -> "ImagePrediction | Prediction":
+        """That of one image, as plain numbers; or of several."""
+        if isinstance(row, slice):
+            return self.take(range(len(self))[row])
+        if not -len(self) <= row < len(self):
+            raise IndexError(f"This prediction is of {len(self):,} images; there is no row {row}.")
+
+        def of(values: NDArray[Any] | None) -> Any:
+            return None if values is None else values[row].item()
+
+        return ImagePrediction(
+            label=of(self.label),
+            class_name=str(self.class_names[row]),
+            confidence=of(self.confidence),
+            score=of(self.score),
+            p_value=of(self.p_value),
+            probability=of(self.probability),
+            is_ood=of(self.is_ood),
+            cues={name: of(values) for name, values in self.cues.items()},
+            cue_p_values={name: of(values) for name, values in self.cue_p_values.items()},
+            path=of(self.paths),
+        )
+
+    @property
+    def class_names(self) -> NDArray[Any]:
+        """``(N,)``: the name of each predicted class."""
+        return np.array([*self.classes, ""], dtype=object)[self.label]
+
+    def __repr__(self) -> str:
+        """How many are flagged, and the first few in a line each."""
+        images = "1 image" if len(self) == 1 else f"{len(self):,} images"
+        lines = [f"{images}, {int(self.is_ood.sum()):,} flagged"]
+        shown = [self[row] for row in range(min(len(self), _PRINTED))]
+        names = [str(row) if one.path is None else one.path for row, one in enumerate(shown)]
+        labels = ["class", *(one.class_name for one in shown)]
+        widths = [max(map(len, column), default=0) for column in (names, labels)]
+        if shown:
+            lines.append(f"{'':{widths[0]}}  {'class':{widths[1]}}  confidence  p-value")
+        lines += [
+            f"{name:{widths[0]}}  {one.class_name:{widths[1]}}  {one.confidence:10.3f}  "
+            f"{one.p_value:7.2g}{'  OOD' * one.is_ood}"
+            for name, one in zip(names, shown, strict=True)
+        ]
+        left = len(self) - len(shown)
+        return "\n".join(lines + [f"... and {left:,} more"] * bool(left))
 
     def take(self, rows: Sequence[int]) -> "Prediction":
         """The prediction for these images, in this order."""
@@ -79,6 +138,8 @@ class Prediction:
     def to_pandas(self) -> "pandas.DataFrame":
         """A row per image, with the columns of ``goen score``: class name, score, p-values, cues.
 
+        Of a prediction of files, their paths come first.
+
         Raises:
             ExtraMissing: pandas is not installed.
         """
@@ -86,13 +147,14 @@ class Prediction:
             import pandas
         except ImportError as error:
             raise ExtraMissing("A table needs pandas: pip install pandas.") from error
-        return pandas.DataFrame(self.columns())
+        paths = {} if self.paths is None else {"path": self.paths}
+        return pandas.DataFrame(paths | self.columns())
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """The arrays by the columns of ``goen score``: class name, score, p-values, cues."""
         probability = [] if self.probability is None else [self.probability]
         arrays = [
-            np.array([*self.classes, ""], dtype=object)[self.label],
+            self.class_names,
             self.confidence,
             self.score,
             self.p_value,
@@ -116,25 +178,34 @@ class Prediction:
             yield row | {"error": NOT_FINITE if row["score"] is None else None}
 
     def show(
-        self, images: Shown | None = None, *, rows: Sequence[int] | None = None, most: int = 20
+        self,
+        images: Shown | Paths | None = None,
+        *,
+        rows: Sequence[int] | None = None,
+        most: int = 20,
     ) -> "PredictionTable":
         """A table for notebooks, the most suspicious first, with thumbnails if images are given.
 
         Args:
-            images: those that were predicted: an ``ImageSet``, an array ``(N, C, H, W)``, or a list
-                of pictures of Pillow. A prediction keeps no images, so that it stays small.
+            images: those that were predicted: an ``ImageSet``, an array ``(N, C, H, W)``, a list of
+                pictures of Pillow, or the folder or files. A prediction keeps no images, so that it
+                stays small.
             rows: which of them, in this order; the most suspicious if not given.
             most: rows of the table.
 
         Raises:
             UsageError: another number of images.
         """
-        if images is not None and len(images) != len(self):
+        shown: Any = images
+        if are_paths(images):
+            files = list_files(images)
+            shown = open_labelled(str(images), AS_THEY_ARE)[0] if files is None else files
+        if shown is not None and len(shown) != len(self):
             raise UsageError(
-                f"This prediction is of {len(self):,} images, and {len(images):,} are given."
+                f"This prediction is of {len(self):,} images, and {len(shown):,} are given."
             )
         chosen = most_suspicious(self)[:most] if rows is None else list(rows)
-        return PredictionTable(self, chosen, images)
+        return PredictionTable(self, chosen, shown)
 
     def _repr_html_(self) -> str:
         return self.show(rows=range(min(len(self), MOST_ROWS)))._repr_html_()
@@ -191,63 +262,6 @@ class Prediction:
                 "one."
             )
         return found
-
-
-class ExplainedCue(NamedTuple):
-    """One cue of an image: its value, and how unusual that is for an ID image, if it is known."""
-
-    name: str
-    value: float
-    p_value: float | None
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """Why an image was flagged or not.
-
-    Attributes:
-        label: the name of the predicted class.
-        p_value: of the score.
-        is_ood: the decision.
-        cues: in the order of the detector.
-    """
-
-    label: str
-    p_value: float
-    is_ood: bool
-    cues: tuple[ExplainedCue, ...]
-
-    @property
-    def most_unusual(self) -> ExplainedCue:
-        """The cue with the least p-value."""
-        return min(self.cues, key=lambda cue: 1.0 if cue.p_value is None else cue.p_value)
-
-    def __str__(self) -> str:
-        """Such as ``layer2: p = 0.0002, layer4: p = 0.31, entropy: p = 0.44``."""
-        return ", ".join(
-            f"{name}: {value:.2g}" if p_value is None else f"{name}: p = {p_value:.2g}"
-            for name, value, p_value in self.cues
-        )
-
-
-class TrainingRow(NamedTuple):
-    """One training image.
-
-    Attributes:
-        row: its number among all training images in their order, from 0.
-        label: the class number it was trained with.
-        name: of that class.
-        distance: between unit vectors of the layer's features, Euclidean.
-    """
-
-    row: int
-    label: int
-    name: str
-    distance: float
-
-
-NearestImages = dict[str, tuple[TrainingRow, ...]]
-"""The training images nearest to one image, in each layer, the nearest first."""
 
 
 def concatenate(parts: list[Prediction]) -> Prediction:
@@ -381,6 +395,8 @@ def _thumbnail(images: Shown, row: int) -> str:
     if isinstance(images, ImageSet):
         return image_url(images.read([row])[0], _THUMBNAIL)
     one: Any = images[row]
+    if isinstance(one, Path):
+        return image_url(read_thumbnail(one, _THUMBNAIL), _THUMBNAIL)
     if isinstance(one, Image.Image):
         return image_url(read_image(one, name=f"image {row}"), _THUMBNAIL)
     return image_url(_pixels(np.asarray(one)), _THUMBNAIL)

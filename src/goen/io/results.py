@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from goen.errors import ArtifactError
+from goen.errors import ArtifactError, quoted
 from goen.io.files import whole_file
 from goen.io.json_files import json_rows
 from goen.io.manifest import Manifest
@@ -201,7 +201,7 @@ def read_scores(path: Path) -> dict[str, dict[str, NDArray[Any]]]:
             dataset, _, name = key.rpartition("/")
             if not dataset or values.dtype not in _SCORES or values.ndim not in (1, 2):
                 raise ValueError(
-                    f"its tensor {key[:80]!r} should be called SET/METHOD and hold one number or "
+                    f"its tensor {quoted(key)} should be called SET/METHOD and hold one number or "
                     f"one row per image, got {values.dtype} {tuple(values.shape)}"
                 )
             scores.setdefault(dataset, {})[name] = values.numpy()

@@ -3,6 +3,7 @@
 Every metric names its convention; docs/metrics.md has the formulas.
 """
 
+from goen.metrics._accumulated import OODMetrics
 from goen.metrics._calibration import (
     OODCalibration,
     ReliabilityBin,
@@ -10,7 +11,7 @@ from goen.metrics._calibration import (
     reliability_curve,
 )
 from goen.metrics._id import IDMetrics, id_metrics
-from goen.metrics._ood import OODMetrics, ood_metrics
+from goen.metrics._ood import OODResult, ood_metrics
 from goen.metrics._ranking import Ranking, rank_methods
 from goen.metrics._uncertainty import (
     BootstrapIntervals,
@@ -30,6 +31,7 @@ __all__ = [
     "Interval",
     "OODCalibration",
     "OODMetrics",
+    "OODResult",
     "OverSeeds",
     "PairedTest",
     "Ranking",

@@ -11,7 +11,7 @@ from goen.metrics._inputs import Floats, as_floats
 
 
 @dataclass(frozen=True)
-class OODMetrics:
+class OODResult:
     """Detection metrics of one score on one ID and one OOD sample. Rates and areas lie in [0, 1].
 
     Attributes:
@@ -56,7 +56,7 @@ class OODMetrics:
 
 def ood_metrics(
     id_scores: npt.ArrayLike, ood_scores: npt.ArrayLike, *, level: float = 0.95
-) -> OODMetrics:
+) -> OODResult:
     """Every detection metric of one score, under names that cannot be confused.
 
     Only the order of the scores counts: no sigmoid, no clipping, infinities allowed. Samples with
@@ -85,7 +85,7 @@ def ood_metrics(
     area = float(ranking.auroc(counts))
     low, high = ranking.auroc_interval(counts, area, level)
     curve, best = curve_metrics(counts)
-    return OODMetrics(
+    return OODResult(
         auroc=area,
         auroc_low=low,
         auroc_high=high,

@@ -32,7 +32,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class BootstrapIntervals:
-    """Intervals over images for the metrics of `OODMetrics` that DeLong does not cover.
+    """Intervals over images for the metrics of `OODResult` that DeLong does not cover.
 
     Attributes:
         num_resamples: bootstrap resamples behind every interval.

@@ -13,7 +13,7 @@ from pathlib import Path
 from goen.checks import check_choice
 from goen.data.protocol import Protocol
 from goen.detectors import make_detector
-from goen.errors import ExtraMissing, UsageError
+from goen.errors import ExtraMissing, UsageError, first_of
 from goen.io.results import Result
 from goen.io.stages import Stages, alone_in
 from goen.studies.compare import Asked, compare
@@ -104,6 +104,29 @@ def bench(
     asked = Asked(asdict(config), named, skipped, next_step=partial(_next_step, protocol.name))
     with alone_in(out):
         return compare(experiment, methods, out, asked).results
+
+
+def in_order(protocol: Protocol, classes: Sequence[str]) -> Protocol:
+    """The protocol with its ID classes in this order, that of a model's logits, if there is one.
+
+    Raises:
+        UsageError: it has other classes.
+    """
+    if not classes or tuple(classes) == protocol.train.classes:
+        return protocol
+    if {*classes} != {*protocol.train.classes}:
+        raise UsageError(
+            f"The classes of {protocol.name} ({first_of(protocol.train.classes, 5)}) are not those "
+            f"of the model ({first_of(classes, 5)}). Name the folders as the model does, or give "
+            "--classes, the folders in the order of the model's logits."
+        )
+    names = tuple(classes)
+    sets = {
+        role: images.of_classes(names, images.name)
+        for role in ("train", "validation", "test")
+        for images in [getattr(protocol, role)]
+    }
+    return replace(protocol, **sets)
 
 
 def _next_step(data: str, key: str) -> str:

@@ -109,7 +109,7 @@ def paired_tests(
 def summary_of(
     study: str,
     config: JsonObject,
-    protocol: Protocol,
+    protocol: Protocol | str,
     titles: Mapping[str, Sequence[str]],
     **more: JsonValue,
 ) -> JsonObject:
@@ -118,17 +118,17 @@ def summary_of(
     Args:
         study: its command.
         config: the options of the command.
-        protocol: the images.
+        protocol: the images; or the name of the data, where no OOD images take part.
         titles: title and table section of each method, in the order of the tables.
         more: what this study has beside.
     """
     return {
         "study": study,
-        "data": protocol.name,
+        "data": protocol if isinstance(protocol, str) else protocol.name,
         "config": config,
         "titles": {key: list(title) for key, title in titles.items()},
-        "calibration_ood": list(protocol.calibration_ood),
-        "missing": dict(protocol.missing),
+        "calibration_ood": [] if isinstance(protocol, str) else list(protocol.calibration_ood),
+        "missing": {} if isinstance(protocol, str) else dict(protocol.missing),
         "skipped": {},
         **more,
     }

@@ -35,6 +35,7 @@ from goen.studies.evaluate import (
     id_rows,
     ood_rows,
     probability_numbers,
+    summary_of,
 )
 from goen.studies.given import BUDGET, identity
 
@@ -90,7 +91,7 @@ def evaluate(
         UsageError: ID images of other classes than the gate's.
     """
     out = Path(out)
-    used = _used(gate, images)
+    used = require_others(gate, images)
     if images.labelled and images.test.classes != gate.classes:
         raise UsageError(
             f"{images.test.name} has other classes than the gate ({', '.join(gate.classes[:5])}, "
@@ -121,8 +122,12 @@ def evaluate(
     return results
 
 
-def _used(gate: Gate, images: Evaluated) -> frozenset[str]:
-    """The sets that share images with those of the gate."""
+def require_others(gate: Gate, images: Evaluated) -> frozenset[str]:
+    """The sets that share images with those of the gate.
+
+    Raises:
+        LeakError: there are some, and the images are not to be reused.
+    """
     if not gate.image_hashes:
         _log.warning("The gate keeps no hashes of its images: whether these are others is unknown.")
     found: dict[str, tuple[str, int]] = {}
@@ -140,7 +145,7 @@ def _used(gate: Gate, images: Evaluated) -> frozenset[str]:
     return frozenset(found)
 
 
-def _origin(gate: Gate, network: str) -> Origin:
+def gate_origin(gate: Gate, network: str) -> Origin:
     """Of the detector's numbers."""
     metadata = Manifest(gate.metadata)
     splits = metadata.part("splits") if "splits" in metadata else Manifest({})
@@ -161,7 +166,7 @@ def _origin(gate: Gate, network: str) -> Origin:
 def _results(
     gate: Gate, images: Evaluated, scores: Mapping[str, Arrays], used: frozenset[str], network: str
 ) -> list[Result]:
-    own = _origin(gate, network)
+    own = gate_origin(gate, network)
     of_gate = replace(own, method=GATE)
     test, seen = scores[TEST], TEST in used
     found: list[Result] = []
@@ -218,17 +223,14 @@ def _conclusion(gate: Gate, results: list[Result]) -> str:
 def _summary(gate: Gate, images: Evaluated) -> JsonObject:
     low, expected, high = false_alarm_interval(gate.num_held_out, gate.false_alarm_rate)
     detector = gate.detector
-    return {
-        "study": "evaluate",
-        "data": images.name,
-        "config": {"reuse": images.reuse, "false_alarm_rate": gate.false_alarm_rate},
-        "titles": {detector.name: [str(detector), ""]},
-        "calibration_ood": [],
-        "missing": {},
-        "skipped": {},
-        "threshold": None if gate.per_class else gate.threshold,
-        "metadata": {"splits": {n: s.to_json() for n, s in images.sets.items()}},
-        "gate": {
+    return summary_of(
+        "evaluate",
+        {"reuse": images.reuse, "false_alarm_rate": gate.false_alarm_rate},
+        images.name,
+        {detector.name: (str(detector), "")},
+        threshold=None if gate.per_class else gate.threshold,
+        metadata={"splits": {n: s.to_json() for n, s in images.sets.items()}},
+        gate={
             "classes": list(gate.classes),
             "false_alarm_rate": gate.false_alarm_rate,
             "held_out": gate.num_held_out,
@@ -236,4 +238,4 @@ def _summary(gate: Gate, images: Evaluated) -> JsonObject:
             "low": low,
             "high": high,
         },
-    }
+    )

@@ -9,7 +9,6 @@ import pytest
 from PIL import Image
 from torch import nn
 
-import goen
 from goen.cli.main import main
 from goen.cli.options.own_model import ModelOptions, OwnModel
 from goen.errors import UsageError
@@ -70,16 +69,19 @@ def options(model: LoadedModel, **given: Any) -> OwnModel:
     return OwnModel(model, ModelOptions(**given))
 
 
-def test_options_replace_parts_of_the_config(tmp_path: Path) -> None:
+def test_options_replace_parts_of_the_config() -> None:
     model = opened(OWN)
     assert OwnModel(model).preprocess(images=True) == OWN
-    assert OwnModel(model).image_size(str(tmp_path)) == (24, 24)
-    assert OwnModel(model).image_size("digits/train") is None  # resized by the preprocessing
+    assert OwnModel(model).reading.preprocess == OWN
     other = options(model, mean=(0.1,))
     assert other.preprocess(images=True) == Preprocess((0.1,), (0.2,), (24, 24), (20, 20))
     sized = options(model, std=(0.3,), size=(8,))
     assert sized.preprocess(images=True) == Preprocess((0.5,), (0.3,))
-    assert sized.image_size(str(tmp_path)) == (8, 8)
+    assert sized.reading.size == (8, 8)
+    assert options(model, size=(1, 9)).reading.size == (1, 9)
+    for size in ((8, 8, 8), (0,), (8, -1)):
+        with pytest.raises(UsageError, match=f"height and width, got {' '.join(map(str, size))}"):
+            _ = options(model, size=size).reading
     assert options(model, preprocess="builtins:abs").preprocess(images=True) is abs
     with pytest.raises(UsageError, match="Give --preprocess, or --mean and --std, not both"):
         options(model, preprocess="builtins:abs", std=(0.3,)).preprocess(images=True)
@@ -103,14 +105,3 @@ def test_all_options_together_need_no_config() -> None:
     assert every.preprocess(images=True) == Preprocess((0.1,), (0.2,))
     with pytest.raises(UsageError, match="a step"):
         options(model, mean=(0.1,)).preprocess(images=True)
-
-
-def test_classes_of_known_sets_are_put_in_the_order_of_the_logits() -> None:
-    known = goen.data.load_set("digits").classes
-    reverse = tuple(reversed(known))
-    assert OwnModel(opened(None, *reverse)).class_order("digits") == reverse
-    assert OwnModel(opened(None)).class_order("digits") is None
-    # Numbers are those of the logits.
-    assert OwnModel(opened(None, "ten")).class_order("digits") is None
-    with pytest.raises(UsageError, match=r"Only the model has: ten\. Only the images have: "):
-        OwnModel(opened(None, "ten")).class_order("photographs")

@@ -7,7 +7,13 @@ from PIL import Image
 from goen.data import load_set
 from goen.data.images.decoding import read_image
 from goen.data.images.pixel_format import COLOUR, GREY, PixelFormat
-from goen.data.sets.folders import image_files, image_size, open_image_set, pixel_formats_of_set
+from goen.data.sets.folders import (
+    image_files,
+    image_size,
+    open_folder,
+    open_image_set,
+    pixel_formats_of_set,
+)
 from goen.errors import DataCorrupt, UsageError
 
 
@@ -29,6 +35,18 @@ def test_class_folders_are_a_labelled_set(folder: Path) -> None:
     assert images.labels.tolist() == [0, 0, 1]
     assert images.image_shape == (3, 10, 12)
     assert open_image_set(str(folder), (8, 8), None).image_shape == (3, 8, 8)
+
+
+def test_an_opened_folder_is_a_set(folder: Path) -> None:
+    images = open_folder(folder)
+    assert (images.name, images.classes) == ("animals", ("cat", "dog"))
+    assert open_folder(str(folder), size=(8, 6)).image_shape == (3, 8, 6)
+    other = open_folder(folder, classes=("mouse", "dog", "cat"))
+    assert (other.labels.tolist(), other.classes) == ([1, 2, 2], ("mouse", "dog", "cat"))
+    flat = open_folder(folder / "cat", pixel_format=GREY)
+    assert (flat.name, flat.classes, flat.image_shape) == ("cat", ("cat",), (1, 10, 12))
+    with pytest.raises(UsageError, match=r"is neither a folder nor a known set"):
+        open_folder(folder / "nothing")
 
 
 def test_all_images_that_cannot_be_read_are_named_at_once(folder: Path) -> None:
@@ -63,6 +81,17 @@ def test_the_classes_decide_the_numbers_and_others_are_left_out(
     assert len(dogs) == 1
     (message,) = caplog.messages
     assert message.endswith("these folders are not among the classes and are left out: cat")
+
+
+def test_ten_folders_that_are_left_out_are_named(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(12):
+        (folder / f"more{number:02}").mkdir()
+        Image.new("RGB", (12, 10), (0, 0, 9 * number)).save(folder / f"more{number:02}" / "1.png")
+    assert len(open_image_set(str(folder), None, ("dog", "cat"))) == 3
+    (message,) = caplog.messages
+    assert message.endswith(f": {', '.join(f'more{number:02}' for number in range(10))}")
 
 
 def test_folders_that_are_not_among_the_classes_do_not_decide_how_images_are_read(
@@ -150,8 +179,10 @@ def test_every_image_of_a_folder_has_its_file(
 def test_what_is_no_set_has_one_pixel_format_and_whoever_opens_it_gets_the_reason(
     folder: Path, tmp_path: Path
 ) -> None:
-    for name in ("digits", tmp_path / "nowhere.npy", folder / "cat" / "1.png"):
+    for name in ("digits", tmp_path / "nowhere.npy", tmp_path / "nowhere"):
         assert pixel_formats_of_set(str(name)) == [COLOUR]
+    for name in (folder, folder / "cat", folder / "cat" / "1.png"):
+        assert pixel_formats_of_set(str(name)) == [COLOUR, GREY]
     array_named = folder.rename(tmp_path / "animals.npy")  # a folder all the same
     assert image_size(str(array_named), COLOUR) == (10, 12)
 

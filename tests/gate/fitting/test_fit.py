@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 from torch.utils.data import DataLoader, TensorDataset
@@ -111,6 +112,32 @@ def test_the_same_gate_from_sets_arrays_and_loaders(gate: Gate) -> None:
         other = fit(train=train, held_out=held_out)
         assert np.allclose(other.held_out.scores, gate.held_out.scores, atol=2e-4)
     assert other.classes == tuple("0123456")
+
+
+def test_the_same_gate_from_folders_and_files(gate: Gate, tmp_path: Path) -> None:
+    p = digits()
+    folders = {"train": p.train, "held_out": p.validation}
+    for name, images in folders.items():
+        for number, (image, label) in enumerate(zip(images.read(), images.labels, strict=True)):
+            place = tmp_path / name / images.classes[label]
+            place.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(image.transpose(1, 2, 0)).save(place / f"{number:04}.png")
+    few = sorted((tmp_path / "held_out").rglob("*.png"))
+    found = fit(train=tmp_path / "train", held_out=few, calibration=0.6)
+    assert found.classes == gate.classes
+    assert found.metadata["train_accuracy"] == gate.metadata["train_accuracy"]
+    assert "held_out_accuracy" not in found.metadata  # files have no labels
+    images = p.test.read(range(9))
+    whole = fit(train=tmp_path / "train", held_out=str(tmp_path / "held_out"))
+    assert whole.metadata["held_out_accuracy"] == gate.metadata["held_out_accuracy"]
+    # The same images in the order of the files: all cues are equal, but for rounding.
+    expected = gate.predict(images)
+    for cue, values in whole.predict(images).cues.items():
+        np.testing.assert_allclose(values, expected.cues[cue], rtol=1e-4, atol=1e-4)
+    updated = whole.update(held_out=few).gate
+    assert len(updated.held_out) == len(whole.held_out)
+    with pytest.raises(LeakError, match="held_out shares"):
+        fit(train=tmp_path / "train", held_out=tmp_path / "train")
 
 
 def test_a_generator_of_batches_is_read_once_and_never_held() -> None:
@@ -229,8 +256,8 @@ PICTURES = {
     r"\(N, [3C], H, W\), channels first": IMAGES.transpose(0, 2, 3, 1),
 }
 FORMS = {
-    "train is an ImageSet, images .* got str": "photos/",
-    "train is an ImageSet, images .* got int": 7,
+    "photos/* is neither a folder nor a known set": "photos/",
+    "train is an ImageSet, a path .* got int": 7,
     "one image at a time. Wrap it": ONE_BY_ONE,
     "train gives one image at a time": [(IMAGES[0], np.int64(3))],
     "gives batches .images, labels. of arrays or tensors; got dict": [{"image": "a.png"}],
@@ -285,7 +312,7 @@ def test_no_images_at_all() -> None:
         ({"classes": ("a", "b")}, r"7 logits, but there are 2 class names \(a, b\)"),
         ({"layers": ()}, r"Name the layers .* listed by goen\.list_layers"),
         ({"logits": "scores"}, "No logits .* at 'scores'"),
-        ({"ood": {"seven": 7}}, "seven is an ImageSet, images .* got int"),
+        ({"ood": {"seven": 7}}, "seven is an ImageSet, a path .* got int"),
     ],
 )
 def test_invalid_models_and_settings(changes: dict, message: str) -> None:

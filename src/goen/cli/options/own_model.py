@@ -5,7 +5,6 @@ Where an option is not given, the model's own config decides.
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Annotated, TypedDict
 
 from goen.cli.options.model import find_preprocess, make_model
@@ -17,20 +16,16 @@ from goen.cli.options.types import (
     SomeNames,
     several,
 )
-from goen.cli.output.console import note
-from goen.data.images.pixel_format import COLOUR, PixelFormat
+from goen.data.images.pixel_format import PixelFormat
 from goen.data.imageset import ImageSet
-from goen.data.sets.folders import image_size, open_image_set, pixel_formats_of_set
-from goen.data.sets.readers import class_names
+from goen.data.sets.folders import open_image_set
 from goen.errors import UsageError
-from goen.features.layers import accepts_images
 from goen.features.loaded_model import LoadedModel
 from goen.features.pooling import Layout, Tokens
 from goen.features.preprocess import InputPreprocessing, Preprocess, Preprocessing
+from goen.features.reading import ModelReading
 from goen.io.limits import check_image_size
 from goen.models.placement import find_device
-
-_SHOWN = 5
 
 
 class ExtractionSettings(TypedDict):
@@ -45,16 +40,14 @@ class ExtractionSettings(TypedDict):
 
 
 @dataclass(frozen=True)
-class ReadingOptions:
-    """How a model takes its inputs, and what is read of it.
+class NetworkOptions:
+    """How a model takes its inputs but for their size, and what is read of it.
 
     Attributes:
         weights: the model's weights: a .safetensors file, or a .pt file of weights alone.
         layers: layers whose features are read (default: auto, the layer at half of the depth and
             the last before the classifier). LAYER:mean_abs, :std or :max pools a feature map by
             another statistic than its mean.
-        size: height and width (or one number) that images are resized to (default: those of the
-            first image, or the model's own for hf and timm).
         mean: per channel, subtracted from images in [0, 1] before they enter the model.
         std: normalisation, per channel: divides after --mean.
         preprocess: a function of float images in [0, 1], instead of --mean and --std.
@@ -67,7 +60,6 @@ class ReadingOptions:
 
     weights: OptionalPath = None
     layers: SomeNames = ("auto",)
-    size: Annotated[tuple[int, ...], several("INT")] = ()
     mean: Annotated[tuple[float, ...], several("FLOAT")] = ()
     std: Annotated[tuple[float, ...], several("FLOAT")] = ()
     preprocess: OptionalFunction = None
@@ -76,6 +68,18 @@ class ReadingOptions:
     tokens: Tokens = "mean"
     layout: Layout = "auto"
     batch_size: int = 128
+
+
+@dataclass(frozen=True)
+class ReadingOptions(NetworkOptions):
+    """How a model takes its inputs, and what is read of it.
+
+    Attributes:
+        size: height and width (or one number) that images are resized to (default: those of the
+            first image, or the model's own for hf and timm).
+    """
+
+    size: Annotated[tuple[int, ...], several("INT")] = ()
 
     def load_on(self, device: str, name: str) -> "OwnModel":
         """The model of this name on a device."""
@@ -144,20 +148,20 @@ class OwnModel:
             "batch_size": options.batch_size,
         }
 
-    def image_size(self, name: str) -> tuple[int, int] | None:
-        """What the images of a set are resized to: --size, or for folders the model's own config.
+    @property
+    def reading(self) -> ModelReading:
+        """How image files are read for the model.
 
-        Known sets are not resized when they are read; the model's preprocessing does it.
+        Raises:
+            UsageError: a size that is none.
         """
         size = self.options.size
         if len(size) > 2 or any(side < 1 for side in size):
             raise UsageError(
                 f"--size is one number, or height and width, got {' '.join(map(str, size))}."
             )
-        if size:
-            return size[0], size[-1]
-        own = self.preprocess(images=True)
-        return own.read_image_size if Path(name).is_dir() and isinstance(own, Preprocess) else None
+        sides = (size[0], size[-1]) if size else None
+        return ModelReading(self.loaded, self.preprocess(images=True), self.options.classes, sides)
 
     def open_images(self, name: str, *, labelled: bool = True) -> tuple[ImageSet, PixelFormat]:
         """The images of a dataset as the model takes them, and the format of their pixels.
@@ -166,62 +170,7 @@ class OwnModel:
             name: of a folder, a file or a known set.
             labelled: whether they have classes; else all images below the folder are read.
         """
-        size = self.image_size(name)
-        if size is not None:
-            check_image_size(*size)  # now, and not when the gate is saved
-        pixel_format = self._pixel_format(name, size)
-        order: tuple[str, ...] | None = ()
-        if labelled:
-            order = self.options.classes or self.class_order(name, pixel_format)
-        images = open_image_set(name, size, order, pixel_format)
+        found = self.reading.of(name, labelled=labelled)
+        images = open_image_set(name, found.size, found.classes, found.pixel_format)
         check_image_size(*images.image_shape[1:])
-        return images, pixel_format
-
-    def _pixel_format(self, name: str, size: tuple[int, int] | None) -> PixelFormat:
-        """How the images of a dataset are read: the first format that the model takes.
-
-        A note says so if that is not colour. If it takes none of them, the usual one is returned:
-        the fit has the reason.
-        """
-        classes = self.options.classes
-        formats = pixel_formats_of_set(name, classes)
-        preprocess = self.preprocess(images=True)
-        for found in formats if len(formats) > 1 else ():
-            height, width = size or image_size(name, found, classes)
-            if accepts_images(self.loaded.model, (found.channels, height, width), preprocess):
-                if found != COLOUR:
-                    note(f"the model takes images of {found}: pictures are read as such")
-                return found
-        return formats[0]
-
-    def class_order(self, train: str, pixel_format: PixelFormat = COLOUR) -> tuple[str, ...] | None:
-        """The classes in the order of the logits; ``None`` where one of the two only numbers them.
-
-        Raises:
-            UsageError: the training images have other classes.
-        """
-        names = self.loaded.classes
-        if not names:
-            return None
-        if Path(train).is_dir():
-            there = class_names(Path(train))
-        else:
-            there = open_image_set(train, None, None, pixel_format).classes
-        if {*there} == {*names}:
-            return names
-        if there == tuple(map(str, range(len(there)))):
-            return None
-        only = {
-            "Only the model has": [name for name in names if name not in there],
-            "Only the images have": [name for name in there if name not in names],
-        }
-        shown = " ".join(
-            f"{what}: {', '.join(some[:_SHOWN])}{', ...' if len(some) > _SHOWN else ''}."
-            for what, some in only.items()
-            if some
-        )
-        raise UsageError(
-            f"The classes of {train} are not those of the model. {shown} Name the folders as the "
-            "model's config does, or give --classes, the folders in the order of the model's "
-            "logits."
-        )
+        return images, found.pixel_format

@@ -147,6 +147,14 @@ def read_labels(file: Path, count: int, name: str) -> tuple[NDArray[Any] | None,
     return labels, tuple(map(str, found.get(_NAMES, np.empty(0)).ravel()))
 
 
+def has_labels(file: Path, name: str) -> bool:
+    """Whether a file with a stack of images has their labels, too."""
+    if file.suffix.lower() != ".npz":
+        return False
+    with read_errors(name):
+        return not {*LABEL_NAMES}.isdisjoint(array_names(file))
+
+
 def _image(values: NDArray[Any], pixel_format: PixelFormat, name: str) -> Pixels:
     """One image in the file's own shape as ``(C, H, W)`` in this pixel format."""
     if values.dtype.kind == "f":

@@ -321,15 +321,19 @@ def are_pil_images(value: object) -> TypeGuard[Sequence[Image.Image]]:
 
 
 def image_batches(
-    images: Sequence[Image.Image],
+    images: Sequence[Image.Image | Path],
     size: tuple[int, int],
     batch_size: int,
     pixel_format: PixelFormat = COLOUR,
 ) -> Iterator[Pixels]:
-    """Pillow images as arrays ``(n, C, H, W)`` of this size; an error gives an image's number."""
+    """Files or images of Pillow as arrays ``(n, C, H, W)`` of this size.
+
+    An error has the name of the file, or the number of the image.
+    """
     for start in range(0, len(images), batch_size):
         part = enumerate(images[start : start + batch_size], start)
-        yield np.stack([read_image(p, size, f"image {number}", pixel_format) for number, p in part])
+        named = [(one, "" if isinstance(one, Path) else f"image {n}") for n, one in part]
+        yield np.stack([read_image(one, size, name, pixel_format) for one, name in named])
 
 
 @contextmanager

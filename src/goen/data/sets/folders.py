@@ -1,22 +1,172 @@
-"""Image sets on the command line: a folder of images, or the name of a known set."""
+"""Image sets in folders and files, and known sets by name."""
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from logging import getLogger
 from pathlib import Path
+from typing import TypeAlias, TypeGuard
 
-from goen.data.images.decoding import pixel_formats, read_image_size
-from goen.data.images.finding import describe_skipped
+import numpy as np
+
+from goen.data.images.array_files import has_labels, read_array_header
+from goen.data.images.decoding import MAX_PIXELS, pixel_formats, read_image_size
+from goen.data.images.finding import describe_skipped, find_images
 from goen.data.images.formats import SUFFIXES
 from goen.data.images.pixel_format import COLOUR, PixelFormat
 from goen.data.imageset import ImageSet
 from goen.data.sets.readers import Source, class_files, class_folders, class_names, stack_file
 from goen.data.sets.sources import load_set, names
 from goen.data.sets.store import prepare_set
-from goen.errors import UsageError
+from goen.errors import DataCorrupt, UsageError
 from goen.io.arrays import is_array_file
 
 _log = getLogger(__name__)
+
+Paths: TypeAlias = str | Path | Sequence[str | Path]
+"""A folder of images, an image file, a stack of images (NPZ, NPY), or a list of image files."""
+
+
+@dataclass(frozen=True)
+class ImageReading:
+    """How images in files are read.
+
+    Attributes:
+        size: (height, width) to resize to; of the first image if not given.
+        pixel_format: of the pixels.
+        classes: names of the class folders in the order of their numbers; all class folders, in
+            the order of their names, if not given; ``()``: no image has a class.
+    """
+
+    size: tuple[int, int] | None = None
+    pixel_format: PixelFormat = COLOUR
+    classes: tuple[str, ...] | None = None
+
+
+AS_THEY_ARE = ImageReading()
+"""In the size of the first image, in colour, with the labels of all class folders."""
+
+
+def are_paths(value: object) -> TypeGuard[Paths]:
+    """Whether this is a path, or a list of paths that is not empty.
+
+    Example:
+        >>> are_paths("photo.jpg"), are_paths([Path("a.png"), "b.png"]), are_paths([])
+        (True, True, False)
+    """
+    if isinstance(value, list | tuple):
+        return bool(value) and all(isinstance(item, str | Path) for item in value)
+    return isinstance(value, str | Path)
+
+
+def list_files(paths: Paths) -> list[Path] | None:
+    """The image files that are meant, those of folders in their order.
+
+    ``None`` if they are images of a set: a stack in a file, or a known set.
+
+    Raises:
+        UsageError: a folder without images, or a path where there is nothing.
+    """
+    several = [paths] if isinstance(paths, str | Path) else paths
+    if isinstance(paths, str | Path) and (_is_stack(Path(paths)) or _is_known(str(paths))):
+        return None
+    files: list[Path] = []
+    for path in map(Path, several):
+        if not path.is_dir():
+            if not path.exists():
+                raise _nothing_there(str(path))
+            files.append(path)
+            continue
+        skipped = Counter[str]()
+        found = list(find_images(path, skipped))
+        if not found:
+            raise UsageError(
+                f"{path} holds no images. {describe_skipped(skipped) if skipped else ''}".strip()
+            )
+        files += found
+    return files
+
+
+def _is_stack(file: Path) -> bool:
+    """Whether this is a file with a stack of images, not with one image."""
+    if not is_array_file(file) or not file.is_file():
+        return False
+    try:
+        return read_array_header(file, str(file), MAX_PIXELS).is_stack
+    except DataCorrupt:  # several arrays: images and labels
+        return True
+
+
+def _is_known(name: str) -> bool:
+    return not Path(name).exists() and name.partition("/")[0] in names()
+
+
+def _nothing_there(name: str) -> UsageError:
+    return UsageError(
+        f"{name} is neither a folder nor a known set ({', '.join(names())}), nor a file with an "
+        "image or a stack of images (.npz, .npy)."
+    )
+
+
+def open_folder(
+    path: str | Path,
+    *,
+    size: tuple[int, int] | None = None,
+    classes: tuple[str, ...] | None = None,
+    pixel_format: PixelFormat = COLOUR,
+) -> ImageSet:
+    """The images of a folder as a set: with the labels of its class folders, if it has any.
+
+    The images are decoded once into the cache (``$GOEN_CACHE``) and memory-mapped from there.
+
+    Args:
+        path: a folder with one folder of images per class; a folder of images, which are one class
+            of its name; or a file with a stack of images (NPZ, NPY).
+        size: (height, width) to resize to; of the first image if not given.
+        classes: names of the class folders in the order of their numbers; all, in the order of
+            their names, if not given. Other class folders are left out, with a warning; a folder
+            that has none of them is one class.
+        pixel_format: channels and bits, such as a gate's ``pixel_format``.
+
+    Raises:
+        UsageError: there is no such folder or file.
+        DataCorrupt: images that cannot be read.
+
+    Example:
+        >>> import tempfile
+        >>> from PIL import Image
+        >>> folder = Path(tempfile.mkdtemp(), "animals")
+        >>> for name in ("cat", "dog"):
+        ...     (folder / name).mkdir(parents=True)
+        ...     Image.new("RGB", (12, 10)).save(folder / name / "1.png")
+        >>> open_folder(folder, size=(8, 8))
+        ImageSet(animals: 2 images 3×8×8, 2 classes)
+    """
+    return open_labelled(path, ImageReading(size, pixel_format, classes))[0]
+
+
+def open_labelled(path: str | Path, reading: ImageReading) -> tuple[ImageSet, bool]:
+    """The set of ``open_folder``, or a known one by its name, and whether its images have labels.
+
+    Raises:
+        UsageError: there is nothing of this name.
+    """
+    place, asked = Path(path), reading.classes
+    labelled = asked != ()
+    used = asked
+    if place.is_dir():
+        there = class_names(place)
+        used = there if asked is None else tuple(name for name in asked if name in there)
+        labelled = bool(used)
+    elif place.is_file() and labelled:
+        used, labelled = None, has_labels(place, str(path))
+    opened = used if labelled else ()
+    images = open_image_set(str(path), reading.size, opened, reading.pixel_format)
+    if labelled and asked and {*images.classes} <= {*asked}:
+        # Numbered as asked for, also where there are some of the classes only.
+        numbers = np.array([asked.index(name) for name in images.classes])
+        images = replace(images, labels=numbers[images.labels], classes=asked)
+    return images, labelled
 
 
 def open_image_set(
@@ -37,7 +187,7 @@ def open_image_set(
     if is_array_file(folder) and folder.is_file():
         return prepare_set(stack_file(folder, size, classes, pixel_format), folder.stem)
     if not folder.is_dir():
-        if name.partition("/")[0] in names():
+        if _is_known(name):
             images = load_set(name)
             if size is not None and images.image_shape[1:] != size:
                 height, width = images.image_shape[1:]
@@ -46,10 +196,7 @@ def open_image_set(
                     "Only folders of images are resized; let --preprocess do it for sets."
                 )
             return images.of_classes(classes, images.name) if classes else images
-        raise UsageError(
-            f"{name} is neither a folder nor a known set ({', '.join(names())}), nor a file (.npz, "
-            ".npy) with a stack of images."
-        )
+        raise _nothing_there(name)
     source, above = folder_source(folder, size, classes, pixel_format)
     images = prepare_set(source, folder.resolve().name)
     if size is None:
@@ -82,14 +229,20 @@ def folder_source(
     return source, above
 
 
-def _check_class_folders(folder: Path, classes: tuple[str, ...] | None) -> None:
-    """Raise a UsageError if there are none; warn of images and folders that are left out."""
+def require_class_folders(folder: Path) -> tuple[str, ...]:
+    """Their names; a UsageError if there are none."""
     there = class_names(folder)
     if not there:
         raise UsageError(
             f"{folder} has no class folders: put the images of each class into a folder of its "
             "name."
         )
+    return there
+
+
+def _check_class_folders(folder: Path, classes: tuple[str, ...] | None) -> None:
+    """Raise a UsageError if there are none; warn of images and folders that are left out."""
+    there = require_class_folders(folder)
     loose = sum(1 for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
     if loose:
         _log.warning("%s: images outside of class folders are left out: %d", folder, loose)
@@ -122,10 +275,12 @@ def image_size(
 def _first_file(name: str, classes: tuple[str, ...]) -> Path | None:
     """Of a set; ``None`` if it is a known one, or none: whoever opens it gets the reason."""
     folder = Path(name)
-    if is_array_file(folder) and folder.is_file():
+    if folder.is_file():
         return folder
-    if not folder.is_dir() or not (classes := classes or class_names(folder)):
+    if not folder.is_dir():
         return None
+    if not (classes := classes or class_names(folder)):
+        return next(find_images(folder), None)
     return class_files(folder, classes)[0][0]
 
 

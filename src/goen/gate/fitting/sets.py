@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -20,8 +21,10 @@ from goen.data.inputs import (
     first_inputs,
     require_disjoint_streams,
 )
+from goen.data.sets.folders import AS_THEY_ARE, ImageReading
 from goen.detectors import Detector
 from goen.errors import FitError, UsageError, warn
+from goen.features.reading import ModelReading
 from goen.functional.conformal import required_held_out
 from goen.gate.fitting.groups import Groups, number_groups
 from goen.io.manifest import JsonObject
@@ -34,6 +37,36 @@ OOD = "ood "
 _FEWEST = 6
 # The share of held-out images that may be copies of others without a warning.
 _COPIES = 0.05
+
+
+AnyInputs: TypeAlias = Images | BatchStream
+AnyOod: TypeAlias = AnyInputs | Mapping[str, AnyInputs] | None
+GivenSets: TypeAlias = tuple[AnyInputs | None, AnyInputs, AnyInputs | float | None, AnyOod]
+"""The sets of a fit as they are given: train, held_out, calibration, ood."""
+
+
+def open_paths(
+    reading: ModelReading,
+    train: Images | None,
+    held_out: Images,
+    calibration: Images | float | None,
+    ood: Images | Mapping[str, Images] | None,
+    batch_size: int,
+    inputs: InputsOption,
+) -> GivenSets:
+    """The same sets, those given as paths as streams of images as the model takes them."""
+    given = {"train": train, "held_out": held_out, "calibration": calibration}
+    several = isinstance(ood, Mapping)
+    kinds = {f"{OOD}{kind}": kind for kind in ood} if isinstance(ood, Mapping) else {"ood": ""}
+    sets: dict[str, Any] = given | {
+        role: ood[kind] if isinstance(ood, Mapping) else ood for role, kind in kinds.items()
+    }
+    images = {
+        role: one for role, one in sets.items() if not isinstance(one, bool | int | float | None)
+    }
+    sets |= reading.open_paths(images, batch_size, inputs)
+    unlike = {kind: sets[role] for role, kind in kinds.items()} if several else sets["ood"]
+    return sets["train"], sets["held_out"], sets["calibration"], unlike
 
 
 @dataclass(frozen=True)
@@ -62,10 +95,10 @@ class FitSets:
     def open(
         cls,
         detector: Detector,
-        train: Images | BatchStream | None,
-        held_out: Images | BatchStream,
-        calibration: Images | BatchStream | float | None,
-        ood: Images | Mapping[str, Images | BatchStream] | None,
+        train: AnyInputs | None,
+        held_out: AnyInputs,
+        calibration: AnyInputs | float | None,
+        ood: AnyOod,
         *,
         false_alarm_rate: float,
         batch_size: int,
@@ -180,9 +213,10 @@ def require_held_out(
 
 def ood_streams(
     detector: Detector,
-    ood: Images | Mapping[str, Images | BatchStream] | None,
+    ood: AnyOod,
     batch_size: int,
     inputs: InputsOption,
+    reading: ImageReading = AS_THEY_ARE,
 ) -> dict[str, BatchStream]:
     """Each kind of OOD images by its role, ``ood KIND``.
 
@@ -190,10 +224,12 @@ def ood_streams(
         UsageError: a detector that uses none.
     """
     if isinstance(ood, Mapping):
-        kinds = [as_stream(part, str(kind), batch_size, inputs) for kind, part in ood.items()]
+        kinds = [
+            as_stream(part, str(kind), batch_size, inputs, reading) for kind, part in ood.items()
+        ]
         streams = dict(zip(map(str, ood), kinds, strict=True))
     else:
-        kinds = [] if ood is None else [as_stream(ood, "ood", batch_size, inputs)]
+        kinds = [] if ood is None else [as_stream(ood, "ood", batch_size, inputs, reading)]
         streams = {one.name: one for one in kinds}
     if streams and not detector.uses_ood:
         raise UsageError(f"{detector} uses no OOD images: leave out ood= (--ood).")

@@ -137,11 +137,12 @@ def _open(
 ) -> dict[str, BatchStream]:
     """The sets by role, as streams of the gate's inputs."""
     asked: InputsOption = "images" if isinstance(gate.inputs, ImageInputs) else "tensors"
+    reading = gate.reading
     streams = {
-        role: as_stream(images, role, batch_size, asked)
+        role: as_stream(images, role, batch_size, asked, reading)
         for role, images in given.items()
         if images is not None
-    } | ood_streams(gate.detector, ood, batch_size, asked)
+    } | ood_streams(gate.detector, ood, batch_size, asked, replace(reading, classes=()))
     if not streams:
         raise UsageError("Nothing to update: give train, held_out or ood images.")
     return {role: replace(stream, spec=gate.inputs) for role, stream in streams.items()}
