@@ -6,6 +6,7 @@ from functools import partial
 from goen.detectors._bank import NearestImages
 from goen.detectors._base import Detector
 from goen.detectors.ash import ASH
+from goen.detectors.best import Best
 from goen.detectors.class_mixture import ClassMixture
 from goen.detectors.ctm import CTM
 from goen.detectors.dice import DICE
@@ -61,6 +62,7 @@ __all__ = [
     "SCALE",
     "SHE",
     "VRA",
+    "Best",
     "ClassMixture",
     "Detector",
     "Energy",
@@ -106,6 +108,7 @@ DETECTORS: Mapping[str, Callable[[], Detector]] = {
     "gen": GEN,
     "goen": Goen,
     "goen_m": GoenM,
+    "goen_m_last": partial(GoenM, layers="last"),
     "gradnorm": GradNorm,
     "kl_matching": KLMatching,
     "knn": KNN,
@@ -137,6 +140,20 @@ DETECTORS: Mapping[str, Callable[[], Detector]] = {
 }
 """Every detector with its default settings, by name."""
 
+BEST = "best"
+"""In place of a name: the one that separates given OOD images best, see ``Best``."""
+_NOT_COMPARED = ("uncertainty",)
+
+
+def candidates() -> dict[str, Callable[[], Detector]]:
+    """Detectors that score plain outputs of any classifier, which ``best`` chooses from."""
+    return {
+        name: make
+        for name, make in DETECTORS.items()
+        if name not in _NOT_COMPARED and not make().needs_gradient
+    }
+
+
 _CLASSES: Mapping[str, type[Detector]] = {
     make.name: make
     for make in DETECTORS.values()
@@ -149,8 +166,8 @@ def make_detector(detector: str | Detector) -> Detector:
     """The detector of this name, not fitted; a ``Detector`` is returned as it is.
 
     Args:
-        detector: a name in ``DETECTORS``, ``pytorch_ood.NAME`` for a class of pytorch-ood, or a
-            detector.
+        detector: a name in ``DETECTORS``, ``best`` for the one that separates given OOD images
+            best, ``pytorch_ood.NAME`` for a class of pytorch-ood, or a detector.
 
     Example:
         >>> make_detector("mahalanobis_pp")
@@ -165,8 +182,10 @@ def make_detector(detector: str | Detector) -> Detector:
         )
     if detector.startswith(_PYTORCH_OOD):
         return pytorch_ood(detector.removeprefix(_PYTORCH_OOD))
+    if detector == BEST:
+        return Best.among(candidates())
     if detector not in DETECTORS:
-        raise unknown("detector", detector, DETECTORS)
+        raise unknown("detector", detector, [*DETECTORS, BEST])
     return DETECTORS[detector]()
 
 

@@ -49,7 +49,7 @@ def _features(network: Network, backbone: Backbone) -> tuple[str, ...]:
         return (*(scale.name for scale in backbone.scales), "z")
     if network != "standard":
         return ()
-    return (*dict.fromkeys((*backbone.two_scales, *(goen_m_for(backbone).layers or ()))), "z")
+    return (*dict.fromkeys((*backbone.two_scales, *(goen_m_for(backbone).feature or ()))), "z")
 
 
 def variant_of(preset: Preset, network: Network, budget: Budget) -> Preset:

@@ -27,6 +27,8 @@ ForwardMode = (
 )
 """How a network sees the images; a detector: as it prepares the network for itself."""
 _MODES = get_args(get_args(ForwardMode)[0])
+_GATE_NETWORKS = ("standard", "goen")
+_GATE_MODES = ("plain", "perturbed", "flip_averaged")
 
 
 class Labelled(NamedTuple):
@@ -91,8 +93,8 @@ class Method:
             ``preset`` for one that is trained as the preset says, ``given`` for a user's own.
         fits_on: the data for its fit: training images, ID images for calibration, OOD images.
         forward_mode: how the network sees the images: as they are, perturbed as in ODIN, with their
-            horizontal flips, averaged (flip averaging), or with its last map pooled as in DAVIS; of a
-            given network, a detector that prepares it.
+            horizontal flips, averaged (flip averaging), or with its last map pooled as in DAVIS; or
+            a detector, which prepares a given network for itself.
         require: raises an ``ExtraMissing`` if its fit needs a library that is not here.
     """
 
@@ -135,6 +137,11 @@ def check_calibration(methods: Iterable[Method], protocol: Protocol) -> None:
                 "--calibration-ood (Python: protocol(..., calibration=...)), or choose a method "
                 "without them, such as goen_distance or goen_m."
             )
+
+
+def can_be_in_a_gate(method: Method) -> bool:
+    """Whether it can score the network that a preset trains, in a gate."""
+    return method.network in _GATE_NETWORKS and method.forward_mode in _GATE_MODES
 
 
 def goen_m_for(network: Backbone, rows: int = ROWS) -> GoenM:
