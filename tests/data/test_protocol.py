@@ -10,7 +10,14 @@ from goen.data.sets.catalogue import CIFAR100_CLASSES, CIFAR100_UNLIKE_CIFAR10, 
 from goen.data.transforms.strong import strongly_augmented
 from goen.errors import DataCorrupt, DataMissing, LeakError, UsageError
 
-SALTS = {"cifar10train": 0, "cifar10test": 1, "cifar100test": 2, "svhntest": 3, "placesval": 4}
+SALTS = {
+    "cifar10train": 0,
+    "cifar10test": 1,
+    "cifar100test": 2,
+    "svhntest": 3,
+    "placesval": 4,
+    "cifar100train": 5,
+}
 
 
 def fake_cifar(folder: Path, name: str, split: str, count: int, classes: int) -> None:
@@ -304,3 +311,28 @@ def test_id_sets_have_the_same_classes() -> None:
     others = dataclasses.replace(test, classes=tuple("abcdefg"))
     with pytest.raises(UsageError, match=r"has other classes .* a, b, c, .* instead of 0, 1"):
         Protocol.from_sets(train, held_out, others)
+
+
+def test_cifar100_has_cifar10_as_near_ood(full_size: Path, tmp_path: Path) -> None:
+    for file in full_size.iterdir():
+        (tmp_path / file.name).symlink_to(file)
+    fake_cifar(tmp_path, "cifar100", "train", 50_000, 100)
+    # Two test images of CIFAR-10 are in CIFAR-100 as well.
+    (tmp_path / "cifar10_test.npz").unlink()
+    with np.load(full_size / "cifar10_test.npz") as archive:
+        images, labels = archive["images"].copy(), archive["labels"]
+    with np.load(full_size / "cifar100_test.npz") as archive:
+        images[:2] = archive["images"][5:7]
+    np.savez(tmp_path / "cifar10_test.npz", images=images, labels=labels)
+    p = protocol("cifar100", data_dir=tmp_path, extra=("places",))
+    assert (p.name, len(p.train.classes)) == ("cifar100", 100)
+    assert (len(p.train), len(p.validation), len(p.test)) == (45_000, 5_000, 10_000)
+    assert {k: len(v) for k, v in p.calibration_ood.items()} == {"svhn": 5_000, "noise": 2_000}
+    assert {k: (len(v.images), v.group) for k, v in p.evaluation.items()} == {
+        "svhn": (21_032, "far"),
+        "cifar10": (9_998, "near"),
+        "noise": (5_000, "noise"),
+        "places": (5_000, "far"),
+    }
+    with pytest.raises(UsageError, match="Unknown extra set 'cifar100-rest'"):
+        protocol("cifar100", data_dir=tmp_path, extra=("cifar100-rest",))

@@ -198,6 +198,9 @@ def test_a_cue_that_never_varies_is_only_centred() -> None:
     detector.calibrate_cues(flat)  # the mean of three 0.1 is not 0.1
     assert (detector.score_cues(flat).abs() < 2).all()
     assert detector.std_[1] == 1
+    flat[:, 1] = torch.tensor([1e6, 1e6, 1e6 + 5e-7], dtype=torch.float64)
+    detector.calibrate_cues(flat)
+    assert detector.std_[1] == 1  # the rounding of a large value is no spread
 
 
 def test_invalid_layers_and_too_few_images() -> None:

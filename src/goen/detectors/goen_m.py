@@ -95,6 +95,10 @@ class GoenM(Detector):
         """The layers, under the name that all detectors have for it."""
         return self.layers
 
+    @feature.setter
+    def feature(self, layers: Sequence[str]) -> None:
+        self.layers = _checked(layers, self.logit_cues)
+
     reads_all_features = True
 
     def calibrates(self, *, with_ood: bool) -> bool:

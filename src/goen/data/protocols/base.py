@@ -27,6 +27,8 @@ from goen.errors import DataCorrupt, UsageError, first_of
 _log = getLogger(__name__)
 OodGroup = Literal["near", "far", "noise", "ood"]
 """How far away a set is; ``ood`` where nobody says."""
+NAMED = ("cifar10", "cifar100", "digits")
+"""The protocols that have a name; none of one's own has one of these."""
 _TAKEN = ("test",)  # of the ID images for evaluation, in results
 _NO_OOD = (
     "%s has no OOD images to evaluate on: detection is measured on generated noise alone, which is "
@@ -134,6 +136,8 @@ class Protocol:
             >>> p.evaluation["photographs"].group, list(p.calibration_ood)
             ('far', ['noise', 'augmented'])
         """
+        if name in NAMED:
+            name = f"own {name}"
         if calibration_ood is None:
             calibration_ood = generated_calibration(train, held_out, test)
         evaluation = _by_name(ood or {})

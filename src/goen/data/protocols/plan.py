@@ -1,7 +1,7 @@
 """Where the images of a protocol lie, before any of them is read."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -74,6 +74,10 @@ class Plan:
             group_places(ood),
             None if calibration is None else name_calibration(calibration),
         )
+
+    def calibrated_with(self, places: Places) -> "Plan":
+        """The plan with these OOD sets for calibration, and no others."""
+        return replace(self, calibration=name_calibration(places))
 
 
 def find_parts(folder: Path) -> dict[str, Path]:

@@ -175,14 +175,14 @@ def _own_network(
 ) -> Backbone | LogitEnsemble:
     """goen's own network, built only when it is known to be as large as its weights."""
     names = ["kind", "num_classes", "width", "head", "mean", "std", "classifier", "flip_averaged"]
-    manifest.check_names([*names, "members"])
-    if not isinstance(inputs, ImageInputs) or inputs.channels != 3:
-        raise ValueError(f"its network takes colour images, its inputs should not be {inputs}")
+    manifest.check_names([*names, "members", "stem_stride"])
+    if not isinstance(inputs, ImageInputs):
+        raise ValueError(f"its network takes images, its inputs should not be {inputs}")
     mean, std = manifest.numbers("mean"), manifest.numbers("std")
-    if not len(mean) == len(std) == 3 or min(std) <= 0:
+    if not len(mean) == len(std) == inputs.channels or min(std) <= 0:
         raise ValueError(
-            "its network.mean and network.std should be three numbers each, those of std above 0, "
-            f"got {mean[:4]} and {std[:4]}"
+            "its network.mean and network.std should be a number for each channel of its inputs "
+            f"({inputs}), those of std above 0, got {mean[:4]} and {std[:4]}"
         )
     settings = {
         "num_classes": manifest.count("num_classes"),
@@ -192,6 +192,7 @@ def _own_network(
         "std": std,
         "classifier": manifest.text("classifier"),
         "architecture": manifest.text("kind"),
+        "stem_stride": manifest.count("stem_stride", 1),
     }
     config = NetworkConfig.from_json(settings)
 
