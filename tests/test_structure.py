@@ -255,6 +255,7 @@ OF_MANY_FILES = {
     "test_public.py": "the public names",
     "test_recipes.py": "recipes/",
     "test_results_page.py": "docs/results.md",
+    "test_site.py": "docs/conf.py, docs/site_pages.py and files of a release",
     "test_structure.py": "all files",
     "test_theory.py": "docs/theory.md",
     "test_wheel.py": "the wheel and the sdist",

@@ -38,7 +38,15 @@ SUFFIXES = {
 }
 IN_THE_SDIST = {
     *("src", "tests", "docs", "recipes", "results", "benchmarks"),
-    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile"),
+    *(
+        "README.md",
+        "CHANGELOG.md",
+        "CITATION.cff",
+        "SECURITY.md",
+        "CONTRIBUTING.md",
+        "LICENSE",
+        "Makefile",
+    ),
     *("pyproject.toml", "constraints.txt", "Dockerfile", "PKG-INFO", ".gitignore"),
 }
 USE = """

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from goen import data, detectors, errors, metrics, models
     from goen.data.images.decoding import read_image
+    from goen.data.protocol import Protocol
     from goen.extraction import extract
     from goen.features.extractor import FeatureExtractor
     from goen.features.layers import list_layers
@@ -30,6 +31,7 @@ __all__ = [
     "Outputs",
     "Prediction",
     "Preprocess",
+    "Protocol",
     "Scorer",
     "__version__",
     "data",
@@ -51,6 +53,7 @@ _HOME = {
     "Monitor": "monitor",
     "Outputs": "outputs",
     "Prediction": "gate",
+    "Protocol": "data.protocol",
     "Scorer": "scoring.scorer",
     "Preprocess": "features.preprocess",
     "FeatureExtractor": "features.extractor",

@@ -84,6 +84,15 @@ class StorageError(GoenError):
     """A file or folder that cannot be written."""
 
 
+def quoted(value: object) -> str:
+    """A text or value from outside in quotation marks, the first 80 characters of a long one.
+
+    >>> quoted("a" * 81) == repr("a" * 80)
+    True
+    """
+    return repr(str(value)[:80])
+
+
 def first_of(names: Sequence[str], most: int) -> str:
     """The names, separated by commas; of more than ``most`` the first.
 

@@ -10,7 +10,14 @@ from goen.data.sets.catalogue import CIFAR100_CLASSES, CIFAR100_UNLIKE_CIFAR10, 
 from goen.data.transforms.strong import strongly_augmented
 from goen.errors import DataCorrupt, DataMissing, LeakError, UsageError
 
-SALTS = {"cifar10train": 0, "cifar10test": 1, "cifar100test": 2, "svhntest": 3, "placesval": 4}
+SALTS = {
+    "cifar10train": 0,
+    "cifar10test": 1,
+    "cifar100test": 2,
+    "svhntest": 3,
+    "placesval": 4,
+    "cifar100train": 5,
+}
 
 
 def fake_cifar(folder: Path, name: str, split: str, count: int, classes: int) -> None:
@@ -100,7 +107,7 @@ def test_strong_augmentations_are_of_images_that_set_no_threshold(
         given.append(images)
         return strongly_augmented(images, seed)
 
-    monkeypatch.setattr(sys.modules["goen.data.protocol"], "strongly_augmented", noted)
+    monkeypatch.setattr(sys.modules["goen.data.protocols.generated"], "strongly_augmented", noted)
     p = protocol("cifar10", data_dir=full_size, calibration=("svhn", "noise", "augmented"))
     assert list(p.calibration_ood) == ["svhn", "noise", "augmented"]
     augmented = p.calibration_ood["augmented"]
@@ -235,3 +242,97 @@ def test_sets_of_other_sizes_cannot_be_mixed() -> None:
 def test_extra_sets_do_not_go_with_digits() -> None:
     with pytest.raises(UsageError, match="go with cifar10"):
         protocol("digits", extra=("mnist",))
+
+
+def own_sets() -> tuple[ImageSet, ImageSet, ImageSet]:
+    p = protocol("digits")
+    return p.train.take(range(200)), p.validation.take(range(100)), p.test.take(range(60))
+
+
+def test_own_sets_make_a_protocol() -> None:
+    p = protocol("digits")
+    photographs, unseen = p.evaluation["photographs"].images, p.evaluation["unseen-digits"].images
+    groups = {"near": {"unseen": unseen}, "far": {"photographs": photographs}}
+    own = Protocol.from_sets(*own_sets(), ood=groups, name="mine")
+    assert own.name == "mine"
+    assert {n: (o.group, len(o.images)) for n, o in own.evaluation.items()} == {
+        "unseen": ("near", len(unseen)),
+        "photographs": ("far", len(photographs)),
+    }
+    # Generated, as many of a kind as there are ID images that calibrate: three fifths of 100.
+    assert {n: len(images) for n, images in own.calibration_ood.items()} == {
+        "noise": 60,
+        "augmented": 60,
+    }
+    assert own.calibration_ood["augmented"].name == "augmented digits 0-6[validation][calibration]"
+    given = Protocol.from_sets(*own_sets(), ood={"u": unseen}, calibration_ood={"p": photographs})
+    assert given.evaluation == {"u": OodSet(unseen, "ood")}
+    assert given.calibration_ood == {"p": photographs}
+
+
+def test_without_ood_images_noise_is_evaluated_on(caplog: pytest.LogCaptureFixture) -> None:
+    own = Protocol.from_sets(*own_sets(), calibration_ood={}, name="mine")
+    (noise,) = own.evaluation.values()
+    assert (noise.group, len(noise.images), own.calibration_ood) == ("noise", 60, {})
+    assert "mine has no OOD images to evaluate on" in caplog.text
+
+
+def test_generated_images_have_the_format_of_the_training_images() -> None:
+    def some(count: int, salt: int) -> ImageSet:
+        pixels = (
+            np.random.default_rng(salt).integers(0, 65_536, (count, 2, 8, 12)).astype(np.uint16)
+        )
+        return ImageSet(f"bands {salt}", pixels, np.zeros(count), ("a",))
+
+    own = Protocol.from_sets(some(40, 0), some(30, 1), some(20, 2))
+    for images in (*own.calibration_ood.values(), own.evaluation["noise"].images):
+        assert images.image_shape == (2, 8, 12)
+        assert images.pixels.dtype == np.uint16
+        assert images.read().max() > 60_000
+
+
+@pytest.mark.parametrize(
+    ("ood", "message"),
+    [
+        ({"closer": {"a": 0}}, "Unknown group of OOD sets 'closer'"),
+        ({"near": {"a": 0}, "far": {"a": 0}}, "'a' is already taken"),
+        ({"test": 0}, "'test' is already taken"),
+    ],
+)
+def test_names_and_groups_of_ood_sets_are_checked(ood: dict[str, object], message: str) -> None:
+    images = protocol("digits").evaluation["photographs"].images
+    given = {k: dict.fromkeys(v, images) if isinstance(v, dict) else images for k, v in ood.items()}
+    with pytest.raises(UsageError, match=message):
+        Protocol.from_sets(*own_sets(), ood=given)
+
+
+def test_id_sets_have_the_same_classes() -> None:
+    train, held_out, test = own_sets()
+    others = dataclasses.replace(test, classes=tuple("abcdefg"))
+    with pytest.raises(UsageError, match=r"has other classes .* a, b, c, .* instead of 0, 1"):
+        Protocol.from_sets(train, held_out, others)
+
+
+def test_cifar100_has_cifar10_as_near_ood(full_size: Path, tmp_path: Path) -> None:
+    for file in full_size.iterdir():
+        (tmp_path / file.name).symlink_to(file)
+    fake_cifar(tmp_path, "cifar100", "train", 50_000, 100)
+    # Two test images of CIFAR-10 are in CIFAR-100 as well.
+    (tmp_path / "cifar10_test.npz").unlink()
+    with np.load(full_size / "cifar10_test.npz") as archive:
+        images, labels = archive["images"].copy(), archive["labels"]
+    with np.load(full_size / "cifar100_test.npz") as archive:
+        images[:2] = archive["images"][5:7]
+    np.savez(tmp_path / "cifar10_test.npz", images=images, labels=labels)
+    p = protocol("cifar100", data_dir=tmp_path, extra=("places",))
+    assert (p.name, len(p.train.classes)) == ("cifar100", 100)
+    assert (len(p.train), len(p.validation), len(p.test)) == (45_000, 5_000, 10_000)
+    assert {k: len(v) for k, v in p.calibration_ood.items()} == {"svhn": 5_000, "noise": 2_000}
+    assert {k: (len(v.images), v.group) for k, v in p.evaluation.items()} == {
+        "svhn": (21_032, "far"),
+        "cifar10": (9_998, "near"),
+        "noise": (5_000, "noise"),
+        "places": (5_000, "far"),
+    }
+    with pytest.raises(UsageError, match="Unknown extra set 'cifar100-rest'"):
+        protocol("cifar100", data_dir=tmp_path, extra=("cifar100-rest",))

@@ -42,9 +42,10 @@ def ood_features(count: int, seed: int) -> Tensor:
 
 
 @cache
-def classifier(kind: str, seed: int = 0) -> Classifier:
+def classifier(kind: str, seed: int = 0, *, relu: bool = False) -> Classifier:
     """A classifier trained on the blobs with its own loss."""
     features, labels = id_features(400, seed=1)
+    features = features.relu() if relu else features
     with torch.random.fork_rng(), torch.enable_grad():
         torch.manual_seed(seed)
         head = CLASSIFIERS[kind](DIM, CLASSES)  # type: ignore[index]
@@ -66,18 +67,23 @@ def classifier(kind: str, seed: int = 0) -> Classifier:
 
 
 def blob_outputs(
-    features: Tensor, labels: Tensor | None = None, *, perturbed: bool = False
+    features: Tensor,
+    labels: Tensor | None = None,
+    *,
+    perturbed: bool = False,
+    relu: bool = False,
 ) -> Outputs:
     """Of a network of two features, whose linear classifier reads the last.
 
     The uncertainty is that of an evidential classifier. ``perturbed`` adds what ODIN reads, the
-    logits of moved images.
+    logits of moved images. ``relu`` is for methods that are made for features behind a ReLU.
     """
-    linear = classifier("linear")
+    features = features.relu() if relu else features
+    linear = classifier("linear", relu=relu)
     assert isinstance(linear, nn.Linear)
     with torch.no_grad():
         logits = linear(features)
-        _, uncertainty = classifier("evidential").predict(features)
+        _, uncertainty = classifier("evidential", relu=relu).predict(features)
     parts = {"layer2": features[:, ::2], "z": features}
     parts |= {PERTURBED: 1.01 * logits} if perturbed else {}
     return Outputs(logits, parts, uncertainty, LinearClassifier.of(linear, "z"), labels)

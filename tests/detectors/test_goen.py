@@ -221,6 +221,7 @@ def test_a_detector_with_a_head_comes_back() -> None:
         ("density.mean_high", lambda t: t[1:], "density.mean_high should be float64 of shape"),
         ("density.mean_high", lambda t: t + 1.5, "density.mean_high should hold finite numbers fr"),
         ("density.counts", lambda t: -t, "density.counts should hold numbers from 0"),
+        ("density.counts", lambda t: t * 0 + 2**33 + 1, "density.counts should hold numbers from"),
         ("density.within_scatter", lambda t: t * torch.nan, "density.within_scatter should hold"),
         ("density.within_scatter", lambda t: t[:, :3], "density.within_scatter should be float64"),
         ("density.shrinkage", lambda t: t + 2, "density.shrinkage should hold finite numbers"),
@@ -234,6 +235,12 @@ def test_a_forged_state_is_refused(
     detector = with_head()
     with pytest.raises(ValueError, match=message):
         reloaded(detector, {name: change(detector.state()[name])})
+
+
+def test_as_many_rows_of_a_class_as_sums_are_exact_for_are_accepted() -> None:
+    detector = Goen().fit(*blobs(150))
+    most = torch.full_like(detector.state()["density.counts"], 2**33)
+    assert int(reloaded(detector, {"density.counts": most}).statistics_.counts_.max()) == 2**33
 
 
 def test_states_of_other_networks_and_half_a_head_are_refused() -> None:

@@ -42,7 +42,10 @@ def test_what_is_neither_a_name_nor_a_detector_is_refused(given: object) -> None
 
 def test_every_name_is_that_of_the_method_and_can_be_loaded_by_it() -> None:
     others = {key for key, make in DETECTORS.items() if make().name != key}
-    assert others == {"mahalanobis_pp"}  # a setting of another
+    # Each a setting of another.
+    assert others == {
+        *("ash_b", "ash_p", "mahalanobis_pp", "relative_mahalanobis_pp", "she_cosine")
+    }
 
 
 def test_a_manifest_is_json_and_gives_the_detector_back() -> None:

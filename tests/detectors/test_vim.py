@@ -94,6 +94,8 @@ def test_logits_below_zero_are_refused() -> None:
     weight, bias = classifier()
     with pytest.raises(FitError, match="needs it above 0"):
         ViM().fit(of(rows(100), weight, bias - 1000), labels(100))
+    with pytest.raises(FitError, match="is 0 on average"):
+        ViM().fit(of(rows(100), 0 * weight, 0 * bias), labels(100))
 
 
 def test_what_is_not_finite_is_named() -> None:

@@ -140,7 +140,7 @@ def test_a_folder_brings_its_weights_preprocessing_and_classes(tmp_path: Path) -
     assert plain.network.preprocess == goen.Preprocess()
 
     gate.save(tmp_path / "gate")
-    without = open_hugging_face(folder, with_weights=False)
+    without = open_hugging_face(folder, num_classes=len(CLASSES))
     assert not torch.equal(without.model(given).logits, opened.model(given).logits)
     loaded = goen.load(tmp_path / "gate", model=without)
     assert np.allclose(loaded.predict(images).score, expected, atol=1e-5)
@@ -236,8 +236,8 @@ def test_no_code_of_a_folder_runs(tmp_path: Path) -> None:
         attn_implementation="nobody/kernel",  # transformers would download and run it
         _attn_implementation="nobody/kernel",
     )
-    for with_weights in (True, False):
-        model = open_hugging_face(folder, with_weights=with_weights).model
+    for num_classes in (None, 2):
+        model = open_hugging_face(folder, num_classes=num_classes).model
         assert type(model).__name__ == "BertForSequenceClassification"
         assert model.config._attn_implementation == "sdpa"
     change_config(folder, model_type="evil")

@@ -13,8 +13,8 @@ from tests.torchvision_import import import_torchvision
 
 
 def test_other_forms_of_a_name_are_refused() -> None:
-    for name in ("hf:", "timm:", "my_nets:small_net", "resnet18", ""):
-        with pytest.raises(UsageError, match=r"named by hf:FOLDER \(Hugging Face\) or timm:NAME"):
+    for name in ("hf:", "timm:", "pretrained:", "my_nets:small_net", "resnet18", ""):
+        with pytest.raises(UsageError, match=r"named by pretrained:NAME .*hf:FOLDER .*timm:NAME"):
             goen.load_model(name)
     with pytest.raises(
         UsageError, match=r"The weights of hf:vit are in its folder: leave out w.pt"

@@ -82,9 +82,9 @@ def test_a_classifier_of_timm_opens(tmp_path: Path, requests: list[object]) -> N
     assert requests == []
 
 
-@pytest.mark.parametrize("with_weights", [True, False])
+@pytest.mark.parametrize("num_classes", [None, 3])
 def test_no_pickle_of_a_classifier_of_timm_is_opened(
-    with_weights: bool, tmp_path: Path, requests: list[object]
+    num_classes: int | None, tmp_path: Path, requests: list[object]
 ) -> None:
     ran = tmp_path / "ran"
     pickled = tmp_path / "weights.pth"
@@ -92,7 +92,7 @@ def test_no_pickle_of_a_classifier_of_timm_is_opened(
     arguments = {"checkpoint_path": str(pickled)}
     folder = timm_folder(tmp_path / "evil", model_args=arguments)
     with pytest.raises(ArtifactError, match="has a field checkpoint_path"):
-        open_hugging_face(folder, with_weights=with_weights)
+        open_hugging_face(folder, num_classes=num_classes)
     assert not ran.exists()
     assert requests == []
 
@@ -204,14 +204,14 @@ def test_offline_is_undone() -> None:
         ({"image_size": [20_000, 20_000]}, r"a model of [\d,]{11,} bytes, and its weights have"),
     ],
 )
-@pytest.mark.parametrize("with_weights", [True, False])
+@pytest.mark.parametrize("num_classes", [None, 3])
 def test_no_config_asks_for_more_than_its_weights(
-    with_weights: bool, fields: dict[str, object], message: str, tmp_path: Path
+    num_classes: int | None, fields: dict[str, object], message: str, tmp_path: Path
 ) -> None:
     folder = saved("image", tmp_path)
     change_config(folder, **fields)
     with pytest.raises(ArtifactError, match=message):
-        open_hugging_face(folder, with_weights=with_weights)
+        open_hugging_face(folder, num_classes=num_classes)
 
 
 def test_offline_is_for_one_thread_at_a_time() -> None:

@@ -94,6 +94,7 @@ def test_uniform_numbers_are_those_of_philox_and_can_be_had_from_anywhere() -> N
 def test_a_seed_out_of_range_is_an_error(seed: int) -> None:
     with pytest.raises(UsageError, match="whole number from 0"):
         uniforms(seed, 0, 1)
+    assert len(uniforms((1 << 64) - 1, 0, 1)) == 1
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ class FolderFuzzer(Fuzzer):
             self.what += f": {how}"
         (case / name).write_bytes(text)
         with _watched(case, self._outside) as seen:
-            outcome = self._open(case, with_weights=draw.random() < 0.7)
+            outcome = self._open(case, num_classes=None if draw.random() < 0.7 else 3)
         if seen:
             raise Broken(f"a folder made the process do this: {seen[:3]}")
         return outcome
@@ -156,9 +156,9 @@ class FolderFuzzer(Fuzzer):
         place[field] = value
         self.what += f" {field}={value!r}"
 
-    def _open(self, folder: Path, *, with_weights: bool) -> str:
+    def _open(self, folder: Path, *, num_classes: int | None) -> str:
         try:
-            loaded = open_hugging_face(folder, with_weights=with_weights)
+            loaded = open_hugging_face(folder, num_classes=num_classes)
             loaded.preprocess(images=True)
         except (ArtifactError, UsageError) as error:  # and ExtraMissing
             check_message(error)

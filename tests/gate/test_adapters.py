@@ -65,8 +65,9 @@ def test_mistakes_get_a_sentence() -> None:
         estimator().predict(digits().test.read([0]))
     with pytest.raises(UsageError, match="needs labels: fit"):
         estimator().fit(digits().train.read())
-    with pytest.raises(UsageError, match="held_out_share lies between"):
-        estimator(held_out_share=1.5).fit(digits().train.read(), digits().train.labels)
+    for share in (0, 1, 1.5):
+        with pytest.raises(UsageError, match="held_out_share lies between"):
+            estimator(held_out_share=share).fit(digits().train.read(), digits().train.labels)
 
 
 def test_a_detector_has_the_interface_of_pytorch_ood() -> None:

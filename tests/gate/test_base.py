@@ -26,6 +26,10 @@ def test_a_gate_says_what_it_takes_and_guarantees() -> None:
         assert text in html, text
 
 
+def test_scores_of_torch_are_compared_exactly() -> None:
+    assert (digit_gate().engine, digit_gate().score_tolerance) == ("torch", 0.0)
+
+
 def test_names_are_escaped_and_metadata_may_be_anything() -> None:
     gate = digit_gate()
     hostile = replace(

@@ -327,6 +327,12 @@ def test_thumbnails_are_the_images_of_the_rows(kind: str) -> None:
         shown().show(pixels[:4])
 
 
+def test_floats_beyond_black_and_white_are_shown_as_these() -> None:
+    values = np.full((5, 1, 2, 2), [[-0.5, 0.25], [1.5, np.nan]])
+    html = shown().show(values, rows=[0])._repr_html_()
+    assert image_url(np.array([[[0, 64], [255, 0]]], np.uint8)) in html
+
+
 def test_what_is_no_image_is_a_sentence() -> None:
     with pytest.raises(UsageError, match=r"\(N, C, H, W\); got one of \(8, 8\)"):
         shown().show(np.zeros((5, 8, 8), np.uint8))

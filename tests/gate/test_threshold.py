@@ -66,6 +66,13 @@ def test_images_of_one_class_have_a_threshold_of_their_own() -> None:
         held_out.class_thresholds(1 / 22, ["even", "odd"])
     with pytest.raises(FitError, match="without the predicted classes"):
         HeldOut(scores).class_thresholds(0.1, ["even", "odd"])
+
+
+@pytest.mark.parametrize(("count", "end"), [(10, r"9 \(0\)"), (11, r"9 \(0\), \.\.\.")])
+def test_ten_classes_with_too_few_images_are_named(count: int, end: str) -> None:
+    held_out = HeldOut(np.arange(40.0), np.full(40, count))
+    with pytest.raises(FitError, match=rf"Too few: 0 \(0\), 1 \(0\), .*{end}\. Hold out more"):
+        held_out.class_thresholds(0.1, [*map(str, range(count + 1))])
     with pytest.raises(UsageError, match="without its held-out cues"):
         held_out.require_cues()
 

@@ -321,9 +321,10 @@ def test_small_files_of_large_contents_do_not_fill_the_memory(gate: Gate, tmp_pa
 
 
 def test_a_shard_has_whole_batches(gate: Gate, folder: Path) -> None:
-    sources = Sources([str(folder)], gate, 12)
-    with pytest.raises(UsageError, match=r"multiple of 8 images .*got 12"):
-        score(gate, sources, RowSink(lambda _: None), ScoreSettings(8))
+    for size in (12, 0):
+        sources = Sources([str(folder)], gate, size)
+        with pytest.raises(UsageError, match=rf"multiple of 8 images .*got {size}"):
+            score(gate, sources, RowSink(lambda _: None), ScoreSettings(8))
 
 
 def test_threads_and_device_are_set(gate: Gate) -> None:

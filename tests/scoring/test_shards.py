@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from goen.data.images.decoding import read_image
-from goen.data.images.pixel_format import COLOUR
+from goen.data.images.pixel_format import COLOUR, Bits
 from goen.errors import DataCorrupt
 from goen.io.files import printable
 from goen.scoring import shards as shards_module
@@ -129,6 +129,19 @@ def test_an_identity_is_a_hash_of_the_lengths_and_texts_of_all_fields() -> None:
     assert FileShard(("a", "bc")).identity == sha256(b"FileShard2;1:a2:bc").hexdigest()
     parquet = b"ParquetShard1;1:a1;5:image1;1:01;1:51;2:10"
     assert ParquetShard("a", "image", 0, 5, 10).identity == sha256(parquet).hexdigest()
+
+
+@pytest.mark.parametrize(("bits", "dtype"), [(8, np.uint8), (16, np.uint16)])
+def test_images_of_a_stack_have_the_channels_and_bits_that_are_asked_for(
+    bits: Bits, dtype: type[np.generic], tmp_path: Path
+) -> None:
+    np.save(tmp_path / "s.npy", np.arange(4 * 5 * 6, dtype=np.uint8).reshape(2, 2, 5, 6))
+    first, second = StackShard(str(tmp_path / "s.npy"), 2, bits).items()
+    assert (first.name, second.name) == tuple(f"{tmp_path / 's.npy'}#{n}" for n in range(2))
+    assert isinstance(second.content, np.ndarray)
+    assert (second.content.shape, second.content.dtype) == ((2, 5, 6), dtype)
+    assert second.content.flat[0] == 60 * (1 if bits == 8 else 257)
+    assert second.bytes_held == 60 * bits // 8
 
 
 @pytest.mark.parametrize("struct", [False, True])

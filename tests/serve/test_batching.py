@@ -196,6 +196,25 @@ def test_a_batch_waits_no_longer_than_it_may() -> None:
         run(requests())
 
 
+def test_the_network_works_on_one_batch_at_a_time_and_counts_it_before_the_next() -> None:
+    """What is counted is the state of a monitor: two threads would mix it up."""
+    threads: set[str] = set()
+
+    def predict(images: Pixels) -> Prediction:
+        threads.add(threading.current_thread().name)
+        return prediction(images)
+
+    def count(found: Prediction, seconds: float) -> None:
+        predict(images=np.zeros((1, 3, 2, 2), np.uint8))
+
+    async def requests() -> None:
+        assert await scores(queue, *range(20)) == list(range(20))
+
+    with queue_of(predict, BatchLimits(1, 0, 100), count) as queue:
+        run(requests())
+    assert threads == {"goen batches_0"}
+
+
 def test_a_full_queue_is_refused_at_once_and_has_room_again() -> None:
     slow = [Slow(1), Slow(2)]
 

@@ -22,7 +22,6 @@ from goen.io.stages import Stages
 from goen.metrics import id_metrics, ood_metrics
 from goen.outputs import Outputs
 from goen.studies import METHODS, PRESETS, BenchConfig, Method, RunConfig, bench, run
-from goen.studies.bench import _is_default
 from goen.studies.experiment import Experiment
 from tests.extras import MISSING
 from tests.tiny import FAST, tiny_protocol
@@ -68,6 +67,7 @@ def test_every_number_has_its_origin(finished: tuple[Path, Protocol, list[Result
         with_ood = [calibration, *ood]
         expected = {
             "temperature_scaling": [calibration],
+            "kl_matching": [calibration],
             "goen": with_ood,
             "goen_m_plain": [calibration],
             "goen_m": [calibration],
@@ -213,7 +213,7 @@ def test_the_maximum_of_the_last_map_is_skipped_for_a_network_that_was_trained_o
     monkeypatch.setitem(PRESETS, "other", other)  # type: ignore[arg-type]
     for preset, skipped in (("fast", set()), ("other", {"davis"})):
         experiment = Experiment(preset, "full", 42, tiny_protocol(), Stages(tmp_path))
-        chosen = {key for key, method in METHODS.items() if _is_default(method, experiment)}
+        chosen = {key for key, method in METHODS.items() if experiment.is_default(method)}
         assert {*METHODS} - chosen == skipped | {"goen_m_flip_averaged"}
 
 
@@ -222,7 +222,7 @@ def test_methods_that_need_ood_images_are_skipped_without_any_and_refused_if_nam
 ) -> None:
     without = replace(tiny_protocol(), calibration_ood={})
     experiment = Experiment("fast", "full", 42, without, Stages(tmp_path))
-    skipped = {key for key, method in METHODS.items() if not _is_default(method, experiment)}
+    skipped = {key for key, method in METHODS.items() if not experiment.is_default(method)}
     assert skipped == {"goen", "goen_m_ood", "goen_m_flip_averaged"}
     with pytest.raises(UsageError, match=r"GOEN is fitted with OOD images, and no set calibrates"):
         bench(BenchConfig(("goen",), preset="fast"), without, tmp_path / "out")

@@ -52,7 +52,7 @@ def test_a_method_declares_what_there_is(wrong: dict[str, Any], message: str) ->
 
 
 def test_every_network_can_be_declared() -> None:
-    assert {*NETWORKS, AS_PRESET, "ensemble"} == {*get_args(Network)}
+    assert {*NETWORKS, AS_PRESET, "ensemble", "given"} == {*get_args(Network)}
 
 
 def test_titles_and_keys_are_unique() -> None:

@@ -22,7 +22,7 @@ from torch import Tensor
 
 import goen
 from goen.data import Protocol
-from goen.data.protocol import VALIDATION_SEED
+from goen.data.protocols.generated import VALIDATION_SEED
 from goen.errors import ArtifactError, FitError, LeakError, UsageError
 from goen.io.results import read_results
 from goen.io.stages import Stages

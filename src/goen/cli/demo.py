@@ -72,7 +72,10 @@ def ood_pictures(size: tuple[int, int]) -> dict[str, Pixels]:
     rows = [3, 5, 8]  # a three, a five and an eight
     for row, pixels in zip(rows, digits().read(rows), strict=True):
         found[f"digit {digits().classes[digits().labels[row]]}"] = _resized(pixels, size)
-    return {**found, "noise": _resized(noise(1, seed=0, side=max(size)).read()[0], size)}
+    return {
+        **found,
+        "noise": _resized(noise(1, seed=0, shape=(3, max(size), max(size))).read()[0], size),
+    }
 
 
 def _resized(pixels: Pixels, size: tuple[int, int]) -> Pixels:

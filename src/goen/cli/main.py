@@ -18,6 +18,7 @@ import tyro
 from goen import __version__
 from goen.cli.options.values import VALUES
 from goen.cli.output.console import log_messages_shown, note
+from goen.cli.topics import TOPICS, describe_installation
 from goen.errors import GoenError, unknown
 from goen.progress import shown, spinner
 
@@ -39,6 +40,7 @@ COMMANDS = {
     "check": "reproduce the published numbers of a gate on this machine",
     "export": "export a gate to one ONNX file that runs without goen",
     "data": "list, download, check and display image datasets",
+    "completion": "print a script that completes commands and options in bash, zsh or fish",
 }
 
 _RESUMABLE = ("demo", "run", "bench", "ablate", "seeds", "robust", "geometry", "data", "watch")
@@ -50,8 +52,7 @@ usage: goen COMMAND [options]      goen help COMMAND shows options and examples
 
 {commands}
 
-environment: GOEN_DATA   a folder of datasets, in their original or another common format
-             GOEN_CACHE  the folder for downloaded and converted datasets"""
+goen help exit-codes, goen help environment; goen --version --verbose shows versions and extras"""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -105,14 +106,19 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 
 
 def _run(name: str, rest: Sequence[str]) -> int:
+    if name == "help" and rest and rest[0] in TOPICS:
+        print(TOPICS[rest[0]])
+        return 0
     if name == "help" and rest:
         name, rest = rest[0], [*rest[1:], "--help"]
     if name in ("-h", "--help", "help"):
-        commands = "\n".join(f"  {name:<8} {text}" for name, text in COMMANDS.items())
+        commands = "\n".join(f"  {name:<10} {text}" for name, text in COMMANDS.items())
         print(_USAGE.format(version=__version__, commands=commands))
         return 0
     if name in ("-V", "--version"):
         print(f"goen {__version__}")
+        if "--verbose" in rest:
+            print(describe_installation())
         return 0
     if name not in COMMANDS:
         raise unknown("command", name, COMMANDS)

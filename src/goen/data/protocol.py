@@ -1,30 +1,24 @@
-"""The data splits: which images train, calibrate and evaluate, as in the paper."""
+"""The protocols that have a name: CIFAR-10 as in the paper, CIFAR-100, and embedded digits."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from logging import getLogger
 from pathlib import Path
-from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
-from goen.data.imageset import ImageSet, require_disjoint
+from goen.data.imageset import ImageSet
+from goen.data.protocols.base import NAMED, OodGroup
+from goen.data.protocols.base import OodSet as OodSet
+from goen.data.protocols.base import Protocol as Protocol
+from goen.data.protocols.generated import SPLIT_SEED, augmented
+from goen.data.protocols.plan import AUGMENTED
 from goen.data.sets.catalogue import CIFAR100_UNLIKE_CIFAR10
 from goen.data.sets.embedded import digits, noise, photographs
 from goen.data.sets.sources import load_set
-from goen.data.transforms.strong import strongly_augmented
-from goen.errors import DataCorrupt, DataMissing, UsageError, unknown
+from goen.errors import DataMissing, UsageError, unknown
 
 _log = getLogger(__name__)
-OodGroup = Literal["near", "far", "noise"]
 
-# One seed for every split and all noise: changing the training seed must not change the data.
-SPLIT_SEED = 42
-VALIDATION_SEED = 7
-
-PROTOCOLS = ("cifar10", "digits")
+PROTOCOLS = NAMED
 CIFAR100_REST = "cifar100-rest"
 
 EXTRA_SETS: Mapping[str, OodGroup] = {
@@ -34,82 +28,20 @@ EXTRA_SETS: Mapping[str, OodGroup] = {
     "places": "far",
     CIFAR100_REST: "near",
 }
-AUGMENTED = "augmented"
+_OTHER_CIFAR = {"cifar10": "cifar100", "cifar100": "cifar10"}
+_SETS = ("svhn", "tiny-imagenet", "mnist", "textures", "places", "noise", AUGMENTED)
 CALIBRATION_SETS: Mapping[str, tuple[str, ...]] = {
-    "cifar10": ("svhn", "tiny-imagenet", "mnist", "textures", "places", "noise", AUGMENTED),
+    "cifar10": _SETS,
+    "cifar100": _SETS,
     "digits": ("photographs", "noise", AUGMENTED),
 }
 """The OOD sets that may calibrate in each protocol, in the order in which they do."""
-PAPERS_CALIBRATION = {"cifar10": ("svhn", "noise"), "digits": ("photographs", "noise")}
+PAPERS_CALIBRATION = {
+    "cifar10": ("svhn", "noise"),
+    "cifar100": ("svhn", "noise"),
+    "digits": ("photographs", "noise"),
+}
 """Those that do unless others are chosen."""
-
-
-@dataclass(frozen=True)
-class OodSet:
-    """A set the classifier was never trained on, and how far away it is."""
-
-    images: ImageSet
-    group: OodGroup
-
-
-@dataclass(frozen=True)
-class Protocol:
-    """Disjoint sets with their roles.
-
-    Attributes:
-        name: ``cifar10`` or ``digits``.
-        train: trains the network and fits the detectors.
-        validation: ID images that the network is not trained on; see ``calibration_id`` and
-            ``held_out``.
-        test: ID images for evaluation alone.
-        calibration_ood: OOD sets that calibrate, by name.
-        evaluation: OOD sets for evaluation alone, by name.
-        missing: sets that are not available, with the reason and what to do.
-        threshold_images: where the threshold's images come from: two fifths of the validation
-            images, or a fifth of the test images. With the latter all validation images calibrate,
-            as in the paper, which sets no threshold.
-    """
-
-    name: str
-    train: ImageSet
-    validation: ImageSet
-    test: ImageSet
-    calibration_ood: Mapping[str, ImageSet]
-    evaluation: Mapping[str, OodSet]
-    missing: Mapping[str, str]
-    threshold_images: Literal["validation", "test"] = "validation"
-
-    def __post_init__(self) -> None:
-        every = (self.train, self.validation, self.test, *self.calibration_ood.values())
-        for images in (*every, *(ood.images for ood in self.evaluation.values())):
-            if images.image_shape != self.train.image_shape:
-                raise DataCorrupt(
-                    f"{images.name} has images of {_size(images)}, {self.train.name} of "
-                    f"{_size(self.train)}. Resize them, or leave the set out."
-                )
-        used = (self.train, self.validation, *self.calibration_ood.values())
-        for evaluated in (self.test, *(ood.images for ood in self.evaluation.values())):
-            require_disjoint(evaluated, *used)
-        require_disjoint(self.validation, self.train)
-
-    @cached_property
-    def calibration_id(self) -> ImageSet:
-        """Three fifths of the validation images, or all, for early stopping and the head."""
-        if self.threshold_images == "test":
-            return self.validation
-        return _validation_parts(self.validation)["calibration"]
-
-    @cached_property
-    def held_out(self) -> ImageSet:
-        """Two fifths of the validation images or a fifth of the test images, for the threshold."""
-        if self.threshold_images == "test":
-            return self.test.split({"held-out": len(self.test) // 5}, VALIDATION_SEED)["held-out"]
-        return _validation_parts(self.validation)["held-out"]
-
-    @cached_property
-    def sets_no_threshold(self) -> NDArray[np.bool_]:
-        """Which test images did not set the threshold: the share flagged is measured on these."""
-        return ~np.isin(self.test.digests, self.held_out.digests)
 
 
 def protocol(
@@ -120,14 +52,15 @@ def protocol(
     extra: tuple[str, ...] = (),
     calibration: tuple[str, ...] | None = None,
 ) -> Protocol:
-    """The protocol of the paper on CIFAR-10, or its small twin on embedded digits.
+    """The protocol of the paper on CIFAR-10, the same on CIFAR-100, or a small twin on digits.
 
     CIFAR-10: training images 45,000 / 5,000 by a fixed permutation, 10,000 test images; SVHN test
     5,000 for calibration and 21,032 for evaluation; CIFAR-100 test images of fifty classes unlike
     CIFAR-10's; noise, 2,000 and 5,000 others. The extra set ``cifar100-rest`` is CIFAR-100's other
     fifty classes, without images that CIFAR-10 has as well (two). A set that
     is not available is left out with a warning and named in ``missing``; without CIFAR-10 itself
-    there is nothing to do.
+    there is nothing to do. CIFAR-100 is split in the same way, with the test images of CIFAR-10 as
+    near OOD and the same other sets, as on OpenOOD's board.
 
     SVHN and noise calibrate in the paper; other sets may. Of an extra set that calibrates, one half
     does, drawn by a fixed permutation, and the other half is evaluated on. The images of every
@@ -135,7 +68,7 @@ def protocol(
     (``goen.data.transforms.strong``); no set of them is evaluated on.
 
     Args:
-        name: ``cifar10`` or ``digits``.
+        name: ``cifar10``, ``cifar100`` or ``digits``.
         data_dir: a folder of local sets; else ``$GOEN_DATA``.
         download: whether sets may be fetched.
         extra: further sets to evaluate on, of ``EXTRA_SETS``.
@@ -157,10 +90,12 @@ def protocol(
     chosen = PAPERS_CALIBRATION[name] if calibration is None else calibration
     if name == "digits":
         if extra:
-            raise UsageError(f"Extra sets ({', '.join(extra)}) go with cifar10, not with digits.")
+            raise UsageError(
+                f"Extra sets ({', '.join(extra)}) go with cifar10 and cifar100, not with digits."
+            )
         return _digits(chosen)
     load = partial(load_set, data_dir=data_dir, download=download)
-    return _cifar10(load, extra, chosen, required=calibration or ())
+    return _cifar(name, load, extra, chosen, required=calibration or ())
 
 
 def training_images(name: str) -> ImageSet:
@@ -170,29 +105,13 @@ def training_images(name: str) -> ImageSet:
         >>> training_images("digits").fingerprint == protocol("digits").train.fingerprint
         True
     """
-    if name == "cifar10":
-        return _cifar10_parts(load_set("cifar10", "train"))["train"]
+    if name in _OTHER_CIFAR:
+        return _cifar_parts(load_set(name, "train"))["train"]
     return protocol(name).train
 
 
-def _cifar10_parts(training: ImageSet) -> dict[str, ImageSet]:
+def _cifar_parts(training: ImageSet) -> dict[str, ImageSet]:
     return training.split({"train": 45_000, "validation": 5_000}, SPLIT_SEED)
-
-
-def _size(images: ImageSet) -> str:
-    return "×".join(map(str, images.image_shape[1:]))
-
-
-def _validation_parts(validation: ImageSet) -> dict[str, ImageSet]:
-    kept = len(validation) * 2 // 5
-    sizes = {"calibration": len(validation) - kept, "held-out": kept}
-    return validation.split(sizes, VALIDATION_SEED)
-
-
-def _augmented(validation: ImageSet) -> ImageSet:
-    """Of the images that calibrate with every budget: never of one that sets a threshold."""
-    calibration = _validation_parts(validation)["calibration"]
-    return strongly_augmented(calibration, SPLIT_SEED).without(validation)
 
 
 def _digits(calibration: tuple[str, ...]) -> Protocol:
@@ -206,7 +125,7 @@ def _digits(calibration: tuple[str, ...]) -> Protocol:
     makers: dict[str, Callable[[], ImageSet]] = {
         "photographs": lambda: temple,
         "noise": lambda: noise(400, SPLIT_SEED, stream=1),
-        AUGMENTED: lambda: _augmented(parts["validation"]),
+        AUGMENTED: lambda: augmented(parts["validation"]),
     }
     return Protocol(
         name="digits",
@@ -223,53 +142,59 @@ def _digits(calibration: tuple[str, ...]) -> Protocol:
     )
 
 
-def _cifar10(
+def _cifar(
+    id_name: str,
     load: Callable[..., ImageSet],
     extra: tuple[str, ...],
     calibration: tuple[str, ...],
     required: tuple[str, ...],
 ) -> Protocol:
+    known = [n for n in EXTRA_SETS if id_name == "cifar10" or n != CIFAR100_REST]
     for name in extra:
-        if name not in EXTRA_SETS:
-            raise unknown("extra set", name, EXTRA_SETS)
+        if name not in known:
+            raise unknown("extra set", name, known)
     others = tuple(dict.fromkeys((*extra, *filter(EXTRA_SETS.__contains__, calibration))))
-    training, test = load("cifar10", "train"), load("cifar10", "test")
-    parts = _cifar10_parts(training)
+    training, test = load(id_name, "train"), load(id_name, "test")
+    parts = _cifar_parts(training)
+    other = _OTHER_CIFAR[id_name]
     found: dict[str, ImageSet] = {}
     missing: dict[str, str] = {}
-    for name in ("svhn", "cifar100", *(n for n in others if n != CIFAR100_REST)):
+    for name in ("svhn", other, *(n for n in others if n != CIFAR100_REST)):
         try:
-            found[name] = load(name, "test" if name == "cifar100" else None)
+            found[name] = load(name, "test" if name == other else None)
         except DataMissing as error:
             if name in required:
                 raise
             missing[name] = str(error)
             _log.warning("%s It is left out.", error)
 
-    side = training.image_shape[1]
+    shape = training.image_shape
     evaluation: dict[str, OodSet] = {}
-    may_calibrate = {"noise": noise(2_000, SPLIT_SEED, stream=1, side=side)}
+    may_calibrate = {"noise": noise(2_000, SPLIT_SEED, stream=1, shape=shape)}
     if AUGMENTED in calibration:
-        may_calibrate[AUGMENTED] = _augmented(parts["validation"]).without(training, test)
+        may_calibrate[AUGMENTED] = augmented(parts["validation"]).without(training, test)
     if "svhn" in found:
         halves = found["svhn"].split({"calibration": 5_000, "evaluation": 21_032}, SPLIT_SEED)
         may_calibrate["svhn"] = halves["calibration"]
         evaluation["svhn"] = OodSet(halves["evaluation"], "far")
-    if "cifar100" in found:
+    if "cifar10" in found:
+        # CIFAR-100 has some of them as well: a bus, a cow.
+        evaluation["cifar10"] = OodSet(found["cifar10"].without(training, test), "near")
+    elif "cifar100" in found:
         unlike, found[CIFAR100_REST] = _cifar100_parts(found["cifar100"])
         evaluation["cifar100"] = OodSet(unlike, "near")
     elif CIFAR100_REST in extra:
         missing[CIFAR100_REST] = missing["cifar100"]
-    evaluation["noise"] = OodSet(noise(5_000, SPLIT_SEED, stream=0, side=side), "noise")
+    evaluation["noise"] = OodSet(noise(5_000, SPLIT_SEED, stream=0, shape=shape), "noise")
     for name in filter(found.__contains__, others):
         # CIFAR-10 has some of them as well: a bus among the automobiles, a cow among the dogs.
         images = found[name].without(training, test) if name == CIFAR100_REST else found[name]
         if name in calibration:
             may_calibrate[name], images = _halves(images)
         evaluation[name] = OodSet(images, EXTRA_SETS[name])
-    order = [n for n in CALIBRATION_SETS["cifar10"] if n in calibration and n in may_calibrate]
+    order = [n for n in CALIBRATION_SETS[id_name] if n in calibration and n in may_calibrate]
     used = {name: may_calibrate[name] for name in order}
-    return Protocol("cifar10", parts["train"], parts["validation"], test, used, evaluation, missing)
+    return Protocol(id_name, parts["train"], parts["validation"], test, used, evaluation, missing)
 
 
 def _cifar100_parts(every: ImageSet) -> tuple[ImageSet, ImageSet]:

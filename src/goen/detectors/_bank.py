@@ -196,6 +196,17 @@ def _unit_rows(tensors: Tensors, name: str, count: int) -> Tensor:
     return rows
 
 
+def sample_rows(labels: Tensor, num_classes: int, rows: int) -> Tensor:
+    """Which of these training images a ``Bank`` of so many rows keeps, by number, ``(M,)``.
+
+    Example:
+        >>> sample_rows(torch.tensor([0, 0, 0, 1]), 2, rows=4).sort().values.tolist()
+        [1, 2, 3]
+    """
+    labels = labels.detach().cpu().to(torch.int64)
+    return _first_of_each_class(labels, _sampling_keys(0, len(labels)), -(-rows // num_classes))
+
+
 def _sampling_keys(start: int, count: int) -> Tensor:
     """Numbers ``start`` to ``start + count`` of one endless row of random numbers in [0, 1)."""
     generator = np.random.Generator(np.random.PCG64(_SEED).advance(start))

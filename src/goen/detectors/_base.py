@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from goen.detectors._bank import NearestImages
-from goen.errors import NotFittedError, UsageError
+from goen.errors import NotFittedError, UsageError, quoted, warn
 from goen.functional._rows import check_features, check_finite_for_fit, check_labels
 from goen.io.manifest import JsonObject, JsonValue
 from goen.io.tensors import Shape, Tensors
@@ -66,6 +66,9 @@ class Detector(ABC):
 
     needs_gradient: ClassVar[bool] = False
     """Whether it scores outputs of ``prepare_network``, which takes gradients of the network."""
+
+    made_for_relu: ClassVar[bool] = False
+    """Whether it assumes features behind a ReLU; a fit then warns of negative values."""
 
     reads_all_features: ClassVar[bool] = False
     """Whether ``feature=None`` means all features of the outputs rather than the last."""
@@ -381,8 +384,19 @@ class Detector(ABC):
         for values in rows.values():
             check_features(values)
             check_finite_for_fit(values)
+            if self.made_for_relu:
+                self._warn_of_negative(values)
         self.num_classes_ = outputs.logits.shape[1]
         self.widths_ = {name: values.shape[1] for name, values in rows.items()}
+
+    def _warn_of_negative(self, values: Tensor) -> None:
+        share = float((values < 0).mean(dtype=torch.float64))
+        if share:
+            warn(
+                f"{type(self).__name__} is made for features behind a ReLU, and {share:.0%} of "
+                "these values are negative: on such networks it often ranks ID above OOD. Compare "
+                "it with another detector, such as max_softmax, before you use it."
+            )
 
     @final
     def _check(self, outputs: Outputs) -> None:
@@ -451,7 +465,7 @@ class Detector(ABC):
             raise ValueError(f"it has unknown settings: {', '.join(unknown)[:200]}")
         for name, value in settings.items():
             if isinstance(known[name].default, bool) and not isinstance(value, bool):
-                raise ValueError(f"its {name} should be true or false, got {str(value)[:80]!r}")
+                raise ValueError(f"its {name} should be true or false, got {quoted(value)}")
         try:
             return cls(**{name: cls._setting(name, value) for name, value in settings.items()})
         except TypeError as error:

@@ -105,10 +105,10 @@ def _check_step(epsilon: float, temperature: float) -> None:
 
 
 def _as_floats(images: Tensor) -> Tensor:
-    if images.dtype == torch.uint8:
-        return images.to(torch.get_default_dtype()) / 255
+    if images.dtype in (torch.uint8, torch.uint16):
+        return images.to(torch.get_default_dtype()) / torch.iinfo(images.dtype).max
     if not images.is_floating_point():
-        raise UsageError(f"Images are uint8, or floats in [0, 1], got {images.dtype}.")
+        raise UsageError(f"Images are uint8, uint16, or floats in [0, 1], got {images.dtype}.")
     return images
 
 

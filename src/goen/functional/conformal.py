@@ -33,7 +33,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from goen.errors import FitError, UsageError
+from goen.errors import FitError, UsageError, first_of
 
 Numbers: TypeAlias = ArrayLike | torch.Tensor
 # A smaller rate needs more held-out images than any set has, and counting them takes for ever.
@@ -325,8 +325,8 @@ def class_conditional_p_values(
     missing = np.setdiff1d(wanted, held_out_labels)
     if missing.size:
         raise FitError(
-            f"No held-out scores for class {', '.join(map(str, missing[:10].tolist()))}"
-            f"{', ...' if missing.size > 10 else ''} ({missing.size} of {wanted.size} classes). "
+            f"No held-out scores for class {first_of([*map(str, missing)], 10)} "
+            f"({missing.size} of {wanted.size} classes). "
             "Hold out more inputs, or use p_values, which needs no classes."
         )
     out = np.empty(scores.shape, dtype=np.float64)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from goen.detectors import Detector
-from goen.errors import FitError, UsageError, warn
+from goen.errors import FitError, UsageError, first_of, warn
 from goen.functional import conformal
 from goen.functional.near_copies import NearCopies
 from goen.functional.ranking import Floats
@@ -120,8 +120,7 @@ class HeldOut:
             raise FitError(
                 f"A false-alarm rate of {false_alarm_rate:g} within every class needs "
                 f"{needed} held-out images of each to set the threshold. Too few: "
-                f"{', '.join(few[:10])}{', ...' if len(few) > 10 else ''}. Hold out more, or allow "
-                "a higher rate."
+                f"{first_of(few, 10)}. Hold out more, or allow a higher rate."
             )
         of_class = (self.scores[self.labels == label] for label in range(len(classes)))
         return np.array([conformal.threshold(scores, false_alarm_rate) for scores in of_class])

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from goen.errors import quoted
 from goen.io.limits import JSON_BYTES, JSON_DEPTH, ROW_BYTES, ROWS_BYTES
 from goen.io.manifest import JsonObject, JsonValue, Manifest
 
@@ -86,7 +87,7 @@ def _object(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
     if len(found) < len(pairs):
         counts = Counter(name for name, _ in pairs)
         twice = next(name for name, count in counts.items() if count > 1)
-        raise ValueError(f"it has the field {twice[:80]!r} twice")
+        raise ValueError(f"it has the field {quoted(twice)} twice")
     return found
 
 

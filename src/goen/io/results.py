@@ -12,14 +12,14 @@ import torch
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from goen.errors import ArtifactError
+from goen.errors import ArtifactError, quoted
 from goen.io.files import whole_file
 from goen.io.json_files import json_rows
 from goen.io.manifest import Manifest
 from goen.io.tensors import read_tensors
 
 _SCORES = (torch.float64, torch.float32, torch.int64, torch.bool)
-Group = Literal["id", "near", "far", "noise"]
+Group = Literal["id", "near", "far", "noise", "ood"]
 # Fields of the metrics' dataclasses that get no row of their own: settings, counts of images that
 # are known by other means, and the ends of the AUROC's interval, which are the columns low and high
 # of the AUROC's row.
@@ -201,7 +201,7 @@ def read_scores(path: Path) -> dict[str, dict[str, NDArray[Any]]]:
             dataset, _, name = key.rpartition("/")
             if not dataset or values.dtype not in _SCORES or values.ndim not in (1, 2):
                 raise ValueError(
-                    f"its tensor {key[:80]!r} should be called SET/METHOD and hold one number or "
+                    f"its tensor {quoted(key)} should be called SET/METHOD and hold one number or "
                     f"one row per image, got {values.dtype} {tuple(values.shape)}"
                 )
             scores.setdefault(dataset, {})[name] = values.numpy()

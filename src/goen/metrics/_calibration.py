@@ -35,7 +35,7 @@ class OODCalibration:
     """How well a predicted P(OOD) matches what happened, at this sample's share of OOD.
 
     Attributes:
-        ece: sum over bins of (share of samples) x |mean predicted - share OOD|.
+        ece: sum over bins of (share of samples) x abs(mean predicted - share OOD).
         brier: mean of (probability - is_ood) ** 2: 0 to 1, one class counted (`IDMetrics.brier`
             sums over classes and would be twice this).
         prevalence: share of OOD in the sample. Calibration holds for this share only.

@@ -28,6 +28,7 @@ REPRESENTATIONS: tuple[Representation, ...] = get_args(Representation)
 CIFAR10_MEAN = (0.4914, 0.4822, 0.4465)
 CIFAR10_STD = (0.2023, 0.1994, 0.2010)
 _WHITE = {torch.uint8: 255.0, torch.uint16: 65535.0}
+STEM_STRIDES = (1, 2, 4)
 
 
 @dataclass(frozen=True)
@@ -42,20 +43,23 @@ class NetworkConfig:
             the ResNet-18, pooled, concatenated, projected to z), ``single_scale`` (the same on the
             last alone), ``concat`` (the paper's figure: no projection, each scale normalised
             apart), ``plain`` (an ordinary network: the last scale).
-        mean: subtracted from each channel of the image in [0, 1].
+        mean: subtracted from each channel of the image in [0, 1]; as many as the images have.
         std: then divided by.
         classifier: ``linear`` (softmax), or a method with its own uncertainty estimate:
             ``dropout``, ``evidential``, ``epinet``, ``experts``; see ``goen.models.classifiers``.
         architecture: ``resnet18``, the paper's, or ``fast_cnn``; see ``goen.models``.
+        stem_stride: by how much the first layers of the ResNet-18 shrink an image: 1 in the
+            paper's, for 32 pixels; 2 or 4, as for ImageNet, for larger images.
     """
 
     num_classes: int = 10
     width: int = 64
     representation: Representation = "multi_scale"
-    mean: tuple[float, float, float] = CIFAR10_MEAN
-    std: tuple[float, float, float] = CIFAR10_STD
+    mean: tuple[float, ...] = CIFAR10_MEAN
+    std: tuple[float, ...] = CIFAR10_STD
     classifier: ClassifierKind = "linear"
     architecture: Architecture = "resnet18"
+    stem_stride: int = 1
 
     def __post_init__(self) -> None:
         check_number("num_classes", self.num_classes, whole=True, at_least=1)
@@ -63,23 +67,37 @@ class NetworkConfig:
         check_choice("representation", self.representation, REPRESENTATIONS)
         check_choice("classifier", self.classifier, CLASSIFIERS)
         check_choice("architecture", self.architecture, get_args(Architecture))
-        if not len(self.mean) == len(self.std) == 3:
+        if not len(self.mean) == len(self.std) >= 1:
             raise UsageError(
-                "mean and std must have a number for each of the three channels; got "
+                "mean and std must have a number for each channel of the images; got "
                 f"{self.mean} and {self.std}."
+            )
+        strides = STEM_STRIDES if self.architecture == "resnet18" else (1,)
+        if self.stem_stride not in strides:
+            raise UsageError(
+                f"The stem of {self.architecture} has a stride of "
+                f"{' or '.join(map(str, strides))}; got {self.stem_stride}."
             )
         for mean, std in zip(self.mean, self.std, strict=True):
             check_number("Each mean", mean)
             check_number("Each std", std, above=0)
 
+    @property
+    def channels(self) -> int:
+        """Of the images."""
+        return len(self.mean)
+
     def to_json(self) -> dict[str, Any]:
         """The settings as manifests and stage keys have them: the representation is ``head``.
 
-        The architecture is left out where it is the paper's, as in files from before it had a name.
+        The architecture and the stride of the stem are left out where they are the paper's, as in
+        files from before they had names.
         """
         settings = asdict(self)
         if self.architecture == "resnet18":
             del settings["architecture"]
+        if self.stem_stride == 1:
+            del settings["stem_stride"]
         return {"head" if k == "representation" else k: v for k, v in settings.items()}
 
     @classmethod
@@ -99,7 +117,7 @@ class Scale:
 
 
 class Backbone(nn.Module):
-    """Images ``(N, 3, H, W)`` to ``Outputs``: logits, pooled scales, z, uncertainty.
+    """Images ``(N, C, H, W)`` to ``Outputs``: logits, pooled scales, z, uncertainty.
 
     Images are uint8, uint16, or floats in [0, 1]. ``z`` is what the classifier and the detectors
     read; see ``NetworkConfig.representation`` for what it is made of. A subclass builds its layers,
@@ -132,8 +150,8 @@ class Backbone(nn.Module):
         # 2026-11-15): only multiples of the widest register's sixteen floats may have it.
         narrow = config.width % 16 != 0
         self._layout = torch.contiguous_format if narrow else torch.channels_last
-        self.register_buffer("mean", torch.tensor(config.mean).view(1, 3, 1, 1), persistent=False)
-        self.register_buffer("std", torch.tensor(config.std).view(1, 3, 1, 1), persistent=False)
+        for name, values in (("mean", config.mean), ("std", config.std)):
+            self.register_buffer(name, torch.tensor(values).view(1, -1, 1, 1), persistent=False)
 
     @abstractmethod
     def maps(self, x: Tensor) -> Iterator[Tensor]:
@@ -143,7 +161,7 @@ class Backbone(nn.Module):
         """What has to be known of the training images before the first step; here nothing.
 
         Args:
-            images: ``(N, 3, H, W)`` uint8, some thousands of them.
+            images: ``(N, C, H, W)`` uint8 or uint16, some thousands of them.
         """
 
     def early_parameters(self) -> list[nn.Parameter]:

@@ -60,8 +60,8 @@ class FastCNN(Backbone):
             Scale("block3.conv1", 4 * w, 4, "mean_abs"),
             Scale("block3", 4 * w, 8, "max"),
         )
-        patches = 3 * PATCH**2
-        self.whitening = nn.Conv2d(3, 2 * patches, PATCH)
+        patches = config.channels * PATCH**2
+        self.whitening = nn.Conv2d(config.channels, 2 * patches, PATCH)
         self.whitening.weight.requires_grad = False
         nn.init.zeros_(self.whitening.bias)  # type: ignore[arg-type]
         self.block1 = ConvBlock(2 * patches, w)
@@ -102,7 +102,9 @@ class FastCNN(Backbone):
             # An eigenvector has no sign of its own: the largest entry is positive.
             largest = vectors.abs().argmax(0, keepdim=True)
             vectors = vectors * vectors.gather(0, largest).sign()
-            filters = (vectors / (variances + _RIDGE).sqrt()).T.view(-1, 3, PATCH, PATCH)
+            filters = (vectors / (variances + _RIDGE).sqrt()).T.view(
+                -1, self.config.channels, PATCH, PATCH
+            )
             self.whitening.weight.copy_(torch.cat([filters, -filters]))
 
     def early_parameters(self) -> list[nn.Parameter]:

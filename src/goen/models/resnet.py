@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from torch import Tensor, nn
-from torch.nn.functional import relu
+from torch.nn.functional import max_pool2d, relu
 
 from goen.models.backbone import Backbone, NetworkConfig, Scale
 
@@ -33,7 +33,8 @@ class Block(nn.Module):
 class ResNet18(Backbone):
     """A ResNet-18 whose stem is a 3×3 convolution of stride 1 without pooling, for 32×32 images.
 
-    Paper: §4.1 and §5.1.
+    Paper: §4.1 and §5.1. For larger images the stem has a stride of 2, or of 4: a 7×7 convolution
+    of stride 2 and max-pooling by 2, as in He et al., Deep Residual Learning (2016), for ImageNet.
 
     Example:
         >>> import torch
@@ -48,10 +49,15 @@ class ResNet18(Backbone):
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__(config)
         widths = [config.width * 2**stage for stage in range(4)]
+        stem = config.stem_stride
         self.scales = tuple(
-            Scale(f"layer{stage + 1}", channels, 2**stage) for stage, channels in enumerate(widths)
+            Scale(f"layer{stage + 1}", channels, stem * 2**stage)
+            for stage, channels in enumerate(widths)
         )
-        self.conv1 = nn.Conv2d(3, config.width, 3, 1, 1, bias=False)
+        kernel = 7 if stem == 4 else 3
+        self.conv1 = nn.Conv2d(
+            config.channels, config.width, kernel, min(stem, 2), kernel // 2, bias=False
+        )
         self.bn1 = nn.BatchNorm2d(config.width)
         stages, inputs = [], config.width
         for stage, outputs in enumerate(widths):
@@ -67,6 +73,8 @@ class ResNet18(Backbone):
 
     def maps(self, x: Tensor) -> Iterator[Tensor]:
         x = relu(self.bn1(self.conv1(x)), inplace=True)
+        if self.config.stem_stride == 4:
+            x = max_pool2d(x, 3, 2, 1)
         for stage in (self.layer1, self.layer2, self.layer3, self.layer4):
             x = stage(x)
             yield x

@@ -174,10 +174,10 @@ def dataset_title(name: str, group: str) -> str:
     """The dataset with its group.
 
     Example:
-        >>> dataset_title("svhn", "far"), dataset_title("noise", "noise")
-        ('svhn (far)', 'noise')
+        >>> dataset_title("svhn", "far"), dataset_title("noise", "noise"), dataset_title("a", "ood")
+        ('svhn (far)', 'noise', 'a')
     """
-    return name if name == group else f"{name} ({group})"
+    return name if group in (name, "ood") else f"{name} ({group})"
 
 
 def _part(manifest: Manifest, name: str) -> Manifest:

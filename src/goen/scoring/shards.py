@@ -23,7 +23,7 @@ from goen.data.feature_files import read_features, read_tensor_file
 from goen.data.images.array_files import read_stack
 from goen.data.images.decoding import MAX_PIXELS, read_image, resize_image
 from goen.data.images.formats import HEAD_BYTES, SUFFIXES, begins_like_format
-from goen.data.images.pixel_format import PixelFormat, Pixels
+from goen.data.images.pixel_format import Bits, PixelFormat, Pixels
 from goen.errors import DataCorrupt, DataError, ExtraMissing, UsageError
 from goen.io.files import printable
 from goen.scoring.tar_stream import open_tar, require_end
@@ -211,11 +211,11 @@ class StackShard(Described):
 
     place: str
     channels: int
-    bits: int
+    bits: Bits
 
     def items(self) -> Iterator[Item]:
         number = 0
-        wanted = PixelFormat(self.channels, 8 if self.bits == 8 else 16)
+        wanted = PixelFormat(self.channels, self.bits)
         try:
             with local_copy(self.place) as file:
                 for images in read_stack(file, wanted, self.place, MAX_PIXELS, _IMAGES_AT_ONCE):

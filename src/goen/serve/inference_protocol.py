@@ -19,7 +19,7 @@ from starlette.responses import Response
 
 from goen.data.images.decoding import resize_image
 from goen.data.images.pixel_format import PixelFormat, Pixels
-from goen.errors import DataCorrupt
+from goen.errors import DataCorrupt, quoted
 from goen.gate import Gate, Prediction, concatenate
 from goen.gate.export.comparison import as_outputs
 from goen.gate.export.traceable import output_names
@@ -138,7 +138,7 @@ def _inputs(
     for tensor in request.parts("inputs"):
         name, datatype = tensor.text("name"), tensor.text("datatype")
         if name not in known or name in found:
-            raise ValueError(f"it has an unknown input, or one twice: {name[:80]!r}")
+            raise ValueError(f"it has an unknown input, or one twice: {quoted(name)}")
         if datatype != known[name]:
             raise ValueError(f"{name} should have the datatype {known[name]}, got {datatype[:20]}")
         shape = _shape(tensor, name, limits, form.channels)
@@ -233,7 +233,7 @@ def _wanted(request: Manifest, gate: Gate) -> dict[str, bool]:
     for output in request.parts("outputs"):
         name = output.text("name")
         if name not in known:
-            raise ValueError(f"it asks for an unknown output {name[:80]!r}; known: {known}")
+            raise ValueError(f"it asks for an unknown output {quoted(name)}; known: {known}")
         wanted[name] = _parameters(output).flag("binary_data", whole)
     return wanted
 

@@ -100,7 +100,7 @@ def bench(
         settings = (config.preset, config.budget, config.seed)
         experiment = Experiment(*settings, protocol, store, config.device, config.precision)
         named = {*config.methods, *(method.key for method in extra_methods)}
-        methods = [m for m in methods if m.key in named or _is_default(m, experiment)]
+        methods = [m for m in methods if m.key in named or experiment.is_default(m)]
         check_calibration(methods, protocol)
         scores: dict[str, Arrays] = {name: {} for name in evaluation_sets(protocol)}
         results: list[Result] = []
@@ -112,7 +112,7 @@ def bench(
             asdict(config),
             protocol,
             {method.key: (method.title, method.section) for method in methods},
-            recipe=experiment.preset.to_json(),
+            recipe=experiment.recipe,
             uses_ood=[method.key for method in methods if method.uses_ood],
             skipped=skipped,
         )
@@ -120,19 +120,6 @@ def bench(
             write_results(out / "results.jsonl", results)
             write_scores(out / "scores.safetensors", scores)
     return results
-
-
-def _is_default(method: Method, experiment: Experiment) -> bool:
-    """Whether the method is run unless it is named.
-
-    Flip averaging is not for networks trained without flips, and the maximum of the last map not
-    for the fast CNN, whose classifier reads just that. Methods with OOD images need some.
-    """
-    if method.uses_ood and not experiment.protocol.calibration_ood:
-        return False
-    if method.forward_mode == "last_map_max":
-        return experiment.preset.network.architecture != "fast_cnn"
-    return method.forward_mode != "flip_averaged" or experiment.preset.training.flip != "never"
 
 
 def _chosen(

@@ -1,44 +1,29 @@
-"""The trained networks of one study, their outputs, and the methods fitted on them."""
+"""The networks that a study trains itself, by a preset."""
 
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from logging import getLogger
 from typing import get_args
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from goen.checks import check_choice
-from goen.data.imageset import ImageSet
 from goen.data.protocol import Protocol
-from goen.detectors import Detector, Perturbed
+from goen.detectors import Perturbed
 from goen.detectors.odin import PERTURBED
-from goen.errors import UsageError
-from goen.io.manifest import Manifest
-from goen.io.results import Origin
+from goen.io.manifest import JsonObject
 from goen.io.stages import Stages
 from goen.models import Backbone, ClassifierKind, Representation
-from goen.models.ensemble import ensemble
 from goen.models.flip_averaging import FlipAveraged
 from goen.models.placement import find_device
 from goen.models.repooled import GAMMA, Repooled
-from goen.outputs import Outputs
-from goen.studies.methods import (
-    FitData,
-    ForwardMode,
-    Labelled,
-    Method,
-    Network,
-    goen_m_for,
-    labels_of,
-)
-from goen.studies.networks import Trained, outputs, train
+from goen.studies.base import BaseExperiment, FittedMethod, Forward
+from goen.studies.methods import ForwardMode, Method, Network, goen_m_for
+from goen.studies.networks import Trained, train
 from goen.studies.presets import SEEDS, Budget, Preset, choose_preset
 from goen.training.precision import PrecisionChoice, choose_precision
+
+__all__ = ["AS_PRESET", "NETWORKS", "Experiment", "FittedMethod", "variant_of"]
 
 _log = getLogger(__name__)
 
@@ -83,27 +68,8 @@ def variant_of(preset: Preset, network: Network, budget: Budget) -> Preset:
     return Preset(config, training, preset.head)
 
 
-@dataclass(frozen=True, eq=False)
-class FittedMethod:
-    """A method fitted on its network's outputs.
-
-    Attributes:
-        method: itself.
-        detector: fitted.
-        origin: what its numbers come from; the seconds are those of the fit.
-        training_seconds: of all its networks.
-        seen: the OOD sets of which other images calibrated it.
-    """
-
-    method: Method
-    detector: Detector
-    origin: Origin
-    training_seconds: float
-    seen: tuple[str, ...]
-
-
-class Experiment:
-    """The networks of one study and their outputs, each computed when first needed.
+class Experiment(BaseExperiment[Trained]):
+    """An experiment that trains its networks, each when it is first needed.
 
     Args:
         preset: its name, or itself.
@@ -128,28 +94,32 @@ class Experiment:
         precision: PrecisionChoice = "auto",
     ) -> None:
         check_choice("precision", precision, get_args(PrecisionChoice))
-        self.budget = budget
-        self.seed = seed
         if budget == "paper":
             protocol = replace(protocol, threshold_images="test")
-        self.protocol = protocol
         if isinstance(preset, str):
             preset = choose_preset(preset, protocol, budget, seed)
-        self._stages = stages
+        super().__init__(protocol, stages, budget=budget, seed=seed, head=preset.head)
         self._device = find_device(device)
         chosen = choose_precision(precision, preset.training.precision, self._device)
         self.preset = replace(preset, training=replace(preset.training, precision=chosen))
+        self._variants: Budget = budget
         self._trained: dict[tuple[str, int], Trained] = {}
-        self._outputs: dict[tuple[str, str, ForwardMode], tuple[Outputs, float]] = {}
 
-    @cached_property
-    def _to_fit(self) -> dict[str, ImageSet]:
-        """The sets for fitting by role; ``ood:NAME`` for the OOD sets."""
-        return {
-            "train": self.protocol.train,
-            "calibration": self.protocol.calibration_id,
-            **{f"ood:{name}": images for name, images in self.protocol.calibration_ood.items()},
-        }
+    @property
+    def recipe(self) -> JsonObject:
+        return self.preset.to_json()
+
+    def is_default(self, method: Method) -> bool:
+        """Whether the method is compared unless it is named.
+
+        Flip averaging is not for networks trained without flips, and the maximum of the last map
+        not for the fast CNN, whose classifier reads just that. Methods with OOD images need some.
+        """
+        if method.uses_ood and not self.protocol.calibration_ood:
+            return False
+        if method.forward_mode == "last_map_max":
+            return self.preset.network.architecture != "fast_cnn"
+        return method.forward_mode != "flip_averaged" or self.preset.training.flip != "never"
 
     def members(self, network: Network) -> list[Trained]:
         """The network, or the members of the ensemble; the first has the study's seed."""
@@ -160,7 +130,7 @@ class Experiment:
 
     def _train(self, network: Network, seed: int) -> Trained:
         if (network, seed) not in self._trained:
-            variant = variant_of(self.preset, network, self.budget)
+            variant = variant_of(self.preset, network, self._variants)
             title = "of the preset" if network == AS_PRESET else network
             _log.info(f"network {title}, seed {seed}")
             self._trained[network, seed] = train(
@@ -173,105 +143,20 @@ class Experiment:
             )
         return self._trained[network, seed]
 
-    def outputs(
-        self, network: Network, images: ImageSet, forward_mode: ForwardMode = "plain"
-    ) -> tuple[Outputs, float]:
-        """The network's outputs for the set, and the seconds of its pass."""
-        key = (network, images.fingerprint, forward_mode)
-        if key not in self._outputs:
-            passes = [self._pass(m, network, images, forward_mode) for m in self.members(network)]
-            whole = passes[0][0] if network != "ensemble" else ensemble([o for o, _ in passes])
-            self._outputs[key] = (whole, sum(seconds for _, seconds in passes))
-        return self._outputs[key]
-
-    def forget(self, images: ImageSet) -> None:
-        """Free the outputs for this set; the finished stages still hold them."""
-        for key in [key for key in self._outputs if key[1] == images.fingerprint]:
-            del self._outputs[key]
-
-    def _pass(
-        self, trained: Trained, network: Network, images: ImageSet, forward_mode: ForwardMode
-    ) -> tuple[Outputs, float]:
-        features = _features("standard" if network == "ensemble" else network, trained.network)
-        module: nn.Module = trained.network
-        key = trained.key
+    def _forward(self, member: Trained, network: Network, forward_mode: ForwardMode) -> Forward:
+        backbone, key = member.network, member.key
+        features = _features("standard" if network == "ensemble" else network, backbone)
+        module: nn.Module = backbone
         if forward_mode == "perturbed":
-            module = perturbed = Perturbed(trained.network)
+            module = perturbed = Perturbed(backbone)
             key += f" perturbed {perturbed.epsilon} {perturbed.temperature}"
             features = (PERTURBED,)
         elif forward_mode == "last_map_max":
-            module, key, features = Repooled(trained.network, "max"), f"{key} {forward_mode}", ()
+            module, key, features = Repooled(backbone, "max"), f"{key} {forward_mode}", ()
         elif forward_mode == "last_map_mean_std":
-            module, features = Repooled(trained.network, "mean_std"), ()
+            module, features = Repooled(backbone, "mean_std"), ()
             key += f" {forward_mode} {GAMMA}"
         elif forward_mode == "flip_averaged":
             module, key = FlipAveraged(module), f"{key} {forward_mode}"
-        whole, seconds = outputs(module, key, images, self._stages, features=features)
-        if "z" in features:
-            whole = replace(whole, classifier=trained.network.linear_classifier())
-        return whole, seconds
-
-    def origin(self, key: str, network: Network) -> Origin:
-        """What the numbers of this method by this network come from."""
-        members = self.members(network)
-        return Origin(
-            method=key,
-            budget=self.budget,
-            seed=self.seed,
-            network="+".join(member.key for member in members),
-            fitted_on=tuple(images.identity for images in members[0].trained_on),
-        )
-
-    def fit(self, method: Method) -> FittedMethod:
-        """The method, fitted on the data that it declares and nothing else."""
-        members = self.members(method.network)
-        roles = self._to_fit.items()
-        used = {role: s for role, s in roles if role.partition(":")[0] in method.fits_on}
-        sets = {
-            role: Labelled(
-                self.outputs(method.network, images, method.forward_mode)[0],
-                labels_of(images.labels),
-            )
-            for role, images in used.items()
-        }
-        # A process's first optimiser imports torch._dynamo, which takes longer than most fits.
-        torch.optim.Adam([torch.zeros(1, requires_grad=True)])
-        started = time.perf_counter()
-        detector = method.fit(FitData(members[0].network, self.preset.head, sets))
-        seconds = time.perf_counter() - started
-        if not isinstance(detector, Detector):
-            raise UsageError(
-                f"The fit of method {method.key!r} should return a fitted Detector, got "
-                f"{type(detector).__name__}. Let it return what detector.fit(...) returns, of a "
-                "subclass of goen.detectors.Detector."
-            )
-        origin = replace(
-            self.origin(method.key, method.network),
-            calibrated_on=tuple(used[role].identity for role in used if role != "train"),
-            seconds=seconds,
-        )
-        trained_for = sum(
-            Manifest(row).number("seconds") for member in members for row in member.epochs
-        )
-        seen = tuple(self.protocol.calibration_ood) if method.uses_ood else ()
-        return FittedMethod(method, detector, origin, trained_for, seen)
-
-    def score(self, fitted: FittedMethod, images: ImageSet) -> tuple[NDArray[np.float64], float]:
-        """The method's scores of the set, and the seconds that are this method's own.
-
-        A pass over perturbed or flipped images counts, since it is made for one method; the plain
-        pass, which all methods share, does not.
-        """
-        forward_mode = fitted.method.forward_mode
-        outputs, seconds = self.outputs(fitted.method.network, images, forward_mode)
-        started = time.perf_counter()
-        scores = fitted.detector.score(outputs).numpy()
-        return scores, time.perf_counter() - started + (0.0 if forward_mode == "plain" else seconds)
-
-    def class_logits(self, fitted: FittedMethod, images: ImageSet) -> NDArray[np.float32]:
-        """The logits of the method's classification of the set."""
-        method = fitted.method
-        # Only flip averaging is for labels, too.
-        mode = method.forward_mode if method.forward_mode == "flip_averaged" else "plain"
-        outputs, _ = self.outputs(method.network, images, mode)
-        return fitted.detector.calibrated(outputs).logits.numpy()
+        classifier = backbone.linear_classifier() if "z" in features else None
+        return Forward(module, key, features, classifier)

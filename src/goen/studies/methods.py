@@ -6,7 +6,7 @@ from functools import partial
 from typing import Literal, NamedTuple, get_args
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from goen.checks import check_choice
 from goen.data.protocol import Protocol
@@ -19,10 +19,14 @@ from goen.outputs import Outputs
 
 TableSection = Literal["predictive", "post-hoc", "newer", "goen", "other"]
 Network = Literal[
-    "standard", "dropout", "evidential", "epinet", "experts", "goen", "ensemble", "preset"
+    "standard", "dropout", "evidential", "epinet", "experts", "goen", "ensemble", "preset", "given"
 ]
 Role = Literal["train", "calibration", "ood"]
-ForwardMode = Literal["plain", "perturbed", "flip_averaged", "last_map_max", "last_map_mean_std"]
+ForwardMode = (
+    Literal["plain", "perturbed", "flip_averaged", "last_map_max", "last_map_mean_std"] | Detector
+)
+"""How a network sees the images; a detector: as it prepares the network for itself."""
+_MODES = get_args(get_args(ForwardMode)[0])
 
 
 class Labelled(NamedTuple):
@@ -42,7 +46,7 @@ class FitData:
         sets: outputs by role; ``ood:NAME`` for each OOD set for calibration.
     """
 
-    network: Backbone
+    network: nn.Module
     head: HeadConfig
     sets: Mapping[str, Labelled]
 
@@ -84,10 +88,11 @@ class Method:
         fit: returns a fitted detector.
         section: its section in the table.
         network: that it scores the outputs of: in ``experiment.NETWORKS``, ``ensemble``, or
-            ``preset`` for one that is trained as the preset says.
+            ``preset`` for one that is trained as the preset says, ``given`` for a user's own.
         fits_on: the data for its fit: training images, ID images for calibration, OOD images.
         forward_mode: how the network sees the images: as they are, perturbed as in ODIN, with their
-            horizontal flips, averaged (flip averaging), or with its last map pooled as in DAVIS.
+            horizontal flips, averaged (flip averaging), or with its last map pooled as in DAVIS; of a
+            given network, a detector that prepares it.
         require: raises an ``ExtraMissing`` if its fit needs a library that is not here.
     """
 
@@ -109,10 +114,11 @@ class Method:
             ("section", TableSection, (self.section,)),
             ("network", Network, (self.network,)),
             ("role in fits_on", Role, self.fits_on),
-            ("forward mode", ForwardMode, (self.forward_mode,)),
         ):
             for name in names:
                 check_choice(what, name, get_args(known))
+        if not isinstance(self.forward_mode, Detector):
+            check_choice("forward mode", self.forward_mode, _MODES)
 
     @property
     def uses_ood(self) -> bool:
@@ -148,10 +154,12 @@ def goen_m_for(network: Backbone, rows: int = ROWS) -> GoenM:
 
 def _make(name: str, data: FitData) -> Detector:
     """The detector of this name for the network of these outputs; not fitted."""
-    scales = tuple(scale.name for scale in data.network.scales)
+    network = data.network
+    assert isinstance(network, Backbone), "only networks of goen have methods by name"
+    scales = tuple(scale.name for scale in network.scales)
     made: Mapping[str, Callable[[], Detector]] = {
         "goen": lambda: Goen(feature="z", head=data.head),
-        "goen_m": lambda: goen_m_for(data.network),
+        "goen_m": lambda: goen_m_for(network),
         "masf": lambda: MaSF(feature=scales),
         "mm_pp": lambda: MultilayerMahalanobis(feature=scales),
     }
@@ -211,6 +219,27 @@ _ALL = (
     _method("vim", "ViM", "newer"),
     _method("react", "ReAct", "newer"),
     _method("fdbd", "fDBD", "newer"),
+    _method("entropy", "Entropy", "newer", fits_on=()),
+    _method("kl_matching", "KL matching", "newer", fits_on=("calibration",)),
+    _method("gradnorm", "GradNorm", "newer"),
+    _method("ash_p", "ASH-P", "newer"),
+    _method("ash_b", "ASH-B", "newer"),
+    _method("ash", "ASH-S", "newer"),
+    _method("scale", "SCALE", "newer"),
+    _method("lts", "LTS", "newer"),
+    _method("vra", "VRA-P", "newer"),
+    _method("dice", "DICE", "newer"),
+    _method("optfs", "OptFS", "newer"),
+    _method("openmax", "OpenMax", "newer"),
+    _method("she", "SHE, inner product", "newer"),
+    _method("she_cosine", "SHE, cosine", "newer"),
+    _method("ctm", "CTM", "newer"),
+    _method("nci", "NCI", "newer"),
+    _method("neco", "NECO", "newer"),
+    _method("residual", "Residual", "newer"),
+    _method("nnguide", "NNGuide", "newer"),
+    _method("relation", "Relation", "newer"),
+    _method("relative_mahalanobis_pp", "Relative Mahalanobis++", "newer"),
     _davis("davis", "DAVIS, maximum", forward_mode="last_map_max"),
     _davis("davis_std", "DAVIS, mean + standard deviation", forward_mode="last_map_mean_std"),
     _method("masf", "MaSF", "newer", "goen"),

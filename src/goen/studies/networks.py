@@ -2,18 +2,18 @@
 
 import json
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from logging import getLogger
 from pathlib import Path
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from goen.data.imageset import ImageSet
-from goen.extraction import stream
+from goen.extraction import BATCH_SIZE, stream
 from goen.io.artifacts import reading_stage
 from goen.io.files import whole_file
 from goen.io.json_files import json_rows
@@ -34,6 +34,19 @@ EpochRecord: TypeAlias = Mapping[str, JsonValue]
 # To be raised when a change of the code changes the result of a stage.
 _TRAINING_REVISION = 1
 _OUTPUTS_REVISION = 1
+
+
+class Member(Protocol):
+    """A network of an experiment, wherever it comes from; see ``Trained``."""
+
+    @property
+    def network(self) -> nn.Module: ...  # noqa: D102
+    @property
+    def key(self) -> str: ...  # noqa: D102
+    @property
+    def epochs(self) -> Sequence[EpochRecord]: ...  # noqa: D102
+    @property
+    def trained_on(self) -> tuple[ImageSet, ...]: ...  # noqa: D102
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +144,13 @@ def _write_network(folder: Path, weights: Mapping[str, Tensor], epochs: list[Epo
 
 
 def outputs(
-    network: nn.Module, key: str, images: ImageSet, stages: Stages, *, features: Collection[str]
+    network: nn.Module,
+    key: str,
+    images: ImageSet,
+    stages: Stages,
+    *,
+    features: Collection[str],
+    batch_size: int = BATCH_SIZE,
 ) -> tuple[Outputs, float]:
     """The network's outputs for the set, and the seconds of its pass; cached on disk.
 
@@ -141,6 +160,7 @@ def outputs(
         images: the set.
         stages: the cache.
         features: the features to keep.
+        batch_size: images per forward pass.
     """
     inputs: JsonObject = {
         "revision": _OUTPUTS_REVISION,
@@ -151,7 +171,8 @@ def outputs(
 
     def make(result: Path, work: Path) -> None:
         started = time.perf_counter()
-        whole = Outputs.concatenate(o.keep(features) for o in stream(network, images))
+        batches = stream(network, images, batch_size=batch_size)
+        whole = Outputs.concatenate(o.keep(features) for o in batches)
         seconds = time.perf_counter() - started
         tensors = {"logits": whole.logits} | {f"feature.{k}": v for k, v in whole.features.items()}
         if whole.uncertainty is not None:

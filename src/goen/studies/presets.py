@@ -5,11 +5,12 @@ from dataclasses import asdict, dataclass, replace
 from typing import Literal, get_args
 
 from goen.checks import check_choice, check_seed
-from goen.data.protocol import Protocol
+from goen.data.protocol import PROTOCOLS, Protocol
 from goen.detectors.calibration_head import HeadConfig
 from goen.errors import unknown
 from goen.io.manifest import JsonValue
 from goen.models import NetworkConfig
+from goen.studies.adapting import adapt_head, adapt_length, adapt_network, adapt_training
 from goen.training import PATIENCE, TrainingConfig
 
 Budget = Literal["full", "paper"]
@@ -115,8 +116,10 @@ PRESETS: Mapping[str, Preset] = {
 def choose_preset(name: str, protocol: Protocol, budget: Budget, seed: int) -> Preset:
     """The preset for these images, with their number of classes, this seed and this budget.
 
+    For images of one's own it is adapted to them, see ``goen.studies.adapting``.
+
     Args:
-        name: in ``PRESETS``, or auto: digits for digits, cpu for CIFAR-10.
+        name: in ``PRESETS``, or auto: digits for digits, else cpu.
         protocol: the images.
         budget: whether training stops early.
         seed: of all trainings.
@@ -126,11 +129,19 @@ def choose_preset(name: str, protocol: Protocol, budget: Budget, seed: int) -> P
     """
     check_choice("budget", budget, get_args(Budget))
     check_seed(seed)
+    asked = name
     if name == "auto":
         name = "digits" if protocol.name == "digits" else "cpu"
     if name not in PRESETS:
         raise unknown("preset", name, ["auto", *PRESETS])
     chosen = PRESETS[name]
+    if protocol.name not in PROTOCOLS:
+        network = adapt_network(chosen.network, protocol.train)
+        training = adapt_training(chosen.training, protocol.train, flip=protocol.flip)
+        if asked == "auto":
+            training = adapt_length(training, len(protocol.train))
+        head = adapt_head(chosen.head, len(protocol.calibration_id))
+        chosen = Preset(network, training, head)
     patience = PATIENCE if budget == "paper" else None
     return Preset(
         replace(chosen.network, num_classes=len(protocol.train.classes)),

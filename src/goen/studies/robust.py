@@ -10,7 +10,7 @@ import numpy as np
 from goen.checks import check_choice
 from goen.data.imageset import ImageSet
 from goen.data.protocol import Protocol
-from goen.data.transforms.corruptions import CORRUPTIONS, SEVERITIES, corrupt, read_cifar10c
+from goen.data.transforms.corruptions import CORRUPTIONS, SEVERITIES, corrupt_any, read_cifar10c
 from goen.errors import UsageError
 from goen.functional.conformal import threshold, with_tolerance
 from goen.io.results import Result, write_results
@@ -137,6 +137,12 @@ def _check(config: RobustConfig, protocol: Protocol) -> None:
             f"CIFAR-10-C is made of CIFAR-10's test images; the study is on {protocol.name}. Add "
             "--data cifar10."
         )
+    channels = protocol.test.image_shape[0]
+    if channels not in (1, 3):
+        raise UsageError(
+            f"Corruptions are defined for colour and grey images; {protocol.test.name} has "
+            f"{channels} channels."
+        )
     for name in config.methods:
         check_choice("method", name, METHODS)
     for name in config.corruptions:
@@ -158,7 +164,7 @@ def _corrupted(test: ImageSet, config: RobustConfig) -> Iterator[ImageSet]:
     for name in config.corruptions or tuple(CORRUPTIONS):
         for severity in config.severities:
             if config.cifar10c is None:
-                pixels = corrupt(chosen.read(), name, severity)
+                pixels = corrupt_any(chosen.read(), name, severity)
             else:
                 pixels = np.array(read_cifar10c(config.cifar10c, name, severity)[:count])
             yield ImageSet(f"{name}-{severity}", pixels, chosen.labels, chosen.classes)

@@ -227,7 +227,9 @@ def gate_of(
         ),
         false_alarm_rate=false_alarm_rate,
         classes=held_out.classes,
-        inputs=ImageInputs(*held_out.image_shape),
+        inputs=ImageInputs(
+            *held_out.image_shape, bits=16 if held_out.pixels.dtype == np.uint16 else 8
+        ),
         metadata={**metadata, "splits": {role: part.to_json() for role, part in sets.items()}},
         image_hashes={role: image_hashes(part.digests) for role, part in sets.items()},
     )

@@ -39,7 +39,7 @@ from goen.training.precision import check_bfloat16
 # The paper's: epochs without a better validation loss after which a training stops early.
 PATIENCE = 10
 # Images from which a network computes what it has to know before the first step.
-_PREPARING = 5000
+_PREPARING, _PIXELS = 5000, 32 * 32
 _SHAPE = ("inter_intra_ratio", "total_top_share", "nc1")
 
 
@@ -246,7 +246,9 @@ def _begin(
     with seeded(config.seed, device):
         network = new_network(network_config)
         loss = TrainingLoss(network, config, device)
-    network.prepare(torch.from_numpy(train.read(slice(0, _PREPARING))))
+    height, width = train.image_shape[1:]
+    count = _PREPARING * _PIXELS // max(height * width, _PIXELS)  # as many pixels of larger images
+    network.prepare(torch.from_numpy(train.read(slice(0, count))))
     network.to(device).train()
     optimiser = torch.optim.SGD(
         _parameter_groups(loss),
@@ -297,7 +299,12 @@ def _check_possible(network_config: NetworkConfig, config: TrainingConfig, train
             "Logit normalisation is a loss of the linear classifier; "
             f"{network_config.classifier} has a loss of its own. Set logit_norm to 0."
         )
-    height, width = train.image_shape[-2:]
+    channels, height, width = train.image_shape
+    if channels != network_config.channels:
+        raise UsageError(
+            f"The network takes images of {network_config.channels} channels, {train.name} has "
+            f"{channels}: give its mean and std a number for each."
+        )
     if config.rotation_loss and height != width:
         raise UsageError(
             f"Images can be rotated where they are square; {train.name} has {height}×{width}. Set "

@@ -69,10 +69,11 @@ def batches(
         if patterns is not None:
             images = mixed(images, patterns, config.fractals, generator)
         if side is not None and images.shape[2:] != (side, side):
+            white = torch.iinfo(images.dtype).max
             smaller = interpolate(
                 images.float(), size=(side, side), mode="bilinear", antialias=True
             )
-            images = smaller / 255
+            images = smaller / white
         turns = torch.zeros(len(rows), dtype=torch.int64)
         if config.rotation_loss:
             images, turns = _with_rotated(images, config.rotated, generator)

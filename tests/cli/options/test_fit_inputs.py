@@ -12,7 +12,9 @@ from safetensors.numpy import save_file
 
 import goen
 from goen.cli.main import main
-from goen.cli.options.fit_inputs import is_tensor_file
+from goen.cli.options.fit_inputs import class_numbers, is_tensor_file
+from goen.data.feature_files import FeatureFile
+from goen.errors import UsageError
 from tests.features.tiny_models import CLASSES, KINDS, labelled, saved
 
 CENTRES = 3 * np.eye(3, 8)
@@ -191,3 +193,9 @@ def test_files_of_arrays_are_told_from_folders_and_sets(tmp_path: Path) -> None:
     for name in ("broken.npz", "folder.npz", "none.npz"):
         assert not is_tensor_file(str(tmp_path / name))
     assert not is_tensor_file("cifar10/train")
+
+
+def test_five_labels_that_are_no_class_and_ten_classes_are_named() -> None:
+    rows = FeatureFile({"features": np.zeros((6, 1))}, np.array([*"uvwxyz"]))
+    with pytest.raises(UsageError, match=r"no class: u, v, w, x, y\. The classes are a, .*, j\."):
+        class_numbers(rows, [*"abcdefghijk"], Path("a.npz"))

@@ -78,6 +78,10 @@ def test_options_replace_parts_of_the_config() -> None:
     sized = options(model, std=(0.3,), size=(8,))
     assert sized.preprocess(images=True) == Preprocess((0.5,), (0.3,))
     assert sized.reading.size == (8, 8)
+    assert options(model, size=(1, 9)).reading.size == (1, 9)
+    for size in ((8, 8, 8), (0,), (8, -1)):
+        with pytest.raises(UsageError, match=f"height and width, got {' '.join(map(str, size))}"):
+            _ = options(model, size=size).reading
     assert options(model, preprocess="builtins:abs").preprocess(images=True) is abs
     with pytest.raises(UsageError, match="Give --preprocess, or --mean and --std, not both"):
         options(model, preprocess="builtins:abs", std=(0.3,)).preprocess(images=True)

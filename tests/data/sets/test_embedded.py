@@ -50,7 +50,7 @@ def test_noise_of_many_images_is_one_stream() -> None:
     stream = np.random.RandomState(np.random.MT19937(np.random.SeedSequence([3, 2])))
     values = stream.normal(0.5, 0.5, (1030, 3, 4, 4))
     expected = (values.clip(0, 1) * 255).round()
-    assert (noise(1030, seed=3, stream=2, side=4).read() == expected).all()
+    assert (noise(1030, seed=3, stream=2, shape=(3, 4, 4)).read() == expected).all()
 
 
 def test_counts_are_as_listed() -> None:

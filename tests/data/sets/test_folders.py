@@ -83,6 +83,17 @@ def test_the_classes_decide_the_numbers_and_others_are_left_out(
     assert message.endswith("these folders are not among the classes and are left out: cat")
 
 
+def test_ten_folders_that_are_left_out_are_named(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(12):
+        (folder / f"more{number:02}").mkdir()
+        Image.new("RGB", (12, 10), (0, 0, 9 * number)).save(folder / f"more{number:02}" / "1.png")
+    assert len(open_image_set(str(folder), None, ("dog", "cat"))) == 3
+    (message,) = caplog.messages
+    assert message.endswith(f": {', '.join(f'more{number:02}' for number in range(10))}")
+
+
 def test_folders_that_are_not_among_the_classes_do_not_decide_how_images_are_read(
     folder: Path,
 ) -> None:

@@ -630,10 +630,29 @@ def test_a_damaged_header_never_escapes_as_another_error(fog_file: Path) -> None
             file.write(header[position : position + 1])
 
 
-def test_defocus_has_the_published_radii() -> None:
-    # Disk radius and edge blur by severity, as CIFAR-10-C was made with.
-    published = ((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1, 0.2), (1.5, 0.1))
-    assert published == corruptions._DEFOCUS
+def test_the_numbers_are_the_published_ones() -> None:
+    """By severity, as CIFAR-10-C was made with; many move an image by less than its noise."""
+    assert corruptions._GAUSSIAN_STD == (0.04, 0.06, 0.08, 0.09, 0.10)
+    assert corruptions._SHOT_PHOTONS == (500, 250, 100, 75, 50)
+    assert corruptions._IMPULSE_SHARE == (0.01, 0.02, 0.03, 0.05, 0.07)
+    assert corruptions._DEFOCUS == ((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1, 0.2), (1.5, 0.1))
+    assert corruptions._GLASS == ((0.05, 1), (0.25, 1), (0.4, 1), (0.25, 2), (0.4, 2))
+    assert corruptions._MOTION == ((6, 1), (6, 1.5), (6, 2), (8, 2), (9, 2.5))
+    assert corruptions._ZOOM_END == (1.06, 1.11, 1.16, 1.21, 1.26)
+    assert corruptions._SNOW == (
+        (0.1, 0.2, 1, 0.6, 8, 3, 0.95),
+        (0.1, 0.2, 1, 0.5, 10, 4, 0.9),
+        (0.15, 0.3, 1.75, 0.55, 10, 4, 0.9),
+        (0.25, 0.3, 2.25, 0.6, 12, 6, 0.85),
+        (0.3, 0.3, 1.25, 0.65, 14, 12, 0.8),
+    )
+    assert corruptions._FROST == ((1, 0.2), (1, 0.3), (0.9, 0.4), (0.85, 0.4), (0.75, 0.45))
+    assert corruptions._FOG == ((0.2, 3), (0.5, 3), (0.75, 2.5), (1, 2), (1.5, 1.75))
+    assert corruptions._BRIGHTNESS == (0.05, 0.1, 0.15, 0.2, 0.3)
+    assert corruptions._CONTRAST == (0.75, 0.5, 0.4, 0.3, 0.15)
+    assert corruptions._ELASTIC == ((0, 0, 8), (5, 20, 7), (8, 6, 6), (10, 4, 5), (10, 3, 3))
+    assert corruptions._PIXELATE == (0.95, 0.9, 0.85, 0.75, 0.65)
+    assert corruptions._JPEG_QUALITY == (80, 65, 58, 50, 40)
 
 
 @pytest.mark.parametrize("name", CORRUPTIONS)

@@ -13,6 +13,13 @@ def test_the_same_numbers_give_the_same_images() -> None:
     assert once.shape == (3, 3, 16, 16)
 
 
+def test_a_seed_has_its_images() -> None:
+    """Networks were trained with them."""
+    means = fractals(2, 32, seed=0).float().mean(dim=(2, 3))
+    expected = [[125.506, 129.637, 80.707], [141.793, 195.518, 73.948]]
+    assert means.numpy() == pytest.approx(np.array(expected), abs=0.1)
+
+
 def test_no_image_is_empty_and_no_two_are_alike() -> None:
     images = fractals(40, 32, seed=0).float()
     assert images.flatten(1).std(dim=1).min() > 1

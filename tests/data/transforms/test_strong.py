@@ -85,3 +85,17 @@ def test_an_image_that_stays_as_it_is_is_left_out() -> None:
     assert strongly_augmented(whole, seed=0).overlap(whole) == 0
     assert len(strongly_augmented(whole, seed=0)) == 5
     assert strongly_augmented(load_set("digits"), seed=0).overlap(load_set("digits")) == 0
+
+
+def test_images_that_are_not_square_and_of_16_bits_turn_by_half() -> None:
+    pixels = np.random.default_rng(0).integers(0, 30_000, (40, 2, 8, 20)).astype(np.uint16)
+    after = strongly_augmented(images_of(pixels), seed=0)
+    assert after.image_shape == (2, 8, 20)
+    lefts = set()
+    for old, new in zip(pixels, after.read(), strict=True):
+        hole = (new == 128 * 257).all(axis=0)
+        if hole.any():
+            assert hole.sum() == 16
+            assert (np.rot90(old, 2, (1, 2))[:, ~hole] == new[:, ~hole]).all()
+            lefts.add(int(np.argwhere(hole)[:, 1].min()))
+    assert {0, 16} <= lefts  # from the left rim to the right one

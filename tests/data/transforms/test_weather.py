@@ -19,6 +19,19 @@ def test_frost_is_pale_blue_crystals_without_a_seam() -> None:
     assert steps.max() < 2 * steps.mean()  # the joint at row 192 is no sharper than the rest
 
 
+def test_the_five_panes_are_those_that_were_judged_by_eye() -> None:
+    draw = np.array([[(n + 0.5) / 5, 0.25, 0.75] for n in range(5)], dtype=np.float32)
+    panes = frost_crops(draw, 256, 256)
+    assert panes.mean(axis=(1, 2, 3)) == pytest.approx(
+        [140.758, 141.896, 172.972, 168.570, 132.032], abs=0.005
+    )
+    assert panes[:, 0].std(axis=(1, 2)) == pytest.approx(
+        [51.048, 50.207, 55.074, 54.549, 47.822], abs=0.005
+    )
+    assert panes[0, :, 10, 20] == pytest.approx([87.745, 98.214, 116.714], abs=0.01)
+    assert panes[4, :, 200, 100] == pytest.approx([162.645, 170.492, 183.001], abs=0.01)
+
+
 def slow_plasma(noise: NDArray[np.floating], decay: float) -> NDArray[np.float64]:
     """Diamond-square, point by point, on a torus."""
     side = len(noise)

@@ -65,7 +65,7 @@ class GateOptions:
 
     Attributes:
         model: the --model of goen fit, for a gate made by it: MODULE:FUNCTION, hf:FOLDER or
-            timm:NAME.
+            timm:NAME. Not needed for pretrained:NAME.
         preprocess: the preprocessing function, if the gate was fitted with one.
     """
 

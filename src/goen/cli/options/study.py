@@ -2,14 +2,21 @@
 
 import json
 import sys
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated
 
-from goen.cli.options.types import AsJson, OptionalPath, SomeNames
+import tyro
+
+from goen.checks import check_number
+from goen.cli.options.types import AsJson, OptionalPath, SomeNames, several
 from goen.cli.output.table import print_table
-from goen.data.protocol import Protocol, protocol
+from goen.data.protocol import PROTOCOLS, Protocol, protocol
+from goen.data.protocols.plan import Plan
+from goen.data.protocols.plan_file import ENDING, read_plan
+from goen.errors import UsageError
 from goen.io.files import check_free
 from goen.io.stages import RUN, Stages
 from goen.training import help_training
@@ -24,20 +31,30 @@ class StudyOptions:
     """Datasets and folders of a study.
 
     Attributes:
-        data: digits that ship with scikit-learn, or CIFAR-10 and its OOD sets as in the paper.
-        extra: with cifar10, further OOD sets: tiny-imagenet mnist textures places cifar100-rest,
-            the last being the other fifty classes of CIFAR-100.
+        data: digits that ship with scikit-learn; cifar10 or cifar100 with their OOD sets as in the
+            paper; or your own: a folder with a folder of images per class, or with train/, val/ and
+            test/ that have such folders; or a protocol file (goen data new).
+        ood: with a folder, folders of OOD images to evaluate on.
+        size: with a folder, side of the images in pixels (default: chosen from the images, 32 to
+            96); 0 is the default.
+        flip: with a folder, whether a mirrored image is of the same class: --no-flip for text.
+        extra: with cifar10 and cifar100, further OOD sets: tiny-imagenet mnist textures places, and
+            with cifar10 cifar100-rest, the other fifty classes of CIFAR-100.
         calibration_ood: OOD sets that calibrate (default: svhn noise with cifar10, photographs
             noise with digits); or none: GOEN then scores by its distance alone. With cifar10 also
             tiny-imagenet mnist textures places, one half of which calibrates and the other is
-            evaluated on; with both augmented, ID images under strong augmentations.
+            evaluated on; with both augmented, ID images under strong augmentations. With a folder:
+            folders, noise or augmented (default: noise augmented).
         out: the folder of the run (default: runs/DATA for goen run, else runs/DATA-COMMAND).
         stages: the cache of finished stages, shared by all studies (default: stages/ beside the
             folder of the run).
         data_dir: a folder of datasets (default: the environment variable GOEN_DATA).
     """
 
-    data: Literal["digits", "cifar10"] = "digits"
+    data: Annotated[str, tyro.conf.arg(metavar="NAME|FOLDER|TOML")] = "digits"
+    ood: Annotated[tuple[str, ...], several("FOLDER")] = ()
+    size: int = 0
+    flip: bool = True
     extra: SomeNames = ()
     calibration_ood: SomeNames = ()
     out: OptionalPath = None
@@ -47,6 +64,9 @@ class StudyOptions:
     def load_protocol(self) -> Protocol:
         """The datasets; missing ones are downloaded where possible, else skipped with a warning."""
         named = () if self.calibration_ood == ("none",) else self.calibration_ood or None
+        plan = self._plan
+        if plan is not None:
+            return Protocol.from_plan(plan if named is None else plan.calibrated_with(named))
         return protocol(
             self.data,
             data_dir=self.data_dir,
@@ -55,9 +75,40 @@ class StudyOptions:
             calibration=named,
         )
 
+    @cached_property
+    def _plan(self) -> Plan | None:
+        """Of data that is the user's own."""
+        own: dict[str, object] = {
+            "--ood": self.ood,
+            "--size": self.size,
+            "--no-flip": not self.flip,
+        }
+        if self.data in PROTOCOLS:
+            self._refuse(own, "go with your own folder, not with a named protocol")
+            return None
+        self._refuse({"--extra": self.extra}, "goes with cifar10 and cifar100; for folders: --ood")
+        check_number("size", self.size, whole=True, at_least=0)
+        path = Path(self.data)
+        if path.suffix == ENDING and path.is_file():
+            self._refuse(own, "go with a folder: write them into the protocol file")
+            return read_plan(path)
+        if not path.is_dir():
+            raise UsageError(
+                f"{self.data} is neither a folder, nor a protocol file ({ENDING}), nor one of "
+                f"{', '.join(PROTOCOLS)}."
+            )
+        size = (self.size, self.size) if self.size else None
+        return replace(Plan.of_folder(path, self.ood), size=size, flip=self.flip)
+
+    def _refuse(self, options: Mapping[str, object], why: str) -> None:
+        given = [name for name, value in options.items() if value]
+        if given:
+            raise UsageError(f"{' '.join(given)}: these {why}; got --data {self.data}.")
+
     def run_folder(self, study: str = "") -> Path:
         """The folder of the run."""
-        return self.out or Path("runs") / (f"{self.data}-{study}" if study else self.data)
+        name = self.data if self._plan is None else self._plan.name
+        return self.out or Path("runs") / (f"{name}-{study}" if study else name)
 
     def shared_stages(self, folder: Path) -> Stages:
         """The cache of finished stages."""

@@ -210,20 +210,27 @@ def pixel_formats(file: Path) -> list[PixelFormat]:
     Raises:
         DataCorrupt: the file is no image.
     """
-    name = str(file)
     if is_array_file(file):
-        return read_array_header(file, name, MAX_PIXELS).pixel_formats()
-    with _opened(file, name) as image:
+        return read_array_header(file, str(file), MAX_PIXELS).pixel_formats()
+    own, by_pillow = own_pixel_format(file)
+    found = [COLOUR, own, PixelFormat(1, own.bits)] if by_pillow else [own]
+    return list(dict.fromkeys(found))
+
+
+def own_pixel_format(file: Path) -> tuple[PixelFormat, bool]:
+    """The channels and bits that an image file has, and whether Pillow opens it.
+
+    Raises:
+        DataCorrupt: the file is no image.
+    """
+    with _opened(file, str(file)) as image:
         if isinstance(image, TiffBands):
-            return [image.pixel_format]
+            return image.pixel_format, False
         mode, tiff = image.mode, several_bands(file)
     if tiff is not None and tiff.channels != 3:
-        own = tiff.pixel_format
-    else:
-        by_mode = {"1": GREY, "L": GREY, "LA": PixelFormat(2), "RGBA": PixelFormat(4)}
-        own = PixelFormat(1, 16) if _is_deep(mode) else by_mode.get(mode, COLOUR)
-    found = [COLOUR, own, PixelFormat(1, own.bits)]
-    return list(dict.fromkeys(found))
+        return tiff.pixel_format, True
+    by_mode = {"1": GREY, "L": GREY, "LA": PixelFormat(2), "RGBA": PixelFormat(4)}
+    return PixelFormat(1, 16) if _is_deep(mode) else by_mode.get(mode, COLOUR), True
 
 
 class ImageHeader(NamedTuple):

@@ -10,6 +10,7 @@ from functools import cache
 import numpy as np
 from PIL import Image
 
+from goen.data.images.pixel_format import Bits, PixelFormat
 from goen.data.imageset import ImageSet
 
 PHOTOGRAPHS = ("china", "flower")
@@ -50,19 +51,25 @@ def photographs() -> ImageSet:
     return ImageSet("photographs", np.concatenate(patches), np.array(labels), PHOTOGRAPHS)
 
 
-def noise(count: int, seed: int, stream: int = 0, side: int = _SIDE) -> ImageSet:
-    """``count`` images whose pixels are N(0.5, 0.5) clipped to [0, 1], the paper's noise.
+def noise(
+    count: int,
+    seed: int,
+    stream: int = 0,
+    shape: tuple[int, int, int] = (3, _SIDE, _SIDE),
+    bits: Bits = 8,
+) -> ImageSet:
+    """``count`` images ``(C, H, W)``, pixels N(0.5, 0.5) clipped to [0, 1], the paper's noise.
 
     Different streams of one seed share no image. The numbers come from NumPy's frozen legacy
     generator: the same on every machine and in every version.
     """
     # RandomState's stream is frozen for good; default_rng's is not.
     rng = np.random.RandomState(np.random.MT19937(np.random.SeedSequence([seed, stream])))
-    pixels = np.empty((count, 3, side, side), np.uint8)
+    pixels = np.empty((count, *shape), PixelFormat(shape[0], bits).dtype)
     for start in range(0, count, 512):
         part = pixels[start : start + 512]
         values = rng.normal(0.5, 0.5, part.shape)
-        part[:] = (values.clip(0, 1) * 255).round()
+        part[:] = (values.clip(0, 1) * (2**bits - 1)).round()
     return ImageSet("noise", pixels, np.zeros(count, np.int64), ("noise",))
 
 

@@ -15,7 +15,7 @@ from goen.data.images.finding import describe_skipped, find_images
 from goen.data.images.formats import SUFFIXES
 from goen.data.images.pixel_format import COLOUR, PixelFormat
 from goen.data.imageset import ImageSet
-from goen.data.sets.readers import class_files, class_folders, class_names, stack_file
+from goen.data.sets.readers import Source, class_files, class_folders, class_names, stack_file
 from goen.data.sets.sources import load_set, names
 from goen.data.sets.store import prepare_set
 from goen.errors import DataCorrupt, UsageError
@@ -197,6 +197,24 @@ def open_image_set(
                 )
             return images.of_classes(classes, images.name) if classes else images
         raise _nothing_there(name)
+    source, above = folder_source(folder, size, classes, pixel_format)
+    images = prepare_set(source, folder.resolve().name)
+    if size is None:
+        _warn_of_sizes(image_files(str(above), images), images.image_shape[1:], pixel_format)
+    return images
+
+
+def folder_source(
+    folder: Path,
+    size: tuple[int, int] | None,
+    classes: tuple[str, ...] | None,
+    pixel_format: PixelFormat = COLOUR,
+) -> tuple[Source, Path]:
+    """The images of a folder as ``open_image_set`` has them, and the folder of the class folders.
+
+    Raises:
+        UsageError: it has no class folders, and classes are wanted.
+    """
     folder = folder.resolve()
     if classes == ():
         # All images below the folder, as one class of its own name.
@@ -208,10 +226,7 @@ def open_image_set(
     source = class_folders(above, size, classes, skipped, pixel_format)
     if skipped:
         _log.info("%s: %s", folder, describe_skipped(skipped))
-    images = prepare_set(source, folder.name)
-    if size is None:
-        _warn_of_sizes(image_files(str(above), images), images.image_shape[1:], pixel_format)
-    return images
+    return source, above
 
 
 def require_class_folders(folder: Path) -> tuple[str, ...]:

@@ -12,9 +12,12 @@ import os
 import tarfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,11 +26,29 @@ from goen.data.images.decoding import MAX_PIXELS, RESIZE_FILTER, read_image, res
 from goen.data.images.finding import find_images
 from goen.data.images.formats import SUFFIXES, open_image
 from goen.data.images.pixel_format import COLOUR, PixelFormat
-from goen.data.imageset import Labels, Pixels
+from goen.data.imageset import DIGEST, Digests, Labels, Pixels, digest_images
 from goen.errors import DataCorrupt
 from goen.io.files import file_sha256
 
-Chunks = Iterator[tuple[Pixels, Labels]]
+
+class Chunk(NamedTuple):
+    """Some images of a source.
+
+    Attributes:
+        pixels: ``(n, C, H, W)``.
+        labels: ``(n,)``.
+        content: ``(n,)`` a hash of what each was read from, before it was resized; that of the
+            pixels if not given.
+        broken: files that cannot be read, below the source's folder, and why.
+    """
+
+    pixels: Pixels
+    labels: Labels
+    content: Digests | None = None
+    broken: Mapping[str, str] = MappingProxyType({})
+
+
+Chunks = Iterator[Chunk] | Iterator[tuple[Pixels, Labels]]
 Batches = list[tuple[Pixels, Labels]]
 Members = Sequence[tuple[str, bytes]]
 """Files as (where, content)."""
@@ -44,8 +65,8 @@ _MOST_PACKED_BYTES = 1 << 26  # MNIST's largest file, its training images, has 4
 class Reading:
     """What lies in a source, before its pixels are read: enough to lay out the arrays.
 
-    ``chunks`` gives ``(n, C, H, W)`` pixels and ``(n,)`` labels until ``count``
-    images are through.
+    ``chunks`` gives pixels and labels until ``count`` images are through, less those that are
+    broken.
     """
 
     count: int
@@ -205,7 +226,8 @@ def class_folders(
     ``size`` (height, width) is what every image is resized to; ``None`` takes the first
     image's. If ``classes`` are given, they are the only folders read, in that order. The
     images are identified by place, name, size and times, so that a large folder need not be read
-    twice. ``skipped`` counts the other files, as in ``find_images``.
+    twice. ``skipped`` counts the other files, as in ``find_images``. Images that cannot be read are
+    among the ``broken`` of its chunks.
     """
     names = classes or class_names(path)
     for name in names:
@@ -217,32 +239,52 @@ def class_folders(
     found = [(str(f.relative_to(path)), f.stat()) for f in files]
     stats = [(name, s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino) for name, s in found]
     # The way images are read is part of it: sets prepared otherwise are prepared again.
-    facts = (str(path.resolve()), names, size, stats, pixel_format.decoding, RESIZE_FILTER)
+    decoding = (pixel_format.decoding, RESIZE_FILTER, "content of files")
+    facts = (str(path.resolve()), names, size, stats, *decoding)
 
     def read() -> Reading:
         height, width = size or read_image(files[0], None, pixel_format=pixel_format).shape[1:]
 
-        def chunks() -> Chunks:
-            reasons, pixels = [], []
-            for number, file in enumerate(files, 1):
-                try:
-                    pixels.append(read_image(file, (height, width), pixel_format=pixel_format))
-                except DataCorrupt as error:  # all of them: nobody mends them one call at a time
-                    reasons.append(str(error))
-                if reasons:
-                    pixels.clear()
-                elif len(pixels) == _FOLDER_CHUNK or number == len(files):
-                    yield np.stack(pixels), labels[number - len(pixels) : number]
-                    pixels.clear()
-            if reasons:
-                raise _unreadable(reasons)
+        def chunks() -> Iterator[Chunk]:
+            for start in range(0, len(files), _FOLDER_CHUNK):
+                some = files[start : start + _FOLDER_CHUNK]
+                yield _read_chunk(some, labels[start:], path, (height, width), pixel_format)
 
         return Reading(len(files), (height, width), names, chunks, pixel_format)
 
     return Source.of(path, read, *facts)
 
 
-def _unreadable(reasons: Sequence[str]) -> DataCorrupt:
+def _read_chunk(
+    files: Sequence[Path],
+    labels: Labels,
+    folder: Path,
+    size: tuple[int, int],
+    pixel_format: PixelFormat,
+) -> Chunk:
+    """These files, whose labels come first among the labels."""
+    pixels = np.empty((len(files), pixel_format.channels, *size), pixel_format.dtype)
+    broken: dict[str, str] = {}
+    kept: list[int] = []
+    hashes = bytearray()
+    for number, file in enumerate(files):
+        try:
+            pixels[number] = read_image(file, size, pixel_format=pixel_format)
+            hashes += _file_digest(file)
+            kept.append(number)
+        except DataCorrupt as error:  # all of them: nobody mends them one call at a time
+            broken[str(file.relative_to(folder))] = str(error)
+    return Chunk(pixels[kept], labels[kept], np.frombuffer(bytes(hashes), DIGEST), broken)
+
+
+def _file_digest(file: Path) -> bytes:
+    with file.open("rb") as stream:
+        made = hashlib.file_digest(stream, partial(hashlib.blake2b, digest_size=DIGEST.itemsize))
+    return made.digest()
+
+
+def unreadable(reasons: Sequence[str]) -> DataCorrupt:
+    """The error for images that cannot be read, with the reason of each of the first."""
     if len(reasons) == 1:
         return DataCorrupt(reasons[0])
     more = f" And {len(reasons) - _REASONS:,} others." if len(reasons) > _REASONS else ""
@@ -313,14 +355,17 @@ def stack_file(
         if not kept.any():
             raise DataCorrupt(f"{path} has no images of the classes {', '.join(wanted[:10])}.")
 
-        def chunks() -> Chunks:
+        def chunks() -> Iterator[Chunk]:
             start = 0
             for images in read_stack(path, pixel_format, str(path), MAX_PIXELS, _FOLDER_CHUNK):
                 part = slice(start, start + len(images))
                 start = part.stop
-                found = [resize_image(i, (height, width), str(path)) for i in images[kept[part]]]
-                if found:
-                    yield np.stack(found), labels[part][kept[part]]
+                some = images[kept[part]]
+                if len(some):
+                    resized = [resize_image(i, (height, width), str(path)) for i in some]
+                    yield Chunk(
+                        np.stack(resized), labels[part][kept[part]], digest_images(iter([some]))
+                    )
 
         return Reading(int(kept.sum()), (height, width), wanted, chunks, pixel_format)
 

@@ -23,10 +23,10 @@ def random_crop_flip(
     """Each image shifted by up to ``padding`` pixels each way and mirrored with probability ½.
 
     The paper's augmentation: pad by 4 pixels, crop the original size at a random place, flip. The
-    pixels move once, in uint8, by a single gather for the whole batch.
+    pixels move once, as whole numbers, by a single gather for the whole batch.
 
     Args:
-        images: ``(N, 3, H, W)`` uint8.
+        images: ``(N, C, H, W)`` uint8 or uint16.
         generator: source of the randomness, on the CPU; two draws of N numbers and, without
             ``flip``, a third.
         padding: the largest shift in pixels.
@@ -34,7 +34,7 @@ def random_crop_flip(
         flip: ``(N,)`` which images to mirror, where the caller decides.
 
     Returns:
-        A new ``(N, 3, H, W)`` uint8 tensor on the images' device.
+        A new tensor like the images, on their device.
 
     Example:
         >>> batch = torch.arange(3 * 8 * 8, dtype=torch.uint8).view(1, 3, 8, 8)
@@ -58,9 +58,12 @@ def random_crop_flip(
     elif padding:
         images = pad(images, (padding, padding, padding, padding))
     place = (rows[:, :, None] * images.shape[3] + columns[:, None, :]).view(count, 1, -1)
-    flat = images.flatten(2)
+    # torch cannot gather uint16; the same bits as int16 it can.
+    deep = images.dtype == torch.uint16
+    flat = (images.view(torch.int16) if deep else images).flatten(2)
     gathered = flat.gather(2, place.to(images.device).expand(-1, flat.shape[1], -1))
-    return gathered.view(count, -1, height, width)
+    moved = gathered.view(count, -1, height, width)
+    return moved.view(torch.uint16) if deep else moved
 
 
 def cut_out(images: Tensor, generator: torch.Generator, side: int) -> Tensor:

@@ -77,6 +77,21 @@ def corrupt(images: Pixels, name: str, severity: int, *, seed: int = 0, start: i
     return out
 
 
+def corrupt_any(images: Pixels, name: str, severity: int) -> Pixels:
+    """Corrupt colour or grey images of 8 or 16 bits, as ``corrupt`` does colour of 8 bits.
+
+    Grey images are corrupted as colour with three equal channels, whose mean is then taken; of 16
+    bits the upper eight are.
+    """
+    deep = images.dtype == np.uint16
+    short = (images // 257).astype(np.uint8) if deep else images
+    grey = images.shape[1] == 1
+    worse: Pixels = corrupt(np.repeat(short, 3, axis=1) if grey else short, name, severity)
+    if grey:
+        worse = worse.mean(axis=1, keepdims=True).round().astype(np.uint8)
+    return worse.astype(np.uint16) * 257 if deep else worse
+
+
 def read_cifar10c(folder: Path, name: str, severity: int) -> Pixels:
     """The official images, memory-mapped from ``<folder>/<name>.npy``: (10000, 3, 32, 32)."""
     _check_choice(name, severity)

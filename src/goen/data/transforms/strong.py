@@ -25,7 +25,7 @@ def strongly_augmented(images: ImageSet, seed: int) -> ImageSet:
     come together, and the network is not trained with these images.
 
     Args:
-        images: square, of 8 bits.
+        images: of any size and format; those that are not square turn by 180 degrees alone.
         seed: of the random numbers.
 
     Example:
@@ -62,9 +62,18 @@ def _puzzle(image: Pixels, rng: np.random.RandomState) -> Pixels:
 
 
 def _turned_with_a_hole(image: Pixels, rng: np.random.RandomState) -> Pixels:
-    """The image ``(C, H, H)``, turned, with a grey square of half its side at a random place."""
-    image = np.rot90(image, k=rng.randint(1, 4), axes=(1, 2)).copy()
-    side = image.shape[1] // 2
-    top, left = rng.randint(image.shape[1] - side + 1, size=2)
-    image[:, top : top + side, left : left + side] = _GREY
+    """The image, turned, with a grey square of half its shorter side at a random place."""
+    turns = rng.randint(1, 4)
+    height, width = image.shape[1:]
+    image = np.rot90(image, k=turns if height == width else 2, axes=(1, 2)).copy()
+    short = min(height, width)
+    side = short // 2
+    top, left = rng.randint(short - side + 1, size=2)
+    top, left = (
+        place * (size - side) // (short - side)
+        for place, size in zip((top, left), (height, width), strict=True)
+    )
+    image[:, top : top + side, left : left + side] = (
+        _GREY if image.dtype == np.uint8 else _GREY * 257
+    )
     return image

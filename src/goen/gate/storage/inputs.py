@@ -6,7 +6,7 @@ from typing import cast, get_args
 from goen.data.images.decoding import RESIZE_FILTER
 from goen.data.images.pixel_format import COLOUR, Bits
 from goen.data.input_spec import Dtype, Form, ImageInputs, InputSpec, TensorInputs, TensorPart
-from goen.errors import UsageError
+from goen.errors import UsageError, quoted
 from goen.io.limits import INPUT_VALUES, MEMBERS, check_image_size
 from goen.io.manifest import JsonObject, JsonValue, Manifest
 
@@ -87,13 +87,13 @@ def _tensors(manifest: Manifest) -> TensorInputs:
         part.check_names(["name", "dtype", "sizes"])
         dtype = part.text("dtype")
         if dtype not in get_args(Dtype):
-            raise ValueError(f"its inputs should be float, int or bool, got {dtype[:80]!r}")
+            raise ValueError(f"its inputs should be float, int or bool, got {quoted(dtype)}")
         parts[part.text("name")] = TensorPart(cast(Dtype, dtype), part.counts("sizes"))
     known = [str(number) for number in range(len(parts))]
     fits = {"tensor": [*parts] == [""], "tuple": [*parts] == known, "dict": bool(parts)}
     if form not in get_args(Form) or not fits[form]:
         raise ValueError(
-            f"its inputs should be a tensor, tuple or dict with its parts, got {form[:80]!r} with "
+            f"its inputs should be a tensor, tuple or dict with its parts, got {quoted(form)} with "
             f"{[*parts][:10]}"
         )
     return TensorInputs(cast(Form, form), parts)
@@ -110,6 +110,6 @@ def _check_image_reading(manifest: Manifest, inputs: ImageInputs) -> None:
         found = manifest.part("image_reading").text(step)
         if found != known and (step, found) != ("decode", COLOUR.decoding):
             raise ValueError(
-                f"it wants pictures read in a way that is not known here ({step}: {found[:80]!r}, "
+                f"it wants pictures read in a way that is not known here ({step}: {quoted(found)}, "
                 f"expected {known!r}); a newer goen may know it"
             )

@@ -1,6 +1,6 @@
 """A gate's network on disk: rebuilt from settings, or from a model that the user supplies."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import cast
 
 import torch
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from goen.batch import map_parts
 from goen.data.input_spec import ImageInputs, InputSpec
-from goen.errors import ArtifactError, UsageError
+from goen.errors import ArtifactError, UsageError, quoted
 from goen.features.extractor import FeatureExtractor
 from goen.features.pooling import Layout, Tokens
 from goen.features.precomputed import LOGITS, Precomputed
@@ -23,6 +23,7 @@ from goen.io.limits import CLASSES, check_image_size
 from goen.io.manifest import JsonObject, Manifest
 from goen.io.tensors import Tensors
 from goen.models import ARCHITECTURES, Backbone, NetworkConfig, new_network
+from goen.models.efficientnet_lite import LITE, EfficientNetLite, is_unchanged
 from goen.models.ensemble import LogitEnsemble
 from goen.models.flip_averaging import FlipAveraged
 from goen.models.half_precision import as_half, from_half
@@ -36,7 +37,7 @@ PRECOMPUTED = "precomputed"
 """The kind of network of a gate that was fitted on features."""
 _EXTRACTOR_FIELDS = (
     *("kind", "model", "layers", "logits", "preprocess"),
-    *("tokens", "layout", "dtype", "flip_averaged"),
+    *("tokens", "layout", "dtype", "flip_averaged", "architecture"),
 )
 _DTYPES = {
     str(dtype).removeprefix("torch."): dtype
@@ -73,9 +74,11 @@ def network_manifest(network: nn.Module) -> JsonObject:
         kept = {name: value for name, value in asdict(preprocess).items() if value is not None}
     elif preprocess is not None:
         kept = {"function": getattr(preprocess, "__qualname__", type(preprocess).__qualname__)}
+    known = {"architecture": model.architecture} if is_packaged(network) else {}
     return {
         "kind": "extractor",
         "model": f"{type(model).__module__}:{type(model).__qualname__}",
+        **known,
         "layers": list(network.layers),
         "logits": network.logits,
         "preprocess": kept,
@@ -83,6 +86,14 @@ def network_manifest(network: nn.Module) -> JsonObject:
         "layout": network.layout,
         "dtype": str(placement(model)[1]).removeprefix("torch."),
     }
+
+
+def is_packaged(network: nn.Module) -> bool:
+    """Whether this is a feature extractor of a network whose architecture goen knows by name.
+
+    A gate with it needs no model to load.
+    """
+    return isinstance(network, FeatureExtractor) and is_unchanged(network.model)
 
 
 def network_tensors(network: nn.Module, inputs: InputSpec) -> dict[str, Tensor]:
@@ -129,18 +140,24 @@ def build_network(
     weights = tensors.part("network.")
     kind = manifest.text("kind")
     network: nn.Module
-    if kind in ARCHITECTURES or kind == PRECOMPUTED:
-        if supplied.model is not None or supplied.preprocess is not None:
-            raise ArtifactError(
-                "This gate contains its own network, so model and preprocess must not be given. "
-                "Leave them out, or choose another gate (--gate)."
-            )
-        make = _precomputed if kind == PRECOMPUTED else _own_network
-        network = make(manifest, weights, inputs)
+    own, packaged = kind in ARCHITECTURES or kind == PRECOMPUTED, "architecture" in manifest
+    if (own and supplied.preprocess is not None) or (
+        (own or packaged) and supplied.model is not None
+    ):
+        raise ArtifactError(
+            "This gate contains its own network, so model and preprocess must not be given. "
+            "Leave them out, or choose another gate (--gate)."
+        )
+    if kind in ARCHITECTURES:
+        network = _own_network(manifest, weights, inputs)
+    elif kind == PRECOMPUTED:
+        network = _precomputed(manifest, weights, inputs)
     elif kind == "extractor":
+        if packaged:
+            supplied = replace(supplied, model=_packaged(manifest, weights))
         network = _extractor(manifest, weights, inputs, supplied)
     else:
-        raise ValueError(f"its network is of unknown kind {kind[:80]!r}")
+        raise ValueError(f"its network is of unknown kind {quoted(kind)}")
     network = FlipAveraged(network) if manifest.flag("flip_averaged", False) else network
     outputs = _outputs(network.eval(), inputs)
     recorded = tensors.floats("probe", (len(outputs), "outputs"), dtype=torch.float32)
@@ -158,14 +175,14 @@ def _own_network(
 ) -> Backbone | LogitEnsemble:
     """goen's own network, built only when it is known to be as large as its weights."""
     names = ["kind", "num_classes", "width", "head", "mean", "std", "classifier", "flip_averaged"]
-    manifest.check_names([*names, "members"])
-    if not isinstance(inputs, ImageInputs) or inputs.channels != 3:
-        raise ValueError(f"its network takes colour images, its inputs should not be {inputs}")
+    manifest.check_names([*names, "members", "stem_stride"])
+    if not isinstance(inputs, ImageInputs):
+        raise ValueError(f"its network takes images, its inputs should not be {inputs}")
     mean, std = manifest.numbers("mean"), manifest.numbers("std")
-    if not len(mean) == len(std) == 3 or min(std) <= 0:
+    if not len(mean) == len(std) == inputs.channels or min(std) <= 0:
         raise ValueError(
-            "its network.mean and network.std should be three numbers each, those of std above 0, "
-            f"got {mean[:4]} and {std[:4]}"
+            "its network.mean and network.std should be a number for each channel of its inputs "
+            f"({inputs}), those of std above 0, got {mean[:4]} and {std[:4]}"
         )
     settings = {
         "num_classes": manifest.count("num_classes"),
@@ -175,6 +192,7 @@ def _own_network(
         "std": std,
         "classifier": manifest.text("classifier"),
         "architecture": manifest.text("kind"),
+        "stem_stride": manifest.count("stem_stride", 1),
     }
     config = NetworkConfig.from_json(settings)
 
@@ -212,6 +230,18 @@ def _precomputed(manifest: Manifest, weights: Tensors, inputs: InputSpec) -> Pre
     return made
 
 
+def _packaged(manifest: Manifest, weights: Tensors) -> EfficientNetLite:
+    """The network of this architecture for as many classes as the weights are for."""
+    name = manifest.text("architecture")
+    if name not in LITE:
+        raise ValueError(f"its network.architecture {name[:80]!r} is unknown")
+    weight = weights["classifier.weight"]
+    if weight.ndim != 2 or len(weight) > CLASSES:
+        raise ValueError(f"its classifier should be a matrix, got {tuple(weight.shape)}")
+    with seeded(0):  # the weights that it begins with are drawn
+        return EfficientNetLite(name, len(weight)).eval()
+
+
 def _extractor(
     manifest: Manifest, weights: Tensors, inputs: InputSpec, supplied: Supplied
 ) -> FeatureExtractor:
@@ -226,7 +256,7 @@ def _extractor(
     if dtype is None:
         raise ValueError(
             f"its network.dtype should be one of {', '.join(_DTYPES)}, got "
-            f"{manifest.text('dtype')[:80]!r}"
+            f"{quoted(manifest.text('dtype'))}"
         )
     try:
         model = unwrap(supplied.model)
@@ -249,9 +279,7 @@ def _extractor(
         ) from error
     logits = manifest.content.get("logits")
     if isinstance(logits, bool) or not isinstance(logits, (str, int, type(None))):
-        raise ValueError(
-            f"its network.logits should be a name or an index, got {str(logits)[:80]!r}"
-        )
+        raise ValueError(f"its network.logits should be a name or an index, got {quoted(logits)}")
     return FeatureExtractor(
         model,
         manifest.texts("layers"),

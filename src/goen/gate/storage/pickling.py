@@ -13,6 +13,7 @@ from torch import nn
 from goen.features.extractor import FeatureExtractor
 from goen.features.preprocess import Preprocess, Preprocessing
 from goen.gate.base import BaseGate
+from goen.gate.storage.network import is_packaged
 from goen.gate.storage.saving import AnyGate, load_gate, save_gate
 from goen.io.artifacts import artifact_files
 from goen.models.flip_averaging import FlipAveraged
@@ -30,7 +31,7 @@ def gate_contents(gate: BaseGate) -> Pickled:
     inner = network.network if isinstance(network, FlipAveraged) else network
     model = preprocess = None
     if isinstance(inner, FeatureExtractor):
-        model = inner.model
+        model = None if is_packaged(inner) else inner.model
         preprocess = None if isinstance(inner.preprocess, Preprocess) else inner.preprocess
     return gate_files(gate), model, preprocess
 

@@ -1,0 +1,1 @@
+"""How a protocol is planned, written to a file, opened and split."""

@@ -1,0 +1,96 @@
+"""Activation shaping: features pruned, clipped or scaled before the last linear layer."""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+PERCENTILES = tuple(range(5, 100, 5))
+"""Those that ``harmless_percentile`` chooses from."""
+# The share of predictions that must stay as they are.
+_KEPT = 0.99
+
+
+def activation_percentile(rows: Tensor, percentile: float) -> float:
+    """This percentile of all entries of rows ``(N, D)`` together.
+
+    Example:
+        >>> activation_percentile(torch.tensor([[0.0, 1.0], [2.0, 4.0]]), 50)
+        1.5
+    """
+    # NumPy's, since torch's refuses more than 2^24 numbers. Not in float16, which would round.
+    wide = torch.promote_types(rows.dtype, torch.float32)
+    return float(np.percentile(rows.detach().cpu().to(wide).flatten().numpy(), percentile))
+
+
+def kept_count(width: int, percentile: float) -> int:
+    """How many of the largest entries of a row are above the percentile; at least one.
+
+    Example:
+        >>> kept_count(512, 90), kept_count(4, 99)
+        (51, 1)
+    """
+    return max(width - round(width * percentile / 100), 1)
+
+
+def sharpness(rows: Tensor, count: int) -> Tensor:
+    r"""The sum of each row ``(N, D)`` over that of its ``count`` largest entries, ``(N, 1)``.
+
+    Negative entries count as 0, so that it lies in 1 .. D / count; 1 for a row without any
+    positive entry. It is low where few entries are large.
+
+    Example:
+        >>> sharpness(torch.tensor([[3.0, 1.0], [2.0, 2.0], [0.0, 0.0]]).double(), 1).flatten()
+        tensor([1.3333, 2.0000, 1.0000], dtype=torch.float64)
+    """
+    positive = rows.clamp_min(0)
+    after = positive.topk(count, dim=1).values.sum(dim=1, keepdim=True)
+    before = positive.sum(dim=1, keepdim=True)
+    ratio = before / after.clamp_min(torch.finfo(rows.dtype).tiny)
+    return torch.where(after > 0, ratio, torch.ones_like(ratio))
+
+
+def prune(rows: Tensor, count: int) -> Tensor:
+    """Rows ``(N, D)`` with all but the ``count`` largest entries of each set to 0.
+
+    Example:
+        >>> prune(torch.tensor([[3.0, 1.0, 2.0]]), 2).tolist()
+        [[3.0, 0.0, 2.0]]
+    """
+    values, places = rows.topk(count, dim=1)
+    return torch.zeros_like(rows).scatter(1, places, values)
+
+
+def binarise(rows: Tensor, count: int) -> Tensor:
+    """Rows ``(N, D)`` with the sum of each spread evenly over its ``count`` largest entries.
+
+    Example:
+        >>> binarise(torch.tensor([[3.0, 1.0, 2.0]]), 2).tolist()
+        [[3.0, 0.0, 3.0]]
+    """
+    places = rows.topk(count, dim=1).indices
+    share = rows.sum(dim=1, keepdim=True) / count
+    return torch.zeros_like(rows).scatter(1, places, share.expand(-1, count))
+
+
+def harmless_percentile(predictions: Callable[[float], Tensor], unshaped: Tensor) -> float:
+    """The highest percentile that leaves 99 % of the predictions as they are, of 5, 10, ... 95.
+
+    A choice from ID images alone: as much is removed as the classifier can spare. The lowest of
+    these percentiles if none leaves as many.
+
+    Args:
+        predictions: classes ``(N,)`` of ID images with features shaped at a percentile.
+        unshaped: their classes ``(N,)`` without.
+
+    Example:
+        >>> classes = torch.tensor([0, 1])
+        >>> harmless_percentile(lambda q: classes if q <= 70 else 1 - classes, classes)
+        70
+    """
+    for percentile in reversed(PERCENTILES):
+        same = predictions(percentile) == unshaped
+        if float(same.to(torch.float64).mean()) >= _KEPT:
+            return percentile
+    return PERCENTILES[0]

@@ -1,0 +1,84 @@
+"""What of a feature lies outside the subspace of the training features, as in ViM."""
+
+import torch
+from torch import Tensor
+
+from goen.errors import FitError, UsageError
+from goen.functional._rows import blocks
+
+
+def principal_dim(width: int) -> int:
+    """How many principal directions ViM leaves out of the residual, by default.
+
+    Example:
+        >>> [principal_dim(width) for width in (2048, 768, 512, 33, 1)]
+        [1000, 512, 256, 16, 0]
+    """
+    if width > 1500:
+        return 1000
+    return 512 if width >= 768 else width // 2
+
+
+def zero_logits_point(weight: Tensor, bias: Tensor) -> Tensor:
+    r"""The point :math:`o = -W^+ b` ``(D,)`` where all logits of a classifier are 0.
+
+    Example:
+        >>> zero_logits_point(torch.eye(2), torch.tensor([4.0, -1.0])).tolist()
+        [-4.0, 1.0]
+    """
+    return -(torch.linalg.pinv(weight) @ bias)
+
+
+def residual_directions(rows: Tensor, origin: Tensor, dim: int | None) -> Tensor:
+    """The directions ``(D, D - dim)`` in which rows ``(N, D)`` are shortest, seen from the origin.
+
+    Args:
+        rows: of training images.
+        origin: ``(D,)`` float64.
+        dim: how many principal directions are left out; ``principal_dim`` if not given.
+
+    Raises:
+        UsageError: dim leaves no direction.
+        FitError: the rows lie within the principal directions.
+
+    Example:
+        >>> rows = torch.tensor([[4.0, 1.0], [-4.0, 1.0], [4.0, -1.0], [-4.0, -1.0]])
+        >>> residual_directions(rows, torch.zeros(2, dtype=torch.float64), None).abs().tolist()
+        [[0.0], [1.0]]
+    """
+    width = len(origin)
+    if dim is not None and dim >= width:
+        raise UsageError(
+            f"dim lies in 0 .. {width - 1}, to leave a residual of features of width {width}, "
+            f"got {dim}."
+        )
+    moment = torch.zeros(width, width, dtype=torch.float64, device=rows.device)
+    for block in blocks(len(rows)):
+        centred = rows[block].to(torch.float64) - origin
+        moment.addmm_(centred.mT, centred)
+    dim = principal_dim(width) if dim is None else dim
+    # Eigenvalues rise, so the least come first.
+    residual = torch.linalg.eigh(moment).eigenvectors[:, : width - dim].contiguous()
+    length = float(residual_length(rows, origin, residual).mean())
+    if length <= 1e-9 * float(moment.trace() / len(rows)) ** 0.5:
+        raise FitError(
+            f"The {len(rows)} training rows lie within {dim} of {width} dimensions, so "
+            "there is no residual to measure. Lower dim, or give more rows."
+        )
+    return residual
+
+
+def residual_length(rows: Tensor, origin: Tensor, residual: Tensor) -> Tensor:
+    """The length ``(N,)`` float64 of rows ``(N, D)``, seen from the origin, in these directions.
+
+    Example:
+        >>> origin = torch.zeros(2, dtype=torch.float64)
+        >>> direction = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
+        >>> residual_length(torch.tensor([[9.0, -3.0]]), origin, direction)
+        tensor([3.], dtype=torch.float64)
+    """
+    lengths = [
+        torch.linalg.vector_norm((rows[block].to(origin) - origin) @ residual, dim=1)
+        for block in blocks(rows.shape[0])
+    ]
+    return torch.cat([origin.new_empty(0), *lengths])
