@@ -5,6 +5,7 @@ from functools import partial
 
 from goen.detectors._bank import NearestImages
 from goen.detectors._base import Detector
+from goen.detectors.adascale import AdaSCALE
 from goen.detectors.ash import ASH
 from goen.detectors.class_mixture import ClassMixture
 from goen.detectors.ctm import CTM
@@ -61,6 +62,7 @@ __all__ = [
     "SCALE",
     "SHE",
     "VRA",
+    "AdaSCALE",
     "ClassMixture",
     "Detector",
     "Energy",
@@ -93,6 +95,8 @@ __all__ = [
 ]
 
 DETECTORS: Mapping[str, Callable[[], Detector]] = {
+    "adascale": AdaSCALE,
+    "adascale_l": partial(AdaSCALE, scaled="logits"),
     "ash": ASH,
     "ash_b": partial(ASH, treatment="binarise"),
     "ash_p": partial(ASH, treatment="prune"),
@@ -107,6 +111,7 @@ DETECTORS: Mapping[str, Callable[[], Detector]] = {
     "goen": Goen,
     "goen_m": GoenM,
     "gradnorm": GradNorm,
+    "i_odin": partial(ODIN, one_value=True),
     "kl_matching": KLMatching,
     "knn": KNN,
     "lts": LTS,

@@ -15,7 +15,8 @@ from torch import nn
 from goen.checks import check_choice
 from goen.data.imageset import ImageSet
 from goen.data.protocol import Protocol
-from goen.detectors import Detector, Perturbed
+from goen.detectors import AdaSCALE, Detector, Perturbed
+from goen.detectors.adascale import MOVED
 from goen.detectors.odin import PERTURBED
 from goen.errors import UsageError
 from goen.io.manifest import Manifest
@@ -195,10 +196,15 @@ class Experiment:
         features = _features("standard" if network == "ensemble" else network, trained.network)
         module: nn.Module = trained.network
         key = trained.key
-        if forward_mode == "perturbed":
-            module = perturbed = Perturbed(trained.network)
-            key += f" perturbed {perturbed.epsilon} {perturbed.temperature}"
+        if forward_mode in ("perturbed", "one_value_perturbed"):
+            one_value = forward_mode == "one_value_perturbed"
+            module = perturbed = Perturbed(trained.network, one_value=one_value)
+            key += f" {forward_mode} {perturbed.epsilon} {perturbed.temperature}"
             features = (PERTURBED,)
+        elif forward_mode == "moved":
+            detector = AdaSCALE()
+            module, features = detector.prepare_network(trained.network), ("z", MOVED)
+            key += f" moved {detector.epsilon} {detector.share}"
         elif forward_mode == "last_map_max":
             module, key, features = Repooled(trained.network, "max"), f"{key} {forward_mode}", ()
         elif forward_mode == "last_map_mean_std":

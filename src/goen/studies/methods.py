@@ -22,7 +22,10 @@ Network = Literal[
     "standard", "dropout", "evidential", "epinet", "experts", "goen", "ensemble", "preset"
 ]
 Role = Literal["train", "calibration", "ood"]
-ForwardMode = Literal["plain", "perturbed", "flip_averaged", "last_map_max", "last_map_mean_std"]
+ForwardMode = Literal[
+    *("plain", "perturbed", "one_value_perturbed", "moved"),
+    *("flip_averaged", "last_map_max", "last_map_mean_std"),
+]
 
 
 class Labelled(NamedTuple):
@@ -86,8 +89,9 @@ class Method:
         network: that it scores the outputs of: in ``experiment.NETWORKS``, ``ensemble``, or
             ``preset`` for one that is trained as the preset says.
         fits_on: the data for its fit: training images, ID images for calibration, OOD images.
-        forward_mode: how the network sees the images: as they are, perturbed as in ODIN, with their
-            horizontal flips, averaged (flip averaging), or with its last map pooled as in DAVIS.
+        forward_mode: how the network sees the images: as they are, perturbed as in ODIN or i-ODIN,
+            moved as in AdaSCALE, with their horizontal flips, averaged (flip averaging), or with
+            its last map pooled as in DAVIS.
         require: raises an ``ExtraMissing`` if its fit needs a library that is not here.
     """
 
@@ -190,6 +194,9 @@ def _method(
 # A network that provides its own uncertainty estimate.
 _uncertainty = partial(_method, section="predictive", fits_on=(), detector="uncertainty")
 _davis = partial(_method, section="newer", fits_on=(), detector="energy")
+_adascale = partial(
+    _method, section="newer", fits_on=("train", "calibration"), forward_mode="moved"
+)
 _goen_m = partial(_method, section="goen", detector="goen_m", fits_on=("train", "calibration"))
 
 _ALL = (
@@ -214,6 +221,9 @@ _ALL = (
     _method("entropy", "Entropy", "newer", fits_on=()),
     _method("kl_matching", "KL matching", "newer", fits_on=("calibration",)),
     _method("gradnorm", "GradNorm", "newer"),
+    _method("i_odin", "i-ODIN", "newer", fits_on=(), forward_mode="one_value_perturbed"),
+    _adascale("adascale", "AdaSCALE-A"),
+    _adascale("adascale_l", "AdaSCALE-L"),
     _method("ash_p", "ASH-P", "newer"),
     _method("ash_b", "ASH-B", "newer"),
     _method("ash", "ASH-S", "newer"),

@@ -35,7 +35,7 @@ from goen.training.precision import PrecisionChoice
 
 # Of methods that can score the network that the preset trains, in a gate.
 _NETWORKS = ("standard", "goen")
-_FORWARD_MODES = ("plain", "perturbed", "flip_averaged")
+_FORWARD_MODES = ("plain", "perturbed", "one_value_perturbed", "moved", "flip_averaged")
 
 
 @dataclass(frozen=True)
