@@ -49,6 +49,7 @@ goen.data.protocol: download=False
 goen.detectors.GEN: gamma=0.1, top=100
 goen.detectors.KNN: k=50
 goen.detectors.LTS: percentile=95.0
+goen.detectors.MCM: temperature=1.0
 goen.detectors.NCI: alpha=0.0
 goen.detectors.NECO: variance=0.9, max_logit=True
 goen.detectors.ODIN: epsilon=0.0014, temperature=1000.0, one_value=False

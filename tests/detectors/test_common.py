@@ -56,7 +56,7 @@ NOT_APPLICABLE: dict[str, dict[str, str]] = {
         LOGITS_ALONE,
     ),
     "learns from images": {
-        **dict.fromkeys(("gradnorm", "lts", "scale"), LEARNS_NOTHING),
+        **dict.fromkeys(("gradnorm", "lts", "mcm", "scale"), LEARNS_NOTHING),
         **dict.fromkeys(("ash", "ash_b", "ash_p"), "it learns a percentile, here the same again"),
     },
     "distinct scores": {"masf": "a p-value has as many steps as its class has training images"},

@@ -24,6 +24,7 @@ from goen.detectors.mahalanobis import Mahalanobis
 from goen.detectors.masf import MaSF
 from goen.detectors.max_logit import MaxLogit
 from goen.detectors.max_softmax import MaxSoftmax
+from goen.detectors.mcm import MCM
 from goen.detectors.multilayer_mahalanobis import MultilayerMahalanobis
 from goen.detectors.nci import NCI
 from goen.detectors.neco import NECO
@@ -56,6 +57,7 @@ __all__ = [
     "GEN",
     "KNN",
     "LTS",
+    "MCM",
     "NCI",
     "NECO",
     "ODIN",
@@ -120,6 +122,7 @@ DETECTORS: Mapping[str, Callable[[], Detector]] = {
     "masf": MaSF,
     "max_logit": MaxLogit,
     "max_softmax": MaxSoftmax,
+    "mcm": MCM,
     "mm_pp": MultilayerMahalanobis,
     "nci": NCI,
     "neco": NECO,

@@ -236,6 +236,7 @@ _ALL = (
     _method("she", "SHE, inner product", "newer"),
     _method("she_cosine", "SHE, cosine", "newer"),
     _method("ctm", "CTM", "newer"),
+    _method("mcm", "MCM, classifier weights", "newer"),
     _method("nci", "NCI", "newer"),
     _method("neco", "NECO", "newer"),
     _method("residual", "Residual", "newer"),
