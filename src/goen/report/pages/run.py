@@ -313,6 +313,8 @@ def _error_cards(run: RunFolder, name: str, mistakes: Mistakes) -> list[Card]:
 
 
 def _training(run: RunFolder) -> Section:
+    if "backbone" in run.summary.recipe:
+        return Section("Training", [_text("probe", recipe=run.summary.recipe)])
     if not run.epochs:
         warning = Paragraph("training.jsonl is missing: no curve is drawn.", "warn")
         return Section("Training", [warning])
