@@ -1,7 +1,7 @@
 """``goen run``: train a classifier, fit and evaluate its gate, write a report."""
 
-import shlex
 from functools import partial
+from shlex import quote
 from typing import Annotated
 
 import tyro
@@ -47,7 +47,6 @@ def run_command(
             print_table(table)
     numbers = {(r.dataset, r.metric): r.value for r in report.results}
     print(f"accuracy on test images: {numbers['test', 'accuracy']:.2%}\n")
-    quoted = shlex.quote(str(folder))
-    print(f"gate:   {folder / 'gate'}   (goen score IMAGES --gate {quoted})")
+    print(f"gate:   {folder / 'gate'}   (goen score IMAGES --gate {quote(str(folder))})")
     print(f"report: {report.path.resolve()}")
     return 0
