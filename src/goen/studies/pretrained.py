@@ -1,24 +1,20 @@
 """A pretrained network with a linear classifier of its own as the network of an experiment."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cached_property
 from logging import getLogger
 from pathlib import Path
-from typing import cast
 
 from safetensors.torch import save_file
 from torch import nn
 
-from goen.data.imageset import ImageSet
 from goen.data.input_spec import ImageInputs
 from goen.data.protocol import Protocol
 from goen.detectors import Perturbed
 from goen.detectors.calibration_head import HeadConfig
 from goen.detectors.odin import PERTURBED
 from goen.errors import UsageError
-from goen.features.extractor import FeatureExtractor
 from goen.gate.storage.network import Supplied, build_network, network_manifest, network_tensors
 from goen.io.artifacts import reading_stage
 from goen.io.json_files import json_object
@@ -27,12 +23,11 @@ from goen.io.stages import Stages
 from goen.io.tensors import read_tensors
 from goen.models.flip_averaging import FlipAveraged
 from goen.models.placement import find_device
-from goen.outputs import LinearClassifier
 from goen.studies.adapting import adapt_head
 from goen.studies.base import BaseExperiment, Forward
 from goen.studies.experiment import AS_PRESET
+from goen.studies.given import GivenNetwork
 from goen.studies.methods import ForwardMode, Method, Network
-from goen.studies.networks import EpochRecord
 from goen.training.fine_tuning import FineTuning, fine_tune
 from goen.training.probe import BACKBONE, BATCH_SIZE, fit_probe
 
@@ -43,28 +38,7 @@ PROBE, FINE_TUNED = "linear probe", "fine-tuned"
 """The budgets, as results name them."""
 
 
-@dataclass(frozen=True, eq=False)
-class Probed:
-    """A pretrained network for the classes of a protocol; see ``goen.studies.networks.Trained``.
-
-    Attributes:
-        network: gives ``Outputs``.
-        key: of the stage that made it: its identity.
-        features: that it gives.
-        classifier: behind the last of them.
-        trained_on: the training images, and those that chose the penalty.
-        epochs: none.
-    """
-
-    network: FeatureExtractor
-    key: str
-    features: tuple[str, ...]
-    classifier: LinearClassifier | None
-    trained_on: tuple[ImageSet, ...]
-    epochs: Sequence[EpochRecord] = ()
-
-
-class PretrainedExperiment(BaseExperiment[Probed]):
+class PretrainedExperiment(BaseExperiment[GivenNetwork]):
     """An experiment on a pretrained network with a linear classifier fitted to the images.
 
     Args:
@@ -102,7 +76,7 @@ class PretrainedExperiment(BaseExperiment[Probed]):
         """Whether the method is compared unless it is named."""
         return not method.uses_ood or bool(self.protocol.calibration_ood)
 
-    def members(self, network: Network) -> list[Probed]:
+    def members(self, network: Network) -> list[GivenNetwork]:
         """The network."""
         if network != AS_PRESET:
             raise UsageError(f"The method needs a network of its own ({network}): --from-scratch.")
@@ -147,18 +121,20 @@ class PretrainedExperiment(BaseExperiment[Probed]):
         return ImageInputs(*self.protocol.train.image_shape)
 
     @cached_property
-    def _probed(self) -> Probed:
+    def _probed(self) -> GivenNetwork:
         folder = self._stage
         with reading_stage(folder):
             manifest = Manifest(json_object(folder / "probe.json")).part("network")
             tensors = read_tensors(folder / "probe.safetensors")
             supplied = Supplied(None, None, BACKBONE)
             network, outputs = build_network(manifest, tensors, self._inputs, supplied)
-        extractor = cast(FeatureExtractor, network.to(self._device))
+        network = network.to(self._device)
         used = (self.protocol.train, self.protocol.calibration_id)
-        return Probed(extractor, folder.name, tuple(outputs.features), outputs.classifier, used)
+        return GivenNetwork(network, folder.name, tuple(outputs.features), outputs.classifier, used)
 
-    def _forward(self, member: Probed, network: Network, forward_mode: ForwardMode) -> Forward:
+    def _forward(
+        self, member: GivenNetwork, network: Network, forward_mode: ForwardMode
+    ) -> Forward:
         module: nn.Module = member.network
         if forward_mode == "flip_averaged":
             return Forward(FlipAveraged(module), f"{member.key} {forward_mode}", member.features)

@@ -14,6 +14,7 @@ from goen.data.imageset import ImageSet
 from goen.data.input_spec import ImageInputs
 from goen.data.inputs import as_stream, image_hashes
 from goen.data.protocol import PROTOCOLS, Protocol
+from goen.data.protocols.plan import GENERATED
 from goen.detectors import Detector, Goen
 from goen.errors import UsageError
 from goen.features.package_networks import PRETRAINED, is_installed
@@ -76,8 +77,9 @@ class RunConfig:
             ResNet-18) projected together, the last alone, the two concatenated, or plain: those of
             an ordinary network, the last as the classifier reads it. preset: plain for fast and
             fast-bf16, two scales projected together for the others.
-        detector: of the gate: goen, the paper's, or another that goen bench compares, such as
-            goen_m, knn or energy.
+        detector: of the gate: goen, the paper's (with a pretrained network, its distance alone
+            unless --calibration-ood names images of yours), or another that goen bench compares,
+            such as goen_m, knn or energy.
         center_loss: weight of the center loss; 0 switches it off.
         head_epochs: of the calibration head's training at most; 0 is the preset's number, 20. The
             paper's Table 3 has 10.
@@ -177,7 +179,7 @@ def evaluated_run(
         held_out = experiment.protocol.held_out
         # Too few held-out images for the rate: an error before training.
         threshold(np.zeros(len(held_out)), config.false_alarm_rate)
-        methods = _methods(config, experiment.protocol)
+        methods = _methods(config, experiment)
         check_calibration(methods, experiment.protocol)
         fitted = [experiment.fit(method) for method in methods]
         paper = fitted[-1].detector if isinstance(fitted[-1].detector, Goen) else None
@@ -217,11 +219,18 @@ def _experiment(config: RunConfig, protocol: Protocol, stages: Stages) -> BaseEx
     )
 
 
-def _methods(config: RunConfig, protocol: Protocol) -> list[Method]:
-    """The methods that are compared; the last one is the gate's."""
+def _methods(config: RunConfig, experiment: BaseExperiment[Any]) -> list[Method]:
+    """The methods that are compared; the last one is the gate's.
+
+    With a pretrained network the paper's detector scores by its distance if generated images are
+    all that could fit its head, which is then the worse of the two (docs/own-data.md).
+    """
     keys = ["max_softmax", config.detector]
+    sets = experiment.protocol.calibration_ood
     if config.detector == "goen":
-        keys[1:] = ["goen_distance", *(["goen"] if protocol.calibration_ood else [])]
+        keys[1:] = ["goen_distance", *(["goen"] if sets else [])]
+        if isinstance(experiment, PretrainedExperiment) and {*sets} <= {*GENERATED}:
+            keys[1:] = reversed(keys[1:])
     return [replace(METHODS[key], network=AS_PRESET) for key in dict.fromkeys(keys)]
 
 

@@ -37,8 +37,8 @@ class StudyOptions:
             paper; or your own: a folder with a folder of images per class, or with train/, val/ and
             test/ that have such folders; or a protocol file (goen data new).
         ood: with a folder, folders of OOD images to evaluate on.
-        size: with a folder, side of the images in pixels; 0 chooses it from the images, 32 to 96,
-            or to 224 for a pretrained network.
+        size: with a folder or a protocol file, side of the images in pixels; 0 chooses it from the
+            images, 32 to 96, or to 224 for a pretrained network.
         flip: with a folder, whether a mirrored image is of the same class: --no-flip for text.
         extra: with cifar10 and cifar100, further OOD sets: tiny-imagenet mnist textures places, and
             with cifar10 cifar100-rest, the other fifty classes of CIFAR-100.
@@ -89,12 +89,14 @@ class StudyOptions:
         if self.data in PROTOCOLS:
             self._refuse(own, "go with your own folder, not with a named protocol")
             return None
-        self._refuse({"--extra": self.extra}, "goes with cifar10 and cifar100; for folders: --ood")
+        self._refuse({"--extra": self.extra}, "go with cifar10 and cifar100; for folders: --ood")
         check_number("size", self.size, whole=True, at_least=0)
         path = Path(self.data)
         if path.suffix == ENDING and path.is_file():
+            del own["--size"]
             self._refuse(own, "go with a folder: write them into the protocol file")
-            return read_plan(path)
+            plan = read_plan(path)
+            return replace(plan, size=(self.size, self.size)) if self.size else plan
         if not path.is_dir():
             raise UsageError(
                 f"{self.data} is neither a folder, nor a protocol file ({ENDING}), nor one of "

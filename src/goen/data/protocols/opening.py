@@ -290,8 +290,11 @@ def _describe_broken(part: OpenedSet) -> str:
 
 
 def _describe_broken_files(broken: Mapping[str, str]) -> str:
-    count = "1 file" if len(broken) == 1 else f"{len(broken):,} files"
-    return f"{count} cannot be read and are left out: {first_of([*broken], _NAMED)}."
+    one = len(broken) == 1
+    count = (
+        "1 file cannot be read and is" if one else f"{len(broken):,} files cannot be read and are"
+    )
+    return f"{count} left out: {first_of([*broken], _NAMED)}."
 
 
 class _Copies:
