@@ -30,7 +30,7 @@ from sets import PAPER_SETS, UNSEEN, UNTOUCHED
 from goen.io.results import Result, read_results
 from goen.metrics import over_seeds
 from goen.report.page import study_tables
-from goen.report.paper_tables import paper_tables
+from goen.report.paper_tables import paper_tables, read_study
 from goen.report.summary import Summary
 from goen.report.table import Cell, Row, Table, markdown, marked
 from goen.studies import SEEDS
@@ -72,6 +72,17 @@ ABLATED = {
     "default_distance": ("with CenterLoss", "distance alone"),
     "no_center_loss_distance": ("without CenterLoss", "distance alone"),
     "single_scale_no_center_loss_distance": ("without, layer 4 alone", "distance alone"),
+}
+
+# The paper's own ablation: each factor with CenterLoss.
+AS_PUBLISHED = {
+    "default": ("GOEN-Default: with CenterLoss", "with the calibrated head"),
+    "no_center_loss": ("NoCenterLoss", "with the calibrated head"),
+    "single_scale": ("SingleScale-L4, with CenterLoss", "with the calibrated head"),
+    "no_svhn": ("NoSVHN-NoiseOnly, with CenterLoss", "with the calibrated head"),
+    "default_distance": ("GOEN-Default: with CenterLoss", "distance alone"),
+    "no_center_loss_distance": ("NoCenterLoss", "distance alone"),
+    "single_scale_distance": ("SingleScale-L4, with CenterLoss", "distance alone"),
 }
 
 # The study of each width, and its rows.
@@ -190,6 +201,43 @@ def classifiers_table() -> Table:
     )
     title = "The classifiers on ID images, seed 42"
     return Table("classifiers", title, tuple(order), tuple(rows), notes, apart=len(ID_METRICS))
+
+
+def corrupted_table(study: str) -> Table:
+    """Accuracy and calibration of each classifier by severity, mean over the corruptions."""
+    studies = studies_by_seed(study)
+    found: dict[tuple[str, str, str], dict[int, list[float]]] = {}
+    for seed, results in studies.items():
+        for r in results:
+            severity = r.dataset.rpartition("-")[2]  # "clean" has none
+            by_seed = found.setdefault((r.method, r.metric, severity), {})
+            by_seed.setdefault(seed, []).append(r.value)
+    severities = list(dict.fromkeys(severity for _, _, severity in found))
+    methods = [m for m in CLASSIFIERS if any(m == method for method, _, _ in found)]
+    rows: list[Row] = []
+    for metric, (line, higher) in ID_METRICS.items():
+        columns = []
+        for severity in severities:
+            means = [[fmean(v) for v in found[m, metric, severity].values()] for m in methods]
+            spreads = [over_seeds(one).sd if len(one) > 1 else None for one in means]
+            pairs = zip(means, spreads, strict=True)
+            cells = [Cell(fmean(one), spread=spread) for one, spread in pairs]
+            several = len(methods) > 1
+            columns.append(marked(cells, higher_is_better=higher) if several else cells)
+        lines = zip(methods, zip(*columns, strict=True), strict=True)
+        rows += [Row(CLASSIFIERS[m][0], tuple(c), line.removeprefix("ID ")) for m, c in lines]
+    config = json.loads((RESULTS / f"{study}-{next(iter(studies))}.json").read_text("utf-8"))[
+        "config"
+    ]
+    preset = "cpu" if config["preset"] == "auto" else config["preset"]
+    notes = (
+        f"Preset {preset}, {config['images'] or 10_000:,} test images, mean over fifteen "
+        "corruptions. ECE of 15 bins.",
+    )
+    names = tuple(s if s == "clean" else f"severity {s}" for s in severities)
+    seeds = ", ".join(map(str, studies))
+    title = f"The classifiers under corruption, seed{'s' * (len(studies) > 1)} {seeds}"
+    return Table(f"{study}-classifiers", title, names, tuple(rows), notes)
 
 
 def paired_table(name: str) -> Table:
@@ -459,8 +507,18 @@ def width_table() -> Table:
     return seeds_table("width", studies, titles)
 
 
+def papers_table(name: str) -> Table:
+    """A table of the paper, its numbers above those of the studies that were run for it."""
+    by_seed = (*files_by_seed("table1").values(), *files_by_seed("table2").values())
+    files = (*by_seed, RESULTS / "table3.jsonl")
+    found = paper_tables(read_study(file) for file in files if file.is_file())
+    return next(t for t in found if t.name == name)
+
+
 def table(name: str) -> Table:
     """The table of this name."""
+    if name.startswith("paper-table-"):
+        return papers_table(name)
     if name.startswith("monitor-"):
         return (monitor_simulation.tables() | monitor_cifar10.tables())[name]
     if name.startswith(("pretrained-", "few-images")):
@@ -475,12 +533,16 @@ def table(name: str) -> Table:
         return seeds_table(name, benchmarks(), titles)
     if name == "ablation":
         return seeds_table(name, studies_by_seed("ablate"), ABLATED)
+    if name == "table2":
+        return seeds_table(name, studies_by_seed(name), AS_PUBLISHED)
     if name == "width":
         return width_table()
     if name in ("baselines", "relatives"):
         return seeds_table(name, *by_network(name))
     if name == "classifiers":
         return classifiers_table()
+    if name.endswith("-classifiers"):
+        return corrupted_table(name.removesuffix("-classifiers"))
     if name == "geometry":
         return geometry_table(read_results(RESULTS / "geometry-42.jsonl"))
     if name in PAIRS:

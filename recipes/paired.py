@@ -2,6 +2,7 @@
 
     python recipes/paired.py bench-paired 42 123 ...     (after bench.sh, flip_averaged.py)
     python recipes/paired.py ablation-paired 42 123 ...  (after ablate.sh of the seeds)
+    python recipes/paired.py table2-paired 42 123 ...    (after table2.sh of the seeds)
     python recipes/paired.py width-paired 42             (after width.sh of the seeds)
     python recipes/paired.py baselines-paired 42 123 ... (after baselines.sh of the seeds)
 
@@ -83,6 +84,27 @@ PAIRS = {
             "calibrated with noise alone: against with SVHN too",
         ),
     ),
+    "table2-paired": (
+        *_center_loss("table2"),
+        Pair(
+            "table2",
+            "single_scale",
+            "default",
+            "layer 4 alone: against both scales, both with CenterLoss, calibrated head",
+        ),
+        Pair(
+            "table2",
+            "single_scale_distance",
+            "default_distance",
+            "layer 4 alone: against both scales, both with CenterLoss, distance alone",
+        ),
+        Pair(
+            "table2",
+            "no_svhn",
+            "default",
+            "calibrated with noise alone: against with SVHN too, both with CenterLoss",
+        ),
+    ),
     "width-paired": (
         *_center_loss("width"),
         Pair(
@@ -124,7 +146,9 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 def main(
     name: tyro.conf.Positional[
-        Literal["bench-paired", "ablation-paired", "width-paired", "baselines-paired"]
+        Literal[
+            "bench-paired", "ablation-paired", "table2-paired", "width-paired", "baselines-paired"
+        ]
     ],
     seeds: tyro.conf.Positional[tuple[int, ...]],
     runs: Path = Path("runs"),

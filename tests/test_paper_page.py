@@ -57,6 +57,13 @@ def auroc(kind: str, method: str, sets: tuple[str, ...] = PAPERS_SETS) -> str:
     return f"{fmean(fmean(values) for values in found.values()):.3f}"
 
 
+def accuracy(kind: str, method: str) -> str:
+    """The mean over seeds, as the page prints it."""
+    wanted = {"method": method, "metric": "accuracy", "dataset": "test"}
+    found = [float(str(row["value"])) for row in rows(kind) if wanted.items() <= row.items()]
+    return f"{fmean(found):.3f}"
+
+
 def on_random_features(method: str, moments: str, sets: tuple[str, ...]) -> list[float]:
     """The mean AUROC over sets of each seed."""
     wanted = {"method": method, "moments": moments}
@@ -140,6 +147,39 @@ def test_numbers_are_those_of_the_kept_results(
     start: str, kind: str, method: str, sets: tuple[str, ...]
 ) -> None:
     assert auroc(kind, method, sets) in claim(start)
+
+
+def test_what_another_processor_does_is_what_was_measured() -> None:
+    text = " ".join((ROOT / "docs" / "results.md").read_text("utf-8").split())
+    kinds = {"ablate-42": "no_center_loss", "calibrated-svhn-42": "goen"}
+    first, second = (
+        [auroc(kind, method, sets) for sets in (PAPERS_SETS, UNSEEN)]
+        for kind, method in kinds.items()
+    )
+    assert "{} on the paper's three sets and {} on unseen sets with AVX2".format(*first) in text
+    assert "{} and {} with AVX-512".format(*second) in text
+
+
+def test_accuracy_with_and_without_center_loss_is_what_was_measured() -> None:
+    text = claim("CenterLoss improves accuracy")
+    for kind, words in ((ABLATE, "{} without, {} with"), (WIDE, "{} and {} |")):
+        told = words.format(*(accuracy(kind, name) for name in ("no_center_loss", "default")))
+        assert told in text
+
+
+def test_the_condition_numbers_are_those_of_the_kept_results() -> None:
+    found = {
+        (row["method"], row["metric"]): f"{float(str(row['value'])):,.0f}"
+        for row in rows("geometry-42")
+        if row["dataset"] == "train"
+    }
+    unit, raw = (
+        [found[name, f"z/{kind}/condition_number_ridged"] for name in ("no_center_loss", "default")]
+        for kind in ("unit", "raw")
+    )
+    text = claim("CenterLoss makes the covariance ill-conditioned")
+    assert "{} without, {} with".format(*unit) in text
+    assert "{} and {} of z itself".format(*raw) in text
 
 
 def test_what_is_forgotten_is_what_was_measured() -> None:

@@ -16,6 +16,7 @@ from safetensors.torch import save_file as save_tensors
 
 from goen.data.feature_files import read_features, read_tensor_file, write_features
 from goen.errors import DataCorrupt, DataError, UsageError
+from goen.io import limits
 from goen.outputs import LinearClassifier, Outputs, check_classifier
 
 X = np.random.default_rng(0).normal(size=(7, 4)).astype(np.float32)
@@ -191,6 +192,31 @@ def test_an_archive_that_claims_terabytes_is_one_sentence(tmp_path: Path) -> Non
         )
     with pytest.raises(DataCorrupt, match="cannot be read"):
         read_features(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".parquet"])
+def test_a_small_file_does_not_become_a_large_array(
+    suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, zeros = tmp_path / f"a{suffix}", np.zeros((2000, 500))
+    if suffix == ".npz":
+        np.savez_compressed(file, x=zeros)
+    else:
+        pq.write_table(pa.table({"x": [*zeros]}), file, compression="zstd")
+    monkeypatch.setattr(limits, "UNPACKED_BYTES", zeros.nbytes)
+    assert read_features(file).arrays["x"].shape == zeros.shape
+    monkeypatch.setattr(limits, "UNPACKED_BYTES", zeros.nbytes - 1)
+    with pytest.raises(DataCorrupt, match=rf"too large for a file of {file.stat().st_size:,}"):
+        read_features(file)
+    monkeypatch.setattr(limits, "UNPACKED_TIMES", zeros.nbytes)
+    assert read_features(file).arrays["x"].shape == zeros.shape
+
+
+def test_one_long_label_does_not_make_all_long(tmp_path: Path) -> None:
+    labels = pa.array([*"ab" * 2000, "c" * 100_000])
+    pq.write_table(pa.table({"x": [[1.0]] * 4001, "labels": labels}), tmp_path / "a.parquet")
+    with pytest.raises(DataCorrupt, match="too large for a file of"):
+        read_features(tmp_path / "a.parquet")
 
 
 def test_damage_in_a_compressed_archive_is_one_sentence(tmp_path: Path) -> None:

@@ -1,3 +1,4 @@
+import warnings
 from collections.abc import Callable
 
 import numpy as np
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from goen.detectors import GoenM
 from goen.detectors.goen_m import LogitCue
-from goen.errors import FitError, NotFittedError, UsageError
+from goen.errors import FitError, GoenWarning, NotFittedError, UsageError
 from goen.outputs import Outputs
 from tests.detectors.saving import reloaded
 
@@ -197,6 +198,9 @@ def test_a_cue_that_never_varies_is_only_centred() -> None:
     detector.calibrate_cues(flat)  # the mean of three 0.1 is not 0.1
     assert (detector.score_cues(flat).abs() < 2).all()
     assert detector.std_[1] == 1
+    flat[:, 1] = torch.tensor([1e6, 1e6, 1e6 + 5e-7], dtype=torch.float64)
+    detector.calibrate_cues(flat)
+    assert detector.std_[1] == 1  # the rounding of a large value is no spread
 
 
 def test_invalid_layers_and_too_few_images() -> None:
@@ -262,6 +266,17 @@ def test_a_state_without_its_bank_or_cues_is_refused() -> None:
     for name in ("bank.labels", "bank.unit.1", "id_cues", "mean", "weights", "bias"):
         with pytest.raises(ValueError, match=f"it has no tensor {name}"):
             reloaded(FITTED[True], without=name)
+
+
+@pytest.mark.parametrize("logit_cues", [("entropy",), ("entropy", "energy"), ()])
+def test_without_held_out_images_it_says_what_is_lost(logit_cues: tuple[LogitCue, ...]) -> None:
+    train, labels = outputs(100, 0.0, 0)
+    with pytest.warns(GoenWarning, match=r"^GoenM .*: 20 of the 100 .* Give held_out") as seen:
+        GoenM(logit_cues=logit_cues).fit(train, labels)
+    lost = f"its {' and '.join(logit_cues)} is lower and varies less there"
+    assert (lost in str(seen[0].message)) is bool(logit_cues)
+    with warnings.catch_warnings(action="error"):
+        GoenM(logit_cues=logit_cues).fit(train, labels, held_out=outputs(20, 0.0, 3)[0])
 
 
 def test_without_held_out_images_a_fifth_of_the_training_images_standardises() -> None:

@@ -25,39 +25,49 @@ def test_it_is_openmax_by_a_slow_loop_and_scipys_weibull(tail: int, alpha: int) 
         correct = rows[(rows.argmax(1) == c) & (truth == c)]
         mean = correct.mean(0)
         largest = np.sort(np.linalg.norm(correct - mean, axis=1))[-tail:]
-        shape, _, scale = weibull_min.fit(largest - largest[0] + 1, floc=0)
-        models.append((mean, weibull_min(shape, largest[0] - 1, scale)))
+        shape, scale = fit_weibull(largest - largest[0] + 10_000)
+        models.append((mean, weibull_min(shape, largest[0] - 10_000, scale)))
     other, _ = logits(50, 1)
     expected = []
     for row in other.numpy():
         revised = row.copy()
         for rank, c in enumerate(np.argsort(-row)[:alpha]):
             mean, model = models[c]
-            weight = (alpha - rank) / alpha
+            weight = 1 - rank / min(alpha, 4)
             revised[c] = row[c] * (1 - weight * model.cdf(np.linalg.norm(row - mean)))
         unknown = np.exp((row - revised).sum())
         probability = unknown / (np.exp(revised).sum() + unknown)
         expected.append(np.log(probability / (1 - probability)))
-    assert np.allclose(openmax.score(Outputs(other, {})).numpy(), expected, rtol=1e-3, atol=1e-3)
+    assert np.allclose(openmax.score(Outputs(other, {})).numpy(), expected, rtol=1e-8)
 
 
-@pytest.mark.parametrize("shape", [0.7, 3.0, 80.0])
+@pytest.mark.parametrize("shape", [0.7, 3.0, 80.0, 5000.0])
 def test_the_fit_is_scipys(shape: float) -> None:
     values = weibull_min(shape, scale=5).rvs(50, random_state=np.random.default_rng(0))
     expected = weibull_min.fit(values, floc=0)
     assert fit_weibull(values) == pytest.approx([expected[0], expected[2]], rel=1e-3)
 
 
-def test_by_hand_without_a_tail_it_is_the_energy_of_the_logits() -> None:
+def test_by_hand() -> None:
     # Class 0 is always 2 or 3 from its mean; class 1 is never right and gives nothing.
     rows = torch.tensor([[10.0, 0.0], [14.0, 0.0], [9.0, 0.0], [15.0, 0.0], [5.0, 0.0]])
     openmax = OpenMax(tail=4).fit(Outputs(rows, {}), torch.tensor([0, 0, 0, 0, 1]))
     assert openmax.means_.tolist() == [[12, 0], [0, 0]]
     assert openmax.least_.tolist() == [2, 0]
-    # At a distance of 1 or less nothing is given; far beyond class 0, all of its logit.
-    found = openmax.score(Outputs(torch.tensor([[12.0, 0.0], [200.0, 0.0]]), {}))
-    energy = np.log(np.exp(12) + 1)
-    assert found.tolist() == pytest.approx([-energy, 200 - np.log(2)])
+    # Near its mean class 0 keeps nearly all of its logit; far beyond, it gives all of it.
+    near, far = openmax.score(Outputs(torch.tensor([[12.0, 0.0], [200.0, 0.0]]), {})).tolist()
+    assert -np.log(np.exp(12) + 1) < near < -11.5
+    assert far == pytest.approx(200 - np.log(2))
+
+
+def test_the_scale_of_the_logits_changes_no_weight() -> None:
+    train, labels = logits(400, 0)
+    one, hundred = (OpenMax().fit(Outputs(s * train, {}), labels) for s in (1, 100))
+    beyond = [
+        -torch.expm1(-(((s * 3 - d.least_ + 10_000) / d.scale_) ** d.shape_))
+        for s, d in ((1, one), (100, hundred))
+    ]
+    assert torch.allclose(beyond[0], beyond[1], atol=0.02)
 
 
 def test_what_cannot_be_fitted_is_refused() -> None:

@@ -68,10 +68,33 @@ def test_what_is_approximated_is_logged(caplog: pytest.LogCaptureFixture) -> Non
     assert found == Preprocess(size=(256, 256), crop=(224, 224))
     assert "hf:clip resizes pictures with a bicubic filter; goen with a bilinear" in caplog.text
     assert "hf:clip keeps the proportions of a picture" in caplog.text
-    caplog.clear()
+
+
+@pytest.mark.parametrize(
+    ("config", "expected", "proportional"),
+    [
+        ({"size": {"height": 8, "width": 9}}, Preprocess(size=(8, 9)), False),
+        ({"size": 8}, Preprocess(size=(8, 8)), False),
+        (
+            {"do_resize": False, "do_center_crop": True, "crop_size": 8},
+            Preprocess(crop=(8, 8)),
+            False,
+        ),
+        ({"size": {"shortest_edge": 384}, "crop_pct": 0.9}, Preprocess(size=(384, 384)), False),
+        ({"size": {"shortest_edge": 8}, "crop_pct": 1}, Preprocess(size=(8, 8), crop=(8, 8)), True),
+        ({"size": {"shortest_edge": 8}}, Preprocess(size=(8, 8)), True),
+    ],
+)
+def test_proportions_are_lost_only_where_the_shorter_side_is_given(
+    config: dict[str, Any],
+    expected: Preprocess,
+    proportional: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with caplog.at_level(INFO, "goen"):
-        from_hugging_face(Manifest({"size": {"height": 8, "width": 8}, "resample": 2}), "hf:vit")
-    assert not caplog.text
+        assert from_hugging_face(Manifest({**config, "resample": 2}), "hf:vit") == expected
+    assert ("keeps the proportions" in caplog.text) == proportional
+    assert "filter" not in caplog.text
 
 
 def test_configs_of_before_2022_have_one_number() -> None:

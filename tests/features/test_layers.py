@@ -12,6 +12,9 @@ from goen.features.layers import (
     choose_layers,
     list_layers,
 )
+from goen.models import NetworkConfig, ResNet18
+from goen.models.ensemble import LogitEnsemble
+from goen.models.flip_averaging import FlipAveraged
 from tests.features.architectures import (
     CASES,
     Talkative,
@@ -250,3 +253,13 @@ def test_logits_of_each_token_are_no_features() -> None:
     assert names == ["embedding", "block"]
     every = [info.name for info in list_layers(LastToken(), tokens, every=True)]
     assert every == ["embedding", "block", "score"]
+
+
+def test_layers_of_networks_that_pass_an_image_twice_are_those_of_one_network() -> None:
+    members = [ResNet18(NetworkConfig(width=2)).eval() for _ in range(2)]
+    expected = list_layers(members[0], (3, 32, 32))
+    assert "layer4" in [info.name for info in expected]
+    both = LogitEnsemble(members)
+    for network in (FlipAveraged(members[0]), both, FlipAveraged(both)):
+        assert list_layers(network, (3, 32, 32)) == expected
+        assert list_layers(network, (3, 32, 32), every=True)

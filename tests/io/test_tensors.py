@@ -85,6 +85,9 @@ def test_unknown_names_are_shown_harmlessly() -> None:
     with pytest.raises(ValueError, match=r"unknown names: '\\x1b\[31m', 'z{80}', y$"):
         tensors.check_names(["a", "b"])
     tensors.check_names(list(tensors))
+    for length, shown in ((80, "w{80}"), (81, "'w{80}'")):
+        with pytest.raises(ValueError, match=f"unknown names: {shown}$"):
+            Tensors({"w" * length: floats(1)}).check_names(["a"])
 
 
 def test_weights_are_compared_with_those_of_a_network() -> None:

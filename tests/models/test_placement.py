@@ -73,6 +73,16 @@ def test_users_of_a_model_in_evaluation_mode_do_not_disturb_others(model: nn.Mod
     second.close()
     assert modes(model) == [True] * 4
 
+    # Nor does the first to leave undo what a forward of the second has just done.
+    model.eval()
+    first.enter_context(evaluating(model))
+    model.train()
+    second.enter_context(evaluating(model))
+    model[2].train()
+    first.close()
+    assert modes(model) == [False, False, False, True]
+    second.close()
+
     # And the other way round: the first restores training mode only when the second has left.
     first.enter_context(evaluating(model))
     second.enter_context(evaluating(model))

@@ -153,6 +153,14 @@ def test_a_stream_that_breaks_ends_in_a_sentence() -> None:
         next(batches)
 
 
+def test_a_line_without_end_is_not_held() -> None:
+    taken = iter(range(1000))
+    batches = read_rows(io.BufferedReader(Stream(b" " * 4096 for _ in taken)))
+    with pytest.raises(UsageError, match=r"Line 1 is not a row .* longer than 1,048,576 bytes"):
+        next(batches)
+    assert next(taken) < 300
+
+
 @pytest.mark.parametrize("bad", [b"[1]", b"{", b"path,label", b"[" * 100_000, b'"\xff"'])
 def test_a_line_that_is_no_row_is_named_after_those_before_it(bad: bytes) -> None:
     batches = read_rows(io.BytesIO(b'{"n": 1}\n' + bad + b"\n"))

@@ -94,7 +94,7 @@ def tables(page: Path) -> dict[str, ShownTable]:
 
 def plain(text: str) -> str:
     """The number without its marks."""
-    return text.replace("≈", "").replace("†", "").strip()
+    return text.replace("≈", "").replace("†", "").replace("‡", "").strip()
 
 
 def page_text(folder: Path) -> str:

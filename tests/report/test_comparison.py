@@ -8,6 +8,7 @@ import pytest
 
 from goen.report.comparison import Comparison
 from goen.report.run_folder import read_run
+from goen.report.table import markdown
 from tests.report.by_hand import SETS, ablate, bench
 from tests.report.reading import methods_by_title, plain, tables, values_by_key
 
@@ -43,6 +44,29 @@ def test_a_method_that_lacks_a_set_has_no_mean_over_it(tmp_path: Path) -> None:
     assert table.columns[0] == "mean unseen"
     assert means.pop(run.titles["concat"]) is None
     assert None not in means.values()
+
+
+def test_an_auroc_below_one_half_is_marked_and_explained(tmp_path: Path) -> None:
+    run = read_run(bench(tmp_path / "b"))
+    assert not any("‡" in note for note in Comparison(run.results, run.summary).auroc().notes)
+
+    def inverted(below: float) -> tuple[list[bool], bool, str]:
+        worse = [
+            replace(r, value=below) if (r.method, r.metric) == ("knn", "auroc") else r
+            for r in run.results
+        ]
+        table = Comparison(worse, run.summary).auroc()
+        [row] = [row for row in table.rows if row.label == run.titles["knn"][0]]
+        cells = [cell.inverted for cell in row.cells if cell.value is not None]
+        return cells, any(note.startswith("‡: below 0.5") for note in table.notes), markdown(table)
+
+    cells, explained, text = inverted(0.4999)
+    assert all(cells)
+    assert explained
+    assert "0.4999‡" in text
+    cells, explained, text = inverted(0.5)
+    assert not any(cells)
+    assert not explained
 
 
 def test_methods_that_share_a_classifier_share_a_row_and_are_named_below(tmp_path: Path) -> None:

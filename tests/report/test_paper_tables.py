@@ -134,6 +134,23 @@ def test_presets_have_sections_of_their_own() -> None:
     ]
 
 
+def test_options_of_seeds_have_columns_of_their_own() -> None:
+    options: list[dict[str, Any]] = [
+        {},
+        {"representation": "multi_scale", "head_epochs": 0},  # the same under other names
+        {"center_loss": 0.01, "head_epochs": 10},  # as in the paper
+        {"representation": "single_scale"},
+    ]
+    studies = [study("seeds", results_of("goen", 42, (0.9, 0.8, 1.0)), **o) for o in options]
+    columns = [name for name in paper_tables(studies)[2].columns if name.endswith(": mean")]
+    scale = "goen, preset short, budget full"
+    assert columns[1:] == [
+        f"{scale}, without CenterLoss: mean",
+        f"{scale}, with CenterLoss, head of up to 10 epochs: mean",
+        f"{scale}, without CenterLoss, single scale: mean",
+    ]
+
+
 def test_another_calibration_is_a_section_of_its_own() -> None:
     usual, other = (study("bench", results_of("goen", 42, (a, a, a))) for a in (0.9, 0.8))
     places = frozenset(("places", "noise"))

@@ -8,6 +8,7 @@ from typing import Annotated
 import tyro
 
 from goen.cli.options.score import GIVEN, Format, OutputOptions, ScoringGateOptions, WorkerOptions
+from goen.cli.options.standard_input import standard_input
 from goen.cli.options.types import several
 from goen.cli.output.console import note
 from goen.cli.output.scores import print_scores, print_sentence
@@ -71,9 +72,9 @@ def score_command(
     loaded = gate.open(gate.gate)
     if takes_tensors(loaded) and (output.copy_flagged or output.report):
         raise UsageError(f"--copy-flagged and --report are for images, not {loaded.inputs}.")
-    if "-" in paths and sys.stdin.isatty():
+    stdin = standard_input() if "-" in paths else None
+    if stdin is not None and stdin.isatty():
         note("reading paths from standard input, one per line, until Ctrl-D")
-    stdin = sys.stdin.buffer if "-" in paths else None
     shard_size = workers.images_per_shard(gate.batch_size)
     sources = Sources(paths, loaded, shard_size, workers.image_column, stdin, output.target)
     page = output.open_report(output.report, loaded, gate.gate) if output.report else None

@@ -4,15 +4,15 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
-from io import BufferedIOBase
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated
 
 import tyro
 from rich.live import Live
 from rich.text import Text
 
 from goen.cli.options.model import GateOptions
+from goen.cli.options.standard_input import standard_input
 from goen.cli.options.types import Device, OptionalCount, OptionalRate
 from goen.cli.output.chart import Chart
 from goen.cli.output.console import note, visible_line, warn
@@ -80,19 +80,20 @@ def watch_command(
     """
     if not 0 < every < 1e6:
         raise UsageError(f"--every is a number of seconds above 0, got {every}.")
-    if source != STDIN:
+    stdin = standard_input() if source == STDIN else None
+    if stdin is None:
         check_folder(source, out)
     loaded = options.open(gate)
     scorer = ShardScorer(loaded, ScoreSettings(device=device))
-    if source != STDIN:
+    if stdin is None:
         loaded.pixel_format  # noqa: B018  (a gate that takes no images is an error now)
     settings = MonitorSettings(alarm_probability, average_run_length, seed)
     with open_monitor_folder(out, loaded, gate, settings, restart=restart) as kept:
         _print_events(kept.opened)
         note(str(kept.monitor.guarantee))
         batches = (
-            read_rows(cast(BufferedIOBase, sys.stdin.buffer))
-            if source == STDIN
+            read_rows(stdin)
+            if stdin is not None
             else _scored(scorer, source, kept, None if once else every)
         )
         state = _follow(kept, batches, keep_going)

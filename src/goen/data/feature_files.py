@@ -17,6 +17,7 @@ from goen.batch import LABEL_NAMES
 from goen.errors import DataCorrupt, DataError, ExtraMissing, UsageError
 from goen.io.arrays import read_arrays
 from goen.io.files import check_free, whole_file
+from goen.io.limits import most_unpacked
 from goen.io.storage_errors import read_errors
 from goen.outputs import LinearClassifier, Outputs
 
@@ -269,15 +270,28 @@ def _read_parquet(file: Path) -> dict[str, NDArray[Any]]:
     except ImportError as error:
         raise ExtraMissing("Parquet needs pyarrow: pip install 'goen[parquet]'.") from error
     arrays: dict[str, NDArray[Any]] = {}
-    table = pq.read_table(file)
+    found = pq.read_metadata(file)
+    groups = (found.row_group(number) for number in range(found.num_row_groups))
+    values = sum(group.column(n).num_values for group in groups for n in range(found.num_columns))
+    _check_unpacked(file, 8 * values)
+    table = pq.read_table(file, read_dictionary=LABEL_NAMES)  # each name is held once
     for name in table.column_names:
         column = table[name].combine_chunks()
         if any(of(column.type) for of in (is_list, is_large_list, is_fixed_size_list)):
             rows = column.to_numpy(zero_copy_only=False)
             arrays[name] = np.stack(rows) if len(rows) else np.zeros((0, 0))
         elif name in LABEL_NAMES:
+            names = column.unique().to_pylist()
+            _check_unpacked(file, 4 * len(column) * max((len(str(n)) for n in names), default=0))
             arrays[name] = np.asarray(column.to_pylist())
     return arrays
+
+
+def _check_unpacked(file: Path, num_bytes: int) -> None:
+    """Raise a ``ValueError`` if arrays of so many bytes are more than the file explains."""
+    if num_bytes > most_unpacked(file):
+        size = file.stat().st_size
+        raise ValueError(f"arrays of {num_bytes:,} bytes are too large for a file of {size:,}")
 
 
 def _check(file: Path, arrays: Mapping[str, NDArray[Any]], labels: NDArray[Any] | None) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from goen.checks import check_choice, check_number
 from goen.detectors._bank import ROWS, Bank, NearestImages
 from goen.detectors._base import Detector
-from goen.errors import FitError, NotFittedError, UsageError
+from goen.errors import FitError, NotFittedError, UsageError, warn
 from goen.functional.cues import entropy
 from goen.functional.fusion import fuse
 from goen.functional.logits import energy_score
@@ -100,6 +100,10 @@ class GoenM(Detector):
         """The layers, under the name that all detectors have for it."""
         return self.layers if isinstance(self.layers, tuple) else None
 
+    @feature.setter
+    def feature(self, layers: Sequence[str]) -> None:
+        self.layers = _checked(layers, self.logit_cues)
+
     @property
     def reads_all_features(self) -> bool:  # type: ignore[override]
         """Unless it reads the last."""
@@ -113,6 +117,18 @@ class GoenM(Detector):
         """A fifth of the training images standardises the cues, and stays out of the bank."""
         order = torch.from_numpy(np.random.RandomState(0).permutation(len(outputs)))
         rest, chosen = order[len(order) // 5 :], order[: len(order) // 5]
+        lost = ""
+        if self.logit_cues:
+            lost = (
+                f" The classifier was trained on them: its {' and '.join(self.logit_cues)} is "
+                "lower and varies less there than on new images, so in the score it counts for "
+                "more than a layer."
+            )
+        warn(
+            f"GoenM was fitted without held-out images: {len(chosen)} of the {len(outputs)} "
+            f"training images standardise the cues and are left out of the bank.{lost} Give "
+            "held_out, the outputs of ID images that trained nothing."
+        )
         return outputs[rest], labels[rest], outputs[chosen]
 
     def _add(self, outputs: Outputs, labels: Tensor) -> None:

@@ -16,7 +16,7 @@ from goen.functional.logits import check_several_classes
 from goen.outputs import Outputs
 
 # What the least distance of a tail is moved to, as in libMR.
-_SHIFT = 1.0
+_SHIFT = 10_000.0
 # The scale of a class without a tail: every distance is small beside it, and its weight 0.
 _NEVER = 1e300
 
@@ -40,8 +40,9 @@ class OpenMax(Detector):
 
     Paper: Bendale and Boult 2016, "Towards Open Set Deep Networks", CVPR 2016, arXiv 1511.06233.
     Departs from the paper: the log-odds in place of the probability, a strictly increasing map of
-    it; Euclidean distances, as in OpenOOD. The Weibull distribution has its location one below the
-    least distance of the tail, as in libMR. A class with fewer than two correct training images, or
+    it; Euclidean distances, as in OpenOOD. The Weibull distribution has its location 10,000
+    below the least distance of the tail, as in libMR: so far away it is a Gumbel distribution, and
+    the scale of the logits does not matter. A class with fewer than two correct training images, or
     with equal distances, gives nothing to the unknown class.
 
     It fails with few training images per class, and where logits are negative: reducing a negative
@@ -51,7 +52,7 @@ class OpenMax(Detector):
         >>> logits = 4 * torch.eye(2).repeat(20, 1) + torch.arange(40)[:, None] / 40
         >>> openmax = OpenMax().fit(Outputs(logits, {}), torch.tensor([0, 1] * 20))
         >>> openmax.score(Outputs(torch.tensor([[4.5, 0.5], [4.5, 4.5]]), {})).round(decimals=2)
-        tensor([-3.4900,  5.8000], dtype=torch.float64)
+        tensor([-3.3200,  5.8000], dtype=torch.float64)
     """
 
     name: ClassVar[str] = "openmax"
@@ -108,8 +109,8 @@ class OpenMax(Detector):
         distance = torch.linalg.vector_norm(apart, dim=2) - self.least_[place] + _SHIFT
         ratio = distance.clamp_min(0) / self.scale_[place]
         beyond = -torch.expm1(-ratio.pow(self.shape_[place]))
-        weight = 1 - torch.arange(place.shape[1], device=wide.device) / self.alpha
-        given = largest * beyond * weight
+        ranks = torch.arange(place.shape[1], dtype=torch.float64, device=wide.device)
+        given = largest * beyond * (1 - ranks / place.shape[1])
         reduced = wide.scatter(1, place, largest - given)
         return given.sum(dim=1) - torch.logsumexp(reduced, dim=1)
 

@@ -21,6 +21,8 @@ from goen.features._calling import (
 from goen.features.pooling import Layout, find_channels
 from goen.features.preprocess import InputPreprocessing, Preprocessing, TappedInputs, prepare
 from goen.features.unwrapping import unwrap
+from goen.models.ensemble import LogitEnsemble
+from goen.models.flip_averaging import FlipAveraged
 from goen.models.placement import Example, evaluating, example_inputs, placement
 from goen.notebook import html_table
 
@@ -88,7 +90,9 @@ def list_layers(
     """The places where features can be taken, in the order in which they are ready.
 
     The model is run once on the example (images, a shape ``(C, H, W)``, or whatever it takes:
-    tensors, a tuple or a dict of them) in evaluation mode and left as it was found. With ``every``,
+    tensors, a tuple or a dict of them) in evaluation mode and left as it was found. Of a network of
+    goen's that averages over flips or over networks, the layers are those of one network. With
+    ``every``,
     all modules are listed that are called once and give a float tensor of 2 to 5 dimensions, the
     first of them the images. Else only those worth a look:
 
@@ -106,7 +110,7 @@ def list_layers(
         1      ReLU     (N, 8, 6, 6)      8      1
         2      Flatten  (N, 288)        288      1
     """
-    model = unwrap(model)
+    model = _one_pass(unwrap(model))
     calls, whole, x = _watch(model, example, preprocess, inputs)
     given = tuple(x.shape) if isinstance(x, Tensor) else ()
     if not every:
@@ -119,6 +123,13 @@ def list_layers(
         kind = type(call.module).__name__
         table.append(LayerInfo(call.name, kind, shape[1:], width, call.depth))
     return table
+
+
+def _one_pass(model: nn.Module) -> nn.Module:
+    """The network whose layers are called once: of the networks of an ensemble, the first."""
+    if isinstance(model, FlipAveraged):
+        return _one_pass(model.network)
+    return model.members[0] if isinstance(model, LogitEnsemble) else model
 
 
 def accepts_images(

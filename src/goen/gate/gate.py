@@ -23,7 +23,7 @@ from goen.gate.base import BaseGate
 from goen.gate.engine import choose_engine
 from goen.gate.export.onnx import write_onnx
 from goen.gate.fitting.features import GivenFeatures, fit_to_features
-from goen.gate.fitting.fit import fit_gate, gate_network, own_classes
+from goen.gate.fitting.fit import fit_gate, gate_network, own_classes, read_own_features
 from goen.gate.fitting.groups import Groups
 from goen.gate.fitting.sets import FitSets, open_paths
 from goen.gate.fitting.update import update_gate
@@ -146,9 +146,12 @@ class Gate(BaseGate):
         )
         with full_precision():
             kind = type(extractor.model)
+            network = gate_network(extractor, flip_averaging, sets.spec)
+            if extractor not in network.modules():
+                read_own_features(chosen, extractor.layers)
             return fit_gate(
                 cls,
-                gate_network(extractor, flip_averaging, sets.spec),
+                network,
                 chosen,
                 sets,
                 classes=names,

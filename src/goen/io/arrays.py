@@ -12,7 +12,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from goen.io.limits import TENSOR_BYTES
+from goen.io.limits import most_unpacked
 
 ARRAY_SUFFIXES = frozenset({".npy", ".npz"})
 _READ_AT_ONCE = 1 << 20
@@ -105,14 +105,16 @@ def _parsed(stream: IO[bytes], size: int) -> StoredArray:
 
 
 def read_arrays(
-    file: Path, names: Collection[str] | None = None, most: int = TENSOR_BYTES
+    file: Path, names: Collection[str] | None = None, most: int | None = None
 ) -> dict[str, NDArray[Any]]:
     """The arrays of an NPZ file by name: those of ``names`` that are there, or all.
 
     Raises:
-        ValueError: as ``open_array``, or more than ``most`` bytes together.
+        ValueError: as ``open_array``, or more than ``most`` bytes together; without it, more than
+            the size of the file explains.
     """
     found = {}
+    most = most_unpacked(file) if most is None else most
     with zipfile.ZipFile(file) as archive:
         for member in archive.infolist():
             name = member.filename.removesuffix(".npy")
@@ -122,6 +124,9 @@ def read_arrays(
                 array = _parsed(stream, member.file_size)
                 most -= array.num_bytes
                 if most < 0:
-                    raise ValueError(f"{name} is {array.dtype} of shape {array.shape}: too large")
+                    raise ValueError(
+                        f"{name} is {array.dtype} of shape {array.shape}: too large for a file of "
+                        f"{file.stat().st_size:,} bytes"
+                    )
                 found[name] = array.read()
     return found

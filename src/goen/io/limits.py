@@ -4,6 +4,8 @@ A gate or the folder of a run may come from anyone. Loading one takes time and m
 to its files, and the limits below bound the rest: what a few bytes could otherwise demand.
 """
 
+from pathlib import Path
+
 from goen.errors import UsageError
 
 JSON_BYTES = 1 << 23
@@ -23,6 +25,13 @@ ROW_BYTES = 1 << 20
 TENSOR_BYTES = 1 << 35
 """Of a file of tensors: more than the largest vision networks. It is read once for its checksum, at
 about a gigabyte per second."""
+
+UNPACKED_BYTES = 1 << 30
+"""Of the arrays in a compressed file, whatever its size. Zeros shrink to a thousandth."""
+
+UNPACKED_TIMES = 100
+"""And how many times the size of their file larger arrays may have. Features shrink to a half, or
+to a tenth if most are 0."""
 
 IMAGE_PIXELS = 1 << 22
 """Height times width of a gate's images: 2048 × 2048. Loading a gate passes two images of its size
@@ -47,6 +56,11 @@ NETWORK_WORK = 1 << 28
 
 MEMBERS = 16
 """Networks of an ensemble. Each is built before its weights are read."""
+
+
+def most_unpacked(file: Path) -> int:
+    """The bytes that the arrays in a compressed file may have together."""
+    return min(TENSOR_BYTES, max(UNPACKED_BYTES, UNPACKED_TIMES * file.stat().st_size))
 
 
 def check_image_size(height: int, width: int, network_width: int = 0, members: int = 1) -> None:

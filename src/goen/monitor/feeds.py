@@ -10,6 +10,7 @@ from typing import NamedTuple
 from goen.data.images.finding import find_images
 from goen.errors import UsageError, warn
 from goen.io.files import printable, printable_path
+from goen.io.limits import ROW_BYTES
 from goen.io.manifest import JsonObject
 from goen.monitor.journal import parse_row
 from goen.scoring.pipeline import DEFAULT_BATCH_SIZE
@@ -191,6 +192,11 @@ def read_rows(stream: BufferedIOBase) -> Iterator[list[JsonObject]]:
         ended = not part
         rest += part or b"\n"  # the last line may have no end
         if not ended and b"\n" not in part:
+            if len(rest) > ROW_BYTES:
+                raise UsageError(
+                    f"Line {number + 1} is not a row of goen score: it is longer than "
+                    f"{ROW_BYTES:,} bytes. Expected JSON lines."
+                )
             continue
         *lines, rest = rest.split(b"\n")
         batch: list[JsonObject] = []

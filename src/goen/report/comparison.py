@@ -1,7 +1,7 @@
 """Methods compared on the same images: the tables that studies share."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from goen.io.results import Result
@@ -75,6 +75,10 @@ _NETWORKS = (
 PAPER_SETS = ("svhn", "cifar100", "noise")
 _BOLD = (
     "Bold: the best of its column, if one row alone has it. ≈: several rows have the best number"
+)
+_INVERTED = (
+    "‡: below 0.5, the method ranks ID images above OOD images here. docs/methods/README.md says "
+    "for which networks a method is made."
 )
 
 
@@ -250,6 +254,8 @@ class Comparison(Study):
             )
             for title, names in (leading | apart).items()
         }
+        if any(cell.inverted for column in cells.values() for cell in column):
+            notes = (*notes, _INVERTED)
         return self.table(
             metric,
             about.title,
@@ -271,10 +277,12 @@ class Comparison(Study):
             return Cell()
         if len(there) == 1:
             [r] = there
-            seen = r.seen_in_calibration
-            return Cell(r.value, low=r.low, high=r.high, seen=seen, mark=self._tied(r))
+            number = Cell(r.value, low=r.low, high=r.high, mark=self._tied(r))
+        else:
+            number = Cell(fmean(r.value for r in there))
         seen = any(r.seen_in_calibration for r in there)
-        return Cell(fmean(r.value for r in there), seen=seen)
+        inverted = metric == "auroc" and number.value is not None and number.value < 0.5
+        return replace(number, seen=seen, inverted=inverted)
 
     def _tied(self, result: Result) -> Mark:
         test = self.by_key.get((result.method, result.dataset, "p_against_best"))

@@ -22,6 +22,7 @@ from goen.report.figures.style import (
     canvas,
     draw_epochs,
     goen_style,
+    in_legend,
     label_rows,
     wrap_labels,
 )
@@ -208,7 +209,7 @@ def five_panels(panels: Sequence[Panel]) -> Figure:
 def _draw_legend(ax: Axes, title: str, of: Axes, top: float) -> float:
     """The legend of one panel in an empty cell, from this height down; where it ends."""
     handles, names = of.get_legend_handles_labels()
-    labels, _ = wrap_labels(names)
+    labels = [*map(in_legend, wrap_labels(names)[0])]
     legend = Legend(
         ax,
         handles,

@@ -141,16 +141,21 @@ def paper_tables(studies: Iterable[Study]) -> list[Table]:
 def _scale(summary: Summary) -> str:
     """The settings that decide which numbers may stand side by side."""
     preset = "cpu" if summary.config.get("preset") == "auto" else summary.config.get("preset")
-    center_loss = ""
-    if summary.study == "seeds":  # Table 3 is of the paper's default, which has it
-        center_loss = f", {'with' if summary.config.get('center_loss') else 'without'} CenterLoss"
+    of_run = ""
+    if summary.study == "seeds":  # Table 3 is of the paper's default: CenterLoss, two scales
+        of_run = f", {'with' if summary.config.get('center_loss') else 'without'} CenterLoss"
+        representation = str(summary.config.get("representation", "preset"))
+        if representation not in ("preset", "multi_scale"):
+            of_run += f", {representation.replace('_', ' ')}"
+        if epochs := summary.config.get("head_epochs"):
+            of_run += f", head of up to {epochs} epochs"
     precision = summary.config.get("precision", "auto")  # an earlier goen did not have it
     named = "" if precision == "auto" else f", {precision}"
     others = ""
     if summary.calibration_ood not in (frozenset(), frozenset(PAPERS_CALIBRATION["cifar10"])):
         others = f", calibrated with {' and '.join(sorted(summary.calibration_ood))}"
     budget = summary.config.get("budget")
-    return f"goen, preset {preset}, budget {budget}{named}{center_loss}{others}"
+    return f"goen, preset {preset}, budget {budget}{named}{of_run}{others}"
 
 
 @dataclass

@@ -25,6 +25,7 @@ class Cell:
         mark: best of its column; or tied: it shows the same number as another best one, or is not
             significantly worse than the best.
         seen: images of this kind calibrated the method.
+        inverted: it is an AUROC below 0.5: the method ranks the wrong way round.
         text: instead of a number.
     """
 
@@ -35,6 +36,7 @@ class Cell:
     high: float | None = None
     mark: Mark = ""
     seen: bool = False
+    inverted: bool = False
     text: str = ""
 
     @property

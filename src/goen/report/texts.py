@@ -29,6 +29,7 @@ _LATEX = {character: f"\\{character}" for character in "&%_#${}"} | {
     "\\": r"\textbackslash{}",
     "≈": r"$\approx$",
     "†": r"$^\dagger$",
+    "‡": r"$^\ddagger$",
     "±": r"$\pm$",
 }
 

@@ -108,7 +108,7 @@ def fit_probe(
     features, others = (
         _features(reader, images, feature, batch_size) for images in (used, validation)
     )
-    fitted = _fit(features, used.labels, others, validation.labels)
+    fitted = fit_logistic_regression(features, used.labels, others, validation.labels)
     _replace_classifier(model, layer, fitted)
     network = FeatureExtractor(
         model, layers or (feature,), preprocess=reader.preprocess, tokens=tokens, example=example
@@ -205,7 +205,7 @@ def _features(network: FeatureExtractor, images: ImageSet, name: str, batch_size
 
 
 @dataclass(frozen=True)
-class _Fitted:
+class LogisticClassifier:
     """Logistic regression on features as they are: ``(C, D)``, ``(C,)``; see ``Probe``."""
 
     weight: Tensor
@@ -215,7 +215,17 @@ class _Fitted:
     accuracy: float
 
 
-def _fit(train: Floats, labels: Integers, validation: Floats, truth: Integers) -> _Fitted:
+def fit_logistic_regression(
+    train: Floats, labels: Integers, validation: Floats, truth: Integers
+) -> LogisticClassifier:
+    """The linear classifier of ``fit_probe`` on features ``(N, D)``.
+
+    Args:
+        train: features.
+        labels: their classes, all of ``0 .. C - 1``.
+        validation: features that choose the strength of the penalty.
+        truth: their classes.
+    """
     mean = train.mean(axis=0, dtype=np.float64)
     scale = train.std(axis=0, dtype=np.float64)
     scale[scale <= 1e-12 * np.abs(mean)] = 1.0  # the same for every image: no information
@@ -235,7 +245,7 @@ def _fit(train: Floats, labels: Integers, validation: Floats, truth: Integers) -
         weight, bias = np.concatenate([-weight, weight]) / 2, np.concatenate([-bias, bias]) / 2
     weight = weight.astype(np.float64) / scale
     accuracy = float((regression.predict(other) == truth).mean())
-    return _Fitted(
+    return LogisticClassifier(
         torch.from_numpy(weight), torch.from_numpy(bias - weight @ mean), strength, losses, accuracy
     )
 
@@ -258,7 +268,7 @@ def _log_loss(regression: LogisticRegression, features: Floats, truth: Integers)
     return float(-logs[np.arange(len(truth)), truth].mean(dtype=np.float64))
 
 
-def _replace_classifier(model: nn.Module, name: str, fitted: _Fitted) -> None:
+def _replace_classifier(model: nn.Module, name: str, fitted: LogisticClassifier) -> None:
     """Put a layer with these weights where the model has its classifier."""
     old = model.get_submodule(name)
     classes, width = fitted.weight.shape

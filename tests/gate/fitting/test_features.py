@@ -241,6 +241,7 @@ def test_calibration_outputs_keep_their_labels() -> None:
         (X, LABELS - 1, HELD_OUT, r"Labels lie in 0 \.\. 3 for 4 classes, got -1 \.\. 3"),
         (X, LABELS + 2_000_000_000, HELD_OUT, r"number the classes from 0; got 2,000,000,004"),
         (X[:, :0], LABELS, HELD_OUT[:, :0], r"train: features should be .* got \(1000, 0\)"),
+        (X[:0], LABELS[:0], HELD_OUT, "train: there are no rows"),
         ({}, LABELS, HELD_OUT, "got a dict"),
         ("x.npy", LABELS, HELD_OUT, "got a str"),
         ({"logits": X}, LABELS, HELD_OUT, "Features have names"),

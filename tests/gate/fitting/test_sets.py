@@ -100,3 +100,11 @@ def test_training_images_may_be_missing_where_nothing_is_learnt() -> None:
     assert [*opened(Energy(), train=None).streams] == ["held_out"]
     with pytest.raises(UsageError, match="learns from training images: give train"):
         opened(GoenM(), train=None)
+
+
+def test_groups_are_split_as_so_many_images_are() -> None:
+    groups = np.repeat(np.arange(100), 2)
+    chosen, left = split_held_out(200, 0.6, 0.05, groups)
+    alone, others = split_held_out(100, 0.6, 0.05)
+    assert {*groups[chosen].tolist()} == {*alone.tolist()}
+    assert {*groups[left].tolist()} == {*others.tolist()}

@@ -1,13 +1,21 @@
 """What all figures share: colours that follow the reader's scheme."""
 
+import ast
+from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 from typing import Literal
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
 from goen.escaping import drawable
+from goen.report.figures import style
+from goen.report.figures.geometry import measure_by_epoch
+from goen.report.figures.run import feature_map
+from goen.report.figures.scores import roc_curves
 from goen.report.figures.style import (
     FAINT,
     GREY,
@@ -22,6 +30,9 @@ from goen.report.figures.style import (
     log_axis,
     marker,
 )
+from goen.report.figures.watch import e_value_lines
+
+FIGURES = Path(style.__file__).parent
 
 
 @goen_style
@@ -105,3 +116,46 @@ def test_a_logarithmic_axis_has_plain_numbers(name: Literal["x", "y"]) -> None:
     [ax] = logarithmic().axes
     assert ax.get_xscale() == ("log" if name == "x" else "linear")
     assert ax.get_yscale() == ("log" if name == "y" else "linear")
+
+
+# -- names that begin with _ ---------------------------------------------------------------------
+
+
+def labels_of_series(source: str) -> list[str]:
+    """What is given as ``label=`` in calls, other than plain texts."""
+    calls = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
+    words = (word for call in calls for word in call.keywords if word.arg == "label")
+    return [ast.unparse(w.value) for w in words if not isinstance(w.value, ast.Constant)]
+
+
+@pytest.mark.parametrize("path", sorted(FIGURES.glob("*.py")), ids=lambda path: path.name)
+def test_every_name_in_a_legend_may_begin_with_an_underscore(path: Path) -> None:
+    for label in labels_of_series(path.read_text("utf-8")):
+        assert label.startswith("in_legend(") or label == "label", f"{path.name}: label={label}"
+    assert labels_of_series("ax.plot(x, label=name, c='k')\nax.plot(label='all')") == ["name"]
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda names: e_value_lines(
+            {name: np.array([0.0, 1.0]) for name in names}, 4.6, None, None
+        ),
+        lambda names: feature_map(
+            {name: np.zeros((2, 2)) for name in names}, np.zeros((0, 2)), (), np.array([0.5, 0.2])
+        ),
+        lambda names: measure_by_epoch("x", {name: [(1, 0.5), (2, 0.6)] for name in names}),
+        lambda names: roc_curves(
+            "x",
+            {name: name for name in names},
+            {name: np.array([0.0, 1.0]) for name in names},
+            {name: np.array([0.5, 2.0]) for name in names},
+            (0.1, 0.5),
+        ),
+    ],
+)
+def test_such_names_are_drawn(draw: Callable[[list[str]], Figure]) -> None:
+    figure = draw(["_mine", "other"])
+    (legend,) = figure.legends
+    texts = [text.get_text() for text in legend.get_texts()]
+    assert texts[:2] == ["_mine", "other"]  # the mark before it is gone

@@ -124,6 +124,23 @@ def test_the_first_sentence_says_which_sets_are_of_a_kind_used_in_calibration(
     assert first.endswith(str(text_of("run.html", "calibrated_with", used=used, unseen=unseen)))
 
 
+def test_the_score_of_the_gate_stands_in_the_summary_and_the_others_after_it(folder: Path) -> None:
+    text = (folder / "report.html").read_text("utf-8")
+    drawn = re.findall(
+        r"Histograms of the score (.*?) of test \(ID\), [^\"]*?(, with the|\.)", text
+    )
+    titles = [method.title for method in METHODS.values() if f"score {method.title} of" in text]
+    assert {title for title, _ in drawn} == {*titles}
+    assert [title for title, end in drawn if end != "."] == titles[-1:]
+
+
+def test_what_depends_on_the_prevalence_and_a_single_set_are_not_averaged(folder: Path) -> None:
+    found = tables(folder / "report.html")
+    for metric, averaged in (("auroc", folder.name != "run"), ("aupr_out", False)):
+        columns = {column for _, _, column in found[metric].cells()}
+        assert ("mean unseen" in columns) == averaged
+
+
 def test_the_prevalence_stands_beside_precision(folder: Path) -> None:
     assert re.search(
         r"Precision-recall curves on noise, of which 38\.5% are OOD", page_text(folder)

@@ -87,7 +87,7 @@ def _drawn(places: Floats, painted: Floats, ground: Floats, side: int) -> Tensor
     low, high = np.percentile(places, (1, 99), axis=0)
     scaled = (places - low) / np.maximum(high - low, 1e-9) * side
     inside = ((scaled >= 0) & (scaled < side)).all(2)
-    pixel = scaled.astype(np.int64).clip(0, side - 1)
+    pixel = scaled.astype(np.int64)
     index = (np.arange(count) * side + pixel[:, :, 1]) * side + pixel[:, :, 0]
     index, size = index[inside], count * side * side
     hits = np.bincount(index, minlength=size).astype(float)

@@ -47,6 +47,8 @@ def fit_to_features(
     """A gate for these features; see ``Gate.fit_outputs``."""
     training = _checked("train", as_features(given.train))
     numbers = _labels(training, given.labels, classes)
+    if not len(numbers):
+        raise UsageError("train: there are no rows to fit a gate to.")
     train = as_stream((training, numbers), "train", batch_size, "tensors")
     network = _network(given.train, training, numbers, classes)
     known = [*network.widths, *([LOGITS] if network.has_logits else [])]

@@ -204,7 +204,8 @@ def _warn_of_accuracy(
 def gate_network(extractor: FeatureExtractor, flip_averaging: bool, spec: InputSpec) -> nn.Module:
     """The network of the gate: goen's own as it is, any other in its feature extractor.
 
-    goen's own network outputs its features itself, and its gate can be loaded without a model.
+    goen's own network outputs its features itself, and its gate can be loaded without a model; see
+    ``read_own_features``.
     """
     if flip_averaging and not isinstance(spec, ImageInputs):
         raise UsageError(f"Only images can be averaged over flips; the inputs are {spec}.")
@@ -217,10 +218,31 @@ def gate_network(extractor: FeatureExtractor, flip_averaging: bool, spec: InputS
         and extractor.logits is None
         and extractor.inputs == "images"
         and placement(model)[1] is torch.float32
-        and {*extractor.layers} <= {scale.name for scale in model.scales}
+        and {*own_features(extractor.layers)} <= own_names(model)
     ):
         network = model
     return FlipAveraged(network) if flip_averaging else network
+
+
+def own_names(network: Backbone) -> set[str]:
+    """The features of goen's own network that are layers of it, by the names that it gives them."""
+    z = () if network.projection is None else ("z",)
+    return {*(scale.name for scale in network.scales), *z}
+
+
+def own_features(layers: Sequence[str]) -> tuple[str, ...]:
+    """What goen's own network calls the features of these layers."""
+    return tuple("z" if layer == "projection" else layer for layer in layers)
+
+
+def read_own_features(detector: Detector, layers: Sequence[str]) -> None:
+    """Let a detector that was given no feature read those of the layers that were chosen.
+
+    goen's own network outputs more than these.
+    """
+    if getattr(detector, "feature", ()) is None and not detector.needs_classifier:
+        chosen = own_features(layers)
+        detector.feature = chosen if detector.reads_all_features else chosen[-1]  # type: ignore[attr-defined]
 
 
 def name_classes(given: Sequence[str], count: int) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from goen.report.figures.style import (
     ORANGE,
     PALE,
     goen_style,
+    in_legend,
     label_rows,
     line_style,
     marker,
@@ -59,7 +60,9 @@ def forest(
     used = sorted({kind for _, kind, _ in methods})
     if len(used) > 1:
         entries = [
-            Line2D([], [], marker=marker(number), label=kinds[number], **line_style(number))
+            Line2D(
+                [], [], marker=marker(number), label=in_legend(kinds[number]), **line_style(number)
+            )
             for number in used
         ]
         for entry in entries:
@@ -116,7 +119,7 @@ def roc_by_kind(title: str, methods: Sequence[Scored]) -> Figure:
         alarms, found = roc(method.id, method.ood)
         if method.legend:
             style = line_style(method.kind)
-            label = "\n".join(legends[method.legend])
+            label = in_legend("\n".join(legends[method.legend]))
             ax.plot(alarms, found, label=label, linewidth=2, zorder=3, **style)
         else:
             ax.plot(alarms, found, color=PALE, linewidth=0.7)

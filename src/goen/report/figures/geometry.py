@@ -10,6 +10,7 @@ from goen.report.figures.style import (
     GREY,
     draw_epochs,
     goen_style,
+    in_legend,
     label_rows,
     log_axis,
     single_axes,
@@ -43,7 +44,7 @@ def measure_bars(title: str, by_variant: Mapping[str, Mapping[str, float]]) -> F
             text = " n/a" if math.isnan(value) else text
             start = min(finite, default=0.0) if ax.get_xscale() == "log" else 0.0
             shown = value if math.isfinite(value) else start
-            label = feature if place == 0 else None
+            label = in_legend(feature) if place == 0 else None
             colour, hatch = COLOURS[number % len(COLOURS)], _HATCHES[number % len(_HATCHES)]
             bar = ax.barh(at, shown, thick * 0.9, edgecolor="white", color=colour, label=label)
             bar[0].set_hatch(hatch)

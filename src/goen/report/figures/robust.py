@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from goen.escaping import drawable
-from goen.report.figures.style import WIDTH, goen_style, line_style, marker, single_axes
+from goen.report.figures.style import WIDTH, goen_style, in_legend, line_style, marker, single_axes
 
 # The number of methods whose boxes need more than a phone's width.
 CROWDED = 4
@@ -33,7 +33,7 @@ def severity_boxes(title: str, methods: Mapping[str, BySeverity]) -> Figure:
         style = line_style(number)
         places = [s + (number - (len(methods) - 1) / 2) * step for s in values]
         means = [float(np.mean(values[s])) for s in values]
-        ax.plot(places, means, marker=marker(number), markersize=4, label=name, **style)
+        ax.plot(places, means, marker=marker(number), markersize=4, label=in_legend(name), **style)
         boxed = [(p, values[s]) for p, s in zip(places, values, strict=True) if len(values[s]) > 1]
         if boxed:
             parts = ax.boxplot(

@@ -17,6 +17,7 @@ from goen.report.figures.style import (
     canvas,
     epoch_axis,
     goen_style,
+    in_legend,
     line_style,
     log_axis,
     marker,
@@ -77,7 +78,7 @@ def ood_reliability(by_set: Mapping[str, Bins]) -> Figure:
             sizes,
             color=style["color"],
             marker=marker(number),
-            label=name,
+            label=in_legend(name),
             clip_on=False,
             zorder=3,
         )
@@ -115,7 +116,7 @@ def feature_map(
             marker=marker(number),
             alpha=0.55,
             linewidths=0,
-            label=name,
+            label=in_legend(name),
             rasterized=True,  # thousands of points are smaller as pixels than as shapes
         )
     for name, (x, y) in zip(classes, means, strict=True):

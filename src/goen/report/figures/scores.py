@@ -18,6 +18,7 @@ from goen.report.figures.style import (
     ORANGE,
     canvas,
     goen_style,
+    in_legend,
     line_style,
     single_axes,
 )
@@ -138,7 +139,7 @@ def roc_curves(
     figure, ax = single_axes(4.3)
     for number, (method, label) in enumerate(labels.items()):
         curve = roc(id_scores[method], ood_scores[method])
-        ax.plot(*curve, label=label, linewidth=1.8, **line_style(number))
+        ax.plot(*curve, label=in_legend(label), linewidth=1.8, **line_style(number))
     ax.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--")
     ax.plot(*gate, "o", color=INK, markersize=7, label="the gate's threshold", clip_on=False)
     ax.set(xlabel="share of ID flagged", ylabel="share of OOD flagged", title=f"ROC: {name}")
@@ -155,7 +156,7 @@ def precision_recall_curves(
     figure, ax = single_axes(4.3)
     for number, (method, label) in enumerate(labels.items()):
         curve = precision_recall(id_scores[method], ood_scores[method])
-        ax.plot(*curve, label=label, linewidth=1.8, **line_style(number))
+        ax.plot(*curve, label=in_legend(label), linewidth=1.8, **line_style(number))
     first = next(iter(labels))
     prevalence = prevalence_of(id_scores[first], ood_scores[first])
     ax.axhline(prevalence, color=GREY, linewidth=1, linestyle="--")

@@ -65,6 +65,7 @@ _NO_DATES: dict[str, dict[str, None]] = {
     "png": {"Software": None},
     "pdf": {"CreationDate": None},
 }
+_MARK = "\u200b"
 P = ParamSpec("P")
 
 
@@ -87,7 +88,7 @@ def goen_style(draw: Callable[P, Figure]) -> Callable[P, Figure]:
 
 def _lines(text: str) -> str:
     """The text without what has no glyph; its lines stay."""
-    return "\n".join(drawable(line) for line in text.split("\n"))
+    return "\n".join(drawable(line) for line in _unmarked(text).split("\n"))
 
 
 def canvas(height: float, width: float = WIDTH) -> Figure:
@@ -144,6 +145,22 @@ def follow_colour_scheme(svg: bytes) -> bytes:
     return svg.replace(b"</metadata>", b"</metadata>" + style.encode(), 1)
 
 
+def in_legend(name: str) -> str:
+    """The name as the label of a series: Matplotlib leaves names that begin with ``_`` out.
+
+    Such a name gets a mark before it, which ``goen_style`` takes away when the legend is made.
+
+    Example:
+        >>> in_legend("knn"), in_legend("_mine").endswith("_mine")
+        ('knn', True)
+    """
+    return f"{_MARK}{name}" if name.startswith("_") else name
+
+
+def _unmarked(label: str) -> str:
+    return label.removeprefix(_MARK) if label.startswith(f"{_MARK}_") else label
+
+
 def wrap_labels(labels: Sequence[str]) -> tuple[list[str], float]:
     """The labels broken into short lines, and the height of a row in inches.
 
@@ -151,7 +168,7 @@ def wrap_labels(labels: Sequence[str]) -> tuple[list[str], float]:
         >>> wrap_labels(["KNN", "concatenation as in the figure, with CenterLoss"])
         (['KNN', 'concatenation as in the\\nfigure, with CenterLoss'], 0.34)
     """
-    plain = [drawable(label) for label in labels]
+    plain = [drawable(_unmarked(label)) for label in labels]
     lines = [textwrap.wrap(label, 26, max_lines=3, placeholder=" …") or [""] for label in plain]
     most = max(map(len, lines), default=1)
     return ["\n".join(parts) for parts in lines], max(0.27, 0.17 * most)
@@ -186,6 +203,6 @@ def draw_epochs(
     """A line per name through its (epoch, value) pairs; markers where there are few."""
     for number, (name, line) in enumerate(lines.items()):
         epochs, values = zip(*line, strict=True)
-        few = marker(number) if len(epochs) < 30 else None
-        ax.plot(epochs, values, marker=few, markersize=4, label=name, **line_style(number, colours))
+        few, style = marker(number) if len(epochs) < 30 else None, line_style(number, colours)
+        ax.plot(epochs, values, marker=few, markersize=4, label=in_legend(name), **style)
     epoch_axis(ax)

@@ -17,6 +17,7 @@ from goen.report.figures.style import (
     RED,
     canvas,
     goen_style,
+    in_legend,
     line_style,
     single_axes,
 )
@@ -55,7 +56,7 @@ def e_value_lines(
     for number, (name, values) in enumerate(log_e_value.items()):
         images, thinned = _thinned(values)
         shown = np.clip(thinned, lowest, highest)
-        ax.plot(images, shown, label=name, linewidth=1.4, **line_style(number))
+        ax.plot(images, shown, label=in_legend(name), linewidth=1.4, **line_style(number))
     ax.set_ylim(lowest - 0.5, max(1.25 * alarm_line, highest) + 0.3)
     ax.axhline(alarm_line, color=INK, linewidth=1.2)
     ax.annotate("alarm", (1, alarm_line), (-2, 3), xycoords=("axes fraction", "data"),
