@@ -70,6 +70,8 @@ def test_every_number_has_its_origin(finished: tuple[Path, Protocol, list[Result
         expected = {
             "temperature_scaling": [calibration],
             "kl_matching": [calibration],
+            "adascale": [calibration],
+            "adascale_l": [calibration],
             "goen": with_ood,
             "goen_m_plain": [calibration],
             "goen_m": [calibration],

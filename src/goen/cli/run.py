@@ -1,6 +1,7 @@
 """``goen run``: train a classifier, fit and evaluate its gate, write a report."""
 
 from functools import partial
+from shlex import quote
 from typing import Annotated
 
 import tyro
@@ -39,6 +40,6 @@ def run_command(
             print_table(table)
     numbers = {(r.dataset, r.metric): r.value for r in report.results}
     print(f"accuracy on test images: {numbers['test', 'accuracy']:.2%}\n")
-    print(f"gate:   {folder / 'gate'}   (goen score IMAGES --gate {folder})")
+    print(f"gate:   {folder / 'gate'}   (goen score IMAGES --gate {quote(str(folder))})")
     print(f"report: {report.path.resolve()}")
     return 0

@@ -334,7 +334,7 @@ class Detector(ABC):
     def feature_names(self, outputs: Outputs) -> tuple[str, ...]:
         """The features that it reads of these outputs."""
         if self.widths_ is not None:
-            return self.features
+            return tuple(self.widths_)
         if self.needs_classifier:
             return (check_classifier(outputs).feature,)
         wanted: str | Sequence[str] | None = getattr(self, "feature", ())

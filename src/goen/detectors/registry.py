@@ -5,6 +5,7 @@ from functools import partial
 
 from goen.detectors._bank import NearestImages
 from goen.detectors._base import Detector
+from goen.detectors.adascale import AdaSCALE
 from goen.detectors.ash import ASH
 from goen.detectors.best import Best
 from goen.detectors.class_mixture import ClassMixture
@@ -24,6 +25,7 @@ from goen.detectors.mahalanobis import Mahalanobis
 from goen.detectors.masf import MaSF
 from goen.detectors.max_logit import MaxLogit
 from goen.detectors.max_softmax import MaxSoftmax
+from goen.detectors.mcm import MCM
 from goen.detectors.multilayer_mahalanobis import MultilayerMahalanobis
 from goen.detectors.nci import NCI
 from goen.detectors.neco import NECO
@@ -56,12 +58,14 @@ __all__ = [
     "GEN",
     "KNN",
     "LTS",
+    "MCM",
     "NCI",
     "NECO",
     "ODIN",
     "SCALE",
     "SHE",
     "VRA",
+    "AdaSCALE",
     "Best",
     "ClassMixture",
     "Detector",
@@ -95,6 +99,8 @@ __all__ = [
 ]
 
 DETECTORS: Mapping[str, Callable[[], Detector]] = {
+    "adascale": AdaSCALE,
+    "adascale_l": partial(AdaSCALE, scaled="logits"),
     "ash": ASH,
     "ash_b": partial(ASH, treatment="binarise"),
     "ash_p": partial(ASH, treatment="prune"),
@@ -110,6 +116,7 @@ DETECTORS: Mapping[str, Callable[[], Detector]] = {
     "goen_m": GoenM,
     "goen_m_last": partial(GoenM, layers="last"),
     "gradnorm": GradNorm,
+    "i_odin": partial(ODIN, one_value=True),
     "kl_matching": KLMatching,
     "knn": KNN,
     "lts": LTS,
@@ -118,6 +125,7 @@ DETECTORS: Mapping[str, Callable[[], Detector]] = {
     "masf": MaSF,
     "max_logit": MaxLogit,
     "max_softmax": MaxSoftmax,
+    "mcm": MCM,
     "mm_pp": MultilayerMahalanobis,
     "nci": NCI,
     "neco": NECO,

@@ -48,8 +48,10 @@ def fit_summary(gate: BaseGate, files: Sequence[Path] = ()) -> str:
         lines.append(f"  accuracy           {', '.join(accuracies)}")
     lines += [
         "",
-        f"  false-alarm rate   {gate.false_alarm_rate:g} guaranteed, {mean:.4f} expected, "
-        f"{low:.4f} to {high:.4f} for this gate with 90 % probability",
+        f"  false-alarm rate   at most {gate.false_alarm_rate:g} guaranteed: the probability that "
+        "a new ID image is flagged",
+        f"  this gate's rate   {mean:.4f} expected; between {low:.4f} and {high:.4f} with 90 % "
+        "probability, for these held-out images",
         f"  threshold          {gate.threshold:.4f}, from {len(gate.held_out)} held-out "
         f"{inputs}{groups}",
         "",

@@ -118,6 +118,8 @@ def _summary(run: RunFolder, gate: Manifest) -> list[PageBlock]:
     shares = {"test (ID)": run.number("gate", "test", "false_alarm_rate")}
     flagged = {name: run.number("gate", name, "flagged") for name in run.sets}
     used = [n for n in run.sets if run.by_key["gate", n, "flagged"].seen_in_calibration]
+    if run.summary.config.get("detector") in run.summary.uses_ood:
+        used += sorted(run.summary.calibration_ood.difference(used))
     lead = _text(
         "lead",
         classes=len(gate.texts("classes")),
