@@ -25,6 +25,7 @@ def test_public_names() -> None:
         "Protocol",
         "Scorer",
         "__version__",
+        "bench",
         "data",
         "detectors",
         "errors",

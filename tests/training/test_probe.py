@@ -11,6 +11,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 import goen
+from goen.cli.options.model import GateOptions
 from goen.data import ImageSet
 from goen.errors import ArtifactError, FitError, LeakError, UsageError
 from goen.features.loaded_model import LoadedModel
@@ -19,6 +20,7 @@ from goen.models.seeding import seeded
 from goen.outputs import check_classifier
 from goen.training import probe
 from goen.training.probe import STRENGTHS, fit_probe
+from tests.features import tiny_models
 
 
 def images(count: int, seed: int, classes: int = 3, side: int = 12) -> ImageSet:
@@ -106,21 +108,26 @@ def test_of_many_images_every_class_is_drawn_alike(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    ("side", "size", "expected"),
-    [
-        (32, None, 160),
-        (64, None, 160),
-        (96, None, 192),
-        (112, None, 224),
-        (300, None, 224),
-        (32, 64, 64),
-    ],
+    ("side", "expected"), [(32, 160), (64, 160), (96, 192), (112, 224), (300, 224)]
 )
-def test_small_images_are_not_enlarged_more_than_they_need(
-    side: int, size: int | None, expected: int
-) -> None:
+def test_small_images_are_not_enlarged_more_than_they_need(side: int, expected: int) -> None:
     own = goen.Preprocess((0.5,), (0.5,), 224)
-    assert probe._resized(own, side, size) == replace(own, size=expected)
+    assert probe._resized(own, side) == replace(own, size=expected)
+
+
+@pytest.mark.xdist_group("transformers")
+def test_a_classifier_of_the_class_token_is_replaced(tmp_path: Path) -> None:
+    folder = tiny_models.saved("image", tmp_path / "vit")
+    train, validation, held_out = (images(30, seed, classes=2) for seed in (1, 2, 3))
+    found = fit_probe(f"hf:{folder}", train, validation)
+    assert found.network.tokens == "class"
+    assert found.network.preprocess == tiny_models.KINDS["image"].preprocess  # no other size
+    gate = goen.Gate.fit(found.network, train, held_out, detector="energy")
+    gate.save(tmp_path / "gate")
+    # Its two classes are not the classes that the folder's config has.
+    again = GateOptions(model=f"hf:{folder}").open(str(tmp_path / "gate"))
+    assert len(again.classes) == 2 != len(tiny_models.CLASSES)
+    assert np.allclose(again.predict(validation).score, gate.predict(validation).score, atol=1e-5)
 
 
 def test_a_gate_with_a_known_architecture_needs_no_model(tmp_path: Path) -> None:

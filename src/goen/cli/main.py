@@ -34,6 +34,7 @@ COMMANDS = {
     "report": "write the report, tables and figures of a finished run",
     "fit": "fit a gate to your own classifier, at a false-alarm rate you choose",
     "extract": "write the features of a dataset to a file that goen fit --features takes",
+    "evaluate": "measure a gate on ID and OOD images that it was not fitted with",
     "score": "classify and score image files: a table, JSON lines, CSV or Parquet",
     "serve": "serve a gate over HTTP: a page, /score, the Open Inference Protocol, metrics",
     "watch": "follow images and raise an alarm when they have changed, with a guarantee",

@@ -28,14 +28,16 @@ from goen.models.flip_averaging import FlipAveraged
 from goen.outputs import Outputs
 from goen.studies.evaluate import GateEvaluation, evaluate_gate, summary_of
 from goen.studies.experiment import AS_PRESET, Experiment, FittedMethod
-from goen.studies.methods import METHODS, Method, check_calibration, labels_of
+from goen.studies.methods import (
+    METHODS,
+    Method,
+    can_be_in_a_gate,
+    check_calibration,
+    labels_of,
+)
 from goen.studies.networks import write_epochs
 from goen.studies.presets import Budget, Preset, choose_preset
 from goen.training.precision import PrecisionChoice
-
-# Of methods that can score the network that the preset trains, in a gate.
-_NETWORKS = ("standard", "goen")
-_FORWARD_MODES = ("plain", "perturbed", "flip_averaged")
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ class RunConfig:
         check_number("head_epochs", self.head_epochs, whole=True, at_least=0)
         check_choice("detector", self.detector, METHODS)
         method = METHODS[self.detector]
-        if method.network not in _NETWORKS or method.forward_mode not in _FORWARD_MODES:
+        if not can_be_in_a_gate(method):
             raise UsageError(
                 f"goen run makes a gate of the preset's network, and {method.title} has a network "
                 "of its own, which goen bench trains. Choose another detector, such as goen_m or "

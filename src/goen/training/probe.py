@@ -21,6 +21,7 @@ from goen.features.loading import as_loaded, is_library_model, load_model
 from goen.features.package_networks import PRETRAINED
 from goen.features.pooling import Tokens
 from goen.features.preprocess import Preprocess
+from goen.models.efficientnet_lite import EfficientNetLite
 
 BACKBONE = "efficientnet-lite0"
 """The network of ``fit_probe`` unless another is named."""
@@ -67,7 +68,7 @@ def fit_probe(
     *,
     layers: Sequence[str] | None = None,
     size: int | None = None,
-    tokens: Tokens = "mean",
+    tokens: Tokens | None = None,
     batch_size: int = BATCH_SIZE,
     device: torch.device | str = "cpu",
 ) -> Probe:
@@ -86,9 +87,11 @@ def fit_probe(
         validation: others of the same classes. They choose the penalty, so they cannot set the
             threshold of a gate: in a ``Protocol`` they are ``calibration_id``.
         layers: whose features the network gives; by default the one that the classifier reads.
-        size: of the images in the network. By default the size that it was trained with; for images
-            of less than half of that, twice their own, but at least 160 pixels.
-        tokens: of transformers: ``mean`` of all tokens, or the first (``class``).
+        size: of the images in the network. By default the size that it was trained with; in a
+            network of ``PACKAGE_NETWORKS``, which takes any size, images of less than half of that
+            are enlarged to twice their own, but at least 160 pixels.
+        tokens: of transformers: ``mean`` of all tokens, or the first (``class``); by default the
+            one that the network's own classifier reads.
         batch_size: images per forward pass.
         device: where the network runs and stays.
 
@@ -102,8 +105,7 @@ def fit_probe(
     loaded = _opened(backbone)
     model = copy.deepcopy(loaded.model).to(device).eval().requires_grad_(False)
     example = torch.from_numpy(train.read(slice(0, 2))).to(device)
-    reader = _reader(replace(loaded, model=model), example, size, tokens)
-    layer, feature = _classifier(reader, loaded.name)
+    reader, layer, feature = _reader(replace(loaded, model=model), example, size, tokens)
     used = train.take(_drawn(train.labels, MOST_IMAGES))
     features, others = (
         _features(reader, images, feature, batch_size) for images in (used, validation)
@@ -111,42 +113,45 @@ def fit_probe(
     fitted = fit_logistic_regression(features, used.labels, others, validation.labels)
     _replace_classifier(model, layer, fitted)
     network = FeatureExtractor(
-        model, layers or (feature,), preprocess=reader.preprocess, tokens=tokens, example=example
+        model,
+        layers or (feature,),
+        preprocess=reader.preprocess,
+        tokens=reader.tokens,
+        example=example,
     )
     return Probe(network, loaded.name, fitted.strength, fitted.losses, fitted.accuracy, len(used))
 
 
 def _reader(
-    loaded: LoadedModel, example: Tensor, size: int | None, tokens: Tokens
-) -> FeatureExtractor:
-    """The model in a feature extractor that has seen which layer classifies."""
+    loaded: LoadedModel, example: Tensor, size: int | None, tokens: Tokens | None
+) -> tuple[FeatureExtractor, str, str]:
+    """The model in a feature extractor, the layer that classifies, and the feature it reads."""
     preprocess = loaded.preprocess(images=True)
-    if isinstance(preprocess, Preprocess):
-        preprocess = _resized(preprocess, max(example.shape[2:]), size)
-    elif size is not None:
-        preprocess = Preprocess(size=size)
-    return load_extractor(
-        loaded,
-        example,
-        images=True,
-        preprocess=preprocess,
-        layers="auto",
-        logits=None,
-        tokens=tokens,
-        layout="auto",
-        reads=lambda _: (),  # the layers are not for a detector: not logged
-    )
-
-
-def _classifier(reader: FeatureExtractor, name: str) -> tuple[str, str]:
-    """The layer that classifies, and the feature that it reads."""
-    if reader.classifying_layer is None:
-        raise UsageError(
-            f"The logits of {name or type(reader.model).__name__} are no linear function of one of "
-            "its features, so there is no classifier to replace. Of a transformer that classifies "
-            "its class token: tokens='class' (--tokens class)."
+    if size is not None:
+        own = preprocess if isinstance(preprocess, Preprocess) else Preprocess()
+        preprocess = replace(own, size=size, crop=None)
+    elif isinstance(loaded.model, EfficientNetLite) and isinstance(preprocess, Preprocess):
+        preprocess = _resized(preprocess, max(example.shape[2:]))
+    pooled: tuple[Tokens, ...] = ("mean", "class") if tokens is None else (tokens,)
+    for one in pooled:
+        reader = load_extractor(
+            loaded,
+            example,
+            images=True,
+            preprocess=preprocess,
+            layers="auto",
+            logits=None,
+            tokens=one,
+            layout="auto",
+            reads=lambda _: (),  # the layers are not for a detector: not logged
         )
-    return reader.classifying_layer
+        if reader.classifying_layer is not None:
+            return reader, *reader.classifying_layer
+    raise UsageError(
+        f"The logits of {loaded.name or type(loaded.model).__name__} are no linear function of one "
+        "of its features, so there is no classifier to replace. Wrap the model so that its last "
+        "layer is linear."
+    )
 
 
 def _check_sets(train: ImageSet, validation: ImageSet) -> None:
@@ -172,15 +177,10 @@ def _opened(backbone: str | LoadedModel | nn.Module) -> LoadedModel:
     return load_model(backbone if is_library_model(backbone) else f"{PRETRAINED}:{backbone}")
 
 
-def _resized(own: Preprocess, side: int, size: int | None) -> Preprocess:
-    """The preprocessing at the size that was asked for, or at one that suits images this small."""
-    if size is not None:
-        return replace(own, size=size, crop=None)
-    usual = own.read_image_size
-    if usual is None:
-        return own
-    enough = max(_LEAST_SIZE, 2 * side)
-    return own if enough >= max(usual) else replace(own, size=enough, crop=None)
+def _resized(own: Preprocess, side: int) -> Preprocess:
+    """The preprocessing at a size that suits images this small."""
+    usual, enough = own.read_image_size, max(_LEAST_SIZE, 2 * side)
+    return own if usual is None or enough >= max(usual) else replace(own, size=enough, crop=None)
 
 
 def _drawn(labels: Integers, most: int) -> Integers:

@@ -17,6 +17,7 @@ from goen.data.protocol import PROTOCOLS, Protocol, protocol
 from goen.data.protocols.plan import Plan
 from goen.data.protocols.plan_file import ENDING, read_plan
 from goen.errors import UsageError
+from goen.escaping import visible
 from goen.io.files import check_free
 from goen.io.stages import RUN, Stages
 from goen.training import help_training
@@ -155,9 +156,12 @@ def print_study(
 ) -> int:
     """Run the study, and print its tables, or its results as JSON."""
     report = run_study(options, name, study)
-    if report is None:
-        return 0
-    if options.json_:
+    return 0 if report is None else print_report(report, as_json=options.json_)
+
+
+def print_report(report: "Report", *, as_json: bool) -> int:
+    """Print the tables of a study and what follows from them, or its results as JSON."""
+    if as_json:
         for result in report.results:
             sys.stdout.write(json.dumps(asdict(result), ensure_ascii=False) + "\n")
         return 0
@@ -167,4 +171,6 @@ def print_study(
     print(f"tables:  {folder / 'tables'} (Markdown, LaTeX, CSV)")
     print(f"results: {folder / 'results.jsonl'}")
     print(f"report:  {report.path.resolve()}")
+    if report.conclusion:
+        print(visible(report.conclusion))
     return 0

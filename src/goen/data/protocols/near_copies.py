@@ -13,7 +13,7 @@ from goen.data.imageset import ImageSet
 # Of thumbnails, and how far they may differ, root mean square, as a share of white: JPEG at usual
 # qualities and a change of size change less.
 _SIDE = 16
-TOLERANCE = 3 / 255
+TOLERANCE = 5 / 255
 # The deviation of an image's pixels below which it shows nothing: a white page is like any other.
 _FLAT = 8 / 255
 MOST_TRAINING, MOST_COMPARED = 100_000, 2_000

@@ -211,7 +211,9 @@ def _open(
 def _filled_folders(folder: Path, classes: tuple[str, ...] | None) -> tuple[str, ...] | None:
     """The class folders that hold images, of these classes if they are given."""
     there = class_names(folder)
-    filled = tuple(one for one in there if any(find_images(folder / one, arrays=True)))
+    filled = tuple(one for one in there if any(find_images(folder / one)))
+    if not filled:
+        filled = tuple(one for one in there if any(find_images(folder / one, arrays=True)))
     found = tuple(one for one in classes or filled if one in filled)
     if there and not found:
         raise UsageError(f"{folder} has no folder with images of {first_of(classes or there, 5)}.")
