@@ -23,8 +23,13 @@ Network = Literal[
 ]
 Role = Literal["train", "calibration", "ood"]
 ForwardMode = Literal[
-    *("plain", "perturbed", "one_value_perturbed", "moved"),
-    *("flip_averaged", "last_map_max", "last_map_mean_std"),
+    "plain",
+    "perturbed",
+    "one_value_perturbed",
+    "moved",
+    "flip_averaged",
+    "last_map_max",
+    "last_map_mean_std",
 ]
 
 
