@@ -534,7 +534,9 @@ def table(name: str) -> Table:
     if name == "ablation":
         return seeds_table(name, studies_by_seed("ablate"), ABLATED)
     if name == "table2":
-        return seeds_table(name, studies_by_seed(name), AS_PUBLISHED)
+        studies = studies_by_seed(name)
+        measured = {r.method for results in studies.values() for r in results}
+        return seeds_table(name, studies, {m: t for m, t in AS_PUBLISHED.items() if m in measured})
     if name == "width":
         return width_table()
     if name in ("baselines", "relatives"):
