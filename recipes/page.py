@@ -226,9 +226,8 @@ def corrupted_table(study: str) -> Table:
             columns.append(marked(cells, higher_is_better=higher) if several else cells)
         lines = zip(methods, zip(*columns, strict=True), strict=True)
         rows += [Row(CLASSIFIERS[m][0], tuple(c), line.removeprefix("ID ")) for m, c in lines]
-    config = json.loads((RESULTS / f"{study}-{next(iter(studies))}.json").read_text("utf-8"))[
-        "config"
-    ]
+    summary = RESULTS / f"{study}-{next(iter(studies))}.json"
+    config = json.loads(summary.read_text(encoding="utf-8"))["config"]
     preset = "cpu" if config["preset"] == "auto" else config["preset"]
     notes = (
         f"Preset {preset}, {config['images'] or 10_000:,} test images, mean over fifteen "
