@@ -23,6 +23,7 @@ import numpy as np
 import options
 import pretrained
 import pretrained_sizes
+import small_tasks
 from paired import MEAN, PAIRS, read_lines
 from scipy.stats import ttest_1samp
 from sets import PAPER_SETS, UNSEEN, UNTOUCHED
@@ -521,6 +522,8 @@ def table(name: str) -> Table:
         return papers_table(name)
     if name.startswith("monitor-"):
         return (monitor_simulation.tables() | monitor_cifar10.tables())[name]
+    if name.startswith("small-tasks"):
+        return small_tasks.tables()[name]
     if name.startswith(("pretrained-", "few-images")):
         return (pretrained.tables() | pretrained_sizes.tables() | few_images.tables())[name]
     if name in ("options", "options-full"):

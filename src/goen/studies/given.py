@@ -270,10 +270,13 @@ def detector_methods(
             raise UsageError(f"{detector} is left without what it needs: {why}")
         else:
             skipped[str(given)] = why
-    if not detectors:
-        own = [m.title for m in METHODS.values() if _needs_own_network(m)]
-        skipped["; ".join(own)] = "Each needs a network of its own, which goen trains."
     return methods, skipped
+
+
+def own_networks() -> str:
+    """Which methods no given network can have, in a sentence."""
+    titles = "; ".join(m.title for m in METHODS.values() if _needs_own_network(m))
+    return f"Not compared, as each needs a network of its own, which goen trains: {titles}."
 
 
 def _needs_own_network(method: Method) -> bool:
@@ -312,7 +315,7 @@ def _method(given: str | Detector, detector: Detector, *, with_ood: bool) -> Met
     roles: list[Role] = ["train"] if detector.needs_fit else []
     roles += ["calibration"] if detector.calibrates(with_ood=with_ood) else []
     roles += ["ood"] if with_ood else []
-    title, relative = repr(detector), METHODS.get(detector.name)
+    title, relative = repr(detector), METHODS.get(str(given)) or METHODS.get(detector.name)
     if isinstance(given, str):
         name = given.removesuffix(WITH_OOD) if with_ood else given
         title = _TITLES.get(name) or (METHODS[name].title if name in METHODS else name)

@@ -4,6 +4,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from logging import getLogger
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Unpack
@@ -27,11 +28,13 @@ from goen.studies.given import (
     ModelSettings,
     detector_methods,
     open_network,
+    own_networks,
 )
 
 if TYPE_CHECKING:
     import pandas
 
+_log = getLogger(__name__)
 _NUMBERS = ("fpr95_ood_positive", "fpr95_id_positive")
 _CAUTION = (
     "Mean AUROC over the OOD sets; ≈: within chance of the best (paired test over images, Holm's "
@@ -159,7 +162,7 @@ class BenchTable:
             for line in (columns, *lines)
         ]
         left_out = [f"Left out: {name}. {why}" for name, why in self.skipped.items()]
-        return "\n".join([*text, "", _CAUTION, *left_out, self.verdict])
+        return "\n".join([*text, "", _CAUTION, *left_out, own_networks(), self.verdict])
 
     __repr__ = __str__
 
@@ -195,10 +198,11 @@ def compare_given(
     store = stages or Stages.beside(out)
     if not any(m.uses_ood for m in methods if m.key in named):
         protocol = replace(protocol, calibration_ood={})  # no set is of a kind that calibrates
+    _log.info(own_networks())
     with alone_in(out):
         experiment = GivenExperiment(network, protocol, store, batch_size)
         methods = [m for m in methods if m.key in named or experiment.is_default(m)]
-        asked = Asked({"detectors": named}, named, skipped, True, fit_command(command))
+        asked = Asked({"methods": named}, named, skipped, True, fit_command(command))
         return compare(experiment, methods, out, asked)
 
 

@@ -110,8 +110,10 @@ def comparison_page(run: RunFolder, tables: Sequence[Table], *, title: str, comp
 
 
 def _summary(run: RunFolder, compared: str) -> list[PageBlock]:
+    given = any(r.budget == "given" for r in run.results)
     lead = _text(
         "lead",
+        given=given,
         compared=compared,
         data=run.summary.data,
         budgets=", ".join(dict.fromkeys(r.budget for r in run.results)),
@@ -120,7 +122,6 @@ def _summary(run: RunFolder, compared: str) -> list[PageBlock]:
         others=[best for name in run.sets if name in run.seen for best in _best(run, name)],
     )
     conclusion = run.summary.conclusion
-    given = any(r.budget == "given" for r in run.results)
     return [
         Paragraph(lead, "lead"),
         *([_text("conclusion", text=conclusion)] if conclusion else []),
@@ -182,8 +183,10 @@ def _forest(run: RunFolder, name: str, part: str, methods: Sequence[str]) -> Dra
 def _titled(run: RunFolder, name: str) -> str:
     """The set, its group, and whether it is unseen."""
     group = run.sets[name]
-    seen = "calibration kind" if name in run.seen else "unseen"
-    return f"{name} ({seen})" if group == name else f"{name} ({group}, {seen})"
+    words = [] if group in (name, "ood") else [group]
+    if run.seen or run.results[0].budget != "given":
+        words.append("calibration kind" if name in run.seen else "unseen")
+    return f"{name} ({', '.join(words)})" if words else name
 
 
 # -- ROC curves and scores -----------------------------------------------------------------------
