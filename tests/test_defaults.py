@@ -20,6 +20,7 @@ from goen.training.config import TrainingConfig
 
 # Settings beside the public names: what the commands hand on.
 SETTINGS = {
+    "cli.evaluate": ["EvaluateOptions"],
     "cli.options.fit_inputs": ["FitOptions"],
     "cli.options.model": ["RateOptions"],
     "cli.options.own_model": ["ModelOptions"],
@@ -51,12 +52,12 @@ goen.Monitor.save: overwrite=False
 goen.Prediction: grouped=False
 goen.Prediction.explain: row=0
 goen.Prediction.show: most=20
+goen.bench: batch_size=256
 goen.extract: batch_size=256
 goen.list_layers: every=False
 goen.data.load_set: download=False
 goen.data.protocol: download=False
 goen.detectors.GEN: gamma=0.1, top=100
-goen.detectors.KNN: k=50
 goen.detectors.LTS: percentile=95.0
 goen.detectors.MCM: temperature=1.0
 goen.detectors.NCI: alpha=0.0
@@ -100,6 +101,7 @@ goen check: json_=False
 goen export: fixed_size=False, overwrite=False
 goen data list: json_=False
 goen data show: overwrite=False
+EvaluateOptions: per_class=False, reuse=False, batch_size=128, json_=False
 FitOptions: false_alarm_rate=0.05, flip_averaging=False
 RateOptions: per_class=False
 ModelOptions: batch_size=128
