@@ -58,11 +58,13 @@ goen.data.protocol: download=False
 goen.detectors.GEN: gamma=0.1, top=100
 goen.detectors.KNN: k=50
 goen.detectors.LTS: percentile=95.0
+goen.detectors.MCM: temperature=1.0
 goen.detectors.NCI: alpha=0.0
 goen.detectors.NECO: variance=0.9, max_logit=True
-goen.detectors.ODIN: epsilon=0.0014, temperature=1000.0
+goen.detectors.ODIN: epsilon=0.0014, temperature=1000.0, one_value=False
 goen.detectors.SCALE: percentile=85.0
 goen.detectors.VRA: low=60.0, high=90.0
+goen.detectors.AdaSCALE: low=75.0, high=85.0, epsilon=0.125, share=0.05
 goen.detectors.ClassMixture: components=4
 goen.detectors.Energy: temperature=1.0
 goen.detectors.Flow: transforms=3, seed=0
@@ -73,7 +75,7 @@ goen.detectors.MultilayerMahalanobis: num_layers=3
 goen.detectors.NNGuide: k=10, rows=5000
 goen.detectors.OpenMax: tail=20, alpha=3
 goen.detectors.OptFS: bins=100
-goen.detectors.Perturbed: epsilon=0.0014, temperature=1000.0
+goen.detectors.Perturbed: epsilon=0.0014, temperature=1000.0, one_value=False
 goen.detectors.ReAct: percentile=90.0
 goen.detectors.Relation: power=1.0, threshold=0.03, rows=5000
 goen.detectors.RelativeMahalanobis: normalise=False, ridge=1e-06

@@ -3,8 +3,22 @@ import inspect
 import numpy as np
 import pytest
 
-from goen.errors import GoenWarning, first_of, unknown
+from goen.errors import DataCorrupt, GoenWarning, UsageError, first_of, unknown
 from goen.gate import Gate
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("a.npz cannot be read: it is broken..", "a.npz cannot be read: it is broken."),
+        ("Line 1: expected ).. Give another.", "Line 1: expected ). Give another."),
+        ("Known: a, b, ...", "Known: a, b, ..."),
+        ("It is in ../here, or in ..", "It is in ../here, or in .."),
+    ],
+)
+def test_a_sentence_has_one_full_stop(message: str, shown: str) -> None:
+    assert str(UsageError(message)) == shown
+    assert str(DataCorrupt(message)) == shown
 
 
 def test_the_known_names_are_listed_and_the_nearest_is_offered() -> None:

@@ -1,7 +1,10 @@
 """The public names are exactly these: adding or losing one is a decision."""
 
+import inspect
+import pydoc
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,6 +25,7 @@ def test_public_names() -> None:
         "Protocol",
         "Scorer",
         "__version__",
+        "bench",
         "data",
         "detectors",
         "errors",
@@ -82,3 +86,38 @@ def test_a_type_checker_knows_the_names_that_exist_and_no_others(tmp_path: Path)
     assert all("[attr-defined]" in line for line in lines)
     assert '"nope"' in lines[0]
     assert '"gates"' in lines[1]
+
+
+def public_calls() -> list[tuple[str, Callable[..., object]]]:
+    found: list[tuple[str, Callable[..., object]]] = []
+    for module in (goen, goen.data, goen.detectors, goen.metrics, goen.models):
+        for name in module.__all__:
+            value = getattr(module, name)
+            owned = (
+                [(f"{name}.{part}", getattr(value, part)) for part in vars(value)]
+                if isinstance(value, type)
+                else []
+            )
+            found += [(name, value)] if callable(value) else []
+            found += [(part, call) for part, call in owned if inspect.isroutine(call)]
+    return [(name, call) for name, call in found if not name.split(".")[-1].startswith("_")]
+
+
+def test_signatures_name_their_types() -> None:
+    """``help`` shows them: an alias that is written out has thousands of characters."""
+    calls = public_calls()
+    assert len(calls) > 100
+    long = {}
+    for name, call in calls:
+        try:
+            length = len(str(inspect.signature(call)))
+        except (TypeError, ValueError):  # not written in Python
+            continue
+        if length > 700:
+            long[name] = length
+    assert not long
+
+
+def test_the_help_of_a_fit_fits_on_a_screen() -> None:
+    text = pydoc.plaintext.document(goen.Gate.fit)
+    assert len(text.splitlines()) <= 50

@@ -19,16 +19,25 @@ The command line catches ``GoenError`` once, prints its one sentence and exits w
 A message says what was expected, what came, and what to do.
 """
 
+import re
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 _INNER = ("goen", "contextlib")
+# At the end of a sentence, not in a path such as ../a.
+_TWO_FULL_STOPS = re.compile(r"(?<=[^\s./\\])\.\.(?=\s|$)")
 
 
 class GoenError(Exception):
-    """Base of everything that a user can cause and fix."""
+    """Base of everything that a user can cause and fix.
+
+    Reasons of other libraries may end in a full stop or not; a message has one.
+    """
+
+    def __str__(self) -> str:
+        return _TWO_FULL_STOPS.sub(".", super().__str__())
 
 
 class GoenWarning(UserWarning):
@@ -93,6 +102,16 @@ def first_of(names: Sequence[str], most: int) -> str:
     return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
 
 
+def did_you_mean(name: str, known: Sequence[str]) -> str:
+    """A sentence with the nearest known name, after a space; empty if none is near.
+
+    >>> did_you_mean("cifar-10", ["cifar10", "svhn"])
+    " Did you mean 'cifar10'?"
+    """
+    near = get_close_matches(name, known)
+    return f" Did you mean {near[0]!r}?" if near else ""
+
+
 def unknown(kind: str, name: object, known: Iterable[str]) -> UsageError:
     """The error for an unknown name, with the nearest known one.
 
@@ -100,8 +119,7 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> UsageError:
     "Unknown set 'cifar11'. Did you mean 'cifar10'? Known: cifar10, svhn."
     """
     names = sorted(known)
-    near = get_close_matches(str(name), names)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    hint = did_you_mean(str(name), names)
     listed = f"Known: {', '.join(names)}." if names else "There are none."
     return UsageError(f"Unknown {kind} {name!r}.{hint} {listed}")
 

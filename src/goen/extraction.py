@@ -1,5 +1,7 @@
 """The one loop that runs a network over images."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar

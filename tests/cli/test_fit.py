@@ -95,15 +95,15 @@ ARGUMENTS = [
 def test_fit_then_score_then_export(
     goen: Callable[..., int], weights: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    gate = tmp_path / "gate"
+    gate = tmp_path / "cli gate"
     assert goen(*ARGUMENTS, "--weights", weights, "--layers", *LAYERS, "--ood", "noise",
                 "--out", gate) == 0  # fmt: skip
     page, notes = capsys.readouterr()
     assert "A gate for my_nets:digit_net" in page
-    assert "0.1 guaranteed" in page
+    assert "at most 0.1 guaranteed" in page
     assert "noise" in page
     assert page.strip() == (gate / "report.txt").read_text().strip()
-    assert f"goen score IMAGES --gate {gate} --model my_nets:digit_net" in notes
+    assert f"goen score IMAGES --gate '{gate}' --model my_nets:digit_net" in notes
     facts = json.loads((gate / "manifest.json").read_text())["metadata"]
     assert facts["factory"] == "my_nets:digit_net"
     assert facts["held_out_accuracy"] > 0.8

@@ -70,6 +70,7 @@ def test_an_alarm_has_its_own_exit_code_and_event(
     assert found[1]["image"] > 55
     assert "ever raises an alarm is at most 0.05" in err
     assert "alarm at image" in err
+    assert "Stopped at the alarm: --keep-going counts the images after it, too." in err
     assert main(command) == 3
     out, err = capsys.readouterr()
     assert [event["event"] for event in events(out)] == ["resumed"]

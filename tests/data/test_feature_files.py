@@ -346,3 +346,10 @@ def test_files_of_one_folder_have_one_classifier(tmp_path: Path) -> None:
     write_features(tmp_path / "b.npz", replace(outputs, classifier=other), overwrite=True)
     with pytest.raises(DataCorrupt, match="in their classes or classifier"):
         read_features(tmp_path)
+
+
+def test_files_of_one_folder_have_one_width(tmp_path: Path) -> None:
+    for name, width in (("a", 3), ("b", 4)):
+        np.savez(tmp_path / f"{name}.npz", features=np.zeros((2, width)))
+    with pytest.raises(DataCorrupt, match=r"b\.npz and .*a\.npz differ in the names or widths"):
+        read_features(tmp_path)

@@ -5,6 +5,7 @@ from functools import cache
 import torch
 from torch import Tensor, nn
 
+from goen.detectors.adascale import MOVED
 from goen.detectors.odin import PERTURBED
 from goen.models.classifiers import CLASSIFIERS, Classifier, MixtureOfExperts
 from goen.outputs import LinearClassifier, Outputs
@@ -75,8 +76,8 @@ def blob_outputs(
 ) -> Outputs:
     """Of a network of two features, whose linear classifier reads the last.
 
-    The uncertainty is that of an evidential classifier. ``perturbed`` adds what ODIN reads, the
-    logits of moved images. ``relu`` is for methods that are made for features behind a ReLU.
+    The uncertainty is that of an evidential classifier. ``perturbed`` adds what ODIN and
+    AdaSCALE read of moved images. ``relu`` is for methods that are made for features behind a ReLU.
     """
     features = features.relu() if relu else features
     linear = classifier("linear", relu=relu)
@@ -85,5 +86,7 @@ def blob_outputs(
         logits = linear(features)
         _, uncertainty = classifier("evidential", relu=relu).predict(features)
     parts = {"layer2": features[:, ::2], "z": features}
-    parts |= {PERTURBED: 1.01 * logits} if perturbed else {}
+    if perturbed:  # OOD features are shorter, and move more
+        moved = features + 40 / features.square().sum(dim=1, keepdim=True)
+        parts |= {PERTURBED: 1.01 * logits, MOVED: moved}
     return Outputs(logits, parts, uncertainty, LinearClassifier.of(linear, "z"), labels)

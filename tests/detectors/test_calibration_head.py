@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -6,6 +8,7 @@ from goen.detectors import calibration_head
 from goen.detectors.calibration_head import (
     CalibrationHead,
     HeadConfig,
+    HeadEpoch,
     load_head,
     probability_of_ood,
     train_head,
@@ -118,6 +121,22 @@ def test_cues_that_cannot_be_learnt_from_are_said() -> None:
     ood_cues[3, 1] = torch.nan
     with pytest.raises(FitError, match="Cues of noise are NaN"):
         train_head(id_cues, {"noise": ood_cues}, HeadConfig())
+
+
+def test_a_head_whose_scores_are_not_finite_is_never_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    cues, ood = torch.zeros(50, 3), {"a": torch.ones(50, 3)}
+    nan, measured = float("nan"), calibration_head._measured
+    scores = iter([nan, 0.1, 0.2, nan])
+
+    def measure(*given: object) -> HeadEpoch:
+        return replace(measured(*given), id_score=0.0, ood_score=next(scores))  # type: ignore[arg-type]
+
+    monkeypatch.setattr(calibration_head, "_measured", measure)
+    head, epochs = train_head(cues, ood, HeadConfig(epochs=4))
+    assert head is epochs[2].head
+    scores = iter([nan, nan])
+    with pytest.raises(FitError, match="not finite after any epoch"):
+        train_head(cues, ood, HeadConfig(epochs=2))
 
 
 def test_the_head_has_two_hidden_layers_of_64_and_32() -> None:

@@ -45,22 +45,25 @@ LOGITS_ALONE = "it reads no feature, so none can be missing"
 LEARNS_NOTHING = "it learns which feature to read, and nothing from the training images"
 NOT_APPLICABLE: dict[str, dict[str, str]] = {
     "needs a fit": dict.fromkeys(
-        ("energy", "entropy", "gen", "max_logit", "max_softmax", "odin", "uncertainty"),
+        ("energy", "entropy", "gen", "i_odin", "max_logit", "max_softmax", "odin", "uncertainty"),
         NOTHING_TO_FIT,
     ),
     "needs a feature": dict.fromkeys(
         (
-            *("energy", "entropy", "gen", "kl_matching", "max_logit", "max_softmax", "odin"),
-            *("openmax", "temperature_scaling", "uncertainty"),
+            *("energy", "entropy", "gen", "i_odin", "kl_matching", "max_logit", "max_softmax"),
+            *("odin", "openmax", "temperature_scaling", "uncertainty"),
         ),
         LOGITS_ALONE,
     ),
     "learns from images": {
-        **dict.fromkeys(("gradnorm", "lts", "scale"), LEARNS_NOTHING),
+        **dict.fromkeys(("gradnorm", "lts", "mcm", "scale"), LEARNS_NOTHING),
         **dict.fromkeys(("ash", "ash_b", "ash_p"), "it learns a percentile, here the same again"),
     },
     "distinct scores": {"masf": "a p-value has as many steps as its class has training images"},
-    "any precision": {"optfs": "a rounded activation can fall into another bin"},
+    "any precision": {
+        "optfs": "a rounded activation can fall into another bin",
+        **dict.fromkeys(("adascale", "adascale_l"), "a rounded feature can have another rank"),
+    },
     "ties at the top": {"kl_matching": "held-out images that repeat are usual ones to it"},
     "empty in onnxruntime": {"masf": "onnxruntime cannot compare an empty batch along three axes"},
     "gate of any classifier": {"uncertainty": "a classifier rarely has an uncertainty of its own"},

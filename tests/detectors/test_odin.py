@@ -54,6 +54,22 @@ def perturbed(outputs: Outputs) -> Tensor:
     return outputs.feature("perturbed_logits")
 
 
+def test_of_one_value_only_the_one_with_the_largest_gradient_moves() -> None:
+    # The logit of class 0 less the other has the gradient (3, -3.5, 0): the second pixel moves.
+    network = Linear()
+    network.weight.data = torch.tensor([[4.0, -1.0, 0.0], [1.0, 2.5, 0.0]])
+    moved = Perturbed(network, epsilon=0.125, one_value=True).move(grey(0.75, 0.5, 0.25))[0]
+    assert moved.flatten().tolist() == [0.75, 0.375, 0.25]
+    images = random_images()
+    shifted = Perturbed(Curved(), epsilon=0.1, one_value=True).move(images)[0] - images
+    whole = Perturbed(Curved(), epsilon=0.1).move(images)[0] - images
+    assert (shifted.flatten(1) != 0).sum(dim=1).tolist() == [1] * 5
+    assert torch.equal(shifted[shifted != 0], whole[shifted != 0])
+    prepared = ODIN(one_value=True, epsilon=0.1).prepare_network(network)
+    assert isinstance(prepared, Perturbed)
+    assert prepared.one_value
+
+
 def test_a_linear_network_by_hand() -> None:
     # Class 0 wins by 2 to 1.5. Its logit less the other rises with the first pixel (4 - 1) and
     # falls with the second (-1 - 2): the step goes up, down, and nowhere.

@@ -44,7 +44,8 @@ def test_every_name_is_that_of_the_method_and_can_be_loaded_by_it() -> None:
     others = {key for key, make in DETECTORS.items() if make().name != key}
     # Each a setting of another.
     assert others == {
-        *("ash_b", "ash_p", "mahalanobis_pp", "relative_mahalanobis_pp", "she_cosine")
+        *("adascale_l", "ash_b", "ash_p", "goen_m_last", "i_odin", "mahalanobis_pp"),
+        *("relative_mahalanobis_pp", "she_cosine"),
     }
 
 

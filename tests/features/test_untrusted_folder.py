@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 import goen
 from goen.errors import ArtifactError
 from goen.features.hugging_face import open_hugging_face
-from goen.features.untrusted_folder import check_config, offline
+from goen.features.untrusted_folder import check_config, check_numbers, offline
 from tests.features.test_hugging_face import change_config
 from tests.features.tiny_models import labelled, saved, transformers
 
@@ -212,6 +212,12 @@ def test_no_config_asks_for_more_than_its_weights(
     change_config(folder, **fields)
     with pytest.raises(ArtifactError, match=message):
         open_hugging_face(folder, num_classes=num_classes)
+
+
+def test_the_base_of_rotary_positions_is_no_size(tmp_path: Path) -> None:
+    check_numbers({"rope_theta": 50_000_000, "rope_parameters": {"rope_theta": 10**12}}, tmp_path)
+    with pytest.raises(ArtifactError, match="at most 1,000,000,000,000 is read"):
+        check_numbers({"rope_theta": 10**400}, tmp_path)
 
 
 def test_offline_is_for_one_thread_at_a_time() -> None:

@@ -30,7 +30,10 @@ def test_all_logits_are_zero_at_the_point() -> None:
 
 
 def test_a_residual_needs_a_direction_and_rows_outside_of_the_others() -> None:
-    assert [principal_dim(width) for width in (1501, 1500, 768, 767)] == [1000, 512, 512, 383]
+    widths = (1501, 1500, 768, 767)
+    assert [principal_dim(width, 45_000) for width in widths] == [1000, 512, 512, 383]
+    assert [principal_dim(width, 600) for width in widths] == [300, 300, 300, 300]
+    assert principal_dim(1501, 1) == 0
     origin = torch.zeros(2, dtype=torch.float64)
     with pytest.raises(UsageError, match=r"dim lies in 0 \.\. 1"):
         residual_directions(torch.eye(2), origin, 2)

@@ -112,7 +112,7 @@ def test_a_path_is_never_a_name() -> None:
 
 @pytest.mark.usefixtures("bundled")
 def test_an_unknown_name_lists_the_bundled_gates() -> None:
-    expected = r"cifar10-w61 is not a folder.*name a bundled gate: cifar10, cifar10-w16\."
+    expected = r"cifar10-w61 is not a folder.*: cifar10, cifar10-w16\. Did you mean 'cifar10-w16'\?"
     with pytest.raises(ArtifactError, match=expected):
         goen.load("cifar10-w61")
 

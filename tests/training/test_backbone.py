@@ -246,9 +246,17 @@ def test_a_last_short_batch_is_left_out(images: ImageSet, size: int, count: int)
     assert len(last[1]) == size
 
 
+def test_two_images_are_enough(images: ImageSet) -> None:
+    config = dataclasses.replace(CONFIG, epochs=1)
+    _, history = train_backbone(NETWORK, config, images.take([0, 1], "two"), images)
+    assert len(history) == 1
+
+
 def test_what_cannot_be_trained_is_said(images: ImageSet) -> None:
     with pytest.raises(UsageError, match="4 classes, the images have 3"):
         train_backbone(NetworkConfig(num_classes=4, width=1), CONFIG, images, images)
+    with pytest.raises(UsageError, match="one has 1 images; training needs at least two"):
+        train_backbone(NETWORK, CONFIG, images.take([0], "one"), images)
     with pytest.raises(UsageError, match=r"none has no images, .* Give at least one\."):
         train_backbone(NETWORK, CONFIG, images, images.take([], "none"))
     turned = dataclasses.replace(images, classes=images.classes[::-1])

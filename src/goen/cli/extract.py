@@ -3,6 +3,7 @@
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any
 
 import tyro
@@ -67,8 +68,10 @@ def extract_command(
             "the logits are not linear in one of these features, so the file has no classifier: "
             "vim, react and fdbd cannot be fitted to it (see --layers, --tokens)"
         )
-    roles = f"TRAIN --held-out HELD_OUT --ood {out}" if unlabelled else f"{out} --held-out HELD_OUT"
-    note(f"features: {out}   next: goen fit --features {roles} --out GATE")
+    file = quote(str(out))
+    train, ood = ("TRAIN", f" --ood {file}") if unlabelled else (file, "")
+    following = f"goen fit --features {train} --held-out HELD_OUT{ood} --out GATE"
+    note(f"features: {out}   next: {following}")
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import tyro
@@ -72,13 +73,13 @@ def fit_command(
         if model or train or options.weights:
             raise UsageError("Give --features, or --model and --train, not both.")
         fitted = fit.fit_features(features, classes)
-        following = f"goen score FEATURES --gate {out}"
+        following = f"goen score FEATURES --gate {quote(str(out))}"
     elif model is None or train is None:
         raise UsageError("Give --model and --train; or --features, if you have features already.")
     else:
         fitted = fit.fit_model(options.load(model), train)
         given = "FILE" if is_tensor_file(train) else "IMAGES"
-        following = f"goen score {given} --gate {out} --model {model}"
+        following = f"goen score {given} --gate {quote(str(out))} --model {quote(model)}"
     gate = fitted.gate
     if model is not None:
         gate = replace(gate, metadata={**gate.metadata, "factory": model})

@@ -9,6 +9,8 @@ import shutil
 import signal
 import sys
 import textwrap
+import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -34,6 +36,7 @@ COMMANDS = {
     "report": "write the report, tables and figures of a finished run",
     "fit": "fit a gate to your own classifier, at a false-alarm rate you choose",
     "extract": "write the features of a dataset to a file that goen fit --features takes",
+    "evaluate": "measure a gate on ID and OOD images that it was not fitted with",
     "score": "classify and score image files: a table, JSON lines, CSV or Parquet",
     "serve": "serve a gate over HTTP: a page, /score, the Open Inference Protocol, metrics",
     "watch": "follow images and raise an alarm when they have changed, with a guarantee",
@@ -92,9 +95,12 @@ def _guarded(name: str, *rest: str) -> int:
     except KeyboardInterrupt:
         kept = " Finished steps are kept; the same command continues from there."
         note(f"goen: stopped.{kept if name in _RESUMABLE else ''}")
-        return 128 + (_SIGNALS.pop() if _SIGNALS else signal.SIGINT)
+        return _SIGNALLED + (_SIGNALS.pop() if _SIGNALS else signal.SIGINT)
 
 
+# What shells add to the number of the signal that ended a command.
+_SIGNALLED = 128
+_SECONDS_TO_END = 5.0
 # Not an exception of its own: Ray raises a KeyboardInterrupt in place of whatever a handler raises.
 _SIGNALS: set[signal.Signals] = set()
 
@@ -198,4 +204,17 @@ def entry() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     signal.signal(signal.SIGTERM, _terminate)
-    sys.exit(main(sys.argv[1:]))
+    code = main(sys.argv[1:])
+    if code > _SIGNALLED and _threads_are_left():
+        _drop_output()
+        os._exit(code)  # Python would wait for them
+    sys.exit(code)
+
+
+def _threads_are_left() -> bool:
+    """Whether a thread still works, such as one that waits for a server, after a few seconds."""
+    end = time.monotonic() + _SECONDS_TO_END
+    others = [t for t in threading.enumerate() if t is not threading.main_thread() and not t.daemon]
+    for thread in others:
+        thread.join(max(0.0, end - time.monotonic()))
+    return any(thread.is_alive() for thread in others)

@@ -1,13 +1,18 @@
 """``goen run``: train a classifier, fit and evaluate its gate, write a report."""
 
 from functools import partial
+from shlex import quote
 from typing import Annotated
 
 import tyro
 
 from goen.cli.options.study import StudyOptions, run_study
 from goen.cli.output.table import print_table
+from goen.data.protocols.opening import LARGEST_SIDE
 from goen.studies import RunConfig, run
+
+# What the pretrained network sees at most.
+PRETRAINED_SIDE = 224
 
 
 def run_command(
@@ -21,6 +26,8 @@ def run_command(
     processes share every batch of the training.
 
     For example: goen run
+                 goen run --data photos --ood screens  (your folders; a pretrained network)
+                 goen run --data photos.toml --from-scratch
                  goen run --data cifar10              (about 45 minutes on two cores)
                  goen run --calibration-ood none      (fitted without OOD images)
                  goen run --data cifar10 --calibration-ood places noise augmented
@@ -30,7 +37,8 @@ def run_command(
         config: network, training and gate.
         options: datasets and folders.
     """
-    report = run_study(options, "", partial(run, config))
+    largest = PRETRAINED_SIDE if config.may_be_pretrained else LARGEST_SIDE
+    report = run_study(options, "", partial(run, config), largest)
     if report is None:
         return 0
     folder = report.path.parent
@@ -39,6 +47,6 @@ def run_command(
             print_table(table)
     numbers = {(r.dataset, r.metric): r.value for r in report.results}
     print(f"accuracy on test images: {numbers['test', 'accuracy']:.2%}\n")
-    print(f"gate:   {folder / 'gate'}   (goen score IMAGES --gate {folder})")
+    print(f"gate:   {folder / 'gate'}   (goen score IMAGES --gate {quote(str(folder))})")
     print(f"report: {report.path.resolve()}")
     return 0

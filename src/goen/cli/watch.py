@@ -71,7 +71,7 @@ def watch_command(
         average_run_length: Minimum mean number of images until a false alarm, in place of
             --alarm-probability; there will be false alarms.
         seed: Seed of the random numbers that break ties (default: 0).
-        once: Stop when all images that are in the folder have been counted.
+        once: Stop when all images that are in the folder have been counted, or at an alarm.
         keep_going: Continue after an alarm.
         restart: Restart the test after an alarm, and with it the guarantee.
         every: Seconds between two searches of the folder.
@@ -147,6 +147,7 @@ def _follow(
             if live is not None:
                 live.update(Text(f"{chart.drawn(console.width)}\n{_caption(state)}"), refresh=True)
             if state.alarm and not keep_going:
+                note("Stopped at the alarm: --keep-going counts the images after it, too.")
                 break
     return state
 

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -105,6 +106,10 @@ class ImageSet:
         if self.rows is not None:
             wanted = self.rows[wanted]
         return np.array(self.pixels[wanted], order="C")
+
+    def read_inputs(self, rows: slice) -> NDArray[Any] | Mapping[str, NDArray[Any]]:
+        """What a network takes of these rows: the pixels."""
+        return self.read(rows)
 
     def batches(self, size: int) -> Iterator[Pixels]:
         """The pixels from first to last, ``size`` at a time."""

@@ -159,7 +159,7 @@ def _from_set(images: ImageSet, batch_size: int) -> BatchStream:
     def batches() -> Iterator[Batch]:
         for start in range(0, len(images), batch_size):
             rows = slice(start, start + batch_size)
-            yield torch.from_numpy(images.read(rows)), torch.from_numpy(images.labels[rows])
+            yield tensors(images.read_inputs(rows)), torch.from_numpy(images.labels[rows])
 
     return BatchStream(images.name, batches, len(images), images, lambda: images.digests)
 

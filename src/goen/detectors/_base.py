@@ -70,8 +70,11 @@ class Detector(ABC):
     made_for_relu: ClassVar[bool] = False
     """Whether it assumes features behind a ReLU; a fit then warns of negative values."""
 
-    reads_all_features: ClassVar[bool] = False
+    reads_all_features: bool = False
     """Whether ``feature=None`` means all features of the outputs rather than the last."""
+
+    needs_ood: ClassVar[bool] = False
+    """Whether OOD images must take part in its fit."""
 
     can_update: bool = False
     """Whether ``update`` adds training images to what was fitted; it implements ``_add``."""
@@ -166,6 +169,11 @@ class Detector(ABC):
     def cue_directions(self) -> tuple[int, ...]:
         """Of each cue 1, or -1 where a low value is unusual."""
         return (1,) * len(self.cue_names)
+
+    @property
+    def chosen(self) -> "Detector":
+        """The detector of a gate that was fitted with it: itself, unless it chooses another."""
+        return self
 
     @property
     @final
@@ -326,7 +334,7 @@ class Detector(ABC):
     def feature_names(self, outputs: Outputs) -> tuple[str, ...]:
         """The features that it reads of these outputs."""
         if self.widths_ is not None:
-            return self.features
+            return tuple(self.widths_)
         if self.needs_classifier:
             return (check_classifier(outputs).feature,)
         wanted: str | Sequence[str] | None = getattr(self, "feature", ())

@@ -1,6 +1,7 @@
 """GOEN's calibration head: three cues in, the log-odds of being OOD out; and its training."""
 
 import copy
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -143,8 +144,8 @@ def train_head(
         start: a head whose training goes on, and which stays as it is; a new one if not given.
 
     Raises:
-        FitError: too few images to train on one part and measure on another, or cues that are not
-            finite.
+        FitError: too few images to train on one part and measure on another, cues that are not
+            finite, or a training after which the scores are not.
         UsageError: no OOD set.
 
     Paper: GOEN §5.3-5.4. Departs from the paper: nothing; where it is silent, see ``HeadConfig``.
@@ -173,9 +174,14 @@ def train_head(
             loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
         epochs.append(_measured(head, measure_id, measure_ood))
-        gaps = [epoch.gap for epoch in epochs]
+        gaps = [epoch.gap if math.isfinite(epoch.gap) else -math.inf for epoch in epochs]
         if len(gaps) - 1 - gaps.index(max(gaps)) >= config.patience:
             break
+    if max(gaps) == -math.inf:
+        raise FitError(
+            "The scores of the calibration head are not finite after any epoch of its training. "
+            "Check the cues for enormous values, or lower the learning rate."
+        )
     return epochs[gaps.index(max(gaps))].head, epochs
 
 

@@ -22,6 +22,8 @@ from goen.io.tensors import Tensors
 from goen.outputs import Outputs
 
 LogitCue = Literal["entropy", "energy"]
+LAST = "last"
+"""In place of layers: the last feature of the outputs."""
 # By how much saved cues may leave their range, by rounding.
 _CUE_TOLERANCE = 1e-6
 # Far above every logit that a trained network gives, far below what overflows.
@@ -54,7 +56,8 @@ class GoenM(Detector):
     sample of the training images; see ``Bank``.
 
     Args:
-        layers: the features to measure; all of the outputs it is fitted on if not given.
+        layers: the features to measure; all of the outputs it is fitted on if not given, and
+            ``"last"`` for the last of them alone.
         rows: how many training images to keep.
         logit_cues: ``entropy`` of the softmax, ``energy`` (minus the log-sum-exp of the logits),
             both, or none where the logits are no classifier's.
@@ -80,26 +83,31 @@ class GoenM(Detector):
 
     def __init__(
         self,
-        layers: Sequence[str] | None = None,
+        layers: Sequence[str] | Literal["last"] | None = None,
         *,
         rows: int = ROWS,
         logit_cues: Sequence[LogitCue] = ("entropy",),
     ) -> None:
         self.logit_cues = _checked_logit_cues(logit_cues)
-        self.layers = None if layers is None else _checked(layers, self.logit_cues)
+        self.layers: tuple[str, ...] | Literal["last"] | None = None
+        if layers is not None:
+            self.layers = "last" if layers == LAST else _checked(layers, self.logit_cues)
         self.rows = rows
         check_number("rows", rows, whole=True, at_least=1)
 
     @property
     def feature(self) -> tuple[str, ...] | None:
         """The layers, under the name that all detectors have for it."""
-        return self.layers
+        return self.layers if isinstance(self.layers, tuple) else None
 
     @feature.setter
     def feature(self, layers: Sequence[str]) -> None:
         self.layers = _checked(layers, self.logit_cues)
 
-    reads_all_features = True
+    @property
+    def reads_all_features(self) -> bool:  # type: ignore[override]
+        """Unless it reads the last."""
+        return self.layers != LAST
 
     def calibrates(self, *, with_ood: bool) -> bool:
         """ID images standardise the cues."""

@@ -15,6 +15,9 @@ from goen.functional.neighbours import ROUNDING, NeighbourIndex
 from goen.io.tensors import Tensors
 from goen.outputs import Outputs
 
+# The default neighbour is this share of the median class away, and never farther than this.
+_SHARE, _FARTHEST = 1 / 9, 50
+
 
 @final
 class KNN(Detector):
@@ -25,7 +28,10 @@ class KNN(Detector):
     to everything is 1. The search is exact, and its memory is bounded.
 
     Args:
-        k: which neighbour; as many training rows are needed.
+        k: which neighbour; as many training rows are needed. By default a ninth of the images of
+            the median class, from 1 to 50: the 50th from 450 images per class on, as for CIFAR-10
+            and CIFAR-100, the 10th at 90. Where a class has fewer images than k, its own images
+            count as far away.
         feature: which of the outputs' features to measure, or several of them; the last if not
             given.
 
@@ -42,16 +48,21 @@ class KNN(Detector):
 
     name: ClassVar[str] = "knn"
     bank_: Tensor
+    neighbour_: Tensor
+    """Which neighbour, where the number of training images decided it."""
 
-    def __init__(self, *, k: int = 50, feature: str | Sequence[str] | None = None) -> None:
+    def __init__(self, *, k: int | None = None, feature: str | Sequence[str] | None = None) -> None:
         self.k = k
         self.feature = feature
-        check_number("k", k, whole=True, at_least=1)
+        if k is not None:
+            check_number("k", k, whole=True, at_least=1)
         if feature is not None and not feature:
             raise UsageError("KNN needs the name of at least one feature.")
 
     def _fit(self, outputs: Outputs, labels: Tensor) -> None:
-        if self.k > len(outputs):
+        if self.k is None:
+            self.neighbour_ = torch.tensor(neighbour_by_class(labels), device="cpu")
+        elif self.k > len(outputs):
             raise FitError(
                 f"The distance to neighbour k = {self.k} needs as many training rows, and there "
                 f"are {len(outputs)}. Lower k or give more rows."
@@ -59,16 +70,20 @@ class KNN(Detector):
         self.bank_ = self._unit_rows(outputs)
 
     def _prepare(self) -> None:
-        self._index = NeighbourIndex(self.bank_)
+        self._index, self._kth = NeighbourIndex(self.bank_), self._neighbour
 
     def _expected(self) -> Mapping[str, Expected]:
         return {"bank": Expected(("rows", self.features_width), dtype=torch.float32)}
 
     def _load(self, tensors: Tensors) -> None:
+        own = {name: values for name, values in tensors.items() if name != "neighbour"}
+        if self.k is None:
+            self.neighbour_ = tensors.integers("neighbour", (), low=1)
+            tensors = Tensors(own, tensors.prefix)
         super()._load(tensors)
-        if len(self.bank_) < self.k:
+        if len(self.bank_) < self._neighbour:
             raise ValueError(
-                f"its tensor {tensors.prefix}bank should have at least {self.k} rows, got "
+                f"its tensor {tensors.prefix}bank should have at least {self._neighbour} rows, got "
                 f"{len(self.bank_)}"
             )
         longest = float(torch.linalg.vector_norm(self.bank_, dim=1).max())
@@ -78,8 +93,12 @@ class KNN(Detector):
                 f"{longest:.6g}"
             )
 
+    @property
+    def _neighbour(self) -> int:
+        return int(self.neighbour_) if self.k is None else self.k
+
     def _score(self, outputs: Outputs) -> Tensor:
-        return self._index.kth_distance(self._unit_rows(outputs), self.k)
+        return self._index.kth_distance(self._unit_rows(outputs), self._kth)
 
     def _unit_rows(self, outputs: Outputs) -> Tensor:
         """The chosen features side by side, each of length one over the root of their number.
@@ -93,3 +112,15 @@ class KNN(Detector):
         ]
         none = chosen[0].new_empty(0, sum(rows.shape[1] for rows in chosen), dtype=torch.float32)
         return torch.cat([none, *(part.float() for part in parts)])
+
+
+def neighbour_by_class(labels: Tensor) -> int:
+    """Which neighbour KNN measures by default, by how many images the median class has.
+
+    Example:
+        >>> [neighbour_by_class(torch.arange(10).repeat(count)) for count in (4, 90, 450, 4500)]
+        [1, 10, 50, 50]
+    """
+    counts = torch.bincount(labels)
+    median = int(counts[counts > 0].median())
+    return min(_FARTHEST, max(1, round(median * _SHARE)))

@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy
 
 from goen.checks import check_number
 from goen.detectors._base import Detector
-from goen.errors import UsageError
+from goen.detectors._gradient import image_gradient
 from goen.features.preprocess import perturbed_by
 from goen.functional.logits import check_several_classes, max_softmax_score
 from goen.outputs import Outputs
@@ -38,6 +38,8 @@ class Perturbed(nn.Module):
         epsilon: the step in units of the [0, 1] pixel, before the network takes off any mean or
             divides by any standard deviation. 0.0014 is a third of a grey level.
         temperature: T, by which logits are divided before the softmax.
+        one_value: move only the one input value of each image with the largest absolute gradient
+            (i-ODIN).
 
     Paper: Liang, Li and Srikant 2018, "Enhancing The Reliability of Out-of-distribution Image
     Detection in Neural Networks", equation 2.
@@ -56,12 +58,18 @@ class Perturbed(nn.Module):
     """
 
     def __init__(
-        self, network: nn.Module, *, epsilon: float = EPSILON, temperature: float = TEMPERATURE
+        self,
+        network: nn.Module,
+        *,
+        epsilon: float = EPSILON,
+        temperature: float = TEMPERATURE,
+        one_value: bool = False,
     ) -> None:
         super().__init__()
         self.network = network
         self.epsilon = epsilon
         self.temperature = temperature
+        self.one_value = one_value
         _check_step(epsilon, temperature)
 
     def forward(self, images: Tensor) -> Outputs:
@@ -73,43 +81,23 @@ class Perturbed(nn.Module):
 
     def move(self, images: Tensor) -> tuple[Tensor, Outputs]:
         """The moved images, floats around [0, 1], and the outputs of the images themselves."""
-        if not isinstance(images, Tensor):
-            raise UsageError(
-                "ODIN moves the input of a network by its gradient, and needs one tensor, such as "
-                f"images, not features or several inputs ({type(images).__name__}). Choose another "
-                "detector."
-            )
-        with torch.inference_mode(False), torch.enable_grad():
-            # A copy, since what was made in inference mode cannot have a gradient.
-            pixels = _as_floats(images.detach().clone()).requires_grad_()
-            outputs: Outputs = self.network(pixels)
-            logits = outputs.logits
-            if not logits.requires_grad:
-                raise UsageError(
-                    f"ODIN needs the gradient of {type(self.network).__name__}'s logits with "
-                    "respect to the images, and they are cut off from it. Is there a no_grad, an "
-                    "inference_mode or a detach in its forward?"
-                )
-            # The sum, so that no image's gradient depends on how many are beside it.
-            loss = cross_entropy(logits / self.temperature, logits.argmax(1), reduction="sum")
-            (gradient,) = torch.autograd.grad(loss, pixels)
-        features = {name: values.detach() for name, values in outputs.features.items()}
-        outputs = replace(outputs, logits=logits.detach(), features=features)
-        return pixels.detach() - self.epsilon * gradient.sign(), outputs
+        pixels, gradient, outputs = image_gradient(self.network, images, self._loss, "ODIN")
+        step = gradient.sign()
+        if self.one_value:
+            flat = gradient.flatten(1)
+            place = flat.abs().argmax(dim=1, keepdim=True)
+            only = torch.zeros_like(flat).scatter(1, place, 1.0)
+            step = step * only.view_as(step)
+        return pixels - self.epsilon * step, outputs
+
+    def _loss(self, logits: Tensor) -> Tensor:
+        return cross_entropy(logits / self.temperature, logits.argmax(1), reduction="sum")
 
 
 def _check_step(epsilon: float, temperature: float) -> None:
     """Raise a ``UsageError`` unless this is a step in a [0, 1] pixel and a temperature."""
     check_number("epsilon", epsilon, at_least=0, below=1)
     check_number("temperature", temperature, above=0)
-
-
-def _as_floats(images: Tensor) -> Tensor:
-    if images.dtype in (torch.uint8, torch.uint16):
-        return images.to(torch.get_default_dtype()) / torch.iinfo(images.dtype).max
-    if not images.is_floating_point():
-        raise UsageError(f"Images are uint8, uint16, or floats in [0, 1], got {images.dtype}.")
-    return images
 
 
 @final
@@ -123,8 +111,10 @@ class ODIN(Detector):
     Args:
         epsilon: the step; see ``Perturbed``.
         temperature: T, of the step and of the score.
+        one_value: move only one input value of each image (i-ODIN); see ``Perturbed``.
 
-    Paper: Liang, Li and Srikant 2018, as ``Perturbed``.
+    Paper: Liang, Li and Srikant 2018, as ``Perturbed``; with ``one_value``, i-ODIN, by the
+    authors of ASCOOD (github sudarshanregmi/ASCOOD) and in OpenOOD.
     Departs from the paper: log((1 - p) / p) in float64 in place of 1 - p. At T = 1000 all p are
     nearly 1 / C, and tie in float32.
 
@@ -137,9 +127,16 @@ class ODIN(Detector):
     needs_fit = False
     needs_gradient = True
 
-    def __init__(self, *, epsilon: float = EPSILON, temperature: float = TEMPERATURE) -> None:
+    def __init__(
+        self,
+        *,
+        epsilon: float = EPSILON,
+        temperature: float = TEMPERATURE,
+        one_value: bool = False,
+    ) -> None:
         self.epsilon = epsilon
         self.temperature = temperature
+        self.one_value = one_value
         _check_step(epsilon, temperature)
 
     @property
@@ -147,7 +144,12 @@ class ODIN(Detector):
         return (PERTURBED,)
 
     def prepare_network(self, network: nn.Module) -> nn.Module:
-        return Perturbed(network, epsilon=self.epsilon, temperature=self.temperature)
+        return Perturbed(
+            network,
+            epsilon=self.epsilon,
+            temperature=self.temperature,
+            one_value=self.one_value,
+        )
 
     def _score(self, outputs: Outputs) -> Tensor:
         logits = outputs.features.get(PERTURBED, outputs.logits)

@@ -52,7 +52,7 @@ class OpenMax(Detector):
         >>> logits = 4 * torch.eye(2).repeat(20, 1) + torch.arange(40)[:, None] / 40
         >>> openmax = OpenMax().fit(Outputs(logits, {}), torch.tensor([0, 1] * 20))
         >>> openmax.score(Outputs(torch.tensor([[4.5, 0.5], [4.5, 4.5]]), {})).round(decimals=2)
-        tensor([-3.3200,  5.8000], dtype=torch.float64)
+        tensor([-3.4000,  4.4000], dtype=torch.float64)
     """
 
     name: ClassVar[str] = "openmax"

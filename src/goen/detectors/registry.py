@@ -5,7 +5,9 @@ from functools import partial
 
 from goen.detectors._bank import NearestImages
 from goen.detectors._base import Detector
+from goen.detectors.adascale import AdaSCALE
 from goen.detectors.ash import ASH
+from goen.detectors.best import Best
 from goen.detectors.class_mixture import ClassMixture
 from goen.detectors.ctm import CTM
 from goen.detectors.dice import DICE
@@ -23,6 +25,7 @@ from goen.detectors.mahalanobis import Mahalanobis
 from goen.detectors.masf import MaSF
 from goen.detectors.max_logit import MaxLogit
 from goen.detectors.max_softmax import MaxSoftmax
+from goen.detectors.mcm import MCM
 from goen.detectors.multilayer_mahalanobis import MultilayerMahalanobis
 from goen.detectors.nci import NCI
 from goen.detectors.neco import NECO
@@ -55,12 +58,15 @@ __all__ = [
     "GEN",
     "KNN",
     "LTS",
+    "MCM",
     "NCI",
     "NECO",
     "ODIN",
     "SCALE",
     "SHE",
     "VRA",
+    "AdaSCALE",
+    "Best",
     "ClassMixture",
     "Detector",
     "Energy",
@@ -93,6 +99,8 @@ __all__ = [
 ]
 
 DETECTORS: Mapping[str, Callable[[], Detector]] = {
+    "adascale": AdaSCALE,
+    "adascale_l": partial(AdaSCALE, scaled="logits"),
     "ash": ASH,
     "ash_b": partial(ASH, treatment="binarise"),
     "ash_p": partial(ASH, treatment="prune"),
@@ -106,7 +114,9 @@ DETECTORS: Mapping[str, Callable[[], Detector]] = {
     "gen": GEN,
     "goen": Goen,
     "goen_m": GoenM,
+    "goen_m_last": partial(GoenM, layers="last"),
     "gradnorm": GradNorm,
+    "i_odin": partial(ODIN, one_value=True),
     "kl_matching": KLMatching,
     "knn": KNN,
     "lts": LTS,
@@ -115,6 +125,7 @@ DETECTORS: Mapping[str, Callable[[], Detector]] = {
     "masf": MaSF,
     "max_logit": MaxLogit,
     "max_softmax": MaxSoftmax,
+    "mcm": MCM,
     "mm_pp": MultilayerMahalanobis,
     "nci": NCI,
     "neco": NECO,
@@ -137,6 +148,20 @@ DETECTORS: Mapping[str, Callable[[], Detector]] = {
 }
 """Every detector with its default settings, by name."""
 
+BEST = "best"
+"""In place of a name: the one that separates given OOD images best, see ``Best``."""
+_NOT_COMPARED = ("uncertainty",)
+
+
+def candidates() -> dict[str, Callable[[], Detector]]:
+    """Detectors that score plain outputs of any classifier, which ``best`` chooses from."""
+    return {
+        name: make
+        for name, make in DETECTORS.items()
+        if name not in _NOT_COMPARED and not make().needs_gradient
+    }
+
+
 _CLASSES: Mapping[str, type[Detector]] = {
     make.name: make
     for make in DETECTORS.values()
@@ -149,8 +174,8 @@ def make_detector(detector: str | Detector) -> Detector:
     """The detector of this name, not fitted; a ``Detector`` is returned as it is.
 
     Args:
-        detector: a name in ``DETECTORS``, ``pytorch_ood.NAME`` for a class of pytorch-ood, or a
-            detector.
+        detector: a name in ``DETECTORS``, ``best`` for the one that separates given OOD images
+            best, ``pytorch_ood.NAME`` for a class of pytorch-ood, or a detector.
 
     Example:
         >>> make_detector("mahalanobis_pp")
@@ -165,8 +190,10 @@ def make_detector(detector: str | Detector) -> Detector:
         )
     if detector.startswith(_PYTORCH_OOD):
         return pytorch_ood(detector.removeprefix(_PYTORCH_OOD))
+    if detector == BEST:
+        return Best.among(candidates())
     if detector not in DETECTORS:
-        raise unknown("detector", detector, DETECTORS)
+        raise unknown("detector", detector, [*DETECTORS, BEST])
     return DETECTORS[detector]()
 
 

@@ -26,11 +26,13 @@ class ViM(Detector):
 
     Args:
         dim: how many principal directions are not residual. By default 1000 of more than 1500, 512
-            of 768 to 1500, half of fewer.
+            of 768 to 1500, half of fewer; and never more than half as many as there are training
+            rows, which would leave no residual to measure.
 
     Paper: Wang et al. 2022, "ViM: Out-Of-Distribution with Virtual-logit Matching".
     Departs from the paper: the score is the log-odds of the virtual class's probability, a strictly
-    increasing map of it; half of the directions below width 768, where the paper has no rule.
+    increasing map of it; half of the directions below width 768, and half as many as there are rows
+    where these are few, for which the paper has no rule.
 
     Example:
         >>> from goen.outputs import LinearClassifier

@@ -1,5 +1,7 @@
 """Any classifier as a network that gives ``Outputs``: its logits, and its layers by name."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from dataclasses import replace

@@ -1,5 +1,7 @@
 """The places in a model where features can be taken."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal

@@ -34,6 +34,8 @@ _ELSEWHERE = frozenset(
 # A whole number in a config: vocabularies have less than a million, contexts a few millions.
 _LARGEST, _MOST_LAYERS = 20_000_000, 2_000
 _COUNTS_LAYERS = ("layer", "layers", "depth", "depths", "blocks")
+# A base of powers, and no size: rope_theta of long contexts.
+_BASE, _LARGEST_BASE = "theta", 10**12
 # Bytes of a model in float32: its weights may be of 8 bits, and some shared. Without any weights
 # beside its config, which a gate has itself, it may have two billion parameters.
 _TIMES_WEIGHTS, _SMALL_MODEL, _LARGEST_MODEL = 8, 1 << 26, 1 << 33
@@ -90,7 +92,8 @@ def check_numbers(content: object, folder: Path, name: str = "") -> None:
         for value in content:
             check_numbers(value, folder, name)
     elif isinstance(content, int):
-        most = _MOST_LAYERS if name.endswith(_COUNTS_LAYERS) else _LARGEST
+        most = _LARGEST_BASE if name.endswith(_BASE) else _LARGEST
+        most = _MOST_LAYERS if name.endswith(_COUNTS_LAYERS) else most
         if abs(content) > most:
             raise ArtifactError(
                 f"{folder}/config.json has {name:.80} = {content!s:.40}; at most {most:,} is read."

@@ -294,6 +294,32 @@ def false_alarm_interval(
     return FalseAlarmInterval(float(low), rank / (num_held_out + 1), float(high))
 
 
+def false_alarm_p_value(
+    num_flagged: int, num_images: int, num_held_out: int, false_alarm_rate: float
+) -> float:
+    """The probability that a gate flags as many new ID images or more, if they are like held-out.
+
+    Given one set of n held-out scores the rate of the gate is a draw from Beta(k, n + 1 - k), see
+    `false_alarm_interval`, so the number flagged of new exchangeable images is beta-binomial. A
+    small value: more false alarms than the luck of the held-out set and of these images explains.
+    With ties the probability is lower than this.
+
+    Args:
+        num_flagged: of these images.
+        num_images: ID images that fitted nothing.
+        num_held_out: n.
+        false_alarm_rate: alpha, in (0, 1).
+
+    Example:
+        >>> round(false_alarm_p_value(3, 4, 1, 0.5), 4)  # 0 to 4 of 4 are equally probable
+        0.4
+    """
+    rank = threshold_rank(num_held_out, false_alarm_rate)
+    from scipy.stats import betabinom  # as above
+
+    return float(betabinom.sf(num_flagged - 1, num_images, rank, num_held_out + 1 - rank))
+
+
 def class_conditional_p_values(
     scores: NDArray[np.float64],
     labels: NDArray[np.int64],

@@ -1,6 +1,7 @@
 """Activation shaping: features pruned, clipped or scaled before the last linear layer."""
 
 from collections.abc import Callable
+from typing import overload
 
 import numpy as np
 import torch
@@ -24,28 +25,46 @@ def activation_percentile(rows: Tensor, percentile: float) -> float:
     return float(np.percentile(rows.detach().cpu().to(wide).flatten().numpy(), percentile))
 
 
-def kept_count(width: int, percentile: float) -> int:
+@overload
+def kept_count(width: int, percentile: float) -> int: ...
+@overload
+def kept_count(width: int, percentile: Tensor) -> Tensor: ...
+def kept_count(width: int, percentile: float | Tensor) -> int | Tensor:
     """How many of the largest entries of a row are above the percentile; at least one.
 
+    Args:
+        width: of the row.
+        percentile: one for all rows, or one of each row, ``(N,)``.
+
     Example:
-        >>> kept_count(512, 90), kept_count(4, 99)
-        (51, 1)
+        >>> kept_count(512, 90), kept_count(4, 99), kept_count(512, torch.tensor([90.0, 75.0]))
+        (51, 1, tensor([ 51, 128]))
     """
+    if isinstance(percentile, Tensor):
+        return (width - (width * percentile / 100).round().to(torch.int64)).clamp_min(1)
     return max(width - round(width * percentile / 100), 1)
 
 
-def sharpness(rows: Tensor, count: int) -> Tensor:
+def sharpness(rows: Tensor, count: int | Tensor) -> Tensor:
     r"""The sum of each row ``(N, D)`` over that of its ``count`` largest entries, ``(N, 1)``.
 
     Negative entries count as 0, so that it lies in 1 .. D / count; 1 for a row without any
     positive entry. It is low where few entries are large.
+
+    Args:
+        rows: of any floats.
+        count: one for all rows, or one of each row, ``(N,)``.
 
     Example:
         >>> sharpness(torch.tensor([[3.0, 1.0], [2.0, 2.0], [0.0, 0.0]]).double(), 1).flatten()
         tensor([1.3333, 2.0000, 1.0000], dtype=torch.float64)
     """
     positive = rows.clamp_min(0)
-    after = positive.topk(count, dim=1).values.sum(dim=1, keepdim=True)
+    if isinstance(count, Tensor):
+        ordered = positive.sort(dim=1, descending=True).values.cumsum(dim=1)
+        after = ordered.gather(1, count[:, None] - 1)
+    else:
+        after = positive.topk(count, dim=1).values.sum(dim=1, keepdim=True)
     before = positive.sum(dim=1, keepdim=True)
     ratio = before / after.clamp_min(torch.finfo(rows.dtype).tiny)
     return torch.where(after > 0, ratio, torch.ones_like(ratio))

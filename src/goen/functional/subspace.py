@@ -7,16 +7,20 @@ from goen.errors import FitError, UsageError
 from goen.functional._rows import blocks
 
 
-def principal_dim(width: int) -> int:
+def principal_dim(width: int, rows: int) -> int:
     """How many principal directions ViM leaves out of the residual, by default.
 
+    By the width of the features, and never more than half as many as there are training rows:
+    within as many dimensions as rows there is no residual.
+
     Example:
-        >>> [principal_dim(width) for width in (2048, 768, 512, 33, 1)]
+        >>> [principal_dim(width, 45_000) for width in (2048, 768, 512, 33, 1)]
         [1000, 512, 256, 16, 0]
+        >>> principal_dim(1280, 880)
+        440
     """
-    if width > 1500:
-        return 1000
-    return 512 if width >= 768 else width // 2
+    by_width = 1000 if width > 1500 else 512 if width >= 768 else width // 2
+    return min(by_width, rows // 2)
 
 
 def zero_logits_point(weight: Tensor, bias: Tensor) -> Tensor:
@@ -26,7 +30,8 @@ def zero_logits_point(weight: Tensor, bias: Tensor) -> Tensor:
         >>> zero_logits_point(torch.eye(2), torch.tensor([4.0, -1.0])).tolist()
         [-4.0, 1.0]
     """
-    return -(torch.linalg.pinv(weight) @ bias)
+    inverse: Tensor = torch.linalg.pinv(weight)
+    return -(inverse @ bias)
 
 
 def residual_directions(rows: Tensor, origin: Tensor, dim: int | None) -> Tensor:
@@ -56,9 +61,9 @@ def residual_directions(rows: Tensor, origin: Tensor, dim: int | None) -> Tensor
     for block in blocks(len(rows)):
         centred = rows[block].to(torch.float64) - origin
         moment.addmm_(centred.mT, centred)
-    dim = principal_dim(width) if dim is None else dim
+    dim = principal_dim(width, len(rows)) if dim is None else dim
     # Eigenvalues rise, so the least come first.
-    residual = torch.linalg.eigh(moment).eigenvectors[:, : width - dim].contiguous()
+    residual: Tensor = torch.linalg.eigh(moment).eigenvectors[:, : width - dim].contiguous()
     length = float(residual_length(rows, origin, residual).mean())
     if length <= 1e-9 * float(moment.trace() / len(rows)) ** 0.5:
         raise FitError(

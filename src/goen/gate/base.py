@@ -1,5 +1,7 @@
 """The gate as a value: a network, a detector, and a threshold with a guarantee."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property

@@ -5,6 +5,8 @@ for every engine. Before an engine is used, its predictions are compared with to
 images, as those of an exported file are.
 """
 
+from __future__ import annotations
+
 from dataclasses import replace
 from logging import getLogger
 from typing import Any, Literal, TypeVar, get_args

@@ -1,5 +1,7 @@
 """``Gate``: fit it, use it, save it, export it."""
 
+from __future__ import annotations
+
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -63,57 +65,41 @@ class Gate(BaseGate):
     ) -> Self:
         """A gate for a classifier you already have; its weights are not touched.
 
-        Every set passes through the model once, batch by batch, and no image is kept. The model is
-        left as it was found: mode, gradients, hooks and device, also after an error. It stays the
-        gate's network: train it further, and the gate must be fitted again.
-
-        The held-out images set the threshold. A detector that needs ID images for its own
-        calibration (goen-m and temperature scaling; GOEN with OOD images) takes them from
-        ``calibration``; images that set the threshold do nothing else, so that its guarantee holds.
+        Every set passes through the model once; no image is kept. The model is left as it was
+        found, and stays the gate's network: train it further, and the gate must be fitted again.
+        ``docs/own-model.md`` and ``docs/inputs.md`` have examples of everything below.
 
         Args:
-            model: any classifier: images in, logits (or something that holds them) out. Or a
-                ``goen.FeatureExtractor``, which holds the layers, logits, preprocessing, tokens and
-                layout. Or what ``goen.load_model`` returns. Of a model of transformers the class
-                names are taken over and, if it was loaded from a folder, its preprocessing.
-            train: what it was trained on, with labels: an ``ImageSet``, a pair (images, labels), or
-                an iterable of such batches, a ``DataLoader`` for one. Images are ``(N, C, H, W)``
-                with any number of channels, uint8, uint16 or floats in [0, 1], before any
-                normalisation. For other models, whatever the model takes in place of images:
-                tensors of any shape and type, a tuple (several arguments) or a dict of them
-                (arguments by name; ``labels`` in it are the labels). ``None`` for
-                a detector that learns nothing from them, such as ``energy``.
-            held_out: ID images the classifier was not trained on, in the same forms; labels are
-                not needed.
-            detector: a name in ``goen.detectors.DETECTORS`` (``"goen_m"``, ``"knn"``, ``"energy"``,
-                ``"vim"``, ...), ``"pytorch_ood.NAME"``, or a ``Detector``, of which a copy is
-                fitted.
-            calibration: ID images for the detector's own calibration, in the same forms, or the
-                share of the held-out images that is used for it. By default 0.6 for a detector that
-                needs them; with any other detector every held-out image sets the threshold.
-            layers: the features that the detector can read, names as in ``model.named_modules()``;
-                ``goen.list_layers(model, example)`` lists them. ``"auto"`` takes the layer at half
-                of the depth and the last one before the classifier, and logs them and the others.
+            model: images in, logits (or something that holds them) out; or a ``FeatureExtractor``,
+                or what ``goen.load_model`` returns.
+            train: what it was trained on, with labels: a folder of class folders, an ``ImageSet``,
+                a pair (images, labels), or an iterable of such batches, a ``DataLoader`` for one.
+                Images are ``(N, C, H, W)``, uint8, uint16 or floats in [0, 1], before any
+                normalisation. For other models, the tensors, tuples or dicts that they take.
+                ``None`` for a detector that learns nothing from them, such as ``energy``.
+            held_out: ID images it was not trained on, in the same forms, or files; labels are not
+                needed. They set the threshold, and do nothing else.
+            detector: a name in ``goen.detectors.DETECTORS``, ``"pytorch_ood.NAME"``, or a
+                ``Detector``, of which a copy is fitted.
+            calibration: ID images for the detector's own calibration, or the share of the held-out
+                images that is used for it: by default 0.6 if it needs them (goen-m), else none.
+            layers: the features that the detector can read; ``goen.list_layers`` lists them.
+                ``"auto"``: the layer at half of the depth and the last before the classifier.
             ood: images that should be flagged, or a mapping of several kinds by name. They weight
-                the cues and give a probability; without them the cues are weighted equally.
+                the cues and give a probability.
             false_alarm_rate: the share of ID images that may be flagged.
-            groups: the scene, patient or video of each held-out image, in their order, names or
-                whole numbers, if images of one depend on each other. Each group then counts once:
-                an image of a new group is flagged with probability at most the rate, if the groups
-                are exchangeable, and ``ceil(1 / rate) - 1`` groups are needed to set the threshold.
+            groups: the scene, patient or video of each held-out image, if images of one depend on
+                each other. Each group then counts once.
             logits: their key, attribute or index in the model's output, if that is ambiguous.
-            preprocess: of images in [0, 1], before they enter the model: ``goen.Preprocess(mean,
-                std, size)`` or a function. Of other inputs: a function of them as they are given.
+            preprocess: of images in [0, 1], before they enter the model: ``goen.Preprocess`` or a
+                function. Of other inputs: a function of them.
             tokens: of transformers: ``mean`` of all tokens, or the first (``class``).
             layout: of feature maps, where their shape is ambiguous; see ``FeatureExtractor``.
             classes: their names, in the order of the logits.
-            flip_averaging: average logits and features over each image and its mirror image:
-                more accurate, at twice the time. Not for classes that a flip changes, such as
-                digits.
+            flip_averaging: average over each image and its mirror image, at twice the time.
             batch_size: of sets and arrays; iterables have their own.
-            inputs: ``images``, which are scaled to [0, 1] and checked to lie in their range, or
-                ``tensors``, which go into the model as they are. ``auto``: one tensor of four axes
-                is images.
+            inputs: ``images``, ``tensors`` that go into the model as they are, or ``auto``: one
+                tensor of four axes is images.
 
         Raises:
             UsageError: invalid layers, labels, images or settings, or an unsuitable model.
@@ -220,7 +206,7 @@ class Gate(BaseGate):
     save = save_gate
     export = write_onnx
 
-    def __reduce__(self) -> "tuple[Callable[..., Gate], Pickled]":
+    def __reduce__(self) -> tuple[Callable[..., Gate], Pickled]:
         """For pickles: checked bytes and the user's own model."""
         return _unpickled, gate_contents(self)
 

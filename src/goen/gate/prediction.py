@@ -1,5 +1,7 @@
 """Predictions: what a gate returns for images."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -83,8 +85,8 @@ class Prediction:
     @overload
     def __getitem__(self, row: int) -> ImagePrediction: ...
     @overload
-    def __getitem__(self, row: slice) -> "Prediction": ...
-    def __getitem__(self, row: int | slice) -> "ImagePrediction | Prediction":
+    def __getitem__(self, row: slice) -> Prediction: ...
+    def __getitem__(self, row: int | slice) -> ImagePrediction | Prediction:
         """That of one image, as plain numbers; or of several."""
         if isinstance(row, slice):
             return self.take(range(len(self))[row])
@@ -130,12 +132,12 @@ class Prediction:
         left = len(self) - len(shown)
         return "\n".join(lines + [f"... and {left:,} more"] * bool(left))
 
-    def take(self, rows: Sequence[int]) -> "Prediction":
+    def take(self, rows: Sequence[int]) -> Prediction:
         """The prediction for these images, in this order."""
         wanted = row_numbers(rows)
         return _combined([self], lambda arrays: arrays[0][wanted])
 
-    def to_pandas(self) -> "pandas.DataFrame":
+    def to_pandas(self) -> pandas.DataFrame:
         """A row per image, with the columns of ``goen score``: class name, score, p-values, cues.
 
         Of a prediction of files, their paths come first.
@@ -183,7 +185,7 @@ class Prediction:
         *,
         rows: Sequence[int] | None = None,
         most: int = 20,
-    ) -> "PredictionTable":
+    ) -> PredictionTable:
         """A table for notebooks, the most suspicious first, with thumbnails if images are given.
 
         Args:
@@ -210,7 +212,7 @@ class Prediction:
     def _repr_html_(self) -> str:
         return self.show(rows=range(min(len(self), MOST_ROWS)))._repr_html_()
 
-    def explain(self, row: int = 0) -> "Explanation":
+    def explain(self, row: int = 0) -> Explanation:
         """What each cue of image ``row`` contributes to its decision.
 
         Raises:

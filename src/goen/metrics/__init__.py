@@ -12,6 +12,7 @@ from goen.metrics._calibration import (
 )
 from goen.metrics._id import IDMetrics, id_metrics
 from goen.metrics._ood import OODResult, ood_metrics
+from goen.metrics._ranking import Ranking, rank_methods
 from goen.metrics._uncertainty import (
     BootstrapIntervals,
     Interval,
@@ -33,6 +34,7 @@ __all__ = [
     "OODResult",
     "OverSeeds",
     "PairedTest",
+    "Ranking",
     "ReliabilityBin",
     "bootstrap",
     "holm",
@@ -42,5 +44,6 @@ __all__ = [
     "over_seeds",
     "paired_auroc_test",
     "paired_mean_auroc_test",
+    "rank_methods",
     "reliability_curve",
 ]

@@ -1,5 +1,7 @@
 """OOD metrics of a stream of batches, as in a validation loop: ``OODMetrics``."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np
@@ -86,7 +88,7 @@ class OODMetrics:
         self._scores.clear()
         self._is_ood.clear()
 
-    def merge_state(self, incoming_state: "OODMetrics") -> None:
+    def merge_state(self, incoming_state: OODMetrics) -> None:
         """Add the scores of another one, such as that of another process."""
         self._scores += incoming_state._scores
         self._is_ood += incoming_state._is_ood

@@ -1,5 +1,7 @@
 """Calibration of P(OOD): `ood_calibration`, `reliability_curve`."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import numpy.typing as npt

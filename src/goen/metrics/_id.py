@@ -1,5 +1,7 @@
 """How good the classifier is on in-distribution data: `id_metrics`."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import numpy as np

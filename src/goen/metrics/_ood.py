@@ -1,5 +1,7 @@
 """How well scores separate OOD from ID: `ood_metrics`."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import numpy as np

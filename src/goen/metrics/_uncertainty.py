@@ -4,6 +4,8 @@ over *images* (`bootstrap`, `paired_auroc_test`: another test set, the same netw
 *seeds* (`over_seeds`: the same test set, another training run). Neither stands for the other.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,5 +1,7 @@
 """The monitor: are the images still exchangeable with the held-out ones?"""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Self

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from goen.io.results import Result
+from goen.metrics._ranking import SIGNIFICANCE
 from goen.report.summary import Study, Summary, dataset_title
 from goen.report.table import Cell, Mark, Row, Table, marked
 
@@ -67,15 +68,18 @@ CLASSIFIER = {
     "brier": ("Brier score", False),
 }
 """Metrics of classifiers: their titles, and whether higher is better."""
-_SIGNIFICANCE = 0.05
+_NETWORKS = (
+    "Network: methods score the network named beside them, each trained on the same images; a "
+    "difference between rows of two networks is one of the networks, too (Classifiers)."
+)
 PAPER_SETS = ("svhn", "cifar100", "noise")
 _BOLD = (
     "Bold: the best of its column, if one row alone has it. ≈: several rows have the best number"
 )
-_INVERTED = (
-    "‡: below 0.5, the method ranks ID images above OOD images here. docs/methods/README.md says "
-    "for which networks a method is made."
-)
+_WHERE = "docs/methods/README.md says for every method for which networks it is made."
+_INVERTED = f"‡: below 0.5, the method ranks ID images above OOD images here. {_WHERE}"
+_BASELINE = "max_softmax"
+_FAR = 0.05
 
 
 def left_out_notes(summary: Summary) -> tuple[str, ...]:
@@ -125,6 +129,12 @@ class Comparison(Study):
         apart: int | None = None,
     ) -> Table:
         """A table of these columns, a row per method."""
+        kinds = {self.summary.networks.get(method, "") for method in self.methods}
+        if len(kinds) > 1:  # said at each number: not all are of the same features
+            names = [Cell(text=self.summary.networks.get(m, "")) for m in self.methods]
+            columns = {"network": names, **columns}
+            apart = None if apart is None else apart + 1
+            notes = (*notes, _NETWORKS)
         lines = zip(*columns.values(), strict=True)
         rows = [
             Row(label, cells, section)
@@ -139,11 +149,27 @@ class Comparison(Study):
         if any(metric == "p_against_best" for _, _, metric in self.by_key):
             tied = (
                 f"{_BOLD}, or the row is not significantly worse than the best on the same images "
-                f"(paired DeLong test, Holm's correction, {_SIGNIFICANCE:.0%})."
+                f"(paired DeLong test, Holm's correction, {SIGNIFICANCE:.0%})."
             )
         used = [Cell(text="yes" if m in self.summary.uses_ood else "no") for m in self.methods]
-        notes = (tied, "Intervals: 95 %, over images, not over seeds.")
+        notes = (tied, "Intervals: 95 %, over images, not over seeds.", *self._far_below_baseline())
         return self._of_metric("auroc", notes, {"OOD data": used})
+
+    def _far_below_baseline(self) -> list[str]:
+        """A note on the methods whose mean AUROC is far below that of max softmax, if any."""
+        names = self.unseen or list(self.sets)
+        means = {m: self.cell(m, names, "auroc").value for m in self.methods}
+        baseline = means.get(_BASELINE)
+        if baseline is None:
+            return []
+        below = [m for m, mean in means.items() if mean is not None and mean < baseline - _FAR]
+        if not below:
+            return []
+        titles = "; ".join(self.titles[m][0] for m in below)
+        return [
+            f"More than {_FAR} below max softmax on average over {', '.join(names)}: {titles}. "
+            f"{_WHERE}"
+        ]
 
     def others(self) -> list[Table]:
         """Both FPR95s, both AUPRs and the detection accuracy by method and dataset."""
@@ -198,7 +224,7 @@ class Comparison(Study):
             return Cell(
                 own.value - base.value,
                 "+.4f",
-                mark="tied" if p > _SIGNIFICANCE else "",
+                mark="tied" if p > SIGNIFICANCE else "",
                 seen=own.seen_in_calibration or base.seen_in_calibration,
             )
 
@@ -208,7 +234,7 @@ class Comparison(Study):
         ]
         note = (
             "≈: no significant difference on the same images (paired DeLong test, "
-            f"{_SIGNIFICANCE:.0%}). One seed: `goen seeds` measures the spread over trainings."
+            f"{SIGNIFICANCE:.0%}). One seed: `goen seeds` measures the spread over trainings."
         )
         notes = (note, *apart_notes(self, _ONE_SEEN), *left_out_notes(self.summary))
         columns = tuple(dataset_title(*named) for named in self.sets.items())
@@ -278,7 +304,7 @@ class Comparison(Study):
         test = self.by_key.get((result.method, result.dataset, "p_against_best"))
         if result.metric != "auroc" or test is None:
             return ""
-        return "tied" if test.value > _SIGNIFICANCE else ""
+        return "tied" if test.value > SIGNIFICANCE else ""
 
 
 def first_of(titles: Sequence[str]) -> str:

@@ -21,6 +21,7 @@ from goen.report.blocks import Page
 from goen.report.figures.style import DARK_PAPER, drawn, follow_colour_scheme
 from goen.report.gallery import Gallery
 from goen.report.pages.bench import ablate_page, ablate_tables, bench_page, bench_tables
+from goen.report.pages.evaluate import evaluate_page, evaluate_tables
 from goen.report.pages.geometry import geometry_page, geometry_tables
 from goen.report.pages.paper import paper_page
 from goen.report.pages.robust import robust_page, robust_tables
@@ -47,6 +48,7 @@ REPORTS: Mapping[
     "seeds": (seeds_tables, seeds_page),
     "robust": (robust_tables, robust_page),
     "geometry": (geometry_tables, geometry_page),
+    "evaluate": (evaluate_tables, evaluate_page),
 }
 """By the name of the study: its tables, from its results alone, and its page."""
 
@@ -65,11 +67,13 @@ class Report:
         path: of its page.
         results: what it was made from; none of a watched stream.
         tables: of the results; those without rows are left out.
+        conclusion: of a comparison, in a sentence.
     """
 
     path: Path
     results: Sequence[Result]
     tables: Sequence[Table]
+    conclusion: str = ""
 
 
 def write_page(folder: Path, beside: Sequence[Path] = ()) -> Report:
@@ -94,7 +98,7 @@ def write_page(folder: Path, beside: Sequence[Path] = ()) -> Report:
             f"({type(error).__name__}: {error}). Run the same command again: it repeats only what "
             "is not finished."
         ) from error
-    return Report(_write_folder(folder, page), run.results, tables)
+    return Report(_write_folder(folder, page), run.results, tables, run.summary.conclusion)
 
 
 def _write_folder(folder: Path, page: Page) -> Path:

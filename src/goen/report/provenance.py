@@ -49,7 +49,9 @@ def _splits(run: RunFolder) -> FactTable:
 
 def command(run: RunFolder) -> str:
     """The command that repeats the study."""
-    words = ["goen", run.summary.study, "--data", run.summary.data]
+    words = ["goen", run.summary.study]
+    given = any(r.budget == "given" for r in run.results)  # its model and sets are not recorded
+    words += ["..."] if given else ["--data", run.summary.data]
     extra = [name for name in EXTRA_SETS if name in run.sets]
     if extra:
         words += ["--extra", *extra]

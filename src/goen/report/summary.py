@@ -9,6 +9,10 @@ from goen.errors import ArtifactError
 from goen.io.json_files import json_object
 from goen.io.manifest import JsonObject, Manifest
 from goen.io.results import Result
+from goen.metrics import Ranking
+
+# The budget of a network that was trained elsewhere.
+_GIVEN = "given"
 
 
 @dataclass(frozen=True)
@@ -25,7 +29,7 @@ class Summary:
     """The content of ``run.json``; what a study does not record is empty.
 
     Attributes:
-        study: its command: run, bench, ablate, seeds, robust or geometry.
+        study: its command: run, bench, ablate, seeds, robust, geometry or evaluate.
         data: the name of the protocol.
         config: the options of the command.
         titles: the title and the table section of each method, in the order of the tables.
@@ -33,6 +37,11 @@ class Summary:
         calibration_ood: the OOD sets of which other images may calibrate a method, whether or not
             a method of this study was; the averages of every study keep them apart.
         with_center_loss: by row without CenterLoss, the same row with it (ablate).
+        networks: the kind of network that each method scores (bench); empty where it is one.
+        ranking: of the methods, over the unseen sets (bench).
+        next_step: the command that makes a gate of the best one (bench).
+        sentence: what follows from the numbers (evaluate).
+        gate: its classes, its rate and where that lies (evaluate).
         seeds: of the trainings (seeds).
         threshold: of the gate (run).
         left_out: datasets and methods that are missing, with the reason.
@@ -49,6 +58,11 @@ class Summary:
     uses_ood: frozenset[str]
     calibration_ood: frozenset[str]
     with_center_loss: Mapping[str, str]
+    networks: Mapping[str, str]
+    ranking: Ranking | None
+    next_step: str
+    sentence: str
+    gate: Manifest
     seeds: tuple[int, ...]
     threshold: float | None
     left_out: Mapping[str, str]
@@ -67,6 +81,15 @@ class Summary:
         groups: dict[str, str] = {r.dataset: r.group for r in ood}
         ordered = sorted(groups, key=lambda name: name in calibrated)
         return {name: groups[name] for name in ordered}, calibrated & groups.keys()
+
+    @property
+    def conclusion(self) -> str:
+        """What follows from the numbers: of a comparison the best, and the command for its gate."""
+        if self.ranking is None:
+            return self.sentence
+        titles = {key: title for key, (title, _) in self.titles.items()}
+        following = f"; make it a gate with: {self.next_step}" if self.next_step else ""
+        return self.ranking.describe(titles) + following
 
     @classmethod
     def from_json(cls, content: JsonObject) -> "Summary":
@@ -87,8 +110,15 @@ class Summary:
             uses_ood=_names(run, "uses_ood"),
             calibration_ood=_names(run, "calibration_ood"),
             with_center_loss=_texts(run, "with_center_loss"),
+            networks=_texts(run, "networks"),
+            ranking=Ranking.from_json(run.part("ranking").content)
+            if _has(run, "ranking")
+            else None,
+            next_step=run.text("next_step") if "next_step" in run else "",
+            sentence=run.text("conclusion") if "conclusion" in run else "",
+            gate=_part(run, "gate"),
             seeds=tuple(map(int, run.numbers("seeds"))) if "seeds" in run else (),
-            threshold=run.number("threshold") if "threshold" in run else None,
+            threshold=run.number("threshold") if _has(run, "threshold") else None,
             left_out={**_texts(run, "missing"), **_texts(run, "skipped")},
             recipe=_part(metadata if "recipe" in metadata else run, "recipe").content,
             splits={role: _split(splits.part(role)) for role in splits.content},
@@ -128,6 +158,8 @@ class Study:
     def where(self) -> str:
         """Data, budget and seed, for the titles of tables."""
         first = self.results[0]
+        if first.budget == _GIVEN:
+            return f"{self.summary.data}, given network"
         return f"{self.summary.data}, budget {first.budget}, seed {first.seed}"
 
     @cached_property
@@ -178,6 +210,10 @@ def dataset_title(name: str, group: str) -> str:
         ('svhn (far)', 'noise', 'a')
     """
     return name if group in (name, "ood") else f"{name} ({group})"
+
+
+def _has(manifest: Manifest, name: str) -> bool:
+    return manifest.content.get(name) is not None
 
 
 def _part(manifest: Manifest, name: str) -> Manifest:

@@ -4,7 +4,7 @@
 all methods of ``goen.studies.methods``, with paired tests, on the networks they need.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from logging import getLogger
@@ -13,19 +13,18 @@ from pathlib import Path
 from goen.checks import check_choice
 from goen.data.protocol import Protocol
 from goen.detectors import make_detector
-from goen.errors import ExtraMissing, UsageError
-from goen.io.results import Result, write_results, write_scores
-from goen.io.stages import Stages, alone_in, summarised
-from goen.studies.evaluate import (
-    Arrays,
-    evaluation_sets,
-    id_rows,
-    ood_rows,
-    paired_tests,
-    summary_of,
-)
+from goen.errors import ExtraMissing, UsageError, first_of
+from goen.io.results import Result
+from goen.io.stages import Stages, alone_in
+from goen.studies.compare import Asked, compare
 from goen.studies.experiment import Experiment
-from goen.studies.methods import METHODS, Method, check_calibration, fit_detector
+from goen.studies.methods import (
+    METHODS,
+    Method,
+    can_be_in_a_gate,
+    check_calibration,
+    fit_detector,
+)
 from goen.studies.presets import Budget
 from goen.training.precision import PrecisionChoice
 
@@ -77,7 +76,8 @@ def bench(
     """Train the networks, extract their outputs once, score with every method, compare.
 
     Writes results.jsonl, scores.safetensors and, last, run.json. A second call with
-    the same stages trains nothing and runs no network.
+    the same stages trains nothing and runs no network; into the same folder it adds its methods to
+    those that are there.
 
     Args:
         config: what to do.
@@ -88,38 +88,60 @@ def bench(
 
     Returns:
         The results, as in results.jsonl.
+
+    Raises:
+        UsageError: an unknown method or set, or a folder with another comparison.
     """
     out = Path(out)
     methods, skipped = _chosen(config, extra_methods)
-    for name in config.sets:
-        check_choice("OOD set", name, protocol.evaluation)
-    chosen = {n: o for n, o in protocol.evaluation.items() if n in config.sets or not config.sets}
-    protocol = replace(protocol, evaluation=chosen)
+    protocol = of_sets(protocol, config.sets)
+    settings = (config.preset, config.budget, config.seed)
     store = stages or Stages.beside(out)
+    experiment = Experiment(*settings, protocol, store, config.device, config.precision)
+    named = {*config.methods, *(method.key for method in extra_methods)}
+    methods = [m for m in methods if m.key in named or experiment.is_default(m)]
+    check_calibration(methods, protocol)
+    asked = Asked(asdict(config), named, skipped, next_step=partial(_next_step, protocol.name))
     with alone_in(out):
-        settings = (config.preset, config.budget, config.seed)
-        experiment = Experiment(*settings, protocol, store, config.device, config.precision)
-        named = {*config.methods, *(method.key for method in extra_methods)}
-        methods = [m for m in methods if m.key in named or experiment.is_default(m)]
-        check_calibration(methods, protocol)
-        scores: dict[str, Arrays] = {name: {} for name in evaluation_sets(protocol)}
-        results: list[Result] = []
-        for method in methods:
-            results += _measure(method, experiment, scores)
-        results += _against_the_best(scores, results)
-        summary = summary_of(
-            "bench",
-            asdict(config),
-            protocol,
-            {method.key: (method.title, method.section) for method in methods},
-            recipe=experiment.recipe,
-            uses_ood=[method.key for method in methods if method.uses_ood],
-            skipped=skipped,
+        return compare(experiment, methods, out, asked).results
+
+
+def in_order(protocol: Protocol, classes: Sequence[str]) -> Protocol:
+    """The protocol with its ID classes in this order, that of a model's logits, if there is one.
+
+    Raises:
+        UsageError: it has other classes.
+    """
+    if not classes or tuple(classes) == protocol.train.classes:
+        return protocol
+    if {*classes} != {*protocol.train.classes}:
+        raise UsageError(
+            f"The classes of {protocol.name} ({first_of(protocol.train.classes, 5)}) are not those "
+            f"of the model ({first_of(classes, 5)}). Name the folders as the model does, or give "
+            "--classes, the folders in the order of the model's logits."
         )
-        with summarised(out, summary):
-            write_results(out / "results.jsonl", results)
-            write_scores(out / "scores.safetensors", scores)
-    return results
+    names = tuple(classes)
+    sets = {
+        role: images.of_classes(names, images.name)
+        for role in ("train", "validation", "test")
+        for images in [getattr(protocol, role)]
+    }
+    return replace(protocol, **sets)
+
+
+def _next_step(data: str, key: str) -> str:
+    """The command that makes a gate of a method, where there is one."""
+    method = METHODS.get(key)
+    makes_gate = method is not None and can_be_in_a_gate(method) and not method.uses_ood
+    return f"goen run --data {data} --detector {key}" if makes_gate else ""
+
+
+def of_sets(protocol: Protocol, names: Sequence[str]) -> Protocol:
+    """The protocol with these OOD sets to evaluate on, or all if none is named."""
+    for name in names:
+        check_choice("OOD set", name, protocol.evaluation)
+    chosen = {n: o for n, o in protocol.evaluation.items() if n in names or not names}
+    return replace(protocol, evaluation=chosen)
 
 
 def _chosen(
@@ -174,36 +196,3 @@ def _check_keys(extra_methods: Sequence[Method]) -> None:
                 "results are told apart by their key. Give it another."
             )
         taken.add(method.key)
-
-
-def _measure(method: Method, experiment: Experiment, scores: Mapping[str, Arrays]) -> list[Result]:
-    """All numbers of the method but the comparison with the best; its scores are added by set."""
-    protocol = experiment.protocol
-    fitted = experiment.fit(method)
-    seconds = fitted.origin.seconds or 0.0
-    for name, images in evaluation_sets(protocol).items():
-        scores[name][method.key], taken = experiment.score(fitted, images)
-        seconds += taken
-    _log.info(f"{method.title}: {seconds:.2f} s")
-    origin = replace(fitted.origin, seconds=seconds)
-    logits = experiment.class_logits(fitted, protocol.test)
-    rows = id_rows(origin, logits, protocol.test, training_seconds=fitted.training_seconds)
-    return rows + ood_rows(origin, scores, protocol, fitted.seen)
-
-
-def _against_the_best(scores: Mapping[str, Arrays], results: Sequence[Result]) -> list[Result]:
-    """For each set and each method but the best: the p-value of its difference in AUROC.
-
-    A method calibrated with other images of the set's kind takes no part: its AUROC there is not
-    comparable. DeLong's paired test on the same images, with Holm's correction for the number of
-    methods. It includes neither the spread over seeds nor the selection of the best method on these
-    images.
-    """
-    found: list[Result] = []
-    rows = [r for r in results if r.metric == "auroc" and not r.seen_in_calibration]
-    for name in dict.fromkeys(r.dataset for r in rows):
-        here = [r for r in rows if r.dataset == name]
-        best = max(here, key=lambda r: r.value)
-        others = [r for r in here if r is not best]
-        found += paired_tests(best, others, scores, "p_against_best")
-    return found

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from goen.data.imageset import ImageSet
-from goen.data.protocol import Protocol
+from goen.data.protocol import OodSet, Protocol
 from goen.detectors import Detector, Goen
 from goen.functional.cues import normalise
 from goen.functional.gaussian import ClassStatistics
@@ -32,7 +32,7 @@ from goen.io.results import (
 )
 from goen.metrics import holm, id_metrics, ood_calibration, ood_metrics, paired_auroc_test
 from goen.outputs import Outputs
-from goen.studies.experiment import Experiment, FittedMethod
+from goen.studies.base import BaseExperiment, FittedMethod
 from goen.studies.methods import Network, labels_of
 from goen.studies.networks import EpochRecord, write_epochs
 
@@ -61,18 +61,21 @@ def id_rows(
 
 
 def ood_rows(
-    origin: Origin, scores: Mapping[str, Arrays], protocol: Protocol, seen: Collection[str]
+    origin: Origin,
+    scores: Mapping[str, Arrays],
+    evaluation: Mapping[str, OodSet],
+    seen: Collection[str],
 ) -> list[Result]:
-    """Every OOD metric of one method on every OOD set of the protocol.
+    """Every OOD metric of one method on every OOD set.
 
     Args:
         origin: of the numbers.
         scores: of the ID images (``test``) and of each OOD set, by set and method.
-        protocol: the sets.
+        evaluation: the OOD sets.
         seen: the sets of a kind that calibrated the method.
     """
     rows: list[Result] = []
-    for name, ood in protocol.evaluation.items():
+    for name, ood in evaluation.items():
         measured = asdict(ood_metrics(scores["test"][origin.method], scores[name][origin.method]))
         rows += origin.rows(name, ood.group, measured, seen=name in seen)
     return rows
@@ -106,7 +109,7 @@ def paired_tests(
 def summary_of(
     study: str,
     config: JsonObject,
-    protocol: Protocol,
+    protocol: Protocol | str,
     titles: Mapping[str, Sequence[str]],
     **more: JsonValue,
 ) -> JsonObject:
@@ -115,17 +118,17 @@ def summary_of(
     Args:
         study: its command.
         config: the options of the command.
-        protocol: the images.
+        protocol: the images; or the name of the data, where no OOD images take part.
         titles: title and table section of each method, in the order of the tables.
         more: what this study has beside.
     """
     return {
         "study": study,
-        "data": protocol.name,
+        "data": protocol if isinstance(protocol, str) else protocol.name,
         "config": config,
         "titles": {key: list(title) for key, title in titles.items()},
-        "calibration_ood": list(protocol.calibration_ood),
-        "missing": dict(protocol.missing),
+        "calibration_ood": [] if isinstance(protocol, str) else list(protocol.calibration_ood),
+        "missing": {} if isinstance(protocol, str) else dict(protocol.missing),
         "skipped": {},
         **more,
     }
@@ -169,7 +172,7 @@ class GateEvaluation:
 
 
 def evaluate_gate(
-    gate: Gate, experiment: Experiment, fitted: Sequence[FittedMethod]
+    gate: Gate, experiment: BaseExperiment[Any], fitted: Sequence[FittedMethod]
 ) -> GateEvaluation:
     """The gate's numbers, and those of methods, on the test set and every OOD set.
 
@@ -183,7 +186,7 @@ def evaluate_gate(
     own = fitted[-1].method
     scores = {
         name: {f.method.key: experiment.score(f, images)[0] for f in fitted}
-        | _gate_arrays(gate, experiment.outputs(own.network, images, own.forward_mode)[0])
+        | gate_arrays(gate, experiment.outputs(own.network, images, own.forward_mode)[0])
         for name, images in sets.items()
     }
     scores["test"]["truth"] = np.asarray(experiment.protocol.test.labels)
@@ -221,7 +224,7 @@ def head_epochs(detector: Detector, outputs: Mapping[str, Outputs]) -> list[Epoc
     return rows
 
 
-def _gate_arrays(gate: Gate, outputs: Outputs) -> Arrays:
+def gate_arrays(gate: Gate, outputs: Outputs) -> Arrays:
     """What the gate returns for these outputs, by name, and the logits."""
     prediction = gate.predict_outputs(outputs)
     arrays: Arrays = {
@@ -250,17 +253,17 @@ def _results(
     flagged_id = test["is_ood"][protocol.sets_no_threshold]
     found += gate.rows("test", "id", {"false_alarm_rate": flagged_id.mean()})
     for f in fitted:
-        found += ood_rows(replace(f.origin, seconds=None), scores, protocol, f.seen)
+        found += ood_rows(replace(f.origin, seconds=None), scores, protocol.evaluation, f.seen)
     for name, ood in protocol.evaluation.items():
         flagged = {"flagged": scores[name]["is_ood"].mean()}
         found += gate.rows(name, ood.group, flagged, seen=name in last.seen)
         if "probability" in test:
-            numbers = _probability_numbers(test["probability"], scores[name]["probability"])
+            numbers = probability_numbers(test["probability"], scores[name]["probability"])
             found += own.rows(name, ood.group, numbers, seen=name in last.seen)
     return found
 
 
-def _probability_numbers(id_: NDArray[Any], ood: NDArray[Any]) -> dict[str, float]:
+def probability_numbers(id_: NDArray[Any], ood: NDArray[Any]) -> dict[str, float]:
     """Calibration of P(OOD), which depends on the prevalence: one half in the head's training."""
     probability = np.concatenate([id_, ood])
     is_ood = np.arange(len(probability)) >= len(id_)
@@ -273,16 +276,18 @@ def _probability_numbers(id_: NDArray[Any], ood: NDArray[Any]) -> dict[str, floa
 
 
 def _feature_map(
-    experiment: Experiment, network: Network, sets: Mapping[str, ImageSet]
+    experiment: BaseExperiment[Any], network: Network, sets: Mapping[str, ImageSet]
 ) -> dict[str, Tensor]:
     """Points ``(n, 2)`` of each set on the first two principal axes of the training images.
 
-    The points are the features z at unit length. Beside them ``classes``, the class means, and
+    The points are the last features at unit length. Beside them ``classes``, the class means, and
     ``share``, the share of the training images' variance along each axis. The axes depend on
     neither OOD nor test images.
     """
     train = experiment.protocol.train
-    rows = normalise(experiment.outputs(network, train)[0].feature("z"))
+    outputs = experiment.outputs(network, train)[0]
+    last = [*outputs.features][-1]
+    rows = normalise(outputs.feature(last))
     statistics = ClassStatistics(len(train.classes), rows.shape[1])
     statistics.update(rows, labels_of(train.labels))
     centre, axes, share = _principal_axes(statistics)
@@ -290,7 +295,7 @@ def _feature_map(
     for name, images in sets.items():
         # Evenly spaced, so that a set sorted by class is represented as a whole.
         chosen = torch.linspace(0, len(images) - 1, min(len(images), _MAP_POINTS)).round().long()
-        rows = normalise(experiment.outputs(network, images)[0].feature("z")[chosen])
+        rows = normalise(experiment.outputs(network, images)[0].feature(last)[chosen])
         points[f"{name}/points"] = (rows - centre) @ axes
     return {**points, "classes": (statistics.means_ - centre) @ axes, "share": share}
 

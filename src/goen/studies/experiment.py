@@ -9,7 +9,8 @@ from torch import nn
 
 from goen.checks import check_choice
 from goen.data.protocol import Protocol
-from goen.detectors import Perturbed
+from goen.detectors import AdaSCALE, Perturbed
+from goen.detectors.adascale import MOVED
 from goen.detectors.odin import PERTURBED
 from goen.io.manifest import JsonObject
 from goen.io.stages import Stages
@@ -49,7 +50,7 @@ def _features(network: Network, backbone: Backbone) -> tuple[str, ...]:
         return (*(scale.name for scale in backbone.scales), "z")
     if network != "standard":
         return ()
-    return (*dict.fromkeys((*backbone.two_scales, *(goen_m_for(backbone).layers or ()))), "z")
+    return (*dict.fromkeys((*backbone.two_scales, *(goen_m_for(backbone).feature or ()))), "z")
 
 
 def variant_of(preset: Preset, network: Network, budget: Budget) -> Preset:
@@ -147,10 +148,15 @@ class Experiment(BaseExperiment[Trained]):
         backbone, key = member.network, member.key
         features = _features("standard" if network == "ensemble" else network, backbone)
         module: nn.Module = backbone
-        if forward_mode == "perturbed":
-            module = perturbed = Perturbed(backbone)
-            key += f" perturbed {perturbed.epsilon} {perturbed.temperature}"
+        if forward_mode in ("perturbed", "one_value_perturbed"):
+            one_value = forward_mode == "one_value_perturbed"
+            module = perturbed = Perturbed(backbone, one_value=one_value)
+            key += f" {forward_mode} {perturbed.epsilon} {perturbed.temperature}"
             features = (PERTURBED,)
+        elif forward_mode == "moved":
+            detector = AdaSCALE()
+            module, features = detector.prepare_network(backbone), ("z", MOVED)
+            key += f" moved {detector.epsilon} {detector.share}"
         elif forward_mode == "last_map_max":
             module, key, features = Repooled(backbone, "max"), f"{key} {forward_mode}", ()
         elif forward_mode == "last_map_mean_std":

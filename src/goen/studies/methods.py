@@ -23,10 +23,21 @@ Network = Literal[
 ]
 Role = Literal["train", "calibration", "ood"]
 ForwardMode = (
-    Literal["plain", "perturbed", "flip_averaged", "last_map_max", "last_map_mean_std"] | Detector
+    Literal[
+        "plain",
+        "perturbed",
+        "one_value_perturbed",
+        "moved",
+        "flip_averaged",
+        "last_map_max",
+        "last_map_mean_std",
+    ]
+    | Detector
 )
 """How a network sees the images; a detector: as it prepares the network for itself."""
 _MODES = get_args(get_args(ForwardMode)[0])
+_GATE_NETWORKS = ("standard", "goen")
+_GATE_MODES = ("plain", "perturbed", "one_value_perturbed", "moved", "flip_averaged")
 
 
 class Labelled(NamedTuple):
@@ -90,9 +101,10 @@ class Method:
         network: that it scores the outputs of: in ``experiment.NETWORKS``, ``ensemble``, or
             ``preset`` for one that is trained as the preset says, ``given`` for a user's own.
         fits_on: the data for its fit: training images, ID images for calibration, OOD images.
-        forward_mode: how the network sees the images: as they are, perturbed as in ODIN, with their
-            horizontal flips, averaged (flip averaging), or with its last map pooled as in DAVIS; of a
-            given network, a detector that prepares it.
+        forward_mode: how the network sees the images: as they are, perturbed as in ODIN or i-ODIN,
+            moved as in AdaSCALE, with their horizontal flips, averaged (flip averaging), or with
+            its last map pooled as in DAVIS; or a detector, which prepares a given network for
+            itself.
         require: raises an ``ExtraMissing`` if its fit needs a library that is not here.
     """
 
@@ -137,6 +149,11 @@ def check_calibration(methods: Iterable[Method], protocol: Protocol) -> None:
             )
 
 
+def can_be_in_a_gate(method: Method) -> bool:
+    """Whether it can score the network that a preset trains, in a gate."""
+    return method.network in _GATE_NETWORKS and method.forward_mode in _GATE_MODES
+
+
 def goen_m_for(network: Backbone, rows: int = ROWS) -> GoenM:
     """goen-m with the cues that were selected for this kind of network; not fitted.
 
@@ -155,7 +172,8 @@ def goen_m_for(network: Backbone, rows: int = ROWS) -> GoenM:
 def _make(name: str, data: FitData) -> Detector:
     """The detector of this name for the network of these outputs; not fitted."""
     network = data.network
-    assert isinstance(network, Backbone), "only networks of goen have methods by name"
+    if not isinstance(network, Backbone):
+        return Goen(head=data.head) if name == "goen" else make_detector(name)
     scales = tuple(scale.name for scale in network.scales)
     made: Mapping[str, Callable[[], Detector]] = {
         "goen": lambda: Goen(feature="z", head=data.head),
@@ -198,6 +216,9 @@ def _method(
 # A network that provides its own uncertainty estimate.
 _uncertainty = partial(_method, section="predictive", fits_on=(), detector="uncertainty")
 _davis = partial(_method, section="newer", fits_on=(), detector="energy")
+_adascale = partial(
+    _method, section="newer", fits_on=("train", "calibration"), forward_mode="moved"
+)
 _goen_m = partial(_method, section="goen", detector="goen_m", fits_on=("train", "calibration"))
 
 _ALL = (
@@ -222,6 +243,9 @@ _ALL = (
     _method("entropy", "Entropy", "newer", fits_on=()),
     _method("kl_matching", "KL matching", "newer", fits_on=("calibration",)),
     _method("gradnorm", "GradNorm", "newer"),
+    _method("i_odin", "i-ODIN", "newer", fits_on=(), forward_mode="one_value_perturbed"),
+    _adascale("adascale", "AdaSCALE-A"),
+    _adascale("adascale_l", "AdaSCALE-L"),
     _method("ash_p", "ASH-P", "newer"),
     _method("ash_b", "ASH-B", "newer"),
     _method("ash", "ASH-S", "newer"),
@@ -234,6 +258,7 @@ _ALL = (
     _method("she", "SHE, inner product", "newer"),
     _method("she_cosine", "SHE, cosine", "newer"),
     _method("ctm", "CTM", "newer"),
+    _method("mcm", "MCM, classifier weights", "newer"),
     _method("nci", "NCI", "newer"),
     _method("neco", "NECO", "newer"),
     _method("residual", "Residual", "newer"),

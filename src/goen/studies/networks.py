@@ -40,13 +40,13 @@ class Member(Protocol):
     """A network of an experiment, wherever it comes from; see ``Trained``."""
 
     @property
-    def network(self) -> nn.Module: ...  # noqa: D102
+    def network(self) -> nn.Module: ...
     @property
-    def key(self) -> str: ...  # noqa: D102
+    def key(self) -> str: ...
     @property
-    def epochs(self) -> Sequence[EpochRecord]: ...  # noqa: D102
+    def epochs(self) -> Sequence[EpochRecord]: ...
     @property
-    def trained_on(self) -> tuple[ImageSet, ...]: ...  # noqa: D102
+    def trained_on(self) -> tuple[ImageSet, ...]: ...
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,23 +1,33 @@
 """``goen robust``: accuracy, calibration and the share flagged under corruptions."""
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from logging import getLogger
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from goen.checks import check_choice
+from goen.data.feature_set import FeatureSet
 from goen.data.imageset import ImageSet
 from goen.data.protocol import Protocol
 from goen.data.transforms.corruptions import CORRUPTIONS, SEVERITIES, corrupt_any, read_cifar10c
 from goen.errors import UsageError
+from goen.extraction import BATCH_SIZE, stream
 from goen.functional.conformal import threshold, with_tolerance
-from goen.io.results import Result, write_results
+from goen.gate import Gate
+from goen.io.manifest import JsonObject
+from goen.io.results import Origin, Result, write_results
 from goen.io.stages import Stages, alone_in, summarised
-from goen.studies.evaluate import id_rows, summary_of
-from goen.studies.experiment import Experiment, FittedMethod
-from goen.studies.methods import METHODS, check_calibration
+from goen.outputs import Outputs
+from goen.studies.base import BaseExperiment
+from goen.studies.evaluate import gate_arrays, id_rows, summary_of
+from goen.studies.experiment import Experiment
+from goen.studies.given import GivenExperiment, GivenNetwork, detector_methods, identity
+from goen.studies.methods import METHODS, Method, check_calibration
+from goen.studies.own_gate import Evaluated, gate_origin, require_others
 from goen.studies.presets import Budget
 from goen.training.precision import PrecisionChoice
 
@@ -87,7 +97,9 @@ def robust(
         stages: finished work, shared between studies; ``stages/`` beside out if not given.
     """
     out = Path(out)
-    _check(config, protocol)
+    _check(config, protocol.test, protocol.name)
+    for name in config.methods:
+        check_choice("method", name, METHODS)
     methods = [METHODS[name] for name in config.methods]
     check_calibration(methods, protocol)
     with alone_in(out):
@@ -101,50 +113,141 @@ def robust(
             config.device,
             config.precision,
         )
-        protocol = experiment.protocol
-        # Raised before anything is trained where the held-out images are too few for the rate.
-        threshold(np.zeros(len(protocol.held_out)), config.false_alarm_rate)
-        fitted = [experiment.fit(method) for method in methods]
-        limits = {
-            f.method.key: threshold(
-                with_tolerance(experiment.score(f, protocol.held_out)[0]), config.false_alarm_rate
-            )
-            for f in fitted
-        }
-        results: list[Result] = []
-        for every in _corrupted(protocol.test, config):
-            images = every.take(np.flatnonzero(protocol.sets_no_threshold[: len(every)]))
-            _log.info(f"scoring {images.name}")
-            for f in fitted:
-                results += _measure(experiment, f, images, limits[f.method.key])
-            experiment.forget(images)
-        summary = summary_of(
-            "robust",
-            {**asdict(config), "cifar10c": str(config.cifar10c or "")},
-            protocol,
-            {method.key: (method.title, method.section) for method in methods},
-            recipe=experiment.preset.to_json(),
+        return _measured(config, experiment, methods, out)
+
+
+def robust_given(
+    config: RobustConfig,
+    network: GivenNetwork,
+    protocol: Protocol,
+    out: Path,
+    stages: Stages | None = None,
+) -> list[Result]:
+    """The same as ``robust`` for detectors on a given network.
+
+    Args:
+        config: what to do; its methods are names of detectors.
+        network: of ``goen.studies.given.open_network``.
+        protocol: its images.
+        out: the study's folder.
+        stages: finished work, shared between studies; ``stages/`` beside out if not given.
+    """
+    _check(config, protocol.test, protocol.name)
+    methods, _ = detector_methods(network.network, config.methods)
+    with alone_in(out):
+        experiment = GivenExperiment(network, protocol, stages or Stages.beside(out))
+        return _measured(config, experiment, methods, out)
+
+
+def robust_gate(
+    config: RobustConfig, gate: Gate, test: ImageSet, out: Path, *, batch_size: int = BATCH_SIZE
+) -> list[Result]:
+    """The same as ``robust`` for a gate, with its own threshold; images that fitted it are refused.
+
+    Args:
+        config: what to do; it names no methods.
+        gate: itself.
+        test: labelled ID images that it was not fitted with.
+        out: the study's folder.
+        batch_size: images per forward pass.
+    """
+    _check(config, test, test.name)
+    images = Evaluated(test, {}, name=test.name)
+    require_others(gate, images)
+    network = gate.detector.prepare_network(gate.network)
+    origin = gate_origin(gate, identity(gate.network, gate.outputs(test.read(slice(2)))))
+
+    def measure(part: ImageSet) -> list[Result]:
+        batches = stream(network, part, batch_size=batch_size)
+        outputs = Outputs.concatenate(o.keep(gate.detector.features) for o in batches)
+        arrays = gate_arrays(gate, outputs)
+        score = gate.detector.score(outputs).numpy()
+        flagged = arrays["is_ood"]
+        return _rows(origin, arrays["logits"], part, score, flagged)
+
+    titles = {gate.detector.name: (str(gate.detector), "")}
+    with alone_in(out):
+        results = _corruption_rows(config, test, measure)
+        config = replace(config, methods=(), false_alarm_rate=gate.false_alarm_rate)
+        _write(
+            config,
+            test.name,
+            titles,
+            {},
+            results,
+            out,
         )
-        with summarised(out, summary):
-            write_results(out / "results.jsonl", results)
     return results
 
 
-def _check(config: RobustConfig, protocol: Protocol) -> None:
-    available = len(protocol.test)
-    if config.cifar10c is not None and protocol.name != "cifar10":
+def _measured(
+    config: RobustConfig, experiment: BaseExperiment[Any], methods: Sequence[Method], out: Path
+) -> list[Result]:
+    """The results of these methods, which are written into the folder, too."""
+    protocol = experiment.protocol
+    # Raised before anything is trained where the held-out images are too few for the rate.
+    threshold(np.zeros(len(protocol.held_out)), config.false_alarm_rate)
+    fitted = [experiment.fit(method) for method in methods]
+    limits = [
+        threshold(
+            with_tolerance(experiment.score(f, protocol.held_out)[0]), config.false_alarm_rate
+        )
+        for f in fitted
+    ]
+
+    def measure(every: ImageSet) -> list[Result]:
+        images = every.take(np.flatnonzero(protocol.sets_no_threshold[: len(every)]))
+        rows: list[Result] = []
+        for f, limit in zip(fitted, limits, strict=True):
+            scores, _ = experiment.score(f, images)
+            logits = experiment.class_logits(f, images)
+            rows += _rows(f.origin, logits, images, scores, scores > limit)
+        experiment.forget(images)
+        return rows
+
+    results = _corruption_rows(config, protocol.test, measure)
+    titles = {method.key: (method.title, str(method.section)) for method in methods}
+    _write(config, protocol, titles, experiment.recipe, results, out)
+    return results
+
+
+def _corruption_rows(
+    config: RobustConfig, test: ImageSet, measure: Callable[[ImageSet], list[Result]]
+) -> list[Result]:
+    results: list[Result] = []
+    for images in _corrupted(test, config):
+        _log.info(f"scoring {images.name}")
+        results += measure(images)
+    return results
+
+
+def _write(
+    config: RobustConfig,
+    protocol: Protocol | str,
+    titles: Mapping[str, tuple[str, str]],
+    recipe: JsonObject,
+    results: Sequence[Result],
+    out: Path,
+) -> None:
+    options = {**asdict(config), "cifar10c": str(config.cifar10c or "")}
+    summary = summary_of("robust", options, protocol, titles, recipe=recipe)
+    with summarised(out, summary):
+        write_results(out / "results.jsonl", results)
+
+
+def _check(config: RobustConfig, test: ImageSet, data: str) -> None:
+    available = len(test)
+    if config.cifar10c is not None and data != "cifar10":
         raise UsageError(
-            f"CIFAR-10-C is made of CIFAR-10's test images; the study is on {protocol.name}. Add "
+            f"CIFAR-10-C is made of CIFAR-10's test images; the study is on {data}. Add "
             "--data cifar10."
         )
-    channels = protocol.test.image_shape[0]
-    if channels not in (1, 3):
+    channels = test.image_shape[0]
+    if channels not in (1, 3) or isinstance(test, FeatureSet):
         raise UsageError(
-            f"Corruptions are defined for colour and grey images; {protocol.test.name} has "
-            f"{channels} channels."
+            f"Corruptions are defined for colour and grey images; {test.name} has {channels} "
+            "channels, or holds features."
         )
-    for name in config.methods:
-        check_choice("method", name, METHODS)
     for name in config.corruptions:
         check_choice("corruption", name, CORRUPTIONS)
     if not config.methods or not config.severities:
@@ -170,15 +273,18 @@ def _corrupted(test: ImageSet, config: RobustConfig) -> Iterator[ImageSet]:
             yield ImageSet(f"{name}-{severity}", pixels, chosen.labels, chosen.classes)
 
 
-def _measure(
-    experiment: Experiment, fitted: FittedMethod, images: ImageSet, limit: float
+def _rows(
+    origin: Origin,
+    logits: NDArray[Any],
+    images: ImageSet,
+    scores: NDArray[Any],
+    flagged: NDArray[Any],
 ) -> list[Result]:
-    scores, _ = experiment.score(fitted, images)
     return id_rows(
-        fitted.origin,
-        experiment.class_logits(fitted, images),
+        origin,
+        logits,
         images,
         images.name,
         mean_score=scores.mean(),
-        flagged=(scores > limit).mean(),
+        flagged=flagged.mean(),
     )

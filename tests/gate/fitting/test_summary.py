@@ -26,9 +26,11 @@ def test_it_has_the_sets_the_guarantee_the_weights_and_the_ood_metrics() -> None
     assert f"train 664 images ({digits().train.name})" in lines
     assert f"held_out 300 images ({digits().validation.name})" in lines
     low, mean, high = false_alarm_interval(120, 0.05)
+    bound = "false-alarm rate at most 0.05 guaranteed: the probability that a new ID image is"
+    assert f"{bound} flagged" in lines
     assert (
-        f"false-alarm rate 0.05 guaranteed, {mean:.4f} expected, {low:.4f} to {high:.4f} for this "
-        "gate with 90 % probability" in lines
+        f"this gate's rate {mean:.4f} expected; between {low:.4f} and {high:.4f} with 90 % "
+        "probability, for these held-out images" in lines
     )
     assert f"threshold {gate.threshold:.4f}, from 120 held-out images" in lines
     known, right = (

@@ -44,6 +44,16 @@ def is_tensor_file(name: str) -> bool:
         return False
 
 
+def kinds(datasets: Sequence[str]) -> dict[str, str]:
+    """What each OOD dataset is called: the last part of its path, if that is unique."""
+    paths = {name: Path(name).resolve() for name in datasets}
+    short = [p.name if p.is_dir() else p.stem if p.is_file() else n for n, p in paths.items()]
+    names = short if len({*short}) == len(datasets) else datasets
+    if len({*names}) != len(datasets):
+        raise UsageError(f"--ood must name each dataset once, got {' '.join(datasets)}.")
+    return dict(zip(datasets, names, strict=True))
+
+
 @dataclass(frozen=True)
 class Fitted:
     """A gate, the files of its held-out images, if they have any, and what writes its page."""
@@ -85,11 +95,7 @@ class FitOptions:
 
     def by_kind(self, load: Callable[[str], Loaded]) -> dict[str, Loaded]:
         """Each OOD dataset by a unique name: the last part of a folder's path, if it is unique."""
-        short = [Path(name).resolve().name if Path(name).is_dir() else name for name in self.ood]
-        names = short if len({*short}) == len(self.ood) else self.ood
-        if len({*names}) != len(self.ood):
-            raise UsageError(f"--ood must name each dataset once, got {' '.join(self.ood)}.")
-        return {kind: load(name) for kind, name in zip(names, self.ood, strict=True)}
+        return {kind: load(name) for name, kind in kinds(self.ood).items()}
 
     def calibrating(self, load: Callable[[str], Loaded]) -> Loaded | float | None:
         """The share, or the dataset."""

@@ -40,16 +40,14 @@ class ExtractionSettings(TypedDict):
 
 
 @dataclass(frozen=True)
-class ModelOptions:
-    """How a model takes its inputs, and what is read of it.
+class NetworkOptions:
+    """How a model takes its inputs but for their size, and what is read of it.
 
     Attributes:
         weights: the model's weights: a .safetensors file, or a .pt file of weights alone.
         layers: layers whose features are read (default: auto, the layer at half of the depth and
             the last before the classifier). LAYER:mean_abs, :std or :max pools a feature map by
             another statistic than its mean.
-        size: height and width (or one number) that images are resized to (default: those of the
-            first image, or the model's own for hf and timm).
         mean: per channel, subtracted from images in [0, 1] before they enter the model.
         std: normalisation, per channel: divides after --mean.
         preprocess: a function of float images in [0, 1], instead of --mean and --std.
@@ -58,12 +56,10 @@ class ModelOptions:
         tokens: pooling of transformer tokens: the mean of all tokens, or the class token.
         layout: the axis of the channels in feature maps, where their shape is ambiguous.
         batch_size: images per forward pass.
-        device: where the model runs: cpu, or cuda (cuda:1 is the second GPU).
     """
 
     weights: OptionalPath = None
     layers: SomeNames = ("auto",)
-    size: Annotated[tuple[int, ...], several("INT")] = ()
     mean: Annotated[tuple[float, ...], several("FLOAT")] = ()
     std: Annotated[tuple[float, ...], several("FLOAT")] = ()
     preprocess: OptionalFunction = None
@@ -72,14 +68,40 @@ class ModelOptions:
     tokens: Tokens = "mean"
     layout: Layout = "auto"
     batch_size: int = 128
+
+
+@dataclass(frozen=True)
+class ReadingOptions(NetworkOptions):
+    """How a model takes its inputs, and what is read of it.
+
+    Attributes:
+        size: height and width (or one number) that images are resized to (default: those of the
+            first image, or the model's own for hf and timm).
+    """
+
+    size: Annotated[tuple[int, ...], several("INT")] = ()
+
+    def load_on(self, device: str, name: str) -> "OwnModel":
+        """The model of this name on a device."""
+        place = find_device(device)
+        loaded = make_model(name, self.weights)
+        loaded.model.to(place)
+        return OwnModel(loaded, self)
+
+
+@dataclass(frozen=True)
+class ModelOptions(ReadingOptions):
+    """How a model takes its inputs, what is read of it, and where it runs.
+
+    Attributes:
+        device: where the model runs: cpu, or cuda (cuda:1 is the second GPU).
+    """
+
     device: Device = "cpu"
 
     def load(self, name: str) -> "OwnModel":
         """The model of this name."""
-        place = find_device(self.device)
-        loaded = make_model(name, self.weights)
-        loaded.model.to(place)
-        return OwnModel(loaded, self)
+        return self.load_on(self.device, name)
 
 
 @dataclass(frozen=True)
@@ -87,7 +109,7 @@ class OwnModel:
     """A model, and the options that replace parts of its config."""
 
     loaded: LoadedModel
-    options: ModelOptions = ModelOptions()
+    options: ReadingOptions = ReadingOptions()
 
     @cached_property
     def function(self) -> Preprocessing | None:

@@ -20,6 +20,7 @@ from goen.data.protocols.generated import (
     validation_parts,
 )
 from goen.data.protocols.opening import OpenedPlan, open_plan
+from goen.data.protocols.openood import open_benchmark
 from goen.data.protocols.plan import GENERATED, Places, Plan
 from goen.data.protocols.plan_file import read_plan
 from goen.errors import DataCorrupt, UsageError, first_of
@@ -206,6 +207,33 @@ class Protocol:
             UsageError: no such file, one with unknown keys, or a folder that is not there.
         """
         return cls.from_plan(read_plan(Path(path)))
+
+    @classmethod
+    def from_openood(
+        cls, root: str | Path, benchmark: str, *, full_spectrum: bool = False
+    ) -> "Protocol":
+        """A benchmark of OpenOOD 1.5, from its data folder: its lists, splits and preprocessing.
+
+        Its validation images are the held-out images, and its OOD validation images may calibrate.
+
+        Args:
+            root: the folder with ``benchmark_imglist/``, ``images_classic/`` and
+                ``images_largescale/``, as its download script makes it.
+            benchmark: ``cifar10``, ``cifar100``, ``imagenet200`` or ``imagenet``.
+            full_spectrum: whether the test images include those under a covariate shift (FS-OOD).
+
+        Raises:
+            DataMissing: lists or images that are not there.
+        """
+        sets = open_benchmark(Path(root), benchmark, full_spectrum=full_spectrum)
+        return cls.from_sets(
+            sets.train,
+            sets.validation,
+            sets.test,
+            sets.ood,
+            calibration_ood=sets.tuning,
+            name=f"openood-{benchmark}{'-fs' * full_spectrum}",
+        )
 
     @classmethod
     def from_plan(cls, plan: Plan, opened: OpenedPlan | None = None) -> "Protocol":

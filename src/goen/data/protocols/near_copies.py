@@ -13,7 +13,7 @@ from goen.data.imageset import ImageSet
 # Of thumbnails, and how far they may differ, root mean square, as a share of white: JPEG at usual
 # qualities and a change of size change less.
 _SIDE = 16
-TOLERANCE = 3 / 255
+TOLERANCE = 5 / 255
 # The deviation of an image's pixels below which it shows nothing: a white page is like any other.
 _FLAT = 8 / 255
 MOST_TRAINING, MOST_COMPARED = 100_000, 2_000
@@ -46,7 +46,8 @@ class Thumbnails:
         """
         rows = _spread(len(images), MOST_COMPARED)
         own = _thumbnails(images, rows)
-        parts = [torch.cdist(part, self._thumbnails).min(dim=1) for part in own.split(_CHUNK)]
+        starts = range(0, len(own), _CHUNK)
+        parts = [torch.cdist(own[s : s + _CHUNK], self._thumbnails).min(dim=1) for s in starts]
         distance, nearest = (torch.cat(values) for values in zip(*parts, strict=True))
         near = distance < TOLERANCE * own.shape[1] ** 0.5
         found = torch.nonzero(near & (own.std(dim=1) > _FLAT)).flatten().tolist()

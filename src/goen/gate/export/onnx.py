@@ -16,6 +16,8 @@ held-out image (the same image again) gets the gate's decision, and at a tie the
 that the gate would not flag.
 """
 
+from __future__ import annotations
+
 import json
 from dataclasses import replace
 from pathlib import Path

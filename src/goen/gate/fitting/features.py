@@ -60,16 +60,7 @@ def fit_to_features(
     is_classifier = network.has_logits and network.num_classes > 1
     if detector is None:
         detector = GoenM(logit_cues=("entropy",) if is_classifier else ())
-    if detector.needs_gradient:
-        raise UsageError(
-            f"{detector} takes gradients of a network, and features have none. Fit it to the model "
-            "and its images (Gate.fit; --model and --train), or choose another detector."
-        )
-    if not network.has_logits and not hasattr(detector, "feature"):
-        raise UsageError(
-            f"{detector} reads the logits of a classifier, and there are none beside the features. "
-            f"Give them ({LOGITS}), or choose a detector of features, such as goen_m or knn."
-        )
+    _check_detector(detector, network)
     held_out, calibration, ood = given.held_out, given.calibration, given.ood
     true_labels = _own_labels(held_out)
     if given.held_out_labels is not None:
@@ -93,6 +84,21 @@ def fit_to_features(
     default = ("known",) if nothing_known else ()
     names = default if classes is None else classes
     return fit_gate(make, network, detector, sets, classes=names, made_from="features")
+
+
+def _check_detector(detector: Detector, network: Precomputed) -> None:
+    """Raise a ``UsageError`` unless features, and logits if there are any, are all it reads."""
+    if detector.needs_gradient:
+        raise UsageError(
+            f"{detector} takes gradients of a network, and features have none. Fit it to the model "
+            "and its images (Gate.fit; --model and --train), or choose another detector."
+        )
+    reads_logits = not hasattr(detector, "feature") or detector.needs_ood  # some candidates do
+    if not network.has_logits and reads_logits:
+        raise UsageError(
+            f"{detector} reads the logits of a classifier, and there are none beside the features. "
+            f"Give them ({LOGITS}), or choose a detector of features, such as goen_m or knn."
+        )
 
 
 def _network(

@@ -12,7 +12,7 @@ from torch import nn
 
 from goen.data.input_spec import ImageInputs, InputSpec
 from goen.data.inputs import BatchStream, image_hashes, require_disjoint_streams
-from goen.detectors import Detector
+from goen.detectors import Best, Detector
 from goen.errors import UsageError, first_of, warn
 from goen.features.extractor import FeatureExtractor
 from goen.features.precomputed import Precomputed
@@ -20,7 +20,13 @@ from goen.gate.base import BaseGate
 from goen.gate.decision import require_finite
 from goen.gate.fitting.groups import require_one_each
 from goen.gate.fitting.passes import HeldOutPass, Passes, TrainingPass, run_passes, try_network
-from goen.gate.fitting.sets import FitSets, describe_stream, split_held_out, warn_of_copies
+from goen.gate.fitting.sets import (
+    OOD,
+    FitSets,
+    describe_stream,
+    split_held_out,
+    warn_of_copies,
+)
 from goen.gate.threshold import (
     FitDiagnostics,
     HeldOut,
@@ -28,12 +34,15 @@ from goen.gate.threshold import (
     is_near_chance,
     warn_of_ties,
 )
+from goen.io.manifest import JsonObject
 from goen.models import ARCHITECTURES, Backbone
 from goen.models.flip_averaging import FlipAveraged
 from goen.models.placement import evaluating, placement
 
 # On its own training images; most classifiers that anybody uses are above.
 _LOW_ACCURACY = 0.5
+SELECTION = "selection "
+"""What the role of OOD images begins with that chose the detector and are not reported on."""
 _log = getLogger(__name__)
 AnyGate = TypeVar("AnyGate", bound=BaseGate)
 
@@ -72,24 +81,36 @@ def fit_gate(
         detector, found, sets.share, sets.false_alarm_rate, sets.groups
     )
     grouped = sets.groups is not None
+    roles = {
+        role: role.replace(OOD, SELECTION, 1) if detector.needs_ood else role
+        for role in sets.streams
+    }
     measured = {"train": train.accuracy if train else None, "held_out": held_out.accuracy}
     return make(
         network=network,
-        detector=detector,
+        detector=detector.chosen,
         held_out=threshold,
         false_alarm_rate=sets.false_alarm_rate,
         classes=names,
         inputs=sets.spec,
         metadata={
             "model": made_from,
-            "splits": {role: describe_stream(stream) for role, stream in sets.streams.items()},
+            "splits": {roles[role]: describe_stream(s) for role, s in sets.streams.items()},
+            **describe_choice(detector),
             **{f"{k}_accuracy": value for k, value in measured.items() if value is not None},
         },
-        image_hashes={r: image_hashes(stream.digests()) for r, stream in sets.streams.items()},
+        image_hashes={roles[r]: image_hashes(s.digests()) for r, s in sets.streams.items()},
         diagnostics=replace(
             diagnostics, near_copies=found.near_copies(sets.streams, grouped=grouped)
         ),
     )
+
+
+def describe_choice(detector: Detector) -> JsonObject:
+    """What a detector that chooses found, for the gate's metadata; nothing of any other."""
+    if not isinstance(detector, Best):
+        return {}
+    return {"selection": {**detector.ranking_.to_json(), "left_out": dict(detector.skipped_)}}
 
 
 def calibrate(
@@ -118,6 +139,8 @@ def calibrate(
         detector.recalibrate(found.others["calibration"].outputs, found.ood)
     elif share:
         detector.recalibrate(outputs[calibrating], found.ood)
+    reported = {} if detector.needs_ood else found.ood
+    detector = detector.chosen
     cues = detector.cues(outputs)
     predicted = outputs.logits.argmax(dim=1)
     sets_threshold = torch.zeros(len(held_out), dtype=torch.bool)
@@ -128,7 +151,7 @@ def calibrate(
         predicted=predicted.numpy(),
         truth=None if outputs.labels is None else outputs.labels.numpy(),
         sets_threshold=sets_threshold.numpy(),
-        ood_scores={kind: detector.score(found.ood[kind]).numpy() for kind in found.ood},
+        ood_scores={kind: detector.score(reported[kind]).numpy() for kind in reported},
     )
     rounding = held_out.rounding(detector)
     threshold = HeldOut.from_cues(

@@ -117,6 +117,8 @@ class FitSets:
         given = {} if train is None else {"train": train}
         given["held_out"] = held_out
         unlike = ood_streams(detector, ood, batch_size, inputs)
+        if detector.needs_ood and not unlike:
+            raise UsageError("The choice of a detector needs OOD images: give ood (--ood).")
         share = 0.0
         if detector.calibrates(with_ood=bool(unlike)):
             if calibration is None:

@@ -12,7 +12,7 @@ from goen.gate.base import BaseGate
 from goen.gate.fitting.near_copies import describe_near_copies
 from goen.io.files import printable_path
 from goen.io.manifest import Manifest
-from goen.metrics import ood_metrics
+from goen.metrics import Ranking, ood_metrics
 
 
 def fit_summary(gate: BaseGate, files: Sequence[Path] = ()) -> str:
@@ -48,8 +48,10 @@ def fit_summary(gate: BaseGate, files: Sequence[Path] = ()) -> str:
         lines.append(f"  accuracy           {', '.join(accuracies)}")
     lines += [
         "",
-        f"  false-alarm rate   {gate.false_alarm_rate:g} guaranteed, {mean:.4f} expected, "
-        f"{low:.4f} to {high:.4f} for this gate with 90 % probability",
+        f"  false-alarm rate   at most {gate.false_alarm_rate:g} guaranteed: the probability that "
+        "a new ID image is flagged",
+        f"  this gate's rate   {mean:.4f} expected; between {low:.4f} and {high:.4f} with 90 % "
+        "probability, for these held-out images",
         f"  threshold          {gate.threshold:.4f}, from {len(gate.held_out)} held-out "
         f"{inputs}{groups}",
         "",
@@ -59,6 +61,7 @@ def fit_summary(gate: BaseGate, files: Sequence[Path] = ()) -> str:
     if weights:
         lines += ["  cue                weight   (each is standardised; the score rises with it)"]
         lines += [f"  {name:<18} {weight:6.3f}" for name, weight in weights.items()]
+    lines += _selection(gate)
     ood = {} if gate.diagnostics is None else gate.diagnostics.ood_scores
     if ood:
         lines += ["", "  OOD, used in the fit          AUROC   flagged"]
@@ -72,6 +75,30 @@ def fit_summary(gate: BaseGate, files: Sequence[Path] = ()) -> str:
         found = describe_near_copies(gate.diagnostics.near_copies, names, grouped=grouped)
         lines += [line for one in found for line in ("", *_wrapped(f"Warning: {one}"))]
     return "\n".join(lines)
+
+
+def selection_sentences(gate: BaseGate) -> list[str]:
+    """Which detector was chosen for the gate, among which, and with what; none if it was given."""
+    metadata = Manifest(gate.metadata)
+    if "selection" not in metadata:
+        return []
+    ranking = Ranking.from_json(metadata.part("selection").content)
+    best = ranking.means[ranking.best]
+    lead = "".join(
+        f" It leads {name}, the second, by {best - mean:.3f} (p = {ranking.p_values[name]:.2g})."
+        for name, mean in [*ranking.means.items()][1:2]
+    )
+    return [
+        f"The detector was chosen among {len(ranking.means)}, with the OOD images "
+        f"({', '.join(ranking.sets)}) and the held-out images that do not set the threshold: "
+        f"{ranking.describe({})}.{lead}",
+        "The OOD images chose the detector, so no number on them is reported: measure the gate on "
+        "others (goen evaluate). The false-alarm rate is guaranteed as for any detector.",
+    ]
+
+
+def _selection(gate: BaseGate) -> list[str]:
+    return [line for one in selection_sentences(gate) for line in ("", *_wrapped(one))]
 
 
 def _wrapped(sentence: str) -> list[str]:

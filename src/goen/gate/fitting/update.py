@@ -1,5 +1,7 @@
 """Updating a gate: more training images, new held-out images, more kinds of OOD."""
 
+from __future__ import annotations
+
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace

@@ -1,5 +1,7 @@
 """Saving gates and loading them: a folder of tensors and a manifest, never code."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -11,7 +13,7 @@ from torch import nn
 from goen.data.inputs import Hashes
 from goen.detectors import load_detector
 from goen.detectors.registry import detector_manifest
-from goen.errors import ArtifactError, GoenError, UsageError
+from goen.errors import ArtifactError, GoenError, UsageError, did_you_mean
 from goen.features.loaded_model import LoadedModel
 from goen.features.preprocess import Preprocessing
 from goen.functional import conformal
@@ -134,7 +136,8 @@ def load_gate(
         if isinstance(folder, Path) or path.exists() or not bundled_gates():
             raise
         known = ", ".join(bundled_gates())
-        raise ArtifactError(f"{error} Or name a bundled gate: {known}.") from error
+        hint = did_you_mean(str(folder), bundled_gates())
+        raise ArtifactError(f"{error} Or name a bundled gate: {known}.{hint}") from error
     inner = model.model if isinstance(model, LoadedModel) else model
     try:
         with full_precision():

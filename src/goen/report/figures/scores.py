@@ -82,7 +82,7 @@ def flagged_bars(
     ax.invert_yaxis()
     ax.grid(axis="y", visible=False)
     other = "\ngrey: from the least to the most of other trainings" if bands else ""
-    label = f"share flagged; dashed: the {100 * rate:.3g}% allowed of ID images{other}"
+    label = f"share flagged\ndashed: the {100 * rate:.3g}% allowed of ID images{other}"
     ax.set(xlim=(0, 1), xlabel=label)
     ax.xaxis.set_major_formatter(lambda x, _: f"{x:.0%}")
     return figure

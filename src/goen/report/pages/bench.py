@@ -15,6 +15,10 @@ from goen.report.table import Cell, Table
 from goen.report.texts import bold, listed, named, number_of, slug, text_of
 
 _text = partial(text_of, "bench.html")
+_PER_IMAGE = {
+    "network_ms_per_image": "network, ms per image",
+    "score_ms_per_image": "method, ms per image",
+}
 
 
 def bench_tables(results: Sequence[Result], summary: Summary) -> list[Table]:
@@ -32,14 +36,19 @@ def bench_tables(results: Sequence[Result], summary: Summary) -> list[Table]:
 
 def _cost(comparison: Comparison) -> Table:
     rows = [comparison.by_key[m, "test", "training_seconds"] for m in comparison.methods]
-    columns = {
-        "training s": [Cell(r.value, ".0f") for r in rows],
-        "fit and score s": [Cell(r.seconds, ".2f") for r in rows],
-    }
+    columns = {}
+    if any(r.value for r in rows):
+        columns["training s"] = [Cell(r.value, ".0f") for r in rows]
+    columns["fit and score s"] = [Cell(r.seconds, ".2f") for r in rows]
+    for metric, title in _PER_IMAGE.items():
+        found = [comparison.by_key.get((m, "test", metric)) for m in comparison.methods]
+        if any(found):
+            columns[title] = [Cell() if r is None else Cell(r.value, ".3f") for r in found]
     machine = named(comparison.summary.hardware) or "not recorded"
     note = (
-        "Seconds. Training counts in full for every method, also where several share one network: "
-        f"it is the cost of using that one method. The machine: {machine}."
+        "Seconds, and milliseconds per image: of the network once, and of the method on top of it "
+        "(with passes of its own). Training counts in full for every method, also where several "
+        f"share one network: it is the cost of using that one method. The machine: {machine}."
     )
     return comparison.table("cost", "Cost", columns, note)
 
@@ -101,8 +110,10 @@ def comparison_page(run: RunFolder, tables: Sequence[Table], *, title: str, comp
 
 
 def _summary(run: RunFolder, compared: str) -> list[PageBlock]:
+    given = any(r.budget == "given" for r in run.results)
     lead = _text(
         "lead",
+        given=given,
         compared=compared,
         data=run.summary.data,
         budgets=", ".join(dict.fromkeys(r.budget for r in run.results)),
@@ -110,7 +121,12 @@ def _summary(run: RunFolder, compared: str) -> list[PageBlock]:
         unseen=[best for name in run.unseen for best in _best(run, name)],
         others=[best for name in run.sets if name in run.seen for best in _best(run, name)],
     )
-    return [Paragraph(lead, "lead"), _text("caution")]
+    conclusion = run.summary.conclusion
+    return [
+        Paragraph(lead, "lead"),
+        *([_text("conclusion", text=conclusion)] if conclusion else []),
+        _text("caution_given" if given else "caution"),
+    ]
 
 
 def _best(run: RunFolder, name: str) -> list[str]:
@@ -167,8 +183,10 @@ def _forest(run: RunFolder, name: str, part: str, methods: Sequence[str]) -> Dra
 def _titled(run: RunFolder, name: str) -> str:
     """The set, its group, and whether it is unseen."""
     group = run.sets[name]
-    seen = "calibration kind" if name in run.seen else "unseen"
-    return f"{name} ({seen})" if group == name else f"{name} ({group}, {seen})"
+    words = [] if group in (name, "ood") else [group]
+    if run.seen or run.results[0].budget != "given":
+        words.append("calibration kind" if name in run.seen else "unseen")
+    return f"{name} ({', '.join(words)})" if words else name
 
 
 # -- ROC curves and scores -----------------------------------------------------------------------

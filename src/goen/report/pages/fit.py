@@ -18,6 +18,7 @@ from goen.functional.conformal import (
 from goen.functional.ranking import Floats
 from goen.gate import Gate
 from goen.gate.fitting.near_copies import describe_near_copies
+from goen.gate.fitting.summary import selection_sentences
 from goen.gate.threshold import FitDiagnostics, is_near_chance
 from goen.io.files import printable_path
 from goen.io.manifest import Manifest
@@ -102,7 +103,7 @@ def _summary(gate: Gate, diagnostics: FitDiagnostics, files: Sequence[Path]) -> 
         right = int((diagnostics.predicted == diagnostics.truth).sum())
         counted = binomtest(right, len(diagnostics))
     lead = _text("lead", images=number, counted=counted, rate=gate.false_alarm_rate)
-    blocks: list[PageBlock] = [Paragraph(lead, "lead")]
+    blocks: list[PageBlock] = [Paragraph(lead, "lead"), *selection_sentences(gate)]
     accuracy, classes = diagnostics.accuracy, len(gate.classes)
     if accuracy is not None and classes > 1 and is_near_chance(accuracy, len(diagnostics), classes):
         blocks.append(Paragraph(_text("near_chance", classes=classes), "warn"))

@@ -71,7 +71,7 @@ def _table(
     run: RunFolder, name: str, title: str, rows: Mapping[str, str], metrics: Mapping[str, str]
 ) -> Table:
     """A table of these metrics, by title, with a row per dataset; what was measured of them."""
-    method = "classifier" if name == "classifier" else _methods(run)[-1]
+    method = "classifier" if name == "classifier" else methods_of(run)[-1]
     found = {
         (r.dataset, r.metric): Cell(r.value, low=r.low, high=r.high, seen=r.seen_in_calibration)
         for r in run.results
@@ -95,20 +95,20 @@ def run_page(run: RunFolder, tables: Sequence[Table]) -> Page:
     if run.gate is None:
         raise ValueError("the manifest of the gate is missing")
     auroc, *others = tables
-    curves = [drawing for name in run.sets for drawing in _curves(run, name)]
+    drawn = [drawing for name in run.sets for drawing in curves(run, name)]
     sections = [
-        Section("OOD detection", [auroc, _text("curves"), curves, *others]),
+        Section("OOD detection", [auroc, _text("curves"), drawn, *others]),
         *_other_scores(run),
-        _calibration(run),
+        calibration(run),
         *_feature_map(run, run.gate.texts("classes")),
-        _errors(run, run.gate.texts("classes")),
+        errors(run, run.gate.texts("classes")),
         _training(run),
         *five_panel_section(run),
     ]
     return Page(f"goen on {run.summary.data}", _summary(run, run.gate), sections)
 
 
-def _methods(run: RunFolder) -> list[str]:
+def methods_of(run: RunFolder) -> list[str]:
     """Those with scores; the last one is the gate's detector."""
     return [method for method in run.titles if method in run.scores["test"]]
 
@@ -118,6 +118,8 @@ def _summary(run: RunFolder, gate: Manifest) -> list[PageBlock]:
     shares = {"test (ID)": run.number("gate", "test", "false_alarm_rate")}
     flagged = {name: run.number("gate", name, "flagged") for name in run.sets}
     used = [n for n in run.sets if run.by_key["gate", n, "flagged"].seen_in_calibration]
+    if methods_of(run)[-1] in run.summary.uses_ood:
+        used += sorted(run.summary.calibration_ood.difference(used))
     lead = _text(
         "lead",
         classes=len(gate.texts("classes")),
@@ -149,7 +151,7 @@ def _summary(run: RunFolder, gate: Manifest) -> list[PageBlock]:
     values = "; ".join(f"{name} {share:.1%}" for name, share in shares.items())
     alt = f"Bars, share flagged of each set: {values}."
     bars = Drawing("flagged", flagged_bars(shares, rate, bands), alt)
-    return [*blocks, [bars, _histogram(run, _methods(run)[-1], run.summary.threshold)], text]
+    return [*blocks, [bars, histogram(run, methods_of(run)[-1], run.summary.threshold)], text]
 
 
 def _range(low: float, high: float) -> str:
@@ -157,9 +159,9 @@ def _range(low: float, high: float) -> str:
     return least if least == most else f"{least} to {most}"
 
 
-def _curves(run: RunFolder, name: str) -> list[Drawing]:
+def curves(run: RunFolder, name: str) -> list[Drawing]:
     """ROC and precision-recall curves of every method on one OOD dataset."""
-    methods = _methods(run)
+    methods = methods_of(run)
     id_scores, ood_scores = run.scores["test"], run.scores[name]
     auroc, aupr = (
         {m: f"{run.label(m)} {run.number(m, name, metric):.4f}" for m in methods}
@@ -183,7 +185,7 @@ def _curves(run: RunFolder, name: str) -> list[Drawing]:
     ]
 
 
-def _histogram(run: RunFolder, method: str, threshold: float | None) -> Drawing:
+def histogram(run: RunFolder, method: str, threshold: float | None) -> Drawing:
     labelled = {"test (ID)": run.scores["test"][method]}
     labelled |= {dataset_title(n, group): run.scores[n][method] for n, group in run.sets.items()}
     end = "." if threshold is None else f", with the threshold at {threshold:.4g}."
@@ -196,11 +198,11 @@ def _histogram(run: RunFolder, method: str, threshold: float | None) -> Drawing:
 
 def _other_scores(run: RunFolder) -> list[Section]:
     """The scores that the gate does not use; the summary shows the one it uses."""
-    drawings = [_histogram(run, method, None) for method in _methods(run)[:-1]]
+    drawings = [histogram(run, method, None) for method in methods_of(run)[:-1]]
     return [Section("Other scores", [_text("other_scores"), drawings])] if drawings else []
 
 
-def _calibration(run: RunFolder) -> Section:
+def calibration(run: RunFolder) -> Section:
     has_probability = "probability" in run.scores["test"]
     drawings = [*_classifier_reliability(run), *(_ood_reliability(run) if has_probability else ())]
     title = "The classifier on the test images"
@@ -230,15 +232,15 @@ def _classifier_reliability(run: RunFolder) -> list[Drawing]:
 
 def _ood_reliability(run: RunFolder) -> list[Drawing]:
     test = run.scores["test"]
-    curves, method = {}, _methods(run)[-1]
+    found, method = {}, methods_of(run)[-1]
     for name in run.sets:
         both = np.concatenate([test["probability"], run.scores[name]["probability"]])
         is_ood = np.arange(len(both)) >= len(test["probability"])
         label = f"{name}: {run.number(method, name, 'ood_prevalence'):.0%} OOD"
-        curves[label] = ood_calibration(both, is_ood).curve
+        found[label] = ood_calibration(both, is_ood).curve
     eces = "; ".join(f"{n} {run.number(method, n, 'ood_ece'):.4f}" for n in run.sets)
     alt = f"Reliability of the probability of OOD. ECE: {eces}."
-    return [Drawing("reliability-ood", ood_reliability(curves), alt)]
+    return [Drawing("reliability-ood", ood_reliability(found), alt)]
 
 
 def _feature_map(run: RunFolder, classes: Sequence[str]) -> list[Section]:
@@ -262,7 +264,7 @@ def _feature_map(run: RunFolder, classes: Sequence[str]) -> list[Section]:
     return [Section("Feature map", [_text("feature_map"), [drawing]])]
 
 
-def _errors(run: RunFolder, classes: tuple[str, ...]) -> Section:
+def errors(run: RunFolder, classes: tuple[str, ...]) -> Section:
     """A gallery of errors for each set that has any.
 
     Args:
@@ -311,6 +313,8 @@ def _error_cards(run: RunFolder, name: str, mistakes: Mistakes) -> list[Card]:
 
 
 def _training(run: RunFolder) -> Section:
+    if "backbone" in run.summary.recipe:
+        return Section("Training", [_text("probe", recipe=run.summary.recipe)])
     if not run.epochs:
         warning = Paragraph("training.jsonl is missing: no curve is drawn.", "warn")
         return Section("Training", [warning])

@@ -1,0 +1,263 @@
+"""``goen.bench``: which detector is the best for your model and your data?"""
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from logging import getLogger
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Unpack
+
+from torch import nn
+
+from goen.data.protocol import Protocol
+from goen.detectors import DETECTORS, Detector
+from goen.errors import ExtraMissing
+from goen.extraction import BATCH_SIZE
+from goen.features.loaded_model import LoadedModel
+from goen.io.results import Result
+from goen.io.stages import Stages, alone_in
+from goen.metrics import Ranking
+from goen.notebook import html_table
+from goen.studies.compare import Asked, Compared, compare
+from goen.studies.given import (
+    WITH_OOD,
+    GivenExperiment,
+    GivenNetwork,
+    ModelSettings,
+    detector_methods,
+    open_network,
+    own_networks,
+)
+
+if TYPE_CHECKING:
+    import pandas
+
+_log = getLogger(__name__)
+_NUMBERS = ("fpr95_ood_positive", "fpr95_id_positive")
+_CAUTION = (
+    "Mean AUROC over the OOD sets; ≈: within chance of the best (paired test over images, Holm's "
+    "correction, 5 %)."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class BenchTable:
+    """Detectors compared on one network and the same images; prints as a table.
+
+    Attributes:
+        results: every number with its origin.
+        ranking: the detectors by mean AUROC over the OOD sets, with the p-value of each one's
+            difference from the best.
+        titles: of the detectors, by key.
+        skipped: detectors left out, with the reason.
+    """
+
+    results: Sequence[Result]
+    ranking: Ranking | None
+    titles: Mapping[str, str]
+    skipped: Mapping[str, str]
+
+    @cached_property
+    def _by_key(self) -> dict[tuple[str, str, str], Result]:
+        return {(r.method, r.dataset, r.metric): r for r in self.results}
+
+    @cached_property
+    def sets(self) -> dict[str, str]:
+        """The OOD sets with their groups."""
+        return {r.dataset: r.group for r in self.results if r.group != "id"}
+
+    @property
+    def best(self) -> str:
+        """The key of the best detector, such as a name for ``Gate.fit(detector=...)``."""
+        return "" if self.ranking is None else self.ranking.best
+
+    def auroc(self, method: str, sets: Sequence[str] = ()) -> float:
+        """The mean AUROC of a detector over these OOD sets; over those of the ranking if none."""
+        over = sets or (self.sets if self.ranking is None else self.ranking.sets)
+        return fmean(self._by_key[method, name, "auroc"].value for name in over)
+
+    @property
+    def rows(self) -> list[dict[str, str | float]]:
+        """A row per detector, the best first: its AUROCs, FPR95s, p-value and cost."""
+        order = list(self.ranking.means) if self.ranking is not None else []
+        keys = [*order, *(key for key in self.titles if key not in order)]
+        return [self._row(key) for key in keys]
+
+    def _row(self, key: str) -> dict[str, str | float]:
+        measured = [name for name in self.sets if (key, name, "auroc") in self._by_key]
+        row: dict[str, str | float] = {"method": key, "title": self.titles[key]}
+        if self.ranking is None or key in self.ranking.means:
+            row["mean_auroc"] = self.auroc(key, [] if self.ranking else measured)
+        for group in ("near", "far"):
+            members = [name for name in measured if self.sets[name] == group]
+            if members and len(members) < len(measured):
+                row[f"{group}_auroc"] = self.auroc(key, members)
+        for name in measured:
+            found = self._by_key[key, name, "auroc"]
+            row[f"{name}/auroc"] = found.value
+            row |= {
+                f"{name}/auroc_{end}": value
+                for end, value in (("low", found.low), ("high", found.high))
+                if value is not None
+            }
+            row |= {f"{name}/{n}": self._by_key[key, name, n].value for n in _NUMBERS}
+        if self.ranking is not None:
+            row["p_value"] = self.ranking.p_values.get(key, 1.0)
+        for metric in ("accuracy", "fit_seconds", "score_ms_per_image", "network_ms_per_image"):
+            row[metric] = self._by_key[key, "test", metric].value
+        return row
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """The rows as a table of pandas, indexed by the detectors' keys.
+
+        Raises:
+            ExtraMissing: pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError as error:
+            raise ExtraMissing("A table needs pandas: pip install pandas.") from error
+        return pandas.DataFrame(self.rows).set_index("method")
+
+    @property
+    def next_step(self) -> str:
+        """How the best detector becomes a gate."""
+        return fit_command("goen fit")(self.best) or f"Gate.fit(..., detector={self.best})"
+
+    @property
+    def verdict(self) -> str:
+        """The best, what is within chance of it, and how to make it a gate."""
+        if self.ranking is None:
+            return "No detector was measured on every OOD set."
+        return f"{self.ranking.describe(self.titles)}; make it a gate with: {self.next_step}"
+
+    def _cells(self) -> tuple[list[str], list[list[str]]]:
+        groups = [g for g in ("near", "far") if any(f"{g}_auroc" in row for row in self.rows)]
+        columns = ["", "mean", *groups, *self.sets, "FPR95", "ms/image"]
+        chance = self.ranking.within_chance if self.ranking is not None else []
+        lines = []
+        for row in self.rows:
+            mean = "n/a"
+            if "mean_auroc" in row:
+                mean = f"{'≈' if row['method'] in chance else ''}{row['mean_auroc']:.4f}"
+            numbers = [row.get(f"{group}_auroc") for group in groups]
+            numbers += [row.get(f"{name}/auroc") for name in self.sets]
+            rates = [row[f"{n}/{_NUMBERS[1]}"] for n in self.sets if f"{n}/{_NUMBERS[1]}" in row]
+            cells = ["n/a" if value is None else f"{value:.4f}" for value in numbers]
+            cost = f"{row['score_ms_per_image']:.3f}"
+            rate = fmean(float(value) for value in rates)
+            lines.append([str(row["title"]), mean, *cells, f"{rate:.3f}", cost])
+        return columns, lines
+
+    def __str__(self) -> str:
+        columns, lines = self._cells()
+        widths = [max(len(line[i]) for line in (columns, *lines)) for i in range(len(columns))]
+        text = [
+            "  ".join(
+                cell.ljust(width) if not i else cell.rjust(width)
+                for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+            ).rstrip()
+            for line in (columns, *lines)
+        ]
+        left_out = [f"Left out: {name}. {why}" for name, why in self.skipped.items()]
+        return "\n".join([*text, "", _CAUTION, *left_out, own_networks(), self.verdict])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        columns, lines = self._cells()
+        note = f"{_CAUTION} {self.verdict}"
+        return html_table("Detectors", columns, lines, note=note, right=columns[1:])
+
+
+def compare_given(
+    network: GivenNetwork,
+    protocol: Protocol,
+    detectors: Sequence[str | Detector],
+    out: Path,
+    stages: Stages | None = None,
+    *,
+    command: str = "goen fit",
+    batch_size: int = BATCH_SIZE,
+) -> Compared:
+    """The same as ``bench`` for a network that is open, in a folder.
+
+    Args:
+        network: of ``open_network``.
+        protocol: its images.
+        detectors: names or detectors; all if none is given.
+        out: the folder of the study.
+        stages: finished work, shared between studies; ``stages/`` beside out if not given.
+        command: that fits a gate for this model, without its detector.
+        batch_size: images per forward pass.
+    """
+    methods, skipped = detector_methods(network.network, detectors)
+    named = [method.key for method in methods] if detectors else []
+    store = stages or Stages.beside(out)
+    if not any(m.uses_ood for m in methods if m.key in named):
+        protocol = replace(protocol, calibration_ood={})  # no set is of a kind that calibrates
+    _log.info(own_networks())
+    with alone_in(out):
+        experiment = GivenExperiment(network, protocol, store, batch_size)
+        methods = [m for m in methods if m.key in named or experiment.is_default(m)]
+        asked = Asked({"methods": named}, named, skipped, True, fit_command(command))
+        return compare(experiment, methods, out, asked)
+
+
+def fit_command(command: str) -> Callable[[str], str]:
+    """Of a detector's key, the command that makes a gate of it; what has no name has none."""
+
+    def of(key: str) -> str:
+        name = key.removesuffix(WITH_OOD) if key not in DETECTORS else key
+        return f"{command} --detector {name}" if name in DETECTORS else ""
+
+    return of
+
+
+def bench(
+    model: nn.Module | LoadedModel | None,
+    protocol: Protocol,
+    detectors: Sequence[str | Detector] = (),
+    *,
+    out: Path | str | None = None,
+    batch_size: int = BATCH_SIZE,
+    **settings: Unpack[ModelSettings],
+) -> BenchTable:
+    """Detectors compared on one pass of your model over your images; the model is not changed.
+
+    Every detector is fitted on the training images, those that calibrate on three fifths of the
+    held-out images as well, and evaluated on the test images and the OOD sets. No detector sees an
+    OOD image, except those that are named with ``_ood`` behind their name, such as ``goen_m_ood``:
+    they are fitted with the protocol's ``calibration_ood``.
+
+    Args:
+        model: any classifier, as for ``Gate.fit``; ``None`` if the sets hold features.
+        protocol: the images, ``goen.Protocol.from_sets(train, held_out, test, ood=...)``. The
+            classes are in the order of the model's logits.
+        detectors: names, as of ``Gate.fit(detector=...)``, or detectors. By default all that need
+            no network of their own; one that cannot be fitted is then left out with the reason.
+        out: a folder for results, scores and, with ``goen report``, a page; another call with it
+            adds its detectors to those that are there. None is needed.
+        batch_size: images per forward pass.
+        settings: ``layers``, ``logits``, ``preprocess``, ``tokens`` and ``layout``, as for
+            ``goen.extract``.
+
+    Raises:
+        UsageError: an unsuitable model or detector, or a folder with another comparison.
+    """
+    if out is None:
+        with tempfile.TemporaryDirectory() as folder:
+            return bench(
+                model,
+                protocol,
+                detectors,
+                out=Path(folder) / "bench",
+                batch_size=batch_size,
+                **settings,
+            )
+    network = open_network(model, protocol, settings)
+    found = compare_given(network, protocol, detectors, Path(out), batch_size=batch_size)
+    titles = {key: title for key, (title, _) in found.titles.items()}
+    return BenchTable(found.results, found.ranking, titles, found.skipped)

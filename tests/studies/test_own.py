@@ -1,0 +1,235 @@
+"""``goen.bench``: the detectors of one model, one table, the numbers of each called by itself."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import goen
+from goen.data import OodSet, Protocol
+from goen.detectors import DETECTORS, KNN, ODIN, GoenM, Mahalanobis, Perturbed, make_detector
+from goen.errors import UsageError
+from goen.features.extractor import FeatureExtractor
+from goen.io.results import read_results
+from goen.metrics import ood_metrics
+from goen.studies.own import BenchTable, bench
+from tests.own_model import LAYERS, digits, preprocess, trained
+
+SETTINGS = {"layers": LAYERS, "preprocess": preprocess}
+NAMES = ("energy", "knn", "vim", "goen_m", "goen_m_last", "temperature_scaling", "odin")
+
+
+def few() -> Protocol:
+    p = digits()
+    return Protocol.from_sets(
+        p.train.take(range(300)),
+        p.validation.take(range(150)),
+        p.test.take(range(120)),
+        {
+            "near": {"unseen": p.evaluation["unseen-digits"].images.take(range(60))},
+            "far": {n: p.evaluation[n].images.take(range(50)) for n in ("photographs", "noise")},
+        },
+        calibration_ood={},
+        name="some digits",
+    )
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> tuple[BenchTable, Path]:
+    out = tmp_path_factory.mktemp("own") / "bench"
+    return bench(trained(), few(), NAMES, out=out, **SETTINGS), out
+
+
+def test_the_numbers_are_those_of_the_detectors_called_one_by_one(
+    table: tuple[BenchTable, Path],
+) -> None:
+    p = few()
+    network = FeatureExtractor(trained(), LAYERS, preprocess=preprocess)
+    found = {(r.method, r.dataset): r for r in table[0].results if r.metric == "auroc"}
+    for name in NAMES:
+        detector = make_detector(name)
+        passing = Perturbed(network) if name == "odin" else network
+        train, held_out, test = (
+            goen.extract(passing, images) for images in (p.train, p.calibration_id, p.test)
+        )
+        if detector.needs_fit:
+            detector.fit(train, train.labels, held_out=held_out)
+        at_home = detector.score(test).numpy()
+        for dataset, ood in p.evaluation.items():
+            measured = ood_metrics(
+                at_home, detector.score(goen.extract(passing, ood.images)).numpy()
+            )
+            row = found[name, dataset]
+            assert row.value == pytest.approx(measured.auroc, abs=1e-4)
+            assert (row.low, row.high) == pytest.approx(
+                (measured.auroc_low, measured.auroc_high), abs=1e-3
+            )
+
+
+def test_a_row_has_means_costs_and_a_p_value_and_the_best_is_first(
+    table: tuple[BenchTable, Path],
+) -> None:
+    rows = table[0].rows
+    assert {row["method"] for row in rows} == {*NAMES}
+    means = [row["mean_auroc"] for row in rows]
+    assert means == sorted(means, reverse=True)
+    for row in rows:
+        values = {name: row[f"{name}/auroc"] for name in ("unseen", "photographs", "noise")}
+        assert row["mean_auroc"] == pytest.approx(np.mean([*values.values()]))
+        assert row["near_auroc"] == values["unseen"]
+        assert row["far_auroc"] == pytest.approx((values["photographs"] + values["noise"]) / 2)
+        assert row["score_ms_per_image"] > 0
+        assert row["network_ms_per_image"] > 0
+        assert 0 <= row["p_value"] <= 1
+    assert table[0].best == rows[0]["method"]
+    assert list(table[0].to_pandas().index) == [row["method"] for row in rows]
+
+
+def test_it_prints_as_a_table_that_ends_with_the_best(table: tuple[BenchTable, Path]) -> None:
+    lines = str(table[0]).splitlines()
+    assert lines[0].split() == ["mean", "near", "far", *few().evaluation, "FPR95", "ms/image"]
+    best = table[0].titles[table[0].best]
+    assert lines[1].startswith(best)
+    assert lines[-1].startswith(f"best: {best} (mean AUROC 0.")
+    assert lines[-1].endswith(f"make it a gate with: goen fit --detector {table[0].best}")
+    html = table[0]._repr_html_()
+    assert best in html
+    assert "<table" in html
+
+
+def test_nothing_is_written_without_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    small = bench(trained(), few(), ["energy", KNN(k=3)], **SETTINGS)
+    assert {row["method"] for row in small.rows} == {"energy", "KNN(k=3)"}
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_detector_of_ones_own_settings_differs_from_the_default(
+    table: tuple[BenchTable, Path],
+) -> None:
+    other = bench(trained(), few(), [KNN(k=100), Mahalanobis()], **SETTINGS)
+    by_method = {row["method"]: row["mean_auroc"] for row in other.rows}
+    named = {row["method"]: row["mean_auroc"] for row in table[0].rows}
+    assert by_method["KNN(k=100)"] != named["knn"]
+    assert other.next_step in (
+        "Gate.fit(..., detector=KNN(k=100))",
+        "Gate.fit(..., detector=Mahalanobis())",
+    )
+
+
+def test_another_call_into_the_folder_adds_its_detectors(
+    table: tuple[BenchTable, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, out = table
+    monkeypatch.setattr("goen.studies.networks.stream", None)  # no image passes again
+    both = bench(trained(), few(), ["mahalanobis"], out=out, **SETTINGS)
+    assert {row["method"] for row in both.rows} == {*NAMES, "mahalanobis"}
+    assert read_results(out / "results.jsonl") == list(both.results)
+    kept = {(r.method, r.dataset, r.metric): r.value for r in both.results}
+    for r in first.results:
+        if r.metric != "p_against_best":
+            assert kept[r.method, r.dataset, r.metric] == r.value
+    tested = [r for r in both.results if r.metric == "p_against_best" and r.dataset == "noise"]
+    assert len(tested) == len(NAMES)  # each but the best, once
+    summary = json.loads((out / "run.json").read_text())
+    assert list(summary["titles"]) == [*NAMES, "mahalanobis"]
+    assert len(summary["ranking"]["means"]) == len(NAMES) + 1
+
+
+@pytest.mark.parametrize("what", ["network", "images"])
+def test_a_folder_with_another_comparison_is_not_replaced(
+    table: tuple[BenchTable, Path], what: str
+) -> None:
+    _, out = table
+    before = (out / "results.jsonl").read_bytes()
+    model, p = trained(), few()
+    if what == "network":
+        with torch.no_grad():
+            model.head.weight[0, 0] += 0.5
+        message = "another study .with another network"
+    else:
+        p = replace(p, test=digits().test.take(range(121)))
+        message = "another study .on other images of test"
+    with pytest.raises(UsageError, match=message):
+        bench(model, p, ["energy"], out=out, **SETTINGS)
+    assert (out / "results.jsonl").read_bytes() == before
+
+
+def test_without_names_every_detector_takes_part_that_needs_no_other_network() -> None:
+    p = replace(few(), evaluation={"noise": few().evaluation["noise"]})
+    whole = bench(trained(), p, **SETTINGS)
+    rows = {row["method"] for row in whole.rows}
+    assert rows | {*whole.skipped} >= {*DETECTORS} - {"uncertainty"}
+    assert "as each needs a network of its own, which goen trains: MC dropout;" in str(whole)
+
+
+def test_a_detector_that_cannot_be_fitted_is_left_out_unless_it_is_named() -> None:
+    early = {"layers": ["early"], "preprocess": preprocess}
+    p = replace(few(), evaluation={"noise": few().evaluation["noise"]})
+    whole = bench(trained(), p, **early)
+    assert "no linear classifier" in whole.skipped["vim"]
+    assert "vim" not in {row["method"] for row in whole.rows}
+    with pytest.raises(UsageError, match="no linear classifier"):
+        bench(trained(), p, ["vim"], **early)
+
+
+def test_ood_images_fit_only_what_is_named_so() -> None:
+    p = replace(few(), calibration_ood={"noise": digits().calibration_ood["noise"].take(range(60))})
+    both = bench(trained(), p, ["goen_m", "goen_m_ood"], **SETTINGS)
+    seen = {(r.method, r.dataset) for r in both.results if r.seen_in_calibration}
+    assert seen == {("goen_m_ood", "noise")}
+    assert both.ranking is not None
+    assert both.ranking.sets == ("unseen", "photographs")  # noise is of a kind that calibrated
+    with pytest.raises(UsageError, match=r"Energy\(\) uses no OOD images"):
+        bench(trained(), p, ["energy_ood"], **SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("detectors", "message"),
+    [
+        ("knn", r"detectors are a list, got one: write detectors=\['knn'\]"),
+        (["knm"], "Unknown detector 'knm'"),
+    ],
+)
+def test_a_wrong_list_is_one_sentence(detectors: object, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        bench(trained(), few(), detectors, **SETTINGS)  # type: ignore[arg-type]
+
+
+def test_another_number_of_classes_is_an_error() -> None:
+    seven = few()
+    named = tuple("abcdef")
+    sets = {
+        name: replace(images, labels=np.minimum(images.labels, 5), classes=named)
+        for name in ("train", "validation", "test")
+        for images in [getattr(seven, name)]
+    }
+    with pytest.raises(UsageError, match="7 logits, but there are 6 class names"):
+        bench(trained(), replace(seven, **sets), ["energy"], **SETTINGS)
+
+
+def test_flipping_the_labels_of_near_and_far_moves_the_means() -> None:
+    p = few()
+    swapped = {
+        name: OodSet(ood.images, "far" if ood.group == "near" else "near")
+        for name, ood in p.evaluation.items()
+    }
+    one, other = (
+        bench(trained(), replace(p, evaluation=sets), ["energy"], **SETTINGS).rows[0]
+        for sets in (p.evaluation, swapped)
+    )
+    assert (one["near_auroc"], one["far_auroc"]) == (other["far_auroc"], other["near_auroc"])
+
+
+def test_gradients_are_taken_with_the_detectors_own_settings() -> None:
+    p = replace(few(), evaluation={"noise": few().evaluation["noise"]})
+    both = bench(trained(), p, [ODIN(), ODIN(epsilon=0.1)], **SETTINGS)
+    first, second = (row["mean_auroc"] for row in both.rows)
+    assert first != second
+    assert GoenM(layers="last").feature is None
