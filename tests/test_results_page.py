@@ -69,6 +69,33 @@ def test_the_text_on_pretrained_features_says_what_was_measured(page: ModuleType
     assert near[two] < near[bundled] < near[last] < near[both]
 
 
+def test_the_text_on_small_tasks_says_what_was_measured(page: ModuleType) -> None:
+    text = " ".join((ROOT / "docs" / "pretrained.md").read_text(encoding="utf-8").split())
+    table = page.table("small-tasks")
+    rows = {row.label: row.cells for row in table.rows}
+    best, two = table.rows[0].label, "goen_m: middle and last layer"
+    assert best == "goen_m: middle, later and last layer"
+    assert [row.label for row in table.rows].index(two) == 1
+    low, high = rows[best][4].low, rows[best][4].high
+    assert low is not None
+    assert high is not None
+    assert low < 0 < high  # so the default stays
+    assert f"Of {len(rows)} methods only goen-m on three layers" in text
+    for title in (best, "goen_m: last layer", "mahalanobis_pp", "Mahalanobis++, ridge 1"):
+        assert f"{rows[title][4].formatted} ({rows[title][4].interval})" in text, title
+    last = rows["goen_m: last layer"]
+    near, far, mean = ((last[i].formatted, rows[two][i].formatted) for i in (1, 2, 3))
+    assert f"({near[0]}, two layers {near[1]}) and worse on far-OOD ({far[0]}, two" in text
+    without = rows["goen_m: last layer, no held-out images"][3].formatted
+    assert f"mean AUROC of {mean[0]}; fitted without them, {without}" in text
+    tasks = page.table("small-tasks-by-task")
+    digits = dict(zip(tasks.columns, tasks.rows[-1].cells, strict=True))
+    assert tasks.rows[-1].label == "mnist"
+    assert f"far-OOD AUROC of {digits['max_softmax; far'].formatted}, far below chance" in text
+    images = [dict(zip(tasks.columns, row.cells, strict=True)) for row in tasks.rows]
+    assert all(row["training images"].value < 1280 for row in images)
+
+
 def test_the_text_on_few_images_says_what_was_measured(page: ModuleType) -> None:
     text = " ".join((ROOT / "docs" / "methods" / "goen-m.md").read_text(encoding="utf-8").split())
     table = page.table("few-images")
