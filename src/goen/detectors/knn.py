@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from goen.checks import check_number
+from goen.detectors._bank import check_enough_rows
 from goen.detectors._base import Detector, Expected
 from goen.errors import FitError, UsageError
 from goen.functional._rows import blocks
@@ -66,11 +67,7 @@ class KNN(Detector):
 
     def _load(self, tensors: Tensors) -> None:
         super()._load(tensors)
-        if len(self.bank_) < self.k:
-            raise ValueError(
-                f"its tensor {tensors.prefix}bank should have at least {self.k} rows, got "
-                f"{len(self.bank_)}"
-            )
+        check_enough_rows(tensors, self.bank_, self.k)
         longest = float(torch.linalg.vector_norm(self.bank_, dim=1).max())
         if longest > 1 + ROUNDING:
             raise ValueError(
