@@ -59,10 +59,6 @@ class RunConfig:
     """What goen run does.
 
     Attributes:
-        from_scratch: with images of your own, train a network on them alone. Otherwise a network
-            pretrained on ImageNet stays as it is and gets a linear classifier, which takes minutes
-            and few images (needs goen[pretrained]; not for grey or multi-band images).
-        fine_tune: train the pretrained network further: its last quarter (last) or all of it.
         preset: network and training settings: digits (width 8, half a minute), cpu (width 16, 36
             epochs), short (the same, 12 epochs), fast (another network, made for short trainings of
             sixteen epochs), fast-bf16 (the same in bfloat16, 20 epochs: for processors with
@@ -89,10 +85,12 @@ class RunConfig:
             it is available.
         precision: of trainings: float32, bfloat16, or auto: bfloat16 on a GPU that has instructions
             for it, float32 on other GPUs, and the preset's on a CPU.
+        from_scratch: with images of your own, train a network on them alone. Otherwise a network
+            pretrained on ImageNet stays as it is and gets a linear classifier, which takes minutes
+            and few images (needs goen[pretrained]; not for grey or multi-band images).
+        fine_tune: train the pretrained network further: its last quarter (last) or all of it.
     """
 
-    from_scratch: bool = False
-    fine_tune: Literal["no"] | Tuned = "no"
     preset: str = "auto"
     budget: Budget = "full"
     representation: Representation | Literal["preset"] = "preset"
@@ -103,6 +101,8 @@ class RunConfig:
     seed: int = 42
     device: str = "auto"
     precision: PrecisionChoice = "auto"
+    from_scratch: bool = False
+    fine_tune: Literal["no"] | Tuned = "no"
 
     def __post_init__(self) -> None:
         representations = ("preset", *get_args(Representation))
