@@ -73,9 +73,9 @@ class RunConfig:
             ResNet-18) projected together, the last alone, the two concatenated, or plain: those of
             an ordinary network, the last as the classifier reads it. preset: plain for fast and
             fast-bf16, two scales projected together for the others.
-        detector: of the gate: goen, the paper's (with a pretrained network, its distance alone
-            unless --calibration-ood names images of yours), or another that goen bench compares,
-            such as goen_m, knn or energy.
+        detector: of the gate: goen, the paper's (on images of your own its distance alone, unless
+            --calibration-ood names OOD images of yours), or another that goen bench compares, such
+            as goen_m, knn or energy.
         center_loss: weight of the center loss; 0 switches it off.
         head_epochs: of the calibration head's training at most; 0 is the preset's number, 20. The
             paper's Table 3 has 10.
@@ -222,14 +222,14 @@ def _experiment(config: RunConfig, protocol: Protocol, stages: Stages) -> BaseEx
 def _methods(config: RunConfig, experiment: BaseExperiment[Any]) -> list[Method]:
     """The methods that are compared; the last one is the gate's.
 
-    With a pretrained network the paper's detector scores by its distance if generated images are
-    all that could fit its head, which is then the worse of the two (docs/own-data.md).
+    On images of one's own the paper's detector scores by its distance if generated images are all
+    that could fit its head, which is then mostly the worse of the two (docs/own-data.md).
     """
     keys = ["max_softmax", config.detector]
     sets = experiment.protocol.calibration_ood
     if config.detector == "goen":
         keys[1:] = ["goen_distance", *(["goen"] if sets else [])]
-        if isinstance(experiment, PretrainedExperiment) and {*sets} <= {*GENERATED}:
+        if experiment.protocol.name not in PROTOCOLS and {*sets} <= {*GENERATED}:
             keys[1:] = reversed(keys[1:])
     return [replace(METHODS[key], network=AS_PRESET) for key in dict.fromkeys(keys)]
 
