@@ -20,6 +20,7 @@ from goen.training.config import TrainingConfig
 
 # Settings beside the public names: what the commands hand on.
 SETTINGS = {
+    "cli.evaluate": ["EvaluateOptions"],
     "cli.options.fit_inputs": ["FitOptions"],
     "cli.options.model": ["RateOptions"],
     "cli.options.own_model": ["ModelOptions"],
@@ -109,6 +110,7 @@ goen export: fixed_size=False, overwrite=False
 goen data list: json_=False
 goen data new: overwrite=False
 goen data show: overwrite=False
+EvaluateOptions: per_class=False, reuse=False, batch_size=128, json_=False
 FitOptions: false_alarm_rate=0.05, flip_averaging=False
 RateOptions: per_class=False
 ModelOptions: batch_size=128
