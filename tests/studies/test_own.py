@@ -15,10 +15,11 @@ from goen.errors import UsageError
 from goen.features.extractor import FeatureExtractor
 from goen.io.results import read_results
 from goen.metrics import ood_metrics
+from goen.studies.given import ModelSettings
 from goen.studies.own import BenchTable, bench
 from tests.own_model import LAYERS, digits, preprocess, trained
 
-SETTINGS = {"layers": LAYERS, "preprocess": preprocess}
+SETTINGS: ModelSettings = {"layers": LAYERS, "preprocess": preprocess}
 NAMES = ("energy", "knn", "vim", "goen_m", "goen_m_last", "temperature_scaling", "odin")
 
 
@@ -170,7 +171,7 @@ def test_without_names_every_detector_takes_part_that_needs_no_other_network() -
 
 
 def test_a_detector_that_cannot_be_fitted_is_left_out_unless_it_is_named() -> None:
-    early = {"layers": ["early"], "preprocess": preprocess}
+    early: ModelSettings = {"layers": ["early"], "preprocess": preprocess}
     p = replace(few(), evaluation={"noise": few().evaluation["noise"]})
     whole = bench(trained(), p, **early)
     assert "no linear classifier" in whole.skipped["vim"]
