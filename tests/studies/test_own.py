@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -56,6 +57,7 @@ def test_the_numbers_are_those_of_the_detectors_called_one_by_one(
         train, held_out, test = (
             goen.extract(passing, images) for images in (p.train, p.calibration_id, p.test)
         )
+        assert train.labels is not None
         if detector.needs_fit:
             detector.fit(train, train.labels, held_out=held_out)
         at_home = detector.score(test).numpy()
@@ -73,7 +75,7 @@ def test_the_numbers_are_those_of_the_detectors_called_one_by_one(
 def test_a_row_has_means_costs_and_a_p_value_and_the_best_is_first(
     table: tuple[BenchTable, Path],
 ) -> None:
-    rows = table[0].rows
+    rows: list[dict[str, Any]] = list(table[0].rows)
     assert {row["method"] for row in rows} == {*NAMES}
     means = [row["mean_auroc"] for row in rows]
     assert means == sorted(means, reverse=True)
@@ -196,6 +198,7 @@ def test_ood_images_fit_only_what_is_named_so() -> None:
     [
         ("knn", r"detectors are a list, got one: write detectors=\['knn'\]"),
         (["knm"], "Unknown detector 'knm'"),
+        (["knn", "energy", "knn"], "knn is named twice"),
     ],
 )
 def test_a_wrong_list_is_one_sentence(detectors: object, message: str) -> None:

@@ -270,6 +270,10 @@ def detector_methods(
             raise UsageError(f"{detector} is left without what it needs: {why}")
         else:
             skipped[str(given)] = why
+    keys = [method.key for method in methods]
+    twice = [key for key in keys if keys.count(key) > 1]
+    if twice:
+        raise UsageError(f"Each detector is compared once; {twice[0]} is named twice.")
     return methods, skipped
 
 
