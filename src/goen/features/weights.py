@@ -1,7 +1,8 @@
 """Weights from a file into a model, without running code from the file."""
 
+import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from textwrap import shorten
 
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 from goen.errors import ArtifactError
 from goen.features.unwrapping import match_names
+from goen.models import Backbone
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
@@ -22,12 +24,18 @@ def load_weights(model: nn.Module, path: Path) -> None:
 def load_state(model: nn.Module, state: Mapping[str, Tensor], path: Path) -> None:
     """Load weights by name into the model, whichever of the two was wrapped.
 
+    goen's own network calls ``classifier`` what others of the same weights, such as OpenOOD's
+    ResNet-18, call ``fc``.
+
     Args:
         model: to load them into.
         state: the weights.
         path: where they come from, for error messages.
     """
-    names = match_names(state, model.state_dict())
+    own = model.state_dict()
+    if isinstance(model, Backbone):
+        state = {_own_name(name, own): value for name, value in state.items()}
+    names = match_names(state, own)
     try:
         model.load_state_dict({names[name]: value for name, value in state.items()})
     except RuntimeError as error:
@@ -36,6 +44,11 @@ def load_state(model: nn.Module, state: Mapping[str, Tensor], path: Path) -> Non
         raise ArtifactError(
             f"{path} does not fit this model. {' '.join(lines) or error}"
         ) from error
+
+
+def _own_name(name: str, own: Collection[str]) -> str:
+    renamed = re.sub(r"(^|\.)fc\.(weight|bias)$", r"\1classifier.\2", name)
+    return name if name in own else renamed
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:

@@ -446,3 +446,17 @@ def test_large_images_are_decoded_one_at_a_time() -> None:
     with pytest.raises(KeyError), budget.hold(7):
         raise KeyError
     assert budget.used == 0
+
+
+def test_the_shorter_side_is_resized_and_the_middle_kept(tmp_path: Path) -> None:
+    image = Image.fromarray(np.arange(8 * 12 * 3, dtype=np.uint8).reshape(8, 12, 3))
+    whole = np.asarray(image).transpose(2, 0, 1)
+    assert np.array_equal(read_image(image, (8, 6), shorter_side=8), whole[:, :, 3:9])
+    halved = np.asarray(image.resize((6, 8), 2).resize((6, 4), 2)).transpose(2, 0, 1)
+    assert np.array_equal(read_image(image, (4, 3), shorter_side=4), halved[:, :, 2:5])  # 1.5: 2
+    for size in (None, (9, 4)):
+        with pytest.raises(UsageError, match="shorter_side is at least the size that is cropped"):
+            read_image(image, size, shorter_side=8)
+    Image.new("L", (1, 60_000)).save(tmp_path / "line.png")
+    with pytest.raises(DataCorrupt, match="too narrow for its shorter side to be resized to 256"):
+        read_image(tmp_path / "line.png", (224, 224), shorter_side=256)

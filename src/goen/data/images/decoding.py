@@ -27,6 +27,8 @@ from goen.data.images.pixel_format import (
     GREY,
     PixelFormat,
     Pixels,
+    crop_middle,
+    proportional_size,
     resize_bands,
     resize_pillow,
     scaled,
@@ -97,6 +99,7 @@ def read_image(
     name: str = "",
     pixel_format: PixelFormat = COLOUR,
     check: "Callable[[ImageHeader], None]" = lambda header: None,
+    shorter_side: int | None = None,
 ) -> Pixels:
     """The image as ``(C, H, W)``, resized to ``size`` (height, width) if given.
 
@@ -113,7 +116,9 @@ def read_image(
     C)``, uint8, uint16 or floats in [0, 1], with as many channels as the pixel format has.
 
     The whole image is stretched to the size, without a crop, by Pillow's ``BILINEAR`` filter, which
-    widens when it shrinks: the width, then the height, each rounded to 8 bits; 16 bits once.
+    widens when it shrinks: the width, then the height, each rounded to 8 bits; 16 bits once. With
+    ``shorter_side`` the proportions stay: the image is resized until its shorter side has so many
+    pixels, and ``size`` is the middle that is kept, as torchvision does it.
 
     Args:
         source: a file, the content of one, or an image of Pillow's, which stays as it is.
@@ -121,6 +126,7 @@ def read_image(
         name: for error messages.
         pixel_format: channels and bits, such as a gate's ``pixel_format``.
         check: is given the header of a file before anything is decoded, and may raise.
+        shorter_side: in pixels, not below ``size``.
 
     Raises:
         DataCorrupt: no image of these formats, one that ends early, has other channels, or more
@@ -133,6 +139,14 @@ def read_image(
     """
     if size is not None and (len(size) != 2 or min(size) < 1):
         raise UsageError(f"size is (height, width), both at least 1; got {size!r}.")
+    if shorter_side is not None:
+        if size is None or shorter_side < max(size):
+            raise UsageError(
+                "shorter_side is at least the size that is cropped from it, got "
+                f"{shorter_side} and {size}."
+            )
+        whole = read_image(source, None, name, pixel_format, check)
+        return _cropped(whole, shorter_side, size, name or str(source))
     source = Path(source) if isinstance(source, str) else source
     name = name or (str(source) if isinstance(source, Path) else "image")
     if isinstance(source, Image.Image):
@@ -193,6 +207,17 @@ def resize_image(image: Pixels, size: tuple[int, int] | None, name: str) -> Pixe
         return image
     _check_between(image.shape[1], image.shape[2], size, name)
     return resize_bands(image, size)
+
+
+def _cropped(image: Pixels, shorter_side: int, size: tuple[int, int], name: str) -> Pixels:
+    height, width = image.shape[1:]
+    found = proportional_size((height, width), shorter_side)
+    if max(found[0] * found[1], found[1] * height) > MAX_PIXELS:
+        raise DataCorrupt(
+            f"{name} has {width}×{height} pixels: too narrow for its shorter side to be resized to "
+            f"{shorter_side}. Crop it first if it is genuine."
+        )
+    return np.ascontiguousarray(crop_middle(resize_bands(image, found), size))
 
 
 def _other_channels(name: str, channels: int, pixel_format: PixelFormat) -> DataCorrupt:

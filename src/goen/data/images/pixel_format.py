@@ -123,6 +123,29 @@ def _resized(band: Pixels, size: tuple[int, int]) -> Pixels:
     return values.round().clip(0, 65535).astype(np.uint16) if deep else values
 
 
+def proportional_size(size: tuple[int, int], shorter_side: int) -> tuple[int, int]:
+    """(height, width) in the same proportions, rounded down, with a shorter side of so many pixels.
+
+    Example:
+        >>> proportional_size((100, 75), 32)
+        (42, 32)
+    """
+    height, width = size
+    longer = int(shorter_side * max(size) / min(size))
+    return (longer, shorter_side) if height >= width else (shorter_side, longer)
+
+
+def crop_middle(image: Pixels, size: tuple[int, int]) -> Pixels:
+    """The middle of an image ``(C, H, W)``; half a pixel is rounded to the even number.
+
+    Example:
+        >>> crop_middle(np.arange(5, dtype=np.uint8).reshape(1, 1, 5), (1, 2)).tolist()
+        [[[2, 3]]]
+    """
+    top, left = round((image.shape[1] - size[0]) / 2), round((image.shape[2] - size[1]) / 2)
+    return image[:, top : top + size[0], left : left + size[1]]
+
+
 def resize_pillow(image: Image.Image, size: tuple[int, int]) -> Image.Image:
     """An image of Pillow's at this (height, width)."""
     # One side at a time: Pillow 13 takes the height first where that is faster, Pillow 12 does not,

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from goen.checks import check_choice
-from goen.data.images.pixel_format import PixelFormat
 from goen.data.imageset import ImageSet, require_disjoint
 from goen.data.protocols.generated import (
     VALIDATION_SEED,
@@ -20,6 +19,7 @@ from goen.data.protocols.generated import (
     validation_parts,
 )
 from goen.data.protocols.opening import OpenedPlan, open_plan
+from goen.data.protocols.openood import open_benchmark
 from goen.data.protocols.plan import GENERATED, Places, Plan
 from goen.data.protocols.plan_file import read_plan
 from goen.errors import DataCorrupt, UsageError, first_of
@@ -156,7 +156,6 @@ class Protocol:
         test: float | None = None,
         calibration_ood: Places | None = None,
         size: int | tuple[int, int] | None = None,
-        pixel_format: PixelFormat | None = None,
         flip: bool = True,
         name: str | None = None,
     ) -> "Protocol":
@@ -165,7 +164,8 @@ class Protocol:
         The folder has ``train/``, ``val/`` and ``test/`` with a folder of images per class; what is
         not there is split from the training images, and without ``train/`` from the class folders
         that it has itself. The split is stratified and by content: names and order of the files do
-        not change it. Files that cannot be read and copies are left out with a warning.
+        not change it. Files that cannot be read and copies are left out with a warning. Images are
+        grey, in colour or of several bands as the files are; a protocol file may say which.
 
         Args:
             folder: of the ID images.
@@ -178,7 +178,6 @@ class Protocol:
                 ``augmented``, which are generated and the default.
             size: of the images in pixels, or (height, width). By default the median of the shorter
                 sides, from 32 to 96, as a square.
-            pixel_format: channels and bits; by default grey, colour or bands as most files are.
             flip: whether a mirrored image is of the same class: not of text or digits.
             name: of the protocol; that of the folder if not given.
 
@@ -193,7 +192,6 @@ class Protocol:
                 plan,
                 name=name or plan.name,
                 size=(size, size) if isinstance(size, int) else size,
-                pixel_format=pixel_format,
                 flip=flip,
             )
         )
@@ -206,6 +204,33 @@ class Protocol:
             UsageError: no such file, one with unknown keys, or a folder that is not there.
         """
         return cls.from_plan(read_plan(Path(path)))
+
+    @classmethod
+    def from_openood(
+        cls, root: str | Path, benchmark: str, *, full_spectrum: bool = False
+    ) -> "Protocol":
+        """A benchmark of OpenOOD 1.5, from its data folder: its lists, splits and preprocessing.
+
+        Its validation images are the held-out images, and its OOD validation images may calibrate.
+
+        Args:
+            root: the folder with ``benchmark_imglist/``, ``images_classic/`` and
+                ``images_largescale/``, as its download script makes it.
+            benchmark: ``cifar10``, ``cifar100``, ``imagenet200`` or ``imagenet``.
+            full_spectrum: whether the test images include those under a covariate shift (FS-OOD).
+
+        Raises:
+            DataMissing: lists or images that are not there.
+        """
+        sets = open_benchmark(Path(root), benchmark, full_spectrum=full_spectrum)
+        return cls.from_sets(
+            sets.train,
+            sets.validation,
+            sets.test,
+            sets.ood,
+            calibration_ood=sets.tuning,
+            name=f"openood-{benchmark}{'-fs' * full_spectrum}",
+        )
 
     @classmethod
     def from_plan(cls, plan: Plan, opened: OpenedPlan | None = None) -> "Protocol":

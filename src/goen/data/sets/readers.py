@@ -236,40 +236,78 @@ def class_folders(
     by_class = class_files(path, names, skipped)
     files = [file for found in by_class for file in found]
     labels = np.repeat(np.arange(len(names)), [len(found) for found in by_class])
-    found = [(str(f.relative_to(path)), f.stat()) for f in files]
-    stats = [(name, s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino) for name, s in found]
+    stats = file_stats(files, path)
     # The way images are read is part of it: sets prepared otherwise are prepared again.
     decoding = (pixel_format.decoding, RESIZE_FILTER, "content of files")
     facts = (str(path.resolve()), names, size, stats, *decoding)
 
     def read() -> Reading:
         height, width = size or read_image(files[0], None, pixel_format=pixel_format).shape[1:]
-
-        def chunks() -> Iterator[Chunk]:
-            for start in range(0, len(files), _FOLDER_CHUNK):
-                some = files[start : start + _FOLDER_CHUNK]
-                yield _read_chunk(some, labels[start:], path, (height, width), pixel_format)
-
-        return Reading(len(files), (height, width), names, chunks, pixel_format)
+        decode = partial(read_image, size=(height, width), pixel_format=pixel_format)
+        return read_image_files(files, labels, path, names, decode)
 
     return Source.of(path, read, *facts)
+
+
+def file_stats(files: Sequence[Path], folder: Path) -> list[tuple[str, int, int, int, int]]:
+    """Name, size and times of each file: a large set need not be read to be known again."""
+    found = [(str(f.relative_to(folder)), f.stat()) for f in files]
+    return [(name, s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino) for name, s in found]
+
+
+def read_image_files(
+    files: Sequence[Path],
+    labels: Labels,
+    folder: Path,
+    names: tuple[str, ...],
+    decode: Callable[[Path], Pixels],
+) -> Reading:
+    """The images of these files, all decoded to the shape of the first that can be read.
+
+    Args:
+        files: in the folder.
+        labels: ``(N,)``.
+        folder: from which broken files are named.
+        names: of the classes.
+        decode: gives ``(C, H, W)``.
+    """
+    first = _first_image(files, decode)
+
+    def chunks() -> Iterator[Chunk]:
+        for start in range(0, len(files), _FOLDER_CHUNK):
+            some = files[start : start + _FOLDER_CHUNK]
+            yield _read_chunk(some, labels[start:], folder, decode, first)
+
+    channels, height, width = first.shape
+    pixel_format = PixelFormat(channels, 8 if first.dtype == np.uint8 else 16)
+    return Reading(len(files), (height, width), names, chunks, pixel_format)
+
+
+def _first_image(files: Sequence[Path], decode: Callable[[Path], Pixels]) -> Pixels:
+    reasons = []
+    for file in files:
+        try:
+            return decode(file)
+        except DataCorrupt as error:
+            reasons.append(str(error))
+    raise unreadable(reasons)
 
 
 def _read_chunk(
     files: Sequence[Path],
     labels: Labels,
     folder: Path,
-    size: tuple[int, int],
-    pixel_format: PixelFormat,
+    decode: Callable[[Path], Pixels],
+    like: Pixels,
 ) -> Chunk:
-    """These files, whose labels come first among the labels."""
-    pixels = np.empty((len(files), pixel_format.channels, *size), pixel_format.dtype)
+    """These files, whose labels come first among the labels, in the shape of one image."""
+    pixels = np.empty((len(files), *like.shape), like.dtype)
     broken: dict[str, str] = {}
     kept: list[int] = []
     hashes = bytearray()
     for number, file in enumerate(files):
         try:
-            pixels[number] = read_image(file, size, pixel_format=pixel_format)
+            pixels[number] = decode(file)
             hashes += _file_digest(file)
             kept.append(number)
         except DataCorrupt as error:  # all of them: nobody mends them one call at a time
