@@ -16,6 +16,7 @@ from goen.errors import UsageError
 from goen.features.extractor import FeatureExtractor
 from goen.io.results import read_results
 from goen.metrics import ood_metrics
+from goen.models import NetworkConfig, ResNet18
 from goen.studies.given import ModelSettings
 from goen.studies.own import BenchTable, bench
 from tests.own_model import LAYERS, digits, preprocess, trained
@@ -237,3 +238,16 @@ def test_gradients_are_taken_with_the_detectors_own_settings() -> None:
     first, second = (row["mean_auroc"] for row in both.rows)
     assert first != second
     assert GoenM(layers="last").feature is None
+
+
+def test_a_network_that_gives_outputs_itself_is_taken_as_it_is() -> None:
+    network = ResNet18(NetworkConfig(num_classes=7, width=2)).eval()
+    p = replace(few(), evaluation={"noise": few().evaluation["noise"]})
+    (row,) = bench(network, p, ["mahalanobis_pp"]).rows
+    train, test, noise = (
+        goen.extract(network, images) for images in (p.train, p.test, p.evaluation["noise"].images)
+    )
+    assert train.labels is not None
+    detector = make_detector("mahalanobis_pp").fit(train, train.labels)
+    expected = ood_metrics(detector.score(test).numpy(), detector.score(noise).numpy()).auroc
+    assert row["mean_auroc"] == pytest.approx(expected, abs=1e-4)
