@@ -21,14 +21,14 @@ CONFIG = BenchConfig(("energy", "knn"), preset="fast")
 
 @pytest.fixture(autouse=True)
 def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(PRESETS, "fast", FAST)  # type: ignore[arg-type]
+    monkeypatch.setitem(PRESETS, "fast", FAST)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("compare")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(PRESETS, "fast", FAST)  # type: ignore[arg-type]
+        patch.setitem(PRESETS, "fast", FAST)
         bench(CONFIG, tiny_protocol(), folder / "bench", Stages(folder / "stages"))
     return folder
 
