@@ -117,8 +117,7 @@ def read_image(
 
     The whole image is stretched to the size, without a crop, by Pillow's ``BILINEAR`` filter, which
     widens when it shrinks: the width, then the height, each rounded to 8 bits; 16 bits once. With
-    ``shorter_side`` the proportions stay: the image is resized until its shorter side has so many
-    pixels, and ``size`` is the middle that is kept, as torchvision does it.
+    ``shorter_side`` that side has so many pixels, and ``size`` is the middle that is kept.
 
     Args:
         source: a file, the content of one, or an image of Pillow's, which stays as it is.
@@ -126,7 +125,7 @@ def read_image(
         name: for error messages.
         pixel_format: channels and bits, such as a gate's ``pixel_format``.
         check: is given the header of a file before anything is decoded, and may raise.
-        shorter_side: in pixels, not below ``size``.
+        shorter_side: in pixels, not below ``size``: keeps proportions.
 
     Raises:
         DataCorrupt: no image of these formats, one that ends early, has other channels, or more
@@ -140,13 +139,9 @@ def read_image(
     if size is not None and (len(size) != 2 or min(size) < 1):
         raise UsageError(f"size is (height, width), both at least 1; got {size!r}.")
     if shorter_side is not None:
-        if size is None or shorter_side < max(size):
-            raise UsageError(
-                "shorter_side is at least the size that is cropped from it, got "
-                f"{shorter_side} and {size}."
-            )
+        _check_shorter(shorter_side, size)
         whole = read_image(source, None, name, pixel_format, check)
-        return _cropped(whole, shorter_side, size, name or str(source))
+        return _cropped(whole, shorter_side, size or (0, 0), name or str(source))
     source = Path(source) if isinstance(source, str) else source
     name = name or (str(source) if isinstance(source, Path) else "image")
     if isinstance(source, Image.Image):
@@ -207,6 +202,14 @@ def resize_image(image: Pixels, size: tuple[int, int] | None, name: str) -> Pixe
         return image
     _check_between(image.shape[1], image.shape[2], size, name)
     return resize_bands(image, size)
+
+
+def _check_shorter(shorter_side: int, size: tuple[int, int] | None) -> None:
+    if size is None or shorter_side < max(size):
+        raise UsageError(
+            "shorter_side is at least the size that is cropped from it, got "
+            f"{shorter_side} and {size}."
+        )
 
 
 def _cropped(image: Pixels, shorter_side: int, size: tuple[int, int], name: str) -> Pixels:
