@@ -23,6 +23,7 @@ import numpy as np
 import options
 import pretrained
 import pretrained_sizes
+import small_tasks
 from paired import MEAN, PAIRS, read_lines
 from scipy.stats import ttest_1samp
 from sets import PAPER_SETS, UNSEEN, UNTOUCHED
@@ -226,9 +227,8 @@ def corrupted_table(study: str) -> Table:
             columns.append(marked(cells, higher_is_better=higher) if several else cells)
         lines = zip(methods, zip(*columns, strict=True), strict=True)
         rows += [Row(CLASSIFIERS[m][0], tuple(c), line.removeprefix("ID ")) for m, c in lines]
-    config = json.loads((RESULTS / f"{study}-{next(iter(studies))}.json").read_text("utf-8"))[
-        "config"
-    ]
+    summary = RESULTS / f"{study}-{next(iter(studies))}.json"
+    config = json.loads(summary.read_text(encoding="utf-8"))["config"]
     preset = "cpu" if config["preset"] == "auto" else config["preset"]
     notes = (
         f"Preset {preset}, {config['images'] or 10_000:,} test images, mean over fifteen "
@@ -521,6 +521,8 @@ def table(name: str) -> Table:
         return papers_table(name)
     if name.startswith("monitor-"):
         return (monitor_simulation.tables() | monitor_cifar10.tables())[name]
+    if name.startswith("small-tasks"):
+        return small_tasks.tables()[name]
     if name.startswith(("pretrained-", "few-images")):
         return (pretrained.tables() | pretrained_sizes.tables() | few_images.tables())[name]
     if name in ("options", "options-full"):
@@ -534,7 +536,9 @@ def table(name: str) -> Table:
     if name == "ablation":
         return seeds_table(name, studies_by_seed("ablate"), ABLATED)
     if name == "table2":
-        return seeds_table(name, studies_by_seed(name), AS_PUBLISHED)
+        studies = studies_by_seed(name)
+        measured = {r.method for results in studies.values() for r in results}
+        return seeds_table(name, studies, {m: t for m, t in AS_PUBLISHED.items() if m in measured})
     if name == "width":
         return width_table()
     if name in ("baselines", "relatives"):

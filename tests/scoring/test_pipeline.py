@@ -5,6 +5,7 @@ import tracemalloc
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import numpy as np
@@ -286,6 +287,28 @@ def test_a_shard_whose_connection_was_lost_is_read_again(
         *rows, rest = rows_of(gate, LostShard(place, [1, 1, 1]), batch_size)
         assert [row["path"] for row in rows] == [place] * 2
         assert (rest["path"], rest["error"]) == ("the rest", "gone")
+
+
+class SilentShard(LostShard):
+    """One image, and then nothing until it is released."""
+
+    released = Event()
+
+    def items(self) -> Iterator[Item]:
+        yield from FileShard((self.place,)).items()
+        self.released.wait(60)
+
+
+def test_who_stops_does_not_wait_for_what_is_read(gate: Gate, folder: Path) -> None:
+    shard = SilentShard(str(folder / "000.png"))
+    rows = ShardScorer(gate, ScoreSettings(1)).rows(NumberedShard(0, shard))
+    assert len(next(rows)) == 1
+    stopping = Thread(target=rows.close)  # type: ignore[attr-defined]
+    stopping.start()
+    stopping.join(20)
+    stopped = not stopping.is_alive()
+    shard.released.set()
+    assert stopped
 
 
 def test_a_batch_is_the_same_however_few_contents_are_held(

@@ -1,3 +1,4 @@
+import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -154,3 +155,11 @@ def test_a_missing_or_enormous_file_is_a_sentence(
         read_url("memory://1.png")
     memory.pipe("/2.png", b"1234")
     assert read_url("memory://2.png") == b"1234"
+
+
+def test_a_server_that_stops_sending_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(urls, "_SILENT_SECONDS", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as server:  # takes connections and answers none
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/a.png"
+        with pytest.raises(DataCorrupt, match=r"a\.png cannot be opened: .*[Tt]imeout"):
+            read_url(url)

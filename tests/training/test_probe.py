@@ -55,7 +55,10 @@ def test_it_is_the_regression_of_scikit_learn(classes: int, pixelwise: bool) -> 
     found = fit_probe(model, train, validation)
     assert all(torch.equal(model.state_dict()[name], before[name]) for name in before)
 
-    (name,) = found.network.layers
+    middle, name = found.network.layers
+    assert middle != name
+    alone = fit_probe(model, train, validation, layers=[name])
+    assert alone.network.layers == (name,)
     with torch.inference_mode():
         body = model[:5].eval()
         features, others = (

@@ -9,6 +9,8 @@ import shutil
 import signal
 import sys
 import textwrap
+import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -93,9 +95,12 @@ def _guarded(name: str, *rest: str) -> int:
     except KeyboardInterrupt:
         kept = " Finished steps are kept; the same command continues from there."
         note(f"goen: stopped.{kept if name in _RESUMABLE else ''}")
-        return 128 + (_SIGNALS.pop() if _SIGNALS else signal.SIGINT)
+        return _SIGNALLED + (_SIGNALS.pop() if _SIGNALS else signal.SIGINT)
 
 
+# What shells add to the number of the signal that ended a command.
+_SIGNALLED = 128
+_SECONDS_TO_END = 5.0
 # Not an exception of its own: Ray raises a KeyboardInterrupt in place of whatever a handler raises.
 _SIGNALS: set[signal.Signals] = set()
 
@@ -199,4 +204,17 @@ def entry() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     signal.signal(signal.SIGTERM, _terminate)
-    sys.exit(main(sys.argv[1:]))
+    code = main(sys.argv[1:])
+    if code > _SIGNALLED and _threads_are_left():
+        _drop_output()
+        os._exit(code)  # Python would wait for them
+    sys.exit(code)
+
+
+def _threads_are_left() -> bool:
+    """Whether a thread still works, such as one that waits for a server, after a few seconds."""
+    end = time.monotonic() + _SECONDS_TO_END
+    others = [t for t in threading.enumerate() if t is not threading.main_thread() and not t.daemon]
+    for thread in others:
+        thread.join(max(0.0, end - time.monotonic()))
+    return any(thread.is_alive() for thread in others)

@@ -1,7 +1,7 @@
 """``goen data new`` and ``goen data check PROTOCOL``: protocols of one's own folders."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+import shlex
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -10,11 +10,11 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
+from goen.checks import check_number
 from goen.cli.options.types import Overwrite, several
 from goen.cli.output.console import note
 from goen.data.imageset import ImageSet
 from goen.data.protocol import Protocol
-from goen.data.protocols.near_copies import Thumbnails
 from goen.data.protocols.opening import OpenedPlan, OpenedSet, open_plan
 from goen.data.protocols.plan import Plan
 from goen.data.protocols.plan_file import ENDING, read_plan, write_plan
@@ -27,45 +27,58 @@ _SMALL_CLASS = 20
 Folders = Annotated[tuple[str, ...], several("FOLDER")]
 
 
+@dataclass(frozen=True)
+class NewOptions:
+    """What a protocol file holds beside the ID images.
+
+    Attributes:
+        ood: folders of images that belong to no class, to evaluate on.
+        near_ood: the same, images like those of the classes.
+        far_ood: the same, images unlike them.
+        calibration_ood: folders of OOD images that calibrate; noise and augmented are generated,
+            and the default.
+        size: side of the images in pixels; 0 chooses it from the images.
+        flip: whether a mirrored image is of the same class: --no-flip for text.
+    """
+
+    ood: Folders = ()
+    near_ood: Folders = ()
+    far_ood: Folders = ()
+    calibration_ood: Folders = ()
+    size: int = 0
+    flip: bool = True
+
+
 def new_protocol(
     protocol: Annotated[Path, tyro.conf.Positional],
-    id: Path,
-    ood: Folders = (),
-    near: Folders = (),
-    far: Folders = (),
-    calibration: Folders = (),
-    size: int = 0,
-    flip: bool = True,
+    id_: Annotated[Path, tyro.conf.arg(name="id", metavar="FOLDER")],
+    options: Annotated[NewOptions, tyro.conf.arg(name="")] = NewOptions(),  # noqa: B008  (frozen)
     overwrite: Overwrite = False,
 ) -> int:
     """Write a protocol file: which folders train, calibrate and evaluate.
 
-    For example: goen data new photos.toml --id photos --ood screens --far textures
+    For example: goen data new photos.toml --id photos --ood screens --far-ood textures
                  goen data check photos.toml
                  goen run --data photos.toml
 
     Args:
         protocol: the file to write; it ends in .toml.
-        id: a folder with a folder of images per class, or with train/, val/ and test/ that have
+        id_: a folder with a folder of images per class, or with train/, val/ and test/ that have
             such folders.
-        ood: folders of images that belong to no class, to evaluate on.
-        near: the same, images like those of the classes.
-        far: the same, images unlike them.
-        calibration: folders of OOD images that calibrate; noise and augmented are generated, and
-            the default.
-        size: side of the images in pixels; 0 chooses it from the images.
-        flip: whether a mirrored image is of the same class: --no-flip for text.
+        options: the other sets, and how images are read.
     """
-    groups = {"ood": ood, "near": near, "far": far}
+    groups = {"ood": options.ood, "near": options.near_ood, "far": options.far_ood}
+    check_number("size", options.size, whole=True, at_least=0)
     plan = Plan.of_folder(
-        id,
+        id_,
         {group: places for group, places in groups.items() if places},
-        calibration=calibration or None,
+        calibration=options.calibration_ood or None,
     )
-    sized = (size, size) if size else None
-    plan = replace(plan, name=protocol.stem, size=sized, flip=flip)
+    size = (options.size, options.size) if options.size else None
+    plan = replace(plan, name=protocol.stem, size=size, flip=options.flip)
     write_plan(plan, protocol, overwrite=overwrite)
-    print(f"{protocol}   (goen data check {protocol}, goen run --data {protocol})")
+    written = shlex.quote(str(protocol))
+    print(f"{protocol}   (goen data check {written}, goen run --data {written})")
     return 0
 
 
@@ -149,6 +162,8 @@ def _small_classes(train: ImageSet) -> list[str]:
 
 def _near_copies(opened: OpenedPlan) -> list[str]:
     """A sentence for each set with near-copies of training images."""
+    from goen.data.protocols.near_copies import Thumbnails  # torch: slow
+
     sentences = []
     train = opened.roles["train"]
     thumbnails = Thumbnails(train.images)
@@ -159,14 +174,10 @@ def _near_copies(opened: OpenedPlan) -> list[str]:
             more = ", ..." if len(pairs) > _NAMED else ""
             sentences.append(
                 f"{name}: near-copies of training images, {len(pairs):,} of {len(part.images):,}, "
-                f"such as pictures saved again; they are kept: {_listed(shown)}{more}."
+                f"such as pictures saved again; they are kept: {'; '.join(shown)}{more}."
             )
     return sentences
 
 
 def _pair(part: OpenedSet, train: OpenedSet, row: int, training_row: int) -> str:
     return f"{part.names([row])[0]} of {train.names([training_row])[0]}"
-
-
-def _listed(shown: Sequence[str]) -> str:
-    return "; ".join(shown)

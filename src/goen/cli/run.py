@@ -8,7 +8,11 @@ import tyro
 
 from goen.cli.options.study import StudyOptions, run_study
 from goen.cli.output.table import print_table
+from goen.data.protocols.opening import LARGEST_SIDE
 from goen.studies import RunConfig, run
+
+# What the pretrained network sees at most.
+PRETRAINED_SIDE = 224
 
 
 def run_command(
@@ -22,6 +26,8 @@ def run_command(
     processes share every batch of the training.
 
     For example: goen run
+                 goen run --data photos --ood screens  (your folders; a pretrained network)
+                 goen run --data photos.toml --from-scratch
                  goen run --data cifar10              (about 45 minutes on two cores)
                  goen run --calibration-ood none      (fitted without OOD images)
                  goen run --data cifar10 --calibration-ood places noise augmented
@@ -31,7 +37,8 @@ def run_command(
         config: network, training and gate.
         options: datasets and folders.
     """
-    report = run_study(options, "", partial(run, config))
+    largest = PRETRAINED_SIDE if config.may_be_pretrained else LARGEST_SIDE
+    report = run_study(options, "", partial(run, config), largest)
     if report is None:
         return 0
     folder = report.path.parent

@@ -66,6 +66,6 @@ class NCI(Detector):
         rows = self.feature_rows(outputs).to(torch.float64)
         centred = rows - self.mean_
         own = self.weight_.index_select(0, outputs.logits.argmax(dim=1))
-        length = torch.linalg.vector_norm(centred, dim=1)
+        length: Tensor = torch.linalg.vector_norm(centred, dim=1)
         along = (own * centred).sum(dim=1) / length.clamp_min(torch.finfo(torch.float64).tiny)
         return -(along + self.alpha * rows.abs().sum(dim=1))

@@ -90,8 +90,8 @@ class NECO(Detector):
 
     def _score(self, outputs: Outputs) -> Tensor:
         standard = (self.feature_rows(outputs).to(torch.float64) - self.mean_) / self.std_
-        length = torch.linalg.vector_norm(standard, dim=1)
-        within = torch.linalg.vector_norm(standard @ self.directions_, dim=1)
+        length: Tensor = torch.linalg.vector_norm(standard, dim=1)
+        within: Tensor = torch.linalg.vector_norm(standard @ self.directions_, dim=1)
         share = within / length.clamp_min(torch.finfo(torch.float64).tiny)
         largest = outputs.logits.to(torch.float64).amax(dim=1)
         return -share * largest if self.max_logit else -share

@@ -113,8 +113,8 @@ class ODIN(Detector):
         temperature: T, of the step and of the score.
         one_value: move only one input value of each image (i-ODIN); see ``Perturbed``.
 
-    Paper: Liang, Li and Srikant 2018, as ``Perturbed``; with ``one_value``, i-ODIN of OpenOOD, by
-    the authors of "Going Beyond Conventional OOD Detection" (ASCOOD), arXiv 2411.10794.
+    Paper: Liang, Li and Srikant 2018, as ``Perturbed``; with ``one_value``, i-ODIN, by the
+    authors of ASCOOD (github sudarshanregmi/ASCOOD) and in OpenOOD.
     Departs from the paper: log((1 - p) / p) in float64 in place of 1 - p. At T = 1000 all p are
     nearly 1 / C, and tie in float32.
 

@@ -72,6 +72,15 @@ def open_package_network(name: str, num_classes: int | None = None) -> LoadedMod
     return LoadedModel(network.eval(), f"{PRETRAINED}:{name}", (), lambda: preprocess)
 
 
+def is_installed(name: str) -> bool:
+    """Whether the package with the weights of this network is here."""
+    try:
+        distribution(PACKAGE_NETWORKS[name].package)
+    except PackageNotFoundError:
+        return False
+    return True
+
+
 def _weights_file(name: str) -> Path:
     known = PACKAGE_NETWORKS[name]
     try:

@@ -30,7 +30,8 @@ def zero_logits_point(weight: Tensor, bias: Tensor) -> Tensor:
         >>> zero_logits_point(torch.eye(2), torch.tensor([4.0, -1.0])).tolist()
         [-4.0, 1.0]
     """
-    return -(torch.linalg.pinv(weight) @ bias)
+    inverse: Tensor = torch.linalg.pinv(weight)
+    return -(inverse @ bias)
 
 
 def residual_directions(rows: Tensor, origin: Tensor, dim: int | None) -> Tensor:
@@ -62,7 +63,7 @@ def residual_directions(rows: Tensor, origin: Tensor, dim: int | None) -> Tensor
         moment.addmm_(centred.mT, centred)
     dim = principal_dim(width, len(rows)) if dim is None else dim
     # Eigenvalues rise, so the least come first.
-    residual = torch.linalg.eigh(moment).eigenvectors[:, : width - dim].contiguous()
+    residual: Tensor = torch.linalg.eigh(moment).eigenvectors[:, : width - dim].contiguous()
     length = float(residual_length(rows, origin, residual).mean())
     if length <= 1e-9 * float(moment.trace() / len(rows)) ** 0.5:
         raise FitError(

@@ -167,9 +167,8 @@ def from_published_names(
         network: for which they are.
         state: under the names of EfficientNet-PyTorch, in which the packages hold them.
     """
-    blocks = [
-        f"stages.{i}.{j}" for i, stage in enumerate(network.stages) for j in range(len(stage))
-    ]
+    counts = [len([*stage.children()]) for stage in network.stages]
+    blocks = [f"stages.{i}.{j}" for i, count in enumerate(counts) for j in range(count)]
     found = {}
     for name, value in state.items():
         parts = name.split(".")

@@ -76,10 +76,10 @@ PAPER_SETS = ("svhn", "cifar100", "noise")
 _BOLD = (
     "Bold: the best of its column, if one row alone has it. ≈: several rows have the best number"
 )
-_INVERTED = (
-    "‡: below 0.5, the method ranks ID images above OOD images here. docs/methods/README.md says "
-    "for which networks a method is made."
-)
+_WHERE = "docs/methods/README.md says for every method for which networks it is made."
+_INVERTED = f"‡: below 0.5, the method ranks ID images above OOD images here. {_WHERE}"
+_BASELINE = "max_softmax"
+_FAR = 0.05
 
 
 def left_out_notes(summary: Summary) -> tuple[str, ...]:
@@ -152,8 +152,24 @@ class Comparison(Study):
                 f"(paired DeLong test, Holm's correction, {SIGNIFICANCE:.0%})."
             )
         used = [Cell(text="yes" if m in self.summary.uses_ood else "no") for m in self.methods]
-        notes = (tied, "Intervals: 95 %, over images, not over seeds.")
+        notes = (tied, "Intervals: 95 %, over images, not over seeds.", *self._far_below_baseline())
         return self._of_metric("auroc", notes, {"OOD data": used})
+
+    def _far_below_baseline(self) -> list[str]:
+        """A note on the methods whose mean AUROC is far below that of max softmax, if any."""
+        names = self.unseen or list(self.sets)
+        means = {m: self.cell(m, names, "auroc").value for m in self.methods}
+        baseline = means.get(_BASELINE)
+        if baseline is None:
+            return []
+        below = [m for m, mean in means.items() if mean is not None and mean < baseline - _FAR]
+        if not below:
+            return []
+        titles = "; ".join(self.titles[m][0] for m in below)
+        return [
+            f"More than {_FAR} below max softmax on average over {', '.join(names)}: {titles}. "
+            f"{_WHERE}"
+        ]
 
     def others(self) -> list[Table]:
         """Both FPR95s, both AUPRs and the detection accuracy by method and dataset."""

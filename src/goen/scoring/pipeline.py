@@ -327,11 +327,15 @@ class ShardScorer:
     def _read_ahead(self, shard: Shard) -> Iterator[tuple[list[str], list[Read]]]:
         """Names and inputs of each batch, decoded; the next is read while one is scored."""
         items = _items(shard)
-        with ThreadPoolExecutor() as pool, ThreadPoolExecutor(1) as ahead:
+        pool, ahead = ThreadPoolExecutor(), ThreadPoolExecutor(1)
+        try:
             coming = ahead.submit(self._read_batch, items, pool)
             while (batch := coming.result())[0]:
                 coming = ahead.submit(self._read_batch, items, pool)
                 yield batch
+        finally:  # who stops does not wait for what is being read, which a server may hold back
+            ahead.shutdown(wait=False, cancel_futures=True)
+            pool.shutdown(wait=False, cancel_futures=True)
 
     def _read_batch(self, items: Iterator[Item], pool: Executor) -> tuple[list[str], list[Read]]:
         """The next batch; it is decoded whenever the encoded contents fill the memory for them."""

@@ -29,6 +29,8 @@ _MOST_LISTED_BYTES = 1 << 26
 _DEEPEST = 32
 _MOST_FOLDERS = 100_000
 _PART = 1 << 20
+# Seconds for one answer, and without any of its bytes: a server may stop sending.
+_SECONDS, _SILENT_SECONDS = 300.0, 60.0
 _GLOB = ("*", "?", "[")
 _HTTP = ("http", "https")
 # Answers of the web: there is nothing; too slow or too many requests.
@@ -270,7 +272,7 @@ class TooMuch(Exception):  # noqa: N818  (reads as a sentence in `except TooMuch
 
 
 def _bounded(url: str) -> dict[str, dict[str, dict[str, object]]]:
-    """The options of fsspec with which answers from the web are bounded.
+    """The options of fsspec with which answers from the web are bounded, in bytes and in time.
 
     fsspec reads a page with links, and the part of a file that it asked for, to their end, which a
     server may never send.
@@ -279,11 +281,14 @@ def _bounded(url: str) -> dict[str, dict[str, dict[str, object]]]:
     protocols = [part for part in parts if part in _HTTP]
     if not protocols:
         return {}
+    from aiohttp import ClientTimeout
     from fsspec.config import conf
 
+    timeout = ClientTimeout(_SECONDS, sock_connect=_SILENT_SECONDS, sock_read=_SILENT_SECONDS)
     return {
         name: {
             "client_kwargs": {
+                "timeout": timeout,
                 **conf.get(name, {}).get("client_kwargs", {}),
                 "response_class": _bounded_response(),
             }

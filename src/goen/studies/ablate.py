@@ -109,9 +109,10 @@ class AblateConfig:
         """The configuration of ``goen run`` for this variant."""
         chosen = VARIANTS[variant]
         return RunConfig(
-            self.preset,
-            self.budget,
-            chosen.representation,
+            from_scratch=True,
+            preset=self.preset,
+            budget=self.budget,
+            representation=chosen.representation,
             center_loss=chosen.center_loss,
             seed=self.seed,
             device=self.device,

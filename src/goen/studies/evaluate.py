@@ -32,7 +32,7 @@ from goen.io.results import (
 )
 from goen.metrics import holm, id_metrics, ood_calibration, ood_metrics, paired_auroc_test
 from goen.outputs import Outputs
-from goen.studies.experiment import Experiment, FittedMethod
+from goen.studies.base import BaseExperiment, FittedMethod
 from goen.studies.methods import Network, labels_of
 from goen.studies.networks import EpochRecord, write_epochs
 
@@ -172,7 +172,7 @@ class GateEvaluation:
 
 
 def evaluate_gate(
-    gate: Gate, experiment: Experiment, fitted: Sequence[FittedMethod]
+    gate: Gate, experiment: BaseExperiment[Any], fitted: Sequence[FittedMethod]
 ) -> GateEvaluation:
     """The gate's numbers, and those of methods, on the test set and every OOD set.
 
@@ -276,16 +276,18 @@ def probability_numbers(id_: NDArray[Any], ood: NDArray[Any]) -> dict[str, float
 
 
 def _feature_map(
-    experiment: Experiment, network: Network, sets: Mapping[str, ImageSet]
+    experiment: BaseExperiment[Any], network: Network, sets: Mapping[str, ImageSet]
 ) -> dict[str, Tensor]:
     """Points ``(n, 2)`` of each set on the first two principal axes of the training images.
 
-    The points are the features z at unit length. Beside them ``classes``, the class means, and
+    The points are the last features at unit length. Beside them ``classes``, the class means, and
     ``share``, the share of the training images' variance along each axis. The axes depend on
     neither OOD nor test images.
     """
     train = experiment.protocol.train
-    rows = normalise(experiment.outputs(network, train)[0].feature("z"))
+    outputs = experiment.outputs(network, train)[0]
+    last = [*outputs.features][-1]
+    rows = normalise(outputs.feature(last))
     statistics = ClassStatistics(len(train.classes), rows.shape[1])
     statistics.update(rows, labels_of(train.labels))
     centre, axes, share = _principal_axes(statistics)
@@ -293,7 +295,7 @@ def _feature_map(
     for name, images in sets.items():
         # Evenly spaced, so that a set sorted by class is represented as a whole.
         chosen = torch.linspace(0, len(images) - 1, min(len(images), _MAP_POINTS)).round().long()
-        rows = normalise(experiment.outputs(network, images)[0].feature("z")[chosen])
+        rows = normalise(experiment.outputs(network, images)[0].feature(last)[chosen])
         points[f"{name}/points"] = (rows - centre) @ axes
     return {**points, "classes": (statistics.means_ - centre) @ axes, "share": share}
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from logging import getLogger
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from torch import nn
@@ -12,9 +13,11 @@ from goen.checks import check_choice, check_number
 from goen.data.imageset import ImageSet
 from goen.data.input_spec import ImageInputs
 from goen.data.inputs import as_stream, image_hashes
-from goen.data.protocol import Protocol
+from goen.data.protocol import PROTOCOLS, Protocol
+from goen.data.protocols.plan import GENERATED
 from goen.detectors import Detector, Goen
 from goen.errors import UsageError
+from goen.features.package_networks import PRETRAINED, is_installed
 from goen.functional.conformal import threshold
 from goen.gate import Gate, HeldOut
 from goen.gate.decision import require_finite
@@ -26,8 +29,9 @@ from goen.io.stages import Stages, alone_in, summarised
 from goen.models import Representation
 from goen.models.flip_averaging import FlipAveraged
 from goen.outputs import Outputs
+from goen.studies.base import BaseExperiment, FittedMethod
 from goen.studies.evaluate import GateEvaluation, evaluate_gate, summary_of
-from goen.studies.experiment import AS_PRESET, Experiment, FittedMethod
+from goen.studies.experiment import AS_PRESET, Experiment
 from goen.studies.methods import (
     METHODS,
     Method,
@@ -37,7 +41,17 @@ from goen.studies.methods import (
 )
 from goen.studies.networks import write_epochs
 from goen.studies.presets import Budget, Preset, choose_preset
+from goen.studies.pretrained import PretrainedExperiment
+from goen.training.fine_tuning import FineTuning, Tuned
 from goen.training.precision import PrecisionChoice
+from goen.training.probe import BACKBONE
+
+_log = getLogger(__name__)
+
+_WHY_NOT = (
+    f"it is for colour images of your own, without --from-scratch, --preset, --budget, "
+    f"--representation and --center-loss, and needs goen[{PRETRAINED}]"
+)
 
 
 @dataclass(frozen=True)
@@ -45,12 +59,17 @@ class RunConfig:
     """What goen run does.
 
     Attributes:
+        from_scratch: with images of your own, train a network on them alone. Otherwise a network
+            pretrained on ImageNet stays as it is and gets a linear classifier, which takes minutes
+            and few images (needs goen[pretrained]; not for grey or multi-band images).
+        fine_tune: train the pretrained network further: its last quarter (last) or all of it.
         preset: network and training settings: digits (width 8, half a minute), cpu (width 16, 36
             epochs), short (the same, 12 epochs), fast (another network, made for short trainings of
             sixteen epochs), fast-bf16 (the same in bfloat16, 20 epochs: for processors with
             instructions for it), wide-bf16 (short at width 64 in bfloat16), paper (width 64, 40
             epochs, for a GPU) or paper-bf16 (the same in bfloat16, nine hours of one core); auto
-            takes digits for the digits and cpu for CIFAR-10.
+            takes digits for the digits and cpu for CIFAR, and for images of your own cpu, adapted
+            to their number and size.
         budget: full trains for the full schedule; paper stops early with a patience of ten epochs,
             by all validation images, as in the paper; a fifth of the test images then sets the
             threshold, and the share flagged is measured on the others.
@@ -58,8 +77,9 @@ class RunConfig:
             ResNet-18) projected together, the last alone, the two concatenated, or plain: those of
             an ordinary network, the last as the classifier reads it. preset: plain for fast and
             fast-bf16, two scales projected together for the others.
-        detector: of the gate: goen, the paper's, or another that goen bench compares, such as
-            goen_m, knn or energy.
+        detector: of the gate: goen, the paper's (with a pretrained network, its distance alone
+            unless --calibration-ood names images of yours), or another that goen bench compares,
+            such as goen_m, knn or energy.
         center_loss: weight of the center loss; 0 switches it off.
         head_epochs: of the calibration head's training at most; 0 is the preset's number, 20. The
             paper's Table 3 has 10.
@@ -71,6 +91,8 @@ class RunConfig:
             for it, float32 on other GPUs, and the preset's on a CPU.
     """
 
+    from_scratch: bool = False
+    fine_tune: Literal["no"] | Tuned = "no"
     preset: str = "auto"
     budget: Budget = "full"
     representation: Representation | Literal["preset"] = "preset"
@@ -85,6 +107,7 @@ class RunConfig:
     def __post_init__(self) -> None:
         representations = ("preset", *get_args(Representation))
         check_choice("budget", self.budget, get_args(Budget))
+        check_choice("fine_tune", self.fine_tune, ("no", *get_args(Tuned)))
         check_choice("representation", self.representation, representations)
         check_number("center_loss", self.center_loss, at_least=0)
         check_number("head_epochs", self.head_epochs, whole=True, at_least=0)
@@ -96,6 +119,24 @@ class RunConfig:
                 "of its own, which goen bench trains. Choose another detector, such as goen_m or "
                 "knn."
             )
+
+    @property
+    def may_be_pretrained(self) -> bool:
+        """Whether nothing is asked for that a network trained from scratch alone has."""
+        usual = ("preset", "budget", "representation", "center_loss")
+        as_usual = all(getattr(self, name) == getattr(RunConfig, name) for name in usual)
+        return as_usual and not self.from_scratch and is_installed(BACKBONE)
+
+    def is_pretrained(self, protocol: Protocol) -> bool:
+        """Whether the network is a pretrained one: for colour images of one's own."""
+        colour = protocol.train.image_shape[0] == 3 and protocol.train.pixels.dtype == np.uint8
+        own = protocol.name not in PROTOCOLS
+        if own and colour and not self.from_scratch and not is_installed(BACKBONE):
+            _log.info(
+                "The network is trained from scratch. A pretrained one needs fewer images: pip "
+                f"install 'goen[{PRETRAINED}]'."
+            )
+        return self.may_be_pretrained and own and colour
 
     def preset_for(self, protocol: Protocol) -> Preset:
         """The preset with the choices of this run."""
@@ -134,19 +175,11 @@ def evaluated_run(
     """The same as ``run``, with the results and the scores."""
     METHODS[config.detector].require()
     with alone_in(out):
-        experiment = Experiment(
-            config.preset_for(protocol),
-            config.budget,
-            config.seed,
-            protocol,
-            stages or Stages.beside(out),
-            config.device,
-            config.precision,
-        )
+        experiment = _experiment(config, protocol, stages or Stages.beside(out))
         held_out = experiment.protocol.held_out
         # Too few held-out images for the rate: an error before training.
         threshold(np.zeros(len(held_out)), config.false_alarm_rate)
-        methods = _methods(config, experiment.protocol)
+        methods = _methods(config, experiment)
         check_calibration(methods, experiment.protocol)
         fitted = [experiment.fit(method) for method in methods]
         paper = fitted[-1].detector if isinstance(fitted[-1].detector, Goen) else None
@@ -168,15 +201,40 @@ def evaluated_run(
     return evaluation
 
 
-def _methods(config: RunConfig, protocol: Protocol) -> list[Method]:
-    """The methods that are compared; the last one is the gate's."""
+def _experiment(config: RunConfig, protocol: Protocol, stages: Stages) -> BaseExperiment[Any]:
+    """The experiment with the network that the run asks for."""
+    if not config.is_pretrained(protocol):
+        if config.fine_tune != "no":
+            raise UsageError(
+                "--fine-tune trains a pretrained network further, and this run has none: "
+                f"{_WHY_NOT}."
+            )
+        preset, device = config.preset_for(protocol), config.device
+        return Experiment(
+            preset, config.budget, config.seed, protocol, stages, device, config.precision
+        )
+    tuning = None if config.fine_tune == "no" else FineTuning(config.fine_tune, seed=config.seed)
+    return PretrainedExperiment(
+        protocol, stages, seed=config.seed, tuning=tuning, device=config.device
+    )
+
+
+def _methods(config: RunConfig, experiment: BaseExperiment[Any]) -> list[Method]:
+    """The methods that are compared; the last one is the gate's.
+
+    With a pretrained network the paper's detector scores by its distance if generated images are
+    all that could fit its head, which is then the worse of the two (docs/own-data.md).
+    """
     keys = ["max_softmax", config.detector]
+    sets = experiment.protocol.calibration_ood
     if config.detector == "goen":
-        keys[1:] = ["goen_distance", *(["goen"] if protocol.calibration_ood else [])]
+        keys[1:] = ["goen_distance", *(["goen"] if sets else [])]
+        if isinstance(experiment, PretrainedExperiment) and {*sets} <= {*GENERATED}:
+            keys[1:] = reversed(keys[1:])
     return [replace(METHODS[key], network=AS_PRESET) for key in dict.fromkeys(keys)]
 
 
-def _make_gate(config: RunConfig, experiment: Experiment, fitted: FittedMethod) -> Gate:
+def _make_gate(config: RunConfig, experiment: BaseExperiment[Any], fitted: FittedMethod) -> Gate:
     """The gate of a fitted method."""
     protocol, detector = experiment.protocol, fitted.detector
     network: nn.Module = experiment.members(AS_PRESET)[0].network
@@ -191,7 +249,7 @@ def _make_gate(config: RunConfig, experiment: Experiment, fitted: FittedMethod) 
         "held_out": protocol.held_out,
         **{f"{OOD}{name}": images for name, images in protocol.calibration_ood.items()},
     }
-    metadata: JsonObject = {"recipe": experiment.preset.to_json(), "run": asdict(config)}
+    metadata: JsonObject = {"recipe": experiment.recipe, "run": asdict(config)}
     return gate_of(network, detector, used, outputs, config.false_alarm_rate, metadata)
 
 

@@ -32,13 +32,16 @@ def seeds(
     calibration head.
 
     Args:
-        config: of every run; its own seed is not used.
+        config: of every run; its own seed is not used. Networks are trained from scratch, or
+            fine-tuned.
         protocol: the images.
         out: the study's folder; each seed's run is in its ``seeds/``.
         stages: finished work, shared between studies; ``stages/`` beside out if not given.
         seeds: the paper's five by default.
     """
     out = Path(out)
+    if config.fine_tune == "no":
+        config = replace(config, from_scratch=True)  # a linear probe is not drawn at random
     if len(set(seeds)) != len(seeds) or len(seeds) < 2:
         got = " ".join(map(str, seeds)) or "none"
         raise UsageError(f"A spread needs at least two different seeds, got {got}.")

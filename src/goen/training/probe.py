@@ -86,7 +86,8 @@ def fit_probe(
         train: images with labels, any number of classes from two.
         validation: others of the same classes. They choose the penalty, so they cannot set the
             threshold of a gate: in a ``Protocol`` they are ``calibration_id``.
-        layers: whose features the network gives; by default the one that the classifier reads.
+        layers: whose features the network gives; by default the layer at half of the depth and the
+            one that the classifier reads, as in any other network: see docs/pretrained.md.
         size: of the images in the network. By default the size that it was trained with; in a
             network of ``PACKAGE_NETWORKS``, which takes any size, images of less than half of that
             are enlarged to twice their own, but at least 160 pixels.
@@ -114,7 +115,7 @@ def fit_probe(
     _replace_classifier(model, layer, fitted)
     network = FeatureExtractor(
         model,
-        layers or (feature,),
+        layers or reader.layers,
         preprocess=reader.preprocess,
         tokens=reader.tokens,
         example=example,

@@ -45,8 +45,9 @@ def is_tensor_file(name: str) -> bool:
 
 
 def kinds(datasets: Sequence[str]) -> dict[str, str]:
-    """What each OOD dataset is called: the last part of a folder's path, if that is unique."""
-    short = [Path(name).resolve().name if Path(name).is_dir() else name for name in datasets]
+    """What each OOD dataset is called: the last part of its path, if that is unique."""
+    paths = {name: Path(name).resolve() for name in datasets}
+    short = [p.name if p.is_dir() else p.stem if p.is_file() else n for n, p in paths.items()]
     names = short if len({*short}) == len(datasets) else datasets
     if len({*names}) != len(datasets):
         raise UsageError(f"--ood must name each dataset once, got {' '.join(datasets)}.")

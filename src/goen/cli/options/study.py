@@ -14,6 +14,7 @@ from goen.checks import check_number
 from goen.cli.options.types import AsJson, OptionalPath, SomeNames, several
 from goen.cli.output.table import print_table
 from goen.data.protocol import PROTOCOLS, Protocol, protocol
+from goen.data.protocols.opening import LARGEST_SIDE, open_plan
 from goen.data.protocols.plan import Plan
 from goen.data.protocols.plan_file import ENDING, read_plan
 from goen.errors import UsageError
@@ -36,8 +37,8 @@ class StudyOptions:
             paper; or your own: a folder with a folder of images per class, or with train/, val/ and
             test/ that have such folders; or a protocol file (goen data new).
         ood: with a folder, folders of OOD images to evaluate on.
-        size: with a folder, side of the images in pixels (default: chosen from the images, 32 to
-            96); 0 is the default.
+        size: with a folder or a protocol file, side of the images in pixels; 0 chooses it from the
+            images, 32 to 96, or to 224 for a pretrained network.
         flip: with a folder, whether a mirrored image is of the same class: --no-flip for text.
         extra: with cifar10 and cifar100, further OOD sets: tiny-imagenet mnist textures places, and
             with cifar10 cifar100-rest, the other fifty classes of CIFAR-100.
@@ -62,12 +63,13 @@ class StudyOptions:
     stages: OptionalPath = None
     data_dir: OptionalPath = None
 
-    def load_protocol(self) -> Protocol:
+    def load_protocol(self, largest_side: int = LARGEST_SIDE) -> Protocol:
         """The datasets; missing ones are downloaded where possible, else skipped with a warning."""
         named = () if self.calibration_ood == ("none",) else self.calibration_ood or None
         plan = self._plan
         if plan is not None:
-            return Protocol.from_plan(plan if named is None else plan.calibrated_with(named))
+            plan = plan if named is None else plan.calibrated_with(named)
+            return Protocol.from_plan(plan, open_plan(plan, largest_side))
         return protocol(
             self.data,
             data_dir=self.data_dir,
@@ -87,12 +89,14 @@ class StudyOptions:
         if self.data in PROTOCOLS:
             self._refuse(own, "go with your own folder, not with a named protocol")
             return None
-        self._refuse({"--extra": self.extra}, "goes with cifar10 and cifar100; for folders: --ood")
+        self._refuse({"--extra": self.extra}, "go with cifar10 and cifar100; for folders: --ood")
         check_number("size", self.size, whole=True, at_least=0)
         path = Path(self.data)
         if path.suffix == ENDING and path.is_file():
+            del own["--size"]
             self._refuse(own, "go with a folder: write them into the protocol file")
-            return read_plan(path)
+            plan = read_plan(path)
+            return replace(plan, size=(self.size, self.size)) if self.size else plan
         if not path.is_dir():
             raise UsageError(
                 f"{self.data} is neither a folder, nor a protocol file ({ENDING}), nor one of "
@@ -117,21 +121,25 @@ class StudyOptions:
 
 
 def run_study(
-    options: StudyOptions, name: str, study: Callable[[Protocol, Path, Stages], object]
+    options: StudyOptions,
+    name: str,
+    study: Callable[[Protocol, Path, Stages], object],
+    largest_side: int = LARGEST_SIDE,
 ) -> "Report | None":
     """Run the study in its folder and write its report.
 
-    Of several processes that torchrun started the first does it; the others take their share of its
-    trainings, and ``None`` is their result.
+    Images of the user's own are read at this size at most, unless the user gives one. Of several
+    processes that torchrun started the first does it; the others take their share of its trainings,
+    and ``None`` is their result.
     """
     folder = options.run_folder(name)
     with join_processes() as rank:
         if rank:
             broadcast()  # datasets that had to be downloaded are here now
-            help_training(options.load_protocol().train)
+            help_training(options.load_protocol(largest_side).train)
             return None
         check_free(folder, RUN, overwrite=True)  # before datasets are downloaded
-        datasets = options.load_protocol()
+        datasets = options.load_protocol(largest_side)
         broadcast(True)
         study(datasets, folder, options.shared_stages(folder))
         broadcast(None)

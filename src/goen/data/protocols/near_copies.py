@@ -46,7 +46,8 @@ class Thumbnails:
         """
         rows = _spread(len(images), MOST_COMPARED)
         own = _thumbnails(images, rows)
-        parts = [torch.cdist(part, self._thumbnails).min(dim=1) for part in own.split(_CHUNK)]
+        starts = range(0, len(own), _CHUNK)
+        parts = [torch.cdist(own[s : s + _CHUNK], self._thumbnails).min(dim=1) for s in starts]
         distance, nearest = (torch.cat(values) for values in zip(*parts, strict=True))
         near = distance < TOLERANCE * own.shape[1] ** 0.5
         found = torch.nonzero(near & (own.std(dim=1) > _FLAT)).flatten().tolist()

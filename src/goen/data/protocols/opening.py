@@ -115,12 +115,16 @@ class OpenedPlan:
     chosen: Sequence[str]
 
 
-def open_plan(plan: Plan) -> OpenedPlan:
+def open_plan(plan: Plan, largest_side: int = LARGEST_SIDE) -> OpenedPlan:
     """Read the images of a plan.
 
     Files that cannot be read are left out, and so are copies, pixel for pixel: of an image in
     several sets the first keeps it, in the order train, validation, calibration, test, OOD; of an
     image that is twice in a set for validation or testing the first counts.
+
+    Args:
+        plan: where they lie.
+        largest_side: of images in colour, if the plan has no size.
 
     Raises:
         UsageError: a place where there is nothing, or a set without images.
@@ -128,7 +132,8 @@ def open_plan(plan: Plan) -> OpenedPlan:
     chosen: list[str] = []
     places: list[Place] = [plan.train]
     pixel_format = plan.pixel_format or _choose_format(plan.train, plan.classes)
-    size = plan.size or _choose_size(plan.train, plan.classes, pixel_format)
+    largest = largest_side if pixel_format == COLOUR else LARGEST_SIDE
+    size = plan.size or _choose_size(plan.train, plan.classes, pixel_format, largest)
     if plan.size is None:
         chosen.append(f"Images are read at {size[0]}×{size[1]}, {pixel_format}.")
     opened = {"train": _open(plan.train, size, plan.classes, pixel_format)}
@@ -285,8 +290,11 @@ def _describe_broken(part: OpenedSet) -> str:
 
 
 def _describe_broken_files(broken: Mapping[str, str]) -> str:
-    count = "1 file" if len(broken) == 1 else f"{len(broken):,} files"
-    return f"{count} cannot be read and are left out: {first_of([*broken], _NAMED)}."
+    one = len(broken) == 1
+    count = (
+        "1 file cannot be read and is" if one else f"{len(broken):,} files cannot be read and are"
+    )
+    return f"{count} left out: {first_of([*broken], _NAMED)}."
 
 
 class _Copies:
@@ -370,9 +378,9 @@ def _choose_format(place: Place, classes: tuple[str, ...] | None) -> PixelFormat
 
 
 def _choose_size(
-    place: Place, classes: tuple[str, ...] | None, pixel_format: PixelFormat
+    place: Place, classes: tuple[str, ...] | None, pixel_format: PixelFormat, largest: int
 ) -> tuple[int, int]:
-    """A square: the median of the shorter sides, a multiple of 8 from 32 to 96 pixels."""
+    """A square: the median of the shorter sides, a multiple of 8 from 32 pixels to the largest."""
     path = Path(place)
     sizes: list[tuple[int, int]] = []
     if is_array_file(path) and path.is_file():
@@ -387,5 +395,5 @@ def _choose_size(
         except DataCorrupt:
             continue
     side = median_low(min(size) for size in sizes) if sizes else SMALLEST_SIDE
-    side = min(max(side // _MULTIPLE * _MULTIPLE, SMALLEST_SIDE), LARGEST_SIDE)
+    side = min(max(side // _MULTIPLE * _MULTIPLE, SMALLEST_SIDE), largest)
     return side, side

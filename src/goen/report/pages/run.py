@@ -118,7 +118,7 @@ def _summary(run: RunFolder, gate: Manifest) -> list[PageBlock]:
     shares = {"test (ID)": run.number("gate", "test", "false_alarm_rate")}
     flagged = {name: run.number("gate", name, "flagged") for name in run.sets}
     used = [n for n in run.sets if run.by_key["gate", n, "flagged"].seen_in_calibration]
-    if run.summary.config.get("detector") in run.summary.uses_ood:
+    if methods_of(run)[-1] in run.summary.uses_ood:
         used += sorted(run.summary.calibration_ood.difference(used))
     lead = _text(
         "lead",
@@ -313,6 +313,8 @@ def _error_cards(run: RunFolder, name: str, mistakes: Mistakes) -> list[Card]:
 
 
 def _training(run: RunFolder) -> Section:
+    if "backbone" in run.summary.recipe:
+        return Section("Training", [_text("probe", recipe=run.summary.recipe)])
     if not run.epochs:
         warning = Paragraph("training.jsonl is missing: no curve is drawn.", "warn")
         return Section("Training", [warning])

@@ -1,0 +1,99 @@
+"""Protocol files are written, checked and used by studies."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from goen.cli.main import main
+from goen.data import Protocol
+from tests.data.protocols.folders import write_classes, write_images
+
+Printed = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    write_classes(tmp_path / "my photos", {"a": 60, "b b": 60, "rare": 4}, side=32)
+    write_images(tmp_path / "screens", 20, seed=50, side=40)
+    write_images(tmp_path / "textures", 20, seed=51, side=40, ending="jpg")
+    return tmp_path
+
+
+def test_a_protocol_file_is_written_and_checked(photos: Path, capsys: Printed) -> None:
+    new = ["data", "new", "p.toml", "--id", "my photos", "--ood", "screens"]
+    assert main([*new, "--far-ood", "textures", "--size", "16", "--no-flip"]) == 0
+    made = Protocol.from_toml("p.toml")
+    assert (made.name, made.flip, made.train.image_shape) == ("p", False, (3, 16, 16))
+    assert {n: o.group for n, o in made.evaluation.items()} == {"screens": "ood", "textures": "far"}
+    (photos / "my photos" / "a" / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    shutil.copy(photos / "my photos" / "a" / "0-0.png", photos / "screens" / "leak.png")
+    capsys.readouterr()
+    assert main(["data", "check", "p.toml"]) == 1
+    printed = capsys.readouterr()
+    assert "classes: 3: a, b b, rare" in printed.out
+    assert "images:  16×16 pixels, 3 channels of 8 bits" in printed.out
+    assert "to see to: 3" in printed.out
+    assert "a/broken.png" in printed.err
+    assert "left out of screens: screens/leak.png" in printed.err
+    assert "fewer than 20 training images" in printed.err
+    assert "rare (1)" in printed.err
+    assert main(new) == 2  # it is there
+    assert "overwrite" in capsys.readouterr().err
+
+
+def test_a_folder_is_checked_and_near_copies_are_named(photos: Path, capsys: Printed) -> None:
+    from PIL import Image
+
+    shutil.rmtree(photos / "my photos" / "rare")
+    folder = photos / "two parts"
+    shutil.copytree(photos / "my photos", folder / "train")
+    write_classes(folder / "test", {"a": 20, "b b": 20}, seed=7, side=32)
+    assert main(["data", "check", "two parts"]) == 0
+    assert "nothing to see to" in capsys.readouterr().out
+    first = folder / "train" / "a" / "0-7.png"
+    soft = Image.open(first).resize((8, 8), Image.Resampling.BOX).resize((32, 32), 3)
+    soft.save(first)
+    soft.save(folder / "test" / "a" / "again.jpg", quality=95)
+    assert main(["data", "check", "two parts"]) == 1
+    assert "test: near-copies of training images, 1 of 41" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--data", "nowhere"], "nowhere is neither a folder, nor a protocol file"),
+        (["--ood", "screens"], "--ood: these go with your own folder"),
+        (["--data", "my photos", "--extra", "mnist"], "--extra: these go with cifar10"),
+        (["--data", "p.toml", "--ood", "screens"], "write them into the protocol file"),
+        (["--data", "my photos", "--size", "-3"], "size must be an integer, at least 0"),
+    ],
+)
+def test_options_that_do_not_go_together_are_said(
+    photos: Path, capsys: Printed, argv: list[str], message: str
+) -> None:
+    (photos / "p.toml").write_text("[id]\nfolder = 'my photos'\n")
+    assert main(["run", *argv]) == 2
+    import re
+
+    assert re.search(message, " ".join(capsys.readouterr().err.split()))
+
+
+def test_a_run_on_a_folder_makes_a_gate_that_needs_no_model(photos: Path, capsys: Printed) -> None:
+    run = ["run", "--data", "my photos", "--ood", "screens", "--from-scratch", "--preset", "tiny"]
+    from tests import tiny
+
+    tiny.register()
+    assert main([*run, "--size", "16"]) == 0
+    summary = json.loads((photos / "runs" / "my photos" / "run.json").read_text())
+    assert summary["data"] == "my photos"
+    assert set(summary["calibration_ood"]) == {"noise", "augmented"}
+    page = (photos / "runs" / "my photos" / "report.html").read_text()
+    assert "calibrated with OOD images of the kinds augmented and noise" in page
+    capsys.readouterr()
+    assert main(["score", "screens", "--gate", "runs/my photos"]) in (0, 1)
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert len(rows) == 20
+    assert {row["label"] for row in rows} <= {"a", "b b", "rare"}
