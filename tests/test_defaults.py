@@ -126,7 +126,7 @@ ServeSettings: restart=False, keep_most=1000, alarm_probability=0.01
 AblateConfig: seed=42
 BenchConfig: seed=42
 RobustConfig: images=0, false_alarm_rate=0.05, seed=42
-RunConfig: from_scratch=False, center_loss=0.0, head_epochs=0, false_alarm_rate=0.05, seed=42
+RunConfig: center_loss=0.0, head_epochs=0, false_alarm_rate=0.05, seed=42, from_scratch=False
 TrainingConfig: epochs=40, batch_size=128, learning_rate=0.1, momentum=0.9, weight_decay=0.0005,
     label_smoothing=0.1, center_loss=0.0, padding=4, seed=42, norm_bias_rate=1.0, look_ahead=0,
     early_epochs=3, cutout=0, logit_norm=0.0, fractals=0.0, rotation_loss=0.0, rotated=0.25

@@ -99,10 +99,10 @@ def openood_table(
         ]
         theirs = [Cell(near, ".2f"), Cell(far, ".2f")] if board else []
         rows.append(Row(titles[method], (*cells, *theirs)))
-    columns = ("near AUROC", "far AUROC", "near FPR@95", "far FPR@95")
-    columns += ("board: near AUROC", "board: far AUROC") if board else ()
-    runs = max((len(found) for found in methods.values()), default=0)
-    spread = f"mean ± population standard deviation over {runs} runs" if runs > 1 else "one run"
+    ours = ("near AUROC", "far AUROC", "near FPR@95", "far FPR@95")
+    columns = (*ours, *(("board: near AUROC", "board: far AUROC") if board else ()))
+    count = max((len(found) for found in methods.values()), default=0)
+    spread = f"mean ± population standard deviation over {count} runs" if count > 1 else "one run"
     notes = (f"Per cent, {spread}.", *((_AS_OF,) if board else ()))
     return Table("openood", f"OpenOOD 1.5, {benchmark}", columns, tuple(rows), notes)
 
