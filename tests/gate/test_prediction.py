@@ -89,6 +89,9 @@ def test_a_prediction_prints_in_a_few_lines() -> None:
     assert repr(many).endswith("... and 1,193 more")
     assert len(repr(many).splitlines()) == 13
     assert str(made(3).take([])) == "0 images, 0 flagged"
+    hostile = Prediction(**{**vars(made(1)), "classes": ("\x1b[2J\nx",)})
+    assert "\x1b" not in str(hostile)
+    assert len(str(hostile).splitlines()) == 3
 
 
 def test_a_prediction_of_files_has_their_paths(gate: Gate, tmp_path: Path) -> None:

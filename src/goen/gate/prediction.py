@@ -20,6 +20,7 @@ from goen.data.images.pixel_format import Pixels, to_depth
 from goen.data.imageset import ImageSet, row_numbers
 from goen.data.sets.folders import AS_THEY_ARE, Paths, are_paths, list_files, open_labelled
 from goen.errors import DataError, ExtraMissing, UsageError, warn
+from goen.escaping import drawable
 from goen.functional.ranking import Floats
 from goen.gate.one_image import ExplainedCue, Explanation, ImagePrediction
 from goen.notebook import MOST_ROWS, Cell, cut, flag, html_table, p_value_bar, picture
@@ -119,15 +120,15 @@ class Prediction:
         images = "1 image" if len(self) == 1 else f"{len(self):,} images"
         lines = [f"{images}, {int(self.is_ood.sum()):,} flagged"]
         shown = [self[row] for row in range(min(len(self), _PRINTED))]
-        names = [str(row) if one.path is None else one.path for row, one in enumerate(shown)]
-        labels = ["class", *(one.class_name for one in shown)]
-        widths = [max(map(len, column), default=0) for column in (names, labels)]
+        names = [drawable(one.path or str(row)) for row, one in enumerate(shown)]
+        classes = [drawable(one.class_name) for one in shown]
+        widths = [max(map(len, column), default=0) for column in (names, ["class", *classes])]
         if shown:
             lines.append(f"{'':{widths[0]}}  {'class':{widths[1]}}  confidence  p-value")
         lines += [
-            f"{name:{widths[0]}}  {one.class_name:{widths[1]}}  {one.confidence:10.3f}  "
+            f"{name:{widths[0]}}  {label:{widths[1]}}  {one.confidence:10.3f}  "
             f"{one.p_value:7.2g}{'  OOD' * one.is_ood}"
-            for name, one in zip(names, shown, strict=True)
+            for name, label, one in zip(names, classes, shown, strict=True)
         ]
         left = len(self) - len(shown)
         return "\n".join(lines + [f"... and {left:,} more"] * bool(left))
