@@ -104,7 +104,10 @@ def _trained_weights(model: nn.Module, part: Tuned) -> Mapping[str, nn.Parameter
     first = matrices[-max(1, round(_LAST_SHARE * len(matrices)))] if part == "last" else named[0][0]
     start = [name for name, _ in named].index(first)
     model.requires_grad_(False)
-    return {name: weight.requires_grad_() for name, weight in named[start:]}
+    trained = dict(named[start:])
+    for weight in trained.values():
+        weight.requires_grad_()
+    return trained
 
 
 def _step(
