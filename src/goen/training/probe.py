@@ -22,6 +22,7 @@ from goen.features.package_networks import PRETRAINED
 from goen.features.pooling import Tokens
 from goen.features.preprocess import Preprocess
 from goen.models.efficientnet_lite import EfficientNetLite
+from goen.models.seeding import seeded
 
 BACKBONE = "efficientnet-lite0"
 """The network of ``fit_probe`` unless another is named."""
@@ -274,7 +275,8 @@ def _replace_classifier(model: nn.Module, name: str, fitted: LogisticClassifier)
     old = model.get_submodule(name)
     classes, width = fitted.weight.shape
     pixelwise = isinstance(old, nn.Conv2d)
-    new = nn.Conv2d(width, classes, 1) if pixelwise else nn.Linear(width, classes)
+    with seeded(0):  # the weights that it begins with are drawn
+        new = nn.Conv2d(width, classes, 1) if pixelwise else nn.Linear(width, classes)
     with torch.no_grad():
         new.weight.copy_(fitted.weight.reshape(new.weight.shape))
         assert new.bias is not None
