@@ -58,65 +58,32 @@ def write_pages(docs: Path) -> None:
 # -- methods -------------------------------------------------------------------------------------
 
 
-def needs(detector: Detector) -> str:
-    """What the detector is fitted on and reads, in words."""
-    reads = getattr(detector, "feature", ()) is None or detector.needs_classifier
-    parts = [
-        "training images" if detector.needs_fit else "",
-        "ID images to calibrate" if detector.calibrates(with_ood=False) else "",
-        "OOD images, optional" if detector.uses_ood else "",
-        "features" if reads or hasattr(detector, "feature") else "",
-        "the linear classifier" if detector.needs_classifier else "",
-        "gradients of the network" if detector.needs_gradient else "",
-    ]
-    return ", ".join(filter(None, parts)) or "logits alone"
-
-
-def paper_of(detector: Detector) -> str:
-    """The paper that its docstring names."""
-    doc = inspect.getdoc(type(detector)) or ""
-    found = re.search(r"^Paper: (.+?)(?:\n\n|\nDeparts|\Z)", doc, re.MULTILINE | re.DOTALL)
-    return " ".join(found.group(1).split()) if found else ""
-
-
-def summary_of(detector: Detector) -> str:
-    """The first line of its docstring."""
-    return (inspect.getdoc(type(detector)) or "").partition("\n")[0]
-
-
 def method_pages() -> dict[str, str]:
-    """A table of all detectors, and a page for each."""
-    rows = ["| method | name | score | needs | parameters |", "|---|---|---|---|---|"]
-    pages: dict[str, str] = {}
-    for key in DETECTORS:
-        detector = make_detector(key)
-        what = re.sub(r":math:`([^`]*)`", r"\1", summary_of(detector).replace("|", "\\|"))
-        settings = ", ".join(f"`{n}={v!r}`" for n, v in detector.settings().items()) or "none"
-        title = f"[{TITLES.get(key, type(detector).__name__)}](methods/{key}.md)"
-        rows.append(f"| {title} | `{key}` | {what} | {needs(detector)} | {settings} |")
-        pages[f"methods/{key}.md"] = _method_page(key, detector, settings)
-    table = "\n".join(rows)
-    toc = "\n".join(f"methods/{key}" for key in DETECTORS)
-    pages["methods.md"] = f"""# All methods
-
-Every detector can be in a gate (`goen fit --detector NAME`) and in a comparison (`goen bench`). A
-score is higher for more OOD. [Adding a method](../methods/adding.md) shows how to write another.
-
-{table}
-
-```{{toctree}}
-:hidden:
-
-{toc}
-```
-"""
+    """A page for each detector; docs/methods/README.md has the table of all."""
+    rows = method_rows()
+    pages = {f"methods/{key}.md": _method_page(key, rows.get(key, {})) for key in DETECTORS}
+    toc = _toctree(f"methods/{key}" for key in DETECTORS)
+    pages["methods.md"] = f"# Each method\n\n{toc}"
     return pages
 
 
-def _method_page(key: str, detector: Detector, settings: str) -> str:
+def method_rows() -> dict[str, dict[str, str]]:
+    """The rows of the table in docs/methods/README.md, by the name of the detector."""
+    text = (Path(__file__).parent / "methods" / "README.md").read_text(encoding="utf-8")
+    lines = text[text.index("| name |") :].partition("\n\n")[0].splitlines()
+    columns = [cell.strip() for cell in lines[0].strip("|").split("|")]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+    return {row[0].strip("`"): dict(zip(columns, row, strict=True)) for row in rows}
+
+
+def _method_page(key: str, row: Mapping[str, str]) -> str:
+    detector = make_detector(key)
     kind = type(detector)
-    rows = {m.key: m.title for m in METHODS.values() if key in (m.key, _detector_of(m))}
-    in_bench = ", ".join(f"`{name}` ({title})" for name, title in rows.items())
+    settings = ", ".join(f"`{n}={v!r}`" for n, v in detector.settings().items()) or "none"
+    keys = {m.key: m.title for m in METHODS.values() if key in (m.key, _detector_of(m))}
+    in_bench = ", ".join(f"`{name}` ({title})" for name, title in keys.items())
+    exported = "no: it takes gradients" if detector.needs_gradient else "yes"
+    paper = row.get("paper", "").replace("](", "](/methods/")
     return f"""# {TITLES.get(key, kind.__name__)}
 
 | | |
@@ -124,11 +91,12 @@ def _method_page(key: str, detector: Detector, settings: str) -> str:
 | Python | `goen.detectors.{kind.__name__}` |
 | command line | `goen fit --detector {key}` |
 | rows of `goen bench` | {in_bench or "none"} |
-| needs | {needs(detector)} |
+| needs | {row.get("needs", "")} |
 | parameters | {settings} |
-| paper | {paper_of(detector) or "see below"} |
+| paper | {paper} |
+| where it fails | {row.get("where it fails", "")} |
 | further training images | {"can be added with `update`" if detector.can_update else "fit again"} |
-| ONNX | {"no: it takes gradients" if detector.needs_gradient else "yes"} |
+| ONNX | {exported if detector.saved else "no"} |
 
 ```{{eval-rst}}
 .. autoclass:: goen.detectors.{kind.__name__}
@@ -262,6 +230,8 @@ def link_outside(app: object, name: str, source: list[str]) -> None:
         return match[0] if path.is_relative_to(Path(__file__).parent) else text
 
     source[0] = _LINK.sub(replaced, source[0])
+    if name == "methods/README":
+        source[0] = re.sub(r"(?m)^\| `(\w+)` \|", r"| [\1](/generated/methods/\1.md) |", source[0])
 
 
 # -- formulas ------------------------------------------------------------------------------------

@@ -227,9 +227,8 @@ def corrupted_table(study: str) -> Table:
             columns.append(marked(cells, higher_is_better=higher) if several else cells)
         lines = zip(methods, zip(*columns, strict=True), strict=True)
         rows += [Row(CLASSIFIERS[m][0], tuple(c), line.removeprefix("ID ")) for m, c in lines]
-    config = json.loads((RESULTS / f"{study}-{next(iter(studies))}.json").read_text("utf-8"))[
-        "config"
-    ]
+    summary = RESULTS / f"{study}-{next(iter(studies))}.json"
+    config = json.loads(summary.read_text(encoding="utf-8"))["config"]
     preset = "cpu" if config["preset"] == "auto" else config["preset"]
     notes = (
         f"Preset {preset}, {config['images'] or 10_000:,} test images, mean over fifteen "
@@ -537,7 +536,9 @@ def table(name: str) -> Table:
     if name == "ablation":
         return seeds_table(name, studies_by_seed("ablate"), ABLATED)
     if name == "table2":
-        return seeds_table(name, studies_by_seed(name), AS_PUBLISHED)
+        studies = studies_by_seed(name)
+        measured = {r.method for results in studies.values() for r in results}
+        return seeds_table(name, studies, {m: t for m, t in AS_PUBLISHED.items() if m in measured})
     if name == "width":
         return width_table()
     if name in ("baselines", "relatives"):

@@ -166,7 +166,14 @@ def main(
     before = read_lines(out) if out.is_file() else []
     lines = [line for line in before if line["seed"] not in seeds]
     for seed, pair in product(seeds, PAIRS[name]):
-        found = tests(runs / f"cifar10-{pair.study}-{seed}", pair.ours, pair.against)
+        run = runs / f"cifar10-{pair.study}-{seed}"
+        missing = {pair.ours, pair.against} - {
+            r.method for r in read_results(run / "results.jsonl")
+        }
+        if missing:
+            print(f"seed {seed}  {pair.ours} against {pair.against}: {run} has no {missing}")
+            continue
+        found = tests(run, pair.ours, pair.against)
         for dataset, test in found.items():
             line = {
                 "method": pair.ours,

@@ -20,6 +20,7 @@ from goen.training.config import TrainingConfig
 
 # Settings beside the public names: what the commands hand on.
 SETTINGS = {
+    "cli.evaluate": ["EvaluateOptions"],
     "cli.options.fit_inputs": ["FitOptions"],
     "cli.options.model": ["RateOptions"],
     "cli.options.own_model": ["ModelOptions"],
@@ -51,12 +52,20 @@ goen.Monitor.save: overwrite=False
 goen.Prediction: grouped=False
 goen.Prediction.explain: row=0
 goen.Prediction.show: most=20
+goen.Protocol: flip=True
+goen.Protocol.from_folder: flip=True
+goen.Protocol.from_openood: full_spectrum=False
+goen.Protocol.from_sets: flip=True
+goen.bench: batch_size=256
 goen.extract: batch_size=256
 goen.list_layers: every=False
+goen.data.Protocol: flip=True
+goen.data.Protocol.from_folder: flip=True
+goen.data.Protocol.from_openood: full_spectrum=False
+goen.data.Protocol.from_sets: flip=True
 goen.data.load_set: download=False
 goen.data.protocol: download=False
 goen.detectors.GEN: gamma=0.1, top=100
-goen.detectors.KNN: k=50
 goen.detectors.LTS: percentile=95.0
 goen.detectors.MCM: temperature=1.0
 goen.detectors.NCI: alpha=0.0
@@ -89,7 +98,7 @@ goen.metrics.paired_auroc_test: level=0.95
 goen.metrics.paired_mean_auroc_test: level=0.95
 goen.metrics.reliability_curve: num_bins=15
 goen.models.Classifier.loss: label_smoothing=0.0, progress=1.0
-goen.models.NetworkConfig: num_classes=10, width=64
+goen.models.NetworkConfig: num_classes=10, width=64, stem_stride=1
 goen report: paper=False
 goen fit: overwrite=False
 goen extract: unlabelled=False, overwrite=False
@@ -99,12 +108,14 @@ goen watch: once=False, keep_going=False, restart=False, every=2.0
 goen check: json_=False
 goen export: fixed_size=False, overwrite=False
 goen data list: json_=False
+goen data new: overwrite=False
 goen data show: overwrite=False
+EvaluateOptions: per_class=False, reuse=False, batch_size=128, json_=False
 FitOptions: false_alarm_rate=0.05, flip_averaging=False
 RateOptions: per_class=False
 ModelOptions: batch_size=128
 OutputOptions: flagged_only=False, overwrite=False
-TableOptions: json_=False
+TableOptions: size=0, flip=True, json_=False
 HeadConfig: epochs=20, batch_size=128, learning_rate=0.001, patience=5, held_out=0.2, seed=42
 GateEstimator: false_alarm_rate=0.05, held_out_share=0.3
 BatchLimits: most=64, wait=0.005, capacity=512
@@ -115,7 +126,7 @@ ServeSettings: restart=False, keep_most=1000, alarm_probability=0.01
 AblateConfig: seed=42
 BenchConfig: seed=42
 RobustConfig: images=0, false_alarm_rate=0.05, seed=42
-RunConfig: center_loss=0.0, head_epochs=0, false_alarm_rate=0.05, seed=42
+RunConfig: center_loss=0.0, head_epochs=0, false_alarm_rate=0.05, seed=42, from_scratch=False
 TrainingConfig: epochs=40, batch_size=128, learning_rate=0.1, momentum=0.9, weight_decay=0.0005,
     label_smoothing=0.1, center_loss=0.0, padding=4, seed=42, norm_bias_rate=1.0, look_ahead=0,
     early_epochs=3, cutout=0, logit_norm=0.0, fractals=0.0, rotation_loss=0.0, rotated=0.25
@@ -133,7 +144,10 @@ data.images.decoding: MAX_PIXELS=178956970, MAX_SCANS=200, MAX_RUN_LENGTH_PIXELS
 data.images.formats: HEAD_BYTES=16, _SCAN_BYTES=5
 data.images.tiff_bands: _MOST_BYTES=1073741824, _MOST_PARTS=131072
 data.input_spec: _PROBES=2, _MOST_COLOURS=4
-data.protocol: SPLIT_SEED=42, VALIDATION_SEED=7
+data.protocols.generated: SPLIT_SEED=42, VALIDATION_SEED=7, MOST_GENERATED=5000
+data.protocols.opening: SMALLEST_SIDE=32, LARGEST_SIDE=96
+data.protocols.plan_file: _MOST_BYTES=1048576
+data.protocols.splits: _FEWEST_VALIDATION=50, _FEWEST_TEST=20
 data.sets.embedded: _SIDE=32
 data.sets.fetch: _TIMEOUT_SECONDS=30, _NPM_TIMEOUT_SECONDS=1800
 data.sets.readers: _MOST_CLASSES=100000, _MOST_MEMBER_BYTES=268435456, _MOST_PACKED_BYTES=67108864

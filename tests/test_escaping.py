@@ -38,10 +38,28 @@ def test_json_comes_back_as_it_was_and_is_one_line(character: str) -> None:
     line.encode("utf-8")
 
 
-@pytest.mark.parametrize("text", ["=1", "+1", "-1", "@a", "\ta", "\ra", "'a", "''", "a", "", "a=1"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "=1",
+        "+1",
+        "-1",
+        "@a",
+        "\ta",
+        "\ra",
+        "\n=1",
+        "\uff1d1",
+        "\uff20a",
+        "'a",
+        "''",
+        "a",
+        "",
+        "a=1",
+    ],
+)
 def test_a_csv_cell_is_no_formula_and_comes_back(text: str) -> None:
     cell = csv_cell(text)
-    assert not cell.startswith(("=", "+", "-", "@", "\t", "\r"))
+    assert not cell.startswith((*"=+-@\t\r\n", *"\uff1d\uff0b\uff0d\uff20"))
     file = io.StringIO()
     csv.writer(file).writerow([cell])
     file.seek(0)

@@ -18,12 +18,13 @@ import site_pages  # type: ignore[import-not-found]  # noqa: E402
 def test_every_detector_has_a_page_with_its_paper() -> None:
     pages = site_pages.method_pages()
     assert {f"methods/{name}.md" for name in DETECTORS} == pages.keys() - {"methods.md"}
-    assert "Sun, Guo and Li 2021" in pages["methods/react.md"]
-    assert "the linear classifier" in pages["methods/react.md"]
+    assert {*DETECTORS} <= site_pages.method_rows().keys()
+    assert "| paper | Sun, Guo and Li 2021" in pages["methods/react.md"]
+    assert "| needs | classifier" in pages["methods/react.md"]
+    assert "| where it fails | few training images" in pages["methods/goen_m.md"]
     assert "| ONNX | no" in pages["methods/odin.md"]
     assert "| ONNX | yes" in pages["methods/knn.md"]
-    assert "logits alone" in pages["methods/energy.md"]
-    assert all(name in pages["methods.md"] for name in DETECTORS)
+    assert "| rows of `goen bench` | `energy`" in pages["methods/energy.md"]
 
 
 def test_every_public_name_is_in_the_reference() -> None:
@@ -45,6 +46,12 @@ def test_links_outside_of_the_documentation_become_pages_or_text() -> None:
     source = ["[a](../results/log.md) [b](../Dockerfile) [c](results.md#x) [d](https://x.org)"]
     site_pages.link_outside(None, "paper", source)
     assert source == ["[a](/generated/log.md) b [c](results.md#x) [d](https://x.org)"]
+
+
+def test_the_table_of_methods_leads_to_their_pages() -> None:
+    source = ["| name |\n|---|\n| `knn` |\n"]
+    site_pages.link_outside(None, "methods/README", source)
+    assert source == ["| name |\n|---|\n| [knn](/generated/methods/knn.md) |\n"]
 
 
 def test_the_index_leads_to_every_page() -> None:

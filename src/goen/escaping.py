@@ -19,6 +19,8 @@ _Value = TypeVar("_Value")
 _CONTROL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
+# With these a formula begins; in Japanese spreadsheets also with the wide forms of four of them.
+_FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "'", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 def visible(text: str) -> str:
@@ -86,5 +88,5 @@ def csv_cell(value: _Value) -> _Value | str:
         >>> csv_cell("=1+1"), csv_cell("'a"), csv_cell("a"), csv_cell(-1.0)
         ("'=1+1", "''a", 'a', -1.0)
     """
-    formula = isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r", "'"))
+    formula = isinstance(value, str) and value.startswith(_FORMULAS)
     return f"'{value}" if formula else value

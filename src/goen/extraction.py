@@ -70,7 +70,7 @@ def extract(
     given = ModelReading(opened, preprocess).open_paths({"images": images}, batch_size, asked)
     first, batches = first_inputs(as_stream(given["images"], "images", batch_size, asked))
     spec, few = find_input_spec(first, asked, batches.name), take(first, slice(2))
-    if not own and _returns_outputs(network, few):
+    if not own and returns_outputs(network, few):
         if (layers, logits, preprocess, tokens, layout) != ("auto", None, None, "mean", "auto"):
             raise UsageError(
                 f"{type(network).__name__} returns goen.Outputs, with logits and features of its "
@@ -187,7 +187,7 @@ def _outputs(network: nn.Module, inputs: Inputs) -> Outputs:
     return outputs
 
 
-def _returns_outputs(network: nn.Module, inputs: Inputs) -> bool:
+def returns_outputs(network: nn.Module, inputs: Inputs) -> bool:
     """Whether this is a network of goen, or another that returns ``Outputs``."""
     if _is_of_goen(network):
         return True

@@ -1,7 +1,10 @@
 """Rows of features as a set of a protocol."""
 
+from typing import Any
+
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from goen.data.feature_set import FeatureSet
 from goen.data.imageset import require_disjoint
@@ -11,7 +14,10 @@ from goen.errors import LeakError, UsageError
 
 def rows(count: int, seed: int, name: str = "rows") -> FeatureSet:
     rng = np.random.default_rng(seed)
-    arrays = {"z": rng.normal(size=(count, 3)).astype(np.float32), "logits": np.eye(count)[:, :2]}
+    arrays: dict[str, NDArray[Any]] = {
+        "z": rng.normal(size=(count, 3)).astype(np.float32),
+        "logits": np.eye(count)[:, :2],
+    }
     return FeatureSet.of(name, arrays, np.arange(count) % 2, ("a", "b"))
 
 

@@ -1,5 +1,6 @@
 """The choice of a detector: with OOD images that fit nothing, and never with the threshold's."""
 
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import numpy as np
@@ -12,7 +13,7 @@ from goen.detectors import DETECTORS, KNN, Best, Detector, Energy, GoenM, make_d
 from goen.errors import FitError, NotFittedError, UsageError
 from goen.gate import Gate
 from goen.gate.fitting.summary import fit_summary
-from goen.metrics import ood_metrics
+from goen.metrics import Ranking, ood_metrics
 from goen.outputs import Outputs
 from tests.detectors.blobs import blob_outputs, id_features, ood_features
 from tests.own_model import LAYERS, digits, preprocess, trained
@@ -27,9 +28,7 @@ class Backwards(Detector):
         return -outputs.logits.amax(dim=1) * 0 + outputs.features["z"].sum(dim=1) * 0 - 1.0
 
 
-def fitted(
-    candidates: dict[str, type[Detector] | partial[Detector]],
-) -> tuple[Best, Outputs, Outputs]:
+def fitted(candidates: Mapping[str, Callable[[], Detector]]) -> tuple[Best, Outputs, Outputs]:
     features, labels = id_features(400, 1)
     held_out, ood = blob_outputs(*id_features(120, 2)), blob_outputs(ood_features(120, 3))
     best = Best.among(candidates).fit(
@@ -39,7 +38,12 @@ def fitted(
 
 
 def test_the_one_with_the_highest_auroc_on_the_calibration_images_is_chosen() -> None:
-    candidates = {"knn": KNN, "energy": Energy, "flat": Backwards, "goen_m": GoenM}
+    candidates: dict[str, type[Detector]] = {
+        "knn": KNN,
+        "energy": Energy,
+        "flat": Backwards,
+        "goen_m": GoenM,
+    }
     best, held_out, ood = fitted(candidates)
     features, labels = id_features(400, 1)
     areas = {}
@@ -112,12 +116,14 @@ def test_a_gate_has_the_chosen_detector_and_its_threshold_from_other_images() ->
     assert "detector was chosen among" in " ".join(summary.split())
     assert "no number on them is reported" in " ".join(summary.split())
     assert "OOD, used in the fit" not in summary
+    selection = gate.metadata["selection"]
+    assert isinstance(selection, dict)
+    best = Ranking.from_json(selection).best
     same = Gate.fit(
         trained(),
         p.train,
         p.validation,
-        detector=gate.metadata["selection"]["means"]
-        and next(iter(gate.metadata["selection"]["means"])),  # type: ignore[index,call-overload,arg-type]
+        detector=best,
         calibration=0.6 if gate.detector.calibrates(with_ood=False) else None,
         layers=LAYERS,
         preprocess=preprocess,

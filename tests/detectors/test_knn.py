@@ -157,3 +157,30 @@ def test_a_forged_bank_is_refused() -> None:
             reloaded(detector, {"bank": wrong})
     with pytest.raises(ValueError, match="unknown names: labels"):
         reloaded(detector, {"labels": bank})
+
+
+@pytest.mark.parametrize(
+    ("counts", "k"), [((90, 90), 10), ((4500, 4500), 50), ((450, 449, 9), 50), ((3, 3), 1)]
+)
+def test_the_default_neighbour_follows_the_median_class(counts: tuple[int, ...], k: int) -> None:
+    labels = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
+    z = random(len(labels), 4, 0)
+    outputs = Outputs(torch.zeros(len(z), len(counts)), {"z": z})
+    detector, query = KNN().fit(outputs, labels), of(z=random(20, 4, 1))
+    query = Outputs(torch.zeros(20, len(counts)), query.features)
+    by_name = KNN(k=k).fit(outputs, labels)
+    assert torch.equal(detector.score(query), by_name.score(query))
+    assert torch.equal(reloaded(detector).score(query), detector.score(query))
+
+
+def test_a_neighbour_that_no_bank_has_is_not_loaded() -> None:
+    z = random(20, 3, 0)
+    detector = KNN().fit(of(z=z), torch.arange(20) % 2)
+    state = detector.state()
+    assert state["neighbour"].item() == 1
+    for forged, message in ((21, "at least 21 rows, got 20"), (0, "neighbour")):
+        forged_state = {**state, "neighbour": torch.tensor(forged)}
+        with pytest.raises(ValueError, match=message):
+            KNN().load_state(forged_state, {"z": 3}, 2)
+    with pytest.raises(ValueError, match="neighbour"):
+        KNN().load_state({"bank": state["bank"]}, {"z": 3}, 2)

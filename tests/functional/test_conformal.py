@@ -14,6 +14,7 @@ from goen.errors import FitError, UsageError
 from goen.functional.conformal import (
     class_conditional_p_values,
     false_alarm_interval,
+    false_alarm_p_value,
     grouped_p_values,
     grouped_threshold,
     p_value_steps,
@@ -237,6 +238,20 @@ def test_realised_rate_falls_into_the_interval_as_often_as_promised() -> None:
     assert mean == 20 / 201
     assert realised.mean() == pytest.approx(mean, abs=4 * 0.0212 / math.sqrt(2000))
     assert ((low <= realised) & (realised <= high)).mean() == pytest.approx(0.9, abs=0.025)
+
+
+def test_false_alarms_are_as_probable_as_simulated() -> None:
+    rng = np.random.default_rng(2)
+    held_out, new = rng.random((4000, 60)), rng.random((4000, 30))
+    flagged = np.array(
+        [(row > threshold(held, 0.1)).sum() for held, row in zip(held_out, new, strict=True)]
+    )
+    for count in (0, 2, 4, 7):
+        p = false_alarm_p_value(count, 30, 60, 0.1)
+        assert (flagged >= count).mean() == pytest.approx(p, abs=4 * 0.5 / math.sqrt(4000))
+    assert false_alarm_p_value(0, 30, 60, 0.1) == 1.0
+    # n = 1, alpha = 1/2: every count from 0 to 4 of 4 has probability 1/5
+    assert false_alarm_p_value(4, 4, 1, 0.5) == pytest.approx(0.2)
 
 
 def test_interval_of_a_case_worked_by_hand() -> None:

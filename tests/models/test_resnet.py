@@ -122,7 +122,10 @@ def test_an_unknown_classifier_is_told_its_nearest() -> None:
         ({"num_classes": 0}, "num_classes must be an integer, at least 1; got 0"),
         ({"representation": "double"}, "Unknown representation 'double'"),
         ({"architecture": "resnet"}, "Did you mean 'resnet18'"),
-        ({"mean": (0.5,)}, "mean and std must have a number for each of the three channels"),
+        ({"mean": (0.5,)}, "mean and std must have a number for each channel of the images"),
+        ({"mean": (), "std": ()}, "mean and std must have a number for each channel"),
+        ({"stem_stride": 3}, "The stem of resnet18 has a stride of 1 or 2 or 4; got 3"),
+        ({"stem_stride": 2, "architecture": "fast_cnn"}, "The stem of fast_cnn has a stride of 1"),
         ({"mean": (0.5, 0.5, float("nan"))}, "Each mean must be a number; got nan"),
         ({"std": (0.5, 0.0, 0.5)}, "Each std must be a number, above 0; got 0.0"),
     ],
@@ -130,3 +133,25 @@ def test_an_unknown_classifier_is_told_its_nearest() -> None:
 def test_what_cannot_be_built_is_said(bad: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         NetworkConfig(**bad)
+
+
+@pytest.mark.parametrize(
+    ("stride", "sides"), [(1, (64, 32, 16, 8)), (2, (32, 16, 8, 4)), (4, (16, 8, 4, 2))]
+)
+def test_the_stem_shrinks_by_its_stride(stride: int, sides: tuple[int, ...]) -> None:
+    network = ResNet18(NetworkConfig(width=2, stem_stride=stride)).eval()
+    maps = [values.shape[2:] for values in network.maps(torch.zeros(1, 3, 64, 64))]
+    assert maps == [(side, side) for side in sides]
+    assert [scale.stride for scale in network.scales] == [64 // side for side in sides]
+    settings = network.config.to_json()
+    assert ("stem_stride" in settings) == (stride > 1)
+    assert NetworkConfig.from_json(settings) == network.config
+
+
+@pytest.mark.parametrize("channels", [1, 5])
+def test_images_may_have_any_channels_and_16_bits(channels: int) -> None:
+    config = NetworkConfig(width=2, mean=(0.5,) * channels, std=(0.25,) * channels)
+    network = ResNet18(config).eval()
+    short = torch.randint(0, 256, (2, channels, 16, 16), dtype=torch.uint8)
+    deep = (short.to(torch.int32) * 257).to(torch.uint16)
+    torch.testing.assert_close(network(short).logits, network(deep).logits)

@@ -43,3 +43,12 @@ def test_the_command_leaves_out_options_that_are_not_set(tmp_path: Path) -> None
     told = command(read_run(folder))
     assert told.endswith("--seed 7")
     assert not any(name in told for name in ("methods", "preset", "device"))
+
+
+def test_the_command_has_flags_and_no_folders_of_others(tmp_path: Path) -> None:
+    folder = bench(tmp_path / "b")
+    file = folder / "run.json"
+    summary = json.loads(file.read_text())
+    summary |= {"data": "my photos", "config": {"from_scratch": True, "other": False, "seed": 7}}
+    file.write_text(json.dumps(summary))
+    assert command(read_run(folder)) == "goen bench --data ... --from-scratch --seed 7"

@@ -140,6 +140,19 @@ def test_garbage_behind_a_request_that_is_refused_is_no_error_of_ours(
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
+def test_garbage_at_the_end_of_long_headers_is_answered_once(
+    served: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The parser refuses them with the same bytes with which they become too long."""
+    with connect(served) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nA: ".ljust(16_000, b"a"))
+        time.sleep(0.2)  # what comes together is parsed together
+        connection.sendall(b"\r\n\0" * 1000)
+        assert status(read_all(connection)) == 400
+    assert served.get("/v2/health/live").status_code == 200
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
 def test_idle_connections_make_room() -> None:
     with running(ServeSettings(limits=Limits(connections=2))) as served:
         idle = [connect(served) for _ in range(40)]

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,10 +16,12 @@ from goen.errors import UsageError
 from goen.features.extractor import FeatureExtractor
 from goen.io.results import read_results
 from goen.metrics import ood_metrics
+from goen.models import NetworkConfig, ResNet18
+from goen.studies.given import ModelSettings
 from goen.studies.own import BenchTable, bench
 from tests.own_model import LAYERS, digits, preprocess, trained
 
-SETTINGS = {"layers": LAYERS, "preprocess": preprocess}
+SETTINGS: ModelSettings = {"layers": LAYERS, "preprocess": preprocess}
 NAMES = ("energy", "knn", "vim", "goen_m", "goen_m_last", "temperature_scaling", "odin")
 
 
@@ -55,6 +58,7 @@ def test_the_numbers_are_those_of_the_detectors_called_one_by_one(
         train, held_out, test = (
             goen.extract(passing, images) for images in (p.train, p.calibration_id, p.test)
         )
+        assert train.labels is not None
         if detector.needs_fit:
             detector.fit(train, train.labels, held_out=held_out)
         at_home = detector.score(test).numpy()
@@ -72,7 +76,7 @@ def test_the_numbers_are_those_of_the_detectors_called_one_by_one(
 def test_a_row_has_means_costs_and_a_p_value_and_the_best_is_first(
     table: tuple[BenchTable, Path],
 ) -> None:
-    rows = table[0].rows
+    rows: list[dict[str, Any]] = list(table[0].rows)
     assert {row["method"] for row in rows} == {*NAMES}
     means = [row["mean_auroc"] for row in rows]
     assert means == sorted(means, reverse=True)
@@ -170,7 +174,7 @@ def test_without_names_every_detector_takes_part_that_needs_no_other_network() -
 
 
 def test_a_detector_that_cannot_be_fitted_is_left_out_unless_it_is_named() -> None:
-    early = {"layers": ["early"], "preprocess": preprocess}
+    early: ModelSettings = {"layers": ["early"], "preprocess": preprocess}
     p = replace(few(), evaluation={"noise": few().evaluation["noise"]})
     whole = bench(trained(), p, **early)
     assert "no linear classifier" in whole.skipped["vim"]
@@ -195,6 +199,7 @@ def test_ood_images_fit_only_what_is_named_so() -> None:
     [
         ("knn", r"detectors are a list, got one: write detectors=\['knn'\]"),
         (["knm"], "Unknown detector 'knm'"),
+        (["knn", "energy", "knn"], "knn is named twice"),
     ],
 )
 def test_a_wrong_list_is_one_sentence(detectors: object, message: str) -> None:
@@ -233,3 +238,16 @@ def test_gradients_are_taken_with_the_detectors_own_settings() -> None:
     first, second = (row["mean_auroc"] for row in both.rows)
     assert first != second
     assert GoenM(layers="last").feature is None
+
+
+def test_a_network_that_gives_outputs_itself_is_taken_as_it_is() -> None:
+    network = ResNet18(NetworkConfig(num_classes=7, width=2)).eval()
+    p = replace(few(), evaluation={"noise": few().evaluation["noise"]})
+    (row,) = bench(network, p, ["mahalanobis_pp"]).rows
+    train, test, noise = (
+        goen.extract(network, images) for images in (p.train, p.test, p.evaluation["noise"].images)
+    )
+    assert train.labels is not None
+    detector = make_detector("mahalanobis_pp").fit(train, train.labels)
+    expected = ood_metrics(detector.score(test).numpy(), detector.score(noise).numpy()).auroc
+    assert row["mean_auroc"] == pytest.approx(expected, abs=1e-4)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import tyro
 
+from goen.cli.options.openood import OpenOodOptions
 from goen.cli.options.own_data import OwnDataOptions, open_given
 from goen.cli.options.own_model import NetworkOptions
 from goen.cli.options.study import TableOptions, print_report, print_study
@@ -32,6 +33,7 @@ def bench_command(
     options: Annotated[TableOptions, tyro.conf.arg(name="")] = TableOptions(),  # noqa: B008
     own: Annotated[OwnDataOptions, tyro.conf.arg(name="")] = OwnDataOptions(),  # noqa: B008
     reading: Annotated[NetworkOptions, tyro.conf.arg(name="")] = NetworkOptions(),  # noqa: B008
+    openood: Annotated[OpenOodOptions, tyro.conf.arg(name="")] = OpenOodOptions(),  # noqa: B008
 ) -> int:
     """Compare OOD detection methods, on your model and your data or on networks that goen trains.
 
@@ -50,13 +52,22 @@ def bench_command(
                  goen bench --methods max_softmax energy knn goen
                  goen bench --data cifar10 --budget paper            (hours on two cores)
                  goen bench --methods knn pytorch_ood.KNN            (needs goen[bridge])
+                 goen bench --openood OpenOOD/data --benchmark cifar10 --weights best.ckpt
 
     Args:
         config: methods, datasets and training.
         options: datasets and folders.
         own: a model of your own and its data.
         reading: how the model takes its inputs.
+        openood: a benchmark of OpenOOD.
     """
+    if openood.openood is not None:
+        own.require_no_training(config, BenchConfig())
+        if own.features is not None or any(own.sets.values()):
+            raise UsageError("--openood has its own images: leave out --train and the other sets.")
+        return openood.bench(
+            config.methods, config.sets, options, own.model, reading, config.device
+        )
     if not own.given:
         if any(own.sets.values()):
             raise UsageError(

@@ -50,6 +50,8 @@ def fit_command(
                  --detector knn --out gate
                  goen fit --model hf:my-vit --train frames/train --held-out frames/val
                  --groups parent --out gate
+                 goen fit --model hf:my-vit --train photos/train --held-out photos/val
+                 --detector best --ood photos/other textures --out gate
 
     Args:
         fit: the gate, and what it is fitted with.

@@ -182,6 +182,14 @@ class Bank:
         return self
 
 
+def check_enough_rows(tensors: Tensors, bank: Tensor, least: int) -> None:
+    """Raise a ``ValueError`` if the bank of a saved state has fewer rows than are searched for."""
+    if len(bank) < least:
+        raise ValueError(
+            f"its tensor {tensors.prefix}bank should have at least {least} rows, got {len(bank)}"
+        )
+
+
 def _unit_rows(tensors: Tensors, name: str, count: int) -> Tensor:
     """The tensor of this name, if each of its rows has length 1 or is zero."""
     rows = tensors.floats(name, (count, "features"), dtype=torch.float32)

@@ -87,8 +87,9 @@ class AdaSCALE(Detector):
 
     Paper: Regmi 2025, "AdaSCALE: Adaptive Scaling for OOD Detection", arXiv 2503.08023.
     Departs from the paper: 0.125 of a [0, 1] pixel, where the paper moves normalised values by 0.5
-    (a standard deviation is about 0.25). The percentiles 75 and 85 are OpenOOD's before its search
-    with OOD images; no choice from ID images is possible, since predictions hardly depend on them.
+    (a standard deviation is about 0.25); at least one entry is among the 1 %. The percentiles 75
+    and 85 are OpenOOD's before its search with OOD images; no choice from ID images is possible,
+    since predictions hardly depend on them.
 
     It fails as SCALE does: made for features behind a ReLU and average pooling, of large networks;
     on small ones it often ranks the wrong way round. A fit warns of negative features.

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from goen.checks import check_number
+from goen.detectors._bank import check_enough_rows
 from goen.detectors._base import Detector, Expected
 from goen.errors import FitError, UsageError
 from goen.functional._rows import blocks
@@ -81,11 +82,7 @@ class KNN(Detector):
             self.neighbour_ = tensors.integers("neighbour", (), low=1)
             tensors = Tensors(own, tensors.prefix)
         super()._load(tensors)
-        if len(self.bank_) < self._neighbour:
-            raise ValueError(
-                f"its tensor {tensors.prefix}bank should have at least {self._neighbour} rows, got "
-                f"{len(self.bank_)}"
-            )
+        check_enough_rows(tensors, self.bank_, self._neighbour)
         longest = float(torch.linalg.vector_norm(self.bank_, dim=1).max())
         if longest > 1 + ROUNDING:
             raise ValueError(

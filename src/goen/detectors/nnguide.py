@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from goen.checks import check_number
-from goen.detectors._bank import ROWS, sample_rows
+from goen.detectors._bank import ROWS, check_enough_rows, sample_rows
 from goen.detectors._base import Detector, Expected
 from goen.errors import FitError, warn
 from goen.functional._rows import blocks, check_finite_for_fit
@@ -79,11 +79,7 @@ class NNGuide(Detector):
 
     def _load(self, tensors: Tensors) -> None:
         super()._load(tensors)
-        if len(self.bank_) < self.k:
-            raise ValueError(
-                f"its tensor {tensors.prefix}bank should have at least {self.k} rows, got "
-                f"{len(self.bank_)}"
-            )
+        check_enough_rows(tensors, self.bank_, self.k)
 
     def _score(self, outputs: Outputs) -> Tensor:
         rows, bank = self.feature_rows(outputs), self.bank_.to(torch.float64)

@@ -79,8 +79,9 @@ class Gate(BaseGate):
                 ``None`` for a detector that learns nothing from them, such as ``energy``.
             held_out: ID images it was not trained on, in the same forms, or files; labels are not
                 needed. They set the threshold, and do nothing else.
-            detector: a name in ``goen.detectors.DETECTORS``, ``"pytorch_ood.NAME"``, or a
-                ``Detector``, of which a copy is fitted.
+            detector: a name in ``goen.detectors.DETECTORS``, ``"best"`` for the one that separates
+                the ``ood`` images best, ``"pytorch_ood.NAME"``, or a ``Detector``, of which a copy
+                is fitted.
             calibration: ID images for the detector's own calibration, or the share of the held-out
                 images that is used for it: by default 0.6 if it needs them (goen-m), else none.
             layers: the features that the detector can read; ``goen.list_layers`` lists them.

@@ -1,5 +1,7 @@
 """Which of several methods is the best on the same images, and which are within chance of it."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -62,7 +64,7 @@ class Ranking:
         }
 
     @classmethod
-    def from_json(cls, content: JsonObject) -> "Ranking":
+    def from_json(cls, content: JsonObject) -> Ranking:
         """What ``to_json`` gave.
 
         Raises:

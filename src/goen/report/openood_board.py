@@ -1,9 +1,10 @@
 """Near and far as the OpenOOD 1.5 board counts them, with the board's own figures beside ours."""
 
-from collections.abc import Sequence
-from statistics import fmean
+from collections.abc import Mapping, Sequence
+from statistics import fmean, pstdev
 
 from goen.report.comparison import Comparison
+from goen.report.openood_csv import OpenOodRows
 from goen.report.table import Cell, Row, Table, marked
 
 _NEAR = ("cifar100", "tiny-imagenet")
@@ -36,6 +37,17 @@ _DIFFERENT = (
     "the local files (`goen data list`), resized to 32 pixels as stated there, and Places is not "
     "filtered for objects of CIFAR-10."
 )
+_AS_OF = "Board: as of 2025-07-19, mean of three trainings of a ResNet-18."
+# The rows of the board that are a detector of goen, by its key.
+_ON_THE_BOARD = {
+    "knn": "KNN",
+    "fdbd": "fDBD",
+    "vim": "ViM",
+    "gen": "GEN",
+    "max_softmax": "MSP (max softmax)",
+    "energy": "Energy",
+    "mahalanobis": "MDS (Mahalanobis)",
+}
 _HALF = "CIFAR-100 is here the paper's fifty classes; the other fifty are the set cifar100-rest."
 _WHOLE = "CIFAR-100 is the mean of its two halves, of which goen-m was selected with one."
 
@@ -62,6 +74,43 @@ def board_table(comparison: Comparison) -> Table | None:
     notes = (_DIFFERENT, which, "†: other images of a set calibrated the method.")
     title = f"AUROC as the OpenOOD board counts: {comparison.where}"
     return Table("openood", title, ("near", "far"), (*ours, *theirs), notes)
+
+
+def openood_table(
+    methods: Mapping[str, Sequence[OpenOodRows]],
+    titles: Mapping[str, str],
+    benchmark: str,
+) -> Table:
+    """Near and far of each method on OpenOOD's own images, with the board's figures beside them.
+
+    Args:
+        methods: the rows of each run, by method.
+        titles: of the methods.
+        benchmark: of OpenOOD.
+    """
+    board = {title: (near, far) for _, title, near, far in _BOARD} if benchmark == "cifar10" else {}
+    rows = []
+    for method, runs in methods.items():
+        near, far = board.get(_ON_THE_BOARD.get(method, ""), (None, None))
+        cells = [
+            _over_runs([run[group][column] for run in runs if group in run])
+            for column in ("AUROC", "FPR@95")
+            for group in ("nearood", "farood")
+        ]
+        theirs = [Cell(near, ".2f"), Cell(far, ".2f")] if board else []
+        rows.append(Row(titles[method], (*cells, *theirs)))
+    ours = ("near AUROC", "far AUROC", "near FPR@95", "far FPR@95")
+    columns = (*ours, *(("board: near AUROC", "board: far AUROC") if board else ()))
+    count = max((len(found) for found in methods.values()), default=0)
+    spread = f"mean ± population standard deviation over {count} runs" if count > 1 else "one run"
+    notes = (f"Per cent, {spread}.", *((_AS_OF,) if board else ()))
+    return Table("openood", f"OpenOOD 1.5, {benchmark}", columns, tuple(rows), notes)
+
+
+def _over_runs(values: Sequence[float]) -> Cell:
+    if not values:
+        return Cell()
+    return Cell(fmean(values), ".2f", pstdev(values) if len(values) > 1 else None)
 
 
 def _mean(comparison: Comparison, method: str, parts: Sequence[Sequence[str]]) -> Cell:

@@ -21,13 +21,16 @@ OpenOodRows = dict[str, dict[str, float]]
 """Per cent by row and column, in OpenOOD's order."""
 
 
-def openood_rows(results: Iterable[Result], method: str, benchmark: str) -> OpenOodRows:
+def openood_rows(
+    results: Iterable[Result], method: str, benchmark: str, only: Sequence[str] = ()
+) -> OpenOodRows:
     """The rows of one method: each OOD set, near before far, and the mean of each group.
 
     Args:
         results: of a comparison on this benchmark.
         method: its key.
         benchmark: of OpenOOD.
+        only: these OOD sets, if any are named; a group without one has no row.
 
     Raises:
         ArtifactError: a set is missing.
@@ -36,14 +39,16 @@ def openood_rows(results: Iterable[Result], method: str, benchmark: str) -> Open
     sets, rows = find_benchmark(benchmark), OpenOodRows()
     try:
         accuracy = 100 * found["test", "accuracy"]
-        for group, members in (("nearood", sets.near), ("farood", sets.far)):
+        for group, every in (("nearood", sets.near), ("farood", sets.far)):
+            members = [name for name in every if not only or name in only]
             for name in members:
                 rows[name] = {
                     column: 100 * found[name, metric] for column, metric in _COLUMNS.items()
                 } | {"ACC": accuracy}
-            rows[group] = {
-                column: fmean(rows[name][column] for name in members) for column in COLUMNS
-            }
+            if members:
+                rows[group] = {
+                    column: fmean(rows[name][column] for name in members) for column in COLUMNS
+                }
     except KeyError as error:
         raise ArtifactError(
             f"{method} has no result {error} of the benchmark {benchmark}."

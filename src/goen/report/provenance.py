@@ -3,7 +3,7 @@
 import json
 import shlex
 
-from goen.data.protocol import EXTRA_SETS
+from goen.data.protocol import EXTRA_SETS, PROTOCOLS
 from goen.report.blocks import Details, FactTable, PageBlock, Section
 from goen.report.run_folder import RunFolder, file_hashes
 from goen.report.texts import named, text_of
@@ -51,8 +51,9 @@ def command(run: RunFolder) -> str:
     """The command that repeats the study."""
     words = ["goen", run.summary.study]
     given = any(r.budget == "given" for r in run.results)  # its model and sets are not recorded
-    words += ["..."] if given else ["--data", run.summary.data]
-    extra = [name for name in EXTRA_SETS if name in run.sets]
+    named = run.summary.data in PROTOCOLS  # the folders of others are not recorded
+    words += ["..."] if given else ["--data", run.summary.data if named else "..."]
+    extra = [name for name in EXTRA_SETS if named and name in run.sets]
     if extra:
         words += ["--extra", *extra]
     options = dict(run.summary.config)
@@ -61,6 +62,8 @@ def command(run: RunFolder) -> str:
         options["seeds"] = run.summary.seeds
     for name, value in options.items():
         values = list(value) if isinstance(value, list | tuple) else [value]
-        if values and values != [""] and value is not None:
+        if isinstance(value, bool):
+            words += [f"--{name.replace('_', '-')}"] if value else []
+        elif values and values != [""] and value is not None:
             words += [f"--{name.replace('_', '-')}", *map(str, values)]
     return shlex.join(words)

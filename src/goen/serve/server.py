@@ -215,7 +215,7 @@ class _LimitedProtocol(HttpToolsProtocol):
                 self._without_progress = 0
             else:
                 self._without_progress += len(part)
-                if self._without_progress > _HEADER_BYTES:
+                if self._without_progress > _HEADER_BYTES and not self._ended:
                     self.send_400_response("")
 
     def on_headers_complete(self) -> None:

@@ -11,7 +11,7 @@ from logging import getLogger
 from pathlib import Path
 
 from goen.checks import check_choice
-from goen.data.protocol import Protocol
+from goen.data.protocol import PROTOCOLS, Protocol
 from goen.detectors import make_detector
 from goen.errors import ExtraMissing, UsageError, first_of
 from goen.io.results import Result
@@ -133,7 +133,8 @@ def _next_step(data: str, key: str) -> str:
     """The command that makes a gate of a method, where there is one."""
     method = METHODS.get(key)
     makes_gate = method is not None and can_be_in_a_gate(method) and not method.uses_ood
-    return f"goen run --data {data} --detector {key}" if makes_gate else ""
+    given = data if data in PROTOCOLS else "..."  # the folders of others are not recorded
+    return f"goen run --data {given} --detector {key}" if makes_gate else ""
 
 
 def of_sets(protocol: Protocol, names: Sequence[str]) -> Protocol:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from safetensors.torch import save_file
 from torch import Tensor
 
+from goen.data.images.pixel_format import for_people
 from goen.data.imageset import ImageSet
 from goen.data.protocol import OodSet, Protocol
 from goen.detectors import Detector, Goen
@@ -322,4 +323,8 @@ def find_mistakes(name: str, images: ImageSet, scores: Arrays) -> Mistakes:
     p = scores["p_value"][wrong]
     order = np.argsort(p if name == "test" else -p, kind="stable")[:_MOST_MISTAKES]
     rows = wrong[order].astype(np.int64)
-    return Mistakes(rows, images.read(rows))
+    _, height, width = images.image_shape
+    shown = np.empty((len(rows), 3, height, width), np.uint8)
+    for place, image in enumerate(images.read(rows)):
+        shown[place] = for_people(image)
+    return Mistakes(rows, shown)

@@ -11,7 +11,7 @@ from typing import TypedDict
 import torch
 from torch import nn
 
-from goen.batch import take
+from goen.batch import Inputs, take
 from goen.data.feature_set import FeatureSet
 from goen.data.imageset import ImageSet
 from goen.data.inputs import as_stream, first_inputs
@@ -19,7 +19,7 @@ from goen.data.protocol import Protocol
 from goen.detectors import DETECTORS, Detector, GoenM, make_detector
 from goen.detectors.calibration_head import HeadConfig
 from goen.errors import UsageError
-from goen.extraction import BATCH_SIZE, load_extractor
+from goen.extraction import BATCH_SIZE, load_extractor, returns_outputs
 from goen.features.extractor import FeatureExtractor
 from goen.features.loaded_model import LoadedModel
 from goen.features.loading import as_loaded
@@ -104,25 +104,30 @@ def open_network(
     if isinstance(train, FeatureSet):
         network = _features_alone(train)
     else:
-        assert model is not None
-        with full_precision():
-            wanted: ModelSettings = {
-                "layers": "auto",
-                "logits": None,
-                "preprocess": None,
-                "tokens": "mean",
-                "layout": "auto",
-                **(settings or {}),
-            }
-            network = load_extractor(
-                as_loaded(model), take(example, slice(2)), images=True, **wanted
-            )
+        assert model is not None, "checked above"
+        network = _reading(as_loaded(model), example, settings or {})
     with evaluating(network), full_precision():
         outputs = try_network(network, network, example)
     name_classes(train.classes, outputs.logits.shape[1])
     return GivenNetwork(
         network, identity(network, outputs), tuple(outputs.features), _copied(outputs), (train,)
     )
+
+
+def _reading(loaded: LoadedModel, example: Inputs, settings: ModelSettings) -> nn.Module:
+    """The model in a feature extractor; one that gives ``Outputs`` itself as it is."""
+    few, own = take(example, slice(2)), isinstance(loaded.model, FeatureExtractor)
+    if not own and not settings and returns_outputs(loaded.model, few):
+        return loaded.model
+    wanted: ModelSettings = {
+        "layers": "auto",
+        "logits": None,
+        "preprocess": None,
+        "tokens": "mean",
+        "layout": "auto",
+        **settings,
+    }
+    return load_extractor(loaded, few, images=True, **wanted)
 
 
 def _features_alone(train: FeatureSet) -> Precomputed:
@@ -270,6 +275,10 @@ def detector_methods(
             raise UsageError(f"{detector} is left without what it needs: {why}")
         else:
             skipped[str(given)] = why
+    keys = [method.key for method in methods]
+    twice = [key for key in keys if keys.count(key) > 1]
+    if twice:
+        raise UsageError(f"Each detector is compared once; {twice[0]} is named twice.")
     return methods, skipped
 
 

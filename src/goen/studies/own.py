@@ -38,7 +38,7 @@ _log = getLogger(__name__)
 _NUMBERS = ("fpr95_ood_positive", "fpr95_id_positive")
 _CAUTION = (
     "Mean AUROC over the OOD sets; ≈: within chance of the best (paired test over images, Holm's "
-    "correction, 5 %)."
+    "correction, 5 %). FPR95: the share of OOD images passed where 95 % of ID images are, mean."
 )
 
 
@@ -103,8 +103,8 @@ class BenchTable:
                 if value is not None
             }
             row |= {f"{name}/{n}": self._by_key[key, name, n].value for n in _NUMBERS}
-        if self.ranking is not None:
-            row["p_value"] = self.ranking.p_values.get(key, 1.0)
+        if self.ranking is not None and key in self.ranking.means:
+            row["p_value"] = self.ranking.p_values.get(key, 1.0)  # the best differs from no other
         for metric in ("accuracy", "fit_seconds", "score_ms_per_image", "network_ms_per_image"):
             row[metric] = self._by_key[key, "test", metric].value
         return row

@@ -59,10 +59,6 @@ class RunConfig:
     """What goen run does.
 
     Attributes:
-        from_scratch: with images of your own, train a network on them alone. Otherwise a network
-            pretrained on ImageNet stays as it is and gets a linear classifier, which takes minutes
-            and few images (needs goen[pretrained]; not for grey or multi-band images).
-        fine_tune: train the pretrained network further: its last quarter (last) or all of it.
         preset: network and training settings: digits (width 8, half a minute), cpu (width 16, 36
             epochs), short (the same, 12 epochs), fast (another network, made for short trainings of
             sixteen epochs), fast-bf16 (the same in bfloat16, 20 epochs: for processors with
@@ -77,9 +73,9 @@ class RunConfig:
             ResNet-18) projected together, the last alone, the two concatenated, or plain: those of
             an ordinary network, the last as the classifier reads it. preset: plain for fast and
             fast-bf16, two scales projected together for the others.
-        detector: of the gate: goen, the paper's (with a pretrained network, its distance alone
-            unless --calibration-ood names images of yours), or another that goen bench compares,
-            such as goen_m, knn or energy.
+        detector: of the gate: goen, the paper's (on images of your own its distance alone, unless
+            --calibration-ood names OOD images of yours), or another that goen bench compares, such
+            as goen_m, knn or energy.
         center_loss: weight of the center loss; 0 switches it off.
         head_epochs: of the calibration head's training at most; 0 is the preset's number, 20. The
             paper's Table 3 has 10.
@@ -89,10 +85,12 @@ class RunConfig:
             it is available.
         precision: of trainings: float32, bfloat16, or auto: bfloat16 on a GPU that has instructions
             for it, float32 on other GPUs, and the preset's on a CPU.
+        from_scratch: with images of your own, train a network on them alone. Otherwise a network
+            pretrained on ImageNet stays as it is and gets a linear classifier, which takes minutes
+            and few images (needs goen[pretrained]; not for grey or multi-band images).
+        fine_tune: train the pretrained network further: its last quarter (last) or all of it.
     """
 
-    from_scratch: bool = False
-    fine_tune: Literal["no"] | Tuned = "no"
     preset: str = "auto"
     budget: Budget = "full"
     representation: Representation | Literal["preset"] = "preset"
@@ -103,6 +101,8 @@ class RunConfig:
     seed: int = 42
     device: str = "auto"
     precision: PrecisionChoice = "auto"
+    from_scratch: bool = False
+    fine_tune: Literal["no"] | Tuned = "no"
 
     def __post_init__(self) -> None:
         representations = ("preset", *get_args(Representation))
@@ -222,14 +222,14 @@ def _experiment(config: RunConfig, protocol: Protocol, stages: Stages) -> BaseEx
 def _methods(config: RunConfig, experiment: BaseExperiment[Any]) -> list[Method]:
     """The methods that are compared; the last one is the gate's.
 
-    With a pretrained network the paper's detector scores by its distance if generated images are
-    all that could fit its head, which is then the worse of the two (docs/own-data.md).
+    On images of one's own the paper's detector scores by its distance if generated images are all
+    that could fit its head, which is then mostly the worse of the two (docs/own-data.md).
     """
     keys = ["max_softmax", config.detector]
     sets = experiment.protocol.calibration_ood
     if config.detector == "goen":
         keys[1:] = ["goen_distance", *(["goen"] if sets else [])]
-        if isinstance(experiment, PretrainedExperiment) and {*sets} <= {*GENERATED}:
+        if experiment.protocol.name not in PROTOCOLS and {*sets} <= {*GENERATED}:
             keys[1:] = reversed(keys[1:])
     return [replace(METHODS[key], network=AS_PRESET) for key in dict.fromkeys(keys)]
 

@@ -76,7 +76,7 @@ def test_bench_on_files_of_features(tmp_path: Path) -> None:
         z = (rng.normal(size=(count, 4)) + 3 * labels[:, None]).astype(np.float32)
         parts[name] = z + 6 * (name == "far")
         arrays = {"z": parts[name], "logits": np.stack([-z.sum(1), z.sum(1)], 1)}
-        np.savez(tmp_path / f"{name}.npz", labels=labels, **arrays)
+        np.savez(tmp_path / f"{name}.npz", labels=labels, **arrays)  # type: ignore[arg-type]
     files = {"--features": "train", "--held-out": "held", "--test": "test", "--ood": "far"}
     words = [w for flag, name in files.items() for w in (flag, str(tmp_path / f"{name}.npz"))]
     out = tmp_path / "out"

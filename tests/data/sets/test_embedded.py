@@ -57,3 +57,9 @@ def test_counts_are_as_listed() -> None:
     for name, embedded in EMBEDDED.items():
         assert len(embedded.load()) == embedded.count, name
         assert embedded.load().image_shape == (3, 32, 32)
+
+
+def test_noise_has_any_shape_and_depth() -> None:
+    short, deep = noise(5, seed=1, shape=(2, 4, 6)), noise(5, seed=1, shape=(2, 4, 6), bits=16)
+    assert short.image_shape == deep.image_shape == (2, 4, 6)
+    assert abs(deep.read() / 65535 - short.read() / 255).max() <= 0.5 / 255 + 1e-9

@@ -86,3 +86,16 @@ def test_cut_out_makes_one_square_grey() -> None:
 def test_a_square_larger_than_the_image_is_an_error() -> None:
     with pytest.raises(UsageError, match="8 pixels does not fit images of 9×7"):
         cut_out(torch.zeros(1, 3, 9, 7, dtype=torch.uint8), torch.Generator(), 8)
+
+
+def test_images_of_16_bits_move_like_those_of_8() -> None:
+    short = torch.randint(0, 256, (6, 2, 8, 8), dtype=torch.uint8)
+    deep = (short.to(torch.int32) * 257).to(torch.uint16)
+    for border in ("black", "reflect"):
+        seeds = (torch.Generator().manual_seed(3) for _ in range(2))
+        moved, same = (
+            random_crop_flip(images, seed, padding=2, border=border)  # type: ignore[arg-type]
+            for images, seed in zip((short, deep), seeds, strict=True)
+        )
+        assert same.dtype == torch.uint16
+        assert (same.to(torch.int32) == moved.to(torch.int32) * 257).all()

@@ -21,6 +21,7 @@ from goen.data.transforms.corruptions import (
     _smear,
     _zoom,
     corrupt,
+    corrupt_any,
     read_cifar10c,
 )
 from goen.errors import DataCorrupt, DataMissing, UsageError
@@ -661,3 +662,15 @@ def test_the_strengths_are_those_that_were_published(name: str) -> None:
     images = photographs()
     found = [np.abs(corrupt(images, name, s).astype(int) - images).mean() for s in SEVERITIES]
     assert found == pytest.approx(CHANGE[name], rel=5e-4)
+
+
+def test_grey_and_deep_images_are_corrupted_like_colour() -> None:
+    grey = np.random.default_rng(0).integers(0, 256, (3, 1, 32, 32), dtype=np.uint8)
+    colour = corrupt(np.repeat(grey, 3, axis=1), "gaussian_noise", 2)
+    found = corrupt_any(grey, "gaussian_noise", 2)
+    assert (found == colour.mean(axis=1, keepdims=True).round()).all()
+    deep = corrupt_any(grey.astype(np.uint16) * 257, "gaussian_noise", 2)
+    assert deep.dtype == np.uint16
+    assert (deep == found.astype(np.uint16) * 257).all()
+    three = np.repeat(grey, 3, axis=1)
+    assert (corrupt_any(three, "fog", 1) == corrupt(three, "fog", 1)).all()

@@ -429,7 +429,11 @@ def test_a_forged_tensor_of_a_run_is_refused_by_name(
         (("network", "width"), 10**6, "at most 0 pixels with a ResNet-18 of width 1000000"),
         (("network", "width"), 500, r"network\..* should be float32 of shape \(500,|got 32×32"),
         (("network", "num_classes"), 2**40, "network.classifier.*should be float32"),
-        (("network", "mean"), [0.1, 0.2], "network.mean and network.std should be three numbers"),
+        (
+            ("network", "mean"),
+            [0.1, 0.2],
+            "network.mean and network.std should be a number for each",
+        ),
         (("network", "std"), [0.1, 0.2, 0.0], "those of std above 0"),
         (("network", "head"), "none", "Unknown representation 'none'"),
         (("network", "head"), "a" * 9000, "Unknown representation 'a{400,500}…. Fit it again"),

@@ -70,12 +70,14 @@ class FitOptions:
     Attributes:
         held_out: ID images the model was not trained on; they set the threshold.
         detector: goen_m, goen, knn, energy, vim, react, mahalanobis_pp, ...: an unknown name lists
-            them all. pytorch_ood.NAME is a detector of pytorch-ood, for a gate that is not saved.
+            them all. best is the one that separates the --ood images best from held-out images
+            that do not set the threshold; no number on these OOD images is then reported.
+            pytorch_ood.NAME is a detector of pytorch-ood, for a gate that is not saved.
         calibration: ID images for the detector's own calibration, or the share of the held-out
             images that is used for it (default: 0.6 for a detector that needs them, such as goen_m;
             else none, and every held-out image sets the threshold).
         ood: optional images that should be flagged, for goen_m and goen: they weight the cues, and
-            the gate then returns P(OOD).
+            the gate then returns P(OOD); for best: they choose the detector.
         false_alarm_rate: upper bound on the probability that an ID image is flagged.
         groups: the scene, patient or video of each held-out image, if they depend on each other
             within one: parent, the folder that each lies in (held_out/CLASS/VIDEO/FRAME.jpg), or a

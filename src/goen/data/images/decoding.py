@@ -104,21 +104,17 @@ def read_image(
     """The image as ``(C, H, W)``, resized to ``size`` (height, width) if given.
 
     ``goen.read_image("photo.jpg", gate.image_size, pixel_format=gate.pixel_format)`` is what ``goen
-    score`` gives to a gate. Without a pixel format it is RGB of 8 bits. The result depends on the
-    pixels alone, not on the file format: a JPEG is decoded at its full size. Takes the ``FORMATS``,
-    in any mode. As RGB, grey, palette, CMYK, 16 bit and transparent images become RGB of 8 bits
-    (transparency over black). As grey, colours become their luma (Pillow's ``L``: 0.299 R + 0.587 G
-    + 0.114 B), and 16 bits stay 16 bits if the pixel format has so many. Another number of channels
-    is read from files that have as many: TIFF files of several bands, arrays, images with
-    transparency (2 or 4). An EXIF orientation is applied, of an animation the first frame counts.
-
-    An NPY file, or an NPZ file with one array, holds an image ``(H, W)``, ``(C, H, W)`` or ``(H, W,
-    C)``, uint8, uint16 or floats in [0, 1], with as many channels as the pixel format has.
+    score`` gives to a gate. The result depends on the pixels alone: a JPEG is decoded at its full
+    size. Takes the ``FORMATS``, in any mode. As RGB of 8 bits, the default, transparency is over
+    black. As grey, colours become their luma (Pillow's ``L``: 0.299 R + 0.587 G + 0.114 B), and 16
+    bits stay 16 bits if the pixel format has so many. Another number of channels is read from files
+    that have as many: TIFF files of several bands, arrays, images with transparency (2 or 4). An
+    EXIF orientation is applied, of an animation the first frame counts. An NPY file, or an NPZ file
+    with one array, holds an image ``(H, W)``, ``(C, H, W)`` or ``(H, W, C)``, uint8, uint16 or
+    floats in [0, 1], with as many channels as the pixel format has.
 
     The whole image is stretched to the size, without a crop, by Pillow's ``BILINEAR`` filter, which
-    widens when it shrinks: the width, then the height, each rounded to 8 bits; 16 bits once. With
-    ``shorter_side`` the proportions stay: the image is resized until its shorter side has so many
-    pixels, and ``size`` is the middle that is kept, as torchvision does it.
+    widens when it shrinks: the width, then the height, each rounded to 8 bits; 16 bits once.
 
     Args:
         source: a file, the content of one, or an image of Pillow's, which stays as it is.
@@ -126,7 +122,7 @@ def read_image(
         name: for error messages.
         pixel_format: channels and bits, such as a gate's ``pixel_format``.
         check: is given the header of a file before anything is decoded, and may raise.
-        shorter_side: in pixels, not below ``size``.
+        shorter_side: keeps proportions: its length in pixels; ``size`` is the middle that is kept.
 
     Raises:
         DataCorrupt: no image of these formats, one that ends early, has other channels, or more
@@ -140,11 +136,6 @@ def read_image(
     if size is not None and (len(size) != 2 or min(size) < 1):
         raise UsageError(f"size is (height, width), both at least 1; got {size!r}.")
     if shorter_side is not None:
-        if size is None or shorter_side < max(size):
-            raise UsageError(
-                "shorter_side is at least the size that is cropped from it, got "
-                f"{shorter_side} and {size}."
-            )
         whole = read_image(source, None, name, pixel_format, check)
         return _cropped(whole, shorter_side, size, name or str(source))
     source = Path(source) if isinstance(source, str) else source
@@ -209,7 +200,12 @@ def resize_image(image: Pixels, size: tuple[int, int] | None, name: str) -> Pixe
     return resize_bands(image, size)
 
 
-def _cropped(image: Pixels, shorter_side: int, size: tuple[int, int], name: str) -> Pixels:
+def _cropped(image: Pixels, shorter_side: int, size: tuple[int, int] | None, name: str) -> Pixels:
+    if size is None or shorter_side < max(size):
+        raise UsageError(
+            "shorter_side is at least the size that is cropped from it, got "
+            f"{shorter_side} and {size}."
+        )
     height, width = image.shape[1:]
     found = proportional_size((height, width), shorter_side)
     if max(found[0] * found[1], found[1] * height) > MAX_PIXELS:

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from goen.checks import check_choice
-from goen.data.images.pixel_format import PixelFormat
 from goen.data.imageset import ImageSet, require_disjoint
 from goen.data.protocols.generated import (
     VALIDATION_SEED,
@@ -157,7 +156,6 @@ class Protocol:
         test: float | None = None,
         calibration_ood: Places | None = None,
         size: int | tuple[int, int] | None = None,
-        pixel_format: PixelFormat | None = None,
         flip: bool = True,
         name: str | None = None,
     ) -> "Protocol":
@@ -166,7 +164,8 @@ class Protocol:
         The folder has ``train/``, ``val/`` and ``test/`` with a folder of images per class; what is
         not there is split from the training images, and without ``train/`` from the class folders
         that it has itself. The split is stratified and by content: names and order of the files do
-        not change it. Files that cannot be read and copies are left out with a warning.
+        not change it. Files that cannot be read and copies are left out with a warning. Images are
+        grey, in colour or of several bands as the files are; a protocol file may say which.
 
         Args:
             folder: of the ID images.
@@ -179,7 +178,6 @@ class Protocol:
                 ``augmented``, which are generated and the default.
             size: of the images in pixels, or (height, width). By default the median of the shorter
                 sides, from 32 to 96, as a square.
-            pixel_format: channels and bits; by default grey, colour or bands as most files are.
             flip: whether a mirrored image is of the same class: not of text or digits.
             name: of the protocol; that of the folder if not given.
 
@@ -194,7 +192,6 @@ class Protocol:
                 plan,
                 name=name or plan.name,
                 size=(size, size) if isinstance(size, int) else size,
-                pixel_format=pixel_format,
                 flip=flip,
             )
         )

@@ -202,9 +202,6 @@ def _open(
             f"known set ({', '.join(names())})."
         )
     images = found.images
-    if not len(images):
-        reason = _describe_broken_files(found.broken)
-        raise DataCorrupt(f"{place} has no image that can be read. {reason}")
     if classes:
         numbers = np.array([classes.index(one) for one in images.classes])
         images = replace(images, labels=numbers[images.labels], classes=classes)
@@ -286,15 +283,10 @@ def _split(
 
 
 def _describe_broken(part: OpenedSet) -> str:
-    return f"{part.images.name}: {_describe_broken_files(part.broken)}"
-
-
-def _describe_broken_files(broken: Mapping[str, str]) -> str:
-    one = len(broken) == 1
-    count = (
-        "1 file cannot be read and is" if one else f"{len(broken):,} files cannot be read and are"
-    )
-    return f"{count} left out: {first_of([*broken], _NAMED)}."
+    one = len(part.broken) == 1
+    count = "1 file cannot be read and is" if one else "{:,} files cannot be read and are"
+    said = count.format(len(part.broken))
+    return f"{part.images.name}: {said} left out: {first_of([*part.broken], _NAMED)}."
 
 
 class _Copies:

@@ -1,7 +1,7 @@
 """The benchmarks of OpenOOD 1.5, from its own folder: image lists, splits, preprocessing."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Literal
@@ -18,8 +18,6 @@ _CLASSIC, _LARGE = "images_classic", "images_largescale"
 # Images of this set have their final size, and are not resized.
 _NOT_RESIZED = "imagenet_c"
 _CIFAR_FAR = ("mnist", "svhn", "texture", "places365")
-_IMAGENET_FAR = ("inaturalist", "textures", "openimage_o")
-_IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 @dataclass(frozen=True)
@@ -49,25 +47,44 @@ class Benchmark:
     std: tuple[float, float, float]
 
 
+_CIFAR10 = Benchmark(
+    num_classes=10,
+    near=("cifar100", "tin"),
+    far=_CIFAR_FAR,
+    shifted=("cifar10c",),
+    tuning="tin",
+    shorter_side=32,
+    size=32,
+    mean=(0.4914, 0.4822, 0.4465),
+    std=(0.2470, 0.2435, 0.2616),
+)
+_IMAGENET = Benchmark(
+    num_classes=1000,
+    near=("ssb_hard", "ninco"),
+    far=("inaturalist", "textures", "openimage_o"),
+    shifted=("imagenet_v2", "imagenet_c", "imagenet_r"),
+    tuning="openimage_o",
+    shorter_side=256,
+    size=224,
+    mean=(0.485, 0.456, 0.406),
+    std=(0.229, 0.224, 0.225),
+)
 BENCHMARKS: Mapping[str, Benchmark] = {
-    "cifar10": Benchmark(
-        *(10, ("cifar100", "tin"), _CIFAR_FAR, ("cifar10c",), "tin", 32, 32),
-        *((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+    "cifar10": _CIFAR10,
+    "cifar100": replace(
+        _CIFAR10,
+        num_classes=100,
+        near=("cifar10", "tin"),
+        shifted=(),
+        mean=(0.5071, 0.4867, 0.4408),
+        std=(0.2675, 0.2565, 0.2761),
     ),
-    "cifar100": Benchmark(
-        *(100, ("cifar10", "tin"), _CIFAR_FAR, (), "tin", 32, 32),
-        *((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
+    "imagenet200": replace(
+        _IMAGENET,
+        num_classes=200,
+        shifted=("imagenet200_v2", "imagenet200_c", "imagenet200_r"),
     ),
-    "imagenet200": Benchmark(
-        *(200, ("ssb_hard", "ninco"), _IMAGENET_FAR),
-        *(("imagenet200_v2", "imagenet200_c", "imagenet200_r"), "openimage_o", 256, 224),
-        *(_IMAGENET_MEAN, _IMAGENET_STD),
-    ),
-    "imagenet": Benchmark(
-        *(1000, ("ssb_hard", "ninco"), _IMAGENET_FAR),
-        *(("imagenet_v2", "imagenet_c", "imagenet_r"), "openimage_o", 256, 224),
-        *(_IMAGENET_MEAN, _IMAGENET_STD),
-    ),
+    "imagenet": _IMAGENET,
 }
 
 

@@ -5,6 +5,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def read_plan(path: Path) -> Plan:
 class _Table:
     """A table of the file; every key that is read is checked, and others are errors."""
 
-    def __init__(self, values: Mapping[str, Any], name: str, file: Path) -> None:
+    def __init__(self, values: Mapping[str, object], name: str, file: Path) -> None:
         self.values, self.name, self.file = values, name, file
 
     def only(self, *keys: str) -> "_Table":
@@ -94,9 +95,8 @@ def _plan(table: _Table) -> Plan:
         # false leaves a generated set out.
         wanted = [key for key, value in of_sets.values.items() if value is not False]
         calibration = {key: of_sets.place(key, generated=True) for key in wanted}
-    return Plan(
-        name=table.get("name", (str,), "a text") or table.file.stem,
-        **_id(table.table("id")),
+    return replace(
+        _id(table.table("id"), table.get("name", (str,), "a text") or table.file.stem),
         ood=_ood(table.table("ood")),
         calibration=calibration,
         size=_size(table),
@@ -105,31 +105,38 @@ def _plan(table: _Table) -> Plan:
     )
 
 
-def _id(table: _Table) -> dict[str, Any]:
-    """The ID images: of one folder, or of a place for each role; a number is a share."""
+def _id(table: _Table, name: str) -> Plan:
+    """The plan of the ID images: of one folder, or of a place for each role, or its share."""
     table.only("folder", "train", VALIDATION, TEST, "classes")
     if ("folder" in table.values) == ("train" in table.values):
         raise UsageError("[id] has a folder of class folders, or train.")
-    found: dict[str, Any] = {}
-    if "folder" in table.values:
-        place = table.place("folder")
-        found = dict(find_parts(place)) if isinstance(place, Path) else {"train": place}
-        if isinstance(place, Path) and place.is_file():
-            found = {"train": place}
-    else:
-        found["train"] = table.place("train")
-    for role in (VALIDATION, TEST):
-        share = table.values.get(role)
-        if isinstance(share, float):
-            found[role] = share
-        elif share is not None:
-            found[role] = table.place(role)
-    classes = table.get("classes", (list,), "a list of names")
-    if classes is not None:
-        if not classes or not all(isinstance(name, str) for name in classes):
-            raise table.wrong("classes", "a list of names", classes)
-        found["classes"] = tuple(classes)
-    return found
+    place = _placed(table, "folder" if "folder" in table.values else "train")
+    parts: dict[str, Place] = {"train": place}
+    if "folder" in table.values and isinstance(place, Path) and not place.is_file():
+        parts = dict(find_parts(place))
+    return Plan(
+        name,
+        parts["train"],
+        _place_or_share(table, VALIDATION, parts),
+        _place_or_share(table, TEST, parts),
+        classes=_classes(table),
+    )
+
+
+def _place_or_share(table: _Table, role: str, parts: Mapping[str, Place]) -> Place | float | None:
+    share = table.values.get(role)
+    if isinstance(share, float):
+        return share
+    return parts.get(role) if share is None else _placed(table, role)
+
+
+def _classes(table: _Table) -> tuple[str, ...] | None:
+    found = table.get("classes", (list,), "a list of names")
+    if found is None:
+        return None
+    if not found or not all(isinstance(name, str) for name in found):
+        raise table.wrong("classes", "a list of names", found)
+    return tuple(found)
 
 
 def _ood(table: _Table) -> dict[str, dict[str, Place]]:
