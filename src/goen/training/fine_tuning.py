@@ -104,7 +104,9 @@ def _trained_weights(model: nn.Module, part: Tuned) -> Mapping[str, nn.Parameter
     first = matrices[-max(1, round(_LAST_SHARE * len(matrices)))] if part == "last" else named[0][0]
     start = [name for name, _ in named].index(first)
     model.requires_grad_(False)
-    return {name: weight.requires_grad_() for name, weight in named[start:]}
+    for _, weight in named[start:]:
+        weight.requires_grad_()
+    return dict(named[start:])
 
 
 def _step(

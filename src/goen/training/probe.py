@@ -163,12 +163,17 @@ def _check_sets(train: ImageSet, validation: ImageSet) -> None:
             f"{first_of(validation.classes, 5)}: both sets need the same, in the same order."
         )
     without = [name for name, count in train.counts().items() if not count]
-    if len(train.classes) < 2 or without or not len(validation):
+    if len(train.classes) < 2:
+        raise UsageError(f"A classifier needs two classes or more; {train.name} has one.")
+    if without:
         raise UsageError(
-            f"A classifier needs two classes or more, training images of each and validation "
-            f"images; {train.name} has {len(train.classes)} classes, none of "
-            f"{first_of(without, 5) or 'them without images'}, and {validation.name} has "
-            f"{len(validation)} images."
+            f"{train.name} has no images of {first_of(without, 5)}: give training images of each "
+            "class, or leave the class out."
+        )
+    if not len(validation):
+        raise UsageError(
+            f"{validation.name} has no images: validation images choose the penalty of the "
+            "classifier. Set some training images apart."
         )
     require_disjoint(validation, train)
 

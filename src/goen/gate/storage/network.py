@@ -74,7 +74,7 @@ def network_manifest(network: nn.Module) -> JsonObject:
         kept = {name: value for name, value in asdict(preprocess).items() if value is not None}
     elif preprocess is not None:
         kept = {"function": getattr(preprocess, "__qualname__", type(preprocess).__qualname__)}
-    known = {"architecture": model.architecture} if is_packaged(network) else {}
+    known = {"architecture": str(model.architecture)} if is_packaged(network) else {}
     return {
         "kind": "extractor",
         "model": f"{type(model).__module__}:{type(model).__qualname__}",
