@@ -86,7 +86,7 @@ def test_the_text_on_small_tasks_says_what_was_measured(page: ModuleType) -> Non
             assert high is not None
             assert low < 0 < high
             assert f"{rows[title][4].formatted} ({rows[title][4].interval})" in text
-    for title in ("goen_m: last layer", "mahalanobis_pp", "Mahalanobis++, ridge 1"):
+    for title in ("goen", "goen_m: last layer", "mahalanobis_pp", "Mahalanobis++, ridge 1"):
         assert f"{rows[title][4].formatted} ({rows[title][4].interval})" in text, title
     last = rows["goen_m: last layer"]
     near, far, mean = ((last[i].formatted, rows[two][i].formatted) for i in (1, 2, 3))
