@@ -46,9 +46,9 @@ TRAIN, HELD_OUT = 0.6, 0.2  # of the ID images; the rest are test images
 MOST_OOD = 250  # of a set
 EVALUATED = ("held-out", "test")
 USED_SEEDS = SEEDS[:1]
-# These read the network or a head of it (odin, uncertainty), or take longer than all others (flow,
-# masf); goen_m is there with its layers.
-LEFT_OUT = ("flow", "goen_m", "masf", "odin", "uncertainty")
+# These need more than features and logits, or take longer than all others (flow, masf).
+LEFT_OUT = ("adascale", "adascale_l", "flow", "i_odin", "masf", "odin", "uncertainty")
+GOEN_M = ("goen_m", "goen_m_last")  # which are there with their layers
 DEFAULT, LAST = "goen_m", "goen_m: last layer"
 RELATIVE = "relative Mahalanobis++, ridge 1"
 
@@ -77,7 +77,9 @@ _with_energy = partial(GoenM, logit_cues=("energy",))
 
 def methods() -> dict[str, Method]:
     """By title. The layers of a network are (middle, early, late, later, last)."""
-    found = {name: Method(make) for name, make in DETECTORS.items() if name not in LEFT_OUT}
+    found = {
+        name: Method(make) for name, make in DETECTORS.items() if name not in (*LEFT_OUT, *GOEN_M)
+    }
     found |= {
         DEFAULT: Method(GoenM),
         LAST: Method(GoenM, (-1,)),
@@ -353,16 +355,20 @@ def methods_table(lines: Sequence[Mapping[str, Any]]) -> Table:
         for t, c in zip(titles, zip(*marks, strict=True), strict=True)
     )
     networks, tasks = (list(dict.fromkeys(key[i] for key in pairs)) for i in (0, 1))
-    unfit = [t for t in methods() if t not in rank]
+    unfit = [t for t in lines[0]["auroc"] if any(line["auroc"].get(t, 0) is None for line in lines)]
     notes = (
         f"{len(networks)} networks, {len(tasks)} tasks, seed {', '.join(map(str, USED_SEEDS))}. "
         f"Rank among {len(rank)} methods, over networks, tasks and both kinds of OOD. The last "
         "column: difference of the mean AUROC from goen-m on the middle and the last layer, with "
         "the 95 % interval over tasks (t, mean over networks). Sums are of standardised scores; "
         "neighbours are goen-m's distance in the last layer.",
-        f"Left out: {', '.join(sorted({*LEFT_OUT} - {'goen_m'}))}, which read the network itself "
-        "or take longer than all others"
-        + (f"; {' and '.join(unfit)}, which cannot be fitted on so few images." if unfit else "."),
+        f"Left out: {', '.join(LEFT_OUT)}, which need more than features and logits or take longer "
+        "than all others"
+        + (
+            f"; {' and '.join(unfit)}, which cannot be fitted on the fewest images."
+            if unfit
+            else "."
+        ),
     )
     return Table(
         NAME, "Small tasks on pretrained networks: mean rank and mean AUROC",

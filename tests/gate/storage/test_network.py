@@ -20,9 +20,11 @@ from goen.features.preprocess import Preprocess, PreprocessSound
 from goen.gate import Gate, HeldOut
 from goen.io.artifacts import load_artifact, save_artifact
 from goen.models import NetworkConfig, ResNet18
+from goen.models.efficientnet_lite import EfficientNetLite
 from goen.models.ensemble import LogitEnsemble
 from goen.models.flip_averaging import FlipAveraged
 from goen.models.half_precision import round_to_half
+from goen.models.seeding import seeded
 from goen.outputs import Outputs
 from tests.features.test_unwrapping import WRAPPERS
 from tests.own_model import LAYERS, DigitNet, digits, ood, preprocess, trained
@@ -321,6 +323,48 @@ def test_an_ensemble_with_a_forged_classifier_is_refused(tmp_path: Path) -> None
     forge(tmp_path / "gate", classifier="evidential")
     with pytest.raises(ArtifactError, match="classifier evidential have their own uncertainty"):
         goen.load(tmp_path / "gate")
+
+
+def lite_gate(model: nn.Module, preprocess: object = None) -> Gate:
+    return fit(model=model, layers=["head"], detector="energy", preprocess=preprocess)
+
+
+def lite() -> EfficientNetLite:
+    with seeded(0):
+        network = EfficientNetLite("efficientnet-lite0", len(digits().train.classes))
+        for part in network.modules():  # torch's own start makes all images alike
+            if isinstance(part, nn.Conv2d):
+                nn.init.kaiming_normal_(part.weight)
+        return network
+
+
+def test_a_network_that_goen_knows_by_name_needs_no_model(tmp_path: Path) -> None:
+    gate = lite_gate(lite(), preprocess)
+    gate.save(tmp_path / "gate")
+    images = digits().test.read(range(5))
+    loaded = goen.load(tmp_path / "gate", preprocess=preprocess)  # a function is brought along
+    assert np.array_equal(gate.predict(images).score, loaded.predict(images).score)
+    with pytest.raises(ArtifactError, match="contains its own network"):
+        goen.load(tmp_path / "gate", model=lite(), preprocess=preprocess)
+    with pytest.raises(ArtifactError, match="a function of your own, preprocess: give it"):
+        goen.load(tmp_path / "gate")
+    for name, message in (
+        ("resnet999", "architecture 'resnet999' is unknown"),
+        ("efficientnet-lite2", "does not fit the weights"),
+        (5, "architecture should be text, got '5'"),
+    ):
+        forge(tmp_path / "gate", architecture=name)
+        with pytest.raises(ArtifactError, match=message):
+            goen.load(tmp_path / "gate", preprocess=preprocess)
+
+
+def test_a_changed_relative_of_it_is_a_users_own_model(tmp_path: Path) -> None:
+    model = lite()
+    model.pool = nn.Sequential(nn.AdaptiveMaxPool2d(1), nn.Flatten(), nn.BatchNorm1d(1280))
+    lite_gate(model).save(tmp_path / "gate")
+    with pytest.raises(ArtifactError, match="needs your model"):
+        goen.load(tmp_path / "gate")
+    assert goen.load(tmp_path / "gate", model=copy.deepcopy(model))
 
 
 def test_flip_averaging_of_a_users_own_model(tmp_path: Path) -> None:
