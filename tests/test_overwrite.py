@@ -193,6 +193,7 @@ _ALLOWED = {
     ("serve/service.py", "_save"): "asks the monitors to save themselves",
     ("studies/networks.py", "_write_network"): "into the folder of a stage",
     ("studies/networks.py", "outputs"): "into the folder of a stage",
+    ("studies/pretrained.py", "_stage"): "into the folder of a stage",
 }
 
 

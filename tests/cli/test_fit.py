@@ -508,7 +508,7 @@ def test_the_model_decides_how_grey_pictures_are_read(
         out = str(tmp_path / factory)
         command = ["fit", "--model", f"band_nets:{factory}", "--train", train, "--held-out", held]
         assert main([*command, "--out", out]) == 0
-        noted = "the model takes images of grey: pictures are read as such"
+        noted = "The model takes images of grey: pictures are read as such."
         assert (noted in capsys.readouterr().err) == (channels == 1)
         model = getattr(__import__("band_nets"), factory)()
         assert load(out, model=model).inputs == ImageInputs(channels, 10, 12)

@@ -35,7 +35,7 @@ def test_what_has_no_gradient_is_refused() -> None:
             with torch.no_grad():
                 return super().forward(images)
 
-    with pytest.raises(UsageError, match="Images are uint8, or floats in"):
+    with pytest.raises(UsageError, match="Images are uint8, uint16, or floats in"):
         image_gradient(Square(), torch.zeros(1, 1, 1, 2, dtype=torch.int64), torch.sum, "It")
     with pytest.raises(UsageError, match="It needs the gradient of Cut's logits"):
         image_gradient(Cut(), torch.zeros(1, 1, 1, 2), torch.sum, "It")

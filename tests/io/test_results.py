@@ -104,7 +104,7 @@ def test_scores_come_back_by_set_and_method(tmp_path: Path) -> None:
         ("value", float("nan"), "its value should be a finite number"),
         ("value", None, "its value should be a number, got 'None'"),
         ("seed", 1.5, "its seed should be a whole number"),
-        ("group", "middle", "its group should be one of id, near, far, noise, got 'middle'"),
+        ("group", "middle", "its group should be one of id, near, far, noise, ood, got 'middle'"),
         ("low", "0.5", "its low should be a number, got '0.5'"),
         ("seen_in_calibration", 1, "its seen_in_calibration should be true or false"),
         ("fitted_on", "a:1", "its fitted_on should be a list of texts"),

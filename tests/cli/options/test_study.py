@@ -47,7 +47,7 @@ def test_the_first_process_works_and_the_others_help_to_train(
     monkeypatch.setattr("goen.cli.options.study.join_processes", lambda: nullcontext(rank))
     monkeypatch.setattr("goen.cli.options.study.broadcast", lambda *given: sent.append(given))
     monkeypatch.setattr("goen.cli.options.study.help_training", helped.append)
-    monkeypatch.setattr(StudyOptions, "load_protocol", lambda self: tiny_protocol())
+    monkeypatch.setattr(StudyOptions, "load_protocol", lambda *_: tiny_protocol())
     folder = tmp_path / "run"
     worked: list[object] = []
     monkeypatch.setattr("goen.report.page.write_page", lambda folder: Report(folder, [], []))
