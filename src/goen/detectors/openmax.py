@@ -30,7 +30,7 @@ class OpenMax(Detector):
     :math:`F_c` at the distance of an image's logits z from :math:`m_c` is how far beyond the class
     the image is. The largest logits give a part of themselves to the unknown class:
     :math:`v_c = z_c (1 - \omega_c F_c(\lVert z - m_c \rVert))` with
-    :math:`\omega = 1, (\alpha - 1)/\alpha, \dots, 1/\alpha` for the :math:`\alpha` largest and 0
+    :math:`\omega = 1, (\alpha - 1)/\alpha, \ldots, 1/\alpha` for the :math:`\alpha` largest and 0
     for the others, :math:`u = \sum_c (z_c - v_c)`, and the score is
     :math:`u - \log \sum_c e^{v_c}`.
 
