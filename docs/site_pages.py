@@ -129,7 +129,8 @@ def api_pages() -> dict[str, str]:
         listed = getattr(module, "__all__", None) or [
             n for n, value in vars(module).items() if isinstance(value, type) and n[0].isupper()
         ]
-        pages[f"api/{name}.md"] = _api_page(f"goen.{name}", module, listed)
+        own = [n for n in listed if n not in goen.__all__]
+        pages[f"api/{name}.md"] = _api_page(f"goen.{name}", module, own)
     pages["api.md"] = "# API reference\n\n" + _toctree(p.removesuffix(".md") for p in pages)
     return pages
 
