@@ -19,7 +19,10 @@ from tests.gate.test_gate import make_gate
 from tests.torchvision_import import import_torchvision
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+# Not those that `make docs` writes.
+WRITTEN = {ROOT / "docs" / "generated", ROOT / "docs" / "gallery"}
+DOCS = sorted(p for p in (ROOT / "docs").rglob("*.md") if not WRITTEN & {*p.parents})
+PAGES = [ROOT / "README.md", *DOCS]
 # What a comment behind an expression says that it gives: # "...".
 QUOTED = re.compile(r'^(\S.*?)  # [^"\n]*"([^"\n]+)"$', re.MULTILINE)
 EXAMPLE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
