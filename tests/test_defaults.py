@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import math
+import re
 from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any
@@ -56,7 +57,7 @@ goen.Protocol: flip=True
 goen.Protocol.from_folder: flip=True
 goen.Protocol.from_openood: full_spectrum=False
 goen.Protocol.from_sets: flip=True
-goen.bench: batch_size=256
+goen.bench: tune=False, batch_size=256
 goen.extract: batch_size=256
 goen.list_layers: every=False
 goen.data.Protocol: flip=True
@@ -98,7 +99,7 @@ goen.metrics.paired_auroc_test: level=0.95
 goen.metrics.paired_mean_auroc_test: level=0.95
 goen.metrics.reliability_curve: num_bins=15
 goen.models.Classifier.loss: label_smoothing=0.0, progress=1.0
-goen.models.NetworkConfig: num_classes=10, width=64, stem_stride=1
+goen.models.NetworkConfig: num_classes=10, width=64, stem_stride=1, temperature=1.0, rotations=False
 goen report: paper=False
 goen fit: overwrite=False
 goen extract: unlabelled=False, overwrite=False
@@ -124,12 +125,13 @@ Limits: body=33554432, bodies=268435456, pixels=50000000, images=64, images_at_f
     idle_seconds=30, drain_seconds=30
 ServeSettings: restart=False, keep_most=1000, alarm_probability=0.01
 AblateConfig: seed=42
-BenchConfig: seed=42
+BenchConfig: tune=False, from_scratch=False, seed=42
 RobustConfig: images=0, false_alarm_rate=0.05, seed=42
-RunConfig: center_loss=0.0, head_epochs=0, false_alarm_rate=0.05, seed=42, from_scratch=False
+RunConfig: center_loss=0.0, head_epochs=0, false_alarm_rate=0.05, from_scratch=False, seed=42
 TrainingConfig: epochs=40, batch_size=128, learning_rate=0.1, momentum=0.9, weight_decay=0.0005,
     label_smoothing=0.1, center_loss=0.0, padding=4, seed=42, norm_bias_rate=1.0, look_ahead=0,
-    early_epochs=3, cutout=0, logit_norm=0.0, fractals=0.0, rotation_loss=0.0, rotated=0.25
+    early_epochs=3, cutout=0, logit_norm=0.0, feature_norm=False, pixmix=0.0,
+    rotation_loss=0.0, rotated=0.25, outlier_loss=0.0
 """
 
 # What results depend on, and limits on what comes from outside. Not: numbers that decide only speed
@@ -152,7 +154,8 @@ data.sets.embedded: _SIDE=32
 data.sets.fetch: _TIMEOUT_SECONDS=30, _NPM_TIMEOUT_SECONDS=1800
 data.sets.readers: _MOST_CLASSES=100000, _MOST_MEMBER_BYTES=268435456, _MOST_PACKED_BYTES=67108864
 data.sets.store: _FORM=1
-data.transforms.fractals: _POINTS=4000, _UNSETTLED=20, _MAPS=4, _ROUNDS=3, _STRENGTH=3.0
+data.transforms.fractals: _POINTS=4000, _UNSETTLED=20, _MAPS=4
+data.transforms.pixmix: ROUNDS=4, STRENGTH=3.0, SEVERITY=3.0
 data.transforms.strong: _GRID=4, _GREY=128
 detectors._bank: ROWS=5000, _SHARE=0.02, _SEED=0, _LENGTH_TOLERANCE=0.0001, _MOST_SEEN=2147483648
 detectors.calibration_head: TARGET_ID=0.05, TARGET_OOD=0.95
@@ -222,7 +225,13 @@ training.batches: TURNS=4, _FRACTALS=2000
 
 # What a setting must be.
 BOUNDS = """
+detectors.ASH: percentile: a number, at least 0 and below 100
+detectors.AdaSCALE: low: a number, at least 0
+detectors.AdaSCALE: high: a number, above 75.0 and below 100
+detectors.AdaSCALE: epsilon: a number, at least 0 and below 1
+detectors.AdaSCALE: share: a number, above 0 and at most 1
 detectors.ClassMixture: components: an integer, at least 1
+detectors.DICE: percentile: a number, at least 0 and below 100
 detectors.Energy: temperature: a number, above 0
 detectors.Flow: transforms hidden: an integer, at least 1
 detectors.GEN: gamma: a number, above 0 and below 1
@@ -230,17 +239,33 @@ detectors.GEN: top: an integer, at least 1
 detectors.Goen: ridge: a number, at least 0
 detectors.GoenM: rows: an integer, at least 1
 detectors.KNN: k: an integer, at least 1
+detectors.LTS: percentile: a number, at least 0 and below 100
+detectors.MCM: temperature: a number, above 0
 detectors.Mahalanobis: ridge: a number, at least 0
 detectors.MultilayerMahalanobis: num_layers: an integer, at least 1
+detectors.NCI: alpha: a number, at least 0
+detectors.NECO: variance: a number, above 0 and at most 1
+detectors.NNGuide: k rows: an integer, at least 1
 detectors.ODIN: epsilon: a number, at least 0 and below 1
 detectors.ODIN: temperature: a number, above 0
+detectors.OpenMax: tail: an integer, at least 2
+detectors.OpenMax: alpha: an integer, at least 1
+detectors.OptFS: bins: an integer, at least 1
 detectors.ReAct: percentile: a number, above 0 and at most 100
+detectors.Relation: power: a number, above 0
+detectors.Relation: threshold: a number, at least 0 and below 1
+detectors.Relation: rows: an integer, at least 1
 detectors.RelativeMahalanobis: ridge: a number, at least 0
+detectors.Residual: dim: an integer, at least 0
+detectors.SCALE: percentile: a number, at least 0 and below 100
+detectors.VRA: low: a number, at least 0 and below 100
+detectors.VRA: high: a number, above 0 and at most 100
 detectors.ViM: dim: an integer, at least 0
 detectors.calibration_head.HeadConfig: epochs batch_size patience: an integer, at least 1
 detectors.calibration_head.HeadConfig: learning_rate: a number, above 0
 detectors.calibration_head.HeadConfig: held_out: a number, above 0 and below 1
 models.NetworkConfig: num_classes width: an integer, at least 1
+models.NetworkConfig: temperature: a number, above 0
 monitor.state.Guarantee: alarm_probability: a number, at least 1e-12 and below 1
 scoring.pipeline.ScoreSettings: threads: an integer, at least 1
 studies.run.RunConfig: center_loss: a number, at least 0
@@ -250,10 +275,12 @@ training.config.TrainingConfig: batch_size: an integer, at least 2
 training.config.TrainingConfig: padding look_ahead early_epochs cutout: an integer, at least 0
 training.config.TrainingConfig: learning_rate norm_bias_rate: a number, above 0
 training.config.TrainingConfig: weight_decay center_loss: a number, at least 0
-training.config.TrainingConfig: logit_norm rotation_loss: a number, at least 0
+training.config.TrainingConfig: logit_norm rotation_loss outlier_loss: a number, at least 0
 training.config.TrainingConfig: momentum: a number, at least 0 and below 1
-training.config.TrainingConfig: label_smoothing fractals: a number, at least 0 and at most 1
-training.config.TrainingConfig: rotated: a number, above 0 and at most 1
+training.config.TrainingConfig: label_smoothing pixmix: a number, at least 0 and at most 1
+training.config.TrainingConfig: rotated: a number, above 0 and at most 3
+training.fine_tuning.FineTuning: epochs batch_size: an integer, at least 1
+training.fine_tuning.FineTuning: learning_rate: a number, above 0
 """
 
 
@@ -319,6 +346,21 @@ def test_bounds(line: str) -> None:
     for name in names.split():
         with pytest.raises(UsageError, match=f"^{name} must be {bounds}; got nan"):
             make(**{name: math.nan})
+
+
+def test_every_bound_of_a_detector_is_in_the_list() -> None:
+    listed = {tuple(line.split(": ")[:2]) for line in BOUNDS.strip().splitlines()}
+    names = {(place, name) for place, several in listed for name in several.split()}
+    missing = []
+    for name in dir(goen.detectors):
+        made = getattr(goen.detectors, name)
+        if not isinstance(made, type) or not issubclass(made, goen.detectors.Detector):
+            continue
+        source = inspect.getsource(made)
+        for checked in re.findall(r'check_number\("(\w+)"', source):
+            if (f"detectors.{name}", checked) not in names:
+                missing.append(f"{name}: {checked}")
+    assert not missing
 
 
 @pytest.mark.parametrize(

@@ -157,6 +157,14 @@ def test_every_row_is_looked_at_but_those_that_are_not_finite(
         check_classifier(outputs)
 
 
+def test_outputs_print_their_shapes() -> None:
+    assert repr(OUTPUTS[:2]).startswith("Outputs(logits (2, ")
+    assert "early (2, " in repr(OUTPUTS[:2])
+    assert repr(classified()).endswith("; classifier)")
+
+
 def test_outputs_without_a_classifier_say_what_to_extract() -> None:
-    with pytest.raises(UsageError, match=r"no linear classifier: .* \(early, late\)\. Extract the"):
+    with pytest.raises(
+        UsageError, match=r"no linear classifier: .* \(early, late\)\. Extract what"
+    ):
         check_classifier(OUTPUTS)

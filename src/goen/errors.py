@@ -22,7 +22,7 @@ A message says what was expected, what came, and what to do.
 import re
 import sys
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 
 _INNER = ("goen", "contextlib")
@@ -100,6 +100,18 @@ def first_of(names: Sequence[str], most: int) -> str:
     ('a, b', 'a, b, ...')
     """
     return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
+
+
+def describe_left_out(reasons: Mapping[str, str]) -> list[str]:
+    """What is left out, a sentence for each reason.
+
+    >>> describe_left_out({"vim": "No weights.", "knn": "Few rows.", "react": "No weights."})
+    ['Left out: vim, react. No weights.', 'Left out: knn. Few rows.']
+    """
+    names: dict[str, list[str]] = {}
+    for name, reason in reasons.items():
+        names.setdefault(reason, []).append(name)
+    return [f"Left out: {', '.join(members)}. {reason}" for reason, members in names.items()]
 
 
 def did_you_mean(name: str, known: Sequence[str]) -> str:

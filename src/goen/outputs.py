@@ -109,6 +109,17 @@ class Outputs:
     def __len__(self) -> int:
         return len(self.logits)
 
+    def __repr__(self) -> str:
+        parts = {"logits": self.logits, **self.features}
+        shapes = ", ".join(f"{name} {tuple(part.shape)}" for name, part in parts.items())
+        beside = {
+            "labels": self.labels,
+            "uncertainty": self.uncertainty,
+            "classifier": self.classifier,
+        }
+        more = [name for name, part in beside.items() if part is not None]
+        return f"Outputs({'; '.join([shapes, ', '.join(more)] if more else [shapes])})"
+
     def _repr_html_(self) -> str:
         parts = {"logits": self.logits, **self.features}
         beside = {"uncertainty": self.uncertainty, "labels": self.labels}
@@ -233,9 +244,9 @@ def check_classifier(outputs: Outputs) -> LinearClassifier:
     if classifier is None:
         raise UsageError(
             "These outputs have no linear classifier: the logits are not a linear function of one "
-            f"of the features ({', '.join(outputs.features) or 'there are none'}). Extract the "
-            "layer that the last linear layer reads, pooled as the model pools it (of a "
-            "transformer that classifies its class token: tokens='class', --tokens class)."
+            f"of the features ({', '.join(outputs.features) or 'there are none'}). Extract what "
+            "the last linear layer reads: LAYER:input, such as fc:input, or layers='auto', which "
+            "finds it."
         )
     most, tolerance = classifier.difference(outputs)
     if not most <= tolerance:

@@ -35,6 +35,21 @@ def test_tables_on_the_terminal_and_in_files(
     assert [json.loads(line) for line in text] == rows
 
 
+def test_ood_images_that_choose_parameters_have_one_option(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "b"
+    command = ["bench", "--preset", "fast", "--out", str(out), "--methods", "energy", "react"]
+    assert main([*command, "--tune-on", "noise", "--json"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {row["method"] for row in rows} == {"energy", "react", "react_tuned"}
+    assert main([*command, "--tune-on", "noise", "--calibration-ood", "noise"]) == 2
+    assert "Give --tune-on or --calibration-ood" in capsys.readouterr().err
+    openood = ["--openood", str(tmp_path), "--benchmark", "cifar10", "--weights", "best.ckpt"]
+    assert main(["bench", *openood, "--tune-on", "noise"]) == 2
+    assert "goes with images of your own" in capsys.readouterr().err
+
+
 def test_a_mistyped_method_is_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -59,6 +59,13 @@ def test_check_of_a_set_that_is_not_here_fails(capsys: pytest.CaptureFixture[str
     assert "svhn/test is not here" in capsys.readouterr().err
 
 
+def test_a_folder_that_is_not_here_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "check", "my photo"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "Unknown set 'my photo'." in said
+    assert f"Nor is there a folder or a protocol file 'my photo' in {Path.cwd()}." in said
+
+
 def test_show_writes_a_picture_and_prints_its_path(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,6 +1,7 @@
 """``goen fit``, ``goen score`` and ``goen export``, as an engineer would type them."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from goen.data import ImageSet
 from goen.data.images.data_urls import image_url
 from goen.data.images.decoding import read_image
 from goen.data.input_spec import ImageInputs
-from goen.data.sets.folders import image_files, open_image_set
+from goen.data.sets.folders import open_image_set
 from goen.gate import load
 from tests.gate.false_alarms import flags_allowed
 from tests.own_model import LAYERS, digits, trained
@@ -242,7 +243,7 @@ def test_fit_leaves_a_page_and_score_shows_the_training_images(
         assert card["seen"] == image_url(read_image(Path(card["name"])))
         assert card["name"].startswith(f"held/{suspicious['classes'][card['truth']]}/")
     for number, (name, url) in suspicious["training"].items():
-        assert name == str(image_files("train", open_image_set("train", None, None))[int(number)])
+        assert name == str(open_image_set("train", None, None).files()[int(number)])
         assert url == image_url(read_image(Path(name)))
 
     score = ["score", "photos", "--gate", gate, "--model", "my_nets:digit_net", "--report", page]
@@ -301,6 +302,65 @@ def test_a_model_may_be_named_by_its_file_and_classes_left_out_are_reported(
     assert goen(*ARGUMENTS, *words, "--weights", "w.pt", "--layers", *LAYERS,
                 "--out", tmp_path / "gate") == 0  # fmt: skip
     assert "not among the classes and are left out: another" in capsys.readouterr().err
+
+
+def test_a_folder_that_goen_splits_and_the_network_of_a_gate(
+    goen: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gate, again = tmp_path / "gate", tmp_path / "again"
+    model = ["--model", "my_nets:digit_net", "--weights", "w.pt", "--layers", *LAYERS]
+    # Known to goen: a network of its own, which a gate can be loaded with alone.
+    assert goen("run", "--data", "train", "--from-scratch", "--preset", "digits", "--size", "16",
+                "--detector", "energy", "--false-alarm-rate", "0.1", "--ood", "photos",
+                "--out", tmp_path / "run") == 0  # fmt: skip
+    assert goen("fit", "--data", "train", "--model", tmp_path / "run", "--detector", "knn",
+                "--false-alarm-rate", "0.1", "--out", gate) == 0  # fmt: skip
+    _, notes = capsys.readouterr()
+    run, split = load(tmp_path / "run"), load(gate)
+    assert split.image_size == run.image_size == (16, 16)
+    assert split.num_held_out == run.num_held_out
+    assert (split.image_hashes["held_out"] == run.image_hashes["held_out"]).all()
+    assert split.classes == run.classes
+    assert "--model" not in notes.partition("next:")[2]
+    assert goen("score", "photos", "--gate", gate) == 0  # the next step, as it is printed
+    capsys.readouterr()
+
+    # Of a model of one's own; a detector that calibrates has images for that alone.
+    assert goen("fit", "--data", "train", *model, "--size", "32", "--mean", "0.3", "--std", "0.35",
+                "--false-alarm-rate", "0.1", "--out", again) == 0  # fmt: skip
+    notes = capsys.readouterr().err
+    assert f"--gate {again} --model my_nets:digit_net" in notes
+    hashes = load(again, model=trained()).image_hashes
+    assert {*hashes} == {"train", "calibration", "held_out"}
+
+    for words, message in (
+        (["--data", "train", "--held-out", "held"], "leave out --held-out and --calibration"),
+        (["--data", "train", "--train", "train"], "Give --model with --train and --held-out, or"),
+        (["--train", "train"], "Give --held-out: ID images the model was not trained on"),
+    ):
+        assert goen("fit", *model, *words, "--out", tmp_path / "no") == 2
+        assert message in " ".join(capsys.readouterr().err.split())
+    assert goen("fit", "--data", "train", "--model", gate, "--weights", "w.pt",
+                "--out", tmp_path / "no") == 2  # fmt: skip
+    assert "leave out --weights" in capsys.readouterr().err
+
+
+def test_a_broken_file_is_left_out_and_a_copy_is_named(
+    goen: Callable[..., int], desk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    held = tmp_path / "held"
+    shutil.copytree(desk / "held", held)
+    (held / "digit-3" / "000 broken.png").write_bytes(b"no image")
+    words = [*ARGUMENTS, "--weights", "w.pt", "--layers", *LAYERS, "--held-out", held]
+    assert goen(*words, "--out", tmp_path / "gate") == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"{held}: 1 file cannot be read and is left out: digit-3/000 broken.png." in said
+    copied = next((desk / "train" / "digit-3").iterdir())
+    shutil.copy(copied, held / "digit-3" / "000 copy.png")
+    assert goen(*words, "--out", tmp_path / "other") == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "shares 1 of its 121 images with train, which has" in said
+    assert f"or a choice: {held}/digit-3/000 copy.png." in said
 
 
 def test_the_bundled_gate_takes_no_model(

@@ -30,12 +30,15 @@ def test_a_protocol_file_is_written_and_checked(photos: Path, capsys: Printed) -
     assert {n: o.group for n, o in made.evaluation.items()} == {"screens": "ood", "textures": "far"}
     (photos / "my photos" / "a" / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     shutil.copy(photos / "my photos" / "a" / "0-0.png", photos / "screens" / "leak.png")
+    shutil.copy(photos / "my photos" / "a" / "0-1.png", photos / "my photos" / "b b" / "x.png")
     capsys.readouterr()
     assert main(["data", "check", "p.toml"]) == 1
     printed = capsys.readouterr()
     assert "classes: 3: a, b b, rare" in printed.out
     assert "images:  16×16 pixels, 3 channels of 8 bits" in printed.out
-    assert "to see to: 3" in printed.out
+    assert "problems: 5" in printed.out
+    assert "photos: 1 image lies in several classes, of which at most one is right" in printed.err
+    assert "they are kept: a/0-1.png = b b/x.png." in printed.err
     assert "a/broken.png" in printed.err
     assert "left out of screens: screens/leak.png" in printed.err
     assert "fewer than 20 training images" in printed.err
@@ -52,7 +55,7 @@ def test_a_folder_is_checked_and_near_copies_are_named(photos: Path, capsys: Pri
     shutil.copytree(photos / "my photos", folder / "train")
     write_classes(folder / "test", {"a": 20, "b b": 20}, seed=7, side=32)
     assert main(["data", "check", "two parts"]) == 0
-    assert "nothing to see to" in capsys.readouterr().out
+    assert "no problems" in capsys.readouterr().out
     first = folder / "train" / "a" / "0-7.png"
     soft = Image.open(first).resize((8, 8), Image.Resampling.BOX).resize((32, 32), 3)
     soft.save(first)

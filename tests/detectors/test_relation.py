@@ -46,3 +46,12 @@ def test_what_is_out_of_range_is_refused() -> None:
     for wrong in ({"power": 0}, {"threshold": 1}, {"rows": 0}):
         with pytest.raises(UsageError, match=f"{next(iter(wrong))} must be"):
             Relation(**wrong)
+
+
+def test_a_bank_of_another_size_than_its_probabilities_is_refused() -> None:
+    relation = Relation().fit(some(60), labels(60))
+    state = relation.state()
+    Relation().load_state(state, relation.widths_ or {}, 3)
+    state["bank"] = state["bank"][:59]
+    with pytest.raises(ValueError, match=r"probabilities should be float32 of shape \(59, 3\)"):
+        Relation().load_state(state, relation.widths_ or {}, 3)

@@ -407,7 +407,7 @@ def choose(model: nn.Module, example: Tensor, **settings: object) -> tuple[str, 
 CHOSEN = {
     "plain": ("body", "neck"),
     "resnet": ("backbone.trunk.0", "backbone.trunk.2"),
-    "vit": ("blocks.0", "norm"),
+    "vit": ("blocks.0", "head:input"),  # the class token
     "channels_last": ("patches", "mix"),
     "dict": ("conv",),
     "tuple": ("conv",),
@@ -465,7 +465,8 @@ def vit12() -> nn.Module:
 
 def test_layers_are_chosen_as_the_documentation_says() -> None:
     assert choose(resnet18(), torch.rand(2, 3, 96, 96)) == ("layer2", "layer4")
-    assert choose(vit12(), torch.rand(2, 3, 32, 32)) == ("blocks.5", "norm")
+    assert choose(vit12(), torch.rand(2, 3, 32, 32)) == ("blocks.5", "head:input")
+    assert choose(vit12(), torch.rand(2, 3, 32, 32), tokens="class") == ("blocks.5", "norm")
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -523,7 +524,7 @@ def test_the_choice_is_logged_with_the_alternatives(caplog: pytest.LogCaptureFix
 READS = {
     "plain": (None, "neck"),  # neck.0 is the layer before its ReLU
     "resnet": ("backbone.trunk.2", "backbone.trunk.2"),
-    "vit": (None, None),  # it classifies the class token, not the mean
+    "vit": (None, "head:input"),  # it classifies the class token, not the mean
     "channels_last": ("mix", "mix"),
     **dict.fromkeys(("dict", "tuple", "object"), ("conv", "conv")),
 }
@@ -545,6 +546,52 @@ def test_the_linear_classifier_is_found_where_it_reads_a_feature(name: str) -> N
             wrong = LinearClassifier(-found.weight, found.bias, reads)
             with pytest.raises(UsageError, match="does not reproduce"):
                 check_classifier(Outputs(outputs.logits, outputs.features, classifier=wrong))
+
+
+class Functional(nn.Module):
+    """Ends in functions: no layer gives what the classifier reads, which may be called twice."""
+
+    def __init__(self, twice: bool = False) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 5, 3, 2), nn.Conv2d(5, 6, 3, 2)
+        self.norm, self.relu, self.fc = nn.BatchNorm2d(6), nn.ReLU(), nn.Linear(6, 4)
+        self.twice = twice
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(self.second(self.relu(self.first(x))))
+        pooled = x.relu().mean((2, 3))
+        logits: Tensor = self.fc(pooled)
+        return logits + 0 * self.fc(2 * pooled) if self.twice else logits
+
+
+def test_the_classifiers_input_is_the_last_layer_where_functions_make_it() -> None:
+    torch.manual_seed(0)
+    model, example = Functional().eval(), torch.rand(9, 3, 16, 16)
+    assert choose(model, example) == ("relu", "fc:input")
+    extractor = FeatureExtractor(model, ["norm", "fc:input"], example=example)
+    assert extractor.classifying_layer == ("fc", "fc:input")
+    outputs = extractor(example)
+    features: list[Tensor] = []
+    model.fc.register_forward_hook(lambda _, given, out: features.append(given[0]))
+    assert torch.equal(outputs.logits, model(example))
+    assert torch.equal(outputs.features["fc:input"], features[0])
+    assert check_classifier(outputs).feature == "fc:input"
+    # One that is called twice has no input of its own.
+    assert choose(Functional(twice=True).eval(), example) == ("relu", "norm")
+    with pytest.raises(UsageError, match="Layer 'fc:input' is called 2 times"):
+        FeatureExtractor(Functional(twice=True).eval(), ["fc:input"], example=example)
+
+
+def test_the_input_of_a_layer_is_pooled_as_an_output() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.Conv2d(4, 5, 1), nn.Flatten(), nn.Linear(20, 2))
+    x = torch.rand(3, 3, 2, 2)
+    found = FeatureExtractor(model, ["1:input", "3:input"])(x).features
+    assert close(found["1:input"], model[0](x).mean((2, 3)))
+    assert close(found["3:input"], model[:3](x))
+    tokens = nn.Sequential(nn.Linear(6, 7), nn.Linear(7, 7), nn.Flatten(), nn.Linear(7 * 7, 2))
+    rows = torch.rand(3, 7, 6)  # as many tokens as the layer has outputs
+    of_tokens = FeatureExtractor(tokens, ["1:input"], inputs="tensors")(rows).features
+    assert close(of_tokens["1:input"], tokens[0](rows).mean(1))
 
 
 def test_a_classifier_of_the_class_token_reads_the_class_token() -> None:

@@ -105,6 +105,14 @@ def test_configs_of_before_2022_have_one_number() -> None:
     )
 
 
+def test_other_scales_without_a_normalisation() -> None:
+    plain = {"size": 8, "do_normalize": False}
+    as_bytes = from_hugging_face(Manifest({**plain, "do_rescale": False}), "a model")
+    assert as_bytes == Preprocess((0.0,), (1 / 255,), (8, 8))
+    around_zero = {**plain, "rescale_factor": 1 / 127.5, "rescale_offset": True}
+    assert from_hugging_face(Manifest(around_zero), "a model") == Preprocess((0.5,), (0.5,), (8, 8))
+
+
 def test_steps_that_goen_does_not_have_are_refused() -> None:
     config = {"size": 8, "do_flip_channel_order": True, "do_pad": True, "do_convert_rgb": True}
     with pytest.raises(

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from goen.detectors import DETECTORS
 from goen.io.results import Group, Origin, Result
 from goen.report.comparison import Comparison
-from goen.report.openood_board import board_table
+from goen.report.openood_board import _BOARD, board_table, openood_table
 from goen.report.pages.bench import bench_tables
 from goen.report.summary import Summary
 
@@ -98,3 +99,50 @@ def test_it_is_among_the_tables_of_goen_bench() -> None:
     assert names.index("openood") == names.index("auroc") + 1
     other = [replace(r, dataset="letters") if r.dataset == "mnist" else r for r in results()]
     assert "openood" not in [table.name for table in bench_tables(other, SUMMARY)]
+
+
+def test_the_published_rows_are_those_of_the_board() -> None:
+    # Typed from the board's files a second time: near and far AUROC in per cent.
+    published = """
+        RotPred + PixMix 94.86 98.18, LogitNorm + PixMix 94.25 97.90, PixMix, KNN 93.10 95.94,
+        T2FNorm 92.79 96.98, CombOOD 91.13 94.65, NAC-UE 90.93 94.60 74.43 95.29,
+        KNN 90.64 92.96 71.10 90.18, fDBD 90.42 93.16 76.63 92.77,
+        RMDS (relative Mahalanobis) 89.80 92.20 76.99 86.38, Relation 89.77 92.21,
+        NCI 88.86 91.27 78.69 95.53, ViM 88.68 93.48 72.08 92.68, GEN 88.20 91.35 76.85 89.76,
+        Temperature scaling 88.09 90.97 77.14 87.56, MSP (max softmax) 88.03 90.73 76.02 85.23,
+        i-ODIN 87.92 90.99 76.53 89.64, OpenMax 87.62 89.62 74.77 89.26,
+        Energy 87.58 91.21 75.89 89.47, MLS (max logit) 87.52 91.10 76.46 89.57,
+        ReAct 87.11 90.42 77.38 93.67, MDS (Mahalanobis) 84.20 89.72 55.44 74.25,
+        AdaSCALE-A 83.92 88.00 84.42 97.27, ODIN 82.87 87.96 74.75 89.47,
+        SCALE 82.55 86.39 81.36 96.53, SHE 81.54 85.32 73.78 90.92,
+        KLM (KL matching) 79.19 82.68 76.64 87.60, DICE 78.34 84.23 73.07 90.95,
+        ASH-B 75.27 78.49 78.17 95.74, AdaSCALE-L 74.99 79.02 84.27 97.28,
+        GradNorm 54.90 57.55 72.96 90.25
+    """
+    lines = []
+    for _, name, cifar10, imagenet, key in _BOARD:
+        lines.append(" ".join([name, *(f"{value:.2f}" for value in (*cifar10, *(imagenet or ())))]))
+        assert key == "" or key in DETECTORS
+    assert ", ".join(lines) == " ".join(published.split())
+    by_key = {key: name.lower() for _, name, _, _, key in _BOARD if key}
+    for key in ("knn", "fdbd", "vim", "gen", "energy", "react", "scale", "dice", "gradnorm", "nci"):
+        assert by_key[key] == key
+
+
+def test_the_board_stands_beside_ours_and_what_it_tuned_with_is_marked() -> None:
+    columns = ("FPR@95", "AUROC", "AUPR_IN", "AUPR_OUT", "ACC")
+    run = {group: dict.fromkeys(columns, 50.0) for group in ("nearood", "farood")}
+    methods = {"react": [run], "goen_m_ood": [run]}
+    titles = {"react": "ReAct", "goen_m_ood": "goen-m with OOD"}
+    for benchmark, near, far, seen in (
+        ("cifar10", "87.11", "90.42", [True, False, True, False]),
+        ("imagenet", "77.38", "93.67", [False, True, False, True]),
+    ):
+        table = openood_table(methods, titles, benchmark, {"goen_m_ood"})
+        react, goen_m = table.rows
+        assert [cell.formatted for cell in react.cells[4:]] == [near, far]
+        assert [cell.seen for cell in react.cells] == [False] * 6
+        assert [cell.seen for cell in goen_m.cells[:4]] == seen
+        assert [cell.formatted for cell in goen_m.cells[4:]] == ["n/a", "n/a"]
+        assert any("†: fitted with" in note for note in table.notes)
+    assert len(openood_table(methods, titles, "cifar100").columns) == 4

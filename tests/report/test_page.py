@@ -5,6 +5,7 @@ import hashlib
 import html
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -59,7 +60,7 @@ def test_only_the_five_panels_of_a_run_take_the_whole_width(folder: Path) -> Non
 
 
 def test_a_missing_dataset_is_named(folder: Path) -> None:
-    assert "places is missing." in page_text(folder)
+    assert "Left out: places." in page_text(folder)
 
 
 def test_the_page_is_small(folder: Path) -> None:
@@ -78,12 +79,24 @@ def test_an_unfinished_run_is_an_error(tmp_path: Path) -> None:
         write_report(tmp_path)
 
 
+def test_a_number_of_an_epoch_that_no_float_holds_is_an_error(
+    reports: dict[str, Path], tmp_path: Path
+) -> None:
+    copied = shutil.copytree(reports["run"], tmp_path / "run")
+    for name in ("training", "head"):
+        kept = (copied / f"{name}.jsonl").read_text()
+        (copied / f"{name}.jsonl").write_text('{"epoch": 0, "loss": 1' + "0" * 400 + "}\n")
+        with pytest.raises(ArtifactError, match="loss should be a finite number"):
+            write_report(copied)
+        (copied / f"{name}.jsonl").write_text(kept)
+
+
 @pytest.mark.parametrize("study", STUDIES)
 def test_what_is_missing_is_named_and_figures_have_alternative_texts(
     study: str, reports: dict[str, Path]
 ) -> None:
     text = (reports[study] / "report.html").read_text()
-    assert "<b>places is missing.</b>" in text
+    assert "Left out: places." in text
     assert "hardware</td><td>not recorded" in text
     for image in re.findall(r"<img [^>]*>", text):
         assert re.search(r'alt="[^"]{15,}"', image)

@@ -28,7 +28,9 @@ from tests.extras import MISSING
 from tests.tiny import FAST, tiny_protocol
 
 # All named, since this preset trains without flips and skips flip averaging otherwise.
-ALL = tuple(key for key in METHODS if key != "flow" or "zuko" not in MISSING)
+NAMED = {key for key, method in METHODS.items() if method.section in ("training", "tuned")}
+TUNED = {key for key, method in METHODS.items() if method.section == "tuned"}
+ALL = tuple(key for key in METHODS if key not in TUNED and (key != "flow" or "zuko" not in MISSING))
 EVERY = BenchConfig(preset="fast", methods=ALL)
 TIMES = ("fit_seconds", "score_ms_per_image")
 
@@ -65,7 +67,8 @@ def test_every_number_has_its_origin(finished: tuple[Path, Protocol, list[Result
     calibration = protocol.calibration_id.identity
     ood = [images.identity for images in protocol.calibration_ood.values()]
     for r in results:
-        assert r.fitted_on == (protocol.train.identity,)
+        outliers = ood if r.method == "outlier_exposure" else []
+        assert r.fitted_on == (protocol.train.identity, *outliers)
         with_ood = [calibration, *ood]
         expected = {
             "temperature_scaling": [calibration],
@@ -77,9 +80,11 @@ def test_every_number_has_its_origin(finished: tuple[Path, Protocol, list[Result
             "goen_m": [calibration],
             "goen_m_flip_averaged": [calibration],
             "goen_m_ood": with_ood,
+            "outlier_exposure": outliers,
         }
         assert list(r.calibrated_on) == expected.get(r.method, [])
-        seen = r.method in ("goen", "goen_m_ood") and r.dataset in protocol.calibration_ood
+        with_ood_images = r.method in ("goen", "goen_m_ood", "outlier_exposure")
+        seen = with_ood_images and r.dataset in protocol.calibration_ood
         assert r.seen_in_calibration == seen
         assert r.seconds is not None
         assert r.seconds > 0
@@ -127,7 +132,7 @@ def test_the_best_of_a_set_is_compared_with_all_others_that_its_kind_did_not_cal
         here = {r.method: r.value for r in results if (r.dataset, r.metric) == (name, "auroc")}
         tested = {r.method for r in results if (r.dataset, r.metric) == (name, "p_against_best")}
         if name in protocol.calibration_ood:
-            del here["goen"], here["goen_m_ood"]
+            del here["goen"], here["goen_m_ood"], here["outlier_exposure"]
         best = max(here, key=lambda method: here[method])
         assert tested == set(here) - {best}
 
@@ -222,7 +227,7 @@ def test_the_maximum_of_the_last_map_is_skipped_for_a_network_that_was_trained_o
     for preset, skipped in (("fast", set()), ("other", {"davis"})):
         experiment = Experiment(preset, "full", 42, tiny_protocol(), Stages(tmp_path))
         chosen = {key for key, method in METHODS.items() if experiment.is_default(method)}
-        assert {*METHODS} - chosen == skipped | {"goen_m_flip_averaged"}
+        assert {*METHODS} - chosen == skipped | {"goen_m_flip_averaged", *NAMED}
 
 
 def test_methods_that_need_ood_images_are_skipped_without_any_and_refused_if_named(
@@ -231,7 +236,7 @@ def test_methods_that_need_ood_images_are_skipped_without_any_and_refused_if_nam
     without = replace(tiny_protocol(), calibration_ood={})
     experiment = Experiment("fast", "full", 42, without, Stages(tmp_path))
     skipped = {key for key, method in METHODS.items() if not experiment.is_default(method)}
-    assert skipped == {"goen", "goen_m_ood", "goen_m_flip_averaged"}
+    assert skipped == {"goen", "goen_m_ood", "goen_m_flip_averaged", *NAMED}
     with pytest.raises(UsageError, match=r"GOEN is fitted with OOD images, and no set calibrates"):
         bench(BenchConfig(("goen",), preset="fast"), without, tmp_path / "out")
 
@@ -301,7 +306,7 @@ def test_pytorch_ood_is_left_out_with_a_warning_if_it_is_not_installed(
     config = BenchConfig(("max_softmax", "pytorch_ood.KNN"), preset="fast")
     results = bench(config, protocol, tmp_path, Stages(folder / "stages"))
     assert {r.method for r in results} == {"max_softmax"}
-    assert "pytorch_ood.KNN is left out" in caplog.text
+    assert "Left out: pytorch_ood.KNN. " in caplog.text
     with pytest.raises(UsageError, match="No method is left"):
         bench(BenchConfig(("pytorch_ood.KNN",)), protocol, tmp_path)
 
@@ -318,7 +323,7 @@ def test_the_flow_is_left_out_with_a_warning_if_zuko_is_not_installed(
     monkeypatch.setattr(sys.modules["goen.studies.bench"], "METHODS", two)
     results = bench(BenchConfig(preset="fast"), protocol, tmp_path, Stages(folder / "stages"))
     assert {r.method for r in results} == {"max_softmax"}
-    assert re.search(r"flow is left out: zuko is not here .*goen\[flow\]", caplog.text)
+    assert re.search(r"Left out: flow\. zuko is not here .*goen\[flow\]", caplog.text)
     assert json.loads((tmp_path / "run.json").read_text())["skipped"].keys() == {"flow"}
     with pytest.raises(UsageError, match="No method is left"):
         bench(BenchConfig(("flow",)), protocol, tmp_path / "none")

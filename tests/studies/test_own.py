@@ -8,17 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 import goen
 from goen.data import OodSet, Protocol
 from goen.detectors import DETECTORS, KNN, ODIN, GoenM, Mahalanobis, Perturbed, make_detector
+from goen.detectors.tuned import SEARCHED, TUNED
 from goen.errors import UsageError
 from goen.features.extractor import FeatureExtractor
 from goen.io.results import read_results
 from goen.metrics import ood_metrics
 from goen.models import NetworkConfig, ResNet18
-from goen.studies.given import ModelSettings
-from goen.studies.own import BenchTable, bench
+from goen.studies.given import ModelSettings, detector_methods, open_network
+from goen.studies.own import BenchTable, bench, fit_command
 from tests.own_model import LAYERS, digits, preprocess, trained
 
 SETTINGS: ModelSettings = {"layers": LAYERS, "preprocess": preprocess}
@@ -102,6 +104,65 @@ def test_it_prints_as_a_table_that_ends_with_the_best(table: tuple[BenchTable, P
     html = table[0]._repr_html_()
     assert best in html
     assert "<table" in html
+
+
+def test_ood_images_choose_the_parameters_of_a_row_of_its_own(tmp_path: Path) -> None:
+    p, digit = few(), digits()
+    chosen_on = digit.calibration_ood["photographs"].take(range(40))
+    tuning = replace(p, calibration_ood={"other photographs": chosen_on})
+    found = bench(
+        trained(), tuning, ["energy", "knn"], out=tmp_path / "bench", tune=True, **SETTINGS
+    )
+    assert [*found.titles] == ["energy", "knn", "knn_tuned"]
+    assert found.titles["knn_tuned"] == "KNN, tuned on OOD"
+    network = FeatureExtractor(trained(), LAYERS, preprocess=preprocess)
+    train, held_out, test, ood, noise = (
+        goen.extract(network, images)
+        for images in (
+            p.train,
+            p.calibration_id,
+            p.test,
+            chosen_on,
+            p.evaluation["noise"].images,
+        )
+    )
+    assert train.labels is not None
+    best = make_detector("knn_tuned").fit(train, train.labels, held_out=held_out, ood={"o": ood})
+    expected = ood_metrics(best.score(test).numpy(), best.score(noise).numpy()).auroc
+    row = next(
+        r
+        for r in found.results
+        if (r.method, r.dataset, r.metric) == ("knn_tuned", "noise", "auroc")
+    )
+    assert row.value == pytest.approx(expected, abs=1e-4)
+    assert row.calibrated_on == (p.calibration_id.identity, chosen_on.identity)
+    assert not row.seen_in_calibration
+    plain = next(r for r in found.results if (r.method, r.dataset) == ("knn", "noise"))
+    assert plain.calibrated_on == ()
+    every = detector_methods(network, tune=True)[0]
+    assert {m.key for m in every if m.section == "tuned"} == {name + TUNED for name in SEARCHED}
+
+
+def test_images_are_normalised_as_the_protocol_says() -> None:
+    mean, std = (0.3, 0.4, 0.5), (0.2, 0.3, 0.25)
+    plain, asked = few(), replace(few(), normalisation=(mean, std))
+    given: ModelSettings = {"layers": LAYERS}
+
+    def extracted(protocol: Protocol, settings: ModelSettings) -> Tensor:
+        network = open_network(trained(), protocol, settings).network.eval()
+        with torch.no_grad():
+            logits: Tensor = network(torch.from_numpy(plain.test.read(range(4)))).logits
+        return logits
+
+    by_hand = extracted(plain, {**given, "preprocess": goen.Preprocess(mean, std)})
+    assert torch.equal(extracted(asked, given), by_hand)
+    assert not torch.equal(extracted(plain, given), by_hand)
+    # What is given, or what the model brings, comes first.
+    own = extracted(plain, {**given, "preprocess": preprocess})
+    assert torch.equal(extracted(asked, {**given, "preprocess": preprocess}), own)
+    extractor = FeatureExtractor(trained(), LAYERS)
+    opened = open_network(extractor, asked).network
+    assert opened is extractor
 
 
 def test_nothing_is_written_without_a_folder(
@@ -190,6 +251,21 @@ def test_ood_images_fit_only_what_is_named_so() -> None:
     assert seen == {("goen_m_ood", "noise")}
     assert both.ranking is not None
     assert both.ranking.sets == ("unseen", "photographs")  # noise is of a kind that calibrated
+    rows: dict[str, dict[str, Any]] = {str(row["method"]): dict(row) for row in both.rows}
+    for row in rows.values():  # all means are over the same sets
+        assert row["far_auroc"] == row["photographs/auroc"]
+        mean = (row["unseen/auroc"] + row["photographs/auroc"]) / 2
+        assert row["mean_auroc"] == pytest.approx(mean)
+    text = str(both)
+    assert "over the OOD sets but noise (†: other images of this kind fitted the detector)" in text
+    marked = [line for line in text.splitlines() if "†" in line and "mean" not in line.lower()]
+    assert [line.split("  ")[0] for line in marked] == [both.titles["goen_m_ood"]]
+    assert f"{rows['goen_m_ood']['noise/auroc']:.4f}†" in marked[0]
+    make = fit_command("goen fit --model a:b")
+    assert make("goen_m_ood") == "goen fit --model a:b --detector goen_m --ood OTHER_OOD"
+    assert make("knn_tuned") == "goen fit --model a:b --detector knn_tuned --ood OTHER_OOD"
+    assert make("knn") == "goen fit --model a:b --detector knn"
+    assert make("KNN(k=3)") == ""
     with pytest.raises(UsageError, match=r"Energy\(\) uses no OOD images"):
         bench(trained(), p, ["energy_ood"], **SETTINGS)
 

@@ -1,5 +1,6 @@
 """A run with a pretrained network: fitted once, found again, loaded without a model."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -11,12 +12,13 @@ import goen
 from goen.data import ImageSet, Protocol
 from goen.errors import UsageError
 from goen.features.package_networks import open_package_network
+from goen.io.results import read_results
 from goen.io.stages import Stages
 from goen.models.seeding import seeded
-from goen.studies import RunConfig, run
+from goen.studies import BenchConfig, RunConfig, bench, run
 from goen.studies import pretrained as module
 from goen.studies.experiment import AS_PRESET
-from goen.studies.pretrained import PretrainedExperiment
+from goen.studies.pretrained import PretrainedExperiment, can_be_pretrained
 
 
 def stripes(count: int, seed: int) -> ImageSet:
@@ -38,7 +40,8 @@ def drawn_weights(monkeypatch: pytest.MonkeyPatch) -> None:
             return open_package_network("efficientnet-lite0", num_classes=1000)
 
     monkeypatch.setattr("goen.training.probe._opened", opened)
-    monkeypatch.setattr(sys.modules["goen.studies.run"], "is_installed", lambda name: True)
+    for place in (sys.modules["goen.studies.run"], module):
+        monkeypatch.setattr(place, "is_installed", lambda name: True)
 
 
 def small() -> Protocol:
@@ -64,6 +67,45 @@ def test_a_run_fits_a_probe_once_and_its_gate_needs_no_model(
     monkeypatch.setattr(module, "fit_probe", never)
     again = run(RunConfig(), small(), tmp_path / "again", Stages(tmp_path / "stages"))
     assert again.threshold == gate.threshold
+
+
+def test_detectors_are_compared_on_the_network_of_the_run(
+    tmp_path: Path, drawn_weights: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stages = Stages(tmp_path / "stages")
+    run(RunConfig(detector="knn"), small(), tmp_path / "run", stages)
+
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("fitted again")
+
+    monkeypatch.setattr(module, "fit_probe", never)
+    asked = BenchConfig(("knn", "energy", "goen_m_last"))
+    command = "goen run --data stripes"
+    results = bench(asked, small(), tmp_path / "bench", stages, command=command)
+    assert {r.method for r in results} == {"knn", "energy", "goen_m_last"}
+    of_run = read_results(tmp_path / "run" / "results.jsonl")
+    mine, theirs = (
+        next(r for r in rows if (r.method, r.metric) == ("knn", "auroc"))
+        for rows in (results, of_run)
+    )
+    assert (mine.value, mine.network) == (theirs.value, theirs.network)
+    summary = json.loads((tmp_path / "bench" / "run.json").read_text())
+    best = summary["ranking"]["means"]
+    assert summary["next_step"] == f"{command} --detector {max(best, key=best.get)}"
+
+
+def test_which_comparisons_train_networks_of_their_own(drawn_weights: None) -> None:
+    assert BenchConfig().may_be_pretrained
+    assert BenchConfig(("knn", "vim_tuned"), seed=3).may_be_pretrained
+    for wanted in (
+        BenchConfig(from_scratch=True),
+        BenchConfig(preset="short"),
+        BenchConfig(budget="paper"),
+        BenchConfig(("knn", "mc_dropout")),
+    ):
+        assert not wanted.may_be_pretrained
+    assert can_be_pretrained(small())
+    assert not can_be_pretrained(goen.data.protocol("digits"))
 
 
 def test_which_runs_are_pretrained(drawn_weights: None) -> None:

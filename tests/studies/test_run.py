@@ -192,8 +192,12 @@ def test_another_calibration_shares_the_network(
 GATES = [
     key
     for key, method in METHODS.items()
-    if method.network in ("standard", "goen") and not method.forward_mode.startswith("last_map")
+    if method.network in ("standard", "goen")
+    and method.section != "tuned"
+    and not str(method.forward_mode).startswith("last_map")
 ]
+
+ALONE = {key for key, m in METHODS.items() if m.section != "tuned"} - {*GATES}
 
 
 @pytest.mark.parametrize("detector", GATES)
@@ -225,7 +229,12 @@ def test_the_report_of_a_run_with_any_detector(
     assert METHODS[detector].title in text
 
 
-@pytest.mark.parametrize("detector", sorted(METHODS.keys() - set(GATES)))
+def test_parameters_that_ood_images_choose_are_no_detector_of_a_run() -> None:
+    with pytest.raises(UsageError, match="Unknown detector 'knn_tuned'"):
+        RunConfig(detector="knn_tuned")
+
+
+@pytest.mark.parametrize("detector", sorted(ALONE))
 def test_a_detector_with_a_network_of_its_own_is_refused(detector: str) -> None:
     with pytest.raises(UsageError, match="has a network of its own"):
         RunConfig(detector=detector)
@@ -498,3 +507,14 @@ def test_an_update_of_its_gate_notices_the_images_of_the_run(
     kind = {"other": protocol.evaluation["unseen-digits"].images}
     with pytest.raises(UsageError, match="every kind of OOD images again: noise, photographs"):
         gate.update(held_out=protocol.held_out, ood=kind)
+
+
+def test_one_class_and_the_choice_of_a_detector_are_refused_before_anything(tmp_path: Path) -> None:
+    p = tiny_protocol()
+    one = [images.of_classes(("0",), images.name) for images in (p.train, p.validation, p.test)]
+    alone = Protocol.from_sets(*one, {"far": {"noise": p.evaluation["noise"].images}})
+    with pytest.raises(UsageError, match=r"has one class \(0\), and a classifier needs two"):
+        run(RunConfig(preset="tiny"), alone, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(UsageError, match="goen bench on the same images names the best one"):
+        RunConfig(detector="best")

@@ -22,7 +22,7 @@ from goen.training.distributed import (
     sum_over_processes,
 )
 
-NETWORK = NetworkConfig(num_classes=7, width=4)
+NETWORK = NetworkConfig(num_classes=7, width=4, rotations=True)
 CONFIG = TrainingConfig(
     epochs=3,
     batch_size=64,

@@ -14,6 +14,7 @@ from goen.errors import FitError, GoenWarning, UsageError
 from goen.extraction import extract
 from goen.models import (
     CLASSIFIERS,
+    Architecture,
     Classifier,
     ClassifierKind,
     NetworkConfig,
@@ -64,7 +65,7 @@ def test_one_step_equals_plain_torch(images: ImageSet, momentum: float) -> None:
     config = TrainingConfig(
         epochs=1, batch_size=16, padding=0, flip="never", label_smoothing=0.2, momentum=momentum
     )
-    trained, _ = train_backbone(NETWORK, config, batch, batch)
+    trained, rows = train_backbone(NETWORK, config, batch, batch)
     torch.manual_seed(config.seed)
     plain = ResNet18(NETWORK).train()
     sgd = torch.optim.SGD(
@@ -77,8 +78,11 @@ def test_one_step_equals_plain_torch(images: ImageSet, momentum: float) -> None:
     )
     log_p = plain(shown).logits.log_softmax(1)
     right = -log_p.gather(1, labels[:, None]).mean()
-    (0.8 * right - 0.2 * log_p.mean()).backward()  # smoothing written out by hand
+    loss = 0.8 * right - 0.2 * log_p.mean()  # smoothing written out by hand
+    loss.backward()
     sgd.step()
+    assert rows[0].loss == pytest.approx(loss.item(), rel=1e-5)
+    assert rows[0].accuracy == (log_p.argmax(1) == labels).double().mean()
     for (name, ours), theirs in zip(trained.named_parameters(), plain.parameters(), strict=True):
         assert torch.allclose(ours, theirs, atol=1e-6), name
 
@@ -377,10 +381,10 @@ def test_cutout_reaches_the_network(images: ImageSet, monkeypatch: pytest.Monkey
     assert asked == [5] * 4
 
 
-def test_fractals_reach_the_network(images: ImageSet) -> None:
+def test_mixtures_reach_the_network(images: ImageSet) -> None:
     config = dataclasses.replace(CONFIG, padding=0, flip="never", batch_size=len(images))
     (plain,) = batches(images, config, 0)
-    (half,) = batches(images, dataclasses.replace(config, fractals=0.5), 0)
+    (half,) = batches(images, dataclasses.replace(config, pixmix=0.5), 0)
     assert torch.equal(half.labels, plain.labels)
     same_image = (half.images == plain.images).flatten(1).all(1)
     assert 0.3 < same_image.float().mean() < 0.7
@@ -414,7 +418,8 @@ def test_a_step_with_rotations_equals_plain_torch(images: ImageSet) -> None:
     config = TrainingConfig(
         epochs=1, batch_size=16, padding=0, flip="never", rotation_loss=0.5, label_smoothing=0.0
     )
-    trained, _ = train_backbone(NETWORK, config, few, few)
+    rotations = dataclasses.replace(NETWORK, rotations=True)
+    trained, _ = train_backbone(rotations, config, few, few)
     plain, batch = begun_in_plain_torch(config, few)
     head = torch.nn.Linear(plain.z_width, 4)  # drawn after the network
     sgd = torch.optim.SGD(plain.parameters(), 0.1, momentum=0.9, weight_decay=5e-4, nesterov=True)
@@ -424,16 +429,105 @@ def test_a_step_with_rotations_equals_plain_torch(images: ImageSet) -> None:
     loss = -log_p.gather(1, batch.labels[:, None]).mean()
     (loss - 0.5 * (right_turn[:16].mean() + right_turn[16:].mean()) / 2).backward()
     sgd.step()
+    ours = {n: p for n, p in trained.named_parameters() if not n.startswith("rotation.")}
+    for (name, own), theirs in zip(ours.items(), plain.parameters(), strict=True):
+        assert torch.allclose(own, theirs, atol=1e-6), name
+
+
+# The fast CNN of this width needs more epochs for the last two.
+OPTIONS: list[tuple[Architecture, dict[str, float]]] = [
+    ("fast_cnn", {"logit_norm": 0.1}),
+    ("fast_cnn", {"feature_norm": True}),
+    ("fast_cnn", {"rotation_loss": 0.5}),
+    ("fast_cnn", {"pixmix": 0.5}),
+    ("resnet18", {"rotation_loss": 1.0, "rotated": 3.0}),
+    ("resnet18", {"outlier_loss": 0.5}),
+]
+
+
+@pytest.mark.parametrize(("architecture", "option"), OPTIONS, ids=str)
+def test_it_learns_with_every_option(
+    images: ImageSet, architecture: Architecture, option: dict[str, float]
+) -> None:
+    network = NetworkConfig(
+        num_classes=3,
+        width=4,
+        architecture=architecture,
+        representation="plain",
+        rotations="rotation_loss" in option,
+        temperature=0.1 if "feature_norm" in option else 1.0,
+    )
+    config = dataclasses.replace(FAST, epochs=30, **option)  # type: ignore[arg-type]
+    outliers = noise(images) if "outlier_loss" in option else None
+    _, rows = train_backbone(network, config, images, images, outliers=outliers)
+    assert rows[-1].validation_accuracy == 1.0
+
+
+def noise(images: ImageSet) -> ImageSet:
+    """As many images of noise."""
+    pixels = np.random.default_rng(0).integers(0, 256, images.read().shape, dtype=np.uint8)
+    return ImageSet("noise", pixels, np.zeros(len(pixels), np.int64), ("none",))
+
+
+def test_a_step_with_outliers_equals_plain_torch(images: ImageSet) -> None:
+    few, outliers = images.take(range(16)), noise(images)
+    config = TrainingConfig(
+        epochs=1, batch_size=16, padding=0, flip="never", outlier_loss=0.5, label_smoothing=0.0
+    )
+    trained, rows = train_backbone(NETWORK, config, few, few, outliers=outliers)
+    torch.manual_seed(config.seed)
+    plain = ResNet18(NETWORK).train()
+    (batch,) = batches(few, config, 0, outliers=outliers)
+    assert len(batch.images) == 32
+    drawn = {image.tobytes() for image in outliers.read()}
+    assert all(image.numpy().tobytes() in drawn for image in batch.images[16:])
+    sgd = torch.optim.SGD(plain.parameters(), 0.1, momentum=0.9, weight_decay=5e-4, nesterov=True)
+    log_p = plain.classifier(plain.encode(batch.images)[0]).log_softmax(1)
+    loss = -log_p[:16].gather(1, batch.labels[:, None]).mean() - 0.5 * log_p[16:].mean()
+    loss.backward()
+    sgd.step()
+    assert rows[0].loss == pytest.approx(loss.item(), rel=1e-5)
     for (name, ours), theirs in zip(trained.named_parameters(), plain.parameters(), strict=True):
         assert torch.allclose(ours, theirs, atol=1e-6), name
 
 
-@pytest.mark.parametrize("option", [{"logit_norm": 0.1}, {"rotation_loss": 0.5}, {"fractals": 0.5}])
-def test_it_learns_with_every_option(images: ImageSet, option: dict[str, float]) -> None:
-    network = NetworkConfig(num_classes=3, width=4, architecture="fast_cnn", representation="plain")
-    config = dataclasses.replace(FAST, epochs=30, **option)  # type: ignore[arg-type]
-    _, rows = train_backbone(network, config, images, images)
-    assert rows[-1].validation_accuracy == 1.0
+def test_feature_normalisation_reaches_the_loss_and_not_the_network(images: ImageSet) -> None:
+    few = images.take(range(16))
+    config = TrainingConfig(
+        epochs=1, batch_size=16, padding=0, flip="never", feature_norm=True, label_smoothing=0.0
+    )
+    settings = dataclasses.replace(NETWORK, temperature=0.2)
+    network, rows = train_backbone(settings, config, few, few)
+    torch.manual_seed(config.seed)
+    plain = ResNet18(settings).train()
+    (batch,) = batches(few, config, 0)
+
+    def expected(z: torch.Tensor, network: ResNet18, labels: torch.Tensor) -> float:
+        weight, bias = network.classifier.state_dict().values()
+        logits = (z / z.norm(dim=1, keepdim=True) / 0.2) @ weight.T + bias
+        return -logits.log_softmax(1).gather(1, labels[:, None]).mean().item()
+
+    before = plain(batch.images).features["z"].detach()
+    assert rows[0].loss == pytest.approx(expected(before, plain, batch.labels), rel=1e-5)
+    outputs, labels = extract(network, few), torch.from_numpy(few.labels)
+    assert isinstance(network, ResNet18)
+    after = expected(outputs.features["z"], network, labels)
+    assert rows[0].validation_loss == pytest.approx(after, rel=1e-5)
+    # Afterwards the features have their length, divided by the temperature.
+    weight, bias = network.classifier.state_dict().values()
+    assert torch.allclose(outputs.logits, outputs.features["z"] / 0.2 @ weight.T + bias, atol=1e-4)
+    assert outputs.classifier is not None
+    assert torch.allclose(outputs.classifier.weight, weight / 0.2)
+
+
+def test_every_image_comes_in_all_four_rotations(images: ImageSet) -> None:
+    config = dataclasses.replace(CONFIG, batch_size=32, rotation_loss=1.0, rotated=3.0)
+    for batch in batches(images, config, 0):
+        assert len(batch.images) == 4 * 32
+        assert batch.turns.tolist() == [turn for turn in range(4) for _ in range(32)]
+        for row in range(4 * 32):
+            upright = batch.images[row % 32].numpy()
+            assert np.array_equal(batch.images[row].numpy(), np.rot90(upright, row // 32, (1, 2)))
 
 
 def test_logit_normalisation_reaches_the_loss(images: ImageSet) -> None:
@@ -463,8 +557,23 @@ def test_an_option_that_cannot_be_is_an_error(images: ImageSet) -> None:
     oblong = ImageSet("oblong", images.read()[:, :, :12], images.labels, images.classes)
     config = dataclasses.replace(CONFIG, rotation_loss=0.5)
     with pytest.raises(UsageError, match="oblong has 12×16"):
-        train_backbone(NETWORK, config, oblong, oblong)
-    config = dataclasses.replace(CONFIG, epochs=1, fractals=1.0)
+        train_backbone(dataclasses.replace(NETWORK, rotations=True), config, oblong, oblong)
+    with pytest.raises(UsageError, match="build it with NetworkConfig"):
+        train_backbone(NETWORK, config, images, images)
+    config = dataclasses.replace(CONFIG, feature_norm=True)
+    with pytest.raises(UsageError, match="for a linear classifier that reads z"):
+        train_backbone(dataclasses.replace(NETWORK, classifier="epinet"), config, images, images)
+    with pytest.raises(UsageError, match="for a linear classifier that reads z"):
+        concat = dataclasses.replace(NETWORK, representation="concat")
+        train_backbone(concat, config, images, images)
+    with pytest.raises(UsageError, match="give both or neither"):
+        train_backbone(NETWORK, CONFIG, images, images, outliers=images)
+    exposed = dataclasses.replace(CONFIG, outlier_loss=0.5)
+    with pytest.raises(UsageError, match="give both or neither"):
+        train_backbone(NETWORK, exposed, images, images)
+    with pytest.raises(UsageError, match="Outliers must be images of the form"):
+        train_backbone(NETWORK, exposed, images, images, outliers=oblong)
+    config = dataclasses.replace(CONFIG, epochs=1, pixmix=1.0)
     _, rows = train_backbone(NETWORK, config, oblong, oblong)
     assert math.isfinite(rows[0].loss)
 

@@ -67,11 +67,12 @@ def test_a_fast_training_resumes_with_the_same_bytes(
 
 
 @pytest.mark.parametrize("stop_after", [1, 3])
-def test_a_training_with_rotations_and_fractals_resumes_with_the_same_bytes(
+def test_a_training_with_rotations_and_mixtures_resumes_with_the_same_bytes(
     images: ImageSet, tmp_path: Path, stop_after: int
 ) -> None:
-    config = dataclasses.replace(FAST, rotation_loss=0.5, fractals=0.5, logit_norm=0.1)
-    check_resume(NETWORK, config, images, tmp_path / "checkpoint", stop_after)
+    config = dataclasses.replace(FAST, rotation_loss=0.5, pixmix=0.5, logit_norm=0.1)
+    network = dataclasses.replace(NETWORK, rotations=True)
+    check_resume(network, config, images, tmp_path / "checkpoint", stop_after)
 
 
 def test_a_training_without_momentum_resumes_with_the_same_bytes(

@@ -41,10 +41,12 @@ from goen.training import TrainingConfig
         ({"logit_norm": float("nan")}, "logit_norm must be a number, at least 0; got nan"),
         ({"rotation_loss": -1.0}, "rotation_loss must be a number, at least 0"),
         ({"rotation_loss": float("inf")}, "rotation_loss must be a number, at least 0; got inf"),
-        ({"fractals": 1.1}, "fractals must be a number, at least 0 and at most 1"),
-        ({"fractals": -0.1}, "fractals must be a number, at least 0 and at most 1"),
-        ({"rotated": 0.0}, "rotated must be a number, above 0 and at most 1"),
-        ({"rotated": 1.5}, "rotated must be a number, above 0 and at most 1"),
+        ({"pixmix": 1.1}, "pixmix must be a number, at least 0 and at most 1"),
+        ({"pixmix": -0.1}, "pixmix must be a number, at least 0 and at most 1"),
+        ({"outlier_loss": -0.1}, "outlier_loss must be a number, at least 0"),
+        ({"rotated": 3.1}, "rotated must be a number, above 0 and at most 3"),
+        ({"feature_norm": True, "logit_norm": 0.1}, "feature_norm and logit_norm both"),
+        ({"rotated": 0.0}, "rotated must be a number, above 0 and at most 3; got 0"),
     ],
 )
 def test_an_invalid_setting_is_an_error(wrong: dict[str, object], message: str) -> None:

@@ -86,7 +86,7 @@ def test_shares_are_augmented_by_random_numbers_of_their_own(images: ImageSet) -
 def test_a_process_needs_two_images_of_every_batch(
     images: ImageSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("goen.training.backbone.num_processes", lambda: 9)
+    monkeypatch.setattr("goen.training.checks.num_processes", lambda: 9)
     with pytest.raises(UsageError, match="9 processes cannot share batches of 16 images"):
         train_backbone(NETWORK, CONFIG, images, images)
 
@@ -96,7 +96,7 @@ def test_a_step_has_the_mean_of_the_gradients_of_all_shares(tmp_path: Path) -> N
     found = result("step", tmp_path / "step", 2)
     assert found.pop("sum").tolist() == [3.0, 1.0]
     names = {name.partition(".")[2] for name in found}
-    assert {"network.conv1.weight", "centres", "rotations.bias"} <= names
+    assert {"network.conv1.weight", "centres", "network.rotation.bias"} <= names
     for name in names:
         zero, one, both = (found[f"{which}.{name}"] for which in ("0", "1", "both"))
         assert not torch.equal(zero, one)

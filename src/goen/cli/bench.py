@@ -1,7 +1,7 @@
 """``goen bench``: compare OOD detection methods."""
 
 import shlex
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Annotated
 
@@ -10,8 +10,9 @@ import tyro
 from goen.cli.options.openood import OpenOodOptions
 from goen.cli.options.own_data import OwnDataOptions, open_given
 from goen.cli.options.own_model import NetworkOptions
-from goen.cli.options.study import TableOptions, print_report, print_study
-from goen.cli.options.types import SomeNames
+from goen.cli.options.study import StudyOptions, TableOptions, print_report, print_study
+from goen.cli.options.types import SomeNames, several
+from goen.data.protocols.opening import LARGEST_SIDE, PRETRAINED_SIDE
 from goen.errors import UsageError
 from goen.io.files import check_free
 from goen.io.stages import RUN
@@ -26,11 +27,25 @@ class BenchOptions(BenchConfig):
 
     methods: SomeNames = ()
     sets: SomeNames = ()
+    tune: tyro.conf.Suppress[bool] = False
+
+
+@dataclass(frozen=True)
+class BenchTableOptions(TableOptions):
+    """``TableOptions`` with the images that choose parameters.
+
+    Attributes:
+        tune_on: OOD datasets that choose the parameters of methods such as knn, react or vim, as
+            the OpenOOD board does: each such method has a second row (knn_tuned). They may not be
+            among those that are evaluated on. In place of --calibration-ood.
+    """
+
+    tune_on: Annotated[tuple[str, ...], several("DATASET")] = ()
 
 
 def bench_command(
     config: Annotated[BenchOptions, tyro.conf.arg(name="")] = BenchOptions(),  # noqa: B008  (frozen)
-    options: Annotated[TableOptions, tyro.conf.arg(name="")] = TableOptions(),  # noqa: B008
+    options: Annotated[BenchTableOptions, tyro.conf.arg(name="")] = BenchTableOptions(),  # noqa: B008
     own: Annotated[OwnDataOptions, tyro.conf.arg(name="")] = OwnDataOptions(),  # noqa: B008
     reading: Annotated[NetworkOptions, tyro.conf.arg(name="")] = NetworkOptions(),  # noqa: B008
     openood: Annotated[OpenOodOptions, tyro.conf.arg(name="")] = OpenOodOptions(),  # noqa: B008
@@ -50,6 +65,7 @@ def bench_command(
                  goen bench --features train.npz --held-out val.npz --test test.npz --ood ood.npz
                  goen bench                                          (digits, a few minutes)
                  goen bench --methods max_softmax energy knn goen
+                 goen bench --data photos.toml --model my_nets:resnet20 --tune-on memes
                  goen bench --data cifar10 --budget paper            (hours on two cores)
                  goen bench --methods knn pytorch_ood.KNN            (needs goen[bridge])
                  goen bench --openood OpenOOD/data --benchmark cifar10 --weights best.ckpt
@@ -61,7 +77,14 @@ def bench_command(
         reading: how the model takes its inputs.
         openood: a benchmark of OpenOOD.
     """
+    if options.tune_on:
+        if options.calibration_ood:
+            raise UsageError("Give --tune-on or --calibration-ood: they are the same images.")
+        config = replace(config, tune=True)
+        options = replace(options, calibration_ood=options.tune_on)
     if openood.openood is not None:
+        if config.tune:
+            raise UsageError("--tune-on goes with images of your own, not with --openood.")
         own.require_no_training(config, BenchConfig())
         if own.features is not None or any(own.sets.values()):
             raise UsageError("--openood has its own images: leave out --train and the other sets.")
@@ -74,7 +97,9 @@ def bench_command(
                 "--train, --held-out and --test are sets of a model of your own: give --model as "
                 "well; or --data, a folder of images, for networks that goen trains."
             )
-        return print_study(options, "bench", partial(bench, config))
+        largest = PRETRAINED_SIDE if config.may_be_pretrained else LARGEST_SIDE
+        study = partial(bench, config, command=_run_command(options))
+        return print_study(options, "bench", study, largest)
     own.require_no_training(config, BenchConfig())
     folder = own.run_folder(options, "bench")
     check_free(folder, RUN, overwrite=True)
@@ -86,7 +111,8 @@ def bench_command(
         config.methods,
         folder,
         options.shared_stages(folder),
-        command=_fit_command(own, reading, options.size),
+        tune=config.tune,
+        command=_fit_command(own, reading, options),
         batch_size=reading.batch_size,
     )
     from goen.report.page import write_page  # Matplotlib, not before there is a result
@@ -94,19 +120,28 @@ def bench_command(
     return print_report(write_page(folder), as_json=options.json_)
 
 
-def _fit_command(own: OwnDataOptions, options: NetworkOptions, size: int) -> str:
+def _run_command(options: StudyOptions) -> str:
+    """The command that makes a gate of the same images, without its detector."""
+    words = ["goen", "run", "--data", options.data]
+    words += ["--ood", *options.ood] if options.ood else []
+    words += ["--size", str(options.size)] if options.size else []
+    return shlex.join([*words, *([] if options.flip else ["--no-flip"])])
+
+
+def _fit_command(own: OwnDataOptions, reading: NetworkOptions, options: StudyOptions) -> str:
     """The command that fits a gate for the same model and images, without its detector."""
     given: dict[str, object] = {
         "model": own.model,
-        "train": own.train or (None if own.features else "TRAIN"),
+        "train": own.train,
         "features": own.features,
-        "held-out": own.held_out or "HELD_OUT",
-        "size": size or None,
+        "held-out": own.held_out,
+        "data": None if any(own.sets.values()) else options.data,
+        "size": options.size or None,
     }
     given |= {
-        field.name.replace("_", "-"): getattr(options, field.name)
+        field.name.replace("_", "-"): getattr(reading, field.name)
         for field in fields(NetworkOptions)
-        if getattr(options, field.name) != field.default
+        if getattr(reading, field.name) != field.default
     }
     words = ["goen", "fit"]
     for name, value in given.items():

@@ -106,7 +106,7 @@ def check_sets(sets: Names = (), data_dir: OptionalPath = None) -> int:
 
     Of datasets: hashes, counts and class balance. Exit code 2 if a dataset is damaged, or if one
     named on the command line is missing. Of a folder or a protocol file: counts, sizes, classes,
-    broken files, copies in two sets and near-copies; exit code 1 if there is something to see to.
+    broken files, copies and near-copies; exit code 1 if there is a problem.
 
     For example: goen data check
                  goen data check photos
@@ -207,7 +207,10 @@ def _corruption_sheet(images: ImageSet, corruption: str) -> Picture:
 def _checked_names(sets: Sequence[str]) -> list[str]:
     for name in sets:
         if name not in names():
-            raise unknown("set", name, names())
+            raise UsageError(
+                f"{unknown('set', name, names())} Nor is there a folder or a protocol file "
+                f"{name!r} in {Path.cwd()}."
+            )
     return list(dict.fromkeys(sets))
 
 

@@ -9,11 +9,13 @@ import tyro
 
 from goen.cli.options.fit_inputs import FitOptions, is_tensor_file
 from goen.cli.options.own_model import ModelOptions
+from goen.cli.options.study import StudyOptions
 from goen.cli.options.types import OptionalDataset, OptionalModel, OptionalPath, Overwrite
 from goen.cli.output.console import note
 from goen.errors import UsageError
 from goen.escaping import visible
 from goen.gate.fitting.summary import fit_summary
+from goen.gate.storage.network import needs_model
 from goen.io.files import check_free, whole_file
 from goen.io.storage_errors import check_writable
 
@@ -23,6 +25,7 @@ def fit_command(
     out: Path,
     model: OptionalModel = None,
     train: OptionalDataset = None,
+    data: OptionalDataset = None,
     features: OptionalPath = None,
     options: Annotated[ModelOptions, tyro.conf.arg(name="")] = ModelOptions(),  # noqa: B008
     overwrite: Overwrite = False,
@@ -62,6 +65,8 @@ def fit_command(
         train: the images the model was trained on. For a model of sound or text: a .npz or
             .safetensors file of its inputs by name (input_ids, attention_mask, input_values),
             with labels; then --held-out and --ood are such files too.
+        data: in place of --train and --held-out: a folder of class folders, a protocol file or a
+            name, which goen splits as goen run and goen bench do. The test images take no part.
         features: in place of --model and --train: features you already have, a .npy, .npz,
             .safetensors or .parquet file; held-out and OOD features are such files too.
         options: how the model takes its inputs.
@@ -72,16 +77,28 @@ def fit_command(
     if len({*classes}) != len(classes):
         raise UsageError(f"--classes must name each class once, got {' '.join(classes)}.")
     if features is not None:
-        if model or train or options.weights:
-            raise UsageError("Give --features, or --model and --train, not both.")
+        if model or train or data or options.weights:
+            raise UsageError("Give --features, or --model and its images, not both.")
         fitted = fit.fit_features(features, classes)
         following = f"goen score FEATURES --gate {quote(str(out))}"
-    elif model is None or train is None:
-        raise UsageError("Give --model and --train; or --features, if you have features already.")
+    elif model is None or (train is None) == (data is None):
+        raise UsageError(
+            "Give --model with --train and --held-out, or with --data; or --features, if you have "
+            "features already."
+        )
     else:
-        fitted = fit.fit_model(options.load(model), train)
-        given = "FILE" if is_tensor_file(train) else "IMAGES"
-        following = f"goen score {given} --gate {quote(str(out))} --model {quote(model)}"
+        own = options.load(model)
+        if train is not None:
+            fitted = fit.fit_model(own, train)
+        else:
+            from goen.cli.options.own_data import split_for  # the studies, which take a second
+
+            size = max(options.size or (0,))
+            fitted = fit.fit_split(own, split_for(own, StudyOptions(data=str(data), size=size)))
+        given = "FILE" if train is not None and is_tensor_file(train) else "IMAGES"
+        following = f"goen score {given} --gate {quote(str(out))}"
+        if needs_model(fitted.gate.network):
+            following += f" --model {quote(model)}"
     gate = fitted.gate
     if model is not None:
         gate = replace(gate, metadata={**gate.metadata, "factory": model})

@@ -104,7 +104,7 @@ def check_protocol(name: str) -> int:
     findings = [*opened.warnings, *_small_classes(made.train), *_near_copies(opened)]
     for finding in findings[len(opened.warnings) :]:
         note(f"warning: {visible(finding)}")
-    print(f"to see to: {len(findings)}" if findings else "nothing to see to")
+    print(f"problems: {len(findings)}" if findings else "no problems")
     return 1 if findings else 0
 
 

@@ -8,11 +8,8 @@ import tyro
 
 from goen.cli.options.study import StudyOptions, run_study
 from goen.cli.output.table import print_table
-from goen.data.protocols.opening import LARGEST_SIDE
+from goen.data.protocols.opening import LARGEST_SIDE, PRETRAINED_SIDE
 from goen.studies import RunConfig, run
-
-# What the pretrained network sees at most.
-PRETRAINED_SIDE = 224
 
 
 def run_command(

@@ -6,7 +6,8 @@ EXIT_CODES = """\
 Exit codes of every command:
 
   0    success
-  1    finished, but goen score could not read some images, or goen check found other numbers
+  1    finished, but goen score could not read some images, goen check found other numbers, or
+       goen data check found problems
   2    an error that you can correct: an option, a file, images; one sentence says what to do
   3    goen watch: an alarm
   130  stopped by Ctrl-C

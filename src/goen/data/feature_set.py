@@ -59,7 +59,15 @@ class FeatureSet(ImageSet):
             labels, classes = np.zeros(counts.pop(), np.int64), (name,)
         digests = digest_tensors(tensors(arrays))
         hashes = np.frombuffer(digests.tobytes(), np.uint8).reshape(-1, 1, 1, DIGEST.itemsize)
-        return cls(name, hashes, labels, classes, None, digests, arrays, classifier)
+        return cls(
+            name,
+            hashes,
+            labels,
+            classes,
+            known_digests=digests,
+            arrays=arrays,
+            classifier=classifier,
+        )
 
     @property
     def widths(self) -> dict[str, int]:

@@ -1,21 +1,23 @@
 """The one value type for images: a named set whose identity is its content."""
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from goen.data.images.pixel_format import Pixels as Pixels
-from goen.errors import LeakError, UsageError
+from goen.errors import LeakError, UsageError, first_of
 
 Labels = NDArray[np.int64]
 Digests = NDArray[np.bytes_]
 
 DIGEST = np.dtype("S16")
+_NAMED = 5
 
 
 def row_numbers(rows: ArrayLike) -> NDArray[np.int64]:
@@ -48,6 +50,7 @@ class ImageSet:
         classes: class names; a label is a position in it.
         rows: ``(N,)`` which rows of ``pixels`` are in this set; ``None`` means all, in order.
         known_digests: ``digests``, if they have been computed already.
+        list_files: lists the file of each row of ``pixels``, if they were read from files.
 
     Example:
         >>> import numpy as np
@@ -63,6 +66,7 @@ class ImageSet:
     classes: tuple[str, ...]
     rows: Labels | None = None
     known_digests: Digests | None = field(default=None, repr=False)
+    list_files: Callable[[], Sequence[Path]] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         shape = self.pixels.shape
@@ -91,6 +95,17 @@ class ImageSet:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def files(self, rows: ArrayLike | None = None) -> list[Path]:
+        """The files of these images, of all if no rows are given.
+
+        None if they have no files, or if there are others by now.
+        """
+        every = [] if self.list_files is None else self.list_files()
+        if len(every) != len(self.pixels):
+            return []
+        numbers = np.arange(len(self)) if rows is None else row_numbers(rows)
+        return [every[n] for n in (numbers if self.rows is None else self.rows[numbers])]
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -223,10 +238,17 @@ def require_disjoint(evaluated: ImageSet, *used: ImageSet) -> None:
         LeakError: naming the sets and the number of shared images.
     """
     for other in used:
-        shared = evaluated.overlap(other)
-        if shared:
+        shared = np.isin(evaluated.digests, other.digests)
+        if shared.any():
             raise LeakError(
-                f"{evaluated.name} shares {shared} of its {len(evaluated)} images with "
-                f"{other.name}, which has already been used for fitting, calibration or a choice. "
-                "Evaluate on images that were held out."
+                f"{evaluated.name} shares {shared.sum()} of its {len(evaluated)} images with "
+                f"{other.name}, which has already been used for fitting, calibration or a choice"
+                f"{named_files(evaluated, np.flatnonzero(shared))}. Evaluate on images that were "
+                "held out."
             )
+
+
+def named_files(images: ImageSet, rows: ArrayLike) -> str:
+    """Behind a count of images, the first of their files; nothing if they have none."""
+    files = images.files(rows)
+    return f": {first_of([*map(str, files)], _NAMED)}" if files else ""

@@ -252,8 +252,13 @@ def image_hashes(digests: Digests) -> Hashes:
         >>> image_hashes(np.array([b"0123456789abcdef", b"0123456789abcdef"], DIGEST)).shape
         (1,)
     """
+    return np.unique(hash_of_each(digests))
+
+
+def hash_of_each(digests: Digests) -> Hashes:
+    """The same hashes of every image, in their order."""
     halves = np.frombuffer(np.ascontiguousarray(digests, DIGEST).tobytes(), "<i8")
-    return np.unique(halves.reshape(-1, 2)[:, 0])
+    return halves.reshape(-1, 2)[:, 0]
 
 
 def _from_arrays(

@@ -452,15 +452,19 @@ class Detector(ABC):
             tensors.check_finite()
         else:
             tensors.check_names(expected)
+        sizes: dict[str | int, int] = {}  # of one name is one size
         for name, (shape, low, high, dtype) in expected.items():
-            tensors.floats(name, shape, low=low, high=high, dtype=dtype)
+            wanted = tuple(sizes.get(size, size) for size in shape)
+            found = tensors.floats(name, wanted, low=low, high=high, dtype=dtype)
+            sizes |= dict(zip(shape, found.shape, strict=True))
         for name, value in tensors.items():
             setattr(self, f"{name}_", value)
 
     def _expected(self) -> Mapping[str, Expected]:
         """What each tensor of ``state`` must be, since a file may come from anyone.
 
-        ``widths_`` and ``num_classes_`` are known. Where this is empty, all finite tensors will do.
+        ``widths_`` and ``num_classes_`` are known; a size with a name is the same in all tensors.
+        Where this is empty, all finite tensors will do.
         """
         return {}
 

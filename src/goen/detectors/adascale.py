@@ -46,6 +46,9 @@ class Moved(nn.Module):
         self.epsilon = epsilon
         self.share = share
 
+    def extra_repr(self) -> str:
+        return f"epsilon={self.epsilon}, share={self.share}"
+
     def forward(self, images: Tensor) -> Outputs:
         pixels, gradient, outputs = image_gradient(
             self.network, images, lambda logits: logits.amax(dim=1).sum(), "AdaSCALE"

@@ -72,6 +72,10 @@ class Perturbed(nn.Module):
         self.one_value = one_value
         _check_step(epsilon, temperature)
 
+    def extra_repr(self) -> str:
+        step = f"epsilon={self.epsilon}, temperature={self.temperature}"
+        return f"{step}, one_value={self.one_value}"
+
     def forward(self, images: Tensor) -> Outputs:
         moved, outputs = self.move(images)
         with perturbed_by(self.epsilon):

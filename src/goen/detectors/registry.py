@@ -41,6 +41,7 @@ from goen.detectors.residual import Residual
 from goen.detectors.scale import LTS, SCALE
 from goen.detectors.she import SHE
 from goen.detectors.temperature_scaling import TemperatureScaling
+from goen.detectors.tuned import SEARCHED, TUNED, tuned
 from goen.detectors.uncertainty import Uncertainty
 from goen.detectors.vim import ViM
 from goen.detectors.vra import VRA
@@ -175,7 +176,8 @@ def make_detector(detector: str | Detector) -> Detector:
 
     Args:
         detector: a name in ``DETECTORS``, ``best`` for the one that separates given OOD images
-            best, ``pytorch_ood.NAME`` for a class of pytorch-ood, or a detector.
+            best, such a name with ``_tuned`` behind it for the parameters that do so,
+            ``pytorch_ood.NAME`` for a class of pytorch-ood, or a detector.
 
     Example:
         >>> make_detector("mahalanobis_pp")
@@ -192,8 +194,11 @@ def make_detector(detector: str | Detector) -> Detector:
         return pytorch_ood(detector.removeprefix(_PYTORCH_OOD))
     if detector == BEST:
         return Best.among(candidates())
+    name = detector.removesuffix(TUNED)
+    if name != detector and name in SEARCHED:
+        return tuned(name, DETECTORS[name])
     if detector not in DETECTORS:
-        raise unknown("detector", detector, [*DETECTORS, BEST])
+        raise unknown("detector", detector, [*DETECTORS, BEST, *(s + TUNED for s in SEARCHED)])
     return DETECTORS[detector]()
 
 

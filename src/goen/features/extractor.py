@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from difflib import get_close_matches
+from functools import partial
 from logging import getLogger
 from typing import Any, TypedDict, TypeGuard, Unpack, cast, get_args
 
@@ -28,6 +29,7 @@ from goen.features._calling import (
 )
 from goen.features.layers import LayerTable, choose_layers, list_layers, same_features
 from goen.features.pooling import (
+    INPUT,
     Layout,
     Tokens,
     find_channels,
@@ -43,6 +45,7 @@ from goen.features.preprocess import (
     prepare,
 )
 from goen.features.unwrapping import match_names, unwrap
+from goen.models.backbone import Backbone
 from goen.models.placement import Example, evaluating, example_inputs, placement, require_values
 from goen.outputs import LinearClassifier, Outputs
 
@@ -81,6 +84,8 @@ class FeatureExtractor(nn.Module):
     - ``LAYER:POOLING`` takes another statistic than the mean, over the same places: ``mean_abs``
       (of the absolute values), ``std`` (the standard deviation) or ``max``. The same layer may be
       named several times with different poolings.
+    - ``LAYER:input`` takes what the layer is given: ``fc:input`` is what a linear classifier
+      called ``fc`` reads, also where the model makes it with functions and not with a layer.
 
     The outputs have the model's linear classifier if one of its linear layers (or convolutions of
     one pixel) makes the logits of one of these features. That is seen from the numbers, on the
@@ -195,8 +200,9 @@ class FeatureExtractor(nn.Module):
         count = count_of(x)
         recorded: dict[str, list[Tensor]] = {name: [] for name in self.layers}
 
-        def record(name: str, _: Any, output: Any) -> None:
-            recorded[name].append(self._pooled(name, output, x))
+        def record(name: str, arguments: Any, output: Any) -> None:
+            taken = arguments if self._taps[name][1] == INPUT else output
+            recorded[name].append(self._pooled(name, taken, x))
 
         modules = {name: self.model.get_submodule(place) for name, place in self._places.items()}
         own_errors = self.inputs == "images" or torch.compiler.is_compiling()
@@ -226,7 +232,7 @@ class FeatureExtractor(nn.Module):
         return prepare(inputs, self.preprocess, placement(self.model)[1], self.inputs)
 
     def _pooled(self, name: str, output: Any, x: Inputs) -> Tensor:
-        found, count = first_float(output), count_of(x)
+        found, count, tap = first_float(output), count_of(x), self._taps[name][1]
         if found is None or not 2 <= found.ndim <= 5 or found.shape[0] != count:
             raise UsageError(
                 f"Layer {name!r} gives {describe_output(output)} for {count} images; a layer to "
@@ -237,7 +243,10 @@ class FeatureExtractor(nn.Module):
         if name not in self._axes:  # once: to look at every module takes time
             shape = tuple(x.shape) if isinstance(x, Tensor) else ()
             place = self._places[name]
-            self._axes[name] = find_channels(self.model, place, found.shape, shape, self.layout)
+            axis = find_channels(self.model, place, found.shape, shape, self.layout)
+            if tap == INPUT and isinstance(self.model.get_submodule(place), nn.Linear):
+                axis = found.ndim - 1
+            self._axes[name] = axis
         axis = self._axes[name]
         if axis is None:
             raise UsageError(
@@ -249,7 +258,8 @@ class FeatureExtractor(nn.Module):
         if mask is not None and WAVEFORMS in x and (mask.ndim, values.ndim) == (2, 3):
             mask = mask_of_frames(mask, values.shape[1])
         try:
-            return pool_output(values, axis, self.tokens, mask, self._taps[name][1])
+            pooling = "mean" if tap == INPUT else tap
+            return pool_output(values, axis, self.tokens, mask, pooling)
         except UsageError as error:
             raise UsageError(f"Layer {name!r} gives {batched(found.shape[1:])}. {error}") from error
 
@@ -309,18 +319,26 @@ def as_extractor(
         return tap(layers)
     where, layout = settings["logits"], settings["layout"]
     table = list_layers(model, example, logits=where, layout=layout, **given)
-    return tap(_choose(tap([info.name for info in table if info.width]), table, example, reads))
+    every = tap([info.name for info in table if info.width])
+    with evaluating(every), torch.no_grad():
+        outputs: Outputs = every(example_inputs(example, every.model))
+    chosen = _choose(outputs, table, partial(_read_by_classifier, model, tap))
+    if reads is None or reads(outputs):
+        _log.info(
+            "Layers chosen by their depth: %s. The alternatives (layers=, --layers):\n%s",
+            " and ".join(chosen),
+            table,
+        )
+    return tap(chosen)
 
 
 def _choose(
-    extractor: FeatureExtractor,
-    table: LayerTable,
-    example: Inputs,
-    reads: Callable[[Outputs], Collection[str]] | None,
+    outputs: Outputs, table: LayerTable, find_input: Callable[[int], str | None]
 ) -> tuple[str, ...]:
-    """Layers of the table, chosen by the features that this model gives for the example."""
-    with evaluating(extractor), torch.no_grad():
-        outputs: Outputs = extractor(example_inputs(example, extractor.model))
+    """Layers of the table, chosen by the features that the model gives for the example.
+
+    Where none of them is what the classifier reads, that is found, and is the last.
+    """
     # Maps with a channel for each class, whose means are the logits, classify already.
     features = {
         name: values
@@ -328,13 +346,27 @@ def _choose(
         if not same_features(values, outputs.logits)
     }
     chosen = choose_layers(table, features or outputs.features)
-    if reads is None or reads(outputs):
-        _log.info(
-            "Layers chosen by their depth: %s. The alternatives (layers=, --layers):\n%s",
-            " and ".join(chosen),
-            table,
-        )
-    return chosen
+    read = find_input(outputs.logits.shape[1]) if outputs.classifier is None else None
+    return chosen if read is None else (*chosen[:-1], read)
+
+
+def _read_by_classifier(
+    model: nn.Module, tap: Callable[[Sequence[str]], FeatureExtractor], num_classes: int
+) -> str | None:
+    """The input of the linear layer that makes the logits, where no layer's output is that."""
+    if isinstance(model, Backbone):  # it gives its classifier itself, which may read a scaled z
+        return None
+    for name, module in reversed([*model.named_modules()]):
+        makes_logits = isinstance(module, nn.Linear) and module.out_features == num_classes
+        if not makes_logits and not (_is_pixelwise(module) and module.out_channels == num_classes):
+            continue
+        given = f"{name}:{INPUT}"
+        try:
+            if tap([given]).classifying_layer is not None:
+                return given
+        except UsageError as error:  # it is called twice, or not at all
+            _log.debug("Layer %s does not make the logits: %s", name, error)
+    return None
 
 
 def _find_classifier(model: nn.Module, outputs: Outputs) -> tuple[str, str] | tuple[()]:

@@ -26,6 +26,7 @@ from goen.features.unwrapping import unwrap
 from goen.models.ensemble import LogitEnsemble
 from goen.models.flip_averaging import FlipAveraged
 from goen.models.placement import Example, evaluating, example_inputs, placement
+from goen.models.rotated import Rotated
 from goen.notebook import html_table
 
 
@@ -129,7 +130,7 @@ def list_layers(
 
 def _one_pass(model: nn.Module) -> nn.Module:
     """The network whose layers are called once: of the networks of an ensemble, the first."""
-    if isinstance(model, FlipAveraged):
+    if isinstance(model, FlipAveraged | Rotated):
         return _one_pass(model.network)
     return model.members[0] if isinstance(model, LogitEnsemble) else model
 

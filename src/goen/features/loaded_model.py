@@ -20,12 +20,15 @@ class LoadedModel:
         classes: in the order of the logits; empty if its files name none.
         read_preprocess: reads its preprocessing; ``None`` if its files have none. It raises a
             ``UsageError`` where goen cannot do what they ask for.
+        image_size: (height, width) at which its images are read; ``None`` leaves it to the
+            preprocessing or the images.
     """
 
     model: nn.Module
     name: str = ""
     classes: tuple[str, ...] = ()
     read_preprocess: Callable[[], OwnPreprocess | None] = lambda: None
+    image_size: tuple[int, int] | None = None
 
     def preprocess(self, *, images: bool) -> OwnPreprocess | None:
         """Its preprocessing, if that is of images, or of something else.

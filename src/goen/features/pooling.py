@@ -11,6 +11,9 @@ from goen.models.pooling import Pooling, pool, pool_tokens
 
 Tokens = Literal["mean", "class"]
 Layout = Literal["auto", "channels_first", "channels_last"]
+Tap = Pooling | Literal["input"]
+"""What is taken of a layer: its output, pooled, or the mean of what it is given."""
+INPUT: Literal["input"] = "input"
 
 # Torch's own layers of which no map is ever (N, H, W, C).
 CHANNELS_FIRST = (
@@ -139,21 +142,25 @@ def _width(part: nn.Module) -> int | None:
     return None
 
 
-def split_pooling(name: str) -> tuple[str, Pooling]:
+def split_pooling(name: str) -> tuple[str, Tap]:
     """A layer and how it is pooled, written ``LAYER:POOLING``; without a pooling, by the mean.
+
+    ``LAYER:input`` is what the layer is given, in place of its output.
 
     Raises:
         UsageError: no such pooling.
 
     Example:
-        >>> split_pooling("layer3.0:mean_abs"), split_pooling("layer4")
-        (('layer3.0', 'mean_abs'), ('layer4', 'mean'))
+        >>> split_pooling("layer3.0:mean_abs"), split_pooling("layer4"), split_pooling("fc:input")
+        (('layer3.0', 'mean_abs'), ('layer4', 'mean'), ('fc', 'input'))
     """
     layer, colon, pooling = name.rpartition(":")
     if not colon:
         return name, "mean"
+    if pooling == INPUT:
+        return layer, INPUT
     if pooling not in get_args(Pooling):
-        raise unknown("pooling", pooling, get_args(Pooling))
+        raise unknown("pooling", pooling, [*get_args(Pooling), INPUT])
     return layer, cast(Pooling, pooling)
 
 

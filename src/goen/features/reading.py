@@ -64,8 +64,10 @@ class ModelReading:
         own = self._preprocess()
         size = self.size
         # Known sets are not resized when they are read; the model's preprocessing does it.
-        if size is None and isinstance(own, Preprocess) and _is_read_from_images(Path(name)):
-            size = own.read_image_size
+        if size is None and _is_read_from_images(Path(name)):
+            size = self.loaded.image_size
+            if size is None and isinstance(own, Preprocess):
+                size = own.read_image_size
         if size is not None:
             check_image_size(*size)  # now, and not when the gate is saved
         pixel_format = self._pixel_format(name, size)

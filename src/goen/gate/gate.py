@@ -78,7 +78,7 @@ class Gate(BaseGate):
                 normalisation. For other models, the tensors, tuples or dicts that they take.
                 ``None`` for a detector that learns nothing from them, such as ``energy``.
             held_out: ID images it was not trained on, in the same forms, or files; labels are not
-                needed. They set the threshold, and do nothing else.
+                needed. They set the threshold; a share may calibrate, see ``calibration``.
             detector: a name in ``goen.detectors.DETECTORS``, ``"best"`` for the one that separates
                 the ``ood`` images best, ``"pytorch_ood.NAME"``, or a ``Detector``, of which a copy
                 is fitted.
@@ -87,7 +87,7 @@ class Gate(BaseGate):
             layers: the features that the detector can read; ``goen.list_layers`` lists them.
                 ``"auto"``: the layer at half of the depth and the last before the classifier.
             ood: images that should be flagged, or a mapping of several kinds by name. They weight
-                the cues and give a probability.
+                the cues and give a probability; with ``"best"`` they choose the detector.
             false_alarm_rate: the share of ID images that may be flagged.
             groups: the scene, patient or video of each held-out image, if images of one depend on
                 each other. Each group then counts once.

@@ -6,7 +6,7 @@ To add a backbone: a module beside ``resnet`` with a subclass of ``Backbone``, a
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, Self, get_args
 
 import torch
@@ -29,6 +29,9 @@ CIFAR10_MEAN = (0.4914, 0.4822, 0.4465)
 CIFAR10_STD = (0.2023, 0.1994, 0.2010)
 _WHITE = {torch.uint8: 255.0, torch.uint16: 65535.0}
 STEM_STRIDES = (1, 2, 4)
+_LEFT_OUT = ("architecture", "stem_stride", "temperature", "rotations")
+TURNS = 4
+"""The rotations of an image by right angles, none among them."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,10 @@ class NetworkConfig:
         architecture: ``resnet18``, the paper's, or ``fast_cnn``; see ``goen.models``.
         stem_stride: by how much the first layers of the ResNet-18 shrink an image: 1 in the
             paper's, for 32 pixels; 2 or 4, as for ImageNet, for larger images.
+        temperature: by which z is divided before the classifier reads it; T2FNorm's is 0.1, see
+            ``TrainingConfig.feature_norm``.
+        rotations: whether it has a second classifier, for the four rotations of an image; see
+            ``TrainingConfig.rotation_loss`` and ``Rotated``.
     """
 
     num_classes: int = 10
@@ -60,6 +67,8 @@ class NetworkConfig:
     classifier: ClassifierKind = "linear"
     architecture: Architecture = "resnet18"
     stem_stride: int = 1
+    temperature: float = 1.0
+    rotations: bool = False
 
     def __post_init__(self) -> None:
         check_number("num_classes", self.num_classes, whole=True, at_least=1)
@@ -78,6 +87,9 @@ class NetworkConfig:
                 f"The stem of {self.architecture} has a stride of "
                 f"{' or '.join(map(str, strides))}; got {self.stem_stride}."
             )
+        check_number("temperature", self.temperature, above=0)
+        if self.temperature != 1 and self.representation == "concat":
+            raise UsageError("With concat the classifier does not read z: temperature must be 1.")
         for mean, std in zip(self.mean, self.std, strict=True):
             check_number("Each mean", mean)
             check_number("Each std", std, above=0)
@@ -90,14 +102,11 @@ class NetworkConfig:
     def to_json(self) -> dict[str, Any]:
         """The settings as manifests and stage keys have them: the representation is ``head``.
 
-        The architecture and the stride of the stem are left out where they are the paper's, as in
-        files from before they had names.
+        What most networks do not have is left out where it is the paper's, as in files from before
+        it had a name.
         """
-        settings = asdict(self)
-        if self.architecture == "resnet18":
-            del settings["architecture"]
-        if self.stem_stride == 1:
-            del settings["stem_stride"]
+        usual = {f.name: f.default for f in fields(self) if f.name in _LEFT_OUT}
+        settings = {k: v for k, v in asdict(self).items() if k not in usual or v != usual[k]}
         return {"head" if k == "representation" else k: v for k, v in settings.items()}
 
     @classmethod
@@ -133,18 +142,23 @@ class Backbone(nn.Module):
         middle: the scale that ``multi_scale`` and ``concat`` add to the last one.
         classifier_scale: what z is multiplied by before the classifier reads it.
         classifier: reads the representation.
+        rotation: logits of the four rotations, from what the classifier reads; ``None`` without
+            ``config.rotations``.
     """
 
     mean: Tensor
     std: Tensor
     scales: tuple[Scale, ...]
     middle: str
-    classifier_scale: float = 1.0
+    classifier_scale: float
     classifier: Classifier
+    rotation: nn.Linear | None
 
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
         self.config = config
+        self.classifier_scale = 1 / config.temperature
+        self.rotation = None
         # Channels-last is a quarter faster, but on the CPU the backward pass of torch 2.13 writes
         # outside its buffers when layers are narrower than a vector register (results/log.md,
         # 2026-11-15): only multiples of the widest register's sixteen floats may have it.
@@ -187,8 +201,16 @@ class Backbone(nn.Module):
         self.z_width = pooled
         self.classifier = CLASSIFIERS[self.config.classifier](pooled, self.config.num_classes)
 
+    def _add_rotations(self) -> None:
+        """The classifier of rotations, if there is one: last, so that no other weight changes."""
+        if self.config.rotations:
+            self.rotation = nn.Linear(self.z_width, TURNS)
+
     def forward(self, images: Tensor) -> Outputs:
-        hidden, features = self.encode(images)
+        return self.classify(*self.encode(images))
+
+    def classify(self, hidden: Tensor, features: dict[str, Tensor]) -> Outputs:
+        """The outputs from what ``encode`` returns."""
         logits, uncertainty = self.classifier.predict(hidden)
         return Outputs(logits, features, uncertainty, self.linear_classifier())
 

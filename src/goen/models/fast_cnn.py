@@ -53,7 +53,8 @@ class FastCNN(Backbone):
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__(config)
         w = config.width
-        self.classifier_scale = _SCALE if config.representation == "plain" else 1.0
+        if config.representation == "plain":
+            self.classifier_scale *= _SCALE
         self.scales = (
             Scale("block1", w, 2, "mean_abs"),
             Scale("block2", 4 * w, 4, "max"),
@@ -75,6 +76,7 @@ class FastCNN(Backbone):
                 module.weight.data = module.weight.data.contiguous(memory_format=self._layout)
         if config.representation == "plain" and isinstance(self.classifier, nn.Linear):
             self.classifier.weight.data /= self.classifier.weight.data.std()
+        self._add_rotations()
 
     def maps(self, x: Tensor) -> Iterator[Tensor]:
         if min(x.shape[2:]) < 8 + PATCH - 1:

@@ -70,6 +70,7 @@ class ResNet18(Backbone):
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
                 module.weight.data = module.weight.data.contiguous(memory_format=self._layout)
+        self._add_rotations()
 
     def maps(self, x: Tensor) -> Iterator[Tensor]:
         x = relu(self.bn1(self.conv1(x)), inplace=True)

@@ -1,7 +1,7 @@
 """What a page is made of: sections of paragraphs, figures, images and tables."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from matplotlib.figure import Figure
@@ -79,7 +79,7 @@ class Page:
     title: str
     summary: Sequence[PageBlock]
     sections: Sequence[Section] = ()
-    left_out: Mapping[str, str] = field(default_factory=dict)
+    left_out: Sequence[str] = ()
 
     def blocks(self) -> list[PageBlock]:
         """All blocks, those of the summary first."""

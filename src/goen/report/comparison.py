@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
+from goen.errors import describe_left_out
 from goen.io.results import Result
 from goen.metrics._ranking import SIGNIFICANCE
 from goen.report.summary import Study, Summary, dataset_title
@@ -83,8 +84,8 @@ _FAR = 0.05
 
 
 def left_out_notes(summary: Summary) -> tuple[str, ...]:
-    """A table note for each dataset or method that is missing."""
-    return tuple(f"Left out: {name}. {why}" for name, why in summary.left_out.items())
+    """A table note for each reason for which datasets or methods are missing."""
+    return tuple(describe_left_out(summary.left_out))
 
 
 _SEEN = (

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from safetensors import SafetensorError
 
 from goen.data.images.data_urls import data_url
-from goen.errors import ArtifactError
+from goen.errors import ArtifactError, describe_left_out
 from goen.escaping import visible
 from goen.io.files import check_free, whole_file, whole_folder
 from goen.io.results import Result
@@ -91,7 +91,7 @@ def write_page(folder: Path, beside: Sequence[Path] = ()) -> Report:
         tables = study_tables(run.results, run.summary)
         page = REPORTS[study][1](run, tables)
         sections = [*page.sections, provenance(run)]
-        page = replace(page, sections=sections, left_out=run.summary.left_out)
+        page = replace(page, sections=sections, left_out=describe_left_out(run.summary.left_out))
     except (LookupError, TypeError, ValueError, AttributeError, SafetensorError) as error:
         raise ArtifactError(
             f"{folder} cannot be reported: something in it is missing or damaged "

@@ -96,6 +96,7 @@ def _epoch(row: Manifest) -> Epoch:
     measured = {k: v for k, v in row.content.items() if k != "epoch" and isinstance(v, int | float)}
     return Epoch(
         number=int(row.number("epoch")) + 1,
-        values={name: float(value) for name, value in measured.items()},  # a diverged loss is NaN
+        # The loss of a training that diverged is NaN; whole numbers may be of any length in JSON.
+        values={k: row.number(k) if isinstance(v, int) else v for k, v in measured.items()},
         variant=row.text("variant") if "variant" in row else "",
     )

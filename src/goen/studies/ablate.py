@@ -12,9 +12,8 @@ from goen.errors import UsageError
 from goen.io.results import Result, write_results, write_scores
 from goen.io.stages import Stages, alone_in, summarised
 from goen.studies.evaluate import Arrays, GateEvaluation, paired_tests, summary_of
-from goen.studies.presets import Budget
+from goen.studies.experiment import TrainingOptions
 from goen.studies.run import RunConfig, evaluated_run
-from goen.training.precision import PrecisionChoice
 
 _log = getLogger(__name__)
 
@@ -71,32 +70,16 @@ VARIANTS: Mapping[str, Variant] = {
 
 
 @dataclass(frozen=True)
-class AblateConfig:
+class AblateConfig(TrainingOptions):
     """What goen ablate does.
 
     Attributes:
         variants: by name; all if none is given: no_center_loss, single_scale,
             single_scale_no_center_loss, concat, concat_no_center_loss and, not in goen geometry,
             no_svhn and no_svhn_no_center_loss. default is always included.
-        preset: network and training settings: digits (width 8, half a minute), cpu (width 16, 36
-            epochs), short (the same, 12 epochs), fast (a network for short trainings, 16 epochs),
-            fast-bf16 (the same in bfloat16, 20 epochs), wide-bf16 (short at width 64 in bfloat16)
-            or paper (width 64, 40 epochs, for a GPU); auto takes digits for the digits and cpu for
-            CIFAR-10.
-        budget: full trains the whole schedule; paper stops early.
-        seed: of all trainings.
-        device: where networks train and run: cpu, cuda (cuda:1 is the second GPU), or auto: CUDA if
-            it is available.
-        precision: of trainings: float32, bfloat16, or auto: bfloat16 on a GPU that has instructions
-            for it, float32 on other GPUs, and the preset's on a CPU.
     """
 
     variants: tuple[str, ...] = ()
-    preset: str = "auto"
-    budget: Budget = "full"
-    seed: int = 42
-    device: str = "auto"
-    precision: PrecisionChoice = "auto"
 
     def chosen(self, known: Collection[str] = VARIANTS, what: str = "variant") -> list[str]:
         """The variants to train, ``default`` among them."""
@@ -110,10 +93,10 @@ class AblateConfig:
         chosen = VARIANTS[variant]
         return RunConfig(
             from_scratch=True,
-            preset=self.preset,
-            budget=self.budget,
             representation=chosen.representation,
             center_loss=chosen.center_loss,
+            preset=self.preset,
+            budget=self.budget,
             seed=self.seed,
             device=self.device,
             precision=self.precision,

@@ -13,15 +13,22 @@ from numpy.typing import NDArray
 from torch import nn
 
 from goen.data.imageset import ImageSet
+from goen.data.inputs import as_stream, first_inputs
 from goen.data.protocol import Protocol
 from goen.detectors import Detector
 from goen.detectors.calibration_head import HeadConfig
 from goen.errors import UsageError
-from goen.extraction import BATCH_SIZE
+from goen.extraction import BATCH_SIZE, stream
+from goen.gate.fitting.passes import try_network
 from goen.io.manifest import JsonObject, Manifest
 from goen.io.results import Origin
 from goen.io.stages import Stages
+from goen.models import Backbone
 from goen.models.ensemble import ensemble
+from goen.models.flip_averaging import FlipAveraged
+from goen.models.placement import evaluating, full_precision
+from goen.models.repooled import GAMMA, Repooled
+from goen.models.rotated import Rotated
 from goen.outputs import LinearClassifier, Outputs
 from goen.studies.methods import FitData, ForwardMode, Labelled, Method, Network, labels_of
 from goen.studies.networks import Member, outputs
@@ -95,7 +102,8 @@ class BaseExperiment(ABC, Generic[AnyMember]):
         self.head = head
         self._stages = stages
         self._batch_size = batch_size
-        self._outputs: dict[tuple[str, str, ForwardMode], tuple[Outputs, float]] = {}
+        self._outputs: dict[tuple[str, str], tuple[Outputs, float]] = {}
+        self._prepared: dict[tuple[str, Detector], Forward] = {}
 
     @property
     @abstractmethod
@@ -107,8 +115,8 @@ class BaseExperiment(ABC, Generic[AnyMember]):
         """The network, or the members of the ensemble."""
 
     @abstractmethod
-    def _forward(self, member: AnyMember, network: Network, forward_mode: ForwardMode) -> Forward:
-        """What passes over the images for methods of this network and forward mode."""
+    def _plain(self, member: AnyMember, network: Network) -> Forward:
+        """The network as it is, with the features that methods of this network read."""
 
     @abstractmethod
     def is_default(self, method: Method) -> bool:
@@ -127,9 +135,10 @@ class BaseExperiment(ABC, Generic[AnyMember]):
         self, network: Network, images: ImageSet, forward_mode: ForwardMode = "plain"
     ) -> tuple[Outputs, float]:
         """The network's outputs for the set, and the seconds of its pass."""
-        key = (network, images.fingerprint, forward_mode)
+        forwards = [self._forward(m, network, forward_mode) for m in self.members(network)]
+        key = ("+".join(forward.key for forward in forwards), images.fingerprint)
         if key not in self._outputs:
-            passes = [self._pass(m, network, images, forward_mode) for m in self.members(network)]
+            passes = [self._pass(forward, images) for forward in forwards]
             whole = passes[0][0] if network != "ensemble" else ensemble([o for o, _ in passes])
             self._outputs[key] = (whole, sum(seconds for _, seconds in passes))
         return self._outputs[key]
@@ -139,10 +148,50 @@ class BaseExperiment(ABC, Generic[AnyMember]):
         for key in [key for key in self._outputs if key[1] == images.fingerprint]:
             del self._outputs[key]
 
-    def _pass(
-        self, member: AnyMember, network: Network, images: ImageSet, forward_mode: ForwardMode
-    ) -> tuple[Outputs, float]:
-        forward = self._forward(member, network, forward_mode)
+    def _forward(self, member: AnyMember, network: Network, forward_mode: ForwardMode) -> Forward:
+        """What passes over the images for methods of this network and forward mode."""
+        plain = self._plain(member, network)
+        if forward_mode == "plain":
+            return plain
+        if forward_mode == "flip_averaged":
+            return plain._replace(
+                module=FlipAveraged(plain.module), key=f"{plain.key} {forward_mode}"
+            )
+        if isinstance(forward_mode, Detector):
+            if (plain.key, forward_mode) not in self._prepared:
+                self._prepared[plain.key, forward_mode] = self._prepare(plain, forward_mode)
+            return self._prepared[plain.key, forward_mode]
+        if not isinstance(plain.module, Backbone):
+            raise UsageError(f"{forward_mode} is for networks that goen trains: --from-scratch.")
+        if forward_mode == "rotated":
+            return Forward(Rotated(plain.module), f"{plain.key} {forward_mode}", ())
+        if forward_mode == "last_map_max":
+            return Forward(Repooled(plain.module, "max"), f"{plain.key} {forward_mode}", ())
+        key = f"{plain.key} {forward_mode} {GAMMA}"
+        return Forward(Repooled(plain.module, "mean_std"), key, ())
+
+    def _prepare(self, plain: Forward, detector: Detector) -> Forward:
+        """The network as the detector prepares it, with the features that the detector reads.
+
+        One without an attribute ``feature`` reads those that it adds, and the classifier's.
+        """
+        module = detector.prepare_network(plain.module)
+        few = self.protocol.train.take(range(min(2, len(self.protocol.train))))
+        example, _ = first_inputs(as_stream(few, few.name, len(few)))
+        with evaluating(plain.module), full_precision():
+            try_network(plain.module, module, example)
+            (tried,) = stream(module, few)
+        given = tuple(tried.features)
+        read = given
+        if not hasattr(detector, "feature"):
+            classifier = plain.classifier.feature if plain.classifier is not None else None
+            read = tuple(n for n in given if n == classifier or n not in plain.features)
+        # Modules that print their settings can be shared between detectors.
+        settings = module.extra_repr() or repr(detector)
+        key = f"{plain.key} {type(module).__name__}({settings})"
+        return Forward(module, key, read, plain.classifier)
+
+    def _pass(self, forward: Forward, images: ImageSet) -> tuple[Outputs, float]:
         whole, seconds = outputs(
             forward.module,
             forward.key,

@@ -11,30 +11,32 @@ from logging import getLogger
 from pathlib import Path
 
 from goen.checks import check_choice
-from goen.data.protocol import PROTOCOLS, Protocol
-from goen.detectors import make_detector
+from goen.data.protocol import Protocol
+from goen.detectors import DETECTORS, make_detector
 from goen.errors import ExtraMissing, UsageError, first_of
 from goen.io.results import Result
 from goen.io.stages import Stages, alone_in
 from goen.studies.compare import Asked, compare
-from goen.studies.experiment import Experiment
+from goen.studies.experiment import AS_PRESET, TrainingOptions
 from goen.studies.methods import (
     METHODS,
     Method,
     can_be_in_a_gate,
     check_calibration,
     fit_detector,
+    with_tuned,
 )
-from goen.studies.presets import Budget
-from goen.training.precision import PrecisionChoice
+from goen.studies.own import compare_given
+from goen.studies.pretrained import PretrainedExperiment, can_be_pretrained
 
 _log = getLogger(__name__)
+METHODS_TUNED = frozenset(key for key, method in METHODS.items() if method.section == "tuned")
 
 _PYTORCH_OOD = "pytorch_ood."
 
 
 @dataclass(frozen=True)
-class BenchConfig:
+class BenchConfig(TrainingOptions):
     """What goen bench does.
 
     Attributes:
@@ -42,27 +44,23 @@ class BenchConfig:
             goen_m; all if none is given; an unknown name lists them. pytorch_ood.KNN and the like
             are classes of pytorch-ood.
         sets: OOD sets to evaluate on, by name; all if none is given.
-        preset: network and training settings: digits (width 8, half a minute), cpu (width 16, 36
-            epochs), short (the same, 12 epochs), fast (a network for short trainings, 16 epochs),
-            fast-bf16 (the same in bfloat16, 20 epochs), wide-bf16 (short at width 64 in bfloat16)
-            or paper (width 64, 40 epochs, for a GPU); auto takes digits for the digits and cpu for
-            CIFAR-10.
-        budget: full trains every network for the full schedule; paper stops early with a patience
-            of ten epochs and gives the baselines 2.5 times GOEN's epochs, as in the paper.
-        seed: random seed of all trainings; the ensemble uses four others as well.
-        device: where networks train and run: cpu, cuda (cuda:1 is the second GPU), or auto: CUDA if
-            it is available.
-        precision: of trainings: float32, bfloat16, or auto: bfloat16 on a GPU that has instructions
-            for it, float32 on other GPUs, and the preset's on a CPU.
+        tune: compare methods with parameters also with those that the OOD sets that calibrate
+            choose, in rows apart.
+        from_scratch: with images of your own, train the networks that methods need on these images
+            alone. Otherwise detectors are compared on the network of goen run: pretrained, with a
+            linear classifier for your classes (needs goen[pretrained]; colour images).
     """
 
     methods: tuple[str, ...] = ()
     sets: tuple[str, ...] = ()
-    preset: str = "auto"
-    budget: Budget = "full"
-    seed: int = 42
-    device: str = "auto"
-    precision: PrecisionChoice = "auto"
+    tune: bool = False
+    from_scratch: bool = False
+
+    @property
+    def may_be_pretrained(self) -> bool:
+        """Whether nothing is asked for that needs networks trained from scratch."""
+        usual = (self.preset, self.budget) == (BenchConfig.preset, BenchConfig.budget)
+        return usual and not self.from_scratch and {*self.methods} <= {*DETECTORS, *METHODS_TUNED}
 
 
 def bench(
@@ -72,6 +70,7 @@ def bench(
     stages: Stages | None = None,
     *,
     extra_methods: Sequence[Method] = (),
+    command: str = "",
 ) -> list[Result]:
     """Train the networks, extract their outputs once, score with every method, compare.
 
@@ -85,6 +84,7 @@ def bench(
         out: the run's folder.
         stages: finished work, shared between studies; ``stages/`` beside out if not given.
         extra_methods: methods of your own, beside the chosen ones, each with a key of its own.
+        command: that makes a gate of the same images, without its detector.
 
     Returns:
         The results, as in results.jsonl.
@@ -93,15 +93,22 @@ def bench(
         UsageError: an unknown method or set, or a folder with another comparison.
     """
     out = Path(out)
-    methods, skipped = _chosen(config, extra_methods)
     protocol = of_sets(protocol, config.sets)
-    settings = (config.preset, config.budget, config.seed)
-    store = stages or Stages.beside(out)
-    experiment = Experiment(*settings, protocol, store, config.device, config.precision)
+    if config.may_be_pretrained and not extra_methods and can_be_pretrained(protocol):
+        store = stages or Stages.beside(out)
+        probed = PretrainedExperiment(protocol, store, seed=config.seed, device=config.device)
+        (network,) = probed.members(AS_PRESET)
+        return compare_given(
+            network, protocol, config.methods, out, store, tune=config.tune, command=command
+        ).results
+    methods, skipped = _chosen(config, extra_methods)
+    experiment = config.experiment(protocol, stages or Stages.beside(out))
     named = {*config.methods, *(method.key for method in extra_methods)}
+    if config.tune:
+        named |= {m.key for m in methods if m.section == "tuned"}
     methods = [m for m in methods if m.key in named or experiment.is_default(m)]
     check_calibration(methods, protocol)
-    asked = Asked(asdict(config), named, skipped, next_step=partial(_next_step, protocol.name))
+    asked = Asked(asdict(config), named, skipped, next_step=partial(_next_step, command))
     with alone_in(out):
         return compare(experiment, methods, out, asked).results
 
@@ -129,12 +136,11 @@ def in_order(protocol: Protocol, classes: Sequence[str]) -> Protocol:
     return replace(protocol, **sets)
 
 
-def _next_step(data: str, key: str) -> str:
+def _next_step(command: str, key: str) -> str:
     """The command that makes a gate of a method, where there is one."""
     method = METHODS.get(key)
     makes_gate = method is not None and can_be_in_a_gate(method) and not method.uses_ood
-    given = data if data in PROTOCOLS else "..."  # the folders of others are not recorded
-    return f"goen run --data {given} --detector {key}" if makes_gate else ""
+    return f"{command or 'goen run'} --detector {key}" if makes_gate else ""
 
 
 def of_sets(protocol: Protocol, names: Sequence[str]) -> Protocol:
@@ -153,6 +159,7 @@ def _chosen(
     available = {**METHODS, **{method.key: method for method in extra_methods}}
     external: list[Method] = []
     skipped: dict[str, str] = {}
+    names = config.methods or [key for key, m in METHODS.items() if m.section != "tuned"]
     for name in config.methods:
         _, is_external, own = name.partition(_PYTORCH_OOD)
         if not is_external:
@@ -163,7 +170,8 @@ def _chosen(
             external.append(Method(f"pytorch_ood_{own.lower()}", f"pytorch-ood {own}", fit))
         except ExtraMissing as error:
             skipped[name] = str(error)
-    wanted = {*(config.methods or METHODS), *(method.key for method in extra_methods)}
+    wanted = {*(with_tuned(names) if config.tune else names)}
+    wanted |= {method.key for method in extra_methods}
     methods: list[Method] = []
     for method in available.values():
         try:
@@ -172,8 +180,6 @@ def _chosen(
                 methods.append(method)
         except ExtraMissing as error:
             skipped[method.key] = str(error)
-    for name, reason in skipped.items():
-        _log.warning(f"{name} is left out: {reason}")
     methods += external
     if not methods:
         raise UsageError("No method is left to compare.")

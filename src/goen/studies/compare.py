@@ -7,7 +7,7 @@ from logging import getLogger
 from pathlib import Path
 from typing import Any
 
-from goen.errors import ArtifactError, ExtraMissing, FitError, UsageError
+from goen.errors import ArtifactError, ExtraMissing, FitError, UsageError, describe_left_out
 from goen.io.json_files import json_object
 from goen.io.manifest import JsonObject, Manifest
 from goen.io.results import Result, read_results, read_scores, write_results, write_scores
@@ -137,11 +137,12 @@ def _measure_all(
             if not asked.lenient or method.key in asked.named:
                 raise
             skipped[method.key] = str(error)
-            _log.warning(f"{method.title} is left out: {error}")
             continue
         results += rows
         for name, values in of_method.items():
             scores[name][method.key] = values
+    for sentence in describe_left_out(skipped):
+        _log.warning(sentence)
     if not results:
         raise UsageError("No method is left to compare.")
     return results, scores, skipped

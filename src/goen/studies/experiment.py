@@ -1,25 +1,20 @@
 """The networks that a study trains itself, by a preset."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from logging import getLogger
-from typing import get_args
-
-from torch import nn
+from typing import NamedTuple, get_args
 
 from goen.checks import check_choice
+from goen.data.imageset import ImageSet
 from goen.data.protocol import Protocol
-from goen.detectors import AdaSCALE, Perturbed
-from goen.detectors.adascale import MOVED
-from goen.detectors.odin import PERTURBED
-from goen.io.manifest import JsonObject
+from goen.errors import UsageError
+from goen.io.manifest import JsonObject, JsonValue
 from goen.io.stages import Stages
-from goen.models import Backbone, ClassifierKind, Representation
-from goen.models.flip_averaging import FlipAveraged
+from goen.models import Backbone
 from goen.models.placement import find_device
-from goen.models.repooled import GAMMA, Repooled
 from goen.studies.base import BaseExperiment, FittedMethod, Forward
-from goen.studies.methods import ForwardMode, Method, Network, goen_m_for
+from goen.studies.methods import Method, Network, goen_m_for
 from goen.studies.networks import Trained, train
 from goen.studies.presets import SEEDS, Budget, Preset, choose_preset
 from goen.training.precision import PrecisionChoice, choose_precision
@@ -28,15 +23,31 @@ __all__ = ["AS_PRESET", "NETWORKS", "Experiment", "FittedMethod", "variant_of"]
 
 _log = getLogger(__name__)
 
-NETWORKS: Mapping[Network, tuple[Representation, ClassifierKind]] = {
-    "standard": ("plain", "linear"),
-    "dropout": ("plain", "dropout"),
-    "evidential": ("plain", "evidential"),
-    "epinet": ("plain", "epinet"),
-    "experts": ("plain", "experts"),
-    "goen": ("multi_scale", "linear"),
+
+class Changes(NamedTuple):
+    """What a network changes of a preset: settings of ``NetworkConfig`` and of its training."""
+
+    network: Mapping[str, JsonValue]
+    training: Mapping[str, JsonValue] = {}
+
+
+_PLAIN: Mapping[str, JsonValue] = {"representation": "plain"}
+_ROTATIONS = Changes({**_PLAIN, "rotations": True}, {"rotation_loss": 1.0, "rotated": 3.0})
+NETWORKS: Mapping[Network, Changes] = {
+    "standard": Changes(_PLAIN),
+    "dropout": Changes({**_PLAIN, "classifier": "dropout"}),
+    "evidential": Changes({**_PLAIN, "classifier": "evidential"}),
+    "epinet": Changes({**_PLAIN, "classifier": "epinet"}),
+    "experts": Changes({**_PLAIN, "classifier": "experts"}),
+    "logit_norm": Changes(_PLAIN, {"logit_norm": 0.04}),
+    "t2fnorm": Changes({**_PLAIN, "temperature": 0.1}, {"feature_norm": True}),
+    "pixmix": Changes(_PLAIN, {"pixmix": 1.0}),
+    "rotations": _ROTATIONS,
+    "rotations_pixmix": Changes(_ROTATIONS.network, {**_ROTATIONS.training, "pixmix": 1.0}),
+    "outliers": Changes(_PLAIN, {"outlier_loss": 0.5}),
+    "goen": Changes({"representation": "multi_scale"}),
 }
-"""The representation and the classifier of each network; the preset has the other settings."""
+"""The networks that methods need; the preset has the other settings."""
 # A network trained as the preset says, representation and label smoothing included.
 AS_PRESET: Network = "preset"
 
@@ -60,9 +71,9 @@ def variant_of(preset: Preset, network: Network, budget: Budget) -> Preset:
     """
     if network == AS_PRESET:
         return preset
-    representation, classifier = NETWORKS[network]
-    config = replace(preset.network, representation=representation, classifier=classifier)
-    training = preset.training
+    changes = NETWORKS[network]
+    config = replace(preset.network, **changes.network)  # type: ignore[arg-type]
+    training = replace(preset.training, **changes.training)  # type: ignore[arg-type]
     if network != "goen":
         longer = _PAPER_EPOCHS if budget == "paper" else 1
         training = replace(training, label_smoothing=0.0, epochs=round(training.epochs * longer))
@@ -115,7 +126,10 @@ class Experiment(BaseExperiment[Trained]):
 
         Flip averaging is not for networks trained without flips, and the maximum of the last map
         not for the fast CNN, whose classifier reads just that. Methods with OOD images need some.
+        Training methods have a network each, and are named, as are those tuned on OOD images.
         """
+        if method.section in ("training", "tuned"):
+            return False
         if method.uses_ood and not self.protocol.calibration_ood:
             return False
         if method.forward_mode == "last_map_max":
@@ -141,28 +155,67 @@ class Experiment(BaseExperiment[Trained]):
                 self.protocol.calibration_id,
                 self._stages,
                 self._device,
+                self._outliers if variant.training.outlier_loss else (),
             )
         return self._trained[network, seed]
 
-    def _forward(self, member: Trained, network: Network, forward_mode: ForwardMode) -> Forward:
-        backbone, key = member.network, member.key
+    @property
+    def _outliers(self) -> tuple[ImageSet, ...]:
+        """The OOD sets that calibrate, which outlier exposure trains with."""
+        sets = tuple(self.protocol.calibration_ood.values())
+        if not sets:
+            raise UsageError(
+                "Outlier exposure trains with the OOD sets that calibrate, and there are none: "
+                "name some with --calibration-ood."
+            )
+        return sets
+
+    def _plain(self, member: Trained, network: Network) -> Forward:
+        backbone = member.network
         features = _features("standard" if network == "ensemble" else network, backbone)
-        module: nn.Module = backbone
-        if forward_mode in ("perturbed", "one_value_perturbed"):
-            one_value = forward_mode == "one_value_perturbed"
-            module = perturbed = Perturbed(backbone, one_value=one_value)
-            key += f" {forward_mode} {perturbed.epsilon} {perturbed.temperature}"
-            features = (PERTURBED,)
-        elif forward_mode == "moved":
-            detector = AdaSCALE()
-            module, features = detector.prepare_network(backbone), ("z", MOVED)
-            key += f" moved {detector.epsilon} {detector.share}"
-        elif forward_mode == "last_map_max":
-            module, key, features = Repooled(backbone, "max"), f"{key} {forward_mode}", ()
-        elif forward_mode == "last_map_mean_std":
-            module, features = Repooled(backbone, "mean_std"), ()
-            key += f" {forward_mode} {GAMMA}"
-        elif forward_mode == "flip_averaged":
-            module, key = FlipAveraged(module), f"{key} {forward_mode}"
         classifier = backbone.linear_classifier() if "z" in features else None
-        return Forward(module, key, features, classifier)
+        return Forward(backbone, member.key, features, classifier)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions:
+    """How the networks of a study are trained.
+
+    Attributes:
+        preset: network and training settings: digits (width 8, half a minute), cpu (width 16, 36
+            epochs), short (the same, 12 epochs), fast (another network, made for short trainings of
+            sixteen epochs), fast-bf16 (the same in bfloat16, 20 epochs: for processors with
+            instructions for it), wide-bf16 (short at width 64 in bfloat16), paper (width 64, 40
+            epochs, for a GPU) or paper-bf16 (the same in bfloat16, nine hours of one core); auto
+            takes digits for the digits and cpu for CIFAR, and for images of your own cpu, adapted
+            to their number and size.
+        budget: full trains every network for the full schedule; paper stops early with a patience
+            of ten epochs, by all validation images, and gives the baselines 2.5 times GOEN's
+            epochs, as in the paper; a fifth of the test images then sets the threshold, and the
+            share flagged is measured on the others.
+        seed: random seed of training and calibration; an ensemble uses four others as well.
+        device: where networks train and run: cpu, cuda (cuda:1 is the second GPU), or auto: CUDA if
+            it is available.
+        precision: of trainings: float32, bfloat16, or auto: bfloat16 on a GPU that has instructions
+            for it, float32 on other GPUs, and the preset's on a CPU.
+    """
+
+    preset: str = "auto"
+    budget: Budget = "full"
+    seed: int = 42
+    device: str = "auto"
+    precision: PrecisionChoice = "auto"
+
+    def experiment(
+        self, protocol: Protocol, stages: Stages, preset: Preset | None = None
+    ) -> Experiment:
+        """The experiment that trains so; with a preset of its own where one is given."""
+        return Experiment(
+            preset or self.preset,
+            self.budget,
+            self.seed,
+            protocol,
+            stages,
+            self.device,
+            self.precision,
+        )

@@ -17,7 +17,7 @@ from goen.models import Backbone
 from goen.outputs import Outputs
 from goen.studies.ablate import VARIANTS, AblateConfig
 from goen.studies.evaluate import summary_of
-from goen.studies.experiment import AS_PRESET, Experiment
+from goen.studies.experiment import AS_PRESET
 from goen.studies.methods import labels_of
 from goen.studies.networks import EpochRecord, write_epochs
 
@@ -50,15 +50,7 @@ def geometry(
         for name in variants:
             _log.info(f"variant {name}")
             preset = config.run(name).preset_for(protocol)
-            experiment = Experiment(
-                preset,
-                config.budget,
-                config.seed,
-                protocol,
-                store,
-                config.device,
-                config.precision,
-            )
+            experiment = config.experiment(protocol, store, preset)
             (trained,) = experiment.members(AS_PRESET)
             epochs += [{"variant": name, **row} for row in trained.epochs]
             origin = experiment.origin(name, AS_PRESET)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
+from logging import getLogger
 from typing import TypedDict
 
 import torch
@@ -25,18 +26,18 @@ from goen.features.loaded_model import LoadedModel
 from goen.features.loading import as_loaded
 from goen.features.pooling import Layout, Tokens
 from goen.features.precomputed import LOGITS, Precomputed
-from goen.features.preprocess import InputPreprocessing, Preprocessing
+from goen.features.preprocess import InputPreprocessing, Preprocess, Preprocessing
 from goen.gate.fitting.fit import name_classes
 from goen.gate.fitting.passes import try_network
 from goen.io.manifest import JsonObject
 from goen.io.stages import Stages
-from goen.models.flip_averaging import FlipAveraged
 from goen.models.placement import evaluating, full_precision
 from goen.outputs import LinearClassifier, Outputs
 from goen.studies.base import BaseExperiment, Forward
-from goen.studies.methods import METHODS, ForwardMode, Method, Network, Role, fit_detector
+from goen.studies.methods import METHODS, Method, Network, Role, fit_detector, with_tuned
 from goen.studies.networks import EpochRecord
 
+_log = getLogger(__name__)
 GIVEN: Network = "given"
 # What a network was trained with is not known.
 BUDGET = "given"
@@ -45,7 +46,7 @@ _SEED = 0
 _OWN_UNCERTAINTY = "uncertainty"
 WITH_OOD = "_ood"
 """What the key of a detector ends with that OOD images help to fit."""
-_TITLES = {"goen": "GOEN, distance only", "goen_m_last": "goen-m, last layer"}
+_TITLES = {"goen": "GOEN, distance only"}
 
 
 class ModelSettings(TypedDict, total=False):
@@ -105,7 +106,7 @@ def open_network(
         network = _features_alone(train)
     else:
         assert model is not None, "checked above"
-        network = _reading(as_loaded(model), example, settings or {})
+        network = _reading(as_loaded(model), example, settings or {}, protocol.normalisation)
     with evaluating(network), full_precision():
         outputs = try_network(network, network, example)
     name_classes(train.classes, outputs.logits.shape[1])
@@ -114,11 +115,24 @@ def open_network(
     )
 
 
-def _reading(loaded: LoadedModel, example: Inputs, settings: ModelSettings) -> nn.Module:
-    """The model in a feature extractor; one that gives ``Outputs`` itself as it is."""
+def _reading(
+    loaded: LoadedModel,
+    example: Inputs,
+    settings: ModelSettings,
+    normalisation: tuple[tuple[float, ...], tuple[float, ...]] | None,
+) -> nn.Module:
+    """The model in a feature extractor; one that gives ``Outputs`` itself as it is.
+
+    Without a preprocessing, the model's own or one that is set, the protocol's normalisation.
+    """
     few, own = take(example, slice(2)), isinstance(loaded.model, FeatureExtractor)
     if not own and not settings and returns_outputs(loaded.model, few):
         return loaded.model
+    asked = settings.get("preprocess") or loaded.preprocess(images=True)
+    if normalisation is not None and not own and asked is None:
+        mean, std = normalisation
+        _log.info(f"Images are normalised as the protocol says: mean {mean}, std {std}.")
+        settings = {**settings, "preprocess": Preprocess(mean, std)}
     wanted: ModelSettings = {
         "layers": "auto",
         "logits": None,
@@ -205,7 +219,6 @@ class GivenExperiment(BaseExperiment[GivenNetwork]):
             batch_size=batch_size,
         )
         self._given = given
-        self._prepared: dict[Detector, Forward] = {}
 
     @property
     def recipe(self) -> JsonObject:
@@ -221,34 +234,12 @@ class GivenExperiment(BaseExperiment[GivenNetwork]):
             raise UsageError(f"The method needs a network of its own ({network}): goen trains it.")
         return [self._given]
 
-    def _forward(
-        self, member: GivenNetwork, network: Network, forward_mode: ForwardMode
-    ) -> Forward:
-        if isinstance(forward_mode, Detector):
-            if forward_mode not in self._prepared:
-                self._prepared[forward_mode] = self._prepare(member, forward_mode)
-            return self._prepared[forward_mode]
-        if forward_mode == "flip_averaged":
-            module = FlipAveraged(member.network)
-            return Forward(module, f"{member.key} {forward_mode}", member.features)
+    def _plain(self, member: GivenNetwork, network: Network) -> Forward:
         return Forward(member.network, member.key, member.features, member.classifier)
-
-    def _prepare(self, member: GivenNetwork, detector: Detector) -> Forward:
-        """The network as the detector prepares it, with the features that it then gives."""
-        module = detector.prepare_network(member.network)
-        train = self.protocol.train
-        example, _ = first_inputs(as_stream(train.take(range(min(2, len(train)))), train.name, 2))
-        with evaluating(member.network), full_precision():
-            outputs = try_network(member.network, module, example)
-            with torch.no_grad():
-                outputs = module(example)
-        return Forward(
-            module, f"{member.key} {detector!r}", tuple(outputs.features), member.classifier
-        )
 
 
 def detector_methods(
-    network: nn.Module, detectors: Sequence[str | Detector] = ()
+    network: nn.Module, detectors: Sequence[str | Detector] = (), *, tune: bool = False
 ) -> tuple[list[Method], dict[str, str]]:
     """The methods of a given network, each a detector, and those left out with the reason.
 
@@ -256,6 +247,7 @@ def detector_methods(
         network: whose outputs they score.
         detectors: names, as of ``goen fit --detector``, with ``_ood`` behind one that OOD images
             help to fit; or detectors. All that need no network of their own if none is given.
+        tune: those with parameters also with those that OOD images choose.
 
     Raises:
         UsageError: one that was named cannot score the outputs of this network.
@@ -266,7 +258,11 @@ def detector_methods(
     skipped: dict[str, str] = {}
     names = [name for name in METHODS if name in DETECTORS]
     names += [name for name in DETECTORS if name not in (*METHODS, _OWN_UNCERTAINTY)]
-    for given in detectors or names:
+    wanted = detectors or names
+    if tune:
+        chosen = [name for name in wanted if isinstance(name, str)]
+        wanted = [*wanted, *with_tuned(chosen)[len(chosen) :]]
+    for given in wanted:
         detector, with_ood = _detector(given, network)
         why = _why_not(detector, network)
         if why is None:
@@ -316,7 +312,7 @@ def _detector(given: str | Detector, network: nn.Module) -> tuple[Detector, bool
         raise UsageError(f"{detector} uses no OOD images: leave {WITH_OOD} out of {given!r}.")
     if isinstance(detector, GoenM) and not _has_logits(network):
         detector = GoenM(detector.layers, logit_cues=())
-    return detector, with_ood
+    return detector, with_ood or detector.needs_ood
 
 
 def _method(given: str | Detector, detector: Detector, *, with_ood: bool) -> Method:
@@ -328,9 +324,10 @@ def _method(given: str | Detector, detector: Detector, *, with_ood: bool) -> Met
     if isinstance(given, str):
         name = given.removesuffix(WITH_OOD) if with_ood else given
         title = _TITLES.get(name) or (METHODS[name].title if name in METHODS else name)
+    helped = with_ood and not detector.needs_ood
     return Method(
         given if isinstance(given, str) else repr(detector),
-        f"{title.partition(',')[0]}, fitted with OOD" if with_ood else title,
+        f"{title.partition(',')[0]}, fitted with OOD" if helped else title,
         partial(fit_detector, detector),
         "other" if relative is None else relative.section,
         GIVEN,

@@ -13,31 +13,37 @@ from goen.data.protocol import Protocol
 from goen.detectors import Detector, Goen, GoenM, MaSF, MultilayerMahalanobis, make_detector
 from goen.detectors._bank import ROWS
 from goen.detectors.calibration_head import HeadConfig
+from goen.detectors.tuned import SEARCHED, TUNED
 from goen.errors import UsageError
 from goen.models import Backbone
 from goen.outputs import Outputs
 
-TableSection = Literal["predictive", "post-hoc", "newer", "goen", "other"]
+TableSection = Literal["predictive", "post-hoc", "newer", "training", "tuned", "goen", "other"]
 Network = Literal[
-    "standard", "dropout", "evidential", "epinet", "experts", "goen", "ensemble", "preset", "given"
+    "standard",
+    "dropout",
+    "evidential",
+    "epinet",
+    "experts",
+    "logit_norm",
+    "t2fnorm",
+    "pixmix",
+    "rotations",
+    "rotations_pixmix",
+    "outliers",
+    "goen",
+    "ensemble",
+    "preset",
+    "given",
 ]
 Role = Literal["train", "calibration", "ood"]
 ForwardMode = (
-    Literal[
-        "plain",
-        "perturbed",
-        "one_value_perturbed",
-        "moved",
-        "flip_averaged",
-        "last_map_max",
-        "last_map_mean_std",
-    ]
-    | Detector
+    Literal["plain", "flip_averaged", "rotated", "last_map_max", "last_map_mean_std"] | Detector
 )
 """How a network sees the images; a detector: as it prepares the network for itself."""
 _MODES = get_args(get_args(ForwardMode)[0])
 _GATE_NETWORKS = ("standard", "goen")
-_GATE_MODES = ("plain", "perturbed", "one_value_perturbed", "moved", "flip_averaged")
+_GATE_MODES = ("plain", "flip_averaged")
 
 
 class Labelled(NamedTuple):
@@ -101,10 +107,10 @@ class Method:
         network: that it scores the outputs of: in ``experiment.NETWORKS``, ``ensemble``, or
             ``preset`` for one that is trained as the preset says, ``given`` for a user's own.
         fits_on: the data for its fit: training images, ID images for calibration, OOD images.
-        forward_mode: how the network sees the images: as they are, perturbed as in ODIN or i-ODIN,
-            moved as in AdaSCALE, with their horizontal flips, averaged (flip averaging), or with
-            its last map pooled as in DAVIS; or a detector, which prepares a given network for
-            itself.
+        forward_mode: how the network sees the images: as they are, with their horizontal flips,
+            averaged (flip averaging), in four rotations, whose prediction is its uncertainty, or
+            with its last map pooled as in DAVIS; or a detector that prepares the network for
+            itself, such as ODIN.
         require: raises an ``ExtraMissing`` if its fit needs a library that is not here.
     """
 
@@ -151,7 +157,8 @@ def check_calibration(methods: Iterable[Method], protocol: Protocol) -> None:
 
 def can_be_in_a_gate(method: Method) -> bool:
     """Whether it can score the network that a preset trains, in a gate."""
-    return method.network in _GATE_NETWORKS and method.forward_mode in _GATE_MODES
+    mode = method.forward_mode
+    return method.network in _GATE_NETWORKS and (isinstance(mode, Detector) or mode in _GATE_MODES)
 
 
 def goen_m_for(network: Backbone, rows: int = ROWS) -> GoenM:
@@ -193,7 +200,7 @@ def fit_detector(detector: str | Detector, data: FitData) -> Detector:
     if "train" in data.sets:
         held_out = data["calibration"].outputs if "calibration" in data.sets else None
         return made.fit(*data["train"], held_out=held_out, ood=data.ood)
-    return made.fit(*data["calibration"]) if data.sets else made
+    return made.fit(*data["calibration"]) if "calibration" in data.sets else made
 
 
 def _method(
@@ -208,17 +215,20 @@ def _method(
 ) -> Method:
     """A method with the detector of this name, or of its own key."""
     name = detector or key
-    require = make_detector(name).require_library
+    made = make_detector(name)
+    mode = made if made.needs_gradient else forward_mode
     fit = partial(fit_detector, name)
-    return Method(key, title, fit, section, network, fits_on, forward_mode, require)
+    return Method(key, title, fit, section, network, fits_on, mode, made.require_library)
 
 
 # A network that provides its own uncertainty estimate.
 _uncertainty = partial(_method, section="predictive", fits_on=(), detector="uncertainty")
+# A network whose training makes max softmax a better score.
+_training = partial(_method, section="training", fits_on=(), detector="max_softmax")
+_rotations = partial(_uncertainty, section="training", forward_mode="rotated")
 _davis = partial(_method, section="newer", fits_on=(), detector="energy")
-_adascale = partial(
-    _method, section="newer", fits_on=("train", "calibration"), forward_mode="moved"
-)
+_adascale = partial(_method, section="newer", fits_on=("train", "calibration"))
+_WITH_OOD: tuple[Role, ...] = ("train", "calibration", "ood")
 _goen_m = partial(_method, section="goen", detector="goen_m", fits_on=("train", "calibration"))
 
 _ALL = (
@@ -230,7 +240,7 @@ _ALL = (
     _uncertainty("epinet", "EpiNet", network="epinet"),
     _uncertainty("mixture_of_experts", "Mixture of experts", network="experts"),
     _method("energy", "Energy", "post-hoc", fits_on=()),
-    _method("odin", "ODIN", "post-hoc", fits_on=(), forward_mode="perturbed"),
+    _method("odin", "ODIN", "post-hoc", fits_on=()),
     _method("mahalanobis", "Mahalanobis", "post-hoc"),
     _method("knn", "KNN", "post-hoc"),
     _method("max_logit", "Max logit", "newer", fits_on=()),
@@ -243,7 +253,7 @@ _ALL = (
     _method("entropy", "Entropy", "newer", fits_on=()),
     _method("kl_matching", "KL matching", "newer", fits_on=("calibration",)),
     _method("gradnorm", "GradNorm", "newer"),
-    _method("i_odin", "i-ODIN", "newer", fits_on=(), forward_mode="one_value_perturbed"),
+    _method("i_odin", "i-ODIN", "newer", fits_on=()),
     _adascale("adascale", "AdaSCALE-A"),
     _adascale("adascale_l", "AdaSCALE-L"),
     _method("ash_p", "ASH-P", "newer"),
@@ -267,15 +277,26 @@ _ALL = (
     _method("relative_mahalanobis_pp", "Relative Mahalanobis++", "newer"),
     _davis("davis", "DAVIS, maximum", forward_mode="last_map_max"),
     _davis("davis_std", "DAVIS, mean + standard deviation", forward_mode="last_map_mean_std"),
+    _training("logit_norm", "LogitNorm", network="logit_norm"),
+    _training("t2fnorm", "T2FNorm", network="t2fnorm"),
+    _training("pixmix", "PixMix", network="pixmix"),
+    _rotations("rotation_prediction", "Rotation prediction", network="rotations"),
+    _rotations(
+        "rotation_prediction_pixmix",
+        "Rotation prediction with PixMix",
+        network="rotations_pixmix",
+    ),
+    _training("outlier_exposure", "Outlier exposure", network="outliers", fits_on=("ood",)),
     _method("masf", "MaSF", "newer", "goen"),
     _method("mm_pp", "MM++", "newer", "goen"),
     _method("knn_multi_scale", "KNN, multi-scale", "newer", "goen", detector="knn"),
     _method("class_mixture", "Class mixtures", "newer", "goen"),
     _method("flow", "Normalising flow", "newer", "goen"),
     _method("goen_distance", "GOEN, distance only", "goen", "goen", detector="goen"),
-    _method("goen", "GOEN", "goen", "goen", ("train", "calibration", "ood")),
+    _method("goen", "GOEN", "goen", "goen", _WITH_OOD),
     _goen_m("goen_m_plain", "goen-m, ordinary network"),
     _goen_m("goen_m", "goen-m", network="goen"),
+    _method("goen_m_last", "goen-m, last layer", "goen", "goen", fits_on=("train", "calibration")),
     _goen_m(
         "goen_m_flip_averaged",
         "goen-m, flip-averaged",
@@ -286,12 +307,23 @@ _ALL = (
         "goen_m_ood",
         "goen-m, fitted with OOD",
         network="goen",
-        fits_on=("train", "calibration", "ood"),
+        fits_on=_WITH_OOD,
     ),
 )
 
-METHODS: Mapping[str, Method] = {method.key: method for method in _ALL}
+_TUNED = tuple(
+    _method(method.key + TUNED, f"{method.title}, tuned on OOD", "tuned", fits_on=_WITH_OOD)
+    for method in _ALL
+    if method.key in SEARCHED
+)
+METHODS: Mapping[str, Method] = {method.key: method for method in (*_ALL, *_TUNED)}
 """Every method, in the order of the table."""
+
+
+def with_tuned(names: Iterable[str]) -> list[str]:
+    """These methods, and after them those whose parameters OOD images can choose, so chosen."""
+    chosen = list(names)
+    return [*chosen, *(name + TUNED for name in chosen if name in SEARCHED)]
 
 
 def labels_of(array: object) -> Tensor:

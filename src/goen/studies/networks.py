@@ -8,6 +8,7 @@ from logging import getLogger
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
+import numpy as np
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
@@ -57,7 +58,7 @@ class Trained:
         network: itself.
         key: of the stage that trained it: its identity.
         epochs: one record per epoch.
-        trained_on: the training images, and those used for early stopping.
+        trained_on: the training images, and those used for early stopping or as outliers.
     """
 
     network: Backbone
@@ -73,6 +74,7 @@ def train(
     validation: ImageSet,
     stages: Stages,
     device: torch.device,
+    outliers: Sequence[ImageSet] = (),
 ) -> Trained:
     """The trained network of this configuration; training is skipped if a study has done it."""
 
@@ -82,6 +84,7 @@ def train(
             training,
             images,
             validation,
+            outliers=_joined(outliers) if outliers else None,
             checkpoint=work / "checkpoint.safetensors",
             device=device,
             on_epoch=_note_epoch,
@@ -89,6 +92,8 @@ def train(
         _write_network(result, trained.state_dict(), [asdict(row) for row in rows])
 
     inputs = _inputs(network, training, images, validation, device)
+    if outliers:
+        inputs = {**inputs, "outliers": [part.fingerprint for part in outliers]}
     folder = stages.run("backbone", inputs, make)
     with seeded(0):  # the weights that it begins with are drawn
         model = new_network(network)
@@ -98,7 +103,15 @@ def train(
         model.load_state_dict(weights)
         epochs = json_rows(folder / "training.jsonl", lambda row: row.content)
     stopped_on = () if training.patience is None else (validation,)
-    return Trained(model.to(device).eval(), folder.name, epochs, (images, *stopped_on))
+    used = (images, *stopped_on, *outliers)
+    return Trained(model.to(device).eval(), folder.name, epochs, used)
+
+
+def _joined(parts: Sequence[ImageSet]) -> ImageSet:
+    """The images of all sets as one, without their labels."""
+    pixels = np.concatenate([part.read() for part in parts])
+    labels = np.zeros(len(pixels), np.int64)
+    return ImageSet("+".join(part.name for part in parts), pixels, labels, ("outlier",))
 
 
 def adopt(

@@ -13,7 +13,8 @@ from torch import nn
 
 from goen.data.protocol import Protocol
 from goen.detectors import DETECTORS, Detector
-from goen.errors import ExtraMissing
+from goen.detectors.tuned import SEARCHED, TUNED
+from goen.errors import ExtraMissing, describe_left_out
 from goen.extraction import BATCH_SIZE
 from goen.features.loaded_model import LoadedModel
 from goen.io.results import Result
@@ -37,9 +38,11 @@ if TYPE_CHECKING:
 _log = getLogger(__name__)
 _NUMBERS = ("fpr95_ood_positive", "fpr95_id_positive")
 _CAUTION = (
-    "Mean AUROC over the OOD sets; ≈: within chance of the best (paired test over images, Holm's "
-    "correction, 5 %). FPR95: the share of OOD images passed where 95 % of ID images are, mean."
+    "Mean AUROC over the OOD sets{but}; ≈: within chance of the best (paired test over images, "
+    "Holm's correction, 5 %). FPR95: the share of OOD images passed where 95 % of ID images are, "
+    "mean."
 )
+_LEFT_OUT = " but {kinds} (†: other images of this kind fitted the detector)"
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,13 +72,18 @@ class BenchTable:
         return {r.dataset: r.group for r in self.results if r.group != "id"}
 
     @property
+    def _over(self) -> list[str]:
+        """The OOD sets that means are over: all but those of a kind that fitted a detector."""
+        return [*self.sets] if self.ranking is None else [*self.ranking.sets]
+
+    @property
     def best(self) -> str:
         """The key of the best detector, such as a name for ``Gate.fit(detector=...)``."""
         return "" if self.ranking is None else self.ranking.best
 
     def auroc(self, method: str, sets: Sequence[str] = ()) -> float:
         """The mean AUROC of a detector over these OOD sets; over those of the ranking if none."""
-        over = sets or (self.sets if self.ranking is None else self.ranking.sets)
+        over = sets or self._over
         return fmean(self._by_key[method, name, "auroc"].value for name in over)
 
     @property
@@ -91,8 +99,8 @@ class BenchTable:
         if self.ranking is None or key in self.ranking.means:
             row["mean_auroc"] = self.auroc(key, [] if self.ranking else measured)
         for group in ("near", "far"):
-            members = [name for name in measured if self.sets[name] == group]
-            if members and len(members) < len(measured):
+            members = [n for n in measured if self.sets[n] == group and n in self._over]
+            if members and len(members) < len(self._over):
                 row[f"{group}_auroc"] = self.auroc(key, members)
         for name in measured:
             found = self._by_key[key, name, "auroc"]
@@ -144,11 +152,15 @@ class BenchTable:
                 mean = f"{'≈' if row['method'] in chance else ''}{row['mean_auroc']:.4f}"
             numbers = [row.get(f"{group}_auroc") for group in groups]
             numbers += [row.get(f"{name}/auroc") for name in self.sets]
-            rates = [row[f"{n}/{_NUMBERS[1]}"] for n in self.sets if f"{n}/{_NUMBERS[1]}" in row]
+            rates = [row[f"{n}/{_NUMBERS[1]}"] for n in self._over if f"{n}/{_NUMBERS[1]}" in row]
             cells = ["n/a" if value is None else f"{value:.4f}" for value in numbers]
+            for place, name in enumerate(self.sets, len(groups)):
+                found = self._by_key.get((str(row["method"]), name, "auroc"))
+                if found is not None and found.seen_in_calibration:
+                    cells[place] += "†"
             cost = f"{row['score_ms_per_image']:.3f}"
-            rate = fmean(float(value) for value in rates)
-            lines.append([str(row["title"]), mean, *cells, f"{rate:.3f}", cost])
+            rate = f"{fmean(float(value) for value in rates):.3f}" if rates else "n/a"
+            lines.append([str(row["title"]), mean, *cells, rate, cost])
         return columns, lines
 
     def __str__(self) -> str:
@@ -161,14 +173,19 @@ class BenchTable:
             ).rstrip()
             for line in (columns, *lines)
         ]
-        left_out = [f"Left out: {name}. {why}" for name, why in self.skipped.items()]
-        return "\n".join([*text, "", _CAUTION, *left_out, own_networks(), self.verdict])
+        missing = describe_left_out(self.skipped)
+        return "\n".join([*text, "", self._caution, *missing, own_networks(), self.verdict])
 
     __repr__ = __str__
 
+    @property
+    def _caution(self) -> str:
+        kinds = ", ".join(name for name in self.sets if name not in self._over)
+        return _CAUTION.format(but=_LEFT_OUT.format(kinds=kinds) if kinds else "")
+
     def _repr_html_(self) -> str:
         columns, lines = self._cells()
-        note = f"{_CAUTION} {self.verdict}"
+        note = f"{self._caution} {self.verdict}"
         return html_table("Detectors", columns, lines, note=note, right=columns[1:])
 
 
@@ -179,6 +196,7 @@ def compare_given(
     out: Path,
     stages: Stages | None = None,
     *,
+    tune: bool = False,
     command: str = "goen fit",
     batch_size: int = BATCH_SIZE,
 ) -> Compared:
@@ -190,15 +208,17 @@ def compare_given(
         detectors: names or detectors; all if none is given.
         out: the folder of the study.
         stages: finished work, shared between studies; ``stages/`` beside out if not given.
+        tune: see ``bench``.
         command: that fits a gate for this model, without its detector.
         batch_size: images per forward pass.
     """
-    methods, skipped = detector_methods(network.network, detectors)
-    named = [method.key for method in methods] if detectors else []
+    methods, skipped = detector_methods(network.network, detectors, tune=tune)
+    named = [m.key for m in methods if detectors or m.section == "tuned"]
     store = stages or Stages.beside(out)
     if not any(m.uses_ood for m in methods if m.key in named):
         protocol = replace(protocol, calibration_ood={})  # no set is of a kind that calibrates
-    _log.info(own_networks())
+    if not detectors:
+        _log.info(own_networks())
     with alone_in(out):
         experiment = GivenExperiment(network, protocol, store, batch_size)
         methods = [m for m in methods if m.key in named or experiment.is_default(m)]
@@ -210,8 +230,12 @@ def fit_command(command: str) -> Callable[[str], str]:
     """Of a detector's key, the command that makes a gate of it; what has no name has none."""
 
     def of(key: str) -> str:
-        name = key.removesuffix(WITH_OOD) if key not in DETECTORS else key
-        return f"{command} --detector {name}" if name in DETECTORS else ""
+        if key in DETECTORS:
+            return f"{command} --detector {key}"
+        name = key.removesuffix(WITH_OOD)
+        tuned = name.removesuffix(TUNED) in SEARCHED
+        known = name in DETECTORS or tuned
+        return f"{command} --detector {name} --ood OTHER_OOD" if known else ""
 
     return of
 
@@ -222,6 +246,7 @@ def bench(
     detectors: Sequence[str | Detector] = (),
     *,
     out: Path | str | None = None,
+    tune: bool = False,
     batch_size: int = BATCH_SIZE,
     **settings: Unpack[ModelSettings],
 ) -> BenchTable:
@@ -240,6 +265,8 @@ def bench(
             no network of their own; one that cannot be fitted is then left out with the reason.
         out: a folder for results, scores and, with ``goen report``, a page; another call with it
             adds its detectors to those that are there. None is needed.
+        tune: compare detectors with parameters, such as ``knn``, also with those that the
+            protocol's ``calibration_ood`` choose, in rows of their own (``knn_tuned``).
         batch_size: images per forward pass.
         settings: ``layers``, ``logits``, ``preprocess``, ``tokens`` and ``layout``, as for
             ``goen.extract``.
@@ -254,10 +281,11 @@ def bench(
                 protocol,
                 detectors,
                 out=Path(folder) / "bench",
+                tune=tune,
                 batch_size=batch_size,
                 **settings,
             )
     network = open_network(model, protocol, settings)
-    found = compare_given(network, protocol, detectors, Path(out), batch_size=batch_size)
+    found = compare_given(network, protocol, detectors, Path(out), tune=tune, batch_size=batch_size)
     titles = {key: title for key, (title, _) in found.titles.items()}
     return BenchTable(found.results, found.ranking, titles, found.skipped)

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from goen.data.feature_set import FeatureSet
-from goen.data.imageset import ImageSet
-from goen.data.inputs import image_hashes
+from goen.data.imageset import ImageSet, named_files
+from goen.data.inputs import hash_of_each
 from goen.data.protocol import OodSet
 from goen.errors import LeakError, UsageError
 from goen.extraction import BATCH_SIZE, stream
@@ -130,17 +130,18 @@ def require_others(gate: Gate, images: Evaluated) -> frozenset[str]:
     """
     if not gate.image_hashes:
         _log.warning("The gate keeps no hashes of its images: whether these are others is unknown.")
-    found: dict[str, tuple[str, int]] = {}
+    found: dict[str, tuple[str, NDArray[Any]]] = {}
     for name, part in images.sets.items():
-        hashes = image_hashes(part.digests)
-        shared = {role: len(np.intersect1d(hashes, own)) for role, own in gate.image_hashes.items()}
-        found.update((name, (role, count)) for role, count in shared.items() if count)
-    for name, (role, count) in found.items():
+        hashes = hash_of_each(part.digests)
+        shared = {role: np.isin(hashes, own) for role, own in gate.image_hashes.items()}
+        found.update((name, (role, copied)) for role, copied in shared.items() if copied.any())
+    for name, (role, copied) in found.items():
         if not images.reuse:
+            part = images.sets[name]
             raise LeakError(
-                f"{images.sets[name].name} shares {count} of its {len(images.sets[name])} images "
-                f"with the gate's {role} images. Evaluate on other images, or ask for these "
-                "(--reuse): the rows then say so."
+                f"{part.name} shares {copied.sum()} of its {len(part)} images with the gate's "
+                f"{role} images{named_files(part, np.flatnonzero(copied))}. Evaluate on other "
+                "images, or ask for these (--reuse): the rows then say so."
             )
     return frozenset(found)
 
@@ -205,7 +206,9 @@ def _conclusion(gate: Gate, results: list[Result]) -> str:
     """The false alarms against the promise, in a sentence."""
     found = {r.metric: r for r in results if (r.method, r.dataset) == (GATE, TEST)}
     alarms, tested = found["false_alarm_rate"], found.get("p_false_alarms")
-    sentence = (
+    accuracy = next((r.value for r in results if r.metric == "accuracy"), None)
+    sentence = "" if accuracy is None else f"accuracy on the ID images: {accuracy:.1%}; "
+    sentence += (
         f"false alarms: {alarms.value:.1%} of the ID images "
         f"({alarms.low:.1%} to {alarms.high:.1%}), "
         f"promised: at most {gate.false_alarm_rate:.3g} on average"
@@ -227,7 +230,7 @@ def _summary(gate: Gate, images: Evaluated) -> JsonObject:
         "evaluate",
         {"reuse": images.reuse, "false_alarm_rate": gate.false_alarm_rate},
         images.name,
-        {detector.name: (str(detector), "")},
+        {detector.name: (detector.name, "")},
         threshold=None if gate.per_class else gate.threshold,
         metadata={"splits": {n: s.to_json() for n, s in images.sets.items()}},
         gate={

@@ -6,28 +6,26 @@ from functools import cached_property
 from logging import getLogger
 from pathlib import Path
 
+import numpy as np
 from safetensors.torch import save_file
-from torch import nn
 
 from goen.data.input_spec import ImageInputs
-from goen.data.protocol import Protocol
-from goen.detectors import Perturbed
+from goen.data.protocol import PROTOCOLS, Protocol
 from goen.detectors.calibration_head import HeadConfig
-from goen.detectors.odin import PERTURBED
 from goen.errors import UsageError
+from goen.features.package_networks import is_installed
 from goen.gate.storage.network import Supplied, build_network, network_manifest, network_tensors
 from goen.io.artifacts import reading_stage
 from goen.io.json_files import json_object
 from goen.io.manifest import JsonObject, Manifest
 from goen.io.stages import Stages
 from goen.io.tensors import read_tensors
-from goen.models.flip_averaging import FlipAveraged
 from goen.models.placement import find_device
 from goen.studies.adapting import adapt_head
 from goen.studies.base import BaseExperiment, Forward
 from goen.studies.experiment import AS_PRESET
 from goen.studies.given import GivenNetwork
-from goen.studies.methods import ForwardMode, Method, Network
+from goen.studies.methods import Method, Network
 from goen.training.fine_tuning import FineTuning, fine_tune
 from goen.training.probe import BACKBONE, BATCH_SIZE, fit_probe
 
@@ -36,6 +34,12 @@ _log = getLogger(__name__)
 _REVISION = 1
 PROBE, FINE_TUNED = "linear probe", "fine-tuned"
 """The budgets, as results name them."""
+
+
+def can_be_pretrained(protocol: Protocol) -> bool:
+    """Whether a pretrained network can classify these images: in colour, of one's own."""
+    colour = protocol.train.image_shape[0] == 3 and protocol.train.pixels.dtype == np.uint8
+    return colour and protocol.name not in PROTOCOLS and is_installed(BACKBONE)
 
 
 class PretrainedExperiment(BaseExperiment[GivenNetwork]):
@@ -132,16 +136,5 @@ class PretrainedExperiment(BaseExperiment[GivenNetwork]):
         used = (self.protocol.train, self.protocol.calibration_id)
         return GivenNetwork(network, folder.name, tuple(outputs.features), outputs.classifier, used)
 
-    def _forward(
-        self, member: GivenNetwork, network: Network, forward_mode: ForwardMode
-    ) -> Forward:
-        module: nn.Module = member.network
-        if forward_mode == "flip_averaged":
-            return Forward(FlipAveraged(module), f"{member.key} {forward_mode}", member.features)
-        if forward_mode == "perturbed":
-            perturbed = Perturbed(module)
-            key = f"{member.key} perturbed {perturbed.epsilon} {perturbed.temperature}"
-            return Forward(perturbed, key, (PERTURBED,))
-        if forward_mode != "plain":
-            raise UsageError(f"{forward_mode} is for networks that goen trains: --from-scratch.")
-        return Forward(module, member.key, member.features, member.classifier)
+    def _plain(self, member: GivenNetwork, network: Network) -> Forward:
+        return Forward(member.network, member.key, member.features, member.classifier)

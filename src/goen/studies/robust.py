@@ -24,12 +24,10 @@ from goen.io.stages import Stages, alone_in, summarised
 from goen.outputs import Outputs
 from goen.studies.base import BaseExperiment
 from goen.studies.evaluate import gate_arrays, id_rows, summary_of
-from goen.studies.experiment import Experiment
+from goen.studies.experiment import TrainingOptions
 from goen.studies.given import GivenExperiment, GivenNetwork, detector_methods, identity
 from goen.studies.methods import METHODS, Method, check_calibration
 from goen.studies.own_gate import Evaluated, gate_origin, require_others
-from goen.studies.presets import Budget
-from goen.training.precision import PrecisionChoice
 
 _log = getLogger(__name__)
 
@@ -37,7 +35,7 @@ CLEAN = "clean"
 
 
 @dataclass(frozen=True)
-class RobustConfig:
+class RobustConfig(TrainingOptions):
     """What goen robust does.
 
     Attributes:
@@ -46,17 +44,6 @@ class RobustConfig:
         severities: from 1 to 5.
         images: number of test images; all if 0.
         false_alarm_rate: the share of clean ID images that may be flagged.
-        preset: network and training settings: digits (width 8, half a minute), cpu (width 16, 36
-            epochs), short (the same, 12 epochs), fast (a network for short trainings, 16 epochs),
-            fast-bf16 (the same in bfloat16, 20 epochs), wide-bf16 (short at width 64 in bfloat16)
-            or paper (width 64, 40 epochs, for a GPU); auto takes digits for the digits and cpu for
-            CIFAR-10.
-        budget: full gives every network the same whole schedule; paper stops early.
-        seed: of all trainings.
-        device: where networks train and run: cpu, cuda (cuda:1 is the second GPU), or auto: CUDA if
-            it is available.
-        precision: of trainings: float32, bfloat16, or auto: bfloat16 on a GPU that has instructions
-            for it, float32 on other GPUs, and the preset's on a CPU.
         cifar10c: a folder with the official CIFAR-10-C files, to use instead of goen's corruptions.
     """
 
@@ -72,11 +59,6 @@ class RobustConfig:
     severities: tuple[int, ...] = SEVERITIES
     images: int = 0
     false_alarm_rate: float = 0.05
-    preset: str = "auto"
-    budget: Budget = "full"
-    seed: int = 42
-    device: str = "auto"
-    precision: PrecisionChoice = "auto"
     cifar10c: Path | None = None
 
 
@@ -104,16 +86,7 @@ def robust(
     check_calibration(methods, protocol)
     with alone_in(out):
         store = stages or Stages.beside(out)
-        experiment = Experiment(
-            config.preset,
-            config.budget,
-            config.seed,
-            protocol,
-            store,
-            config.device,
-            config.precision,
-        )
-        return _measured(config, experiment, methods, out)
+        return _measured(config, config.experiment(protocol, store), methods, out)
 
 
 def robust_given(

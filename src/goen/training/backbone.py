@@ -23,6 +23,7 @@ from goen.models.seeding import seeded
 from goen.progress import bar
 from goen.training.batches import TrainingBatch, batches, relative_cost, steps_per_epoch
 from goen.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from goen.training.checks import check_outliers, check_possible, check_sets
 from goen.training.config import TrainingConfig, learning_rate
 from goen.training.distributed import (
     broadcast,
@@ -33,7 +34,7 @@ from goen.training.distributed import (
     synchronise_norms,
 )
 from goen.training.forecast import Forecast
-from goen.training.losses import TrainingLoss, logit_norm_loss
+from goen.training.losses import TrainingLoss, logit_norm_loss, normalised
 from goen.training.precision import check_bfloat16
 
 # The paper's: epochs without a better validation loss after which a training stops early.
@@ -69,6 +70,7 @@ def train_backbone(
     train: ImageSet,
     validation: ImageSet,
     *,
+    outliers: ImageSet | None = None,
     checkpoint: Path | None = None,
     device: torch.device | str = "cpu",
     on_epoch: Callable[[EpochRow], None] | None = None,
@@ -85,18 +87,21 @@ def train_backbone(
         train: labelled images.
         validation: measured after every epoch; with ``config.patience`` it also decides when to
             stop.
+        outliers: images that belong to no class, for ``config.outlier_loss``; their labels are not
+            read.
         checkpoint: a file to write after every epoch, and to go on from if it is there. One of
             other settings, training or validation images is an error.
         device: where to train.
         on_epoch: called after every epoch.
     """
-    _check_sets(train, validation)
+    check_sets(train, validation)
+    check_outliers(config, train, outliers)
     device = torch.device(device)
     if config.precision == "bfloat16":
         check_bfloat16(device)
     state = _begin(network_config, config, train, device)
     if checkpoint is not None:
-        images = [train.fingerprint, validation.fingerprint]
+        images = [s.fingerprint for s in (train, validation, outliers) if s is not None]
         settings = [network_config.to_json(), config.to_json(), *images]
         state.settings = json.dumps(settings, sort_keys=True)
         load_checkpoint(checkpoint, state)
@@ -106,7 +111,7 @@ def train_backbone(
             broadcast(True)
             started = time.perf_counter()
             found: dict[str, Any] = {
-                **_train_epoch(state, train, show),
+                **_train_epoch(state, train, show, outliers),
                 **_measure(state, validation),
             }
             row = EpochRow(epoch=state.epoch, seconds=time.perf_counter() - started, **found)
@@ -182,7 +187,10 @@ def _finished(state: Checkpoint) -> Backbone:
 
 
 def _train_epoch(
-    state: Checkpoint, train: ImageSet, show: Callable[[str], None]
+    state: Checkpoint,
+    train: ImageSet,
+    show: Callable[[str], None],
+    outliers: ImageSet | None = None,
 ) -> dict[str, float]:
     """Every step of one epoch; its mean loss, its accuracy and the last learning rate."""
     config = state.config
@@ -195,7 +203,8 @@ def _train_epoch(
     seed = config.seed * 1_000_003 + 500_009 + state.epoch + current_rank() * 10**16
     with seeded(seed, state.network.mean.device):
         loss_of = parallel(state.loss)
-        for batch in batches(train, config, state.epoch, current_rank(), num_processes()):
+        share = (current_rank(), num_processes())
+        for batch in batches(train, config, state.epoch, *share, outliers):
             done = (state.epoch + batch.done) / config.epochs
             loss, right = _step(state, loss_of, batch, done)
             step += 1
@@ -242,7 +251,7 @@ def _look_ahead(state: Checkpoint, progress: float) -> None:
 def _begin(
     network_config: NetworkConfig, config: TrainingConfig, train: ImageSet, device: torch.device
 ) -> Checkpoint:
-    _check_possible(network_config, config, train)
+    check_possible(network_config, config, train)
     with seeded(config.seed, device):
         network = new_network(network_config)
         loss = TrainingLoss(network, config, device)
@@ -267,51 +276,6 @@ def _begin(
     return Checkpoint(loss, optimiser)
 
 
-def _check_sets(train: ImageSet, validation: ImageSet) -> None:
-    if len(train) < 2:
-        raise UsageError(f"{train.name} has {len(train)} images; training needs at least two.")
-    if not len(validation):
-        raise UsageError(
-            f"{validation.name} has no images, and every epoch is measured on the validation "
-            "images. Give at least one."
-        )
-    if train.classes != validation.classes:
-        raise UsageError(
-            f"The classes of {train.name} are {', '.join(train.classes):.80}, those of "
-            f"{validation.name} {', '.join(validation.classes):.80}. Both need the same classes in "
-            "the same order: a label is a position in them."
-        )
-
-
-def _check_possible(network_config: NetworkConfig, config: TrainingConfig, train: ImageSet) -> None:
-    num_classes = len(train.classes)
-    if num_classes != network_config.num_classes:
-        raise UsageError(
-            f"The network has {network_config.num_classes} classes, the images have {num_classes}."
-        )
-    smallest, processes = min(config.batch_size, len(train)), num_processes()
-    if smallest < 2 * processes:
-        raise UsageError(
-            f"{processes} processes cannot share batches of {smallest} images: each needs two."
-        )
-    if config.logit_norm and network_config.classifier != "linear":
-        raise UsageError(
-            "Logit normalisation is a loss of the linear classifier; "
-            f"{network_config.classifier} has a loss of its own. Set logit_norm to 0."
-        )
-    channels, height, width = train.image_shape
-    if channels != network_config.channels:
-        raise UsageError(
-            f"The network takes images of {network_config.channels} channels, {train.name} has "
-            f"{channels}: give its mean and std a number for each."
-        )
-    if config.rotation_loss and height != width:
-        raise UsageError(
-            f"Images can be rotated where they are square; {train.name} has {height}×{width}. Set "
-            "rotation_loss to 0."
-        )
-
-
 def _parameter_groups(loss: TrainingLoss) -> list[dict[str, object]]:
     """What is trained: with the learning rate, or with a multiple of it."""
     network, config = loss.network, loss.config
@@ -331,23 +295,26 @@ def _parameter_groups(loss: TrainingLoss) -> list[dict[str, object]]:
     if loss.centres is not None:
         # The paper gives the centres no learning rate: they move with the network's, without decay.
         groups.append({"params": [loss.centres], "weight_decay": 0.0, "multiple": 1.0})
-    if loss.rotations is not None:
-        groups.append({"params": list(loss.rotations.parameters()), "multiple": 1.0})
     return groups
 
 
 def _measure(state: Checkpoint, validation: ImageSet) -> dict[str, float | None]:
     """Loss, accuracy, and the shape of z, from one pass over the validation images."""
-    network, temperature = state.network, state.config.logit_norm
+    network, config = state.network, state.config
     loss, hits, start = 0.0, 0, 0
     statistics = ClassStatistics(network.config.num_classes, network.z_width)
     for outputs in stream(network, validation):
         labels = torch.from_numpy(validation.labels[start : start + len(outputs)])
         logits = outputs.logits
-        if temperature:
-            # The cross-entropy of logits depends on their length, which this training leaves free.
-            mean = logit_norm_loss(logits, labels, temperature=temperature)
+        # The cross-entropy of logits depends on their length, which two trainings leave free.
+        if config.logit_norm:
+            mean = logit_norm_loss(logits, labels, temperature=config.logit_norm)
             loss += mean.item() * len(outputs)
+        elif config.feature_norm:
+            with torch.no_grad():
+                read = normalised(outputs.features["z"].to(network.mean.device), network)
+                logits = network.classifier(read).cpu()
+            loss += cross_entropy(logits, labels, reduction="sum").item()
         else:
             loss += cross_entropy(logits, labels, reduction="sum").item()
         hits += int((logits.argmax(1) == labels).sum())

@@ -10,10 +10,11 @@ from torch.nn.functional import interpolate
 
 from goen.data.imageset import ImageSet
 from goen.data.transforms.augment import cut_out, random_crop_flip
-from goen.data.transforms.fractals import fractals, mixed
+from goen.data.transforms.fractals import fractals
+from goen.data.transforms.pixmix import pix_mix
+from goen.models.backbone import TURNS
 from goen.training.config import TrainingConfig
 
-TURNS = 4
 _FRACTALS = 2000
 _drawn_once = lru_cache(maxsize=1)(fractals)
 
@@ -21,8 +22,9 @@ _drawn_once = lru_cache(maxsize=1)(fractals)
 class TrainingBatch(NamedTuple):
     """Augmented images ``(B, 3, H, W)``, the labels ``(N,)`` of the first N, and more.
 
-    The other images are copies that are rotated for the rotation loss; ``turns`` ``(B,)`` counts
-    the right angles. ``done`` is the share of the epoch that is done before this batch.
+    Next come copies that are rotated for the rotation loss; ``turns`` ``(M,)`` counts the right
+    angles of the first M. The images after those are outliers. ``done`` is the share of the epoch
+    that is done before this batch.
     """
 
     images: Tensor
@@ -36,7 +38,12 @@ def steps_per_epoch(train: ImageSet, config: TrainingConfig) -> int:
 
 
 def batches(
-    train: ImageSet, config: TrainingConfig, epoch: int, rank: int = 0, processes: int = 1
+    train: ImageSet,
+    config: TrainingConfig,
+    epoch: int,
+    rank: int = 0,
+    processes: int = 1,
+    outliers: ImageSet | None = None,
 ) -> Iterator[TrainingBatch]:
     """The batches of one epoch; of several processes the share of one.
 
@@ -50,7 +57,7 @@ def batches(
         generator.manual_seed(config.seed * 1_000_003 + epoch + rank * 10**16)
     side = _side(config, epoch)
     patterns = None
-    if config.fractals:
+    if config.pixmix:
         height, width = train.image_shape[-2:]
         patterns = _drawn_once(_FRACTALS, max(height, width), config.seed)[:, :, :height, :width]
     for number, start in enumerate(starts):
@@ -67,27 +74,47 @@ def batches(
         if config.cutout:
             images = cut_out(images, generator, config.cutout)
         if patterns is not None:
-            images = mixed(images, patterns, config.fractals, generator)
-        if side is not None and images.shape[2:] != (side, side):
-            white = torch.iinfo(images.dtype).max
-            smaller = interpolate(
-                images.float(), size=(side, side), mode="bilinear", antialias=True
-            )
-            images = smaller / white
+            images = pix_mix(images, patterns, generator, share=config.pixmix)
+        images = _resized(images, side)
         turns = torch.zeros(len(rows), dtype=torch.int64)
         if config.rotation_loss:
             images, turns = _with_rotated(images, config.rotated, generator)
+        if outliers is not None:
+            drawn = torch.randint(len(outliers), (len(rows),), generator=generator).numpy()
+            others = random_crop_flip(
+                torch.from_numpy(outliers.read(drawn)),
+                generator,
+                padding=config.padding,
+                border=config.border,
+                flip=torch.zeros(len(rows), dtype=torch.bool) if config.flip == "never" else None,
+            )
+            images = torch.cat([images, _resized(others, side)])
         labels = torch.from_numpy(train.labels[rows])
         yield TrainingBatch(images, labels, turns, number / len(starts))
+
+
+def _resized(images: Tensor, side: int | None) -> Tensor:
+    """The images with sides of so many pixels, then floats in [0, 1]; or as they are."""
+    if side is None or images.shape[2:] == (side, side):
+        return images
+    white = torch.iinfo(images.dtype).max
+    return interpolate(images.float(), size=(side, side), mode="bilinear", antialias=True) / white
 
 
 def _with_rotated(
     images: Tensor, share: float, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """The images and rotated copies of the first of them; the right angles of each."""
+    """The images and rotated copies of the first of them; the right angles of each.
+
+    More copies than images begin again with the first: with a share of three every image comes in
+    all four rotations, else the rotations are random.
+    """
     count = max(1, round(share * len(images)))
-    turns = torch.randint(1, TURNS, (count,), generator=generator)
-    copies = images[:count].clone()
+    copies = images[torch.arange(count) % len(images)]
+    if share == TURNS - 1:
+        turns = 1 + torch.arange(count) // len(images)
+    else:
+        turns = torch.randint(1, TURNS, (count,), generator=generator)
     for turn in range(1, TURNS):
         copies[turns == turn] = copies[turns == turn].rot90(turn, (2, 3))
     none = torch.zeros(len(images), dtype=torch.int64)

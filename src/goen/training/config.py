@@ -48,11 +48,20 @@ class TrainingConfig:
         logit_norm: temperature of logit normalisation: the loss reads the logits divided by it and
             by their length, Wei et al., Mitigating Neural Network Overconfidence with Logit
             Normalization (2022); 0 is none.
-        fractals: share of the images that are mixed with generated fractals.
-        rotation_loss: weight of the loss of an extra classifier, which predicts by how many right
-            angles an image was rotated, Hendrycks et al., Using Self-Supervised Learning Can
-            Improve Model Robustness and Uncertainty (2019); 0 is none.
-        rotated: images that are rotated for it and added to a batch, as a share of the batch.
+        feature_norm: whether the classifier reads features of unit length in training, and as they
+            are afterwards: T2FNorm, Regmi et al., T2FNorm: Train-time Feature Normalization for OOD
+            Detection in Image Classification (2024). The network's ``temperature`` is its τ, 0.1.
+        pixmix: share of the images that are mixed with fractals and with augmented copies of
+            themselves; 1 is PixMix, see ``goen.data.transforms.pixmix``.
+        rotation_loss: weight of the loss of the network's second classifier, which predicts by how
+            many right angles an image was rotated, Hendrycks et al., Using Self-Supervised Learning
+            Can Improve Model Robustness and Uncertainty (2019); theirs is 1, 0 is none.
+        rotated: images that are rotated for it and added to a batch, as a share of the batch; 3 is
+            the paper's: every image in all four rotations, at four times the cost.
+        outlier_loss: weight of the cross-entropy of outliers to the uniform distribution: outlier
+            exposure, Hendrycks et al., Deep Anomaly Detection with Outlier Exposure (2019), whose
+            weight is 0.5; 0 is none. ``train_backbone`` then takes the outliers, as many for each
+            batch as the batch has images.
         precision: of the feature maps; weights, the classifier and losses are float32.
             ``bfloat16`` halves the time on processors with instructions for it. A GPU without them
             refuses it; the studies choose what a device has, see ``choose_precision``.
@@ -77,9 +86,11 @@ class TrainingConfig:
     early_epochs: int = 3
     cutout: int = 0
     logit_norm: float = 0.0
-    fractals: float = 0.0
+    feature_norm: bool = False
+    pixmix: float = 0.0
     rotation_loss: float = 0.0
     rotated: float = 0.25
+    outlier_loss: float = 0.0
     precision: Precision = "float32"
 
     def to_json(self) -> dict[str, JsonValue]:
@@ -99,12 +110,16 @@ class TrainingConfig:
             check_number("patience", self.patience, whole=True, at_least=1)
         for name in ("learning_rate", "norm_bias_rate"):
             check_number(name, getattr(self, name), above=0)
-        for name in ("weight_decay", "center_loss", "logit_norm", "rotation_loss"):
+        for name in ("weight_decay", "center_loss", "logit_norm", "rotation_loss", "outlier_loss"):
             check_number(name, getattr(self, name), at_least=0)
         check_number("momentum", self.momentum, at_least=0, below=1)
-        for name in ("label_smoothing", "fractals"):
+        for name in ("label_smoothing", "pixmix"):
             check_number(name, getattr(self, name), at_least=0, at_most=1)
-        check_number("rotated", self.rotated, above=0, at_most=1)
+        check_number("rotated", self.rotated, above=0, at_most=3)
+        if self.feature_norm and self.logit_norm:
+            raise UsageError(
+                "feature_norm and logit_norm both take the length out of the logits: set one."
+            )
         check_seed(self.seed)
         for pair in self.sizes:
             if not isinstance(pair, tuple | list) or len(pair) != 2:

@@ -5,7 +5,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
 from goen.models import Backbone
-from goen.training.batches import TURNS, TrainingBatch
+from goen.models.backbone import TURNS
+from goen.training.batches import TrainingBatch
 from goen.training.config import TrainingConfig
 
 
@@ -19,7 +20,6 @@ class TrainingLoss(nn.Module):
 
     Attributes:
         centres: of the classes, for the centre loss.
-        rotations: the extra classifier of the rotation loss.
     """
 
     def __init__(self, network: Backbone, config: TrainingConfig, device: torch.device) -> None:
@@ -29,9 +29,6 @@ class TrainingLoss(nn.Module):
         if config.center_loss:
             centres = torch.randn(network.config.num_classes, network.z_width, device=device)
             self.centres = nn.Parameter(centres)
-        self.rotations: nn.Linear | None = None
-        if config.rotation_loss:
-            self.rotations = nn.Linear(network.z_width, TURNS, device=device)
 
     def forward(self, batch: TrainingBatch, progress: float) -> tuple[Tensor, Tensor]:
         config, device = self.config, self.network.mean.device
@@ -41,19 +38,28 @@ class TrainingLoss(nn.Module):
             hidden, features = self.network.encode(images)
         whole = hidden.float()
         loss, logits = self._classification_loss(whole[: len(labels)], labels, progress)
-        if self.rotations is not None:
-            predicted = self.rotations(whole)
+        upright_and_turned = len(batch.turns)
+        if config.rotation_loss and self.network.rotation is not None:
+            predicted = self.network.rotation(whole[:upright_and_turned])
             rotation = rotation_loss(predicted, batch.turns.to(device), len(labels))
             loss = loss + config.rotation_loss * rotation
+        if config.outlier_loss:
+            outliers: Tensor = self.network.classifier(self._read(whole[upright_and_turned:]))
+            loss = loss + config.outlier_loss * outlier_loss(outliers)
         if self.centres is not None:
             z = features["z"].float()[: len(labels)]
             distance = (z - self.centres[labels]).square().sum(1)
             loss = loss + config.center_loss * distance.mean()
         return loss, (logits.argmax(1) == labels).sum()
 
+    def _read(self, hidden: Tensor) -> Tensor:
+        """What the classifier reads in training, from what it reads afterwards."""
+        return normalised(hidden, self.network) if self.config.feature_norm else hidden
+
     def _classification_loss(
         self, hidden: Tensor, labels: Tensor, progress: float
     ) -> tuple[Tensor, Tensor]:
+        hidden = self._read(hidden)
         classifier, smoothing = self.network.classifier, self.config.label_smoothing
         if not self.config.logit_norm:
             return classifier.loss(hidden, labels, label_smoothing=smoothing, progress=progress)
@@ -61,6 +67,27 @@ class TrainingLoss(nn.Module):
         temperature = self.config.logit_norm
         loss = logit_norm_loss(logits, labels, temperature=temperature, label_smoothing=smoothing)
         return loss, logits
+
+
+def normalised(hidden: Tensor, network: Backbone) -> Tensor:
+    """What the classifier would read of z at unit length, ``(N, D)``; T2FNorm trains with it."""
+    return normalize(hidden) * network.classifier_scale
+
+
+def outlier_loss(logits: Tensor) -> Tensor:
+    """The mean cross-entropy of outliers' probabilities to the uniform distribution.
+
+    Source: Hendrycks, Mazeika and Dietterich, Deep Anomaly Detection with Outlier Exposure (2019).
+
+    Args:
+        logits: ``(N, C)`` of images that belong to no class.
+
+    Example:
+        >>> import torch
+        >>> round(float(outlier_loss(torch.zeros(2, 4))), 4)
+        1.3863
+    """
+    return (logits.logsumexp(1) - logits.mean(1)).mean()
 
 
 def logit_norm_loss(
@@ -95,8 +122,8 @@ def rotation_loss(logits: Tensor, turns: Tensor, upright: int) -> Tensor:
     """Cross-entropy of the right angles by which images were rotated.
 
     Source: Hendrycks et al., Using Self-Supervised Learning Can Improve Model Robustness and
-    Uncertainty (2019). Departs from it: there every image comes in all four rotations, which is
-    four times the work; here few are rotated, and they and the others count the same.
+    Uncertainty (2019). There every image comes in all four rotations, which count the same. Where
+    fewer are rotated, they and the others count the same.
 
     Args:
         logits: ``(N, 4)``.
@@ -109,4 +136,6 @@ def rotation_loss(logits: Tensor, turns: Tensor, upright: int) -> Tensor:
         1.3863
     """
     losses = cross_entropy(logits, turns, reduction="none")
+    if len(losses) == TURNS * upright:
+        return losses.mean()
     return (losses[:upright].mean() + losses[upright:].mean()) / 2

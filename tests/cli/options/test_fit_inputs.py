@@ -89,7 +89,7 @@ def test_the_labels_of_a_calibration_file_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--model", "a:b"], "Give --features, or --model and --train, not both"),
+        (["--model", "a:b"], "Give --features, or --model and its images, not both"),
         (["--classes", "cat", "dog"], "has labels that are no class: eel"),
         (["--classes", "cat", "cat"], "must name each class once"),
     ],
@@ -106,7 +106,9 @@ def test_options_that_do_not_fit(
 
 def test_a_model_or_features_are_needed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fit", "--held-out", "digits", "--out", str(tmp_path / "gate")]) == 2
-    assert "Give --model and --train; or --features" in " ".join(capsys.readouterr().err.split())
+    assert "Give --model with --train and --held-out, or with --data; or --features" in " ".join(
+        capsys.readouterr().err.split()
+    )
 
 
 def test_images_for_a_gate_of_features_are_rows_that_name_the_files_it_takes(

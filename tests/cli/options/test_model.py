@@ -82,5 +82,6 @@ def test_a_missing_extra_is_named(
 
 
 def test_another_form_lists_all_forms() -> None:
-    with pytest.raises(UsageError, match="such as my_nets:small_net, or hf:FOLDER, or timm:NAME"):
+    forms = "such as my_nets:small_net, hf:FOLDER, timm:NAME or the folder of a run"
+    with pytest.raises(UsageError, match=forms):
         make_model("resnet18")

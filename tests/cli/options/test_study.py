@@ -82,7 +82,7 @@ STUDIES: dict[str, tuple[str, list[str], object, dict[str, object]]] = {
         "goen.cli.bench.bench",
         ["--sets", "noise", "--precision", "float32"],
         BenchConfig(sets=("noise",), precision="float32"),
-        {},
+        {"command": "goen run --data cifar10"},
     ),
     "robust": (
         "goen.cli.robust.robust",

@@ -178,6 +178,7 @@ def test_the_tiles_of_bands_count() -> None:
     tiff = TiffBands(5, 16, 3, 4, {322: 16_384, 323: 16_384, 324: 8})
     assert tiff.values_at_once == 5 * 16_384**2
     assert TiffBands(5, 16, 3, 4, {273: 8}).values_at_once == 5 * 3 * 4
+    assert TiffBands(5, 16, 3, 1, {273: 8}).values_at_once == 5 * 3
     assert TiffBands(2, 8, 40, 20, {322: 16, 323: 16, 324: 8}).values_at_once == 2 * 40 * 32
 
 
@@ -460,3 +461,11 @@ def test_the_shorter_side_is_resized_and_the_middle_kept(tmp_path: Path) -> None
     Image.new("L", (1, 60_000)).save(tmp_path / "line.png")
     with pytest.raises(DataCorrupt, match="too narrow for its shorter side to be resized to 256"):
         read_image(tmp_path / "line.png", (224, 224), shorter_side=256)
+
+
+def test_one_number_is_a_square() -> None:
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (9, 7, 3), dtype=np.uint8))
+    assert (read_image(image, 5) == read_image(image, (5, 5))).all()
+    assert read_image(image, 4, shorter_side=6).shape == (3, 4, 4)
+    with pytest.raises(UsageError, match="one number, at least 1"):
+        read_image(image, 0)

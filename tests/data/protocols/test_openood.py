@@ -38,6 +38,21 @@ def test_full_spectrum_adds_the_shifted_images_to_the_test_images(root: Path) ->
     assert found.test.labels.tolist() == list(range(10)) * 6
 
 
+def test_a_benchmark_without_shifted_images_has_no_full_spectrum(root: Path) -> None:
+    with pytest.raises(UsageError, match="cifar100 has no images under a covariate shift"):
+        Protocol.from_openood(root, "cifar100", full_spectrum=True)
+
+
+def test_the_protocol_has_its_normalisation(root: Path) -> None:
+    found = Protocol.from_openood(root, "cifar10")
+    assert found.normalisation == ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
+    assert repr(found).startswith(
+        "Protocol(openood-cifar10; 120 training, 300 validation and 30 test images of 10 classes; "
+        "near: cifar100 24, tin 24; far: mnist 24,"
+    )
+    assert repr(found).endswith("calibrating: tin)")
+
+
 @pytest.mark.parametrize("size", [(90, 60), (60, 91), (28, 28), (64, 64), (33, 500)])
 @pytest.mark.parametrize("name", ["cifar10", "imagenet"])
 def test_an_image_is_read_as_pillow_does_it_step_by_step(

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from goen.data.transforms.fractals import _contractions, _drawn, _points, fractals, mixed
+from goen.data.transforms.fractals import _contractions, _drawn, _points, fractals
 
 
 def test_the_same_numbers_give_the_same_images() -> None:
@@ -81,45 +81,3 @@ def test_images_do_not_depend_on_how_many_are_drawn_together(
     together = fractals(5, 16, seed=3)
     monkeypatch.setattr("goen.data.transforms.fractals._AT_ONCE", 2)
     assert torch.equal(fractals(5, 16, seed=3), together)
-
-
-def _mixed_slowly(
-    images: torch.Tensor, patterns: torch.Tensor, share: float, generator: torch.Generator
-) -> torch.Tensor:
-    """Image by image, from the same random numbers."""
-    count = len(images)
-    mixes = torch.rand(count, generator=generator) < share
-    rounds = torch.randint(1, 4, (count,), generator=generator)
-    values = [image.double() / 255 for image in images]
-    for number in range(3):
-        partner = torch.randint(len(patterns), (count,), generator=generator)
-        uniform = torch.rand(2, count, 1, 1, 1, generator=generator).double()
-        product = torch.rand(count, 1, 1, 1, generator=generator) < 0.5
-        for row in range(count):
-            if not mixes[row] or number >= rounds[row]:
-                continue
-            a, b = uniform[0, row] ** (1 / 3), 1 - uniform[1, row] ** (1 / 3)
-            x, y = values[row], patterns[partner[row]].double() / 255
-            if product[row]:
-                new = (2 * x) ** a * (2 * y) ** b / 2
-            else:
-                new = 0.5 + (a * (2 * x - 1) + b * (2 * y - 1)) / 2
-            values[row] = new.clamp(0, 1)
-    return torch.stack(values) * 255
-
-
-def test_mixtures_equal_a_slow_loop() -> None:
-    torch.manual_seed(0)
-    images, patterns = (torch.randint(1, 256, (n, 3, 4, 4), dtype=torch.uint8) for n in (60, 5))
-    ours = mixed(images, patterns, 0.7, torch.Generator().manual_seed(3))
-    slow = _mixed_slowly(images, patterns, 0.7, torch.Generator().manual_seed(3))
-    assert (ours - slow).abs().max() < 0.501
-    untouched = (ours == images).flatten(1).all(1).sum()
-    assert 5 < untouched < 35  # three tenths of sixty
-
-
-def test_a_mixture_stays_mostly_the_image() -> None:
-    image, pattern = torch.full((400, 3, 1, 1), 200), torch.full((1, 3, 1, 1), 60)
-    both = image.to(torch.uint8), pattern.to(torch.uint8)
-    values = mixed(*both, 1.0, torch.Generator().manual_seed(0))[:, 0, 0, 0].float()
-    assert abs(values.mean() - 200) < abs(values.mean() - 60)

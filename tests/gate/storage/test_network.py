@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import goen
 from goen.data.input_spec import ImageInputs
-from goen.detectors import KNN, Detector, GoenM
+from goen.detectors import KNN, Detector, GoenM, Uncertainty
 from goen.errors import ArtifactError, UsageError
 from goen.extraction import extract
 from goen.features.preprocess import Preprocess, PreprocessSound
@@ -24,6 +24,7 @@ from goen.models.efficientnet_lite import EfficientNetLite
 from goen.models.ensemble import LogitEnsemble
 from goen.models.flip_averaging import FlipAveraged
 from goen.models.half_precision import round_to_half
+from goen.models.rotated import Rotated
 from goen.models.seeding import seeded
 from goen.outputs import Outputs
 from tests.features.test_unwrapping import WRAPPERS
@@ -247,6 +248,38 @@ def ensemble_gate() -> Gate:
     cues = detector.cues(validation)
     held_out = HeldOut.from_cues(detector, cues, labels=None, rounding=1e-6)
     return Gate(network, detector, held_out, 0.05, p.train.classes, ImageInputs(3, 32, 32))
+
+
+def test_a_network_that_predicts_rotations_is_saved_with_its_score(tmp_path: Path) -> None:
+    p = digits()
+    settings = NetworkConfig(num_classes=7, width=4, temperature=0.2, rotations=True)
+    torch.manual_seed(0)
+    network = ResNet18(settings).eval()
+    round_to_half(network)
+    few, rotated = p.train.take(range(200)), Rotated(network).eval()
+    outputs = extract(rotated, p.validation)
+    detector = Uncertainty()
+    detector.fit_training(outputs, torch.from_numpy(p.validation.labels))  # its classes alone
+    held_out = HeldOut.from_cues(detector, detector.cues(outputs), labels=None, rounding=1e-6)
+    gate = Gate(rotated, detector, held_out, 0.05, few.classes, ImageInputs(3, 32, 32))
+    gate.save(tmp_path / "gate")
+    loaded = goen.load(tmp_path / "gate")
+    assert isinstance(loaded.network, Rotated)
+    images = p.test.read(range(12))
+    expected, found = gate.predict(images), loaded.predict(images)
+    assert np.allclose(found.score, expected.score, rtol=1e-5)
+    assert np.array_equal(found.is_ood, expected.is_ood)
+    manifest = json.loads((tmp_path / "gate" / "manifest.json").read_text())["network"]
+    assert [manifest[n] for n in ("temperature", "rotations", "rotated")] == [0.2, True, True]
+    forge(tmp_path / "gate", rotations=False)
+    with pytest.raises(ArtifactError, match="no classifier of rotations"):
+        goen.load(tmp_path / "gate")
+    # Without the wrapper it is a network like any other.
+    plain = goen.Gate.fit(network, few, p.validation, detector="knn")
+    plain.save(tmp_path / "plain")
+    again = goen.load(tmp_path / "plain")
+    assert again.network.config == settings  # type: ignore[attr-defined]
+    assert np.allclose(again.predict(images).score, plain.predict(images).score, atol=1e-6)
 
 
 def test_an_ensemble_is_saved_in_half_precision_and_is_the_same_again(tmp_path: Path) -> None:

@@ -12,11 +12,15 @@ from numpy.typing import NDArray
 from tyro.conf import arg
 
 from goen.cli.options.groups import read_groups
-from goen.cli.options.own_model import OwnModel
-from goen.cli.options.types import several
+from goen.cli.options.own_model import ExtractionSettings, OwnModel
+from goen.cli.options.types import OptionalDataset, several
 from goen.data.feature_files import SUFFIXES, FeatureFile, read_features, read_tensor_file
 from goen.data.images.array_files import read_array_header
-from goen.data.sets.folders import image_files, open_image_set
+from goen.data.images.pixel_format import PixelFormat
+from goen.data.imageset import ImageSet, require_disjoint
+from goen.data.protocol import Protocol
+from goen.data.sets.folders import open_image_set
+from goen.detectors import make_detector
 from goen.errors import DataCorrupt, UsageError
 from goen.features.precomputed import LOGITS, Features
 from goen.gate import Gate
@@ -63,15 +67,23 @@ class Fitted:
     page: Callable[..., None] | None = None
 
 
+class _FitSettings(ExtractionSettings):
+    detector: str
+    ood: dict[str, Any] | None
+    false_alarm_rate: float
+    classes: Sequence[str] | None
+    flip_averaging: bool
+
+
 @dataclass(frozen=True)
 class FitOptions:
     """Which gate is fitted, and with what.
 
     Attributes:
-        held_out: ID images the model was not trained on; they set the threshold.
+        held_out: ID images the model was not trained on; they set the threshold. Not with --data.
         detector: goen_m, goen, knn, energy, vim, react, mahalanobis_pp, ...: an unknown name lists
             them all. best is the one that separates the --ood images best from held-out images
-            that do not set the threshold; no number on these OOD images is then reported.
+            that do not set the threshold; measure the gate on other OOD images then.
             pytorch_ood.NAME is a detector of pytorch-ood, for a gate that is not saved.
         calibration: ID images for the detector's own calibration, or the share of the held-out
             images that is used for it (default: 0.6 for a detector that needs them, such as goen_m;
@@ -87,7 +99,7 @@ class FitOptions:
             not for classes that a flip changes, such as digits.
     """
 
-    held_out: Annotated[str, arg(metavar="DATASET")]
+    held_out: OptionalDataset = None
     detector: Annotated[str, arg(metavar="NAME")] = "goen_m"
     calibration: Annotated[str | None, arg(metavar="DATASET|SHARE", help_behavior_hint="")] = None
     ood: Annotated[tuple[str, ...], several("DATASET")] = ()
@@ -108,9 +120,23 @@ class FitOptions:
         except ValueError:
             return load(self.calibration)
 
+    @property
+    def _held_out(self) -> str:
+        """The name of the held-out set.
+
+        Raises:
+            UsageError: it is missing.
+        """
+        if self.held_out is None:
+            raise UsageError(
+                "Give --held-out: ID images the model was not trained on. Or --data, a folder that "
+                "goen splits."
+            )
+        return self.held_out
+
     def fit_features(self, features: Path, classes: Sequence[str]) -> Fitted:
         """A gate for the features of a file."""
-        train, held_out = read_features(features), read_features(Path(self.held_out))
+        train, held_out = read_features(features), read_features(Path(self._held_out))
         names = class_names_in(train, classes)
 
         def arrays(name: str) -> dict[str, NDArray[Any]]:
@@ -129,63 +155,98 @@ class FitOptions:
             held_out.arrays,
             detector=None if self.detector == "goen_m" else self.detector,
             calibration=self.calibrating(labelled),
-            held_out_labels=class_numbers(held_out, names, Path(self.held_out)),
+            held_out_labels=class_numbers(held_out, names, Path(self._held_out)),
             ood=self.by_kind(arrays) or None,
             false_alarm_rate=self.false_alarm_rate,
-            groups=read_groups(self.groups, Path(self.held_out), ()),
+            groups=read_groups(self.groups, Path(self._held_out), ()),
             classes=names or None,
         )
         return Fitted(gate)
 
     def fit_model(self, own: OwnModel, train: str) -> Fitted:
         """A gate for a model and datasets of images, or files of its inputs by name."""
-        page: Callable[..., None] | None = None
-        files: Sequence[Path] = ()
-        images = not is_tensor_file(train)
-        training: Any
-        load: Callable[[str], Any] = _read_unlabelled
-        labelled: Callable[[str], Any]
-        if images:
-            from goen.report.pages.fit import write_fit_page  # it imports Matplotlib: a second
+        if is_tensor_file(train):
+            return self._fit_tensors(own, train)
+        training, pixel_format = own.open_images(train)
+        size = training.image_shape[1:]
+        load = partial(open_image_set, size=size, pixel_format=pixel_format, classes=())
+        labelled = partial(load, classes=training.classes)
+        held_out = labelled(self._held_out)
+        require_disjoint(held_out, training)
+        return self._fit_images(own, training, held_out, self.calibrating(labelled), load)
 
-            training, pixel_format = own.open_images(train)
-            names, size = training.classes, training.image_shape[1:]
-            load = partial(open_image_set, size=size, pixel_format=pixel_format, classes=())
-            labelled = partial(load, classes=names)
-            held_out = labelled(self.held_out)
-            files = image_files(self.held_out, held_out)
-            page = partial(
-                write_fit_page,
-                held_out=held_out,
-                files=files,
-                training=training,
-                training_files=image_files(train, training),
-            )
-        else:
-            training, names = read_inputs(own, train)
-            if not isinstance(training, tuple):
-                raise UsageError(
-                    f"{train} has no labels: add an array labels, of class numbers or names."
-                )
-            held_out, _ = read_inputs(own, self.held_out, names)
+    def fit_split(self, own: OwnModel, data: Protocol) -> Fitted:
+        """A gate for a model and images that goen splits: the test images take no part."""
+        if self.held_out is not None or self.calibration is not None:
+            raise UsageError("--data has held-out images: leave out --held-out and --calibration.")
+        training = data.train
+        colour, bits = training.image_shape[0], training.pixels.dtype.itemsize * 8
+        load = partial(
+            open_image_set,
+            size=training.image_shape[1:],
+            pixel_format=PixelFormat(colour, 8 if bits == 8 else 16),
+            classes=(),
+        )
+        calibrates = make_detector(self.detector).calibrates(with_ood=bool(self.ood))
+        calibration = data.calibration_id if calibrates else None
+        return self._fit_images(own, training, data.held_out, calibration, load)
 
-            def labelled(name: str) -> Any:
-                return read_inputs(own, name, names)[0]
+    def _fit_images(
+        self,
+        own: OwnModel,
+        training: ImageSet,
+        held_out: ImageSet,
+        calibration: ImageSet | float | None,
+        load: Callable[[str], ImageSet],
+    ) -> Fitted:
+        from goen.report.pages.fit import write_fit_page  # it imports Matplotlib: a second
 
+        files = held_out.files()
+        page = partial(
+            write_fit_page,
+            held_out=held_out,
+            files=files,
+            training=training,
+            training_files=training.files(),
+        )
         gate = Gate.fit(
             own.loaded.model,
             training,
             held_out,
-            detector=self.detector,
-            calibration=self.calibrating(labelled),
-            ood=self.by_kind(load) or None,
-            false_alarm_rate=self.false_alarm_rate,
-            groups=read_groups(self.groups, Path(self.held_out), files),
-            classes=names or None,
-            flip_averaging=self.flip_averaging,
-            **own.extraction(images=images),
+            calibration=calibration,
+            groups=read_groups(self.groups, Path(self.held_out or ""), files),
+            **self._settings(own, training.classes, load, images=True),
         )
         return Fitted(gate, files, page)
+
+    def _fit_tensors(self, own: OwnModel, train: str) -> Fitted:
+        training, names = read_inputs(own, train)
+        if not isinstance(training, tuple):
+            raise UsageError(
+                f"{train} has no labels: add an array labels, of class numbers or names."
+            )
+        gate = Gate.fit(
+            own.loaded.model,
+            training,
+            read_inputs(own, self._held_out, names)[0],
+            calibration=self.calibrating(lambda name: read_inputs(own, name, names)[0]),
+            groups=read_groups(self.groups, Path(self._held_out), ()),
+            **self._settings(own, names, _read_unlabelled, images=False),
+        )
+        return Fitted(gate)
+
+    def _settings(
+        self, own: OwnModel, names: Sequence[str], load: Callable[[str], Any], *, images: bool
+    ) -> "_FitSettings":
+        """What a fit on images and one on other inputs share."""
+        return {
+            "detector": self.detector,
+            "ood": self.by_kind(load) or None,
+            "false_alarm_rate": self.false_alarm_rate,
+            "classes": names or None,
+            "flip_averaging": self.flip_averaging,
+            **own.extraction(images=images),
+        }
 
 
 def _read_unlabelled(name: str) -> Any:

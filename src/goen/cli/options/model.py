@@ -9,6 +9,7 @@ from typing import cast
 from torch import nn
 
 from goen.cli.options.types import OptionalFunction, OptionalModel, OptionalRate
+from goen.data.input_spec import ImageInputs
 from goen.errors import UsageError
 from goen.features.importing import missing_library
 from goen.features.loaded_model import LoadedModel
@@ -21,7 +22,8 @@ from goen.features.loading import (
 )
 from goen.features.preprocess import Preprocessing
 from goen.features.weights import load_weights
-from goen.gate import Gate, load
+from goen.gate import Gate, bundled_gates, load
+from goen.gate.storage.network import unwrapped
 from goen.gate.storage.saving import count_saved_classes
 
 
@@ -29,7 +31,8 @@ def make_model(name: str, weights: Path | None = None) -> LoadedModel:
     """The model that ``pkg.module:factory`` returns, or another library's, with these weights.
 
     The current folder is searched for the module first, as by ``python -m``. ``hf:FOLDER`` and
-    ``timm:NAME`` are no modules; see ``load_model``.
+    ``timm:NAME`` are no modules; see ``load_model``. The folder of a run or of a gate, or the name
+    of a bundled gate, is the network of that gate.
 
     Raises:
         UsageError: no such module, function or model, or it does not return a model.
@@ -38,12 +41,23 @@ def make_model(name: str, weights: Path | None = None) -> LoadedModel:
     """
     if is_library_model(name):
         return load_model(name, weights)
+    if Path(name).is_dir() or name in bundled_gates():
+        return _network_of(name, weights)
     made = _find("--model", name)
     model = _called(made, name)
     if weights is None:
         return as_loaded(model)
     load_weights(model, weights)
     return describe_torchvision(model, made, weights) or as_loaded(model)
+
+
+def _network_of(name: str, weights: Path | None) -> LoadedModel:
+    """The network of a gate without flip averaging, its classes and the size of its images."""
+    if weights is not None:
+        raise UsageError(f"The network of {name} has its weights: leave out --weights.")
+    gate = load(name)
+    size = gate.image_size if isinstance(gate.inputs, ImageInputs) else None
+    return LoadedModel(unwrapped(gate.network), name, gate.classes, image_size=size)
 
 
 def _called(made: object, name: str) -> nn.Module:
@@ -116,7 +130,7 @@ def _find(flag: str, name: str) -> object:
     module, _, path = name.partition(":")
     module = module.removeprefix("./").removesuffix(".py").replace("/", ".")
     if not module or not path:
-        others = ", or hf:FOLDER, or timm:NAME" if flag == "--model" else ""
+        others = ", hf:FOLDER, timm:NAME or the folder of a run" if flag == "--model" else ""
         raise UsageError(
             f"{flag} is module:function, such as my_nets:small_net{others}; got {name!r}."
         )

@@ -19,6 +19,7 @@ from goen.features.loaded_model import LoadedModel
 from goen.features.openood import load_openood_checkpoint
 from goen.features.preprocess import Preprocess
 from goen.io.files import check_free, whole_file
+from goen.io.results import Result
 from goen.io.stages import RUN
 from goen.models.placement import find_device
 from goen.studies.bench import of_sets
@@ -72,6 +73,7 @@ class OpenOodOptions:
         folder = options.out or Path("runs") / f"{protocol.name}-bench"
         rows: dict[str, list[dict[str, dict[str, float]]]] = {}
         titles: dict[str, str] = {}
+        seen: set[str] = set()
         for name, checkpoint in runs.items():
             place = folder / name if len(runs) > 1 else folder
             check_free(place, RUN, overwrite=True)
@@ -88,10 +90,14 @@ class OpenOodOptions:
                 measured = openood_rows(found.results, method, self.benchmark, sets)
                 rows.setdefault(method, []).append(measured)
                 titles[method] = title
+                seen |= {method} if any(_is_seen(r, method) for r in found.results) else set()
         with whole_file(folder / "openood.csv", overwrite=True) as temporary:
             temporary.write_text(openood_csv(rows), encoding="utf-8")
         if not options.json_:
-            print_table(openood_table(rows, titles, self.benchmark))
+            print_table(openood_table(rows, titles, self.benchmark, seen))
+        if len(runs) > 1:
+            pages = ", ".join(str(folder / name / "report.html") for name in runs)
+            note(f"a report of each run: {pages}")
         note(f"rows as OpenOOD writes them: {folder / 'openood.csv'}")
         return 0
 
@@ -115,6 +121,10 @@ class OpenOodOptions:
             "tokens": extraction["tokens"],
             "layout": extraction["layout"],
         }
+
+
+def _is_seen(result: Result, method: str) -> bool:
+    return result.method == method and result.seen_in_calibration
 
 
 def _checkpoints(weights: Path | None) -> dict[str, Path]:

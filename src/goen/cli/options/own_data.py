@@ -13,7 +13,7 @@ from goen.cli.options.types import OptionalDataset, OptionalModel, OptionalPath,
 from goen.data.feature_files import FeatureFile, read_features
 from goen.data.feature_set import FeatureSet
 from goen.data.imageset import ImageSet
-from goen.data.protocol import Protocol
+from goen.data.protocol import PROTOCOLS, Protocol
 from goen.data.sets.folders import open_image_set
 from goen.errors import UsageError
 from goen.features.precomputed import LOGITS
@@ -132,19 +132,30 @@ class OwnDataOptions:
                 f"A given model is not trained: leave out --{' and --'.join(changed)}, or --model."
             )
 
-    def open_images(self, own: OwnModel, ood: OodOptions) -> Protocol:
-        """The sets of images, as the model takes them."""
+    def open_images(
+        self, own: OwnModel, ood: OodOptions, calibration: Sequence[str] = ()
+    ) -> Protocol:
+        """The sets of images, as the model takes them; calibration: OOD sets that help to fit."""
         train, held_out, test = self.require_sets(ood.num_ood)
         images, pixel_format = own.open_images(train)
         load = partial(open_image_set, size=images.image_shape[1:], pixel_format=pixel_format)
         labelled = partial(load, classes=images.classes)
         groups = ood.by_group(partial(load, classes=()))
         return Protocol.from_sets(
-            images, labelled(held_out), labelled(test), groups, calibration_ood={}, name=self.name
+            images,
+            labelled(held_out),
+            labelled(test),
+            groups,
+            calibration_ood={
+                name: load(one, classes=()) for one, name in kinds(calibration).items()
+            },
+            name=self.name,
         )
 
-    def open_features(self, classes: Sequence[str], ood: OodOptions) -> Protocol:
-        """The sets of features in files."""
+    def open_features(
+        self, classes: Sequence[str], ood: OodOptions, calibration: Sequence[str] = ()
+    ) -> Protocol:
+        """The sets of features in files; calibration: OOD sets that help to fit."""
         train, held_out, test = (Path(name) for name in self.require_sets(ood.num_ood))
         first = read_features(train)
         names = class_names_in(first, classes) or tuple(map(str, range(_num_classes(first))))
@@ -162,7 +173,9 @@ class OwnDataOptions:
             rows(held_out),
             rows(test),
             ood.by_group(lambda name: unlabelled(Path(name))),
-            calibration_ood={},
+            calibration_ood={
+                name: unlabelled(Path(one)) for one, name in kinds(calibration).items()
+            },
             name=self.name,
         )
 
@@ -182,22 +195,30 @@ def open_given(
         device: where it runs.
     """
     ood = OodOptions(options.ood, own.near_ood, own.far_ood)
+    calibration = () if options.calibration_ood == ("none",) else options.calibration_ood
     if own.features is not None:
-        data = own.open_features(reading.classes, ood)
+        data = own.open_features(reading.classes, ood, calibration)
         return open_network(None, data), data
     settings = {field.name: getattr(reading, field.name) for field in fields(reading)}
     size = (options.size,) if options.size else ()
     given = ReadingOptions(**settings, size=size).load_on(device, str(own.model))
     if any(own.sets.values()):
-        data = own.open_images(given, ood)
+        data = own.open_images(given, ood, calibration)
     else:
-        preprocess = given.preprocess(images=True)
-        if not size and isinstance(preprocess, Preprocess):
-            options = replace(options, size=max(preprocess.read_image_size or (0,)))
-        data = in_order(options.load_protocol(), reading.classes or given.loaded.classes)
+        data = split_for(given, options)
     wanted: Any = given.extraction(images=True)
     del wanted["batch_size"]
     return open_network(given.loaded, data, wanted), data
+
+
+def split_for(own: OwnModel, options: StudyOptions) -> Protocol:
+    """The sets of --data as the model takes them: its size of images, its order of classes."""
+    size, preprocess = own.loaded.image_size, own.preprocess(images=True)
+    if size is None and isinstance(preprocess, Preprocess):
+        size = preprocess.read_image_size
+    if not options.size and options.data not in PROTOCOLS:
+        options = replace(options, size=max(size or (0,)))
+    return in_order(options.load_protocol(), own.options.classes or own.loaded.classes)
 
 
 def _num_classes(train: FeatureFile) -> int:

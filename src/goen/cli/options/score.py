@@ -18,7 +18,6 @@ from goen.cli.options.types import (
     OptionalPath,
     Overwrite,
 )
-from goen.data.sets.folders import image_files
 from goen.errors import UsageError
 from goen.gate import DEFAULT_GATE, Gate
 from goen.gate.engine import EngineOption
@@ -142,7 +141,7 @@ class OutputOptions:
         from goen.scoring.training_images import open_training_images
 
         images = open_training_images(gate, self.training_images)
-        return ScoreReport(gate, name, images, image_files(self.training_images, images))
+        return ScoreReport(gate, name, images, images.files())
 
 
 @dataclass(frozen=True)

@@ -160,10 +160,13 @@ class TableOptions(StudyOptions):
 
 
 def print_study(
-    options: TableOptions, name: str, study: Callable[[Protocol, Path, Stages], object]
+    options: TableOptions,
+    name: str,
+    study: Callable[[Protocol, Path, Stages], object],
+    largest_side: int = LARGEST_SIDE,
 ) -> int:
     """Run the study, and print its tables, or its results as JSON."""
-    report = run_study(options, name, study)
+    report = run_study(options, name, study, largest_side)
     return 0 if report is None else print_report(report, as_json=options.json_)
 
 
@@ -173,8 +176,10 @@ def print_report(report: "Report", *, as_json: bool) -> int:
         for result in report.results:
             sys.stdout.write(json.dumps(asdict(result), ensure_ascii=False) + "\n")
         return 0
-    for table in report.tables:
-        print_table(table)
+    shown: set[str] = set()
+    for table in report.tables:  # what is said below one table is not said again
+        print_table(replace(table, notes=tuple(n for n in table.notes if n not in shown)))
+        shown |= {*table.notes}
     folder = report.path.parent
     print(f"tables:  {folder / 'tables'} (Markdown, LaTeX, CSV)")
     print(f"results: {folder / 'results.jsonl'}")

@@ -95,7 +95,7 @@ _decoding = ByteBudget(DECODING_BYTES)
 
 def read_image(
     source: Path | str | bytes | Image.Image,
-    size: tuple[int, int] | None = None,
+    size: int | tuple[int, int] | None = None,
     name: str = "",
     pixel_format: PixelFormat = COLOUR,
     check: "Callable[[ImageHeader], None]" = lambda header: None,
@@ -107,18 +107,17 @@ def read_image(
     score`` gives to a gate. The result depends on the pixels alone: a JPEG is decoded at its full
     size. Takes the ``FORMATS``, in any mode. As RGB of 8 bits, the default, transparency is over
     black. As grey, colours become their luma (Pillow's ``L``: 0.299 R + 0.587 G + 0.114 B), and 16
-    bits stay 16 bits if the pixel format has so many. Another number of channels is read from files
-    that have as many: TIFF files of several bands, arrays, images with transparency (2 or 4). An
-    EXIF orientation is applied, of an animation the first frame counts. An NPY file, or an NPZ file
-    with one array, holds an image ``(H, W)``, ``(C, H, W)`` or ``(H, W, C)``, uint8, uint16 or
-    floats in [0, 1], with as many channels as the pixel format has.
+    bits stay 16 bits if the pixel format has so many. Other channels are read from files that have
+    as many: TIFF files of several bands, arrays, images with transparency. An EXIF orientation is
+    applied, of an animation the first frame counts. An NPY file, or an NPZ file with one array,
+    holds an image ``(H, W)``, ``(C, H, W)`` or ``(H, W, C)``, uint8, uint16 or floats in [0, 1].
 
-    The whole image is stretched to the size, without a crop, by Pillow's ``BILINEAR`` filter, which
-    widens when it shrinks: the width, then the height, each rounded to 8 bits; 16 bits once.
+    The whole image is stretched to the size, by Pillow's ``BILINEAR`` filter, which widens when it
+    shrinks: the width, then the height, each rounded to 8 bits; 16 bits once.
 
     Args:
         source: a file, the content of one, or an image of Pillow's, which stays as it is.
-        size: (height, width), such as a gate's ``image_size``; the image's own if not given.
+        size: (height, width) or one number, such as a gate's ``image_size``; its own if not given.
         name: for error messages.
         pixel_format: channels and bits, such as a gate's ``pixel_format``.
         check: is given the header of a file before anything is decoded, and may raise.
@@ -133,8 +132,9 @@ def read_image(
         >>> read_image(Image.new("L", (640, 480), 7), (2, 3))[0].tolist()
         [[7, 7, 7], [7, 7, 7]]
     """
+    size = (size, size) if isinstance(size, int) else size
     if size is not None and (len(size) != 2 or min(size) < 1):
-        raise UsageError(f"size is (height, width), both at least 1; got {size!r}.")
+        raise UsageError(f"size is (height, width) or one number, at least 1; got {size!r}.")
     if shorter_side is not None:
         whole = read_image(source, None, name, pixel_format, check)
         return _cropped(whole, shorter_side, size, name or str(source))

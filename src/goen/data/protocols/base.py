@@ -19,7 +19,7 @@ from goen.data.protocols.generated import (
     validation_parts,
 )
 from goen.data.protocols.opening import OpenedPlan, open_plan
-from goen.data.protocols.openood import open_benchmark
+from goen.data.protocols.openood import find_benchmark, open_benchmark
 from goen.data.protocols.plan import GENERATED, Places, Plan
 from goen.data.protocols.plan_file import read_plan
 from goen.errors import DataCorrupt, UsageError, first_of
@@ -65,6 +65,8 @@ class Protocol:
             images, or a fifth of the test images. With the latter all validation images calibrate,
             as in the paper, which sets no threshold.
         flip: whether a mirrored image is of the same class; else no network is trained with flips.
+        normalisation: the mean and the standard deviation of each channel of images in [0, 1] that
+            a given model expects, if the protocol says so; ``goen.bench`` then normalises.
     """
 
     name: str
@@ -76,6 +78,20 @@ class Protocol:
     missing: Mapping[str, str] = field(default_factory=dict)
     threshold_images: Literal["validation", "test"] = "validation"
     flip: bool = True
+    normalisation: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+
+    def __repr__(self) -> str:
+        sizes = f"{len(self.train):,} training, {len(self.validation):,} validation"
+        groups: dict[str, list[str]] = {}
+        for name, ood in self.evaluation.items():
+            groups.setdefault(ood.group, []).append(f"{name} {len(ood.images):,}")
+        parts = [
+            f"{sizes} and {len(self.test):,} test images of {len(self.train.classes):,} classes",
+            *(f"{group}: {', '.join(names)}" for group, names in groups.items()),
+        ]
+        if self.calibration_ood:
+            parts.append(f"calibrating: {', '.join(self.calibration_ood)}")
+        return f"Protocol({self.name}; {'; '.join(parts)})"
 
     def __post_init__(self) -> None:
         every = (self.train, self.validation, self.test, *self.calibration_ood.values())
@@ -212,6 +228,7 @@ class Protocol:
         """A benchmark of OpenOOD 1.5, from its data folder: its lists, splits and preprocessing.
 
         Its validation images are the held-out images, and its OOD validation images may calibrate.
+        ``goen.bench`` normalises as OpenOOD does, unless it is given a ``preprocess``.
 
         Args:
             root: the folder with ``benchmark_imglist/``, ``images_classic/`` and
@@ -223,7 +240,8 @@ class Protocol:
             DataMissing: lists or images that are not there.
         """
         sets = open_benchmark(Path(root), benchmark, full_spectrum=full_spectrum)
-        return cls.from_sets(
+        found = find_benchmark(benchmark)
+        made = cls.from_sets(
             sets.train,
             sets.validation,
             sets.test,
@@ -231,6 +249,7 @@ class Protocol:
             calibration_ood=sets.tuning,
             name=f"openood-{benchmark}{'-fs' * full_spectrum}",
         )
+        return replace(made, normalisation=(found.mean, found.std))
 
     @classmethod
     def from_plan(cls, plan: Plan, opened: OpenedPlan | None = None) -> "Protocol":

@@ -32,7 +32,7 @@ from goen.data.protocols.splits import (
 from goen.data.sets.folders import folder_source
 from goen.data.sets.readers import Chunk, Reading, Source, class_files, class_names, stack_file
 from goen.data.sets.sources import load_set, names
-from goen.data.sets.store import prepare
+from goen.data.sets.store import describe_broken, prepare
 from goen.errors import DataCorrupt, UsageError, first_of
 from goen.io.arrays import is_array_file
 
@@ -42,6 +42,8 @@ _LOOKED_AT = 200
 # A network is trained on images of these sides unless a size is given: smaller ones have too few
 # pixels for its four scales, and larger ones take hours on a CPU.
 SMALLEST_SIDE, LARGEST_SIDE = 32, 96
+PRETRAINED_SIDE = 224
+"""What a pretrained network sees at most."""
 _MULTIPLE = 8
 _NAMED = 10
 _CHUNK = 512
@@ -142,7 +144,8 @@ def open_plan(plan: Plan, largest_side: int = LARGEST_SIDE) -> OpenedPlan:
         if isinstance(place, str | Path):
             opened[role] = _open(place, size, classes, pixel_format, role)
             places.append(place)
-    warnings = [_describe_broken(part) for part in opened.values() if part.broken]
+    warnings = _broken_files(opened.values())
+    warnings += _in_two_classes(opened["train"])
     opened |= _split(plan, opened, chosen, warnings)
     calibration = {
         name: _open(place, size, (), pixel_format, name)
@@ -157,7 +160,7 @@ def open_plan(plan: Plan, largest_side: int = LARGEST_SIDE) -> OpenedPlan:
         *calibration.values(),
         *(part for members in ood.values() for part in members.values()),
     ]
-    warnings += [_describe_broken(part) for part in outside if part.broken]
+    warnings += _broken_files(outside)
     kept = _Copies(warnings)
     roles = {
         "train": kept.add(opened["train"]),
@@ -282,11 +285,26 @@ def _split(
     return parts
 
 
-def _describe_broken(part: OpenedSet) -> str:
-    one = len(part.broken) == 1
-    count = "1 file cannot be read and is" if one else "{:,} files cannot be read and are"
-    said = count.format(len(part.broken))
-    return f"{part.images.name}: {said} left out: {first_of([*part.broken], _NAMED)}."
+def _broken_files(parts: Iterable[OpenedSet]) -> list[str]:
+    return [describe_broken(part.images.name, part.broken) for part in parts if part.broken]
+
+
+def _in_two_classes(part: OpenedSet) -> list[str]:
+    """A sentence if images lie in the folders of several classes."""
+    _, places = np.unique(part.images.digests, return_inverse=True)
+    order = np.argsort(places, kind="stable")
+    found: list[str] = []
+    count = 0
+    for rows in np.split(order, np.flatnonzero(np.diff(places[order])) + 1):
+        if len({*part.images.labels[rows].tolist()}) > 1:
+            count += 1
+            found += [" = ".join(part.names(rows))] if len(found) < _NAMED else []
+    if not found:
+        return []
+    return [
+        f"{part.images.name}: {count:,} {'image lies' if count == 1 else 'images lie'} in several "
+        f"classes, of which at most one is right; they are kept: {'; '.join(found)}."
+    ]
 
 
 class _Copies:

@@ -11,7 +11,7 @@ from goen.data.images.pixel_format import Pixels
 from goen.data.imageset import ImageSet
 from goen.data.sets.image_lists import listed_images, read_image_list
 from goen.data.sets.store import prepare_set
-from goen.errors import unknown, warn
+from goen.errors import UsageError, unknown, warn
 
 OpenOodName = Literal["cifar10", "cifar100", "imagenet200", "imagenet"]
 _CLASSIC, _LARGE = "images_classic", "images_largescale"
@@ -119,8 +119,15 @@ def open_benchmark(root: Path, name: str, *, full_spectrum: bool = False) -> Ope
 
     Raises:
         DataMissing: lists or images that are not there.
+        UsageError: an unknown benchmark, or one without a covariate shift.
     """
     benchmark = find_benchmark(name)
+    if full_spectrum and not benchmark.shifted:
+        with_shift = [known for known, other in BENCHMARKS.items() if other.shifted]
+        raise UsageError(
+            f"{name} has no images under a covariate shift in OpenOOD; full-spectrum evaluation is "
+            f"for {', '.join(with_shift)}."
+        )
     lists = root / "benchmark_imglist" / name
     images = _LARGE if name.startswith("imagenet") else _CLASSIC
     classes = _class_names(lists / f"train_{name}.txt", benchmark.num_classes)

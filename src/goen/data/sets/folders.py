@@ -1,11 +1,12 @@
 """Image sets in folders and files, and known sets by name."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from logging import getLogger
 from pathlib import Path
-from typing import TypeAlias, TypeGuard
+from typing import TypeAlias, TypeGuard, TypeVar
 
 import numpy as np
 
@@ -17,11 +18,12 @@ from goen.data.images.pixel_format import COLOUR, PixelFormat
 from goen.data.imageset import ImageSet
 from goen.data.sets.readers import Source, class_files, class_folders, class_names, stack_file
 from goen.data.sets.sources import load_set, names
-from goen.data.sets.store import prepare_set
+from goen.data.sets.store import describe_broken, prepare, prepare_set
 from goen.errors import DataCorrupt, UsageError
 from goen.io.arrays import is_array_file
 
 _log = getLogger(__name__)
+Found = TypeVar("Found")
 
 Paths: TypeAlias = str | Path | Sequence[str | Path]
 """A folder of images, an image file, a stack of images (NPZ, NPY), or a list of image files."""
@@ -130,7 +132,7 @@ def open_folder(
 
     Raises:
         UsageError: there is no such folder or file.
-        DataCorrupt: images that cannot be read.
+        DataCorrupt: no image can be read; single files that cannot are left out with a warning.
 
     Example:
         >>> import tempfile
@@ -198,9 +200,14 @@ def open_image_set(
             return images.of_classes(classes, images.name) if classes else images
         raise _nothing_there(name)
     source, above = folder_source(folder, size, classes, pixel_format)
-    images = prepare_set(source, folder.resolve().name)
+    found = prepare(source, folder.resolve().name)
+    images = found.images
+    if found.broken:
+        _log.warning(describe_broken(str(folder), found.broken))
+    listed = partial(_files_as_typed, folder, above, images.classes, frozenset(found.broken))
+    images = replace(images, list_files=listed)
     if size is None:
-        _warn_of_sizes(image_files(str(above), images), images.image_shape[1:], pixel_format)
+        _warn_of_sizes(images.files(), images.image_shape[1:], pixel_format)
     return images
 
 
@@ -259,29 +266,45 @@ def pixel_formats_of_set(name: str, classes: tuple[str, ...] = ()) -> list[Pixel
         name: as for ``open_image_set``.
         classes: the only ones that count, if there are any.
     """
-    file = _first_file(name, classes)
-    return [COLOUR] if file is None else pixel_formats(file)
+    return _of_first_file(name, classes, pixel_formats) or [COLOUR]
 
 
 def image_size(
     name: str, pixel_format: PixelFormat, classes: tuple[str, ...] = ()
 ) -> tuple[int, int]:
     """(height, width) of the first image of a set that is no known one, read in this format."""
-    file = _first_file(name, classes)
-    assert file is not None  # a known set has one pixel format
-    return read_image_size(file, pixel_format)
+    found = _of_first_file(name, classes, partial(read_image_size, pixel_format=pixel_format))
+    assert found is not None  # a known set has one pixel format
+    return found
 
 
-def _first_file(name: str, classes: tuple[str, ...]) -> Path | None:
-    """Of a set; ``None`` if it is a known one, or none: whoever opens it gets the reason."""
+def _of_first_file(
+    name: str, classes: tuple[str, ...], read: Callable[[Path], Found]
+) -> Found | None:
+    """What the first file of a set that can be read gives.
+
+    ``None`` if it is a known set, or none: whoever opens it gets the reason.
+
+    Raises:
+        DataCorrupt: none can be read.
+    """
     folder = Path(name)
     if folder.is_file():
-        return folder
+        return read(folder)
     if not folder.is_dir():
         return None
-    if not (classes := classes or class_names(folder)):
-        return next(find_images(folder), None)
-    return class_files(folder, classes)[0][0]
+    files: Iterable[Path] = find_images(folder)
+    if classes := classes or class_names(folder):
+        files = (file for found in class_files(folder, classes) for file in found)
+    refused: DataCorrupt | None = None
+    for file in files:
+        try:
+            return read(file)
+        except DataCorrupt as error:
+            refused = refused or error
+    if refused is not None:
+        raise refused
+    return None
 
 
 def _warn_of_sizes(files: Sequence[Path], size: tuple[int, int], pixel_format: PixelFormat) -> None:
@@ -297,14 +320,10 @@ def _warn_of_sizes(files: Sequence[Path], size: tuple[int, int], pixel_format: P
             return
 
 
-def image_files(name: str, images: ImageSet) -> list[Path]:
-    """The files of a set that ``open_image_set`` opened, in its order; none if it is a known set.
-
-    Args:
-        name: of the folder of class folders.
-        images: the set.
-    """
-    folder = Path(name)
-    if not folder.is_dir():
-        return []
-    return [file for found in class_files(folder, images.classes) for file in found]
+def _files_as_typed(
+    folder: Path, above: Path, classes: tuple[str, ...], broken: frozenset[str]
+) -> list[Path]:
+    """The files of the images of a folder in their order, below the folder as it was given."""
+    files = [file for found in class_files(above, classes) for file in found]
+    kept = [file for file in files if str(file.relative_to(above)) not in broken]
+    return [folder / file.relative_to(folder.resolve()) for file in kept]

@@ -242,7 +242,8 @@ def class_folders(
     facts = (str(path.resolve()), names, size, stats, *decoding)
 
     def read() -> Reading:
-        height, width = size or read_image(files[0], None, pixel_format=pixel_format).shape[1:]
+        as_it_is = partial(read_image, size=None, pixel_format=pixel_format)
+        height, width = size or _first_image(files, as_it_is).shape[1:]
         decode = partial(read_image, size=(height, width), pixel_format=pixel_format)
         return read_image_files(files, labels, path, names, decode)
 

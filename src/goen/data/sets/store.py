@@ -12,11 +12,12 @@ from platformdirs import user_cache_path
 
 from goen.data.imageset import DIGEST, Digests, ImageSet, digest_images
 from goen.data.sets.readers import Chunk, Reading, Source, unreadable
-from goen.errors import DataCorrupt, UsageError
+from goen.errors import DataCorrupt, UsageError, first_of
 from goen.io.files import whole_folder
 from goen.progress import bar
 
 _CONTENT = "content.npy"
+_NAMED = 10
 _FORM = 1  # raise it when the layout below changes: old folders are then made anew
 
 
@@ -82,6 +83,15 @@ def prepare(
     found = load_prepared(folder, name)
     _check_readable(found, skip_broken)
     return found
+
+
+def describe_broken(name: str, broken: Mapping[str, str]) -> str:
+    """The files of a set that could not be read, in a sentence."""
+    one = len(broken) == 1
+    count = (
+        "1 file cannot be read and is" if one else f"{len(broken):,} files cannot be read and are"
+    )
+    return f"{name}: {count} left out: {first_of([*broken], _NAMED)}."
 
 
 def _check_readable(found: Prepared, skip_broken: bool) -> None:

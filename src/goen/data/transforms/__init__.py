@@ -1,1 +1,1 @@
-"""What is done to images: augmentation, corruptions, fractals."""
+"""What is done to images: augmentation, corruptions, fractals, mixtures."""

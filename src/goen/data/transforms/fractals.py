@@ -1,4 +1,4 @@
-"""Images of fractals from random numbers, and images mixed with them."""
+"""Images of fractals from random numbers."""
 
 from typing import TypeAlias
 
@@ -14,8 +14,6 @@ _POINTS, _UNSETTLED = 4000, 20
 _MAPS = 4
 # Fractals drawn together: more need more memory and are no faster.
 _AT_ONCE = 100
-# At most so many mixtures, one on the other; and how much of the image stays, PixMix's figure.
-_ROUNDS, _STRENGTH = 3, 3.0
 
 
 def fractals(count: int, side: int, seed: int) -> Tensor:
@@ -98,36 +96,3 @@ def _drawn(places: Floats, painted: Floats, ground: Floats, side: int) -> Tensor
     image = ground * (1 - light) + colour / np.maximum(hits, 1) * light
     bytes_ = (image * 255).round().astype(np.uint8)
     return torch.from_numpy(bytes_.reshape(count, 3, side, side))
-
-
-def mixed(images: Tensor, patterns: Tensor, share: float, generator: torch.Generator) -> Tensor:
-    """A share of the images mixed with patterns up to three times, by sums and products.
-
-    Source: Hendrycks et al., PixMix (2022). Departs from it: there every image is mixed up to four
-    times or not at all, with one pattern or with itself, augmented otherwise, and half of the sums
-    subtract; here a share of the images is mixed one to three times, each time with another
-    pattern.
-
-    Args:
-        images: ``(N, 3, H, W)`` uint8.
-        patterns: ``(M, 3, H, W)`` uint8.
-        share: of the images that are mixed.
-        generator: source of the randomness, on the CPU.
-    """
-    count = len(images)
-    mixes = torch.rand(count, generator=generator) < share
-    rounds = torch.randint(1, _ROUNDS + 1, (count,), generator=generator)
-    values = images.float() / 255
-    for number in range(_ROUNDS):
-        partner = torch.randint(len(patterns), (count,), generator=generator)
-        uniform = torch.rand(2, count, 1, 1, 1, generator=generator)
-        multiply = torch.rand(count, 1, 1, 1, generator=generator) < 0.5
-        # Beta(s, 1) and Beta(1, s): mostly the image.
-        own, other = uniform[0] ** (1 / _STRENGTH), 1 - uniform[1] ** (1 / _STRENGTH)
-        pattern = patterns[partner].float() / 255
-        sums = (own * (2 * values - 1) + other * (2 * pattern - 1) + 1) / 2
-        products = (2 * values) ** own * (2 * pattern) ** other / 2
-        new = torch.where(multiply, products, sums).clamp(0, 1)
-        active = (mixes & (rounds > number))[:, None, None, None]
-        values = torch.where(active, new, values)
-    return (values * 255).round().to(torch.uint8)

@@ -88,12 +88,14 @@ def selection_sentences(gate: BaseGate) -> list[str]:
         f" It leads {name}, the second, by {best - mean:.3f} (p = {ranking.p_values[name]:.2g})."
         for name, mean in [*ranking.means.items()][1:2]
     )
+    unfit = metadata.part("selection").part("left_out").content
+    others = f" ({len(unfit)} others could not be fitted: {', '.join(unfit)})" if unfit else ""
     return [
-        f"The detector was chosen among {len(ranking.means)}, with the OOD images "
+        f"The detector was chosen among {len(ranking.means)}{others}, with the OOD images "
         f"({', '.join(ranking.sets)}) and the held-out images that do not set the threshold: "
         f"{ranking.describe({})}.{lead}",
-        "The OOD images chose the detector, so no number on them is reported: measure the gate on "
-        "others (goen evaluate). The false-alarm rate is guaranteed as for any detector.",
+        "These AUROCs were seen in the choice, and are too good for it: measure the gate on other "
+        "OOD images (goen evaluate). The false-alarm rate is guaranteed as for any detector.",
     ]
 
 

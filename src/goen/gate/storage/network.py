@@ -1,5 +1,6 @@
 """A gate's network on disk: rebuilt from settings, or from a model that the user supplies."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import cast
 
@@ -28,6 +29,7 @@ from goen.models.ensemble import LogitEnsemble
 from goen.models.flip_averaging import FlipAveraged
 from goen.models.half_precision import as_half, from_half
 from goen.models.placement import evaluating, placement, require_values
+from goen.models.rotated import Rotated
 from goen.models.seeding import seeded
 from goen.outputs import Outputs
 
@@ -39,6 +41,11 @@ _EXTRACTOR_FIELDS = (
     *("kind", "model", "layers", "logits", "preprocess"),
     *("tokens", "layout", "dtype", "flip_averaged", "architecture"),
 )
+# What passes the images of another network in its own way; at most one of them.
+_WRAPPERS: Mapping[type[FlipAveraged | Rotated], str] = {
+    FlipAveraged: "flip_averaged",
+    Rotated: "rotated",
+}
 _DTYPES = {
     str(dtype).removeprefix("torch."): dtype
     for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -47,8 +54,9 @@ _DTYPES = {
 
 def network_manifest(network: nn.Module) -> JsonObject:
     """The settings that rebuild a network."""
-    if isinstance(network, FlipAveraged):
-        return {**network_manifest(network.network), "flip_averaged": True}
+    for wrapper, name in _WRAPPERS.items():
+        if isinstance(network, wrapper):
+            return {**network_manifest(network.network), name: True}
     if isinstance(network, Backbone):
         settings = network.config.to_json()
         return {"kind": settings.pop("architecture", "resnet18"), **settings}
@@ -88,6 +96,17 @@ def network_manifest(network: nn.Module) -> JsonObject:
     }
 
 
+def unwrapped(network: nn.Module) -> nn.Module:
+    """The network whose images a wrapper flips or rotates; itself without one."""
+    return network.network if isinstance(network, FlipAveraged | Rotated) else network
+
+
+def needs_model(network: nn.Module) -> bool:
+    """Whether a saved gate with this network is loaded with the user's model."""
+    inner = unwrapped(network)
+    return isinstance(inner, FeatureExtractor) and not is_packaged(inner)
+
+
 def is_packaged(network: nn.Module) -> bool:
     """Whether this is a feature extractor of a network whose architecture goen knows by name.
 
@@ -98,7 +117,7 @@ def is_packaged(network: nn.Module) -> bool:
 
 def network_tensors(network: nn.Module, inputs: InputSpec) -> dict[str, Tensor]:
     """The weights, and the outputs for two inputs of a fixed pattern, to compare with later."""
-    inner = network.network if isinstance(network, FlipAveraged) else network
+    inner = unwrapped(network)
     model = inner.model if isinstance(inner, FeatureExtractor) else inner
     own = isinstance(inner, (Backbone, LogitEnsemble))
     tensors = {}
@@ -158,7 +177,8 @@ def build_network(
         network = _extractor(manifest, weights, inputs, supplied)
     else:
         raise ValueError(f"its network is of unknown kind {quoted(kind)}")
-    network = FlipAveraged(network) if manifest.flag("flip_averaged", False) else network
+    for wrapper, name in _WRAPPERS.items():
+        network = wrapper(network) if manifest.flag(name, False) else network
     outputs = _outputs(network.eval(), inputs)
     recorded = tensors.floats("probe", (len(outputs), "outputs"), dtype=torch.float32)
     if not _same_outputs(outputs, recorded):
@@ -174,8 +194,11 @@ def _own_network(
     manifest: Manifest, weights: Tensors, inputs: InputSpec
 ) -> Backbone | LogitEnsemble:
     """goen's own network, built only when it is known to be as large as its weights."""
-    names = ["kind", "num_classes", "width", "head", "mean", "std", "classifier", "flip_averaged"]
-    manifest.check_names([*names, "members", "stem_stride"])
+    names = ["kind", "num_classes", "width", "head", "mean", "std", "classifier"]
+    names += ["members", "stem_stride", "temperature", "rotations", *_WRAPPERS.values()]
+    manifest.check_names(names)
+    if manifest.flag("rotated", False) and not manifest.flag("rotations", False):
+        raise ValueError("its network has no classifier of rotations, which network.rotated needs")
     if not isinstance(inputs, ImageInputs):
         raise ValueError(f"its network takes images, its inputs should not be {inputs}")
     mean, std = manifest.numbers("mean"), manifest.numbers("std")
@@ -193,6 +216,8 @@ def _own_network(
         "classifier": manifest.text("classifier"),
         "architecture": manifest.text("kind"),
         "stem_stride": manifest.count("stem_stride", 1),
+        "temperature": manifest.number("temperature") if "temperature" in manifest else 1.0,
+        "rotations": manifest.flag("rotations", False),
     }
     config = NetworkConfig.from_json(settings)
 

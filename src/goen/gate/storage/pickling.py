@@ -13,10 +13,9 @@ from torch import nn
 from goen.features.extractor import FeatureExtractor
 from goen.features.preprocess import Preprocess, Preprocessing
 from goen.gate.base import BaseGate
-from goen.gate.storage.network import is_packaged
+from goen.gate.storage.network import is_packaged, unwrapped
 from goen.gate.storage.saving import AnyGate, load_gate, save_gate
 from goen.io.artifacts import artifact_files
-from goen.models.flip_averaging import FlipAveraged
 
 Pickled = tuple[dict[str, bytes], nn.Module | None, Preprocessing | None]
 
@@ -28,7 +27,7 @@ def gate_contents(gate: BaseGate) -> Pickled:
     engine pickles any object of the user's. All else is bytes.
     """
     network = gate.network
-    inner = network.network if isinstance(network, FlipAveraged) else network
+    inner = unwrapped(network)
     model = preprocess = None
     if isinstance(inner, FeatureExtractor):
         model = None if is_packaged(inner) else inner.model

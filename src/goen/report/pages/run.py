@@ -57,7 +57,12 @@ def run_tables(results: Sequence[Result], summary: Summary) -> list[Table]:
         "flagged",
         f"Share flagged: {comparison.where}",
         ("test (ID)", *comparison.sets),
-        (Row("gate", tuple(Cell(r.value, ".1%", seen=r.seen_in_calibration) for r in shares)),),
+        (
+            Row(
+                f"gate: {[*summary.titles.values()][-1][0]}",
+                tuple(Cell(r.value, ".1%", seen=r.seen_in_calibration) for r in shares),
+            ),
+        ),
         (
             *(["†: other images of this kind calibrated the gate."] if any(seen) else []),
             *left_out_notes(summary),

@@ -168,7 +168,7 @@ class ScoreReport:
             form += "; the mean of the channels is shown, from its lowest value to its highest"
         rows = [
             ("gate", self.gate_name),
-            ("detector", f"{gate.detector}: {', '.join(gate.detector.cue_names)}"),
+            ("detector", f"{gate.detector.name}: {', '.join(gate.detector.cue_names)}"),
             ("classes", _listed(gate.classes)),
             ("thresholds", "one per predicted class" if gate.per_class else "one"),
             ("images are read as", form),
