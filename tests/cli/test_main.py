@@ -170,6 +170,13 @@ def test_a_closed_standard_error_is_no_error() -> None:
     assert '"name": "digits"' in done.stdout
 
 
+def test_results_that_a_closed_standard_output_does_not_take_are_an_error() -> None:
+    command = f"{sys.executable} -m goen data list --json >&-"
+    done = subprocess.run(command, shell=True, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2
+    assert done.stderr == "goen: bad file descriptor.\n"
+
+
 def test_a_thread_that_waits_does_not_keep_a_stopped_command(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:  # takes connections and answers none
         url = f"http://127.0.0.1:{server.getsockname()[1]}/a.png"

@@ -30,6 +30,7 @@ def test_wrong_options_are_one_sentence(capsys: pytest.CaptureFixture[str], tmp_
         ("cifar10-w16", "--max-mb", "0"): "bytes of a request must be an integer, at least 1",
         ("cifar10-w16", "--alarm-probability", "1"): "alarm_probability must be a number",
         ("cifar10-w16", "--token-file", str(random)): f"{random} should hold a token",
+        ("cifar10-w16", "--token-file", "/dev/zero"): "/dev/zero should hold a token",
         ("cifar10-w16", "--host", "192.0.2.1"): "Cannot listen on 192.0.2.1",
         ("a b=cifar10-w16",): "NAME=GATE",
         (str(gate),): "model",

@@ -196,9 +196,10 @@ def _drop_output() -> None:
 
 def entry() -> None:
     """The console script."""
-    # A parent may have closed them (`2>&-`); then output is discarded.
+    # A parent may have closed them. Messages are discarded then; results that cannot be written
+    # are an error, as on a full disk: a file that is open for reading takes none.
     nowhere = Path(os.devnull)
-    sys.stdout = sys.stdout or nowhere.open("w", encoding="utf-8")
+    sys.stdout = sys.stdout or os.fdopen(os.open(nowhere, os.O_RDONLY), "w", encoding="utf-8")
     sys.stderr = sys.stderr or nowhere.open("w", encoding="utf-8")
     # A name of a file, or a sign in a table, that the terminal's encoding lacks is written out.
     if isinstance(sys.stdout, io.TextIOWrapper):

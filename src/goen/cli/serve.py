@@ -18,6 +18,7 @@ from goen.gate.engine import EngineOption
 from goen.models.placement import find_device
 
 TOKEN = "GOEN_SERVE_TOKEN"
+_TOKEN_BYTES = 1 << 12
 _NAMES = ("127.0.0.1", "::1", "localhost")
 
 
@@ -152,10 +153,11 @@ def _token(file: Path | None) -> str | None:
                 "(`openssl rand -hex 32` makes one), or unset it."
             )
         return token
-    try:
-        return file.read_text(encoding="ascii").strip()
-    except UnicodeDecodeError as error:
+    with file.open("rb") as opened:
+        content = opened.read(_TOKEN_BYTES + 1)  # /dev/zero has no end
+    if len(content) > _TOKEN_BYTES or not content.isascii():
         raise UsageError(
             f"{file} should hold a token: printable ASCII on one line. `openssl rand -hex 32` "
             "makes one."
-        ) from error
+        )
+    return content.decode("ascii").strip()
