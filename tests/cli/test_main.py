@@ -170,8 +170,9 @@ def test_a_closed_standard_error_is_no_error() -> None:
     assert '"name": "digits"' in done.stdout
 
 
-def test_results_that_a_closed_standard_output_does_not_take_are_an_error() -> None:
-    command = f"{sys.executable} -m goen data list --json >&-"
+@pytest.mark.parametrize("words", ["data list --json", "data list --help"])
+def test_results_that_a_closed_standard_output_does_not_take_are_an_error(words: str) -> None:
+    command = f"{sys.executable} -m goen {words} >&-"
     done = subprocess.run(command, shell=True, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 2
     assert done.stderr == "goen: bad file descriptor.\n"

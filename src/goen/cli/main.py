@@ -75,12 +75,13 @@ def _guarded(name: str, *rest: str) -> int:
     """Run one command; errors become a sentence on standard error."""
     try:
         with shown(), log_messages_shown():
-            code = _run(name, rest)
-        sys.stdout.flush()  # a full disk is reported now
+            try:
+                code = _run(name, rest)
+            except SystemExit:  # of tyro, after --help or a wrong option
+                sys.stdout.flush()
+                raise
+            sys.stdout.flush()  # a full disk is reported now
         return code
-    except SystemExit:  # of tyro, after --help or a wrong option
-        sys.stdout.flush()
-        raise
     except GoenError as error:
         note(f"goen: {error}")
         return 2
