@@ -123,7 +123,7 @@ def test_a_classifier_of_the_class_token_is_replaced(tmp_path: Path) -> None:
     folder = tiny_models.saved("image", tmp_path / "vit")
     train, validation, held_out = (images(30, seed, classes=2) for seed in (1, 2, 3))
     found = fit_probe(f"hf:{folder}", train, validation)
-    assert found.network.tokens == "class"
+    assert found.network.layers[-1] == "classifier:input"  # the class token, whatever tokens are
     assert found.network.preprocess == tiny_models.KINDS["image"].preprocess  # no other size
     gate = goen.Gate.fit(found.network, train, held_out, detector="energy")
     gate.save(tmp_path / "gate")

@@ -42,7 +42,7 @@ def load_state(model: nn.Module, state: Mapping[str, Tensor], path: Path) -> Non
         # Each lists all names of a kind: the first few tell what is wrong.
         lines = [shorten(line, 300, placeholder=" ...") for line in str(error).splitlines()[1:3]]
         if isinstance(model, Backbone):  # as the files of others call it
-            lines = [line.replace('"classifier.', '"fc.') for line in lines]
+            lines = [re.sub(r"\bclassifier\.", "fc.", line) for line in lines]
         raise ArtifactError(
             f"{path} does not fit this model. {' '.join(lines) or error}"
         ) from error

@@ -69,7 +69,7 @@ def fit_probe(
     *,
     layers: Sequence[str] | None = None,
     size: int | None = None,
-    tokens: Tokens | None = None,
+    tokens: Tokens = "mean",
     batch_size: int = BATCH_SIZE,
     device: torch.device | str = "cpu",
 ) -> Probe:
@@ -92,8 +92,8 @@ def fit_probe(
         size: of the images in the network. By default the size that it was trained with; in a
             network of ``PACKAGE_NETWORKS``, which takes any size, images of less than half of that
             are enlarged to twice their own, but at least 160 pixels.
-        tokens: of transformers: ``mean`` of all tokens, or the first (``class``); by default the
-            one that the network's own classifier reads.
+        tokens: of a transformer's layers: ``mean`` of all tokens, or the first (``class``). What
+            the network's own classifier reads is read as it is.
         batch_size: images per forward pass.
         device: where the network runs and stays.
 
@@ -125,7 +125,7 @@ def fit_probe(
 
 
 def _reader(
-    loaded: LoadedModel, example: Tensor, size: int | None, tokens: Tokens | None
+    loaded: LoadedModel, example: Tensor, size: int | None, tokens: Tokens
 ) -> tuple[FeatureExtractor, str, str]:
     """The model in a feature extractor, the layer that classifies, and the feature it reads."""
     preprocess = loaded.preprocess(images=True)
@@ -134,21 +134,19 @@ def _reader(
         preprocess = replace(own, size=size, crop=None)
     elif isinstance(loaded.model, EfficientNetLite) and isinstance(preprocess, Preprocess):
         preprocess = _resized(preprocess, max(example.shape[2:]))
-    pooled: tuple[Tokens, ...] = ("mean", "class") if tokens is None else (tokens,)
-    for one in pooled:
-        reader = load_extractor(
-            loaded,
-            example,
-            images=True,
-            preprocess=preprocess,
-            layers="auto",
-            logits=None,
-            tokens=one,
-            layout="auto",
-            reads=lambda _: (),  # the layers are not for a detector: not logged
-        )
-        if reader.classifying_layer is not None:
-            return reader, *reader.classifying_layer
+    reader = load_extractor(
+        loaded,
+        example,
+        images=True,
+        preprocess=preprocess,
+        layers="auto",
+        logits=None,
+        tokens=tokens,
+        layout="auto",
+        reads=lambda _: (),  # the layers are not for a detector: not logged
+    )
+    if reader.classifying_layer is not None:
+        return reader, *reader.classifying_layer
     raise UsageError(
         f"The logits of {loaded.name or type(loaded.model).__name__} are no linear function of one "
         "of its features, so there is no classifier to replace. Wrap the model so that its last "
