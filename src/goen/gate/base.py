@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
 
-from goen.batch import Inputs, count_of, map_parts, take
+from goen.batch import Inputs, count_of, map_parts, parts_of, take
 from goen.checks import check_number
 from goen.data.images.decoding import are_pil_images, image_batches
 from goen.data.images.pixel_format import PixelFormat
@@ -35,6 +35,7 @@ from goen.errors import FitError, UsageError, first_of
 from goen.extraction import BATCH_SIZE, stream
 from goen.features.precomputed import Features, Precomputed, as_features, renamed
 from goen.functional import conformal
+from goen.functional.image_properties import image_properties, property_names
 from goen.functional.ranking import Floats
 from goen.gate.decision import Reference, compare, decide, finite_rows
 from goen.gate.one_image import NearestImages, TrainingRow
@@ -270,7 +271,12 @@ class BaseGate:
         asked: InputsOption = "images" if isinstance(self.inputs, ImageInputs) else "tensors"
         # The type checker cannot tell that images of Pillow are batches by now.
         batches = as_stream(cast(Images, given), "images", batch_size, asked, self.reading)
-        for outputs in stream(self._running, replace(batches, spec=self.inputs)):
+        parts = stream(
+            self._running,
+            replace(batches, spec=self.inputs),
+            with_properties=bool(self.property_names),
+        )
+        for outputs in parts:
             yield outputs.keep(self.detector.features)
 
     def outputs(self, images: Arrays) -> Outputs:
@@ -295,7 +301,9 @@ class BaseGate:
         with evaluating(network), full_precision(), torch.inference_mode():
             outputs: Outputs = network(map_parts(lambda part: part.to(device), shown))
             found = outputs.keep(self.detector.features).cpu()
-            return found if count else found[:0]
+        if self.property_names:
+            found = replace(found, properties=image_properties(parts_of(shown)[""]).cpu())
+        return found if count else found[:0]
 
     @property
     def _running(self) -> nn.Module:
@@ -313,6 +321,13 @@ class BaseGate:
     def has_cue_p_values(self) -> bool:
         """Whether predictions have a p-value for each cue."""
         return self.held_out.cues is not None
+
+    @property
+    def property_names(self) -> tuple[str, ...]:
+        """The properties of images that predictions have: those of the held-out images."""
+        if self.held_out.properties is None:
+            return ()
+        return property_names(self._images.channels)
 
     @cached_property
     def threshold_tensor(self) -> Tensor:
@@ -341,6 +356,9 @@ class BaseGate:
             cue_p_values={} if found.cue_p_values is None else named(found.cue_p_values),
             num_held_out=self.num_held_out,
             grouped=self.held_out.groups is not None,
+            properties={}
+            if outputs.properties is None
+            else dict(zip(self.property_names, outputs.properties.numpy().T, strict=True)),
         )
 
     def _checked(self, given: Arrays) -> Inputs:

@@ -32,7 +32,7 @@ Shown: TypeAlias = ImageSet | Tensor | NDArray[Any] | Sequence[Image.Image | Pat
 _THUMBNAIL = 96
 _ARRAYS = (
     *("label", "confidence", "score", "p_value", "probability", "is_ood"),
-    *("cues", "cue_p_values", "paths"),
+    *("cues", "cue_p_values", "paths", "properties"),
 )
 # Of a prediction in a line each.
 _PRINTED = 10
@@ -63,6 +63,9 @@ class Prediction:
             held-out images in groups it is the number of groups.
         grouped: whether the held-out images come in groups.
         paths: of the files, if it was made from files or a folder.
+        properties: of the images themselves, by name, such as ``brightness``: what
+            ``goen.functional.image_properties`` measures. None of a gate that was saved before it
+            kept those of its held-out images, or that takes no images.
 
     ``prediction[0]`` is that of the first image, ``prediction[:10]`` that of the first ten.
     """
@@ -79,6 +82,7 @@ class Prediction:
     num_held_out: int | None = None
     grouped: bool = False
     paths: NDArray[np.str_] | None = None
+    properties: Mapping[str, Floats] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.label)
@@ -165,8 +169,14 @@ class Prediction:
             self.is_ood,
             *self.cues.values(),
             *self.cue_p_values.values(),
+            *self.properties.values(),
         ]
-        names = row_columns([*self.cues], [*self.cue_p_values], probability=bool(probability))
+        names = row_columns(
+            [*self.cues],
+            [*self.cue_p_values],
+            [*self.properties],
+            probability=bool(probability),
+        )
         return dict(zip(names, arrays, strict=True))
 
     def rows(self) -> Iterator[ScoreRow]:
@@ -293,12 +303,19 @@ def _combined(
     return replace(parts[0], **{name: made(name) for name in _ARRAYS})
 
 
-def row_columns(cues: Sequence[str], explained: Sequence[str], *, probability: bool) -> list[str]:
+def row_columns(
+    cues: Sequence[str],
+    explained: Sequence[str],
+    properties: Sequence[str] = (),
+    *,
+    probability: bool,
+) -> list[str]:
     """The columns of a row, but for ``error``.
 
     Args:
         cues: their names.
         explained: those with p-values.
+        properties: of the images.
         probability: whether there is one.
 
     Example:
@@ -311,6 +328,7 @@ def row_columns(cues: Sequence[str], explained: Sequence[str], *, probability: b
         "is_ood",
         *(f"cue_{name}" for name in cues),
         *map(p_value_column, explained),
+        *map(property_column, properties),
     ]
 
 
@@ -321,6 +339,11 @@ def p_value_column(cue: str) -> str:
     and one called ``value_`` with two.
     """
     return f"p_{cue}" + "_" * (cue.rstrip("_") == "value")
+
+
+def property_column(name: str) -> str:
+    """The column of a property of the images: ``image_`` and its name."""
+    return f"image_{name}"
 
 
 def cue_of(column: str) -> str:

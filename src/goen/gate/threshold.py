@@ -35,6 +35,8 @@ class HeldOut:
         scores: ``(n,)``, sorted; above the images' own by a tolerance (``with_tolerance``).
         labels: ``(n,)``, the classifier's labels.
         cues: ``(n, K)``, for ``Gate.update``.
+        properties: ``(n, P)``, see ``goen.functional.image_properties``; of images alone, and not
+            of gates saved before there were any. A monitor compares new images with them.
         groups: ``(n,)``, the number of each image's group (scene, patient, video), from 0; ``None``
             if each image was drawn for itself.
     """
@@ -43,10 +45,11 @@ class HeldOut:
     labels: NDArray[np.int64] | None = None
     cues: Floats | None = None
     groups: NDArray[np.int64] | None = None
+    properties: Floats | None = None
 
     def __post_init__(self) -> None:
         order = np.argsort(self.scores, kind="stable")
-        for name in ("scores", "labels", "cues", "groups"):
+        for name in ("scores", "labels", "cues", "groups", "properties"):
             if getattr(self, name) is not None:
                 values = np.asarray(getattr(self, name))[order]  # a copy
                 values.flags.writeable = False
@@ -60,6 +63,7 @@ class HeldOut:
         *,
         labels: Tensor | None,
         rounding: float,
+        properties: Tensor | None = None,
         groups: NDArray[np.int64] | None = None,
     ) -> Self:
         """The scores of cues ``(n, K)``, increased by a tolerance above numerical noise.
@@ -70,11 +74,18 @@ class HeldOut:
             labels: the classifier's labels of the same images.
             rounding: the largest difference measured between scores of an image alone and in a
                 batch.
+            properties: of the same images, if they are images.
             groups: of the same images, any numbers, if they come in groups.
         """
         scores = conformal.with_tolerance(detector.score_cues(cues).numpy(), rounding)
         numbers = None if groups is None else np.unique(groups, return_inverse=True)[1]
-        return cls(scores, None if labels is None else labels.numpy(), cues.numpy(), numbers)
+        return cls(
+            scores,
+            None if labels is None else labels.numpy(),
+            cues.numpy(),
+            numbers,
+            None if properties is None else properties.numpy(),
+        )
 
     def __len__(self) -> int:
         return len(self.scores)

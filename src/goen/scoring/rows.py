@@ -41,7 +41,9 @@ def score_columns(gate: Gate) -> list[str]:
     """The columns of a row between ``path`` and ``error``."""
     detector = gate.detector
     explained = detector.cue_names if gate.has_cue_p_values else ()
-    return row_columns(detector.cue_names, explained, probability=detector.has_probability)
+    return row_columns(
+        detector.cue_names, explained, gate.property_names, probability=detector.has_probability
+    )
 
 
 def all_columns(gate: Gate) -> list[str]:

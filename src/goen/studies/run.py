@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
-from torch import nn
+import torch
+from torch import Tensor, nn
 
+from goen.batch import parts_of
 from goen.checks import check_choice, check_number
 from goen.data.imageset import ImageSet
 from goen.data.input_spec import ImageInputs
@@ -19,8 +21,10 @@ from goen.detectors import Detector, Goen
 from goen.detectors.registry import BEST
 from goen.detectors.tuned import TUNED
 from goen.errors import UsageError
+from goen.extraction import BATCH_SIZE
 from goen.features.package_networks import PRETRAINED, is_installed
 from goen.functional.conformal import threshold
+from goen.functional.image_properties import image_properties
 from goen.gate import Gate, HeldOut
 from goen.gate.decision import require_finite
 from goen.gate.fitting.passes import gather
@@ -272,6 +276,7 @@ def gate_of(
             detector,
             detector.cues(outputs),
             labels=outputs.logits.argmax(dim=1),
+            properties=_properties(held_out),
             rounding=tried.rounding(detector),
         ),
         false_alarm_rate=false_alarm_rate,
@@ -282,3 +287,9 @@ def gate_of(
         metadata={**metadata, "splits": {role: part.to_json() for role, part in sets.items()}},
         image_hashes={role: image_hashes(part.digests) for role, part in sets.items()},
     )
+
+
+def _properties(images: ImageSet) -> Tensor:
+    """Of all images, ``(N, P)``."""
+    batches = as_stream(images, images.name, BATCH_SIZE)
+    return torch.cat([image_properties(parts_of(batch)[""]) for batch, _ in batches])

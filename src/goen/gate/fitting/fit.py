@@ -158,6 +158,7 @@ def calibrate(
         detector,
         cues[rows],
         labels=predicted[rows],
+        properties=None if outputs.properties is None else outputs.properties[rows],
         rounding=rounding,
         groups=None if groups is None else groups[rows.numpy()],
     )

@@ -198,8 +198,14 @@ def _recalibrated(
         cues, labels = torch.tensor(gate.held_out.require_cues()), gate.held_out.labels
         numbers = None if labels is None else torch.tensor(labels)
         rounding = max(part.rounding(new) for part in found.others.values())
+        properties = gate.held_out.properties
         threshold = HeldOut.from_cues(
-            new, cues, labels=numbers, rounding=rounding, groups=gate.held_out.groups
+            new,
+            cues,
+            labels=numbers,
+            properties=None if properties is None else torch.tensor(properties),
+            rounding=rounding,
+            groups=gate.held_out.groups,
         )
         return threshold, lambda detector: detector.score_cues(cues)
     calibrates = new.calibrates(with_ood=bool(found.ood) or old.has_probability)
