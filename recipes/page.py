@@ -18,6 +18,7 @@ from typing import Any
 import ensembles
 import few_images
 import monitor_cifar10
+import monitor_properties
 import monitor_simulation
 import numpy as np
 import options
@@ -520,7 +521,8 @@ def table(name: str) -> Table:
     if name.startswith("paper-table-"):
         return papers_table(name)
     if name.startswith("monitor-"):
-        return (monitor_simulation.tables() | monitor_cifar10.tables())[name]
+        monitors = (monitor_simulation, monitor_cifar10, monitor_properties)
+        return next(t for m in monitors for n, t in m.tables().items() if n == name)
     if name.startswith("small-tasks"):
         return small_tasks.tables()[name]
     if name.startswith(("pretrained-", "few-images")):

@@ -524,6 +524,23 @@ def test_a_report_shows_the_pictures_and_leaves_the_rows_as_they_are(
     assert "detector keeps no training images, so no nearest training images" in text
 
 
+def test_the_groups_of_flagged_images_are_written_as_json(
+    finished: Path, pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "groups.json"
+    command = ["score", str(pictures), "--gate", str(finished), "--groups", str(file)]
+    assert main(command) == 1
+    out, err = capsys.readouterr()
+    flagged = [row["path"] for row in map(json.loads, out.splitlines()) if row["is_ood"]]
+    content = json.loads(file.read_text())
+    assert content["flagged"] == len(flagged)
+    assert content["groups"] == []  # of fewer than 20
+    assert sorted(content["ungrouped"]) == sorted(content["label_first"]) == sorted(flagged)
+    assert f"in no groups, written to {file}" in err
+    assert main(command) == 2
+    assert "groups.json exists. Replace it with" in capsys.readouterr().err
+
+
 def test_a_report_that_cannot_be_written_is_reported_before_anything_is_scored(
     finished: Path,
     pictures: Path,

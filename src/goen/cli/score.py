@@ -55,7 +55,7 @@ def score_command(
                  find photos -name '*.jpg' -mtime -1 | goen score - | jq .p_value
                  goen score photos/ --gate my-gate --model my_nets:resnet20
                  goen score photos/ --gate my-gate --model hf:my-vit
-                 goen score photos/ --report page.html
+                 goen score photos/ --report page.html --groups groups.json
                  goen score tile.tif tiles.npz --gate satellite-gate --model my_nets:bands13
                  goen score s3://bucket/photos.parquet --workers 8 --out scores/
 
@@ -70,14 +70,16 @@ def score_command(
     output = output if workers.workers is None else output.for_workers()
     row_format, settings, run = output.row_format, workers.settings(gate, output), workers.run()
     loaded = gate.open(gate.gate)
-    if takes_tensors(loaded) and (output.copy_flagged or output.report):
-        raise UsageError(f"--copy-flagged and --report are for images, not {loaded.inputs}.")
+    if takes_tensors(loaded) and output.of_images:
+        raise UsageError(
+            f"--copy-flagged, --report and --groups are for images, not {loaded.inputs}."
+        )
     stdin = standard_input() if "-" in paths else None
     if stdin is not None and stdin.isatty():
         note("reading paths from standard input, one per line, until Ctrl-D")
     shard_size = workers.images_per_shard(gate.batch_size)
     sources = Sources(paths, loaded, shard_size, workers.image_column, stdin, output.target)
-    page = output.open_report(output.report, loaded, gate.gate) if output.report else None
+    page = output.open_report(loaded, gate.gate)
     copies = FlaggedCopies(output.copy_flagged, paths) if output.copy_flagged else None
     # A progress bar would stand between the rows on the terminal.
     mixed = output.target is None and row_format != "table" and sys.stdout.isatty()
@@ -95,9 +97,8 @@ def score_command(
     if copies is not None:
         images = "1 flagged image" if copies.copied == 1 else f"{copies.copied:,} flagged images"
         note(f"{images} copied to {copies.folder}")
-    if page is not None and output.report is not None:
-        page.write(output.report, overwrite=output.overwrite)
-        note(f"report: {output.report}")
+    if page is not None:
+        output.write_report(page)
     return 1 if summary.counts.unreadable else 0
 
 
@@ -117,11 +118,11 @@ def _opened(
             flagged_only=only,
             overwrite=output.overwrite,
         ) as folder:
-            if folder.records and (output.report or output.copy_flagged):
+            if folder.records and output.of_images:
                 raise UsageError(
                     f"{folder.folder} holds {len(folder.records):,} shards that are scored, which "
-                    "--report and --copy-flagged would lack. Leave these out, or choose another "
-                    "--out."
+                    "--report, --groups and --copy-flagged would lack. Leave these out, or choose "
+                    "another --out."
                 )
             try:
                 yield folder

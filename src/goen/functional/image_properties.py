@@ -90,4 +90,5 @@ def _entropy(pixels: Tensor) -> Tensor:
     offsets = _LEVELS * torch.arange(len(pixels), device=pixels.device)[:, None]
     counts = torch.bincount((levels + offsets).flatten(), minlength=_LEVELS * len(pixels))
     shares = counts.view(len(pixels), _LEVELS) / pixels.shape[1]
-    return torch.special.entr(shares).sum(dim=1) / math.log(2)
+    nats: Tensor = torch.special.entr(shares).sum(dim=1)
+    return nats / math.log(2)

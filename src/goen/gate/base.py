@@ -38,6 +38,7 @@ from goen.functional import conformal
 from goen.functional.image_properties import image_properties, property_names
 from goen.functional.ranking import Floats
 from goen.gate.decision import Reference, compare, decide, finite_rows
+from goen.gate.flagged import FlaggedGroups, deciding_cues, group_features, group_images
 from goen.gate.one_image import NearestImages, TrainingRow
 from goen.gate.prediction import Prediction, concatenate
 from goen.gate.threshold import FitDiagnostics, HeldOut
@@ -236,6 +237,36 @@ class BaseGate:
             for outputs in self._batches(images, batch_size)
             for near in self._nearest(outputs, count)
         ]
+
+    def group_flagged(self, images: AnyImages, *, batch_size: int = BATCH_SIZE) -> FlaggedGroups:
+        """The flagged ones among these images in groups, and which of them to label first.
+
+        They are grouped by their features; where they do not fall into groups, there are none. See
+        docs/flagged.md.
+
+        Args:
+            images: as for ``predict``. Their names are their paths, or their numbers.
+            batch_size: as for ``predict``.
+
+        Raises:
+            UsageError: images as in ``predict``.
+        """
+        files = list_files(images) if are_paths(images) else None
+        features, found = [], []
+        for outputs in self._batches(images if files is None else files, batch_size):
+            prediction = self._predict(outputs)
+            flagged = np.flatnonzero(prediction.is_ood)
+            features.append(group_features(outputs)[flagged])
+            found.append(prediction)
+        whole = concatenate(found)
+        rows = np.flatnonzero(whole.is_ood)
+        flagged_ones = whole.take(rows.tolist())
+        return group_images(
+            np.concatenate(features),
+            [str(row if files is None else files[row]) for row in rows],
+            flagged_ones.class_names.tolist(),
+            deciding_cues(flagged_ones),
+        )
 
     def _nearest(self, outputs: Outputs, count: int) -> list[NearestImages]:
         """Those of each image; none of an image for which the network's outputs are not finite."""
