@@ -18,6 +18,7 @@ import tyro
 from matplotlib import pyplot as plt
 from numpy.typing import NDArray
 from paired import read_lines
+from sets import EXTRA
 from sklearn.metrics import adjusted_rand_score
 
 import goen
@@ -172,7 +173,7 @@ def main(data_dir: Path | None = None) -> None:
     """Score, group, compare and write."""
     torch.set_num_threads(1)
     gate = goen.load("cifar10-w16")
-    p = protocol("cifar10", data_dir=data_dir, download=True)
+    p = protocol("cifar10", data_dir=data_dir, download=True, extra=EXTRA)
     sets = {name: split.images for name, split in p.evaluation.items()} | {"ID": p.test}
     lines = []
     for name in MIXES:

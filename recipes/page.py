@@ -1,4 +1,4 @@
-"""Write the tables of docs/results.md, docs/methods/goen-m.md and docs/monitor.md: nothing by hand.
+"""Write the tables of docs/results.md, docs/methods/goen-m.md, docs/monitor.md and others.
 
     python recipes/page.py
 
@@ -17,6 +17,7 @@ from typing import Any
 
 import ensembles
 import few_images
+import flagged_groups
 import monitor_cifar10
 import monitor_properties
 import monitor_simulation
@@ -47,6 +48,7 @@ PAGES = tuple(
         "results-details.md",
         "methods/goen-m.md",
         "monitor.md",
+        "flagged.md",
         "pretrained.md",
     )
 )
@@ -520,6 +522,8 @@ def table(name: str) -> Table:
     """The table of this name."""
     if name.startswith("paper-table-"):
         return papers_table(name)
+    if name == "flagged":
+        return flagged_groups.tables()[name]
     if name.startswith("monitor-"):
         monitors = (monitor_simulation, monitor_cifar10, monitor_properties)
         return next(t for m in monitors for n, t in m.tables().items() if n == name)

@@ -112,7 +112,9 @@ def test_the_three_formats_hold_the_same(
     assert list(rows[0]) == [
         "path", "label", "confidence", "score", "p_value", "probability", "is_ood",
         "cue_log_distance", "cue_similarity", "cue_entropy",
-        "p_log_distance", "p_similarity", "p_entropy", "error",
+        "p_log_distance", "p_similarity", "p_entropy",
+        "image_brightness", "image_contrast", "image_sharpness", "image_entropy", "image_colour",
+        "error",
     ]  # fmt: skip
     scores = [float(r["score"]) for r in rows if not r["error"]]
     batch = np.stack([read_image(Path(r["path"]), (32, 32)) for r in rows[:3]])

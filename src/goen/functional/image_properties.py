@@ -74,7 +74,8 @@ def _grey(images: Tensor) -> Tensor:
     """``(N, H, W)``"""
     if images.shape[1] != len(_LUMINANCE):
         return images.mean(dim=1)
-    return torch.einsum("nchw,c->nhw", images, images.new_tensor(_LUMINANCE))
+    red, green, blue = (images[:, i] * weight for i, weight in enumerate(_LUMINANCE))
+    return red + green + blue
 
 
 def _mean_step(grey: Tensor, dim: int) -> Tensor:
