@@ -66,6 +66,8 @@ class Prediction:
         properties: of the images themselves, by name, such as ``brightness``: what
             ``goen.functional.image_properties`` measures. None of a gate that was saved before it
             kept those of its held-out images, or that takes no images.
+        weighted: whether p-values and decisions are those under a declared shift: see
+            ``goen.DeclaredShift``.
 
     ``prediction[0]`` is that of the first image, ``prediction[:10]`` that of the first ten.
     """
@@ -83,6 +85,7 @@ class Prediction:
     grouped: bool = False
     paths: NDArray[np.str_] | None = None
     properties: Mapping[str, Floats] = field(default_factory=dict)
+    weighted: bool = False
 
     def __len__(self) -> int:
         return len(self.label)
@@ -250,7 +253,8 @@ class Prediction:
         found; a ``GoenWarning`` gives the numbers then.
 
         Raises:
-            UsageError: ``q`` is not between 0 and 1, or the held-out images come in groups.
+            UsageError: ``q`` is not between 0 and 1, the held-out images come in groups, or the
+                p-values are weighted.
         """
         from scipy.stats import false_discovery_control  # slow to import
 
@@ -259,6 +263,11 @@ class Prediction:
             raise UsageError(
                 "The held-out images of this gate come in groups, and false-discovery control is "
                 "valid for p-values of images that were drawn independently: use is_ood."
+            )
+        if self.weighted:
+            raise UsageError(
+                "These p-values are weighted for a declared shift, and share their weights: "
+                "false-discovery control is not valid for them. Use is_ood."
             )
         # Conformal p-values are fractions, so both sides are often equal but for rounding;
         # fractions that differ, differ by far more than this tolerance.
