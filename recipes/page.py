@@ -15,6 +15,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import declared_shift
 import ensembles
 import few_images
 import flagged_groups
@@ -49,6 +50,7 @@ PAGES = tuple(
         "methods/goen-m.md",
         "monitor.md",
         "flagged.md",
+        "guarantee.md",
         "pretrained.md",
     )
 )
@@ -522,8 +524,8 @@ def table(name: str) -> Table:
     """The table of this name."""
     if name.startswith("paper-table-"):
         return papers_table(name)
-    if name == "flagged":
-        return flagged_groups.tables()[name]
+    if name in ("flagged", "shift"):
+        return (flagged_groups.tables() | declared_shift.tables())[name]
     if name.startswith("monitor-"):
         monitors = (monitor_simulation, monitor_cifar10, monitor_properties)
         return next(t for m in monitors for n, t in m.tables().items() if n == name)
