@@ -80,7 +80,7 @@ def _method_page(key: str, row: Mapping[str, str]) -> str:
     detector = make_detector(key)
     kind = type(detector)
     settings = ", ".join(f"`{n}={v!r}`" for n, v in detector.settings().items()) or "none"
-    keys = {m.key: m.title for m in METHODS.values() if key in (m.key, _detector_of(m))}
+    keys = {m.key: m.title for m in METHODS.values() if key in (m.key, m.detector)}
     in_bench = ", ".join(f"`{name}` ({title})" for name, title in keys.items())
     exported = "no: it takes gradients" if detector.needs_gradient else "yes"
     paper = row.get("paper", "").replace("](", "](/methods/")
@@ -104,12 +104,6 @@ def _method_page(key: str, row: Mapping[str, str]) -> str:
    :no-index:
 ```
 """
-
-
-def _detector_of(method: object) -> str:
-    """The name of the detector of a row of the benchmark."""
-    arguments = getattr(getattr(method, "fit", None), "args", ())
-    return arguments[0] if arguments and isinstance(arguments[0], str) else ""
 
 
 # -- API -----------------------------------------------------------------------------------------

@@ -97,6 +97,7 @@ __all__ = [
     "ViM",
     "load_detector",
     "make_detector",
+    "needs_of",
 ]
 
 DETECTORS: Mapping[str, Callable[[], Detector]] = {
@@ -200,6 +201,22 @@ def make_detector(detector: str | Detector) -> Detector:
     if detector not in DETECTORS:
         raise unknown("detector", detector, [*DETECTORS, BEST, *(s + TUNED for s in SEARCHED)])
     return DETECTORS[detector]()
+
+
+def needs_of(detector: Detector) -> tuple[str, ...]:
+    """What a detector reads beside the training images and their logits; ``logits`` if nothing.
+
+    Example:
+        >>> needs_of(GoenM()), needs_of(Energy())
+        (('feature', 'held-out'), ('logits',))
+    """
+    found = {
+        "classifier": detector.needs_classifier,
+        "feature": hasattr(detector, "feature") and not detector.needs_classifier,
+        "held-out": detector.calibrates(with_ood=False),
+        "gradient": detector.needs_gradient,
+    }
+    return tuple(name for name, needed in found.items() if needed) or ("logits",)
 
 
 def detector_manifest(detector: Detector) -> JsonObject:
