@@ -17,6 +17,7 @@ from typing import Any
 import small_tasks
 import tyro
 from keep import RESULTS
+from pretrained import OUT
 
 from goen.detectors import DETECTORS
 from goen.io.results import Origin, Result
@@ -80,7 +81,8 @@ def _as_bench(prefix: str, study: Study) -> Study:
 
 def pretrained() -> dict[str, Study]:
     """Each pretrained network as a study: a near and a far set for each small task."""
-    made = json.loads(small_tasks.OUT.joinpath(f"{small_tasks.NAME}.jsonl").open().readline())
+    text = OUT.joinpath(f"{small_tasks.NAME}.jsonl").read_text(encoding="utf-8")
+    made = json.loads(text.splitlines()[0])
     lines = small_tasks.read()
     by_network: dict[str, list[Mapping[str, Any]]] = {}
     for line in lines:

@@ -69,6 +69,7 @@ goen.data.protocol: download=False
 goen.detectors.GEN: gamma=0.1, top=100
 goen.detectors.LTS: percentile=95.0
 goen.detectors.MCM: temperature=1.0
+goen.detectors.NAC: bins=24, enough=0.05, rows=1000
 goen.detectors.NCI: alpha=0.0
 goen.detectors.NECO: variance=0.9, max_logit=True
 goen.detectors.ODIN: epsilon=0.0014, temperature=1000.0, one_value=False
@@ -243,9 +244,17 @@ detectors.LTS: percentile: a number, at least 0 and below 100
 detectors.MCM: temperature: a number, above 0
 detectors.Mahalanobis: ridge: a number, at least 0
 detectors.MultilayerMahalanobis: num_layers: an integer, at least 1
+detectors.NAC: steepness: a number, above 0
+detectors.NAC: bins: an integer, at least 2
+detectors.NAC: enough: a number, above 0 and at most 1
+detectors.NAC: rows: an integer, at least 1
 detectors.NCI: alpha: a number, at least 0
 detectors.NECO: variance: a number, above 0 and at most 1
 detectors.NNGuide: k rows: an integer, at least 1
+detectors.NegLabel: temperature: a number, above 0
+detectors.NegLabel: share: a number, above 0 and at most 1
+detectors.NegLabel: quantile: a number, at least 0 and at most 1
+detectors.NegLabel: groups: an integer, at least 1
 detectors.ODIN: epsilon: a number, at least 0 and below 1
 detectors.ODIN: temperature: a number, above 0
 detectors.OpenMax: tail: an integer, at least 2

@@ -197,7 +197,8 @@ def _key(study: Study, method: str) -> str:
 def _board(
     data: str, title: str, methods: Mapping[str, Sequence[tuple[Study, str]]]
 ) -> NetworkBoard:
-    entries, groups = [], {}
+    entries: list[Entry] = []
+    groups: dict[str, str] = {}
     for key, measured in methods.items():
         by_seed: dict[int, dict[str, Result]] = {}
         for study, method in measured:

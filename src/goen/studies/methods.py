@@ -293,6 +293,7 @@ _ALL = (
     _method("she_cosine", "SHE, cosine", "newer"),
     _method("ctm", "CTM", "newer"),
     _method("mcm", "MCM, classifier weights", "newer"),
+    _method("nac", "NAC, last layer", "newer"),
     _method("nci", "NCI", "newer"),
     _method("neco", "NECO", "newer"),
     _method("residual", "Residual", "newer"),
