@@ -6,6 +6,7 @@ They are written to docs/generated, which git ignores. ``conf.py`` calls ``write
 import ast
 import inspect
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from html import escape
 from pathlib import Path
@@ -15,6 +16,7 @@ from docutils.nodes import SkipNode
 from docutils.utils.math.latex2mathml import tex2mathml
 
 import goen
+import goen.report
 from goen.detectors import DETECTORS, Detector, make_detector
 from goen.studies import METHODS
 
@@ -212,6 +214,16 @@ def outside_pages() -> dict[str, str]:
     }
 
 
+def write_board(folder: Path) -> Path:
+    """Write the page of all methods, which sorts and filters; the path of it."""
+    recipes = str(ROOT / "recipes")
+    if recipes not in sys.path:
+        sys.path.append(recipes)
+    import board_page
+
+    return goen.report.write_board(board_page.studies(), folder)
+
+
 def link_outside(app: object, name: str, source: list[str]) -> None:
     """Links to files outside of docs/ lead to their pages here, or become plain text."""
     page = Path(__file__).parent / f"{name}.md"
@@ -225,6 +237,9 @@ def link_outside(app: object, name: str, source: list[str]) -> None:
         return match[0] if path.is_relative_to(Path(__file__).parent) else text
 
     source[0] = _LINK.sub(replaced, source[0])
+    if name == "methods/board":
+        page_of_all = '<a href="../board.html">sorts and filters</a>'
+        source[0] = source[0].replace("sorts and filters", page_of_all, 1)
     if name == "methods/README":
         source[0] = re.sub(r"(?m)^\| `(\w+)` \|", r"| [\1](/generated/methods/\1.md) |", source[0])
 

@@ -84,6 +84,9 @@ goen.detectors.GoenM: rows=5000
 goen.detectors.Mahalanobis: normalise=False, ridge=1e-06
 goen.detectors.MultilayerMahalanobis: num_layers=3
 goen.detectors.NNGuide: k=10, rows=5000
+goen.detectors.NegLabel: temperature=0.01, share=0.15, quantile=0.95, groups=100
+goen.detectors.NegLabel.with_words: temperature=0.01, share=0.15, quantile=0.95,
+    groups=100
 goen.detectors.OpenMax: tail=20, alpha=3
 goen.detectors.OptFS: bins=100
 goen.detectors.Perturbed: epsilon=0.0014, temperature=1000.0, one_value=False
@@ -101,7 +104,7 @@ goen.metrics.paired_mean_auroc_test: level=0.95
 goen.metrics.reliability_curve: num_bins=15
 goen.models.Classifier.loss: label_smoothing=0.0, progress=1.0
 goen.models.NetworkConfig: num_classes=10, width=64, stem_stride=1, temperature=1.0, rotations=False
-goen report: paper=False
+goen report: paper=False, board=False
 goen fit: overwrite=False
 goen extract: unlabelled=False, overwrite=False
 goen serve: port=8000, restart=False, keep_most=1000, alarm_probability=0.01, batch_size=64,
