@@ -65,6 +65,7 @@ def smaller(protocol: Protocol, count: int) -> Protocol:
 def main(
     names: tyro.conf.Positional[tuple[str, ...]] = (),
     images: int | None = None,
+    methods: tuple[str, ...] = (),
     data_dir: Path | None = None,
     runs: Path = Path("runs"),
 ) -> None:
@@ -73,6 +74,7 @@ def main(
     Args:
         names: of results; all without it.
         images: of every set; all without it.
+        methods: to add to those that the run has; every detector without it.
         data_dir: a folder that holds image sets (else GOEN_DATA).
         runs: where studies and finished work are kept.
     """
@@ -81,11 +83,12 @@ def main(
     if images is not None:
         protocol = smaller(protocol, images)
     plain = [n for n in DETECTORS if n not in LEFT_OUT and not make_detector(n).needs_gradient]
+    chosen = list(methods) or plain
     every = networks()
     for name in names or every:
         kept = name if images is None else f"{name}-of-{images}"
         out = runs / f"cifar10-{kept}"
-        print(goen.bench(every[name], protocol, plain, out=out))
+        print(goen.bench(every[name], protocol, chosen, out=out))
         keep(out, kept)
 
 
