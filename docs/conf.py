@@ -5,7 +5,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from site_pages import layers_svg, link_outside, visit_formula, write_pages
+from site_pages import layers_svg, link_outside, visit_formula, write_board, write_pages
 
 import goen
 
@@ -63,6 +63,8 @@ sphinx_gallery_conf = {
 
 html_math_renderer = "mathml"
 write_pages(Path(__file__).parent)
+# Not a page of the documentation: a link of docs/methods/board.md leads to it.
+html_extra_path = [str(write_board(Path(__file__).parents[1] / "build" / "board"))]
 myst_enable_extensions = ["substitution"]
 myst_substitutions = {"layers": layers_svg()}
 

@@ -6,6 +6,7 @@ They are written to docs/generated, which git ignores. ``conf.py`` calls ``write
 import ast
 import inspect
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from html import escape
 from pathlib import Path
@@ -15,6 +16,7 @@ from docutils.nodes import SkipNode
 from docutils.utils.math.latex2mathml import tex2mathml
 
 import goen
+import goen.report
 from goen.detectors import DETECTORS, Detector, make_detector
 from goen.studies import METHODS
 
@@ -80,7 +82,7 @@ def _method_page(key: str, row: Mapping[str, str]) -> str:
     detector = make_detector(key)
     kind = type(detector)
     settings = ", ".join(f"`{n}={v!r}`" for n, v in detector.settings().items()) or "none"
-    keys = {m.key: m.title for m in METHODS.values() if key in (m.key, _detector_of(m))}
+    keys = {m.key: m.title for m in METHODS.values() if key in (m.key, m.detector)}
     in_bench = ", ".join(f"`{name}` ({title})" for name, title in keys.items())
     exported = "no: it takes gradients" if detector.needs_gradient else "yes"
     paper = row.get("paper", "").replace("](", "](/methods/")
@@ -104,12 +106,6 @@ def _method_page(key: str, row: Mapping[str, str]) -> str:
    :no-index:
 ```
 """
-
-
-def _detector_of(method: object) -> str:
-    """The name of the detector of a row of the benchmark."""
-    arguments = getattr(getattr(method, "fit", None), "args", ())
-    return arguments[0] if arguments and isinstance(arguments[0], str) else ""
 
 
 # -- API -----------------------------------------------------------------------------------------
@@ -218,6 +214,16 @@ def outside_pages() -> dict[str, str]:
     }
 
 
+def write_board(folder: Path) -> Path:
+    """Write the page of all methods, which sorts and filters; the path of it."""
+    recipes = str(ROOT / "recipes")
+    if recipes not in sys.path:
+        sys.path.append(recipes)
+    import board_page
+
+    return goen.report.write_board(board_page.studies(), folder)
+
+
 def link_outside(app: object, name: str, source: list[str]) -> None:
     """Links to files outside of docs/ lead to their pages here, or become plain text."""
     page = Path(__file__).parent / f"{name}.md"
@@ -231,6 +237,9 @@ def link_outside(app: object, name: str, source: list[str]) -> None:
         return match[0] if path.is_relative_to(Path(__file__).parent) else text
 
     source[0] = _LINK.sub(replaced, source[0])
+    if name == "methods/board":
+        page_of_all = '<a href="../board.html">sorts and filters</a>'
+        source[0] = source[0].replace("sorts and filters", page_of_all, 1)
     if name == "methods/README":
         source[0] = re.sub(r"(?m)^\| `(\w+)` \|", r"| [\1](/generated/methods/\1.md) |", source[0])
 

@@ -69,6 +69,7 @@ goen.data.protocol: download=False
 goen.detectors.GEN: gamma=0.1, top=100
 goen.detectors.LTS: percentile=95.0
 goen.detectors.MCM: temperature=1.0
+goen.detectors.NAC: bins=24, enough=0.05, rows=1000
 goen.detectors.NCI: alpha=0.0
 goen.detectors.NECO: variance=0.9, max_logit=True
 goen.detectors.ODIN: epsilon=0.0014, temperature=1000.0, one_value=False
@@ -83,6 +84,9 @@ goen.detectors.GoenM: rows=5000
 goen.detectors.Mahalanobis: normalise=False, ridge=1e-06
 goen.detectors.MultilayerMahalanobis: num_layers=3
 goen.detectors.NNGuide: k=10, rows=5000
+goen.detectors.NegLabel: temperature=0.01, share=0.15, quantile=0.95, groups=100
+goen.detectors.NegLabel.with_words: temperature=0.01, share=0.15, quantile=0.95,
+    groups=100
 goen.detectors.OpenMax: tail=20, alpha=3
 goen.detectors.OptFS: bins=100
 goen.detectors.Perturbed: epsilon=0.0014, temperature=1000.0, one_value=False
@@ -100,7 +104,7 @@ goen.metrics.paired_mean_auroc_test: level=0.95
 goen.metrics.reliability_curve: num_bins=15
 goen.models.Classifier.loss: label_smoothing=0.0, progress=1.0
 goen.models.NetworkConfig: num_classes=10, width=64, stem_stride=1, temperature=1.0, rotations=False
-goen report: paper=False
+goen report: paper=False, board=False
 goen fit: overwrite=False
 goen extract: unlabelled=False, overwrite=False
 goen serve: port=8000, restart=False, keep_most=1000, alarm_probability=0.01, batch_size=64,
@@ -243,9 +247,17 @@ detectors.LTS: percentile: a number, at least 0 and below 100
 detectors.MCM: temperature: a number, above 0
 detectors.Mahalanobis: ridge: a number, at least 0
 detectors.MultilayerMahalanobis: num_layers: an integer, at least 1
+detectors.NAC: steepness: a number, above 0
+detectors.NAC: bins: an integer, at least 2
+detectors.NAC: enough: a number, above 0 and at most 1
+detectors.NAC: rows: an integer, at least 1
 detectors.NCI: alpha: a number, at least 0
 detectors.NECO: variance: a number, above 0 and at most 1
 detectors.NNGuide: k rows: an integer, at least 1
+detectors.NegLabel: temperature: a number, above 0
+detectors.NegLabel: share: a number, above 0 and at most 1
+detectors.NegLabel: quantile: a number, at least 0 and at most 1
+detectors.NegLabel: groups: an integer, at least 1
 detectors.ODIN: epsilon: a number, at least 0 and below 1
 detectors.ODIN: temperature: a number, above 0
 detectors.OpenMax: tail: an integer, at least 2

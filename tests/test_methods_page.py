@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from goen.detectors import DETECTORS
+from goen.detectors import DETECTORS, needs_of
 from goen.studies import METHODS
 
 ROOT = Path(__file__).parents[1]
@@ -34,6 +34,7 @@ def test_a_row_has_the_class_and_what_it_needs(name: str) -> None:
         "gradient": detector.needs_gradient,
     }
     assert needs == (", ".join(key for key, needed in found.items() if needed) or "logits")
+    assert needs == ", ".join(needs_of(detector))
     assert paper
     assert fails
 

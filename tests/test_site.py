@@ -54,6 +54,13 @@ def test_the_table_of_methods_leads_to_their_pages() -> None:
     assert source == ["| name |\n|---|\n| [knn](/generated/methods/knn.md) |\n"]
 
 
+def test_the_page_of_all_methods_is_beside_the_site(tmp_path: Path) -> None:
+    assert "goen-m, flip-averaged" in site_pages.write_board(tmp_path / "board").read_text()
+    source = [(ROOT / "docs" / "methods" / "board.md").read_text()]
+    site_pages.link_outside(None, "methods/board", source)
+    assert 'one HTML page that <a href="../board.html">sorts and filters</a>' in source[0]
+
+
 def test_the_index_leads_to_every_page() -> None:
     index = (ROOT / "docs" / "index.md").read_text()
     for page in (ROOT / "docs").glob("*.md"):
