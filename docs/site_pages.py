@@ -264,15 +264,17 @@ def outside_pages() -> dict[str, str]:
 
 def link_outside(app: object, name: str, source: list[str]) -> None:
     """Links to files outside of docs/ lead to their pages here, or become plain text."""
-    page = Path(__file__).parent / f"{name}.md"
+    docs = Path(__file__).parent
+    folder = (docs / name).parent
 
     def replaced(match: re.Match[str]) -> str:
         text, target = match.groups()
-        path = (page.parent / target.partition("#")[0]).resolve()
-        for known, file in OUTSIDE.items():
-            if path == file:
+        file = target.partition("#")[0]
+        path = (docs / file[1:] if file[0] == "/" else folder / file).resolve()
+        for known, outside in OUTSIDE.items():
+            if path == outside:
                 return f"[{text}](/generated/{known}.md)"
-        return match[0] if path.is_relative_to(Path(__file__).parent) else text
+        return match[0] if path.is_relative_to(docs) else text
 
     source[0] = _LINK.sub(replaced, source[0])
     if name == "methods/README":

@@ -66,9 +66,10 @@ def test_layers_are_drawn_below_what_imports_them() -> None:
 
 
 def test_links_outside_of_the_documentation_become_pages_or_text() -> None:
-    source = ["[a](../results/log.md) [b](../Dockerfile) [c](results.md#x) [d](https://x.org)"]
+    kept = "[c](results.md#x) [d](https://x.org) [e](/score.md#y) [f](start/model.md)"
+    source = [f"[a](../results/log.md) [b](../Dockerfile) {kept}"]
     site_pages.link_outside(None, "paper", source)
-    assert source == ["[a](/generated/log.md) b [c](results.md#x) [d](https://x.org)"]
+    assert source == [f"[a](/generated/log.md) b {kept}"]
 
 
 def test_the_table_of_methods_leads_to_their_pages() -> None:
