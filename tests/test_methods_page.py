@@ -24,7 +24,7 @@ def test_every_detector_has_one_row_in_order() -> None:
 @pytest.mark.parametrize("name", sorted(DETECTORS))
 def test_a_row_has_the_class_and_what_it_needs(name: str) -> None:
     detector = DETECTORS[name]()
-    [(_, of, paper, needs, fails)] = [row for row in ROWS if row[0] == f"`{name}`"]
+    [(_, fails, needs, paper, of)] = [row for row in ROWS if row[0] == f"`{name}`"]
     assert of == type(detector).__name__
     reads_feature = hasattr(detector, "feature") or name == "goen_m"
     found = {
