@@ -8,7 +8,7 @@ A bound on the risk of new images is another matter than the risk on these: see 
 """
 
 import math
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +34,8 @@ def errors_by_count(scores: Floats, wrong: NDArray[np.bool_]) -> Floats:
     _, place, sizes = np.unique(scores, return_inverse=True, return_counts=True)
     ends = np.concatenate([[0], sizes.cumsum()])
     errors = np.concatenate([[0], np.bincount(place, wrong, len(sizes)).cumsum()])
-    return np.interp(np.arange(len(scores) + 1), ends, errors)
+    spread: Floats = np.interp(np.arange(len(scores) + 1), ends, errors)
+    return spread
 
 
 def aurc(errors: Floats) -> float:
@@ -67,7 +68,8 @@ def accuracy_at(errors: Floats, coverage: float) -> float:
     return 1.0 - float(errors[count]) / count
 
 
-class Selection(NamedTuple):
+@dataclass(frozen=True)
+class Selection:
     """Which images to accept, and how often their class is wrong at most.
 
     Attributes:

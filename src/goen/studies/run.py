@@ -25,7 +25,7 @@ from goen.gate import Gate, HeldOut
 from goen.gate.decision import require_finite
 from goen.gate.fitting.passes import gather
 from goen.gate.fitting.sets import OOD
-from goen.gate.threshold import COMPARED_IMAGES
+from goen.gate.threshold import COMPARED_IMAGES, Answers
 from goen.io.manifest import JsonObject
 from goen.io.stages import Stages, alone_in, summarised
 from goen.models import Representation
@@ -271,7 +271,7 @@ def gate_of(
         held_out=HeldOut.from_cues(
             detector,
             detector.cues(outputs),
-            labels=outputs.logits.argmax(dim=1),
+            answers=Answers.of(detector, outputs, labels_of(held_out.labels)),
             rounding=tried.rounding(detector),
         ),
         false_alarm_rate=false_alarm_rate,

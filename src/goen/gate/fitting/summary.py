@@ -54,6 +54,7 @@ def fit_summary(gate: BaseGate, files: Sequence[Path] = ()) -> str:
         "probability, for these held-out images",
         f"  threshold          {gate.threshold:.4f}, from {len(gate.held_out)} held-out "
         f"{inputs}{groups}",
+        *_accepted(gate),
         "",
         f"  detector           {gate.detector}",
     ]
@@ -75,6 +76,18 @@ def fit_summary(gate: BaseGate, files: Sequence[Path] = ()) -> str:
         found = describe_near_copies(gate.diagnostics.near_copies, names, grouped=grouped)
         lines += [line for one in found for line in ("", *_wrapped(f"Warning: {one}"))]
     return "\n".join(lines)
+
+
+def _accepted(gate: BaseGate) -> list[str]:
+    if gate.error_rate is None or gate.acceptance is None:
+        return []
+    wanted, found = gate.error_rate, gate.acceptance.selection
+    return [
+        f"  error rate         at most {wanted.rate:g} of accepted ID images are misclassified, "
+        f"with {wanted.confidence:.3g} probability",
+        f"  accepted           {gate.acceptance.coverage:.1%} of the held-out images, with "
+        f"{found.errors} errors among {found.count:,}; bound {found.bound:.4f}",
+    ]
 
 
 def selection_sentences(gate: BaseGate) -> list[str]:
