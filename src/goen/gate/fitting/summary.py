@@ -58,11 +58,7 @@ def fit_summary(gate: BaseGate, files: Sequence[Path] = ()) -> str:
         "",
         f"  detector           {gate.detector}",
     ]
-    weights = gate.detector.cue_weights
-    if weights:
-        lines += ["  cue                weight   (each is standardised; the score rises with it)"]
-        lines += [f"  {name:<18} {weight:6.3f}" for name, weight in weights.items()]
-    lines += _selection(gate)
+    lines += [*_weights(gate), *_selection(gate)]
     ood = {} if gate.diagnostics is None else gate.diagnostics.ood_scores
     if ood:
         lines += ["", "  OOD, used in the fit          AUROC   flagged"]
@@ -76,6 +72,13 @@ def fit_summary(gate: BaseGate, files: Sequence[Path] = ()) -> str:
         found = describe_near_copies(gate.diagnostics.near_copies, names, grouped=grouped)
         lines += [line for one in found for line in ("", *_wrapped(f"Warning: {one}"))]
     return "\n".join(lines)
+
+
+def _weights(gate: BaseGate) -> list[str]:
+    weights = gate.detector.cue_weights
+    lines = [f"  {name:<18} {weight:6.3f}" for name, weight in (weights or {}).items()]
+    heading = "  cue                weight   (each is standardised; the score rises with it)"
+    return [heading, *lines] if lines else []
 
 
 def _accepted(gate: BaseGate) -> list[str]:
